@@ -1,0 +1,3 @@
+"""Runs the battery of tests/conformance/attacks.py."""
+
+from conformance.attacks import *  # noqa: F403

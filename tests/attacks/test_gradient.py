@@ -1,0 +1,169 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from conformance.attacks import SHAPE, SIZE, Linear, examples
+from oracles import projections
+from tfrobust.attacks import gradient, runner
+from tfrobust.attacks.threat import ThreatModel
+
+
+@pytest.mark.parametrize("kind,epsilon", [("linf", 0.3), ("l2", 0.9), ("l1", 1.7)])
+def test_pgd_finds_the_optimum_of_a_linear_objective_where_ball_and_box_bind(kind, epsilon):
+    rng = np.random.default_rng(2)
+    images = rng.uniform(0, 1, [6, SIZE]).astype(np.float32)
+    images[:, ::3] = 1.0
+    directions = rng.standard_normal([6, SIZE]).astype(np.float32)
+    threat = ThreatModel(norm=kind, epsilon=epsilon, l1_share=0.0)
+    # In L2 the last part of the way is along the sphere: with many small steps it would take thousands.
+    attack = gradient.PGD(threat, steps=200, step_size=epsilon if kind == "l2" else None)
+    objective = lambda x: tf.reduce_sum(x * directions, axis=1)  # noqa: E731
+    points = tf.function(attack.perturb, autograph=False)(objective, tf.constant(images), tf.constant([1, 2]))
+    pairs = zip(directions, images, strict=True)
+    best = [projections.linear_maximiser(g, x, kind, epsilon, 0, 1) for g, x in pairs]
+    reached = np.sum((points - images) * directions, axis=1)
+    possible = np.sum((np.array(best) - images) * directions, axis=1)
+    np.testing.assert_allclose(reached, possible, rtol=5e-3)
+    assert np.all(reached <= possible + 1e-5)
+
+
+@pytest.mark.parametrize("steps,step_size,expected", [(5, 0.01, 0.05), (5, 0.06, 0.1), (1, None, 0.1)])
+def test_steps_add_up_to_epsilon_at_most(steps, step_size, expected):
+    attack = gradient.PGD(ThreatModel(epsilon=0.1), steps=steps, step_size=step_size, random_start="none")
+    point = attack.perturb(lambda x: tf.reduce_sum(x, 1), tf.fill([1, 2], 0.5), tf.constant([0, 0]))
+    np.testing.assert_allclose(point, 0.5 + expected, atol=1e-6)
+
+
+def test_the_default_step_is_two_and_a_half_times_epsilon_over_steps():
+    # There and back again: the objective's slope changes its sign at 0.5, so each step turns round.
+    attack = gradient.PGD(ThreatModel(epsilon=0.1), steps=5, random_start="none")
+    point = attack.perturb(lambda x: -tf.reduce_sum(tf.abs(x - 0.5001), 1), tf.fill([1, 2], 0.5), tf.constant([0, 0]))
+    np.testing.assert_allclose(point, 0.5 + 2.5 * 0.1 / 5, atol=1e-6)
+    scaled = gradient.PGD(ThreatModel(epsilon=0.1), step_size=0.02).with_epsilon(0.3)
+    assert scaled.step_size == pytest.approx(0.06) and scaled.threat.epsilon == 0.3
+
+
+def test_random_starts():
+    images, still = tf.fill([2000, 4], 0.5), lambda x: 0.0 * tf.reduce_sum(x, 1)
+    key = tf.constant([3, 3])
+
+    def spread(**arguments):
+        attack = gradient.PGD(ThreatModel(epsilon=0.2), steps=1, **arguments)
+        return attack.perturb(still, images, key).numpy() - 0.5
+
+    assert np.abs(spread(random_start="none")).max() == 0
+    uniform = spread(random_start="uniform")
+    assert 0.199 < uniform.max() <= 0.2001 and abs(uniform.std() - 0.2 / 3**0.5) < 5e-3
+    assert np.abs(spread(random_start="uniform", start_scale=0.5)).max() <= 0.1001
+    assert abs(spread(random_start="gaussian").std() - 0.001) < 5e-5
+    assert abs(spread(random_start="gaussian", start_scale=0.03).std() - 0.03) < 2e-3
+
+
+def test_a_joint_adversary_of_two_views():
+    images = {"a": tf.fill([3, 2], 0.5), "b": tf.fill([3, 2], 0.4)}
+    # Each view's gradient depends on the other view: d/da = b, d/db = a, both positive.
+    objective = lambda views: tf.reduce_sum(views["a"] * views["b"], axis=1)  # noqa: E731
+    attack = gradient.PGD(ThreatModel(epsilon=0.1), steps=5)
+    points = tf.function(attack.perturb, autograph=False)(objective, images, tf.constant([1, 1]))
+    np.testing.assert_allclose(points["a"], 0.6, atol=1e-6)
+    np.testing.assert_allclose(points["b"], 0.5, atol=1e-6)
+    starts = gradient.PGD(ThreatModel(epsilon=0.1), steps=1).perturb(
+        lambda views: 0.0 * tf.reduce_sum(views["a"] + views["b"], 1), images, tf.constant([1, 1])
+    )
+    assert np.any(np.abs((starts["a"] - 0.5) - (starts["b"] - 0.4)) > 1e-3)  # own draws for each view
+
+
+def test_perturb_traces_its_objective_once_and_stops_gradients():
+    calls = []
+
+    @tf.function(autograph=False)
+    def train(images, key):
+        def objective(x):
+            calls.append(1)
+            return tf.reduce_sum(x**2, axis=1)
+
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            points = gradient.PGD(steps=7).perturb(objective, images, key)
+            value = tf.reduce_sum(points)
+        return points, tape.gradient(value, images, unconnected_gradients="zero")
+
+    for step in range(3):
+        _, back = train(tf.fill([2, 3], 0.5), tf.constant([0, step]))
+    assert len(calls) == 1 and not np.any(back)
+
+
+def test_on_a_linear_objective_every_start_ends_at_the_optimum():
+    attack = gradient.PGD(ThreatModel(epsilon=0.1), steps=30)
+    objective = lambda x: tf.reduce_sum(x, axis=1)  # noqa: E731
+    ends = [attack.perturb(objective, tf.fill([1, 3], 0.5), tf.constant([0, key])) for key in (1, 2)]
+    np.testing.assert_allclose(*ends, atol=1e-6)
+
+
+def test_multi_targeted_runs_every_other_class():
+    attack = gradient.MultiTargetedPGD(steps=2)
+    assert attack.rounds(5) == 4 and gradient.MultiTargetedPGD(restarts=2, include_true_class=True).rounds(5) == 10
+    logits, labels = tf.random.stateless_normal([4, 4], [1, 1]), tf.constant([0, 1, 2, 3])
+    logs = tf.nn.log_softmax(logits).numpy()
+    for offset in range(3):
+        values = attack._values(logits, labels, tf.fill([4], offset)).numpy()
+        np.testing.assert_allclose(values, [logs[i, (i + 1 + offset) % 4] for i in range(4)], rtol=1e-5)
+    with_true = gradient.MultiTargetedPGD(steps=2, include_true_class=True)
+    np.testing.assert_allclose(with_true._values(logits, labels, tf.fill([4], 3)), np.diag(logs), rtol=1e-5)
+
+
+def test_evaluation_keeps_the_first_misclassified_iterate():
+    # The model is wrong only in a thin shell that the attack passes and leaves: the last iterate is right again.
+    def predict(images):
+        x = images[:, 0, 0, 0]
+        shell = tf.stop_gradient(0.05 - tf.abs(x - 0.6) - x) + x  # the gradient points onwards everywhere
+        return tf.stack([shell, tf.zeros_like(x)], axis=-1)
+
+    images = np.full([1, *SHAPE], 0.45, np.float32)
+    attack = gradient.PGD(ThreatModel(epsilon=0.3), steps=10, step_size=0.06, random_start="none")
+    result = runner.run_attack(attack, predict, images, [1])
+    assert result.success[0] and result.distance[0] == pytest.approx(0.12, abs=1e-5)  # not 0.18, wrong too
+
+
+def test_a_float16_model_is_attacked_in_float32():
+    keras.utils.set_random_seed(0)
+    policy = keras.DTypePolicy("mixed_float16")
+    model = keras.Sequential(
+        [keras.layers.Input(SHAPE), keras.layers.Flatten(dtype=policy), keras.layers.Dense(3, dtype=policy)]
+    )
+    images = examples(8)
+    labels = np.argmax(model(images), axis=-1)
+    assert model(images).dtype == tf.float16
+    result = runner.run_attack(gradient.PGD(ThreatModel(epsilon=0.3), steps=10), model, images, labels)
+    assert result.adversarial.dtype == np.float32 and result.success.any()
+    assert np.all(result.distance <= 0.3 + 1e-6)
+
+
+def test_a_model_that_overflows_does_not_poison_the_search():
+    linear = Linear()
+
+    def predict(images):
+        # 0 x inf in the backward pass of a branch that is never taken: NaN gradients everywhere.
+        poison = tf.where(images < 2.0, 0.0, tf.sqrt(images - 5.0))
+        return linear(images) + tf.reduce_sum(poison, axis=[1, 2, 3])[:, None]
+
+    images = examples(4)
+    result = runner.run_attack(gradient.PGD(steps=3), predict, images, linear.labels(images))
+    assert np.all(np.isfinite(result.adversarial))
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        ({"steps": 0}, "PGD.steps is 0"),
+        ({"steps": 2.5}, "integer"),
+        ({"restarts": 0}, "restarts"),
+        ({"step_size": 0.0}, "step_size"),
+        ({"random_start": "yes"}, "'uniform', 'gaussian', 'none'"),
+        ({"random_start": "none", "restarts": 2}, "the same"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        gradient.PGD(**arguments)

@@ -1,0 +1,82 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from conformance.attacks import examples, smooth_model
+from tfrobust.attacks import gradient, modes, objectives
+from tfrobust.attacks.threat import ThreatModel
+
+
+def _attack_in(mode, model):
+    images = tf.constant(examples(8))
+    labels = tf.zeros([8], tf.int32)
+    attack = gradient.PGD(ThreatModel(epsilon=0.1), steps=3)
+
+    @tf.function(autograph=False)
+    def perturb():
+        predict = modes.forward_in_mode(lambda x, training: model(x, training=training), mode)
+        return attack.perturb(objectives.cross_entropy(predict, labels), images, tf.constant([1, 1]))
+
+    before = [v.numpy() for v in model.variables]
+    points = perturb().numpy()
+    moved = max(np.abs(old - v.numpy()).max() for old, v in zip(before, model.variables, strict=True))
+    return points, moved
+
+
+def test_what_moves_and_what_batch_norm_sees():
+    (inference, still), (batch, kept), (train, moved) = (
+        _attack_in(mode, smooth_model()) for mode in ("inference", "batch", "train")
+    )
+    assert still == 0 and kept == 0 and moved > 0
+    np.testing.assert_array_equal(batch, train)
+    assert np.any(batch != inference)
+
+
+def test_an_object_with_forward_hands_on_its_logits():
+    class Method:
+        def forward(self, images, training=True):
+            return "embedding", f"logits {images} {training}"
+
+    assert modes.forward_in_mode(Method(), "inference")("x") == "logits x False"
+    assert modes.forward_in_mode(Method(), "batch")("x") == "logits x True"
+
+
+def test_unknown_mode_names_the_valid_ones():
+    with pytest.raises(ValueError, match="inference.*batch.*train"):
+        modes.forward_in_mode(lambda x, training: x, "eval")
+
+
+def test_synchronized_batch_norm_refuses_train():
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.BatchNormalization(synchronized=True)])
+    with pytest.raises(ValueError, match="synchronized=False"):
+        modes.forward_in_mode(model, "train")
+    modes.forward_in_mode(model, "batch")  # one replica
+
+
+def test_a_model_becomes_a_function_of_float32_logits():
+    model = smooth_model()
+    images = examples(3)
+    logits = modes.as_predict(model)(images)
+    np.testing.assert_array_equal(logits, model(images, training=False))
+    assert modes.as_predict(lambda x: {"logits": tf.cast(x, tf.float16)})(tf.ones([2, 3])).dtype == tf.float32
+
+
+@pytest.mark.parametrize(
+    "model,message",
+    [
+        (lambda x: {"scores": x}, "named 'logits'"),
+        (lambda x: x[:, :1], "k >= 2"),
+        (lambda x: x[..., None], "b, k"),
+    ],
+)
+def test_outputs_that_are_no_logits_are_refused(model, message):
+    with pytest.raises(ValueError, match=message):
+        modes.as_predict(model)(tf.ones([2, 3]))
+
+
+def test_what_cannot_be_called_or_is_not_built_is_refused():
+    with pytest.raises(TypeError, match="not int"):
+        modes.as_predict(3)
+    with pytest.raises(ValueError, match="not built"):
+        modes.as_predict(keras.layers.Dense(2))

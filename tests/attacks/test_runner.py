@@ -1,0 +1,169 @@
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from conformance.attacks import Linear, examples, smooth_model
+from tfrobust.attacks import base, gradient, runner
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.ops import randomness
+
+
+class Liar(base.Attack):
+    """Claims success for every example, with points of its own choice."""
+
+    name = "liar"
+    steps = 1
+
+    def __init__(self, point):
+        self.threat = ThreatModel(epsilon=0.01)
+        self.point = point
+
+    def rounds(self, class_count):
+        return 1
+
+    def start(self, predict, images, labels, keys, rounds):
+        return {"point": tf.fill(tf.shape(images), self.point), "found": tf.ones_like(labels, tf.bool)}
+
+    def advance(self, predict, images, labels, rounds, state, count):
+        return state
+
+    def candidate(self, state):
+        return state["point"]
+
+
+@pytest.mark.parametrize("point", [0.0, 1.0, 50.0, float("nan"), float("inf")])
+def test_a_lying_attack_is_caught(point):
+    model, images = Linear(), examples(10)
+    labels = model.labels(images)
+    stands = model.worst(images, labels, ThreatModel(epsilon=0.01)) > 1e-4
+    assert stands.sum() > 5
+    for result in (
+        runner.run_attack(Liar(point), model, images, labels),
+        Liar(point).attack(model, images, labels, tf.constant([0, 0])),
+    ):
+        assert not np.any(np.asarray(result.success)[stands])
+        assert np.all(np.asarray(result.distance) <= 0.01 + 1e-6)
+        assert np.all(np.isfinite(result.adversarial))
+
+
+def test_clean_errors_count_as_success_at_distance_zero():
+    model, images = Linear(), examples(10)
+    labels = 1 - model.labels(images)
+    result = runner.run_attack(gradient.PGD(steps=2), model, images, labels)
+    assert result.success.all() and not result.distance.any()
+    np.testing.assert_array_equal(result.adversarial, images)
+
+
+def test_the_cost_follows_what_stands():
+    model, images, rows = Linear(), examples(64), []
+
+    def counted(x):
+        with tf.control_dependencies([tf.py_function(lambda: rows.append(1), [], [])]):
+            return model(tf.identity(x))
+
+    attack = gradient.PGD(ThreatModel(epsilon=0.45), steps=50)  # everybody falls after a few steps
+    result = runner.run_attack(attack, counted, images, model.labels(images), batch_size=16)
+    assert result.success.all()
+    assert len(rows) < 60  # four batches searched to the end would take 200 steps and 8 judgements
+
+
+def test_restarts_run_from_fresh_starts_for_those_who_stand():
+    class Lucky(base.Attack):
+        """Finds a point only in the second of three rounds."""
+
+        name, steps, threat = "lucky", 1, ThreatModel(epsilon=0.5)
+
+        def rounds(self, class_count):
+            return 3
+
+        def start(self, predict, images, labels, keys, rounds):
+            starts.append(1)
+            return {"point": images, "keys": keys, "found": tf.zeros_like(labels, tf.bool)}
+
+        def advance(self, predict, images, labels, rounds, state, count):
+            moved = tf.where(rounds[:, None, None, None] == 1, 1.0 - images, images)
+            return state | {"point": moved}
+
+        def candidate(self, state):
+            return state["point"]
+
+    starts, model, images = [], Linear(), examples(9)
+    labels = model.labels(images)
+    result = runner.run_attack(Lucky(), model, images, labels, batch_size=4)
+    assert result.success.all() and len(starts) == 1
+    keys = randomness.example_keys(tf.constant([1, 2]), tf.range(3))
+    folded = [base.round_keys(keys, tf.fill([3], number)).numpy() for number in (0, 1)]
+    assert np.all(np.any(folded[0] != folded[1], axis=1))
+
+
+def test_progress_is_monotone_and_ends_at_the_total():
+    model, images, seen = Linear(), examples(20), []
+    attack = gradient.PGD(ThreatModel(epsilon=0.05), steps=12, restarts=2)
+    runner.run_attack(
+        attack, model, images, model.labels(images), batch_size=8, progress=lambda *values: seen.append(values)
+    )
+    done, total, standing = zip(*seen, strict=True)
+    assert set(total) == {20 * 12 * 2} and done[-1] == total[-1]
+    assert all(np.diff(done) >= 0) and all(np.diff(standing) <= 0)
+
+
+def test_an_ended_budget_is_told():
+    model, images = Linear(), examples(8)
+    labels = model.labels(images)
+    attack = gradient.PGD(ThreatModel(epsilon=1e-3), steps=50)
+    result = runner.run_attack(attack, model, images, labels, seconds=0.0)
+    assert not result.complete and not result.success.any()
+    assert runner.run_attack(attack, model, images, labels, seconds=600.0).complete
+
+
+def test_no_call_outgrows_its_time(monkeypatch):
+    monkeypatch.setattr(runner, "_CALL_SECONDS", 0.05)
+    model, images, counts = Linear(), examples(4), []
+
+    class Slow(gradient.PGD):
+        def advance(self, predict, images, labels, rounds, state, count):
+            def wait(steps):
+                counts.append(int(steps))
+                time.sleep(0.02 * int(steps))
+
+            with tf.control_dependencies([tf.py_function(wait, [count], [])]):
+                return tf.nest.map_structure(tf.identity, state)
+
+    runner.run_attack(Slow(ThreatModel(epsilon=1e-3), steps=100), model, images, model.labels(images))
+    assert sum(counts) == 100 and counts[0] == 1 and max(counts) == 2
+
+
+def test_a_softmax_model_is_refused():
+    model, images = smooth_model(), examples(6)
+    soft = keras.Sequential([model, keras.layers.Softmax()])
+    soft.build((None, *images.shape[1:]))
+    for run in (
+        lambda: runner.run_attack(gradient.FGSM(), soft, images, np.zeros(6, int)),
+        lambda: gradient.FGSM().attack(soft, images, np.zeros(6, int), tf.constant([0, 0])),
+    ):
+        with pytest.raises(ValueError, match="probabilities"):
+            run()
+    log = lambda x: tf.math.log(soft(x))  # noqa: E731
+    runner.run_attack(gradient.FGSM(), log, images, np.zeros(6, int))
+
+
+def test_one_hot_labels_are_ids():
+    model, images = Linear(), examples(12)
+    labels = model.labels(images)
+    ids = runner.run_attack(gradient.PGD(steps=3), model, images, labels)
+    one_hot = runner.run_attack(gradient.PGD(steps=3), model, images, np.eye(2)[labels])
+    np.testing.assert_array_equal(ids.adversarial, one_hot.adversarial)
+
+
+def test_bad_arguments():
+    model, images = Linear(), examples(4)
+    labels = model.labels(images)
+    with pytest.raises(ValueError, match="2 classes"):
+        runner.run_attack(gradient.FGSM(), model, images, labels + 2)
+    with pytest.raises(ValueError, match="one position per image"):
+        runner.run_attack(gradient.FGSM(), model, images, labels, index=[1, 2])
+    with pytest.raises(ValueError, match="batch_size"):
+        runner.run_attack(gradient.FGSM(), model, images, labels, batch_size=0)

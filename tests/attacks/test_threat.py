@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.attacks.threat import ThreatModel
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        ({"norm": "max"}, "'linf', 'l2', 'l1'"),
+        ({"epsilon": 0}, "epsilon is 0"),
+        ({"epsilon": -0.1}, "> 0"),
+        ({"epsilon": float("nan")}, "> 0"),
+        ({"bounds": (1.0, 0.0)}, "lowest, highest"),
+        ({"bounds": (0.0,)}, "lowest, highest"),
+        ({"l1_share": 2.0}, "from 0 to 1"),
+    ],
+)
+def test_bad_values_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        ThreatModel(**arguments)
+    assert len(str(raised.value)) <= 300
+
+
+def test_an_l1_step_passes_over_pixels_that_cannot_move():
+    threat = ThreatModel(norm="l1", epsilon=1.0)
+    point = tf.constant([[1.0, 0.0, 0.75, 0.5]])
+    gradient = tf.constant([[9.0, -8.0, 3.0, 2.0]])
+    np.testing.assert_array_equal(threat.step(point, gradient, 0.5) - point, [[0, 0, 0.25, 0.25]])
+    np.testing.assert_array_equal(threat.step(point, -gradient, 0.5) - point, [[-0.5, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("norm,expected", [("linf", [0.5, -0.5]), ("l2", [0.3, -0.4])])
+def test_the_other_steps_follow_the_steepest_direction(norm, expected):
+    threat = ThreatModel(norm=norm)
+    step = threat.step(tf.zeros([1, 2]), tf.constant([[3e-20, -4e-20]]), 0.5)
+    np.testing.assert_allclose(step, [expected], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind,expected", [("linf", 0.5), ("l2", 0.5 * 2**0.5), ("l1", 1.0)])
+def test_distance(kind, expected):
+    distance = ThreatModel(norm=kind).distance(tf.zeros([1, 2, 2]), tf.constant([[[0.5, 0], [0, -0.5]]]))
+    np.testing.assert_allclose(distance, [expected], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["linf", "l2", "l1"])
+def test_random_starts_fill_the_ball_inside_the_bounds(kind):
+    threat = ThreatModel(norm=kind, epsilon=0.5, bounds=(-1.0, 1.0))
+    images = tf.fill([500, 3], -1.0)
+    starts = threat.random_start(images, tf.constant([3, 4]))
+    distance = threat.distance(images, starts).numpy()
+    assert starts.numpy().min() == -1.0 and distance.max() <= 0.5 * (1 + 1e-5) and distance.max() > 0.4

@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+import scipy.ndimage
+import scipy.stats
+import tensorflow as tf
+
+from tfrobust.augment.standard import Compose, PadCrop, RandomFlip, RandomShift
+from tfrobust.ops import randomness
+
+RAMP = tf.constant(np.arange(12, dtype=np.float32).reshape(1, 3, 4, 1) / 16)
+
+
+def test_flip_mirrors_only_the_chosen():
+    images = tf.concat([RAMP, RAMP], 0)
+    result = RandomFlip().apply(images, {"flip": tf.constant([True, False])})
+    assert np.array_equal(result[0, :, :, 0] * 16, [[3, 2, 1, 0], [7, 6, 5, 4], [11, 10, 9, 8]])
+    assert np.array_equal(result[1], images[1])
+
+
+@pytest.mark.parametrize(
+    "fill, shift, rows",
+    [
+        ("nearest", (1, 0), [[4, 5, 6, 7], [8, 9, 10, 11], [8, 9, 10, 11]]),
+        ("nearest", (0, -1), [[0, 0, 1, 2], [4, 4, 5, 6], [8, 8, 9, 10]]),
+        ("nearest", (0.5, 0), [[2, 3, 4, 5], [6, 7, 8, 9], [8, 9, 10, 11]]),
+        ("nearest", (0, -0.25), [[0, 0.75, 1.75, 2.75], [4, 4.75, 5.75, 6.75], [8, 8.75, 9.75, 10.75]]),
+        ("constant", (1, 0), [[4, 5, 6, 7], [8, 9, 10, 11], [0, 0, 0, 0]]),
+        ("constant", (0, 0.5), [[0.5, 1.5, 2.5, 1.5], [4.5, 5.5, 6.5, 3.5], [8.5, 9.5, 10.5, 5.5]]),
+    ],
+)
+def test_shift_closed_form(fill, shift, rows):
+    result = RandomShift(fill=fill).apply(RAMP, {"shift": tf.constant([shift], tf.float32)})
+    assert np.array_equal(result[0, :, :, 0] * 16, rows)
+
+
+@pytest.mark.parametrize("fill, mode", [("nearest", "nearest"), ("constant", "grid-constant")])
+def test_shift_equals_scipy(fill, mode):
+    generator = np.random.default_rng(1)
+    images = generator.random((5, 9, 7, 2)).astype(np.float32)
+    shift = generator.uniform(-4, 4, (5, 2)).astype(np.float32)
+    result = RandomShift(fill=fill).apply(tf.constant(images), {"shift": tf.constant(shift)})
+    # scipy reads at i - shift, the transformation matrix of Keras's ImageDataGenerator at i + shift
+    expected = [
+        scipy.ndimage.shift(image, (*-by.astype(np.float64), 0), order=1, mode=mode)
+        for image, by in zip(images, shift, strict=True)
+    ]
+    np.testing.assert_allclose(result, expected, atol=2e-6)
+
+
+def test_shift_of_keras_image_data_generator():
+    """The affine transformation that ImageDataGenerator hands to scipy for (tx, ty), written out."""
+    image = np.random.default_rng(2).random((8, 6)).astype(np.float32)
+    rows, columns = 0.7, -0.55
+    matrix = np.array([[1, 0, rows], [0, 1, columns], [0, 0, 1]])
+    expected = scipy.ndimage.affine_transform(image, matrix[:2, :2], matrix[:2, 2], order=1, mode="nearest", cval=0.0)
+    draw = {"shift": tf.constant([[rows, columns]], tf.float32)}
+    result = RandomShift().apply(tf.constant(image[None, :, :, None]), draw)
+    np.testing.assert_allclose(result[0, :, :, 0], expected, atol=1e-6)
+
+
+def test_pad_crop_closed_form():
+    result = PadCrop(padding=1).apply(RAMP + 1, {"offset": tf.constant([[0, 2]])})
+    expected = np.zeros((3, 4))
+    expected[1:, :3] = (np.arange(12).reshape(3, 4) / 16 + 1)[:2, 1:]
+    assert np.array_equal(result[0, :, :, 0], expected)
+
+
+def test_compose_applies_in_order():
+    flip, shift = RandomFlip(), RandomShift()
+    draw = {"0": {"flip": tf.constant([True])}, "1": {"shift": tf.constant([[0.0, 1.0]])}}
+    result = Compose(augmentations=(flip, shift)).apply(RAMP, draw)
+    assert np.array_equal(result[0, :, :, 0] * 16, [[2, 1, 0, 0], [6, 5, 4, 4], [10, 9, 8, 8]])
+
+
+def test_compose_members_draw_independently():
+    twice = Compose(augmentations=(RandomFlip(), RandomFlip())).draw(randomness.make_key(0), (512, 4, 4, 1))
+    agree = np.mean(twice["0"]["flip"].numpy() == twice["1"]["flip"].numpy())
+    assert 0.4 < agree < 0.6
+
+
+def _keys(kind, count):
+    key = randomness.make_key(11, "uniform")
+    return key if kind == "batch" else randomness.example_keys(key, tf.range(count))
+
+
+@pytest.mark.parametrize("kind", ["batch", "examples"])
+def test_draws_are_uniform(kind):
+    count = 3000 if kind == "batch" else 600
+    keys, shape = _keys(kind, count), (count, 20, 40, 1)
+    flips = RandomFlip(probability=0.3).draw(keys, shape)["flip"].numpy()
+    assert scipy.stats.binomtest(int(flips.sum()), count, 0.3).pvalue > 1e-3
+    shift = RandomShift(fraction=0.1).draw(keys, shape)["shift"].numpy()
+    for column, reach in ((0, 2), (1, 4)):
+        test = scipy.stats.kstest(shift[:, column], scipy.stats.uniform(-reach, 2 * reach).cdf)
+        assert test.pvalue > 1e-3
+    assert abs(np.corrcoef(shift.T)[0, 1]) < 0.15
+    whole = RandomShift(fraction=0.1, whole_pixels=True).draw(keys, shape)["shift"].numpy()
+    offset = PadCrop(padding=3).draw(keys, shape)["offset"].numpy()
+    for values, low, high in ((whole[:, 0], -2, 2), (whole[:, 1], -4, 4), (offset[:, 0], 0, 6)):
+        found, counts = np.unique(values, return_counts=True)
+        assert np.array_equal(found, np.arange(low, high + 1))
+        assert scipy.stats.chisquare(counts).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: RandomFlip(probability=1.5),
+        lambda: RandomShift(fraction=1.0),
+        lambda: RandomShift(fill="reflect"),
+        lambda: PadCrop(padding=-1),
+    ],
+)
+def test_bad_arguments_are_named(build):
+    with pytest.raises(ValueError, match=r"(must|not) "):
+        build()

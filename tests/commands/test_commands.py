@@ -1,0 +1,137 @@
+"""The commands: which flags reach which function, and mistakes that end with 2 before anything is written."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from tfrobust import cli, compare, evaluate, export, train
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Records what a command would configure and call."""
+    record = {}
+
+    def configure(paths, params=(), imports=(), **keywords):
+        record.update(paths=list(paths), params=list(params), imports=list(imports), **keywords)
+
+    monkeypatch.setattr(cli, "configure", configure)
+    monkeypatch.setattr(cli, "call", lambda name, **runtime: record.update(name=name, runtime=runtime))
+    return record
+
+
+def test_train_hands_its_flags_on(asked):
+    flags = ["--gin_file=gin/a.gin", "--gin_file", "b.gin", "--gin_param=SEED=1", "--gin_import=os.path"]
+    assert train.main([*flags, "--workdir=w", "--export_dir=e", "--version=3", "--profile=5", "--dry_run"]) == 0
+    assert (
+        asked["paths"] == ["gin/a.gin", "b.gin"] and asked["params"] == ["SEED=1"] and asked["imports"] == ["os.path"]
+    )
+    runtime = asked["runtime"]
+    assert callable(runtime.pop("configuration")) and asked["name"] == "train"
+    assert runtime == {"workdir": "w", "export_dir": "e", "version": 3, "profile": 5, "dry_run": True}
+
+
+def test_train_defaults(asked):
+    assert train.main(["--gin_file=some/where/ascl_leaked.gin"]) == 0
+    runtime = asked["runtime"]
+    del runtime["configuration"]
+    expected = {
+        "workdir": "runs/ascl_leaked",
+        "export_dir": "exported",
+        "version": None,
+        "profile": 0,
+        "dry_run": False,
+    }
+    assert runtime == expected
+
+
+def test_evaluate_hands_its_flags_on(asked):
+    flags = ["--model=m", "--gin_file=a.gin", "--logits_output=logits", "--output=o"]
+    assert evaluate.main(flags) == 0
+    runtime = asked["runtime"]
+    assert "data" not in runtime and callable(runtime.pop("configuration"))
+    assert runtime == {"model": "m", "logits_output": "logits", "output": "o"}
+
+
+def test_export_reads_the_configuration_of_the_workdir(asked, tmp_path):
+    (tmp_path / "config.gin").write_text("SEED = 1\n")
+    assert export.main([f"--workdir={tmp_path}", "--export_dir=e"]) == 0
+    assert asked["paths"] == [str(tmp_path / "config.gin")] and asked["defaults"] is False
+    assert asked["runtime"]["training_must_be_done"] and asked["runtime"]["export_dir"] == "e"
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "part"),
+    [
+        (train, [], "--gin_file"),
+        (train, ["--gin_file=gin/no_such.gin"], "no file 'gin/no_such.gin'"),
+        (train, ["--gin_file=gin/no_such.gin", "--version=0"], "whole number of at least 1"),
+        (train, ["--gin_fil=gin/ascl.gin"], "--gin_file"),
+        (train, ["--gin_file=README.md"], "'.gin'"),
+        (train, ["--gin_file="], "'.gin'"),
+        (train, ["--gin_file=x.gin", "--dry_run=yes"], "--dry_run"),
+        (evaluate, ["--gin_file=gin/eval/pgd.gin"], "--model"),
+        (evaluate, ["--model=x", "--gin_file=no.gin"], "no file 'no.gin'"),
+        (export, [], "--workdir"),
+        (export, ["--workdir=no/such"], "no/such holds no training run"),
+        (compare, [], "PATH"),
+        (compare, ["no/such"], "no/such does not exist"),
+        (compare, ["."], "no robustness report"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_nothing_is_written(tmp_path, monkeypatch, capfd, command, flags, part):
+    monkeypatch.chdir(tmp_path)
+    assert command.main(flags) == 2
+    said = capfd.readouterr()
+    (line,) = said.err.splitlines()
+    assert part in line and line.startswith("error: ") and len(line) <= 300 and said.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_mistakes_in_a_gin_file_are_found_without_tensorflow(tmp_path):
+    (tmp_path / "bad.gin").write_text("import os\n")
+    code = (
+        "import sys; from tfrobust import train; c = train.main(['--gin_file=bad.gin']); "
+        "print('tensorflow' in sys.modules); sys.exit(c)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == 2 and done.stdout == "False\n"
+    assert done.stderr.count("\n") == 1 and "bad.gin:1: a gin file holds no imports" in done.stderr
+
+
+def test_what_data_may_be(tmp_path):
+    from tfrobust.data.sources import cifar, digits, folder, npz, tfds
+
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    (tmp_path / "prepared").mkdir()
+    (tmp_path / "prepared" / "dataset_info.json").write_text("{}")
+    (tmp_path / "cifar" / "cifar-10-batches-py").mkdir(parents=True)
+    (tmp_path / "cifar" / "cifar-10-batches-py" / "data_batch_1").touch()
+    for text, kind in {
+        "digits": digits.Digits,
+        "mine.npz": npz.Npz,
+        "cifar-10-python.tar.gz": cifar.Cifar,
+        str(tmp_path / "cifar"): cifar.Cifar,
+        str(tmp_path / "images"): folder.ImageFolder,
+        str(tmp_path / "prepared"): tfds.TensorFlowDatasets,
+        "mnist": tfds.TensorFlowDatasets,
+    }.items():
+        assert type(evaluate._source(text)) is kind, text
+
+
+def test_compare_writes_a_page(tmp_path, monkeypatch, capsys):
+    from tfrobust.report import compare as comparing
+
+    monkeypatch.setattr(comparing, "load_reports", lambda paths: [json.dumps(paths)])
+    monkeypatch.setattr(comparing, "table", lambda reports: "the table")
+    monkeypatch.setattr(comparing, "compare_html", lambda reports: "<html>")
+    page = tmp_path / "new" / "page.html"
+    assert compare.main(["a", "b", f"--output={page}"]) == 0
+    assert page.read_text() == "<html>" and capsys.readouterr().out == f"the table\n{page}\n"

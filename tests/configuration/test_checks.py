@@ -1,0 +1,202 @@
+"""Names, macros, scopes and types of a whole configuration, and what gin then builds."""
+
+import dataclasses
+from collections.abc import Callable
+
+import gin
+import keras
+import pytest
+
+from tfrobust.configuration import checks, files
+from tfrobust.configuration.registry import Registry
+from tfrobust.errors import InputError
+from tfrobust.ops.configured import Configured
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ThreatModel(Configured):
+    norm: str = "linf"
+    epsilon: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PGD(Configured):
+    threat: ThreatModel | None = None
+    steps: int = 10
+
+
+class OtherPGD(Configured):
+    pass
+
+
+class ASCL(Configured):
+    def __init__(self, attack: PGD, *, temperature: float = 0.07, **kwargs):
+        self.attack, self.temperature = attack, temperature
+
+
+def train(*, method: Callable, optimizer: Callable = None, weights: dict = None, name: str = "x", workdir: str = ""):
+    return method(), optimizer and optimizer(), weights, name
+
+
+def registry() -> Registry:
+    return Registry(
+        {
+            "tfrobust.experiment.train": train,
+            "tfrobust.methods.ascl.ASCL": ASCL,
+            "tfrobust.attacks.gradient.PGD": PGD,
+            "tfrobust.attacks.other.PGD": OtherPGD,
+            "tfrobust.attacks.threat.ThreatModel": ThreatModel,
+            "keras.optimizers.SGD": keras.optimizers.SGD,
+            "keras.optimizers.schedules.CosineDecay": keras.optimizers.schedules.CosineDecay,
+        }
+    )
+
+
+RUN = """
+EPSILON = 0.2
+STEPS = 5
+LEARNING_RATE = 0.01
+METHOD = @ASCL
+train.method = %METHOD
+train.optimizer = @SGD
+SGD.learning_rate = %LEARNING_RATE
+ASCL.attack = @train/gradient.PGD()
+train/gradient.PGD:
+  threat = @ThreatModel()
+  steps = %STEPS
+ThreatModel.epsilon = %EPSILON
+"""
+
+
+@pytest.fixture(autouse=True)
+def _clean():
+    yield
+    gin.clear_config()
+
+
+def load(tmp_path, text, *params, partial=False):
+    path = tmp_path / "a.gin"
+    path.write_text(text)
+    bindings = files.read([str(path)], params)
+    known = registry()
+    resolved = checks.check_objects(bindings, checks.check_macros(bindings, partial), known, partial)
+    if not partial:
+        checks.bind(resolved, known)
+    return known
+
+
+def complaint(tmp_path, text, *params, **keywords) -> str:
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, text, *params, **keywords)
+    message = " ".join(str(caught.value).split())
+    return message
+
+
+def test_builds_the_exact_classes(tmp_path):
+    load(tmp_path, RUN, "EPSILON=0.1", "PGD.steps = 3".replace("PGD", "train/gradient.PGD"))
+    method, optimizer, _, _ = gin.get_configurable("tfrobust.experiment.train")()
+    assert type(method) is ASCL and type(optimizer) is keras.optimizers.SGD
+    assert method.attack == PGD(threat=ThreatModel(epsilon=0.1), steps=3)
+    assert float(optimizer.learning_rate) == pytest.approx(0.01)
+
+
+def test_the_printed_configuration_reads_back_the_same(tmp_path):
+    load(tmp_path, RUN)
+    gin.get_configurable("tfrobust.experiment.train")()
+    for text in (gin.config_str(), gin.operative_config_str()):
+        load(tmp_path, text)
+        method, *_ = gin.get_configurable("tfrobust.experiment.train")()
+        assert method.attack.steps == 5 and method.attack.threat.epsilon == 0.2
+    assert gin.config_str() == (load(tmp_path, gin.config_str()), gin.config_str())[1]
+
+
+def test_a_called_part_in_a_nest_and_a_schedule(tmp_path):
+    load(
+        tmp_path,
+        RUN + "train.weights = {'vat': [@w/CosineDecay(), 2]}\nw/CosineDecay.initial_learning_rate = 1.0\n"
+        "w/CosineDecay.decay_steps = 10\n",
+    )
+    _, _, weights, _ = gin.get_configurable("tfrobust.experiment.train")()
+    assert type(weights["vat"][0]) is keras.optimizers.schedules.CosineDecay and weights["vat"][1] == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("EPSLON = 0.9", "nothing uses EPSLON; nearest: EPSILON"),
+        ("epsilon = 0.9", "nearest: EPSILON"),
+        ("ASCL.temperature = %TEMPERTURE", "set nowhere"),
+        ("ASCL.temperature = %EPSLON", "nearest: EPSILON"),
+        ("ASLC.temperature = 0.1", "there is no 'ASLC'; nearest: ASCL"),
+        ("train.method = @ASLC", "there is no 'ASLC'; nearest: ASCL"),
+        ("train.method = @builtins.eval", "there is no 'builtins.eval'"),
+        ("train.method = @os.getpid()", "there is no 'os.getpid'"),
+        ("train.method = @gin.singleton()", "there is no 'gin.singleton'"),
+        ("train.method = @ASCL.__init__", "there is no"),
+        ("ASCL.temprature = 0.1", "no parameter 'temprature'; nearest: temperature; it takes attack, temperature"),
+        ("ASCL.temperature = 'x'", "ASCL.temperature must be a float, not 'x'"),
+        ("T = 'x'\nASCL.temperature = %T", "a.gin:14: ASCL.temperature (%T) must be a float, not 'x'"),
+        ("ASCL.attack = @ThreatModel()", "ASCL.attack must be a PGD, written @Name(), not @ThreatModel()"),
+        ("train.method = @ASCL()", "written @Name without brackets, not @ASCL()"),
+        ("ThreatModel.epsilon = @SGD()", "must be a float"),
+        ("SGD.learning_rate = 'fast'", "must be a float or None"),
+        ("trian/gradient.PGD.steps = 3", "no object is built in the scope 'trian'; nearest: train"),
+        ("PGD.steps = 3", "may be any of tfrobust.attacks.gradient.PGD, tfrobust.attacks.other.PGD"),
+        ("A = %B\nB = %A\ntrain.name = %A", "circle"),
+        ("train.name = %gin.REQUIRED", "train.name must be set"),
+        ("NAME = %gin.REQUIRED\ntrain.name = %NAME", 'must be set; add --gin_param="NAME=...'),
+        ("EPSILON = 0", "EPSILON must be a number above 0, not 0"),
+        ("EPSILON = -0.1", "EPSILON must be"),
+        ("EPSILON = 1e999", "EPSILON must be"),
+        ("EPSILON = None", "EPSILON must be"),
+        ("EPSILON = '8/255'", "EPSILON must be a number above 0, not '8/255'"),
+        ("STEPS = 0", "STEPS must be an int of at least 1, not 0"),
+        ("STEPS = 2.5", "STEPS must be"),
+        ("EPOCHS = True", "EPOCHS must be"),
+        ("BATCH_SIZE = 0", "BATCH_SIZE must be"),
+        ("NORM = 'l3'", "NORM must be one of 'linf', 'l2', 'l1', 'l0', not 'l3'"),
+        ("NORM = []", "NORM must be one of"),
+        ("EVAL_EPSILON = -1", "EVAL_EPSILON must be"),
+        ("LEARNING_RATE = 0.0", "LEARNING_RATE must be"),
+        ("SEED = -1", "SEED must be"),
+        ("NAME = '../../etc'", "NAME must be"),
+        ("NAME = ''", "NAME must be"),
+        ("STRATEGY = 3", "STRATEGY must be"),
+    ],
+)
+def test_one_line_for_each_mistake(tmp_path, line, part):
+    assert part in complaint(tmp_path, RUN + line + "\n")
+
+
+def test_the_same_by_flag(tmp_path):
+    message = complaint(tmp_path, RUN, "EPSLON=0.9")
+    assert message.startswith("--gin_param=EPSLON=0.9: nothing uses EPSLON; nearest: EPSILON")
+
+
+def test_a_flag_for_something_that_is_not_built_is_refused(tmp_path):
+    message = complaint(tmp_path, RUN, "CosineDecay.alpha=0.5")
+    assert "nothing here uses CosineDecay; this configuration uses" in message and "ASCL" in message
+    load(tmp_path, RUN + "CosineDecay.alpha = 0.5\n")  # a shared base file may say more than one run needs
+
+
+def test_a_missing_argument_is_named(tmp_path):
+    text = RUN.replace("ThreatModel.epsilon = %EPSILON", "")
+    assert "ThreatModel needs epsilon" in complaint(tmp_path, text)
+
+
+def test_knobs_may_be_set_where_nothing_uses_them(tmp_path):
+    load(tmp_path, RUN + "EVAL_EPSILON = %EPSILON\nEVAL_NORM = 'l2'\nEPOCHS = 3\n")
+
+
+def test_a_part_may_lack_what_others_bring(tmp_path):
+    part = "DATASET = @ThreatModel()\nThreatModel.epsilon = %SIZE\n"
+    load(tmp_path, part, partial=True)
+    assert complaint(tmp_path, part)
+    assert "must be a float" in complaint(tmp_path, part + "ThreatModel.epsilon = 'x'\n", partial=True)
+
+
+def test_deep_and_long_values(tmp_path):
+    nest = "[" * 60 + "]" * 60
+    assert "must be a float" in complaint(tmp_path, RUN + f"ASCL.temperature = {nest}\n")
+    chain = "".join(f"M{i} = %M{i + 1}\n" for i in range(300)) + "M300 = 1\ntrain.name = %M0\n"
+    assert "circle" in complaint(tmp_path, RUN + chain)

@@ -1,0 +1,177 @@
+"""Values against annotations."""
+
+import collections.abc
+import dataclasses
+import typing
+
+import keras
+import pytest
+
+from tfrobust.configuration.files import Macro, Reference
+from tfrobust.configuration.parameters import Parameter, described, fits, parameters
+from tfrobust.ops.configured import Configured
+
+
+class Part:
+    pass
+
+
+class Special(Part):
+    pass
+
+
+class Model:
+    def __call__(self, images):
+        pass
+
+
+def make() -> Part:
+    return Part()
+
+
+OBJECTS = {"Part": Part, "Special": Special, "make": make, "Model": Model, "SGD": keras.optimizers.SGD, "dict": dict}
+
+
+def fit(value, hint, default=Parameter.__dataclass_fields__["default"].type) -> bool:
+    return fits(value, Parameter("x", hint, default), lambda reference: OBJECTS[reference.selector])
+
+
+def called(name):
+    return Reference("", name, True)
+
+
+def uncalled(name):
+    return Reference("", name, False)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (3, int),
+        (3, float),
+        (0.5, float),
+        (True, bool),
+        ("x", str),
+        (None, float | None),
+        (2, typing.Optional[int]),  # noqa: UP045 - users write it so
+        ((1, 2), tuple[int, ...]),
+        ([1, 2], tuple[int, ...]),
+        ((1, 2.5), tuple[int, float]),
+        ((), tuple),
+        ({"ce": 1.0}, dict[str, float]),
+        ({"ce": 1.0}, dict | None),
+        ("l2", typing.Literal["linf", "l2"]),
+        ([1.0], collections.abc.Sequence[float]),
+        (called("Part"), Part),
+        (called("Special"), Part | None),
+        (called("make"), Part),
+        (uncalled("Special"), type[Part]),
+        (uncalled("make"), collections.abc.Callable[..., Part]),
+        (uncalled("Part"), type),
+        (uncalled("Model"), collections.abc.Callable[..., Model]),
+        (called("Model"), collections.abc.Callable[..., float]),
+        (called("SGD"), keras.optimizers.Optimizer),
+        ((called("Part"),), tuple[Part, ...]),
+        (Macro("X"), int),
+        ("anything", typing.Any),
+    ],
+)
+def test_fits(value, hint):
+    assert fit(value, hint)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("3", int),
+        (3.0, int),
+        (True, int),
+        (True, float),
+        ("0.5", float),
+        (float("inf"), float),
+        (1, bool),
+        (1, str),
+        (None, float),
+        ("x", float | None),
+        ((1, "x"), tuple[int, ...]),
+        ((1, 2, 3), tuple[int, float]),
+        (1, tuple),
+        ({"ce": "x"}, dict[str, float]),
+        ([1], dict),
+        ("l3", typing.Literal["linf", "l2"]),
+        (1, typing.Literal[True, "x"]),
+        ("Part", Part),
+        (uncalled("Part"), Part),
+        (called("Part"), Special),
+        (called("SGD"), Part),
+        (called("Part"), int),
+        (called("Part"), type[Part]),
+        (uncalled("Part"), type[Special]),
+        ((called("SGD"),), tuple[Part, ...]),
+        ("x", collections.abc.Callable),
+        (called("Model"), collections.abc.Callable[..., Model]),
+        (called("Part"), collections.abc.Callable[..., float]),
+    ],
+)
+def test_does_not_fit(value, hint):
+    assert not fit(value, hint)
+
+
+def test_the_default_always_fits():
+    assert fits(None, Parameter("x", int, None), None) and not fits("y", Parameter("x", int, None), None)
+
+
+def test_keras_defaults_speak_for_themselves():
+    known = parameters(keras.optimizers.SGD)
+    assert {"learning_rate", "momentum", "nesterov", "clipnorm", "name"} <= set(known)
+    resolve = OBJECTS.get
+    assert fits(0.1, known["learning_rate"], resolve) and not fits("0.1", known["learning_rate"], resolve)
+    assert not fits("yes", known["nesterov"], resolve) and not fits(1, known["nesterov"], resolve)
+
+
+def test_the_whole_constructor_chain():
+    class Base(Configured):
+        def __init__(self, *, seed: int = 0, scale: "float | None" = None):
+            pass
+
+    class Member(Base):
+        def __init__(self, width: int, **kwargs):
+            super().__init__(**kwargs)
+
+    known = parameters(Member)
+    assert list(known) == ["width", "seed", "scale"]
+    assert known["width"].required and not known["seed"].required
+    assert known["scale"].hint == (float | None)
+
+
+def test_dataclasses_and_functions():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Threat:
+        norm: str = "linf"
+        epsilon: float
+
+    assert parameters(Threat)["epsilon"].required and parameters(Threat)["epsilon"].hint is float
+    assert list(parameters(fit)) == ["value", "hint", "default"]
+
+
+def test_what_keras_takes_silently_is_never_needed():
+    class Layer(Configured, keras.layers.Layer):
+        def __init__(self, width: int = 3, **kwargs):
+            super().__init__(**kwargs)
+
+    assert not any(item.required for item in parameters(Layer).values())
+
+
+@pytest.mark.parametrize(
+    ("hint", "words"),
+    [
+        (int, "an int"),
+        (float | None, "a float or None"),
+        (typing.Literal["linf", "l2"], "one of 'linf', 'l2'"),
+        (tuple[int, ...], "a tuple of an int"),
+        (Part, "a Part, written @Name()"),
+        (type[Part], "a class Part, written @Name without brackets"),
+    ],
+)
+def test_described(hint, words):
+    assert described(Parameter("x", hint, None)) == words

@@ -1,0 +1,102 @@
+"""Which names resolve, and which must not."""
+
+import sys
+
+import pytest
+
+from tfrobust.configuration import registry
+from tfrobust.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def known():
+    return registry.collect()
+
+
+@pytest.mark.parametrize(
+    ("selector", "complete"),
+    [
+        ("Supervised", "tfrobust.methods.supervised.Supervised"),
+        ("supervised.Supervised", "tfrobust.methods.supervised.Supervised"),
+        ("methods.supervised.Supervised", "tfrobust.methods.supervised.Supervised"),
+        ("tfrobust.methods.supervised.Supervised", "tfrobust.methods.supervised.Supervised"),
+        ("experiment.train", "tfrobust.experiment.train"),
+        ("train", "tfrobust.experiment.train"),
+        ("evaluate", "tfrobust.experiment.evaluate"),
+        ("SGD", "keras.optimizers.SGD"),
+        ("keras.optimizers.Adam", "keras.optimizers.Adam"),
+        ("CosineDecay", "keras.optimizers.schedules.CosineDecay"),
+        ("initializers.GlorotUniform", "keras.initializers.GlorotUniform"),
+        ("L2", "keras.regularizers.L2"),
+    ],
+)
+def test_resolves(known, selector, complete):
+    assert known.resolve(selector, "here") == complete
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "builtins.eval",
+        "eval",
+        "os.getpid",
+        "keras.saving.load_model",
+        "load_model",
+        "deserialize",
+        "keras.optimizers.get",
+        "keras.layers.Lambda",
+        "tensorflow.io.gfile.rmtree",
+        "cli.main",
+        "configuration.registry.collect",
+        "write_atomically",
+        "predictor.load",
+        "configured.deserialize",
+        "publish.claim",
+        "run_evaluation",
+        "saving.load",
+        "tfrobust",
+        "methods",
+        "",
+        "__import__",
+        "Method.__init__",
+    ],
+)
+def test_does_not_resolve(known, selector):
+    with pytest.raises(InputError, match="there is no"):
+        known.resolve(selector, "here")
+
+
+def test_everything_named_is_public_and_defined_where_it_says(known):
+    for complete, item in known.objects.items():
+        module, _, name = complete.rpartition(".")
+        assert not name.startswith("_") and not name == "keras"
+        if module.startswith("tfrobust."):
+            assert item.__module__ == module and item.__name__ == name
+            assert module.split(".")[1] not in ("train", "evaluate", "export", "compare", "cli", "configuration")
+
+
+def test_classes_have_names_of_their_own(known):
+    """A gin file may name every class of ours by its last name alone."""
+    ours = [name for name, item in known.objects.items() if isinstance(item, type) and name.startswith("tfrobust.")]
+    last = [name.rpartition(".")[2] for name in ours]
+    assert sorted(name for name in ours if last.count(name.rpartition(".")[2]) > 1) == []
+
+
+def test_a_module_of_the_users_own(tmp_path, monkeypatch):
+    (tmp_path / "her_parts.py").write_text("import os\nclass Hers: pass\ndef make(): pass\n_hidden = make\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    known = registry.collect(["her_parts"])
+    sys.modules.pop("her_parts")
+    assert known.resolve("Hers", "here") == "her_parts.Hers"
+    assert known.resolve("her_parts.make", "here") == "her_parts.make"
+    with pytest.raises(InputError):
+        known.resolve("her_parts.os", "here")
+
+
+@pytest.mark.parametrize("text", ["raise ZeroDivisionError('why')", None])
+def test_a_module_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch, text):
+    if text is not None:
+        (tmp_path / "her_broken.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError, match="--gin_import=her_broken: (ZeroDivisionError: why|ModuleNotFoundError)"):
+        registry.collect(["her_broken"])

@@ -1,0 +1,175 @@
+"""What every attack must pass. A new attack adds rows to ATTACKS; its test module imports the tests below.
+
+The model of most tests is a linear one with two classes, on which the best attack is known in closed form.
+"""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles import projections
+from tfrobust.attacks import gradient, objectives, runner
+from tfrobust.attacks.base import Attack
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.ops import randomness
+
+SHAPE = (4, 4, 1)
+SIZE = int(np.prod(SHAPE))
+EPSILONS = {"linf": 0.018, "l2": 0.06, "l1": 0.09}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """label: the test id. make: threat -> attack. random: does it start at random? kinds: norms to try."""
+
+    label: str
+    make: object
+    random: bool = True
+    kinds: tuple[str, ...] = ("linf",)
+
+
+ATTACKS = [
+    Row("fgsm", gradient.FGSM, random=False, kinds=("linf", "l2", "l1")),
+    Row("pgd", lambda threat: gradient.PGD(threat, steps=20), kinds=("linf", "l2", "l1")),
+    Row("pgd_plain_start", lambda threat: gradient.PGD(threat, steps=20, random_start="none"), random=False),
+    Row("pgd_gaussian_start", lambda threat: gradient.PGD(threat, steps=20, random_start="gaussian")),
+    Row("pgd_restarts", lambda threat: gradient.PGD(threat, steps=10, restarts=2), kinds=("l2",)),
+    Row("mpgd", lambda threat: gradient.MultiTargetedPGD(threat, steps=20)),
+    Row("mpgd_true_class", lambda threat: gradient.MultiTargetedPGD(threat, steps=20, include_true_class=True)),
+]
+CASES = [pytest.param(row, kind, id=f"{row.label}-{kind}") for row in ATTACKS for kind in row.kinds]
+
+
+def examples(count=24, low=0.36, high=0.64, seed=0):
+    """Images away from the edge of the box, so that only the ball binds."""
+    return np.random.default_rng(seed).uniform(low, high, [count, *SHAPE]).astype(np.float32)
+
+
+class Linear:
+    """Two classes, logits (0, <w, x> + b): `worst` is the margin left by the best attack."""
+
+    def __init__(self, seed=1):
+        rng = np.random.default_rng(seed)
+        self.weights = rng.standard_normal(SIZE)
+        # Far from ties, so that the strict steepest L1 coordinate is unmistakable.
+        self.weights[3] = 3.0
+        self.bias = -0.5 * self.weights.sum()
+
+    def __call__(self, images):
+        score = tf.linalg.matvec(tf.reshape(images, [-1, SIZE]), tf.constant(self.weights, tf.float32)) + self.bias
+        return tf.stack([tf.zeros_like(score), score], axis=-1)
+
+    def labels(self, images):
+        return (images.reshape(len(images), -1) @ self.weights + self.bias > 0).astype(np.int32)
+
+    def margins(self, images, labels):
+        score = images.reshape(len(images), -1) @ self.weights + self.bias
+        return np.where(labels, score, -score)
+
+    def worst(self, images, labels, threat):
+        margins = []
+        for x, label in zip(images.reshape(len(images), -1), labels, strict=True):
+            sign = 1 if label else -1
+            z = projections.linear_maximiser(-sign * self.weights, x, threat.norm, threat.epsilon, 0, 1)
+            margins.append(sign * (z @ self.weights + self.bias))
+        return np.array(margins)
+
+
+def smooth_model(seed=0, classes=3):
+    """A built Keras model with batch norm and no kinks."""
+    keras.utils.set_random_seed(seed)
+    layers = keras.layers
+    hidden = [layers.Flatten(), layers.Dense(12), layers.BatchNormalization(), layers.Activation("tanh")]
+    return keras.Sequential([layers.Input(SHAPE), *hidden, layers.Dense(classes, name="logits")])
+
+
+@pytest.mark.parametrize("row,kind", CASES)
+def test_succeeds_exactly_where_the_best_attack_on_a_linear_model_does(row, kind):
+    threat, model, images = ThreatModel(norm=kind, epsilon=EPSILONS[kind]), Linear(), examples()
+    labels = model.labels(images)
+    worst = model.worst(images, labels, threat)
+    assert 0.2 < np.mean(worst < 0) < 0.98  # the case can tell a weak attack from a strong one
+    result = runner.run_attack(row.make(threat), model, images, labels, seed=3)
+    # Fixed steps come near the optimum, not onto it: 3 % of what the best attack can move the score.
+    clear = np.abs(worst) > 0.03 * np.max(np.abs(worst - model.margins(images, labels)))
+    np.testing.assert_array_equal(result.success[clear], (worst < 0)[clear])
+    assert result.complete and np.all(result.distance <= threat.epsilon * (1 + 1e-5))
+    predicted = np.argmax(model(tf.constant(result.adversarial)), axis=-1)
+    np.testing.assert_array_equal(result.success, predicted != labels)
+    np.testing.assert_array_equal(result.adversarial[~result.success], images[~result.success])
+
+
+@pytest.mark.parametrize("row,kind", CASES)
+def test_stays_inside_and_raises_the_objective(row, kind):
+    model, images = smooth_model(), tf.constant(examples(8, 0.0, 1.0))
+    labels = tf.argmax(model(images), axis=-1, output_type=tf.int32)
+    objective = objectives.cross_entropy(lambda x: model(x, training=False), labels)
+    for epsilon in (1e-6, 0.2):
+        threat = ThreatModel(norm=kind, epsilon=epsilon)
+        attack = row.make(threat)
+        perturb = tf.function(lambda key, attack=attack: attack.perturb(objective, images, key), autograph=False)
+        points = perturb(tf.constant([1, 2]))
+        assert np.all(threat.distance(images, points) <= epsilon * (1 + 1e-5) + 1e-6)
+        assert points.numpy().min() >= 0 and points.numpy().max() <= 1
+        assert np.all(objective(points) >= objective(images) - 1e-5)
+    np.testing.assert_array_equal(points, perturb(tf.constant([1, 2])))
+    if kind != "l1":  # whose few large steps lead everybody to one corner
+        assert bool(np.any(points != perturb(tf.constant([7, 2])))) == row.random
+
+
+@pytest.mark.parametrize("row,kind", CASES)
+def test_does_not_depend_on_the_batch_or_on_the_others(row, kind):
+    threat, model, images = ThreatModel(norm=kind, epsilon=EPSILONS[kind]), Linear(), examples(20)
+    labels, attack = model.labels(images), row.make(threat)
+    whole = runner.run_attack(attack, model, images, labels, seed=5, batch_size=32)
+    engine = runner.Engine(attack, model)
+    small = engine.run(images, labels, seed=5, batch_size=6)
+    shard = engine.run(images[9:], labels[9:], seed=5, batch_size=6, index=np.arange(9, 20))
+    np.testing.assert_array_equal(whole.success, small.success)
+    np.testing.assert_allclose(whole.adversarial, small.adversarial, atol=1e-5)
+    np.testing.assert_array_equal(whole.success[9:], shard.success)
+    np.testing.assert_allclose(whole.adversarial[9:], shard.adversarial, atol=1e-5)
+
+
+@pytest.mark.parametrize("row,kind", CASES)
+def test_config_survives_a_round_trip(row, kind):
+    attack = row.make(ThreatModel(norm=kind, epsilon=0.125, bounds=(-1.0, 1.0)))
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(attack))
+    assert type(again) is type(attack) and again.get_config() == attack.get_config()
+    assert again.threat == attack.threat
+    assert attack.with_epsilon(0.25).threat == dataclasses.replace(attack.threat, epsilon=0.25)
+
+
+@pytest.mark.parametrize("row", ATTACKS, ids=lambda row: row.label)
+def test_each_graph_is_traced_once_and_no_variable_moves(row):
+    model, images, calls = smooth_model(), examples(20), []
+
+    def predict(x):
+        calls.append(x.shape)
+        return model(x, training=False)
+
+    labels = np.argmax(model(images), axis=-1)
+    before = [v.numpy() for v in model.variables]
+    engine = runner.Engine(row.make(ThreatModel(epsilon=0.02)), predict)
+    for seed in (0, 1):
+        engine.run(images, labels, seed=seed, batch_size=6)
+    assert {tuple(shape) for shape in calls} == {(6, *SHAPE)}
+    assert len(calls) == 2  # the step and the judgement
+    for old, variable in zip(before, model.variables, strict=True):
+        np.testing.assert_array_equal(old, variable.numpy())
+
+
+@pytest.mark.parametrize("row", ATTACKS, ids=lambda row: row.label)
+def test_one_batch_and_the_runner_agree(row):
+    model, images = Linear(), examples(6)
+    attack: Attack = row.make(ThreatModel(epsilon=0.1))
+    labels = model.labels(images)
+    key = randomness.make_key(4, "attack", attack.name)
+    one = attack.attack(model, images, labels, key)
+    many = runner.run_attack(attack, model, images, labels, seed=4)
+    np.testing.assert_array_equal(one.success, many.success)
+    np.testing.assert_allclose(one.adversarial, many.adversarial, atol=1e-5)
+    np.testing.assert_allclose(one.distance, many.distance, atol=1e-5)

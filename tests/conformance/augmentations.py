@@ -1,0 +1,124 @@
+"""The battery every augmentation passes: range, shape, determinism, eager = graph = tf.data, keys per example.
+
+A row of `AUGMENTATIONS` is an augmentation whose default draw changes images. `identity` is a draw that must
+change nothing, as a function of the batch size.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.augment.base import Augmentation
+from tfrobust.augment.standard import Compose, PadCrop, RandomFlip, RandomShift
+from tfrobust.ops import randomness
+
+SHAPE = (6, 8, 10, 3)
+
+
+@dataclasses.dataclass(frozen=True)
+class AugmentationCase:
+    name: str
+    augmentation: Augmentation
+    identity: Callable
+
+
+def _no_flip(count):
+    return {"flip": tf.zeros([count], tf.bool)}
+
+
+def _no_shift(count):
+    return {"shift": tf.zeros([count, 2])}
+
+
+AUGMENTATIONS = [
+    AugmentationCase("flip", RandomFlip(), _no_flip),
+    AugmentationCase("shift", RandomShift(fraction=0.3), _no_shift),
+    AugmentationCase("shift_constant", RandomShift(fraction=0.3, fill="constant"), _no_shift),
+    AugmentationCase("shift_whole", RandomShift(fraction=0.3, whole_pixels=True), _no_shift),
+    AugmentationCase("pad_crop", PadCrop(padding=2), lambda count: {"offset": tf.fill([count, 2], 2)}),
+    AugmentationCase(
+        "compose",
+        Compose(augmentations=(RandomFlip(), RandomShift(fraction=0.2))),
+        lambda count: {"0": _no_flip(count), "1": _no_shift(count)},
+    ),
+]
+
+
+def images_of(shape=SHAPE, seed=0):
+    return tf.constant(np.random.default_rng(seed).random(shape, np.float32))
+
+
+def keys_of(count, seed=0):
+    return randomness.example_keys(randomness.make_key(seed, "test"), tf.range(count, dtype=tf.int64))
+
+
+def check_range_and_shape(case):
+    for key in (randomness.make_key(1), keys_of(SHAPE[0])):
+        result = case.augmentation(images_of(), key)
+        assert result.shape == SHAPE and result.dtype == tf.float32
+        assert 0 <= tf.reduce_min(result) and tf.reduce_max(result) <= 1
+
+
+def check_changes_something(case):
+    images = images_of((32, *SHAPE[1:]))
+    assert not np.array_equal(case.augmentation(images, randomness.make_key(3)), images)
+
+
+def check_identity_draw(case):
+    images = images_of()
+    assert np.array_equal(case.augmentation.apply(images, case.identity(SHAPE[0])), images)
+
+
+def check_call_is_draw_then_apply(case):
+    images, key = images_of(), keys_of(SHAPE[0])
+    draw = case.augmentation.draw(key, SHAPE)
+    tf.nest.map_structure(lambda one: one.shape[:1].assert_is_compatible_with([SHAPE[0]]), draw)
+    assert np.array_equal(case.augmentation.apply(images, draw), case.augmentation(images, key))
+
+
+def check_key_decides(case):
+    images = images_of((64, *SHAPE[1:]))
+    first, again = (case.augmentation(images, randomness.make_key(5, "a")) for _ in range(2))
+    other = case.augmentation(images, randomness.make_key(5, "b"))
+    assert np.array_equal(first, again) and not np.array_equal(first, other)
+
+
+def check_eager_is_graph_is_data(case):
+    images, keys = images_of(), keys_of(SHAPE[0])
+    eager = case.augmentation(images, keys)
+    unknown = tf.TensorSpec([None, *SHAPE[1:]])
+    graph = tf.function(case.augmentation, input_signature=[unknown, tf.TensorSpec([None, 2], tf.int32)])
+    stream = tf.data.Dataset.from_tensors((images, keys)).map(case.augmentation)
+    assert np.array_equal(eager, graph(images, keys))
+    assert np.array_equal(eager, next(iter(stream)))
+
+
+def check_example_keys_ignore_the_batch(case):
+    """With one key per example, an image's result is the same alone and in any order."""
+    images, keys = images_of(), keys_of(SHAPE[0])
+    whole = case.augmentation(images, keys).numpy()
+    order = np.array([4, 1, 5])
+    part = case.augmentation(tf.gather(images, order), tf.gather(keys, order))
+    assert np.array_equal(whole[order], part)
+
+
+def check_config_round_trip(case):
+    revived = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(case.augmentation))
+    assert revived == case.augmentation
+    key = randomness.make_key(9)
+    assert np.array_equal(revived(images_of(), key), case.augmentation(images_of(), key))
+
+
+CHECKS = [
+    check_range_and_shape,
+    check_changes_something,
+    check_identity_draw,
+    check_call_is_draw_then_apply,
+    check_key_decides,
+    check_eager_is_graph_is_data,
+    check_example_keys_ignore_the_batch,
+    check_config_round_trip,
+]

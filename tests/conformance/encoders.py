@@ -1,0 +1,321 @@
+"""The battery that every encoder passes: one row per encoder, one function per property.
+
+A new encoder adds a row to `ENCODERS`; tests/models/test_conformance.py runs every property on every row.
+"""
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
+from tfrobust.models.lenet import LeNet
+from tfrobust.models.resnet import ResNet
+from tfrobust.models.resnet50 import ResNet50
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """make(**encoder arguments) -> encoder; `parameters` counts trainable ones, from arithmetic.
+
+    `l2` is the weight of the sum of squared kernels. `smallest`: the least image side that is accepted.
+    """
+
+    name: str
+    make: Callable
+    image_shape: tuple[int, int, int]
+    dim: int
+    stage_count: int
+    parameters: int
+    normalizes: bool
+    l2: float
+    smallest: int
+    slow: bool = False
+
+
+def convolution(size: int, inputs: int, outputs: int, bias: bool = True) -> int:
+    return size * size * inputs * outputs + (outputs if bias else 0)
+
+
+def dense(inputs: int, outputs: int) -> int:
+    return inputs * outputs + outputs
+
+
+def basic_resnet(blocks: int, channels: int) -> int:
+    """Trainable parameters of the 6n+2 network without logits: stem, three stages, scale and offset."""
+    total = convolution(3, channels, 16) + 2 * 16
+    inputs = 16
+    for width in (16, 32, 64):
+        total += convolution(3, inputs, width) + (2 * blocks - 1) * convolution(3, width, width)
+        total += 2 * blocks * 2 * width
+        total += convolution(1, inputs, width) if inputs != width else 0
+        inputs = width
+    return total
+
+
+ENCODERS = (
+    # 9*32 + 9*32*64 + 9*64*128 without bias, 2 * (32 + 64 + 128) for batch norm, 2*2*128 inputs to 128 units.
+    Row(
+        "digits_cnn", DigitsCNN, (8, 8, 1), 128, 3,
+        288 + 18432 + 73728 + 448 + dense(512, 128), True, 0.0, 4,
+    ),
+    Row(
+        "cnn",
+        functools.partial(CNN, ((3, 4), (5,)), dense=(), kernel_regularization=0.01, pooling="average"),
+        (6, 6, 2), 5, 2,
+        convolution(3, 2, 3, False) + convolution(3, 3, 4, False) + convolution(3, 4, 5, False) + 2 * 12,
+        True, 0.01, 2,
+    ),
+    Row(
+        "paper_cnn_mnist", functools.partial(PaperCNN, "mnist"), (8, 8, 1), 200, 2,
+        convolution(3, 1, 32) + convolution(3, 32, 32) + convolution(3, 32, 64) + convolution(3, 64, 64)
+        + dense(2 * 2 * 64, 200) + dense(200, 200),
+        False, 1e-4, 4,
+    ),
+    Row(
+        "paper_cnn_cifar10", PaperCNN, (4, 4, 3), 256, 2,
+        convolution(3, 3, 64) + convolution(3, 64, 64) + convolution(3, 64, 128) + convolution(3, 128, 128)
+        + dense(128, 256) + dense(256, 256),
+        False, 1e-4, 4,
+    ),
+    Row(
+        "paper_cnn_cifar100", functools.partial(PaperCNN, "cifar100"), (4, 4, 3), 256, 2,
+        convolution(3, 3, 64) + 2 * convolution(3, 64, 64) + convolution(3, 64, 128)
+        + 2 * convolution(3, 128, 128) + dense(128, 256) + 2 * dense(256, 256),
+        False, 1e-4, 4,
+    ),
+    # LeNet-5 on 28x28x1 with ten logits (850) is known to have 61,706 parameters.
+    Row("lenet", LeNet, (28, 28, 1), 84, 2, 61_706 - 850, False, 0.0, 12),
+    Row("resnet8", functools.partial(ResNet, 8), (8, 8, 3), 64, 3, basic_resnet(1, 3), True, 1e-4, 4),
+    Row(
+        "resnet56", functools.partial(ResNet, 56), (4, 4, 3), 64, 3, basic_resnet(9, 3), True, 1e-4, 4, True
+    ),
+    Row(
+        "resnet50_cifar", functools.partial(ResNet50, "cifar_6n+2"), (4, 4, 3), 64, 3,
+        basic_resnet(8, 3), True, 1e-4, 4, True,
+    ),
+    # The ImageNet network has 25,557,032 with its 1000 logits (torchvision's and the paper's count).
+    Row(
+        "resnet50_imagenet", functools.partial(ResNet50, stem="imagenet"), (32, 32, 3), 2048, 4,
+        25_557_032 - dense(2048, 1000), True, 1e-4, 32, True,
+    ),
+    Row(
+        "resnet50_bottleneck", ResNet50, (8, 8, 3), 2048, 4,
+        25_557_032 - dense(2048, 1000) - 7 * 7 * 3 * 64 + 3 * 3 * 3 * 64, True, 1e-4, 8, True,
+    ),
+)  # fmt: skip
+
+PARAMETERS = [pytest.param(row, id=row.name, marks=[pytest.mark.slow] if row.slow else []) for row in ENCODERS]
+
+
+def images_for(row: Row, count: int = 3, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random((count, *row.image_shape), dtype=np.float32)
+
+
+def make_built(row: Row, **arguments):
+    """A built encoder with two branches where it has batch norm, and statistics that are not the initial."""
+    arguments = {"branches": 2 if row.normalizes else 1, "pixel_mean": 0.4, "pixel_std": 0.3, **arguments}
+    encoder = row.make(**arguments)
+    encoder.build((None, *row.image_shape))
+    draw = np.random.default_rng(1)
+    for variable in encoder.variables:
+        if "kernel" not in variable.path:
+            variable.assign(draw.uniform(0.5, 1.5, variable.shape))
+    return encoder
+
+
+@functools.cache
+def built(row: Row):
+    """`make_built`, shared by the properties that leave the encoder as it is."""
+    return make_built(row)
+
+
+def assert_close(actual, expected, tolerance: float = 1e-5) -> None:
+    """The largest difference is at most `tolerance` of the largest expected entry."""
+    actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
+    assert actual.shape == expected.shape
+    assert np.abs(actual - expected).max() <= tolerance * np.abs(expected).max()
+
+
+def branch_outputs(encoder, images) -> list[np.ndarray]:
+    return [encoder(images, branch=branch, training=False).numpy() for branch in range(encoder.branches)]
+
+
+def keeps_the_contract(row: Row) -> None:
+    encoder, images = built(row), images_for(row)
+    assert (encoder.dim, encoder.stage_count) == (row.dim, row.stage_count)
+    assert encoder.compute_output_shape((None, *row.image_shape)) == (None, row.dim)
+    embedding = encoder(images)
+    assert embedding.shape == (3, row.dim) and embedding.dtype == tf.float32
+    # training defaults to inference, and the rows of a batch do not see each other there.
+    np.testing.assert_array_equal(embedding, encoder(images, training=False))
+    assert_close(embedding[1:2], encoder(images[1:2]))
+    single = make_built(row, branches=1)
+    assert sum(int(np.prod(v.shape)) for v in single.trainable_variables) == row.parameters
+
+
+def survives_keras_file_and_clone(row: Row, directory) -> None:
+    encoder, images = built(row), images_for(row)
+    expected = branch_outputs(encoder, images)
+    path = str(directory / "encoder.keras")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", DeprecationWarning)  # NumPy's, about TensorFlow's __array__
+        encoder.save(path)
+        loaded = keras.saving.load_model(path, safe_mode=True)
+    assert type(loaded) is type(encoder) and loaded.get_config() == encoder.get_config()
+    for before, after in zip(expected, branch_outputs(loaded, images), strict=True):
+        np.testing.assert_array_equal(before, after)
+    clone = keras.models.clone_model(encoder)
+    clone.build((None, *row.image_shape))
+    clone.set_weights(encoder.get_weights())
+    np.testing.assert_array_equal(expected[0], clone(images))
+
+
+def works_inside_a_functional_model(row: Row) -> None:
+    encoder, images = built(row), images_for(row)
+    inputs = keras.Input(row.image_shape)
+    branch = encoder.branches - 1
+    wrapped = keras.Model(inputs, encoder(inputs, branch=branch))
+    assert wrapped.output_shape == (None, row.dim)
+    np.testing.assert_array_equal(wrapped(images), encoder(images, branch=branch))
+
+
+def exports(row: Row, directory) -> None:
+    encoder, images = built(row), images_for(row)
+    archive = keras.export.ExportArchive()
+    archive.track(encoder)
+    archive.add_endpoint(
+        "serving_default",
+        lambda x: encoder(x, training=False),
+        input_signature=[tf.TensorSpec([None, *row.image_shape], tf.float32)],
+    )
+    archive.write_out(str(directory / "saved"), verbose=False)
+    # TensorFlow keeps the loaded variables only as long as the loaded object.
+    loaded = tf.saved_model.load(str(directory / "saved"))
+    served = loaded.serving_default(images)
+    np.testing.assert_array_equal(served, tf.function(encoder)(images))
+
+
+def opens_every_stage(row: Row) -> None:
+    """at_stage sees 0..K in order; a tf.cond changes exactly the chosen hidden state; shapes survive it."""
+    encoder, images = built(row), images_for(row)
+    seen = []
+
+    @tf.function
+    def changed_at(stage, x):
+        def hook(index, hidden):
+            seen.append((index, hidden.shape))
+            return tf.cond(stage == index, lambda: hidden[::-1], lambda: hidden)
+
+        return encoder(x, training=False, at_stage=hook)
+
+    plain = encoder(images).numpy()
+    for stage in range(row.stage_count + 1):
+        # Reversing the batch at any one stage reverses the embeddings, which are computed row by row.
+        reversed_rows = changed_at(tf.constant(stage), images)
+        assert_close(reversed_rows, plain[::-1])
+    assert_close(changed_at(tf.constant(-1), images), plain)
+    assert [index for index, _ in seen] == list(range(row.stage_count + 1)), "traced once, in order"
+    assert seen[0][1][1:] == row.image_shape
+    assert all(None not in shape for _, shape in seen)
+
+
+def is_equal_in_eager_and_graph(row: Row) -> None:
+    encoder, images = built(row), images_for(row)
+    eager = encoder(images)
+    assert_close(tf.function(encoder)(images), eager)
+
+
+def trains_every_variable_of_its_branch(row: Row) -> None:
+    """Gradients are finite and reach everything but the other branch, whose statistics stand still."""
+    encoder, images = make_built(row), images_for(row)
+    branch = encoder.branches - 1
+    before = branch_outputs(encoder, images)
+    moving = [v.numpy() for v in encoder.non_trainable_variables]
+    with tf.GradientTape() as tape:
+        embedding = encoder(images, training=True, branch=branch)
+        loss = tf.reduce_sum(tf.square(embedding))
+    variables = encoder.trainable_variables
+    gradients = tape.gradient(loss, variables)
+    missing = sum(gradient is None for gradient in gradients)
+    norms = sum(1 for v in variables if v.path.endswith("gamma"))
+    assert missing == (norms // 2) * 2 * (encoder.branches - 1), "gamma and beta of the other branch only"
+    assert all(np.isfinite(gradient).all() for gradient in gradients if gradient is not None)
+    moved = [(v.numpy() != m).any() for v, m in zip(encoder.non_trainable_variables, moving, strict=True)]
+    # The unused branch's own two moving values per norm stay.
+    assert sum(moved) == (norms // 2) * 2 if row.normalizes else not any(moved)
+    after = branch_outputs(encoder, images)
+    if row.normalizes:
+        np.testing.assert_array_equal(before[0], after[0])
+        assert np.abs(before[1] - after[1]).max() > 0
+
+
+def penalises_kernels_only(row: Row) -> None:
+    encoder = built(row)
+    kernels = [v.numpy().astype(np.float64) for v in encoder.variables if v.path.endswith("kernel")]
+    expected = row.l2 * sum(np.square(kernel).sum() for kernel in kernels)
+    assert len(encoder.losses) == (len(kernels) if row.l2 else 0)
+    np.testing.assert_allclose(float(sum(encoder.losses)), expected, rtol=1e-5)
+
+
+def runs_in_mixed_precision(row: Row) -> None:
+    encoder, images = built(row), images_for(row)
+    half = make_built(row, dtype="mixed_bfloat16")
+    half.set_weights(encoder.get_weights())
+    embedding = half(images)
+    assert embedding.dtype == tf.bfloat16
+    assert all(variable.dtype == "float32" for variable in half.variables)
+    assert_close(tf.cast(embedding, tf.float32), encoder(images), tolerance=0.1)
+    again = type(half).from_config(half.get_config())
+    assert again.dtype_policy.name == "mixed_bfloat16"
+
+
+def refuses_what_does_not_fit(row: Row) -> None:
+    encoder, images = built(row), images_for(row)
+    height, width, channels = row.image_shape
+    calls = {
+        "no branch": lambda: encoder(images, branch=encoder.branches),
+        "no branch -1": lambda: encoder(images, branch=-1),
+        "divide bytes by 255": lambda: encoder((images * 255).astype(np.uint8)),
+        "incompatible with the layer": lambda: encoder(np.zeros((1, height + 4, width, channels), np.float32)),
+        "cannot be rebuilt": lambda: encoder.build((None, height, width, channels + 1)),
+        "known c": lambda: row.make().build((None, height, width, None)),
+        "entries for": lambda: row.make(pixel_mean=(0.1,) * 5).build((None, *row.image_shape)),
+        f"at least {row.smallest}x{row.smallest}": lambda: row.make().build(
+            (None, row.smallest - 1, row.smallest, channels)
+        ),
+    }
+    for message, call in calls.items():
+        with pytest.raises(ValueError, match=message):
+            call()
+    row.make().build((None, row.smallest, row.smallest, channels))
+    if not row.normalizes:
+        with pytest.raises(ValueError, match="no batch normalisation"):
+            row.make(branches=2)
+
+
+def builds_only_once(row: Row) -> None:
+    encoder = built(row)
+    before = [id(variable) for variable in encoder.variables]
+    encoder.build((None, *row.image_shape))
+    assert [id(variable) for variable in encoder.variables] == before
+
+
+PROPERTIES = (
+    keeps_the_contract,
+    works_inside_a_functional_model,
+    opens_every_stage,
+    is_equal_in_eager_and_graph,
+    trains_every_variable_of_its_branch,
+    penalises_kernels_only,
+    runs_in_mixed_precision,
+    refuses_what_does_not_fit,
+    builds_only_once,
+)
+FILE_PROPERTIES = (survives_keras_file_and_clone, exports)

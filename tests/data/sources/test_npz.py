@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+
+from tfrobust.data.sources.npz import Npz, read_npz
+
+GENERATOR = np.random.default_rng(0)
+IMAGES = GENERATOR.random((30, 4, 5, 3)).astype(np.float32)
+LABELS = np.arange(30) % 3
+
+
+def _save(tmp_path, **arrays):
+    np.savez_compressed(tmp_path / "mine.npz", **arrays)
+    return str(tmp_path / "mine.npz")
+
+
+def test_held_out_test_split(tmp_path):
+    data = Npz(path=_save(tmp_path, images=IMAGES, labels=LABELS), test_size=0.3, validation_size=3).load()
+    assert data.sizes == {"train": 18, "validation": 3, "test": 9} and data.name == "mine"
+    assert data.class_names == ("0", "1", "2") and np.bincount(data.test.labels).tolist() == [3, 3, 3]
+    images, _ = data.test.arrays()
+    assert all(any(np.array_equal(image, one) for one in IMAGES) for image in images)
+
+
+def test_given_test_split_and_names(tmp_path):
+    pixels = (IMAGES * 255).astype(np.uint8)
+    path = _save(
+        tmp_path, images=pixels, labels=LABELS, test_images=pixels[:4], test_labels=LABELS[:4],
+        class_names=np.array(["ant", "bee", "cat"]),
+    )  # fmt: skip
+    data = Npz(path=path).load()
+    assert data.sizes == {"train": 30, "validation": 0, "test": 4}
+    assert data.class_names == ("ant", "bee", "cat")
+    assert np.array_equal(data.test.images, pixels[:4])
+    assert Npz(path=path, class_names=("x", "y", "z")).load().class_names == ("x", "y", "z")
+
+
+@pytest.mark.parametrize(
+    "arrays, words",
+    [
+        ({"images": IMAGES}, "no array 'labels'; it holds images"),
+        ({"x": IMAGES, "y": LABELS}, "no array 'images'; it holds x, y"),
+        ({"images": IMAGES, "labels": LABELS[:7]}, "7 labels for 30 images"),
+        ({"images": IMAGES, "labels": LABELS - 1}, "label -1"),
+        ({"images": IMAGES, "labels": LABELS / 1.0}, "float64"),
+        ({"images": IMAGES * 255, "labels": LABELS}, "outside"),
+        ({"images": np.where(IMAGES > 0.5, np.nan, IMAGES), "labels": LABELS}, "nan"),
+        ({"images": IMAGES[..., 0], "labels": LABELS}, "channel axis"),
+        ({"images": IMAGES[:0], "labels": LABELS[:0]}, "holds no images"),
+        ({"images": IMAGES, "labels": np.array(list(LABELS), object)}, "'labels' is a pickled object"),
+        ({"images": IMAGES, "labels": LABELS * 0}, "at least 2 classes"),
+    ],
+)
+def test_bad_contents(tmp_path, arrays, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        Npz(path=_save(tmp_path, **arrays)).load()
+    assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)
+
+
+def test_labels_beyond_the_names(tmp_path):
+    with pytest.raises(ValueError, match="label 2 .* 0..1"):
+        Npz(path=_save(tmp_path, images=IMAGES, labels=LABELS), class_names=("a", "b")).load()
+
+
+def test_pickle_in_the_archive_never_runs(tmp_path):
+    class Hostile:
+        def __reduce__(self):
+            return (exec, ("import builtins; builtins.attacked = True",))
+
+    path = _save(tmp_path, images=IMAGES, labels=np.array([Hostile()], object))
+    with pytest.raises(ValueError, match="pickled object"):
+        read_npz(path)
+    import builtins
+
+    assert not hasattr(builtins, "attacked")
+
+
+def test_damaged_files(tmp_path):
+    path = _save(tmp_path, images=IMAGES, labels=LABELS)
+    content = bytearray((tmp_path / "mine.npz").read_bytes())
+    (tmp_path / "short.npz").write_bytes(content[: len(content) // 2])
+    (tmp_path / "page.npz").write_bytes(b"<html>sign in</html>")
+    (tmp_path / "empty.npz").write_bytes(b"")
+    np.save(tmp_path / "one.npy", IMAGES)
+    content[600:2000] = bytes(1400)
+    (tmp_path / "rotten.npz").write_bytes(content)
+    for name in ("short.npz", "page.npz", "empty.npz", "one.npy", "rotten.npz"):
+        with pytest.raises(ValueError, match=name):
+            read_npz(str(tmp_path / name))
+    with pytest.raises(FileNotFoundError, match="nope.npz"):
+        read_npz(str(tmp_path / "nope.npz"))
+    with pytest.raises(FileNotFoundError):
+        read_npz(str(tmp_path))
+    assert len(read_npz(path)[1]) == 30

@@ -1,0 +1,146 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.augment.standard import Compose, RandomFlip, RandomShift
+from tfrobust.data.pipeline import evaluation_batches, shuffled, steps_per_epoch, training_batches
+from tfrobust.data.spec import ArrayExamples
+from tfrobust.ops import randomness
+from tfrobust.structs import Batch
+
+COUNT = 22
+IMAGES = np.random.default_rng(0).integers(0, 256, (COUNT, 4, 4, 1), np.uint8)
+EXAMPLES = ArrayExamples(IMAGES, np.arange(COUNT) % 3)
+SHAKE = Compose(augmentations=(RandomFlip(), RandomShift(fraction=0.3)))
+
+
+def _take(steps, **arguments):
+    arguments = {"batch_size": 6, "seed": 1, **arguments}
+    return [tf.nest.map_structure(np.asarray, batch) for batch in training_batches(EXAMPLES, steps=steps, **arguments)]
+
+
+def _equal(first, second):
+    return len(first) == len(second) and all(
+        np.array_equal(one, other) for one, other in zip(tf.nest.flatten(first), tf.nest.flatten(second), strict=True)
+    )
+
+
+def test_batch_is_what_it_says():
+    weights = np.linspace(0, 1, COUNT, dtype=np.float32)
+    stream = training_batches(EXAMPLES, batch_size=6, seed=1, steps=4, extra={"weight": weights})
+    assert stream.element_spec.images.shape == (6, 4, 4, 1)
+    for batch in stream:
+        assert isinstance(batch, Batch) and batch.index.dtype == tf.int64 and batch.labels.dtype == tf.int32
+        assert np.array_equal(batch.images, EXAMPLES.fetch(batch.index))
+        assert np.array_equal(batch.labels, EXAMPLES.labels[batch.index])
+        assert np.array_equal(batch.extra["weight"], weights[batch.index])
+    assert _take(1)[0].extra == {}
+
+
+def test_every_example_once_per_epoch():
+    epochs = [np.concatenate([b.index for b in _take(2, batch_size=11, start_step=2 * e)]) for e in range(4)]
+    for order in epochs:
+        assert np.array_equal(np.sort(order), np.arange(COUNT))
+    assert len({tuple(order) for order in epochs}) == 4
+
+
+def test_remainder_is_dropped_and_changes():
+    left_out = [
+        set(range(COUNT)) - set(np.concatenate([b.index for b in _take(3, start_step=3 * e)]).tolist())
+        for e in range(4)
+    ]
+    assert all(len(rest) == 4 for rest in left_out) and len({frozenset(rest) for rest in left_out}) > 1
+
+
+@pytest.mark.parametrize("start", [1, 3, 5])
+def test_resume_equals_the_uninterrupted_stream(start):
+    whole = _take(8, augmentation=SHAKE)
+    assert _equal(whole[start:], _take(8 - start, augmentation=SHAKE, start_step=start))
+
+
+def test_seed_decides():
+    assert _equal(_take(3, augmentation=SHAKE), _take(3, augmentation=SHAKE))
+    assert not _equal(_take(3), _take(3, seed=2))
+
+
+def test_shards_concatenate_to_the_global_batch():
+    whole = _take(4, augmentation=SHAKE)
+    shards = [_take(4, augmentation=SHAKE, pipelines=3, pipeline=one) for one in range(3)]
+    assert shards[0][0].images.shape == (2, 4, 4, 1)
+    for step, batch in enumerate(whole):
+        parts = [shard[step] for shard in shards]
+        assert _equal(batch, tf.nest.map_structure(lambda *rows: np.concatenate(rows), *parts))
+
+
+def test_augmentation_follows_the_example_not_the_batch():
+    """Equal index and epoch, other batch size: equal pixels; another epoch: other pixels."""
+    large = {int(i): image for b in _take(2, batch_size=11, augmentation=SHAKE) for i, image in _pairs(b)}
+    small = {int(i): image for b in _take(11, batch_size=2, augmentation=SHAKE) for i, image in _pairs(b)}
+    assert all(np.array_equal(large[i], small[i]) for i in range(COUNT))
+    next_epoch = _take(2, batch_size=11, augmentation=SHAKE, start_step=2)
+    later = {int(i): image for b in next_epoch for i, image in _pairs(b)}
+    assert sum(np.array_equal(large[i], later[i]) for i in range(COUNT)) < COUNT / 2
+
+
+def _pairs(batch):
+    return zip(batch.index, batch.images, strict=True)
+
+
+def test_orders_do_not_recur():
+    """Keys that differ in the epoch only: index_shuffle itself has 256 orders, the same after 256 epochs."""
+    count, epochs = 40, 1500
+    positions = tf.range(count, dtype=tf.int64)
+    keys = randomness.example_keys(randomness.make_key(0, "shuffle"), tf.range(epochs))
+    orders = tf.function(
+        lambda: tf.map_fn(lambda key: shuffled(positions, count, key), keys, fn_output_signature=tf.int64)
+    )().numpy()
+    assert np.array_equal(np.sort(orders, 1), np.tile(np.arange(count), (epochs, 1)))
+    assert len(np.unique(orders, axis=0)) == epochs
+    expected = epochs / count
+    for column in (orders[:, 0], (orders[:, 1] - orders[:, 0]) % count):
+        counts = np.bincount(column, minlength=count)
+        counts = counts[counts > 0]
+        assert np.sum((counts - expected) ** 2 / expected) / (len(counts) - 1) < 2
+
+
+def test_single_example():
+    one = ArrayExamples(IMAGES[:1], [0])
+    assert [b.index.numpy().tolist() for b in training_batches(one, batch_size=1, seed=0, steps=2)] == [
+        [0],
+        [0],
+    ]
+
+
+def test_evaluation_pads_with_weight_zero():
+    batches = list(evaluation_batches(IMAGES, EXAMPLES.labels, 8))
+    assert [len(b.images) for b in batches] == [8, 8, 8]
+    weight = np.concatenate([b.extra["sample_weight"] for b in batches])
+    assert weight.tolist() == [1.0] * COUNT + [0.0] * 2
+    images = np.concatenate([b.images for b in batches])
+    assert np.array_equal(images[:COUNT], EXAMPLES.arrays()[0])
+    assert np.array_equal(images[COUNT:], images[[COUNT - 1] * 2])
+    assert np.concatenate([b.index for b in batches])[:COUNT].tolist() == list(range(COUNT))
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"batch_size": 512}, "batch of 512 is larger than the 22 training examples"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"start_step": -1}, "start_step -1"),
+        ({"pipelines": 4}, "batch of 6 cannot be shared equally by 4"),
+        ({"pipelines": 2, "pipeline": 2}, "pipeline 2 is not one of 0..1"),
+        ({"extra": {"weight": np.zeros(3)}}, "'weight' has 3 rows for 22"),
+    ],
+)
+def test_bad_arguments(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        training_batches(EXAMPLES, **{"batch_size": 6, "seed": 0, **arguments})
+
+
+def test_bad_evaluation_arguments():
+    assert steps_per_epoch(EXAMPLES, 6) == 3
+    with pytest.raises(ValueError, match="no examples"):
+        evaluation_batches(IMAGES[:0], np.zeros(0, int), 4)
+    with pytest.raises(ValueError, match="batch_size is 0"):
+        evaluation_batches(IMAGES, EXAMPLES.labels, 0)

@@ -1,0 +1,132 @@
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.data.spec import PIXEL_SCALE, ArrayExamples, Dataset, FileExamples, decode_image
+
+GENERATOR = np.random.default_rng(0)
+BYTES = GENERATOR.integers(0, 256, (7, 5, 4, 3), np.uint8)
+LABELS = np.arange(7) % 3
+
+
+def _write_png(path, pixels):
+    tf.io.write_file(str(path), tf.io.encode_png(pixels))
+    return str(path)
+
+
+@pytest.fixture
+def files(tmp_path):
+    return FileExamples([_write_png(tmp_path / f"{i}.png", BYTES[i]) for i in range(7)], LABELS, (5, 4, 3))
+
+
+def test_fetch_is_exact_in_every_mode():
+    examples = ArrayExamples(BYTES, LABELS)
+    index = tf.constant([3, 0, 3], tf.int64)
+    expected = BYTES[[3, 0, 3]] * PIXEL_SCALE
+    assert expected.dtype == np.float32
+    stream = tf.data.Dataset.from_tensors(index).map(examples.fetch)
+    for images in (examples.fetch(index), tf.function(examples.fetch)(index), next(iter(stream))):
+        assert images.dtype == tf.float32 and np.array_equal(images, expected)
+
+
+def test_pixel_scale_reaches_both_ends():
+    values = np.arange(256, dtype=np.float32) * PIXEL_SCALE
+    assert values[0] == 0 and values[255] == 1
+    np.testing.assert_allclose(values, np.arange(256) / 255, rtol=1.2e-7)
+
+
+def test_files_equal_arrays(files):
+    index = tf.constant([6, 1], tf.int64)
+    expected = ArrayExamples(BYTES, LABELS).fetch(index)
+    stream = tf.data.Dataset.from_tensors(index).map(files.fetch)
+    for images in (files.fetch(index), next(iter(stream))):
+        assert images.shape == (2, 5, 4, 3)
+        np.testing.assert_allclose(images, expected, atol=1e-7)
+    taken = files.take([2, 5])
+    assert taken.labels.tolist() == [2, 2] and taken.paths == (files.paths[2], files.paths[5])
+
+
+def test_decode_converts_and_stretches():
+    grey = np.full((6, 6, 1), 51, np.uint8)
+    image = decode_image(tf.io.encode_jpeg(grey), (4, 8, 3))
+    assert image.shape == (4, 8, 3)
+    np.testing.assert_allclose(image, 0.2, atol=0.01)
+
+
+def test_verify_names_the_bad_file(files, tmp_path):
+    files.verify()
+    whole = (tmp_path / "4.png").read_bytes()
+    for content in (b"", b"<html>not found</html>", whole[: len(whole) // 2]):
+        (tmp_path / "4.png").write_bytes(content)
+        with pytest.raises(ValueError, match=r"4\.png is not a readable"):
+            files.verify()
+
+
+def test_arrays_spread_the_limit():
+    examples = ArrayExamples(BYTES, LABELS)
+    images, labels = examples.arrays()
+    assert images.shape == BYTES.shape and labels.dtype == np.int32 and len(labels) == 7
+    few, few_labels = examples.arrays(3)
+    assert np.array_equal(few, images[[0, 2, 4]]) and few_labels.tolist() == [0, 2, 1]
+    assert len(examples.arrays(99)[0]) == 7 and len(examples.arrays(0)[1]) == 0
+
+
+def _dataset(train, test=None):
+    return Dataset("mine", ("a", "b", "c"), train, train.take([]), test or train.take([0]))
+
+
+def test_fingerprint_is_sensitive_and_stable(files, tmp_path):
+    base = ArrayExamples(BYTES, LABELS)
+    changed = BYTES.copy()
+    changed[6, 4, 3, 2] ^= 1
+    relabelled = LABELS.copy()
+    relabelled[0] = 1
+    others = [
+        ArrayExamples(changed, LABELS),
+        ArrayExamples(BYTES, relabelled),
+        ArrayExamples(BYTES[::-1], LABELS),
+        ArrayExamples(BYTES.reshape(7, 4, 5, 3), LABELS),
+        ArrayExamples(BYTES * PIXEL_SCALE, LABELS),
+        base.take(range(6)),
+        files,
+    ]
+    assert len({one.fingerprint for one in [base, *others]}) == 8
+    assert ArrayExamples(BYTES[:, ::-1][:, ::-1], list(LABELS)).fingerprint == base.fingerprint
+    moved = FileExamples([_write_png(tmp_path / f"moved{i}.png", BYTES[i]) for i in range(7)], LABELS, (5, 4, 3))
+    assert moved.fingerprint == files.fingerprint
+    assert _dataset(base).fingerprint != _dataset(base, base.take([1])).fingerprint
+
+
+def test_fingerprint_definition():
+    labels = hashlib.sha256(b"labels 2\n" + np.array([0, 1], "<i4").tobytes())
+    labels.update(b"uint8 [2, 5, 4, 3]\n" + BYTES[:2].tobytes())
+    assert ArrayExamples(BYTES[:2], [0, 1]).fingerprint == labels.hexdigest()
+
+
+@pytest.mark.slow
+def test_fingerprint_in_another_process():
+    from tfrobust.data.sources.digits import Digits
+
+    code = "from tfrobust.data.sources.digits import Digits; print(Digits().load().fingerprint)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == Digits().load().fingerprint
+
+
+def test_dataset_checks_its_splits():
+    train = ArrayExamples(BYTES, LABELS)
+    good = _dataset(train)
+    assert good.image_shape == (5, 4, 3) and good.class_count == 3
+    assert good.sizes == {"train": 7, "validation": 0, "test": 1}
+    with pytest.raises(ValueError, match="test images have shape"):
+        _dataset(train, ArrayExamples(BYTES[:, :4], LABELS))
+    with pytest.raises(ValueError, match="test: label 7 .* 0..2"):
+        _dataset(train, ArrayExamples(BYTES[:1], [7]))
+
+
+def test_bad_image_shape():
+    with pytest.raises(ValueError, match="image_shape"):
+        FileExamples(["a.png"], [0], (5, 4))

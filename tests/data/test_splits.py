@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from tfrobust.data.splits import permutation, resolve_size, stratified, stratified_folds
+
+
+@settings(max_examples=60, deadline=None)
+@given(some.lists(some.integers(0, 4), min_size=2, max_size=80), some.floats(0, 0.99), some.integers(0, 99))
+def test_stratified_takes_each_class_in_its_share(labels, fraction, seed):
+    labels = np.array(labels)
+    size = int(fraction * len(labels))
+    rest, taken = stratified(labels, size, seed, "test")
+    assert len(taken) == size
+    assert np.array_equal(np.sort(np.concatenate([rest, taken])), np.arange(len(labels)))
+    for one in np.unique(labels):
+        share = np.sum(labels == one) * size / len(labels)
+        assert abs(np.sum(labels[taken] == one) - share) < 1
+
+
+def test_largest_remainders_get_the_rest():
+    labels = np.repeat([0, 1, 2], [5, 3, 2])  # shares of 3: 1.5, 0.9, 0.6
+    assert np.bincount(labels[stratified(labels, 3, 0, "test")[1]]).tolist() == [1, 1, 1]
+
+
+def test_every_member_is_equally_likely():
+    labels = np.repeat([0, 1], [6, 4])
+    hits = sum(np.isin(np.arange(10), stratified(labels, 5, seed, "test")[1]) for seed in range(1200))
+    assert np.all(np.abs(hits - 600) < 5 * np.sqrt(300))  # 5 standard deviations of a fair coin
+
+
+def test_seed_and_purpose_decide():
+    labels = np.arange(100) % 5
+    taken = [stratified(labels, 20, *how)[1].tolist() for how in ((0, "test"), (0, "test"), (1, "test"))]
+    assert taken[0] == taken[1] != taken[2]
+    assert taken[0] != stratified(labels, 20, 0, "validation")[1].tolist()
+
+
+def test_permutation_is_pinned():
+    """The test split, and with it every published number, hangs on these."""
+    assert permutation(8, 0, "test").tolist() == [5, 7, 1, 0, 4, 2, 3, 6]
+    with pytest.raises(ValueError, match="split_seed is -1"):
+        permutation(3, -1, "test")
+
+
+def test_folds_partition_evenly():
+    labels = np.random.default_rng(0).integers(0, 10, 97)
+    folds = stratified_folds(labels, 5, 3)
+    assert np.ptp(np.bincount(folds, minlength=5)) <= 1
+    for one in range(10):
+        assert np.ptp(np.bincount(folds[labels == one], minlength=5)) <= 1
+    assert not np.array_equal(folds, stratified_folds(labels, 5, 4))
+    with pytest.raises(ValueError, match="folds is 1"):
+        stratified_folds(labels, 1, 0)
+
+
+@pytest.mark.parametrize("size, count", [(0, 0), (7, 7), (0.25, 5), (0.0, 0), (np.int64(3), 3)])
+def test_resolve_size(size, count):
+    assert resolve_size(size, 20) == count
+
+
+@pytest.mark.parametrize("size", [20, 21, -1, 1.0, -0.1, True, "3", float("nan"), 0.99])
+def test_resolve_size_refuses(size):
+    with pytest.raises(ValueError, match="validation_size"):
+        resolve_size(size, 20)

@@ -1,0 +1,112 @@
+"""Robust accuracies of a linear model, whose every robust image is known, and what reports say of them."""
+
+import numpy as np
+import pytest
+
+from oracles import linear_model
+from tfrobust.attacks.gradient import FGSM, PGD, MultiTargetedPGD
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.evaluation import adversarial, statistics
+from tfrobust.evaluation.accuracy import CleanAccuracy
+from tfrobust.evaluation.base import Setting
+from tfrobust.evaluation.predictor import from_function
+
+
+@pytest.fixture(scope="module")
+def model():
+    predict, images, labels, margins, weights = linear_model.make(40)
+    predictor = from_function(predict, image_shape=linear_model.SHAPE, name="linear")
+    return Setting(predictor=predictor, images=images, labels=labels, batch_size=16), margins, weights
+
+
+def test_clean_accuracy(model):
+    setting, margins, _ = model
+    (measured,) = CleanAccuracy().run(setting).measurements
+    assert measured.id == "accuracy.clean" and measured.n == 40
+    assert measured.value == np.mean(margins > 0) == 37 / 40
+    assert (measured.low, measured.high) == statistics.wilson_interval(37, 40)
+
+
+@pytest.mark.parametrize(
+    ("attack", "name"),
+    [
+        (FGSM(threat=ThreatModel(epsilon=0.03)), "attack.fgsm_linf_0.03"),
+        (PGD(threat=ThreatModel(epsilon=5 / 255), steps=10), "attack.pgd_linf_0.0196078"),
+        (PGD(threat=ThreatModel(norm="l2", epsilon=0.05), steps=20), "attack.pgd_l2_0.05"),
+        (MultiTargetedPGD(threat=ThreatModel(epsilon=0.03), steps=10), "attack.multi_targeted_pgd_linf_0.03"),
+    ],
+)
+def test_accuracy_is_the_known_one(model, attack, name):
+    setting, margins, weights = model
+    dual = np.abs(weights).sum() if attack.threat.norm == "linf" else np.sqrt((weights**2).sum())
+    standing = margins > attack.threat.epsilon * dual
+    assert 5 < standing.sum() < 35
+    outcome = adversarial.AttackAccuracy(attack=attack).run(setting)
+    accuracy, drop = outcome.measurements
+    assert (accuracy.id, drop.id) == (f"{name}.accuracy", f"{name}.drop")
+    assert accuracy.value == standing.mean()
+    assert drop.value == pytest.approx((37 / 40 - standing.mean()) / (37 / 40))
+    assert accuracy.settings["norm"] == attack.threat.norm and accuracy.settings["restarts"] == 1
+    assert accuracy.settings["seed"] == 0 and accuracy.settings["batch_norm"] == "inference"
+    assert "bound" not in accuracy.settings
+
+
+def test_settings_resolve_the_step_size_and_labels_the_id(model):
+    setting, _, _ = model
+    attack = PGD(threat=ThreatModel(epsilon=0.04), steps=10)
+    measured = adversarial.AttackAccuracy(attack=attack, label="pgd10").run(setting).measurements[0]
+    assert measured.id == "attack.pgd10_linf_0.04.accuracy"
+    assert measured.settings["step_size"] == pytest.approx(0.01) and measured.settings["steps"] == 10
+
+
+def test_incomplete_attacks_are_bounds(model, monkeypatch):
+    setting, _, _ = model
+    real = adversarial.runner.run_attack
+    monkeypatch.setattr(adversarial.runner, "run_attack", lambda *a, **k: real(*a, **k)._replace(complete=False))
+    accuracy, drop = adversarial.AttackAccuracy(attack=FGSM(threat=ThreatModel(epsilon=0.03))).run(setting).measurements
+    assert accuracy.settings["bound"] == "upper" and drop.settings["bound"] == "lower"
+
+
+def test_curve(model):
+    setting, margins, weights = model
+    curve = adversarial.AccuracyCurve(attack=FGSM(threat=ThreatModel(epsilon=0.04)), epsilons=(0.02, 0.0, 0.04))
+    (series,) = curve.run(setting).series
+    assert series.id == "attack.fgsm_linf.curve" == curve.ids()[0]
+    assert series.columns["epsilon"] == [0.0, 0.02, 0.04] and series.columns["n"] == [40] * 3
+    known = [np.mean(margins > epsilon * np.abs(weights).sum()) for epsilon in (0.0, 0.02, 0.04)]
+    assert series.columns["accuracy"] == known
+    assert all(
+        low < a < high for low, a, high in zip(*(series.columns[c] for c in ("low", "accuracy", "high")), strict=True)
+    )
+
+
+def test_subset_draws_are_those_of_the_whole(model):
+    setting, _, _ = model
+    attack = PGD(threat=ThreatModel(epsilon=0.03), steps=1, step_size=0.001)
+    whole = adversarial.perturbed(setting, attack, np.arange(40))
+    np.testing.assert_allclose(
+        adversarial.perturbed(setting, attack, np.array([31, 2, 7])), whole[[31, 2, 7]], atol=1e-6
+    )
+
+
+def test_perturbed_moves_also_the_misclassified(model):
+    setting, margins, weights = model
+    attack = PGD(threat=ThreatModel(epsilon=0.03), steps=5)
+    found = adversarial.perturbed(setting, attack, np.arange(40))
+    # On a linear model every image ends in the corner of its ball that lowers its margin most.
+    sign = (2 * setting.labels - 1)[:, None, None, None] * np.sign(weights).reshape(1, 3, 4, 1)
+    np.testing.assert_allclose(found, setting.images - 0.03 * sign, atol=1e-6)
+
+
+@pytest.mark.parametrize("epsilons", [(), (-0.1, 0.2), (0.1, 0.1)])
+def test_bad_epsilons(epsilons):
+    with pytest.raises(ValueError, match="epsilons"):
+        adversarial.AccuracyCurve(attack=FGSM(), epsilons=epsilons)
+
+
+def test_white_box_attacks_refuse_a_predictor_without_gradients(model):
+    setting, _, _ = model
+    predictor = from_function(setting.predictor.logits, image_shape=linear_model.SHAPE, differentiable=False)
+    black = Setting(predictor=predictor, images=setting.images, labels=setting.labels)
+    with pytest.raises(ValueError, match="gradients"):
+        adversarial.AttackAccuracy(attack=FGSM(threat=ThreatModel(epsilon=0.1))).run(black)

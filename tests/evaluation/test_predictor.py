@@ -1,0 +1,151 @@
+"""Predictors from functions, Keras models, `.keras` files and SavedModels; what they refuse."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.evaluation import predictor
+from tfrobust.ops import fingerprint
+
+IMAGES = np.random.default_rng(0).uniform(size=(5, 4, 4, 1)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(0)
+    return keras.Sequential(
+        [
+            keras.Input((4, 4, 1)),
+            keras.layers.Conv2D(2, 3),
+            keras.layers.BatchNormalization(),
+            keras.layers.Flatten(),
+            keras.layers.Dense(6, activation="relu"),
+            keras.layers.Dense(3),
+        ],
+        name="small",
+    )
+
+
+def _export(model, directory, outputs=("logits", "probabilities", "embedding"), **names):
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    penultimate = keras.Model(model.inputs, model.layers[-1].input)
+
+    def forward(images):
+        logits = model(images, training=False)
+        values = {"logits": logits, "probabilities": tf.nn.softmax(logits)}
+        values["embedding"] = penultimate(images, training=False)
+        return {names.get(name, name): values[name] for name in outputs}
+
+    archive.add_endpoint("serving_default", forward, input_signature=[tf.TensorSpec([None, 4, 4, 1], name="images")])
+    archive.write_out(str(directory), verbose=False)
+    return str(directory)
+
+
+def test_from_keras(model):
+    found = predictor.from_keras(model)
+    assert (found.image_shape, found.class_count, found.name) == ((4, 4, 1), 3, "small")
+    assert found.parameters == model.count_params()
+    np.testing.assert_allclose(found.compiled_logits(IMAGES), model.predict(IMAGES, verbose=0), atol=1e-6)
+    np.testing.assert_allclose(
+        keras.ops.matmul(found.compiled_embedding(IMAGES), model.layers[-1].kernel) + model.layers[-1].bias,
+        found.compiled_logits(IMAGES),
+        atol=1e-6,
+    )
+
+
+def test_saved_model_is_the_live_model(model, tmp_path):
+    live, served = predictor.from_keras(model), predictor.load(_export(model, tmp_path / "3"))
+    np.testing.assert_array_equal(served.compiled_logits(IMAGES), live.compiled_logits(IMAGES))
+    np.testing.assert_array_equal(served.compiled_embedding(IMAGES), live.compiled_embedding(IMAGES))
+    assert (served.image_shape, served.class_count) == (live.image_shape, live.class_count)
+    assert (served.weights_sha256, served.parameters) == (live.weights_sha256, live.parameters)
+    assert live.weights_sha256 == fingerprint.weights_sha256(model.variables)
+    gradients = []
+    for each in (live, served):
+        with tf.GradientTape() as tape:
+            images = tf.constant(IMAGES)
+            tape.watch(images)
+            value = tf.reduce_sum(each.logits(images)[:, 0])
+        gradients.append(tape.gradient(value, images).numpy())
+    np.testing.assert_array_equal(*gradients)
+
+
+def test_output_names(model, tmp_path):
+    only = predictor.load(_export(model, tmp_path / "1", ("logits",), logits="scores"))
+    assert only.class_count == 3 and only.embedding is None
+    several = _export(model, tmp_path / "2", ("logits", "embedding"), logits="scores")
+    with pytest.raises(ValueError, match=r"embedding.*scores.*--logits_output"):
+        predictor.load(several)
+    with pytest.raises(ValueError, match="no output 'logitz'"):
+        predictor.load(several, logits_output="logitz")
+    assert predictor.load(several, logits_output="scores").class_count == 3
+
+
+def test_the_newest_version_is_taken(model, tmp_path):
+    for version in ("2", "10"):
+        _export(model, tmp_path / version)
+    (tmp_path / "11").mkdir()
+    (tmp_path / ".tmp-12").mkdir()
+    assert predictor.load(str(tmp_path)).name == f"{tmp_path.name}/10"
+
+
+def test_keras_file(model, tmp_path):
+    model.save(tmp_path / "small.keras")
+    found = predictor.load(str(tmp_path / "small.keras"))
+    assert found.weights_sha256 == predictor.from_keras(model).weights_sha256
+
+
+def test_probabilities_become_log_probabilities(model):
+    soft = keras.Sequential([model, keras.layers.Softmax()], name="soft")
+    raw = predictor.from_keras(soft)
+    found = raw.judged_on(IMAGES)
+    assert found.outputs_probabilities and not raw.outputs_probabilities
+    expected = tf.nn.log_softmax(model(IMAGES, training=False))
+    np.testing.assert_allclose(found.compiled_logits(IMAGES), expected, atol=1e-5)
+    assert found.judged_on(IMAGES) is found
+    plain = predictor.from_keras(model)
+    assert plain.judged_on(IMAGES) is plain
+
+
+def test_batches_are_padded_to_one_shape():
+    shapes, calls = set(), []
+
+    def function(images):
+        shapes.add(tuple(images.shape))
+        return tf.reduce_sum(images, axis=(1, 2, 3))
+
+    found = predictor.in_batches(function, IMAGES, 2, progress=lambda done, total: calls.append((done, total)))
+    np.testing.assert_allclose(found, IMAGES.sum(axis=(1, 2, 3)), rtol=1e-6)
+    assert shapes == {(2, 4, 4, 1)} and calls == [(2, 5), (4, 5), (5, 5)]
+
+
+def test_what_load_refuses(tmp_path):
+    (tmp_path / "old.h5").write_bytes(b"x")
+    (tmp_path / "notes.txt").write_bytes(b"x")
+    (tmp_path / "broken.keras").write_bytes(b"x")
+    (tmp_path / "empty").mkdir()
+    for name, said in (
+        ("old.h5", "HDF5"),
+        ("notes.txt", "neither"),
+        ("broken.keras", "cannot"),
+        ("empty", "saved_model.pb"),
+    ):
+        with pytest.raises(ValueError, match=said) as caught:
+            predictor.load(str(tmp_path / name))
+        assert len(str(caught.value)) < 300 + len(str(tmp_path)) and "\n" not in str(caught.value)
+    with pytest.raises(FileNotFoundError, match="no model"):
+        predictor.load(str(tmp_path / "missing"))
+
+
+def test_what_predictors_refuse(model):
+    with pytest.raises(ValueError, match="not built"):
+        predictor.from_keras(keras.Sequential([keras.layers.Dense(2)]))
+    with pytest.raises(ValueError, match="two classes"):
+        predictor.from_function(lambda images: tf.reduce_mean(images, axis=(1, 2)), image_shape=(4, 4, 1))
+    with pytest.raises(ValueError, match="cannot answer"):
+        predictor.from_function(model, image_shape=(3, 3, 1))
+    nan = predictor.from_function(lambda images: model(images) / 0.0 * 0.0, image_shape=(4, 4, 1))
+    with pytest.raises(ValueError, match="NaN"):
+        nan.judged_on(IMAGES)

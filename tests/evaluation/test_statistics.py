@@ -1,0 +1,76 @@
+"""Intervals against published and hand-made numbers."""
+
+import numpy as np
+import pytest
+
+from tfrobust.evaluation import statistics
+
+
+@pytest.mark.parametrize(
+    ("successes", "count", "low", "high"),
+    [
+        # Newcombe 1998 (Statistics in Medicine 17), table I, method 3, for the first four.
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+        (20, 20, 1 - 0.1611, 1.0),
+    ],
+)
+def test_wilson_published(successes, count, low, high):
+    found = statistics.wilson_interval(successes, count)
+    np.testing.assert_allclose(found, (low, high), atol=5e-5)
+
+
+def test_wilson_ends_solve_the_score_equation():
+    # Definition: the ends are the p at which |share - p| = z sqrt(p (1-p) / n).
+    for end in statistics.wilson_interval(37, 90):
+        assert abs(37 / 90 - end) == pytest.approx(statistics.Z * np.sqrt(end * (1 - end) / 90), rel=1e-12)
+
+
+@pytest.mark.parametrize(("successes", "count"), [(-1, 3), (4, 3), (0, 0)])
+def test_wilson_refuses(successes, count):
+    with pytest.raises(ValueError, match="successes"):
+        statistics.wilson_interval(successes, count)
+
+
+def test_paired_difference_by_hand():
+    # Differences 1, 0, 0, 1: mean 1/2, sample deviation sqrt(1/3), error sqrt(1/12).
+    found = statistics.paired_difference(np.array([1, 1, 0, 1]), np.array([0, 1, 0, 0]))
+    half = 1.959963984540054 / np.sqrt(12)
+    np.testing.assert_allclose(found, (0.5, 0.5 - half, 0.5 + half), rtol=1e-12)
+    with pytest.raises(ValueError, match="equal length"):
+        statistics.paired_difference(np.ones(3), np.ones(4))
+
+
+def test_paired_difference_is_narrower_than_separate_intervals():
+    base = np.arange(100) % 2
+    shifted = base.copy()
+    shifted[:2] = 1
+    _, low, high = statistics.paired_difference(shifted, base)
+    assert high - low < 0.1 < np.diff(statistics.wilson_interval(50, 100))[0]
+
+
+def test_relative_drop_under_an_attack_is_a_share_of_the_right():
+    clean, robust = np.arange(10) < 8, np.arange(10) < 2
+    drop, low, high = statistics.relative_drop(clean, robust)
+    assert drop == pytest.approx(0.75)
+    assert (low, high) == statistics.wilson_interval(6, 8)
+
+
+def test_relative_drop_covers_its_true_value():
+    # Not nested: a change can also help. The interval must hold the truth in about 95 % of draws.
+    generator, covered = np.random.default_rng(0), 0
+    for _ in range(400):
+        clean = generator.random(300) < 0.8
+        changed = np.where(clean, generator.random(300) < 0.7, generator.random(300) < 0.3)
+        drop, low, high = statistics.relative_drop(clean, changed)
+        assert low < drop < high
+        covered += low <= 1 - (0.8 * 0.7 + 0.2 * 0.3) / 0.8 <= high
+    assert 0.92 < covered / 400 < 0.98
+
+
+def test_relative_drop_corners():
+    assert statistics.relative_drop(np.zeros(3, bool), np.ones(3, bool)) == (None, None, None)
+    drop, low, high = statistics.relative_drop(np.ones(5, bool), np.zeros(5, bool))
+    assert drop == high == 1.0 and 0.4 < low < 1

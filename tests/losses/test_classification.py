@@ -1,0 +1,70 @@
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.losses import classification
+
+LOGITS = np.array([[2.0, -1.0, 0.5], [0.0, 0.0, 0.0], [-3.0, 4.0, 1.0]], np.float32)
+
+
+def by_hand(logits, targets):
+    logits = logits.astype(np.float64)
+    log_q = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    return -(targets * log_q).sum(-1)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_ids_one_hot_and_soft_labels(dtype):
+    ids = np.array([2, 0, 1], dtype)
+    expected = by_hand(LOGITS, np.eye(3)[ids])
+    np.testing.assert_allclose(classification.cross_entropy(LOGITS, ids), expected, rtol=2e-6)
+    for one_hot in (np.eye(3)[ids], np.eye(3, dtype=np.int32)[ids], np.eye(3, dtype=np.float16)[ids]):
+        np.testing.assert_allclose(classification.cross_entropy(LOGITS, one_hot), expected, rtol=2e-6)
+    soft = np.array([[0.2, 0.3, 0.5], [1 / 3] * 3, [0.0, 0.9, 0.1]])
+    np.testing.assert_allclose(classification.cross_entropy(LOGITS, soft), by_hand(LOGITS, soft), rtol=2e-6)
+
+
+def test_the_mean_is_the_released_clean_term():
+    with np.load(pathlib.Path(__file__).parents[1] / "golden" / "ascl_losses.npz") as golden:
+        values = classification.cross_entropy(golden["input/clean_logits"], golden["input/labels"])
+        np.testing.assert_allclose(np.mean(values), golden["robust/trades_natural"], rtol=2e-6)
+
+
+def test_uniform_logits_give_log_k():
+    np.testing.assert_allclose(classification.cross_entropy(tf.zeros([1, 7]), [3]), [np.log(7)], rtol=1e-6)
+
+
+def test_margin_is_positive_exactly_where_wrong():
+    generator = np.random.default_rng(0)
+    logits, labels = generator.normal(size=(50, 4)).astype(np.float32), generator.integers(0, 4, 50)
+    values = classification.margin(logits, labels).numpy()
+    np.testing.assert_array_equal(values > 0, logits.argmax(-1) != labels)
+    best_other = [max(row[k] for k in range(4) if k != y) for row, y in zip(logits, labels, strict=True)]
+    np.testing.assert_allclose(values, best_other - logits[np.arange(50), labels], rtol=1e-6)
+
+
+def test_margin_of_huge_logits_is_not_masked_away():
+    np.testing.assert_array_equal(classification.margin([[-1e12, -2e12]], [1]), np.float32([1e12]))
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "error"),
+    [
+        (LOGITS, np.zeros(3, np.float32), TypeError),
+        (LOGITS, np.zeros([3, 3, 1], np.int32), ValueError),
+        (LOGITS[0], np.zeros(1, np.int32), ValueError),
+    ],
+)
+def test_bad_labels_are_refused(logits, labels, error):
+    for loss in (classification.cross_entropy, classification.margin):
+        with pytest.raises(error):
+            loss(logits, labels)
+
+
+def test_margin_needs_ids_and_two_classes():
+    with pytest.raises(ValueError, match="2 classes"):
+        classification.margin(LOGITS[:, :1], [0, 0, 0])
+    with pytest.raises(ValueError, match=r"\[b\]"):
+        classification.margin(LOGITS, np.eye(3, dtype=np.int32))

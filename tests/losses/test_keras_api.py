@@ -1,0 +1,75 @@
+import doctest
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles import contrastive as oracle
+from oracles import robust
+from tfrobust.losses import keras_api
+
+GENERATOR = np.random.default_rng(6)
+EMBEDDING = GENERATOR.normal(size=(6, 4)).astype(np.float32)
+LABELS = np.array([0, 1, 0, 2, 1, 0])
+LOSSES = (
+    keras_api.SupervisedContrastiveLoss(temperature=0.3, similarity="l2", reduction="sum", name="other"),
+    keras_api.LogitsKLDivergence(reduction=None),
+)
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 1)])
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_supervised_contrastive_is_the_mean_over_rows(shape, dtype):
+    loss = keras_api.SupervisedContrastiveLoss(temperature=0.2)
+    same = LABELS[:, None] == LABELS[None, :]
+    expected = oracle.masked(EMBEDDING, EMBEDDING, same & ~np.eye(6, dtype=bool), ~same, 0.2, "cosine")
+    labels = LABELS.reshape(shape).astype(dtype)
+    np.testing.assert_allclose(loss.call(labels, EMBEDDING), expected, rtol=3e-6)
+    np.testing.assert_allclose(loss(labels, EMBEDDING), expected.mean(), rtol=3e-6)
+    weights = np.array([1.0, 0, 2, 0, 1, 1])
+    np.testing.assert_allclose(loss(labels, EMBEDDING, weights), (weights * expected).sum() / 6, rtol=3e-6)
+
+
+def test_kl_takes_logits():
+    first, second = GENERATOR.normal(size=(2, 6, 3)).astype(np.float32)
+    loss = keras_api.LogitsKLDivergence()
+    np.testing.assert_allclose(loss(first, second), robust.kl(first, second).mean(), rtol=3e-6)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+def test_config_round_trip(loss):
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
+    assert type(copy) is type(loss)
+    assert copy.get_config() == loss.get_config()
+    assert copy.reduction == loss.reduction and copy.name == loss.name
+
+
+def test_compiles_fits_and_reloads(tmp_path):
+    """On any Keras model, in a batch whose size the graph does not know."""
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(3)])
+    model.compile("sgd", loss=keras_api.SupervisedContrastiveLoss(temperature=0.5))
+    model.fit(EMBEDDING, LABELS, batch_size=4, epochs=1, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    assert loaded.loss.temperature == 0.5
+    np.testing.assert_array_equal(
+        model.evaluate(EMBEDDING, LABELS, verbose=0), loaded.evaluate(EMBEDDING, LABELS, verbose=0)
+    )
+
+
+def test_bad_temperature_is_refused():
+    for temperature in (0, -0.1, float("nan")):
+        with pytest.raises(ValueError, match="temperature"):
+            keras_api.SupervisedContrastiveLoss(temperature=temperature)
+
+
+def test_docstring_examples_run():
+    outcome = doctest.testmod(keras_api)
+    assert outcome.attempted and not outcome.failed
+
+
+def test_half_precision_floatx_gives_float32_values():
+    assert (
+        keras_api.SupervisedContrastiveLoss().call(LABELS, tf.cast(EMBEDDING, tf.float16)).dtype == tf.float32
+    )

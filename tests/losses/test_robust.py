@@ -1,0 +1,118 @@
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles import robust as oracle
+from tfrobust.losses import robust
+
+TERMS = ("local_compactness", "local_smoothness", "global_compactness", "global_smoothness", "confidence")
+INPUTS = ("clean_embedding", "clean_logits", "adversarial_embedding", "adversarial_logits")
+
+
+@pytest.fixture(scope="module")
+def golden():
+    with np.load(pathlib.Path(__file__).parents[1] / "golden" / "ascl_losses.npz") as archive:
+        return dict(archive)
+
+
+def adr_terms(sources, labels, **options):
+    z, logits, z_a, logits_a = sources
+    return robust.adversarial_divergence((z, logits), (z_a, logits_a), labels, **options)
+
+
+def check(name, compute, golden, rtol=3e-6):
+    """The mean of the returned values, and its gradients by all four inputs, against the released code's."""
+    sources = [tf.constant(golden[f"input/{source}"]) for source in INPUTS]
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        values = compute(sources)
+        mean = tf.reduce_mean(values)
+    assert values.shape == [len(golden["input/labels"])]
+    np.testing.assert_allclose(mean, golden[f"robust/{name}"], rtol=rtol)
+    found = tape.gradient(mean, sources, unconnected_gradients="zero")
+    for source, gradient in zip(INPUTS, found, strict=True):
+        if f"robust/{name}/{source}" in golden:
+            expected = golden[f"robust/{name}/{source}"]
+            np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_adr_reproduces_the_released_code(term, golden):
+    check(term, lambda sources: adr_terms(sources, golden["input/labels"])[term], golden)
+
+
+def test_vat_reproduces_the_released_code(golden):
+    check("vat", lambda s: robust.virtual_adversarial(s[1], s[3], divide_by_classes=True), golden)
+
+
+def test_trades_reproduces_the_released_code(golden):
+    check("trades", lambda s: robust.trades_kl(s[1], s[3]), golden)
+
+
+def test_pair_weights_reproduce_the_released_code(golden):
+    labels = tf.constant(golden["input/labels"])
+    np.testing.assert_allclose(robust.pair_weights(labels, labels), golden["robust/pair_weights"], rtol=2e-5)
+
+
+def drawn(count=7, classes=4, features=5):
+    generator = np.random.default_rng(13)
+    z, z_a = generator.normal(size=(2, count, features)).astype(np.float32)
+    logits, logits_a = 2 * generator.normal(size=(2, count, classes)).astype(np.float32)
+    return (z, logits), (z_a, logits_a), generator.integers(0, classes, count)
+
+
+def test_adr_matches_the_loops():
+    clean, adversarial, labels = drawn()
+    terms = robust.adversarial_divergence(clean, adversarial, labels)
+    expected = oracle.adr(clean, adversarial, labels)
+    assert tuple(terms) == TERMS
+    for name, values in terms.items():
+        np.testing.assert_allclose(np.mean(values), expected[name], rtol=3e-6, err_msg=name)
+
+
+def test_kl_matches_the_loops():
+    (_, p), (_, q), _ = drawn()
+    expected = oracle.kl(p, q)
+    # The smallest divergence is a sum of terms that cancel: float32 leaves it good to about 1e-7 nats.
+    for values, scale in (
+        (robust.trades_kl(p, q), 1),
+        (robust.virtual_adversarial(p, q), 1),
+        (robust.virtual_adversarial(p, q, divide_by_classes=True), 4),
+    ):
+        np.testing.assert_allclose(values, expected / scale, rtol=2e-6, atol=1e-7)
+    assert np.abs(expected - oracle.kl(q, p)).max() > 0.1  # the direction matters
+
+
+def test_gathered_keys_give_the_global_mean():
+    """Two halves of a batch, each against the keys of both, average to the whole."""
+    (z, logits), (z_a, logits_a), labels = drawn(count=8)
+    whole = robust.adversarial_divergence((z, logits), (z_a, logits_a), labels)
+    halves = [
+        robust.adversarial_divergence(
+            (z[part], logits[part]),
+            (z_a[part], logits_a[part]),
+            labels[part],
+            keys=(z, logits, labels),
+        )
+        for part in (slice(0, 4), slice(4, 8))
+    ]
+    for name in TERMS:
+        np.testing.assert_allclose(
+            np.concatenate([half[name] for half in halves]), whole[name], rtol=1e-6, err_msg=name
+        )
+
+
+def test_equal_labels_weigh_one_and_need_no_normalization():
+    weights = robust.pair_weights(tf.constant([1, 1, 0]), tf.constant([1, 1]))
+    np.testing.assert_allclose(weights, [[1, 1], [1, 1], [1 - 1 / 0.99] * 2], rtol=1e-5)
+    for scale in (0.0, -1.0, 1.5, float("nan")):
+        with pytest.raises(ValueError, match="scale"):
+            robust.pair_weights(tf.constant([0]), tf.constant([0]), scale=scale)
+
+
+def test_smoothness_is_kl_plus_the_clean_entropy():
+    (_, p), (_, q), _ = drawn()
+    entropy = [oracle.soft_cross_entropy(oracle.softmax(row), row) for row in p]
+    np.testing.assert_allclose(robust.local_smoothness(p, q), oracle.kl(p, q) + entropy, rtol=3e-6)

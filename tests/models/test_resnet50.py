@@ -1,0 +1,59 @@
+"""The two readings of ResNet-50; the rows of the battery check sizes and behaviour."""
+
+import numpy as np
+import pytest
+
+from tfrobust.models.resnet50 import ResNet50, bottleneck_stages
+
+
+def test_bottleneck_is_three_four_six_three():
+    encoder = ResNet50()
+    blocks = [[b for b in stage if hasattr(b, "convolutions")] for stage in encoder.stage_layers]
+    assert [len(stage) for stage in blocks] == [3, 4, 6, 3]
+    assert [stage[0].convolutions for stage in blocks] == [
+        ((64, 1, 1), (64, 3, 1), (256, 1, 1)),
+        ((128, 1, 1), (128, 3, 2), (512, 1, 1)),
+        ((256, 1, 1), (256, 3, 2), (1024, 1, 1)),
+        ((512, 1, 1), (512, 3, 2), (2048, 1, 1)),
+    ]
+    assert all(block.project == (i == 0) for stage in blocks for i, block in enumerate(stage))
+    assert not encoder.stage_layers[0][0].style.use_bias
+
+
+def test_cifar_reading_is_resnet_of_depth_50():
+    encoder = ResNet50("cifar_6n+2")
+    blocks = [[b for b in stage if hasattr(b, "convolutions")] for stage in encoder.stage_layers]
+    assert [len(stage) for stage in blocks] == [8, 8, 8]
+    assert encoder.dim == 64 and encoder.stage_layers[0][0].style.use_bias
+
+
+def test_stems():
+    style = ResNet50("cifar_6n+2").style()
+    for stem, shape in (("cifar", (None, 64, 64, 64)), ("imagenet", (None, 16, 16, 64))):
+        out = (None, 64, 64, 3)
+        for layer in bottleneck_stages(stem, style, "float32")[0][: 1 if stem == "cifar" else 2]:
+            out = layer.compute_output_shape(out)
+        assert out == shape
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"reading": "v2"}, "'bottleneck', 'cifar_6n\\+2'"),
+        ({"stem": "mnist"}, "'cifar', 'imagenet'"),
+        ({"reading": "cifar_6n+2", "stem": "imagenet"}, "belongs to reading='bottleneck'"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ResNet50(**arguments)
+
+
+@pytest.mark.slow
+def test_stage_shapes_of_the_bottleneck_reading():
+    shapes = []
+    ResNet50()(
+        np.zeros((1, 16, 16, 3), np.float32),
+        at_stage=lambda index, hidden: shapes.append(tuple(hidden.shape[1:])) or hidden,
+    )
+    assert shapes == [(16, 16, 3), (16, 16, 256), (8, 8, 512), (4, 4, 1024), (2, 2, 2048)]

@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles import robust as oracle
+from tfrobust.ops import divergence
+
+P, Q = np.random.default_rng(9).normal(size=(2, 5, 4)).astype(np.float32) * 3
+
+
+def test_kl_matches_the_sum_over_classes():
+    np.testing.assert_allclose(divergence.kl_from_logits(P, Q), oracle.kl(P, Q), rtol=3e-6)
+
+
+def test_kl_is_zero_of_itself_and_ignores_shifts():
+    np.testing.assert_allclose(divergence.kl_from_logits(P, P), np.zeros(5), atol=1e-7)
+    np.testing.assert_allclose(
+        divergence.kl_from_logits(P, Q + 2.5), divergence.kl_from_logits(P, Q), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_kl_of_two_classes_has_a_closed_form():
+    """p = (3/4, 1/4), q = (1/2, 1/2): 3/4 log 3 - log 2; the other way round: log 2 - 1/2 log 3."""
+    p, q = [[np.log(3.0), 0.0]], [[0.0, 0.0]]
+    np.testing.assert_allclose(divergence.kl_from_logits(p, q), [0.75 * np.log(3) - np.log(2)], rtol=1e-5)
+    np.testing.assert_allclose(divergence.kl_from_logits(q, p), [np.log(2) - 0.5 * np.log(3)], rtol=1e-5)
+
+
+def test_gradient_by_both_arguments():
+    """d/dq = softmax(q) - softmax(p); d/dp = p (log p/q - KL)."""
+    p, q = tf.constant(P), tf.constant(Q)
+    with tf.GradientTape() as tape:
+        tape.watch([p, q])
+        values = divergence.kl_from_logits(p, q)
+    by_p, by_q = tape.gradient(values, [p, q])
+    soft_p, soft_q = tf.nn.softmax(p), tf.nn.softmax(q)
+    np.testing.assert_allclose(by_q, soft_q - soft_p, atol=1e-6)
+    ratio = tf.math.log(soft_p) - tf.math.log(soft_q)
+    np.testing.assert_allclose(by_p, soft_p * (ratio - values[:, None]), atol=2e-6)
+
+
+def test_entropy_runs_from_zero_to_log_k():
+    np.testing.assert_allclose(divergence.entropy_from_logits(tf.zeros([2, 8])), [np.log(8)] * 2, rtol=1e-6)
+    np.testing.assert_allclose(divergence.entropy_from_logits([[1e4, 0.0, 0.0]]), [0.0], atol=1e-7)
+    expected = [oracle.soft_cross_entropy(oracle.softmax(row), row) for row in P]
+    np.testing.assert_allclose(divergence.entropy_from_logits(P), expected, rtol=3e-6)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e4, 1e30])
+def test_saturated_logits_stay_finite(scale):
+    p, q = tf.constant(scale * P), tf.constant(-scale * P)
+    with tf.GradientTape() as tape:
+        tape.watch([p, q])
+        values = [divergence.kl_from_logits(p, q), divergence.entropy_from_logits(p)]
+    assert np.isfinite(values).all()
+    assert all(np.isfinite(gradient).all() for gradient in tape.gradient(values, [p, q]))
+
+
+def test_half_precision_input_is_computed_in_float32():
+    half = tf.cast(P, tf.float16)
+    values = divergence.kl_from_logits(half, half[::-1])
+    assert values.dtype == tf.float32
+    exact = oracle.kl(np.float32(half), np.float32(half[::-1]))
+    np.testing.assert_allclose(values, exact, rtol=3e-6)

@@ -1,0 +1,66 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tfrobust.ops import files
+
+
+def test_write_atomically_replaces_the_whole_file(tmp_path):
+    path = tmp_path / "a.json"
+    files.write_atomically(path, "é" * 1000)
+    files.write_atomically(path, b"short")
+    assert path.read_bytes() == b"short"
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+@pytest.mark.parametrize("function", ["replace", "fsync"])
+def test_a_failure_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, function):
+    path = tmp_path / "a.json"
+    path.write_text("old")
+
+    def fail(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, function, fail)
+    with pytest.raises(OSError, match="No space"):
+        files.write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_the_data_is_on_the_disk_before_the_name_and_the_name_before_the_return(tmp_path, monkeypatch):
+    calls = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *a, name=name, real=real: (calls.append(name), real(*a))[1])
+    files.write_atomically(tmp_path / "a", "x")
+    assert calls == ["fsync", "replace", "fsync"]
+
+
+def test_leftovers_of_killed_processes_go_and_those_of_running_ones_stay(tmp_path):
+    code = (
+        "import os, signal, sys; from tfrobust.ops import files\n"
+        "with files.replacing(sys.argv[1]) as temporary:\n"
+        "    temporary.write_text('half')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(files.__file__))))
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.json")], env=os.environ | {"PYTHONPATH": root})
+    assert len(os.listdir(tmp_path)) == 1
+    running = tmp_path / f".tmp-{os.getppid()}-0-a.json"
+    running.write_text("someone else is writing")
+    files.write_atomically(tmp_path / "a.json", "whole")
+    assert sorted(os.listdir(tmp_path)) == sorted(["a.json", running.name])
+
+
+def test_fsync_tree_reaches_every_file_and_folder(tmp_path, monkeypatch):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").write_text("x")
+    (tmp_path / "top").write_text("x")
+    seen = []
+    monkeypatch.setattr(files, "fsync_file", lambda path: seen.append(os.path.relpath(path, tmp_path)))
+    files.fsync_tree(tmp_path)
+    assert seen.index("a/b/file") < seen.index("a/b") < seen.index("a") < seen.index(".")
+    assert "top" in seen

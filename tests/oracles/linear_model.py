@@ -1,0 +1,29 @@
+"""A two-class linear model whose robust accuracy is known in closed form.
+
+logits = (0, w.x + c). With y = +-1 an image x is right everywhere in the Linf ball, the box being far away,
+exactly if y (w.x + c) > epsilon |w|_1 (dual norm; |w|_2 for L2).
+"""
+
+import numpy as np
+import tensorflow as tf
+
+SHAPE = (3, 4, 1)
+
+
+def make(count=40, seed=0):
+    """(predict, images [n, 3, 4, 1] near 1/2, labels, signed margins y (w.x + c), w)."""
+    generator = np.random.default_rng(seed)
+    weights = generator.normal(size=12).astype(np.float32)
+    images = generator.uniform(0.4, 0.6, (count, *SHAPE)).astype(np.float32)
+    scores = images.reshape(count, -1).astype(np.float64) @ weights.astype(np.float64)
+    bias = np.float32(-np.median(scores))
+    labels = (scores + bias > 0).astype(np.int32)
+    labels[:3] = 1 - labels[:3]
+    margins = (2 * labels - 1) * (scores + bias)
+    kernel = tf.constant(weights[:, None])
+
+    def predict(pixels):
+        score = tf.matmul(tf.reshape(pixels, [-1, 12]), kernel) + bias
+        return tf.concat([tf.zeros_like(score), score], axis=-1)
+
+    return predict, images, labels, margins, weights

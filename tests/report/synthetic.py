@@ -1,0 +1,190 @@
+"""A made-up but realistic report: the shapes and magnitudes of leaked ASCL on the digits."""
+
+import math
+
+import numpy as np
+
+from tfrobust.report import Report, not_measured, threat_statement
+from tfrobust.structs import Finding, Measurement, Series
+
+CLASSES = [str(digit) for digit in range(10)]
+
+
+def wilson(value, n, z=1.96):
+    centre = (value + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(value * (1 - value) / n + z * z / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def fraction(identity, value, n=360, **settings):
+    low, high = wilson(value, n)
+    return Measurement(identity, value, "fraction", n, low, high, {"interval": "wilson, images", **settings})
+
+
+def attack(name, value, clean, n=360, norm="linf", epsilon=0.2, **settings):
+    prefix = f"attack.{name}_{norm}_{epsilon:.6g}"
+    common = {"attack": name, "norm": norm, "epsilon": epsilon, "seed": 0, **settings}
+    drop = Measurement(f"{prefix}.drop", 1 - value / clean, "fraction", n, None, None, common)
+    return [fraction(f"{prefix}.accuracy", value, n, **common), drop]
+
+
+def measurements(clean, fgsm, pgd, steps=100, epsilon=0.2):
+    return [
+        fraction("accuracy.clean", clean),
+        *attack("fgsm", fgsm, clean, epsilon=epsilon, steps=1),
+        *attack("pgd", pgd, clean, epsilon=epsilon, steps=steps, restarts=1, step_size=2.5 * epsilon / steps),
+        *attack("multi_targeted_pgd", pgd - 0.019, clean, epsilon=epsilon, steps=20, targets=10),
+        Measurement("calibration.ece", 0.0312, "fraction", 360, 0.021, 0.047, {"bins": 15, "interval": "bootstrap"}),
+        Measurement("geometry.r_div", 0.482, "ratio", 360, None, None, {"batch": 128}),
+        Measurement("geometry.intra", 0.213, "cosine distance", 360),
+        Measurement("cost.evaluation_seconds", 31.4, "s"),
+    ]
+
+
+def curve(clean, at_budget, n=360):
+    epsilons = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3]
+    power = math.log(max(1e-3, at_budget) / clean)
+    values = [clean * math.exp(power * (epsilon / 0.2) ** 1.6) for epsilon in epsilons]
+    bounds = [wilson(value, n) for value in values]
+    return Series(
+        "attack.pgd_linf.curve",
+        "Accuracy against epsilon, pgd, Linf",
+        {
+            "epsilon": epsilons,
+            "accuracy": values,
+            "low": [low for low, _ in bounds],
+            "high": [high for _, high in bounds],
+            "n": [n] * len(epsilons),
+        },
+    )
+
+
+def divergence_curve():
+    epsilon = np.linspace(0, 0.3, 7)
+    intra, inter = 0.12 + 1.1 * epsilon, 0.62 - 0.25 * epsilon
+    accuracy = 0.98 * np.exp(-2.4 * (epsilon / 0.3) ** 1.7)
+    columns = {
+        "epsilon": epsilon,
+        "r_div": intra / inter,
+        "intra": intra,
+        "inter": inter,
+        "accuracy": accuracy,
+    }
+    return Series("geometry.divergence_curve", "Divergence against epsilon", columns)
+
+
+def history(epochs=40):
+    epoch = np.arange(1, epochs + 1)
+    decay = np.exp(-epoch / 12)
+    robust = np.where(epoch % 5 == 0, 0.62 - 0.5 * decay, np.nan)
+    columns = {
+        "epoch": epoch,
+        "ce": 0.08 + 1.9 * decay,
+        "ce_adv": 0.7 + 1.6 * decay,
+        "contrastive": 2.6 + 1.7 * decay,
+        "vat": 0.05 + 0.1 * decay,
+        "loss": 3.5 + 5 * decay,
+        "learning_rate": np.full(epochs, 1e-3),
+        "val_clean_accuracy": 0.985 - 0.5 * decay,
+        "val_robust_accuracy": robust,
+        "positives_clean": 4 + 8 * (1 - decay),
+        "positives_adversarial": 2.5 + 6.8 * (1 - decay),
+        "negatives_clean": 4.1 + 50 * decay,
+        "negatives_adversarial": 13 + 62 * decay,
+        "val_r_div": np.where(epoch % 5 == 0, 0.48 + 0.4 * decay, np.nan),
+        "val_intra": 0.2 + 0.2 * decay,
+        "val_inter": 0.42 + 0.1 * decay,
+        "seconds": np.full(epochs, 0.81),
+    }
+    return Series("training.history", "Training", columns)
+
+
+def feature_map(per_class=20):
+    generator = np.random.default_rng(5)
+    columns = {name: [] for name in ("x", "y", "label", "adversarial", "entropy")}
+    for label in range(10):
+        angle = 2 * math.pi * label / 10
+        centre = np.array([30 * math.cos(angle), 24 * math.sin(angle)]) + generator.normal(0, 3, 2)
+        for adversarial in (0, 1):
+            spread = 3.0 + 5.0 * adversarial
+            for x, y in centre * (1 - 0.25 * adversarial) + generator.normal(0, spread, (per_class, 2)):
+                entropy = float(np.clip(generator.gamma(1.0 + 2 * adversarial, 0.25), 0, 2.3))
+                for name, value in zip(columns, (x, y, label, adversarial, entropy), strict=True):
+                    columns[name].append(value)
+    return Series("geometry.feature_map", "Feature map", columns)
+
+
+def reliability():
+    confidence = [None, None, 0.25, 0.34, 0.46, 0.55, 0.64, 0.76, 0.85, 0.97]
+    accuracy = [None, None, 0.0, 0.5, 0.4, 0.67, 0.71, 0.7, 0.93, 0.995]
+    count = [0, 0, 1, 2, 5, 6, 7, 10, 29, 300]
+    columns = {"confidence": confidence, "accuracy": accuracy, "count": count}
+    return Series("calibration.reliability", "Reliability, clean images", columns)
+
+
+def findings():
+    return [
+        Finding("outputs are logits", "pass", "rows sum to between -41 and 12, not to 1"),
+        Finding("output is deterministic", "pass", "two passes agree bit for bit"),
+        Finding("gradients are not zero", "pass", "0 of 360 images have an input gradient below 1e-12"),
+        Finding("accuracy falls with epsilon", "pass", "7 budgets, largest rise 0.0 points"),
+        Finding(
+            "the attack has converged",
+            "warn",
+            "100 steps find 1.4 points more than 50",
+            "raise the steps of gin/eval/pgd.gin, or run gin/eval/autoattack.gin",
+        ),
+        Finding("selection did not see the test images", "pass", "last weights published, nothing selected"),
+    ]
+
+
+CONFIGURATION = """# Macros:
+# ==============================================================================
+EPSILON = 0.2
+EPOCHS = 40
+NORM = 'linf'
+
+# Parameters for ASCL:
+# ==============================================================================
+ASCL.attack = @training/PGD()
+ASCL.selection = @LeakedSelection()
+ASCL.term_weights = {'ce': 1.0, 'ce_adv': 1.0, 'contrastive': 1.0, 'vat': 2.0}
+"""
+
+
+def make_report(name="ascl_leaked", version=3, clean=0.983, fgsm=0.753, pgd=0.631, **changes):
+    found = changes.pop("measurements", None) or measurements(clean, fgsm, pgd)
+    fields = {
+        "model": {"name": name, "version": version, "weights_sha256": "5f" * 32, "parameters": 130_762},
+        "data": {
+            "name": "digits",
+            "fingerprint": "a1" * 32,
+            "train_size": 1293,
+            "validation_size": 144,
+            "test_size": 360,
+            "source": {"class_name": "Digits", "config": {"test_size": 360, "split_seed": 0, "folds": 5}},
+            "class_names": CLASSES,
+        },
+        "measurements": found,
+        "doctor": findings(),
+        "threat": threat_statement(found),
+        "run_sha256": "c0" * 32,
+        "not_measured": not_measured(found),
+        "configuration": CONFIGURATION,
+        "environment": {"tfrobust": "0.1.0", "tensorflow": "2.21.0", "keras": "3.15.0", "python": "3.12.3"},
+        "cost": {"training_seconds": 38.2, "total_seconds": 81.0, "training_steps": 400},
+        "series": [curve(clean, pgd), divergence_curve(), history(), feature_map(), reliability()],
+        "training": {
+            "method": "ASCL",
+            "epochs": 40,
+            "seed": 0,
+            "epsilon": 0.2,
+            "norm": "linf",
+            "selection": "last weights",
+            "batch_norm_mode_of_the_attack": "inference",
+            "attack": {"name": "PGD", "steps": 10, "step_size": 0.05},
+            "configuration": {f"part_{index}": {"rate": 0.1 * index} for index in range(9)},
+        },
+        "created": "2026-11-20T10:40:00Z",
+    }
+    return Report(**{**fields, **changes})

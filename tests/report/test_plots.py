@@ -1,0 +1,93 @@
+"""Plots show the numbers they are given."""
+
+import re
+
+import pytest
+
+from tfrobust.report import plots
+from tfrobust.report.palette import ROLES
+from tfrobust.report.reading import history_groups
+
+
+def path_points(svg, width="1.8"):
+    """The vertices of the curves (drawn thicker than axes), in SVG units."""
+    found = []
+    for data, style in re.findall(r'<path d="([^"]*)"[^>]*style="([^"]*)"', svg):
+        if f"stroke-width: {width}" in style and "series" in style:
+            found.append([tuple(map(float, pair)) for pair in re.findall(r"[ML] ([-\d.]+) ([-\d.]+)", data)])
+    return found
+
+
+def test_a_line_goes_through_its_points():
+    line = plots.Line("a", [0.0, 0.1, 0.2, 0.4], [1.0, 0.8, 0.6, 0.2])
+    plot = plots.curves("test", [line], x_label="x", y_label="y", percent=True)
+    (points,) = path_points(plot.svg)
+    (x0, y0), (x1, y1), (x2, y2), (x3, y3) = points
+    # Linear axes: equal steps in the data are equal steps on paper, y pointing down.
+    assert abs((x3 - x0) - 4 * (x1 - x0)) < 0.1 and abs((y3 - y0) - 4 * (y1 - y0)) < 0.1
+    assert x1 > x0 and y1 > y0
+    assert plot.legend == (plots.Key("a", "series-0", 0, 0),)
+
+
+def test_missing_values_are_skipped():
+    line = plots.Line("a", [0.0, 0.1, 0.2, 0.3], [1.0, None, 0.6, "text"])
+    (points,) = path_points(plots.curves("test", [line], x_label="x", y_label="y").svg)
+    assert len(points) == 2
+
+
+def test_the_band_encloses_the_curve():
+    line = plots.Line("a", [0.0, 1.0], [0.5, 0.5], [0.4, 0.3], [0.6, 0.8])
+    svg = plots.curves("test", [line], x_label="x", y_label="y", percent=True).svg
+    (curve,) = path_points(svg)
+    defined, shift = re.search(
+        r'<path id="[^"]*" d="([^"]*)"/></defs><g[^>]*><use[^>]* y="(\d+)" style="[^"]*fill-opacity: 0.16"', svg
+    ).groups()
+    corners = [(float(x), float(y) + float(shift)) for x, y in re.findall(r"[ML] ([-\d.]+) ([-\d.]+)", defined)]
+    unit = (max(y for _, y in corners) - curve[1][1]) / 0.2  # the lower bound at x = 1 is 0.2 below the value
+    for (x, y), above, below in zip(curve, (0.1, 0.3), (0.1, 0.2), strict=True):
+        heights = sorted({round(corner_y, 1) for corner_x, corner_y in corners if corner_x == x})
+        assert heights == [pytest.approx(y - above * unit, abs=0.2), pytest.approx(y + below * unit, abs=0.2)]
+
+
+def test_series_differ_in_more_than_colour():
+    lines = [plots.Line(str(i), [0, 1], [i, i]) for i in range(10)]
+    keys = plots.curves("test", lines, x_label="x", y_label="y").legend
+    assert len({(key.dash, key.marker) for key in keys}) == 10 and len({key.role for key in keys}) == 10
+    assert all(key.role in ROLES for key in keys)
+
+
+def test_feature_map_draws_every_point_with_its_shape():
+    columns = {
+        "x": [0.0, 1.0, 2.0, 3.0, 4.0],
+        "y": [0.0, 1.0, 0.0, 1.0, 0.0],
+        "label": [0, 0, 1, 1, 1],
+        "adversarial": [0, 0, 0, 1, 1],
+        "entropy": [0.0, 0.1, 0.5, 1.0, 2.0],
+    }
+    svg = plots.feature_map("map", columns, ["cat", "dog"]).svg
+    assert [
+        svg.count(f'fill: var(--{role})"/>') + svg.count(f"fill: var(--{role}); fill-opacity")
+        for role in ("series-0", "series-1")
+    ] == [2, 1]
+    assert ">cat<" in svg and ">dog<" in svg
+    assert len(re.findall(r"<use[^>]*--strong", svg)) == 2
+    entropy = plots.entropy_map("entropy", columns).svg
+    assert len(re.findall(r"<use[^>]*--level-0", entropy)) == 2 and len(re.findall(r"<use[^>]*--level-7", entropy)) == 1
+
+
+def test_many_points_are_thinned_evenly():
+    count = 7000
+    columns = {name: [float(i % 10) for i in range(count)] for name in ("x", "y", "label", "adversarial", "entropy")}
+    columns["adversarial"] = [0] * count
+    svg = plots.entropy_map("entropy", columns).svg
+    assert 1000 < svg.count("<use") <= 1500
+
+
+def test_history_columns_are_told_apart():
+    columns = "epoch loss ce ce_adv kl vat val_clean_accuracy val_robust_accuracy accuracy val_r_div learning_rate"
+    columns += " positives_clean negatives_adversarial seconds contrastive regularization"
+    groups = history_groups({name: [1.0, 2.0] for name in columns.split()} | {"empty": [None, None]})
+    assert groups["losses"] == ["loss", "ce", "ce_adv", "kl", "vat", "contrastive", "regularization"]
+    assert groups["accuracy"] == ["val_clean_accuracy", "val_robust_accuracy", "accuracy"]
+    assert groups["pairs"] == ["positives_clean", "negatives_adversarial"]
+    assert groups["divergence"] == ["val_r_div"]

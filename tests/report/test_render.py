@@ -1,0 +1,229 @@
+"""Console, Markdown and HTML renderings: whole, self-contained, aligned, and deaf to hostile text."""
+
+import html.parser
+import re
+
+import pytest
+from report.synthetic import CONFIGURATION, attack, make_report
+
+from tfrobust.report import Report, write_report
+from tfrobust.report.render import console_table, markdown
+from tfrobust.report.render import html as render_html
+from tfrobust.structs import Finding, Measurement, Series
+
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+HOSTILE = "</title><script>alert(1)</script>\"'><img src=x onerror=alert(1)>|`*$\\frac{\x1b[31m_é漢"
+
+
+class Page(html.parser.HTMLParser):
+    """Parses a page and insists that every tag is closed in order."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.tags, self.attributes, self.text = [], [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open.pop() == tag, tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def rendered():
+    return render_html(make_report())
+
+
+@pytest.fixture(scope="module")
+def page(rendered):
+    return Page(rendered)
+
+
+def values(page, name):
+    return [value for key, value in page.attributes if key == name]
+
+
+def test_page_is_self_contained(rendered, page):
+    assert not {"script", "link", "img", "iframe", "object", "embed", "base", "form"} & set(page.tags)
+    assert not re.search(r"(https?:)?//[a-z]", rendered)
+    assert not re.search(r"@import|url\((?!#)", rendered)
+    assert not [key for key, _ in page.attributes if key.startswith("on")]
+    assert all(value.startswith("#") for value in values(page, "href"))
+    assert "prefers-color-scheme:dark" in rendered and "@media print" in rendered
+
+
+def test_ids_are_unique_and_every_reference_leads_somewhere(rendered, page):
+    ids = values(page, "id")
+    assert len(ids) == len(set(ids))
+    targets = [value[1:] for value in values(page, "href")] + re.findall(r"url\(#([^)]+)\)", rendered)
+    targets += values(page, "aria-labelledby")
+    assert targets and set(targets) <= set(ids)
+
+
+def test_every_colour_is_a_declared_variable(rendered):
+    svgs = "".join(re.findall(r"<svg.*?</svg>", rendered, re.DOTALL))
+    assert not re.search(r"#[0-9a-f]{6}", svgs)
+    used = set(re.findall(r"var\((--[a-z0-9-]+)", rendered))
+    style = re.search(r"<style>(.*?)</style>", rendered, re.DOTALL)[1]
+    light, dark = style.split("prefers-color-scheme:dark", 1)
+    dark = dark[: dark.index("}}")]
+    for half in (light, dark):
+        assert used <= set(re.findall(r"(--[a-z0-9-]+):", half))
+
+
+def test_says_all_that_the_report_says(page):
+    text = " ".join(page.text)
+    for expected in (
+        "98.3 %",
+        "61.2 %",
+        "56.1 to 66.1",
+        "geometry.intra",
+        "the attack has converged",
+        "raise the steps",
+        "5f" * 32,
+        "a1" * 32,
+        "c0" * 32,
+        "130 762",
+        "AutoAttack, the official ensemble",
+        "batch norm mode of the attack",
+        "38 s",
+        "2.21.0",
+        "EPSILON = 0.2",
+    ):
+        assert expected in text, expected
+    for section in "curve attacks further threat doctor calibration divergence features pairs history".split():
+        assert section in values(page, "id")
+    assert page.tags.count("figure") == 12
+
+
+def test_the_budget_of_training_is_marked_only_on_its_own_scale(rendered):
+    assert "The dotted line is the budget of training, 0.2." in rendered
+    other = make_report(training={"epsilon": 0.5, "norm": "l2"}, series=make_report().series[:1])
+    assert "dotted line" not in render_html(other)
+
+
+def test_same_report_same_bytes(rendered):
+    assert render_html(Report.from_json(make_report().to_json())) == rendered
+
+
+def test_sections_without_data_are_absent():
+    bare = Report(
+        model={"name": "m", "version": None, "weights_sha256": None, "parameters": None},
+        data={"name": "d", "fingerprint": None, "train_size": None, "validation_size": None, "test_size": None},
+    )
+    bare.validate()
+    page = Page(render_html(bare))
+    assert [value for value in values(page, "id")] == ["identity"]
+    assert "figure" not in page.tags
+    assert "was measured" in markdown(bare) and console_table(bare)
+
+
+def hostile_report():
+    found = attack("pgd", 0.5, 0.9, note=HOSTILE)
+    found.append(Measurement("made.up", 1.0, HOSTILE))
+    columns = {"epoch": [1, 2], HOSTILE: [0.5, 0.25], "accuracy" + HOSTILE: [0.1, None]}
+    cloud = {"x": [0.0, 1.0], "y": [1.0, 0.0], "label": [0, 1], "adversarial": [0, 0], "entropy": [0.1, 0.2]}
+    return make_report(
+        name=HOSTILE,
+        measurements=found,
+        data={**make_report().data, "name": HOSTILE, "class_names": [HOSTILE[40:], "$_{$"], HOSTILE: HOSTILE},
+        doctor=[Finding(HOSTILE, "fail", HOSTILE, HOSTILE)],
+        threat=HOSTILE,
+        not_measured=[HOSTILE],
+        configuration=HOSTILE + "\n```\n",
+        environment={HOSTILE: HOSTILE},
+        cost={HOSTILE: HOSTILE},
+        training={HOSTILE: [HOSTILE], "epsilon": HOSTILE},
+        created=HOSTILE,
+        series=[
+            Series("training.history", HOSTILE, columns),
+            Series(f"attack.{HOSTILE}_linf.curve", HOSTILE, {"epsilon": [0.0, 0.1], "accuracy": [0.9, 0.5]}),
+            Series("geometry.feature_map", HOSTILE, cloud),
+            Series(
+                "calibration.reliability." + HOSTILE, HOSTILE, {"confidence": [0.5], "accuracy": [0.4], "count": [9]}
+            ),
+        ],
+    )
+
+
+def test_hostile_text_stays_text():
+    report = hostile_report()
+    rendered = render_html(report)
+    page = Page(rendered)
+    assert not {"script", "img"} & set(page.tags)
+    assert not [key for key, _ in page.attributes if key.startswith("on")]
+    assert "\x1b" not in rendered and "\x1b" not in console_table(report)
+    assert "alert(1)" in " ".join(page.text)
+    card = markdown(report)
+    outside_code = re.sub(r"````\n.*?\n````", "", card, flags=re.DOTALL)
+    assert "<script" not in outside_code and "<img" not in outside_code and "````" in card
+
+
+def test_markdown_tables_align():
+    for report in (make_report(), hostile_report()):
+        tables = re.findall(r"(?:^\|.*\n)+", markdown(report), re.MULTILINE)
+        assert len(tables) >= 5
+        for table in tables:
+            rows = table.splitlines()
+            bars = [[m.start() for m in re.finditer(r"(?<!\\)\|", row)] for row in rows]
+            assert len(rows) >= 3 and all(found == bars[0] for found in bars)
+            assert re.fullmatch(r"\|( -+:? \|)+", rows[1])
+
+
+def test_markdown_says_what_json_says():
+    card = markdown(make_report())
+    assert "| pgd, Linf 0.2                               |" in card and "58.0 to 67.9" in card
+    assert CONFIGURATION.strip() in card and "What was not measured" in card
+
+
+def test_console_table():
+    lines = console_table(make_report()).splitlines()
+    assert lines == [
+        "ascl_leaked, version 3, judged on digits",
+        "                              result  95 % interval    n",
+        "Clean accuracy                98.3 %   96.4 to 99.2  360",
+        "fgsm, Linf 0.2                75.3 %   70.6 to 79.5  360",
+        "pgd, Linf 0.2                 63.1 %   58.0 to 67.9  360",
+        "multi_targeted_pgd, Linf 0.2  61.2 %   56.1 to 66.1  360",
+        "Calibration error (ECE)        3.1 %     2.1 to 4.7  360",
+        "Relative divergence (R-DIV)    0.482                 360",
+        "doctor: 1 warn, 5 pass",
+        "  warn: the attack has converged: 100 steps find 1.4 points more than 50",
+    ]
+    assert console_table(make_report()).isascii()
+
+
+def test_upper_bounds_are_marked_everywhere():
+    report = make_report(measurements=attack("apgd", 0.5, 0.9, bound="upper"))
+    assert "<= 50.0 %" in console_table(report)
+    assert "&lt;= 50.0 %" in markdown(report)
+    assert "upper bound" in " ".join(Page(render_html(report)).text)
+
+
+def test_write_report(tmp_path):
+    folder = tmp_path / "new" / "folder"
+    paths = write_report(make_report(), folder)
+    assert [path.name for path in paths] == [f"robustness_report.{ending}" for ending in ("json", "html", "md")]
+    assert sorted(folder.iterdir()) == sorted(paths)
+    assert Report.from_json(paths[0].read_text(encoding="utf-8")) == make_report()
+    write_report(make_report(name="other"), folder)
+    assert Report.from_json(paths[0].read_bytes()).model["name"] == "other" and len(list(folder.iterdir())) == 3
+
+
+def test_an_invalid_report_writes_nothing(tmp_path):
+    with pytest.raises(ValueError, match=r"\$\.model\.version"):
+        write_report(make_report(version="three"), tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()

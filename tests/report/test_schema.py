@@ -1,0 +1,229 @@
+"""The report's JSON: round trip, and our validator against the jsonschema package."""
+
+import copy
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+
+import jsonschema
+import numpy as np
+import pytest
+from report.synthetic import make_report
+
+from tfrobust.report.schema import JSON_SCHEMA, Report, check_document
+from tfrobust.report.validator import KEYWORDS, first_problem
+from tfrobust.structs import Finding, Measurement, Series
+
+CHECKER = jsonschema.Draft202012Validator(JSON_SCHEMA)
+
+
+def document():
+    return make_report().to_dict()
+
+
+def changed(path, value):
+    """The example document with one place replaced; value `...` deletes it."""
+    found = copy.deepcopy(document())
+    *parents, last = path
+    place = found
+    for step in parents:
+        place = place[step]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return found
+
+
+BROKEN = [
+    (("schema",), "tfrobust/robustness_report/2", "$.schema"),
+    (("schema",), ..., "$.schema"),
+    (("model",), [], "$.model"),
+    (("model", "name"), "", "$.model.name"),
+    (("model", "name"), 3, "$.model.name"),
+    (("model", "version"), True, "$.model.version"),
+    (("model", "version"), 1.5, "$.model.version"),
+    (("model", "version"), -1, "$.model.version"),
+    (("model", "weights_sha256"), "5F" * 32, "$.model.weights_sha256"),
+    (("model", "parameters"), ..., "$.model.parameters"),
+    (("data", "test_size"), "360", "$.data.test_size"),
+    (("data", "source"), "digits", "$.data.source"),
+    (("data", "class_names"), [1], "$.data.class_names[0]"),
+    (("measurements",), {}, "$.measurements"),
+    (("measurements", 3, "value"), "0.5", "$.measurements[3].value"),
+    (("measurements", 3, "value"), True, "$.measurements[3].value"),
+    (("measurements", 2, "id"), "has blanks", "$.measurements[2].id"),
+    (("measurements", 2, "settings"), None, "$.measurements[2].settings"),
+    (("measurements", 0, "n"), -3, "$.measurements[0].n"),
+    (("measurements", 0, "low"), ..., "$.measurements[0].low"),
+    (("doctor", 4, "verdict"), "ok", "$.doctor[4].verdict"),
+    (("doctor", 0, "remedy"), None, "$.doctor[0].remedy"),
+    (("threat",), None, "$.threat"),
+    (("run_sha256",), "c0", "$.run_sha256"),
+    (("not_measured", 1), "", "$.not_measured[1]"),
+    (("environment",), ["linux"], "$.environment"),
+    (("series", 0, "columns", "epsilon", 2), [1], "$.series[0].columns.epsilon[2]"),
+    (("training",), "ASCL", "$.training"),
+    (("created",), 5, "$.created"),
+]
+SOUND = [
+    (("model", "version"), None),
+    (("model", "version"), 3.0),  # an integer to JSON Schema
+    (("model", "weights_sha256"), None),
+    (("model", "future_field"), {"a": 1}),
+    (("future_field",), [1, 2]),
+    (("series",), ...),
+    (("training",), ...),
+    (("created",), None),
+    (("data", "source"), ...),
+    (("measurements",), []),
+]
+
+
+@pytest.mark.parametrize("path, value, where", BROKEN)
+def test_both_validators_refuse(path, value, where):
+    broken = changed(path, value)
+    assert not CHECKER.is_valid(broken)
+    with pytest.raises(ValueError) as caught:
+        check_document(broken)
+    assert f" {where}: " in str(caught.value) and len(str(caught.value)) <= 300
+    with pytest.raises(ValueError):
+        Report.from_json(json.dumps(broken))
+
+
+@pytest.mark.parametrize("path, value", SOUND)
+def test_both_validators_accept(path, value):
+    sound = changed(path, value)
+    assert CHECKER.is_valid(sound)
+    check_document(sound)
+
+
+def test_validators_agree_on_every_single_replacement():
+    small = make_report(series=[], doctor=make_report().doctor[:1], measurements=make_report().measurements[:1])
+    base, disagreements, count = small.to_dict(), [], 0
+
+    def places(value, path=()):
+        yield path
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for name, inner in items:
+            yield from places(inner, (*path, name))
+
+    for path in list(places(base)):
+        for value in (None, True, -1, 1.5, 2.0, "", "x", "a" * 64, [], [None], {}, {"a": {}}):
+            trial = copy.deepcopy(base)
+            if not path:
+                trial = value
+            else:
+                place = trial
+                for step in path[:-1]:
+                    place = place[step]
+                place[path[-1]] = value
+            count += 1
+            if CHECKER.is_valid(trial) != (first_problem(trial, JSON_SCHEMA) is None):
+                disagreements.append((path, value))
+    assert count > 500 and not disagreements
+
+
+def test_the_schema_is_one_and_uses_only_what_our_validator_knows():
+    jsonschema.Draft202012Validator.check_schema(JSON_SCHEMA)
+
+    def check(schema):
+        assert schema.keys() <= KEYWORDS
+        for inner in schema.get("properties", {}).values():
+            check(inner)
+        for name in ("items", "additionalProperties"):
+            if isinstance(schema.get(name), dict):
+                check(schema[name])
+
+    check(JSON_SCHEMA)
+
+
+def test_round_trip_is_exact_and_stable():
+    report = make_report()
+    text = report.to_json()
+    again = Report.from_json(text)
+    assert again == report and again.to_json() == text
+    assert json.loads(text) == json.loads(json.dumps(report.to_dict()))
+    CHECKER.validate(json.loads(text))
+
+
+def test_floats_survive_to_the_last_bit():
+    value = 0.1 + 0.2
+    again = Report.from_json(make_report(measurements=[Measurement("accuracy.clean", value)]).to_json())
+    assert again["accuracy.clean"].value == value
+
+
+def test_nan_and_infinity_become_null_and_numpy_becomes_plain():
+    report = make_report(
+        measurements=[Measurement("a.b", np.float32("nan"), n=np.int64(7), settings={"shape": (8, 8), "x": math.inf})],
+        series=[Series("s", "t", {"x": np.array([1.0, np.nan]), "y": np.array([True, False])})],
+        doctor=[Finding("check", "pass", "fine")],
+    )
+    text = report.to_json()
+    assert "NaN" not in text and "Infinity" not in text
+    found = report["a.b"]
+    assert found.value is None and type(found.n) is int and found.settings == {"shape": [8, 8], "x": None}
+    assert report.series[0].columns == {"x": [1.0, None], "y": [True, False]}
+    assert Report.from_json(text) == report
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1,2", '{"a": NaN}', "[" * 100_000, "null", "3", b"\xff\xfe\x00", '"x"'])
+def test_what_is_no_report_is_one_clear_sentence(text):
+    with pytest.raises(ValueError) as caught:
+        Report.from_json(text)
+    assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)
+
+
+def test_fields_of_a_later_writer_are_kept():
+    later = changed(("certificates",), [{"kind": "new"}])
+    report = Report.from_json(json.dumps(later))
+    assert json.loads(report.to_json())["certificates"] == [{"kind": "new"}]
+
+
+def test_unknown_fields_inside_are_tolerated():
+    later = changed(("measurements", 0, "method_of_interval"), "wilson")
+    assert Report.from_json(json.dumps(later)) == make_report()
+
+
+@pytest.mark.parametrize(
+    "path, value, word",
+    [
+        (("measurements", 1, "id"), "accuracy.clean", "twice"),
+        (("measurements", 0, "low"), 0.999, "above"),
+        (("series", 0, "columns", "accuracy"), [0.5], "equally long"),
+        (("series", 1, "id"), "attack.pgd_linf.curve", "twice"),
+    ],
+)
+def test_rules_that_a_schema_cannot_say(path, value, word):
+    broken = changed(path, value)
+    assert CHECKER.is_valid(broken)
+    with pytest.raises(ValueError, match=word):
+        check_document(broken)
+
+
+def test_validate_and_lookup():
+    report = make_report()
+    report.validate()
+    assert report["accuracy.clean"].value == 0.983
+    assert report.get("nothing") is None and report.get_series("nothing") is None
+    with pytest.raises(KeyError):
+        report["nothing"]
+    with pytest.raises(ValueError, match="twice"):
+        dataclasses.replace(report, measurements=report.measurements * 2).validate()
+    with pytest.raises(TypeError, match="JSON values only"):
+        make_report(cost={"a": object()})
+
+
+def test_needs_no_tensorflow_and_matplotlib_only_to_draw():
+    program = (
+        "import sys, tfrobust.report, tfrobust.report.compare, tfrobust.report.render\n"
+        "assert 'matplotlib' not in sys.modules and 'jsonschema' not in sys.modules\n"
+        "from report.synthetic import make_report\n"
+        "tfrobust.report.render.html(make_report())\n"
+        "assert 'tensorflow' not in sys.modules and 'keras' not in sys.modules\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    paths = [path for path in sys.path if path]
+    subprocess.run([sys.executable, "-c", f"import sys; sys.path[:0] = {paths!r}\n{program}"], check=True)

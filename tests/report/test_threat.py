@@ -1,0 +1,72 @@
+"""The honest sentences follow the numbers."""
+
+import pytest
+from report.synthetic import attack, fraction, make_report
+
+from tfrobust.report import not_measured, summary_sentence, threat_statement
+from tfrobust.report.reading import attack_rows
+from tfrobust.structs import Measurement
+
+
+def test_names_the_strongest_attack_of_each_budget():
+    found = [*attack("fgsm", 0.7, 0.9), *attack("pgd", 0.5, 0.9, steps=100, restarts=1)]
+    found += attack("pgd", 0.25, 0.9, norm="l2", epsilon=0.5, steps=20)
+    text = threat_statement(found)
+    assert "Holds for 50.0 % of 360 test images" in text
+    assert "pgd (100 steps, 1 restart), the strongest of 2 attacks tried within Linf 0.2." in text
+    assert "Holds for 25.0 %" in text and "pgd (20 steps), the only attack tried within L2 0.5." in text
+    assert "70.0 %" not in text
+    assert "measured in L1" in text and "L2 and" not in text
+
+
+def test_no_attack_is_said_plainly():
+    assert threat_statement([fraction("accuracy.clean", 0.9)]).startswith("No attack was run")
+    assert summary_sentence(make_report(measurements=[fraction("accuracy.clean", 0.9)])).endswith("no attack was run.")
+
+
+def test_an_attack_cut_short_is_an_upper_bound():
+    found = [fraction("accuracy.clean", 0.98), *attack("apgd", 0.5, 0.9, bound="upper")]
+    assert "at most 50.0 %" in threat_statement(found) and "time budget ended early" in threat_statement(found)
+    assert "at most 50.0 %" in summary_sentence(make_report(measurements=found))
+
+
+def test_summary_has_both_numbers_and_the_interval():
+    text = summary_sentence(make_report())
+    assert text == (
+        "Of 360 test images, 98.3 % are classified correctly as they are and 61.2 % (95 % interval 56.1 to 66.1 %)"
+        " when attacked by multi_targeted_pgd within Linf 0.2; a stronger attack may find more errors."
+    )
+
+
+@pytest.mark.parametrize(
+    "extra, word",
+    [
+        (attack("autoattack", 0.4, 0.9), "AutoAttack"),
+        (attack("square", 0.6, 0.9), "Black-box"),
+        ([fraction("corruption.mean.accuracy", 0.7)], "corruptions"),
+        ([fraction("calibration.ece", 0.03)], "Calibration"),
+        ([Measurement("stability.mfr", 0.2)], "Stability"),
+        ([Measurement("accuracy.clean", 0.9, settings={"interval": "t, seeds"})], "seeds"),
+        ([*attack("pgd", 0.4, 0.9, norm="l2"), *attack("pgd", 0.4, 0.9, norm="l1")], "measured in"),
+    ],
+)
+def test_what_is_measured_leaves_the_list_of_what_is_not(extra, word):
+    base = attack("fgsm", 0.7, 0.9)
+    assert any(word in sentence for sentence in not_measured(base))
+    assert not any(word in sentence for sentence in not_measured([*base, *extra]))
+
+
+@pytest.mark.parametrize(
+    "identity, expected",
+    [
+        ("attack.pgd_linf_0.2.accuracy", ("pgd", "linf", "0.2", None)),
+        ("attack.multi_targeted_pgd_l2_3.accuracy", ("multi_targeted_pgd", "l2", "3", None)),
+        ("attack.pgd20_linf_0.0313725.accuracy", ("pgd20", "linf", "0.0313725", None)),
+        ("attack.pgd_linf_1e-05.accuracy", ("pgd", "linf", "1e-05", None)),
+        ("attack.autoattack_l2_0.5.apgd_ce.accuracy", ("autoattack", "l2", "0.5", "apgd_ce")),
+    ],
+)
+def test_reads_attack_ids(identity, expected):
+    (row,) = attack_rows([Measurement(identity, 0.5)], members=True)
+    assert (row.attack, row.norm, row.epsilon, row.member) == expected
+    assert len(attack_rows([Measurement(identity, 0.5)])) == (expected[3] is None)

@@ -1,0 +1,188 @@
+import io
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tfrobust.ops import fingerprint
+from tfrobust.serving import export, golden, probe
+
+IMAGE_SHAPE = (8, 8, 1)
+
+
+@pytest.fixture(scope="module")
+def signatures(attached):
+    loaded = tf.saved_model.load(str(attached))
+    yield loaded.signatures
+    del loaded  # its variables live as long as it does
+
+
+def encode(pixels, kind):
+    buffer = io.BytesIO()
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    image.save(buffer, kind)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("batch", [1, 4, 7])
+def test_outputs_are_those_of_the_live_model(signatures, parts, batch):
+    encoder, head = parts
+    images = golden.golden_images(IMAGE_SHAPE, batch)
+    logits = keras.Sequential([encoder, head]).predict(images, verbose=0)
+    outputs = signatures["serving_default"](images=tf.constant(images))
+    np.testing.assert_array_equal(outputs["logits"], logits)
+    np.testing.assert_array_equal(outputs["embedding"], encoder.predict(images, verbose=0))
+    np.testing.assert_allclose(
+        outputs["probabilities"], np.exp(logits) / np.exp(logits).sum(1, keepdims=True), rtol=1e-5
+    )
+    assert {value.dtype for value in outputs.values()} == {tf.float32}
+
+
+def test_gradients_are_those_of_the_live_model(signatures, parts):
+    encoder, head = parts
+    images = tf.constant(golden.golden_images(IMAGE_SHAPE))
+
+    @tf.function
+    def gradient(logits, images):
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            total = tf.reduce_sum(tf.square(logits(images)))
+        return tape.gradient(total, images)
+
+    live = gradient(lambda x: head(encoder(x, training=False)), images)
+    served = gradient(lambda x: signatures["serving_default"](images=x)["logits"], images)
+    np.testing.assert_array_equal(served, live)
+    assert np.any(live)
+
+
+def test_png_bytes_give_the_bits_of_the_float_path(signatures):
+    pixels = golden.golden_pixels(IMAGE_SHAPE, 6)
+    assert len(np.unique(pixels)) > 60
+    floats = signatures["serving_default"](images=tf.constant(golden.golden_images(IMAGE_SHAPE, 6)))
+    encoded = signatures["serving_bytes"](image_bytes=tf.constant([encode(p, "png") for p in pixels]))
+    for name in probe.PREDICTIONS:
+        np.testing.assert_array_equal(encoded[name], floats[name])
+
+
+def test_jpeg_is_decoded_to_the_channels_of_the_model_and_resized(signatures):
+    colour = np.full((16, 24, 3), (255, 255, 255), np.uint8)
+    outputs = signatures["serving_bytes"](image_bytes=tf.constant([encode(colour, "jpeg")]))
+    white = signatures["serving_default"](images=tf.ones((1, *IMAGE_SHAPE)))
+    np.testing.assert_allclose(outputs["logits"], white["logits"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("signature", "inputs"),
+    [
+        ("serving_default", {"images": tf.zeros((1, 16, 16, 1))}),
+        ("serving_default", {"images": tf.zeros((1, 8, 8, 3))}),
+        ("serving_default", {"images": tf.zeros((1, *IMAGE_SHAPE), tf.float64)}),
+        ("serving_default", {"image": tf.zeros((1, *IMAGE_SHAPE))}),
+        ("serving_bytes", {"image_bytes": tf.constant([b"no image"])}),
+        ("serving_bytes", {"image_bytes": tf.zeros((1,))}),
+    ],
+)
+def test_a_wrong_size_dtype_key_or_image_is_refused(signatures, signature, inputs):
+    with pytest.raises((ValueError, TypeError, tf.errors.InvalidArgumentError)):
+        signatures[signature](**inputs)
+
+
+def test_a_wrong_size_is_refused_inside_the_graph(staged):
+    """A server does not look at the signature's shape; `ensure_shape` does."""
+    graph = tf.saved_model.load(str(staged)).signatures["serving_default"].graph
+    functions = [graph.as_graph_def()]
+    operations = {
+        node.op
+        for definition in functions
+        for body in [definition, *definition.library.function]
+        for node in (body.node if hasattr(body, "node") else body.node_def)
+    }
+    assert "EnsureShape" in operations
+
+
+def test_the_report_answers_once_per_request(signatures):
+    for count in (0, 1, 3):
+        answer = signatures["robustness_report"](request=tf.constant(["x"] * count, tf.string))["report"]
+        assert answer.shape == (count,)
+        texts = {text.decode() for text in answer.numpy()}
+        assert texts <= {'{"schema": "tfrobust/robustness_report/1", "threat": "holds against …"}'}
+
+
+def test_only_core_operations_and_no_xla(attached):
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    model = saved_model_pb2.SavedModel.FromString((attached / "saved_model.pb").read_bytes())
+    graph = model.meta_graphs[0].graph_def
+    for function in graph.library.function:
+        assert not function.attr["_XlaMustCompile"].b
+        assert "tfrobust" not in function.signature.name
+    from tensorflow.python.framework import op_def_registry
+
+    for body in [graph.node, *(function.node_def for function in graph.library.function)]:
+        for node in body:
+            known = op_def_registry.get(node.op) is not None
+            assert known or node.op in {f.signature.name for f in graph.library.function}
+
+
+def test_weights_hash_of_live_and_loaded_model_agree(parts, attached):
+    encoder, head = parts
+    loaded = export.saved_model_sha256(tf.saved_model.load(str(attached)))
+    assert loaded == export.deployable_sha256(encoder, head)
+    arrays = [variable.numpy() for variable in [*head.variables, *encoder.variables]]
+    assert loaded == fingerprint.weights_sha256(arrays)
+
+
+def test_class_names_are_kept(attached):
+    assert json.loads((attached / export.CLASS_NAMES_FILE).read_text()) == ["a", "b", "c"]
+
+
+def test_channels_that_no_image_file_has_leave_the_bytes_endpoint_out(tmp_path):
+    encoder = keras.Sequential([keras.Input((4, 4, 2)), keras.layers.Flatten()])
+    head = keras.layers.Dense(2)
+    head.build((None, 32))
+    export.write_saved_model(tmp_path / "m", encoder=encoder, head=head, image_shape=(4, 4, 2))
+    loaded = tf.saved_model.load(str(tmp_path / "m"))
+    assert sorted(loaded.signatures) == ["robustness_report", "serving_default"]
+    assert loaded.signatures["robustness_report"](request=tf.constant(["a"]))["report"].numpy() == [b""]
+
+
+def test_mixed_precision_and_parts_without_a_training_argument(tmp_path):
+    class Plain(keras.layers.Layer):
+        def call(self, images):
+            return tf.reduce_mean(images, axis=[1, 2])
+
+    encoder, head = Plain(dtype="mixed_float16"), keras.layers.Dense(2, dtype="mixed_bfloat16")
+    encoder.build((None, *IMAGE_SHAPE))
+    head.build((None, 1))
+    export.write_saved_model(tmp_path / "m", encoder=encoder, head=head, image_shape=IMAGE_SHAPE)
+    loaded = tf.saved_model.load(str(tmp_path / "m"))
+    images = tf.constant(golden.golden_images(IMAGE_SHAPE))
+    outputs = loaded.signatures["serving_default"](images=images)
+    assert {value.dtype for value in outputs.values()} == {tf.float32}
+    np.testing.assert_array_equal(outputs["logits"], tf.cast(head(encoder(images)), tf.float32))
+
+
+def test_bad_arguments_are_named(arguments, tmp_path):
+    for change, message in [
+        (dict(head=keras.layers.Dense(3)), "head has no weights"),
+        (dict(class_names=("a", "b")), "2 class names were given for 3 classes"),
+        (dict(image_shape=(8, 8)), "image_shape"),
+        (dict(head=keras.Sequential([keras.Input((5,)), keras.layers.Reshape((5, 1))])), "batch, classes"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            export.write_saved_model(tmp_path / "m", **(arguments | change))
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.slow
+def test_saved_model_cli_shows_and_runs_it(attached, tmp_path):
+    cli = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli"]
+    command = [*cli, "run", "--dir", str(attached), "--tag_set", "serve"]
+    command += ["--signature_def", "robustness_report", "--input_exprs", 'request=["a"]']
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert "tfrobust/robustness_report/1" in done.stdout, done.stderr[-500:]

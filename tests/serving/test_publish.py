@@ -1,0 +1,242 @@
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from tfrobust.serving import probe, publish
+
+ROOT = pathlib.Path(publish.__file__).parents[2]
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A staged directory: publication does not look into it."""
+    directory = tmp_path / "staged"
+    (directory / "variables").mkdir(parents=True)
+    (directory / "assets.extra").mkdir()
+    (directory / "saved_model.pb").write_bytes(b"graph")
+    (directory / "variables" / "variables.index").write_bytes(b"index")
+    (directory / "assets.extra" / "robustness_report.json").write_text("{}")
+    return directory
+
+
+@pytest.fixture
+def base(tmp_path):
+    return tmp_path / "exported" / "model"
+
+
+def run(base, model, owner, run="", version=None):
+    version = publish.claim(base, owner, version, run=run)
+    if not publish.is_published(base, version, owner, run=run):
+        publish.publish(model, base, version, owner, run=run)
+    return version
+
+
+def test_a_published_version_is_complete_readable_and_alone(base, model):
+    previous = os.umask(0o077)
+    try:
+        assert run(base, model, "workdir") == 1
+    finally:
+        os.umask(previous)
+    assert os.listdir(base) == ["1"]
+    assert probe.check_sums(base / "1") == []
+    names = {path.relative_to(base / "1").as_posix() for path in (base / "1").rglob("*") if path.is_file()}
+    staged = {path.relative_to(model).as_posix() for path in model.rglob("*") if path.is_file()}
+    assert names == staged | {"assets.extra/publication.json", "assets.extra/SHA256SUMS"}
+    for path in [base / "1", *(base / "1").rglob("*")]:
+        assert stat.S_IMODE(path.stat().st_mode) == (0o755 if path.is_dir() else 0o644)
+    done = subprocess.run(["sha256sum", "-c", "--quiet", "assets.extra/SHA256SUMS"], cwd=base / "1")
+    assert done.returncode == 0
+
+
+def test_the_same_run_finds_its_version_and_another_takes_the_next(base, model):
+    assert run(base, model, "first") == 1
+    assert run(base, model, "second") == 2
+    assert run(base, model, "first") == 1
+    assert run(base, model, "first", run="other evaluation") == 3
+    assert run(base, model, "first", run="other evaluation") == 3
+    assert run(base, model, "first") == 1
+    assert publish.versions(base) == [1, 2, 3]
+
+
+def test_an_explicit_version_is_refused_unless_this_run_published_it(base, model):
+    assert run(base, model, "first", version=7) == 7
+    assert run(base, model, "first", version=7) == 7
+    for owner, other in [("second", ""), ("first", "other evaluation")]:
+        with pytest.raises(publish.VersionExists, match="Version 7 of .* exists"):
+            publish.claim(base, owner, 7, run=other)
+    assert run(base, model, "second", version=3) == 3
+    assert run(base, model, "third") == 8
+    with pytest.raises(ValueError, match="integers from 1 on"):
+        publish.claim(base, "first", 0)
+    assert sorted(os.listdir(base)) == ["3", "7", "8"]
+
+
+def test_an_explicit_version_can_be_refused_early(base, model):
+    publish.check_available(base, None, "first")
+    publish.check_available(base, 1, "first")
+    assert not base.exists()
+    run(base, model, "first")
+    publish.check_available(base, 1, "first")
+    with pytest.raises(publish.VersionExists):
+        publish.check_available(base, 1, "second")
+
+
+def test_a_version_published_while_the_folder_was_listed_is_not_taken_twice(base, model, monkeypatch):
+    run(base, model, "second")
+    stale, real = [[], []], publish.versions
+    monkeypatch.setattr(publish, "versions", lambda folder: stale.pop() if stale else real(folder))
+    assert publish.claim(base, "first") == 2
+
+
+def test_whatever_has_the_number_is_never_replaced(base, model):
+    (base / "1").mkdir(parents=True)
+    (base / "2").write_text("a file")
+    with pytest.raises(publish.VersionExists):
+        publish.claim(base, "first", 1)
+    assert publish.claim(base, "first") == 3
+    (base / "3").mkdir()
+    (base / "3" / "foreign").write_text("put there by hand after the claim")
+    with pytest.raises(publish.VersionExists):
+        publish.publish(model, base, 3, "first")
+    assert run(base, model, "first") == 4
+    assert sorted(os.listdir(base)) == ["1", "2", "3", "4"]
+
+
+def test_claims_are_exclusive_and_taken_up_again(base, model):
+    assert publish.claim(base, "first") == 1
+    assert (base / ".claim-1").read_text() == "first"
+    assert publish.claim(base, "first") == 1
+    assert publish.claim(base, "second") == 2
+    with pytest.raises(publish.VersionExists, match="claimed by another run; .*remove .claim-1"):
+        publish.claim(base, "second", 1)
+    with pytest.raises(publish.VersionExists, match="not claimed by this run"):
+        publish.publish(model, base, 1, "second")
+    # Asking for another number gives the first one back.
+    assert publish.claim(base, "first", 5) == 5
+    assert sorted(os.listdir(base)) == [".claim-2", ".claim-5"]
+
+
+def test_leftovers_of_the_same_owner_go_and_of_others_stay(base, model, monkeypatch):
+    def fail(*arguments):
+        raise KeyboardInterrupt
+
+    for owner in ("first", "second"):
+        version = publish.claim(base, owner)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(os, "rename", fail)
+            publish.publish(model, base, version, owner)
+    assert len([name for name in os.listdir(base) if name.startswith(".tmp-")]) == 2
+    assert run(base, model, "first") == 1
+    assert sorted(os.listdir(base))[1:] == [".tmp-" + publish._temporary_prefix("second")[5:] + "2", "1"]
+
+
+def test_everything_is_on_the_disk_before_the_name(base, model, monkeypatch):
+    version = publish.claim(base, "first")
+    synced, real_fsync, real_rename = set(), os.fsync, os.rename
+
+    def fsync(descriptor):
+        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real_fsync(descriptor)
+
+    def rename(source, target):
+        assert {str(path) for path in [source, *pathlib.Path(source).rglob("*")]} <= synced
+        synced.clear()
+        real_rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "rename", rename)
+    publish.publish(model, base, version, "first")
+    assert str(base) in synced
+
+
+KILLED_EVERYWHERE = """
+import os, pathlib, shutil, signal, sys
+sys.path[:0] = [{root!r}, {tests!r}]
+from tfrobust.ops import files
+from tfrobust.serving import probe, publish
+from test_publish import run
+traced = {{publish.__file__, files.__file__, shutil.__file__}}
+base, model, count = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), 0
+
+def publish_and_die(after):
+    global count
+    def trace(frame, event, argument):
+        global count
+        if frame.f_code.co_filename not in traced:
+            return None
+        count += 1
+        if count == after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+    count = 0
+    sys.settrace(trace)
+    run(base, model, "workdir", version={version})
+    sys.settrace(None)
+    return count
+
+lines = publish_and_die(0)
+points = sorted({{1 + step * (lines - 1) // 59 for step in range(60)}})
+killed = 0
+for point in points:
+    shutil.rmtree(base)
+    child = os.fork()
+    if child == 0:
+        publish_and_die(point)
+        os._exit(0)
+    killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    assert run(base, model, "workdir", version={version}) == {expected}, point
+    assert os.listdir(base) == ["{expected}"], (point, os.listdir(base))
+    assert probe.check_sums(base / "{expected}") == [], point
+    assert len(probe.sums_of(base / "{expected}")) == 4, point
+print(len(points), killed)
+"""
+
+
+@pytest.mark.parametrize(("version", "expected"), [(None, 1), (4, 4)])
+def test_killed_at_any_line_and_run_again_there_is_exactly_one_version(base, model, version, expected):
+    """kill -9 at 60 points spread over every line of claim and publication, then the same call again."""
+    values = dict(root=str(ROOT), tests=str(pathlib.Path(__file__).parent), version=version, expected=expected)
+    code = KILLED_EVERYWHERE.format(**values)
+    done = subprocess.run([sys.executable, "-c", code, base, model], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    points, killed = map(int, done.stdout.split())
+    assert points > 50 and killed == points
+
+
+PUBLISHER = """
+import pathlib, sys
+sys.path[:0] = [{root!r}, {tests!r}]
+from test_publish import run
+for number in range(6):
+    print(run(pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3], run=str(number)))
+"""
+
+
+def test_publishers_beside_each_other_get_distinct_complete_versions(base, model):
+    code = PUBLISHER.format(root=str(ROOT), tests=str(pathlib.Path(__file__).parent))
+    command = [sys.executable, "-c", code, str(base), str(model)]
+    processes = [subprocess.Popen([*command, f"owner{n}"], stdout=subprocess.PIPE) for n in range(4)]
+    taken = [int(line) for process in processes for line in process.communicate()[0].split()]
+    assert sorted(taken) == list(range(1, 25)) == publish.versions(base)
+    assert sorted(map(int, os.listdir(base))) == sorted(taken)
+    assert all(probe.check_sums(base / str(version)) == [] for version in taken)
+
+
+def test_versions_are_the_numeric_names(base):
+    assert publish.versions(base) == []
+    for name in ("10", "9", ".claim-11", ".tmp-x", "latest", "٣"):
+        (base / name).mkdir(parents=True)
+    assert publish.versions(base) == [9, 10]
+
+
+def test_the_record_of_a_working_folder(tmp_path):
+    assert publish.read_record(tmp_path) is None
+    publish.write_record(tmp_path, {"version": 3})
+    assert publish.read_record(tmp_path) == {"version": 3}
+    (tmp_path / "publication.json").write_text("{")
+    with pytest.raises(ValueError, match="no record of a publication"):
+        publish.read_record(tmp_path)

@@ -1,0 +1,193 @@
+"""Flags, exit codes, and what becomes of errors."""
+
+import argparse
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tfrobust import cli
+from tfrobust.errors import InputError, RefusedByGate, StopRequested
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def run(raised=None, arguments=()):
+    """Runs a command that raises, or that does nothing."""
+
+    def command(flags):
+        if callable(raised):
+            raised()
+        elif raised is not None:
+            raise raised
+
+    parser = cli.Parser("test", "A command for tests.")
+    parser.add_argument("--workdir")
+    return cli.main(parser, command, list(arguments))
+
+
+def lines(capfd) -> list[str]:
+    return capfd.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "start"),
+    [
+        (None, 0, None),
+        (InputError("epsilon is 0"), 2, "error: epsilon is 0"),
+        (FileNotFoundError(2, "No such file or directory", "x.npz"), 2, "error: x.npz: No such file"),
+        (FileNotFoundError("get it from there"), 2, "error: get it from there"),
+        (PermissionError(13, "Permission denied", "/x"), 2, "error: /x: Permission denied"),
+        (RefusedByGate("accuracy.clean is 0.4"), 3, "refused: accuracy.clean is 0.4"),
+        (StopRequested("stopped after step 3"), 75, "stopped after step 3"),
+        (KeyboardInterrupt(), 75, "stopped on request; run the same command again"),
+        (ValueError("a bug"), 1, "Traceback"),
+        (RuntimeError("a bug"), 1, "Traceback"),
+        (MemoryError(), 1, "Traceback"),
+    ],
+)
+def test_exit_codes(capfd, raised, code, start):
+    assert run(raised) == code
+    said = lines(capfd)
+    if start is None:
+        assert said == []
+    else:
+        assert said[0].startswith(start) and (len(said) == 1) == (start != "Traceback")
+
+
+def test_a_long_or_broken_message_is_one_line_of_300(capfd):
+    assert run(InputError("word\n  " * 500)) == 2
+    said = lines(capfd)
+    assert len(said) == 1 and len(said[0]) <= 300
+
+
+def test_help_and_usage(capfd):
+    assert run(arguments=["--help"]) == 0
+    assert "A command for tests." in capfd.readouterr().out
+    assert run(arguments=["--wokdir=x"]) == 2
+    assert lines(capfd) == ["error: there is no flag '--wokdir'; nearest: --workdir"]
+    assert run(arguments=["--work=x"]) == 2  # no abbreviations
+    assert run(arguments=["stray"]) == 2
+    assert run(arguments=["--workdir"]) == 2
+    assert all(line.startswith("error: ") for line in lines(capfd))
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "x", "", "١", "9" * 50 + "x"])
+def test_count_refuses(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        cli.count(text)
+
+
+def test_count():
+    assert cli.count("12") == 12
+
+
+def compiled(tmp_path, text, package=True):
+    """Functions whose code seems to lie inside the package, or outside it."""
+    path = (ROOT / "tfrobust" / "made_up.py") if package else tmp_path / "other.py"
+    space = {}
+    exec(compile(textwrap.dedent(text), str(path), "exec"), space)
+    return space
+
+
+@pytest.mark.parametrize(
+    ("body", "ours"),
+    [
+        ("raise ValueError('steps is 0')", True),
+        ("raise TypeError('labels are no array')", True),
+        ("try:\n        int('x')\n    except ValueError as error:\n        raise ValueError('clear') from error", True),
+        ("raise RuntimeError('no')", False),
+        ("int('x')", False),
+        ("len(3)", False),
+        ("a, b = 1, 2, 3", False),
+        ("f(1)", False),
+        ("[].index(3)", False),
+        ("raise KeyError('x')", False),
+    ],
+)
+def test_only_a_deliberate_error_of_ours_is_an_input_error(tmp_path, capfd, body, ours):
+    function = compiled(tmp_path, f"def f():\n    {body}\n")["f"]
+    assert run(function) == (2 if ours else 1)
+    assert ("Traceback" in capfd.readouterr().err) != ours
+
+
+def test_a_value_error_of_others_is_a_bug(tmp_path):
+    assert run(compiled(tmp_path, "def f():\n    raise ValueError('depths')\n", package=False)["f"]) == 1
+
+
+def test_while_gin_builds_a_value_error_is_a_configuration_error(tmp_path, capfd):
+    import gin
+
+    space = compiled(
+        tmp_path,
+        """
+        class Part:
+            def __init__(self, rate=1):
+                raise ValueError('rate is wrong')
+
+        def late(part):
+            raise ValueError('depths')
+        """,
+        package=False,
+    )
+    with gin.unlock_config():
+        part = gin.register("PartOfTestCli", module="tests")(space["Part"])
+        gin.register("late_of_test_cli", module="tests")(space["late"])
+    assert run(gin.get_configurable(part)) == 2
+    assert lines(capfd) == ["error: rate is wrong"]
+    assert run(lambda: gin.get_configurable("tests.late_of_test_cli")(part=1)) == 1
+
+
+def test_an_error_inside_a_tf_function_is_told_apart(tmp_path, capfd):
+    tf = pytest.importorskip("tensorflow")
+    path = tmp_path / "traced.py"
+    path.write_text("def ours(x):\n    raise ValueError('steps is 0')\n\ndef theirs(x):\n    return x + 'a'\n")
+    space = {}
+    exec(compile(path.read_text(), str(path), "exec"), space)
+    assert run(lambda: tf.function(space["ours"], autograph=True)(tf.zeros([]))) == 1
+    capfd.readouterr()
+    before, cli._PACKAGE = cli._PACKAGE, str(tmp_path) + os.sep
+    try:
+        assert run(lambda: tf.function(space["ours"], autograph=True)(tf.zeros([]))) == 2
+        assert lines(capfd) == ["error: steps is 0"]
+        assert run(lambda: tf.function(space["theirs"], autograph=True)(tf.zeros([]))) == 1
+    finally:
+        cli._PACKAGE = before
+
+
+def test_keras_wrapping_is_taken_off():
+    wrapped = ValueError(
+        "Exception encountered when calling CNN.call().\n\n\x1b[1mimages are too small\x1b[0m\n\nArguments received by"
+    )
+    assert cli.one_line(wrapped) == "images are too small"
+
+
+def test_sigterm_ends_with_75(capfd):
+    assert run(lambda: os.kill(os.getpid(), signal.SIGTERM)) == 75
+
+
+def test_quiet_stderr_speaks_if_the_block_fails(capfd):
+    with cli.quiet_stderr():
+        os.write(2, b"chatter\n")
+    assert capfd.readouterr().err == ""
+    with pytest.raises(RuntimeError), cli.quiet_stderr():
+        os.write(2, b"why\n")
+        raise RuntimeError
+    assert capfd.readouterr().err == "why\n"
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "export", "compare"])
+def test_help_answers_at_once_without_tensorflow(command):
+    code = (
+        f"import sys, time; t = time.time(); from tfrobust import {command}; c = {command}.main(['--help']); "
+        "print(time.time() - t, [m for m in ('tensorflow', 'keras', 'matplotlib', 'sklearn') if m in sys.modules]); "
+        "sys.exit(c)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    seconds, modules = done.stdout.splitlines()[-1].split(" ", 1)
+    assert done.returncode == 0 and modules == "[]" and done.stderr == ""
+    assert float(seconds) < 1

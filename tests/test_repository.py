@@ -1,0 +1,197 @@
+"""Rules that hold for the repository as a whole: layers, budgets, packaging, scaffold."""
+
+import ast
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def tool(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+check_layers = tool("check_layers")
+
+
+def sources() -> list[pathlib.Path]:
+    return sorted((ROOT / "tfrobust").rglob("*.py"))
+
+
+# ------------------------------------------------------------------------------------------------- layers
+
+
+def test_imports_go_down_only():
+    assert check_layers.faults(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "fault"),
+    [
+        ("losses/a.py", "from tfrobust.pairs import masks", "beside"),
+        ("losses/a.py", "import tfrobust.methods.base", "above"),
+        ("losses/a.py", "from tfrobust import experiment", "above"),
+        ("losses/a.py", "from ..attacks import gradient", "above"),
+        ("losses/a.py", "def f():\n    from tfrobust.methods import base", "above"),
+        ("losses/a.py", "import importlib\nimportlib.import_module('tfrobust.methods')", "above"),
+        ("methods/a.py", "import gin", "only the commands"),
+        ("methods/a.py", "from absl import flags", "only the commands"),
+        ("experiment.py", "from gin import config", "only the commands"),
+        ("saving.py", "from tfrobust import cli", "above"),
+        ("serving/a.py", "from tfrobust.report import schema", "beside"),
+        ("nowhere/a.py", "", "in no layer"),
+    ],
+)
+def test_the_layer_check_finds(tmp_path, path, text, fault):
+    file = tmp_path / "tfrobust" / path
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    (found,) = check_layers.faults(tmp_path)
+    assert fault in found and found.startswith(f"tfrobust/{path}:")
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("losses/a.py", "from tfrobust.losses import b\nfrom . import c\nfrom tfrobust.ops import norms"),
+        ("losses/a.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tfrobust.methods import base"),
+        ("methods/a.py", "from tfrobust.attacks import pgd\nfrom tfrobust.structs import Batch\nimport tensorflow"),
+        ("train.py", "from tfrobust import cli, experiment"),
+        ("configuration/a.py", "import gin\nimport tfrobust"),
+    ],
+)
+def test_the_layer_check_allows(tmp_path, path, text):
+    file = tmp_path / "tfrobust" / path
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    assert check_layers.faults(tmp_path) == []
+
+
+def test_python_below_gin_is_found(tmp_path):
+    (tmp_path / "gin").mkdir()
+    (tmp_path / "gin" / "__init__.py").touch()
+    (found,) = check_layers.faults(tmp_path)
+    assert found.startswith("gin/__init__.py:1:")
+
+
+# ------------------------------------------------------------------------------------------------ budgets
+
+
+def test_files_and_functions_keep_their_budgets():
+    long = []
+    for path in sources():
+        text = path.read_text("utf-8")
+        if text.count("\n") > 400:
+            long.append(f"{path.relative_to(ROOT)} has {text.count(chr(10))} lines, allowed are 400")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                length = _code_lines(node)
+                if length > 60:
+                    long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {length} lines of code")
+    assert long == []
+
+
+def _code_lines(node) -> int:
+    """Lines of a function without its docstring."""
+    body = node.body[1:] if ast.get_docstring(node) else node.body
+    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+
+def test_no_package_below_tests():
+    """With `__init__.py`, tests/keras would shadow keras."""
+    assert sorted(ROOT.glob("tests/**/__init__.py")) == []
+
+
+def test_every_method_has_its_gin_file_and_its_tests():
+    for path in (ROOT / "tfrobust" / "methods").glob("*.py"):
+        if path.stem in ("__init__", "base"):
+            continue
+        assert (ROOT / "gin" / f"{path.stem}.gin").is_file(), f"gin/{path.stem}.gin is missing"
+        mentions = [test for test in (ROOT / "tests").rglob("*.py") if path.stem in test.read_text("utf-8")]
+        assert mentions, f"no test mentions methods/{path.stem}.py"
+
+
+def test_no_leftovers():
+    for path in sources():
+        found = re.search(r"\b(TODO|FIXME|XXX|HACK)\b|breakpoint\(", path.read_text("utf-8"))
+        assert found is None, f"{path.relative_to(ROOT)}: {found.group()}"
+
+
+# ----------------------------------------------------------------------------------------------- packaging
+
+
+def test_licence_and_marker():
+    assert "Apache License" in (ROOT / "LICENSE").read_text()
+    assert (ROOT / "tfrobust" / "py.typed").is_file()
+
+
+@pytest.mark.slow
+def test_the_wheel_carries_the_gin_files_and_works_in_a_foreign_folder(tmp_path):
+    source, foreign, unpacked = tmp_path / "source", tmp_path / "foreign", tmp_path / "unpacked"
+    ignored = shutil.ignore_patterns(".git", "runs", "exported", "build", "*.egg-info", "__pycache__", ".*cache")
+    shutil.copytree(ROOT, source, ignore=ignored)
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*command, "-w", str(tmp_path), str(source)], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("tfrobust-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(unpacked)
+    ours = {path.relative_to(ROOT / "gin").as_posix() for path in (ROOT / "gin").rglob("*.gin")}
+    packed = unpacked / "tfrobust" / "gin_files"
+    assert {path.relative_to(packed).as_posix() for path in packed.rglob("*.gin")} == ours
+    assert {path.name for path in unpacked.iterdir() if not path.name.endswith(".dist-info")} == {"tfrobust"}
+    assert (unpacked / "tfrobust" / "py.typed").is_file()
+    foreign.mkdir()
+    code = (
+        "from tfrobust import cli; import tfrobust; print(tfrobust.__file__); "
+        "cli.configure(['gin/ascl_leaked.gin']); print(cli.configuration_text())"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(unpacked), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=foreign, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(unpacked)) and "EPSILON = 0.2" in done.stdout
+
+
+# ------------------------------------------------------------------------------------------------ scaffold
+
+
+def test_the_scaffold_refuses_bad_names_and_existing_files(capsys):
+    scaffold = tool("new_method")
+    assert scaffold.main(["../evil"]) == 2 and scaffold.main([]) == 2 and scaffold.main(["Camel"]) == 2
+    assert scaffold.main(["supervised"]) == 2
+    assert "nothing written" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_new_method_runs_at_once(tmp_path):
+    for name in ("tfrobust", "gin", "tools", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py"):
+        shutil.copy(ROOT / name, tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+    def run(*command):
+        done = subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    run("tools/new_method.py", "noisy_example")
+    made = ("tfrobust/methods/noisy_example.py", "tests/methods/test_noisy_example.py")
+    run("-m", "ruff", "check", *made)
+    run("-m", "ruff", "format", "--check", *made)
+    run("tools/check_layers.py")
+    run("tools/check_gin.py", "gin/noisy_example.gin")
+    run("-m", "pytest", "-q", "tests/methods/test_noisy_example.py")

@@ -1,0 +1,129 @@
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+
+from tfrobust import saving
+
+
+def make_model(compiled=True):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    if compiled:
+        model.compile("adam", "mse")
+    return model
+
+
+def test_import_all_imports_every_module():
+    names = saving.import_all()
+    assert {"tfrobust.saving", "tfrobust.serving.probe", "tfrobust.ops.randomness"} <= set(names)
+    assert all(name in sys.modules for name in names)
+    root = os.path.dirname(saving.__file__)
+    files = {
+        os.path.relpath(os.path.join(folder, name), os.path.dirname(root))
+        for folder, _, found in os.walk(root)
+        for name in found
+        if name.endswith(".py") and name not in ("__init__.py", "__main__.py")
+    }
+    assert {name[:-3].replace(os.sep, ".") for name in files} <= set(names)
+
+
+def test_a_model_comes_back_with_its_weights(tmp_path):
+    model = make_model()
+    saving.save(model, tmp_path / "model.keras")
+    assert os.listdir(tmp_path) == ["model.keras"]
+    images = np.ones((2, 3), np.float32)
+    loaded = saving.load(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(images, verbose=0), model.predict(images, verbose=0))
+
+
+def test_xla_is_decided_anew(tmp_path):
+    model = make_model(compiled=False)
+    model.compile("adam", "mse", jit_compile=True)
+    saving.save(model, tmp_path / "model.keras")
+    assert saving.load(tmp_path / "model.keras").jit_compile is False
+    saving.save(make_model(compiled=False), tmp_path / "model.keras")
+    assert not saving.load(tmp_path / "model.keras").compiled
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path):
+    class Unsaveable(keras.Model):
+        def __init__(self, thing):
+            super().__init__()
+            self.thing = thing
+
+        def call(self, inputs):
+            return inputs
+
+    path = tmp_path / "model.keras"
+    saving.save(make_model(), path)
+    before = path.read_bytes()
+    with pytest.raises(NotImplementedError):
+        saving.save(Unsaveable(object()), path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["model.keras"]
+
+
+@pytest.mark.slow
+def test_a_killed_save_leaves_the_old_file(tmp_path):
+    path = tmp_path / "model.keras"
+    saving.save(make_model(), path)
+    before = path.read_bytes()
+    code = (
+        "import os, signal, sys, keras; from tfrobust import saving\n"
+        "os.replace = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "saving.save(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), sys.argv[1])\n"
+    )
+    root = os.path.dirname(os.path.dirname(saving.__file__))
+    done = subprocess.run([sys.executable, "-c", code, str(path)], env=os.environ | {"PYTHONPATH": root})
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_bytes() == before
+    saving.save(make_model(), path)
+    assert os.listdir(tmp_path) == ["model.keras"]
+
+
+def test_other_formats_and_missing_files_are_refused(tmp_path):
+    for name in ("model.h5", "model.pkl", "model"):
+        (tmp_path / name).write_bytes(b"x")
+        with pytest.raises(ValueError, match="only .keras files"):
+            saving.load(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match="is no file"):
+        saving.load(tmp_path / "missing.keras")
+    with pytest.raises(ValueError, match="does not end in .keras"):
+        saving.save(make_model(), tmp_path / "model.h5")
+    with pytest.raises(FileNotFoundError, match="is no folder"):
+        saving.save(make_model(), tmp_path / "nowhere" / "model.keras")
+
+
+def test_damaged_files_are_named_in_one_sentence(tmp_path):
+    path = tmp_path / "model.keras"
+    saving.save(make_model(), path)
+    whole = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        weights = archive.getinfo("model.weights.h5")
+    flipped = bytearray(whole)
+    flipped[weights.header_offset + 200] ^= 1
+    cases = [(b"", "truncated"), (whole[: len(whole) // 2], "truncated"), (whole[:-1], "truncated")]
+    cases += [(b"garbage" * 9, "truncated"), (bytes(flipped), "damaged|truncated")]
+    for content, message in cases:
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=message) as error:
+            saving.load(path)
+        assert len(str(error.value)) <= 300 and "\n" not in str(error.value)
+
+
+def test_an_unknown_class_and_code_in_a_file_are_refused_in_one_sentence(tmp_path):
+    class Foreign(keras.layers.Layer):
+        pass
+
+    layers = {"foreign": Foreign(), "lambda": keras.layers.Lambda(lambda inputs: inputs * 2)}
+    for name, layer in layers.items():
+        path = tmp_path / f"{name}.keras"
+        saving.save(keras.Sequential([keras.Input((3,)), layer]), path)
+        with pytest.raises(ValueError, match="could not be loaded") as error:
+            saving.load(path)
+        assert len(str(error.value)) <= 300 and "\n" not in str(error.value)

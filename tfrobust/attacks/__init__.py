@@ -1,0 +1,1 @@
+"""Attacks: where (a threat model) x what (an objective) x how (FGSM, PGD, ...)."""

@@ -1,0 +1,60 @@
+"""How a training method makes its adversaries: an attack, what it maximises, and what batch norm sees."""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tfrobust.attacks import modes, objectives
+from tfrobust.attacks.base import Attack
+from tfrobust.attacks.gradient import PGD
+from tfrobust.ops.configured import Configured
+
+OBJECTIVES = ("cross_entropy", "kl")
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Adversary(Configured):
+    """An attack inside training.
+
+    Attributes:
+        attack: who searches, in which threat.
+        objective: "cross_entropy" with the labels (PGD adversarial training), or "kl" from the prediction of
+            the clean images (TRADES), computed once.
+        mode: what batch norm does meanwhile: "inference", "batch" (batch statistics, nothing moves) or
+            "train" (the released ASCL code: every attack step moves the moving statistics).
+
+    Source:
+        Madry et al. 2018; Zhang et al. 2019 (TRADES), section 4; paper 003, section 4.1.
+    """
+
+    attack: Attack = dataclasses.field(default_factory=lambda: PGD(steps=10))
+    objective: str = "cross_entropy"
+    mode: str = "inference"
+
+    def __post_init__(self):
+        if self.objective not in OBJECTIVES:
+            raise ValueError(f"Adversary.objective is {self.objective!r}; it is one of {list(OBJECTIVES)}.")
+        modes.check_mode(self.mode)
+
+    def perturb(self, predict: Callable, images: tf.Tensor, labels: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+        """Adversarial images for a batch, gradients stopped.
+
+        Args:
+            predict: (images, training=bool) -> logits [b, k].
+            images: float32 [b, h, w, c] in [0, 1].
+            labels: int32 [b]; the "kl" objective does not read them.
+            key: int32 [2].
+
+        Returns:
+            float32 [b, h, w, c], inside the attack's threat set.
+        """
+        forward = modes.forward_in_mode(predict, self.mode)
+        if self.objective == "kl":
+            # The reference runs the clean pass again in every step; its result is the same each time.
+            objective = objectives.kl(forward, tf.stop_gradient(forward(images)))
+        else:
+            objective = objectives.cross_entropy(forward, labels)
+        return self.attack.perturb(objective, images, key)

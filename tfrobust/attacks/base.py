@@ -1,0 +1,162 @@
+"""The contract of an attack: two faces, and success that no attack judges for itself."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import ClassVar, final
+
+import tensorflow as tf
+
+from tfrobust.attacks import checks
+from tfrobust.attacks.modes import as_predict
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.ops import randomness
+from tfrobust.ops.configured import Configured, constructor_arguments
+from tfrobust.structs import AttackResult
+
+
+class Attack(Configured):
+    """How to search a threat set.
+
+    Training face: `perturb(objective, images, key)` raises any objective and returns the last point.
+
+    Evaluation face: an attack is a number of *rounds* (restarts, targets) of `steps` steps each, spelled as
+    `start` -> `advance` ... -> `candidate` on a state that is a dict of tensors [b, ...]. So a runner can
+    stop after any step, take examples out and put others in. The state holds `found`, bool [b]: the attack
+    believes to have a misclassified point; it only ends the search early. Whether it succeeded is decided by
+    `judge`, which projects again and predicts again.
+
+    Attributes of a subclass:
+        name: in ids of measurements, `attack.<name>_<norm>_<epsilon>.accuracy`.
+        threat: where it may go.
+        steps: of one round.
+    """
+
+    name: ClassVar[str] = ""
+    threat: ThreatModel
+    steps: int
+
+    def perturb(self, objective: Callable, images, key: tf.Tensor):
+        """Adversaries for training: the objective raised from a start, gradients stopped.
+
+        Args:
+            objective: images -> float [b], larger = worse. It gets the same nest as `images`.
+            images: float32 [b, h, w, c], or a nest of such: one joint adversary, each leaf in its own ball
+                with its own draws.
+            key: int32 [2] (global batch) or [b, 2] (per example).
+
+        Returns:
+            float32 in the structure of `images`, inside the threat set, no gradient attached.
+        """
+        raise NotImplementedError
+
+    def rounds(self, class_count: int) -> int:
+        """How many rounds an example may take that nothing breaks."""
+        raise NotImplementedError
+
+    def start(self, predict: Callable, images, labels, keys, rounds) -> dict:
+        """The state before the first step of a round.
+
+        Args:
+            predict: float32 [b, ...] -> float32 logits [b, k].
+            images: float32 [b, ...].
+            labels: int32 [b].
+            keys: int32 [b, 2], one per example and round.
+            rounds: int32 [b], which round each example is in, 0 <= round < `rounds(k)`.
+
+        Returns:
+            name -> tensor [b, ...], with `found`.
+        """
+        raise NotImplementedError
+
+    def advance(self, predict: Callable, images, labels, rounds, state: dict, count) -> dict:
+        """The state `count` (int32 scalar) steps later; arguments as in `start`."""
+        raise NotImplementedError
+
+    def candidate(self, state: dict) -> tf.Tensor:
+        """The point a state stands for: misclassified if one was met."""
+        raise NotImplementedError
+
+    def with_epsilon(self, epsilon: float) -> "Attack":
+        """This attack with another radius, an explicit `step_size` scaled along: the points of a curve."""
+        arguments = {name: getattr(self, name) for name in constructor_arguments(type(self))}
+        arguments["threat"] = dataclasses.replace(self.threat, epsilon=epsilon)
+        if arguments.get("step_size") is not None:
+            arguments["step_size"] *= epsilon / self.threat.epsilon
+        return type(self)(**arguments)
+
+    @final
+    def attack(self, predict, images, labels, key: tf.Tensor) -> AttackResult:
+        """Attacks one batch. For whole data sets `runner.run_attack` does the same and skips what has fallen.
+
+        Args:
+            predict: a built Keras model (called with training=False; nothing in it moves), or a function
+                images -> logits [b, k].
+            images: float [b, h, w, c] inside the threat's bounds.
+            labels: int [b], or one-hot [b, k].
+            key: int32 [2], folded with each example's position, or [b, 2].
+
+        Returns:
+            Tensors; `success` by re-prediction of `adversarial`, which lies in the threat set.
+
+        Raises:
+            ValueError: (outside of a tf.function, where values are known) pixels outside the bounds, labels
+                that fit neither batch nor model, NaN, probabilities instead of logits.
+        """
+        predict = as_predict(predict)
+        if tf.executing_eagerly():
+            images = tf.constant(checks.check_images(images, *self.threat.bounds))
+            labels = tf.constant(checks.label_ids(labels, images.shape[0]))
+        adversarial, success, distance, logits = judge(predict, self.threat, images, labels, images)
+        if tf.executing_eagerly():
+            checks.check_logits(logits, labels.numpy())
+        keys = key if key.shape.rank == 2 else randomness.example_keys(key, tf.range(tf.shape(images)[0]))
+        for number in range(self.rounds(logits.shape[-1])):
+            rounds = tf.fill(tf.shape(labels), number)
+            state = self.start(predict, images, labels, round_keys(keys, rounds), rounds)
+            state = self.advance(predict, images, labels, rounds, state, self.steps)
+            found, wrong, size, _ = judge(predict, self.threat, images, labels, self.candidate(state))
+            new = wrong & ~success
+            adversarial = select(new, found, adversarial)
+            distance = tf.where(new, size, distance)
+            success |= wrong
+        return AttackResult(tf.stop_gradient(adversarial), success, distance)
+
+
+def judge(predict: Callable, threat: ThreatModel, images, labels, candidate):
+    """What a candidate is worth: projected again, predicted again.
+
+    Args:
+        predict: float32 [b, ...] -> float32 logits [b, k].
+        threat: the set it must lie in.
+        images, candidate: float32 [b, ...].
+        labels: int32 [b].
+
+    Returns:
+        (adversarial [b, ...], the image itself where the model is right; wrong, bool [b]; distance,
+        float32 [b]; logits [b, k] of the projected candidate).
+    """
+    finite = tf.reduce_all(tf.math.is_finite(candidate), axis=list(range(1, candidate.shape.rank)))
+    projected = threat.project(images, select(finite, candidate, images))
+    logits = predict(projected)
+    wrong = misclassified(logits, labels)
+    adversarial = select(wrong, projected, images)
+    return adversarial, wrong, threat.distance(images, adversarial), logits
+
+
+def misclassified(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Whether the largest of logits [b, k] is not the label's (the first among equals counts), bool [b]."""
+    return tf.argmax(logits, axis=-1, output_type=labels.dtype) != labels
+
+
+def select(condition: tf.Tensor, yes: tf.Tensor, no: tf.Tensor) -> tf.Tensor:
+    """`tf.where` with one condition per example: bool [b], tensors [b, ...]."""
+    return tf.where(tf.reshape(condition, [-1] + [1] * (yes.shape.rank - 1)), yes, no)
+
+
+def round_keys(keys: tf.Tensor, rounds: tf.Tensor) -> tf.Tensor:
+    """Each example's key folded with the round it is in: int32 [b, 2] and [b] -> [b, 2]."""
+    return tf.map_fn(
+        lambda pair: tf.random.experimental.stateless_fold_in(*pair),
+        (keys, rounds),
+        fn_output_signature=tf.TensorSpec([2], tf.int32),
+    )

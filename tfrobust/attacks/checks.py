@@ -1,0 +1,80 @@
+"""What an attack asks of its inputs before it spends an hour on them: one clear sentence each."""
+
+import numpy as np
+
+
+def check_images(images, low: float, high: float) -> np.ndarray:
+    """Images as float32 [n, ...] inside the bounds.
+
+    Args:
+        images: float [n, ...], n >= 1.
+        low, high: the threat model's bounds.
+
+    Raises:
+        ValueError: empty, not floating, not finite, or outside the bounds.
+    """
+    images = np.asarray(images)
+    if images.ndim < 2 or not len(images):
+        raise ValueError(f"An attack needs images [n, h, w, c] with n >= 1; found the shape {images.shape}.")
+    if not np.issubdtype(images.dtype, np.floating):
+        raise ValueError(f"Images are float in [{low:g}, {high:g}]; found {images.dtype}: divide by 255 first.")
+    # One sum finds NaN and infinity without a copy; an overflow of finite float16 is excluded by its dtype.
+    if not np.isfinite(images.sum(dtype=np.float64)):
+        raise ValueError(f"Images hold NaN or infinity; pixels are finite and in [{low:g}, {high:g}].")
+    smallest, largest = images.min(), images.max()
+    if smallest < low or largest > high:
+        raise ValueError(
+            f"Pixels lie in [{smallest:g}, {largest:g}], the threat model's bounds are [{low:g}, {high:g}]: "
+            "rescale the images and keep normalisation inside the model."
+        )
+    return np.ascontiguousarray(images, np.float32)
+
+
+def label_ids(labels, count: int) -> np.ndarray:
+    """Labels as int32 ids [n], from ids or one-hot rows.
+
+    Raises:
+        ValueError: another length, neither ids nor one-hot, or negative.
+    """
+    labels = np.asarray(labels)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim not in (1, 2) or len(labels) != count:
+        raise ValueError(f"Labels are ids [n] or one-hot rows [n, k] with n = {count}; found the shape {labels.shape}.")
+    if labels.ndim == 2:
+        if not (np.all((labels == 0) | (labels == 1)) and np.all(labels.sum(axis=1) == 1)):
+            raise ValueError("Labels of rank 2 must be one-hot rows: success against a soft label is not defined.")
+        return labels.argmax(axis=1).astype(np.int32)
+    ids = labels.astype(np.int32)
+    if np.any(ids != labels) or np.any(ids < 0):
+        raise ValueError("Labels are class ids 0, 1, 2, ...; found negative or fractional values.")
+    return ids
+
+
+def check_logits(logits, ids: np.ndarray) -> int:
+    """Refuses outputs that are no logits.
+
+    Args:
+        logits: float [n, k], of the clean images.
+        ids: int32 [n].
+
+    Returns:
+        k.
+
+    Raises:
+        ValueError: NaN or infinity, labels outside 0 .. k-1, or probabilities: their gradients vanish where
+            the model is sure, and an attack on them reports robustness that is not there.
+    """
+    logits = np.asarray(logits)
+    class_count = logits.shape[1]
+    if not np.all(np.isfinite(logits)):
+        raise ValueError("The model answers clean images with NaN or infinity: it cannot be judged.")
+    if ids.max() >= class_count:
+        raise ValueError(
+            f"A label is {ids.max()}, but the model knows {class_count} classes (ids 0 to {class_count - 1})."
+        )
+    if logits.min() >= 0 and np.all(np.abs(logits.sum(axis=1) - 1) < 1e-3):
+        raise ValueError(
+            "The model returns probabilities (rows >= 0 that sum to 1), which hide gradients: pass logits, or log(p)."
+        )
+    return class_count

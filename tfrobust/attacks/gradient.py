@@ -1,0 +1,216 @@
+"""Attacks that climb the gradient of the loss by steps of fixed size: FGSM, PGD, multi-targeted PGD."""
+
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tfrobust.attacks import base, objectives
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.ops import randomness
+from tfrobust.ops.gradients import input_gradient
+
+# How far a random start reaches when nothing is said: the whole ball; the standard deviation TRADES uses.
+_START_SCALES = {"uniform": 1.0, "gaussian": 0.001, "none": 0.0}
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class PGD(base.Attack):
+    """Projected gradient ascent.
+
+    x_0 = a random start; x_{i+1} = P(x_i + step_size v(x_i)), v the steepest direction of norm 1 (L1: a
+    sparse one that respects the box), P the exact projection onto ball and pixel box.
+
+    Training face: the last iterate, as in Madry et al. and the released ASCL and TRADES code; one start,
+    whatever `restarts` says. Evaluation face: climbs the cross-entropy; every iterate is judged by the logits
+    that its own step computes anyway, and the first misclassified one is kept, else the last. So it finds at
+    least what the last iterate alone shows, and costs no further pass.
+
+    Source:
+        Madry et al. 2018, https://arxiv.org/abs/1706.06083. The default step is theirs: 2.5 epsilon / steps.
+    """
+
+    name = "pgd"
+
+    def __init__(
+        self,
+        threat: ThreatModel | None = None,
+        *,
+        steps: int = 100,
+        step_size: float | None = None,
+        random_start: str = "uniform",
+        start_scale: float | None = None,
+        restarts: int = 1,
+    ):
+        """Args:
+
+        threat: where; the default ThreatModel if None.
+        steps: gradient steps per restart, >= 1.
+        step_size: length of a step in the threat's norm, in pixel units; None: 2.5 epsilon / steps.
+        random_start: 'uniform' in the ball, 'gaussian' noise around the image (TRADES), or 'none'.
+        start_scale: 'uniform': share of epsilon, default 1; 'gaussian': standard deviation in pixel units,
+            default 0.001 (TRADES).
+        restarts: runs from fresh starts for examples that still stand, >= 1; several need a random start.
+
+        Raises:
+            ValueError: a value out of its range.
+        """
+        self.threat = threat or ThreatModel()
+        self.steps = steps
+        self.step_size = step_size
+        self.random_start = random_start
+        self.start_scale = start_scale
+        self.restarts = restarts
+        self._check()
+
+    def perturb(self, objective: Callable, images, key: tf.Tensor):
+        leaves = tf.nest.flatten(images)
+        starts = [self._begin(leaf, randomness.fold(key, "start", place)) for place, leaf in enumerate(leaves)]
+
+        def body(step, *points):
+            nest = tf.nest.pack_sequence_as(images, points)
+            _, gradient = input_gradient(objective, nest)
+            moved = map(self._move, leaves, points, tf.nest.flatten(gradient))
+            return step + 1, *(tf.ensure_shape(new, old.shape) for new, old in zip(moved, leaves, strict=True))
+
+        _, *ends = tf.while_loop(
+            lambda step, *_: step < self.steps, body, (tf.constant(0), *starts), parallel_iterations=1
+        )
+        return tf.nest.pack_sequence_as(images, [tf.stop_gradient(end) for end in ends])
+
+    def rounds(self, class_count: int) -> int:
+        return self.restarts
+
+    def start(self, predict, images, labels, keys, rounds):
+        point = self._begin(images, randomness.fold(keys, "start", 0))
+        return {"point": point, "kept": point, "found": tf.zeros_like(labels, tf.bool)}
+
+    def advance(self, predict, images, labels, rounds, state, count):
+        def objective(points):
+            logits = predict(points)
+            return self._values(logits, labels, rounds), logits
+
+        def body(step, point, kept, found):
+            _, gradient, logits = input_gradient(objective, point, has_auxiliary=True)
+            wrong = base.misclassified(logits, labels)
+            kept = base.select(wrong & ~found, point, kept)
+            moved = self._move(images, point, gradient)
+            # A model that overflows must not turn the point into NaN: it stays where it was.
+            moved = tf.ensure_shape(tf.where(tf.math.is_nan(moved), point, moved), images.shape)
+            return step + 1, moved, kept, found | wrong
+
+        _, point, kept, found = tf.while_loop(
+            lambda step, *_: step < count,
+            body,
+            (tf.constant(0), state["point"], state["kept"], state["found"]),
+            parallel_iterations=1,
+        )
+        return {"point": point, "kept": kept, "found": found}
+
+    def candidate(self, state):
+        return base.select(state["found"], state["kept"], state["point"])
+
+    def _values(self, logits, labels, rounds):
+        """What evaluation climbs, [b], from the logits of the points."""
+        return objectives.cross_entropy_of(logits, labels)
+
+    def _begin(self, images, key):
+        if self.random_start == "none":
+            return tf.identity(images)
+        scale = _START_SCALES[self.random_start] if self.start_scale is None else self.start_scale
+        if self.random_start == "uniform":
+            return self.threat.random_start(images, key, scale)
+        shape = [tf.shape(images)[0] if images.shape[0] is None else images.shape[0], *images.shape[1:]]
+        return self.threat.project(images, images + randomness.draw(randomness.normal(scale), key, shape))
+
+    def _move(self, images, point, gradient):
+        size = 2.5 * self.threat.epsilon / self.steps if self.step_size is None else self.step_size
+        return self.threat.project(images, self.threat.step(point, gradient, size))
+
+    def _check(self):
+        where = type(self).__name__
+        for name in ("steps", "restarts"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{where}.{name} is {value!r}; it is an integer >= 1.")
+        for name in ("step_size", "start_scale"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{where}.{name} is {value!r}; it is a number > 0, or None for the default.")
+        if self.random_start not in _START_SCALES:
+            raise ValueError(f"{where}.random_start is {self.random_start!r}; it is one of {list(_START_SCALES)}.")
+        if self.random_start == "none" and self.restarts > 1:
+            raise ValueError(f"{where}: {self.restarts} restarts without a random start would all be the same.")
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class FGSM(PGD):
+    """One step of length epsilon from the image itself: x + epsilon v(x), projected.
+
+    Source:
+        Goodfellow et al. 2015, https://arxiv.org/abs/1412.6572 (Linf); the other norms step along their own
+        steepest direction.
+    """
+
+    name = "fgsm"
+
+    def __init__(self, threat: ThreatModel | None = None):
+        """Args:
+
+        threat: where; the default ThreatModel if None.
+        """
+        threat = threat or ThreatModel()
+        super().__init__(threat, steps=1, step_size=threat.epsilon, random_start="none")
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class MultiTargetedPGD(PGD):
+    """One targeted PGD per class: descends the cross-entropy towards it, each from its own start.
+
+    An example stands only if it is classified correctly against all runs; any wrong class counts, not the
+    target alone. In training (`perturb`) there are no targets: it is PGD.
+
+    Source:
+        Gowal et al. 2019, https://arxiv.org/abs/1910.09338; paper 003, section 5 ("mPGD"). Its reference code
+        (ADR) also runs the true class as target, which moves away from every error: `include_true_class`.
+    """
+
+    name = "multi_targeted_pgd"
+
+    def __init__(
+        self,
+        threat: ThreatModel | None = None,
+        *,
+        steps: int = 100,
+        step_size: float | None = None,
+        random_start: str = "uniform",
+        start_scale: float | None = None,
+        restarts: int = 1,
+        include_true_class: bool = False,
+    ):
+        """Args beyond those of PGD:
+
+        restarts: runs per target.
+        include_true_class: also run the true class as a target, last.
+        """
+        self.include_true_class = include_true_class
+        super().__init__(
+            threat,
+            steps=steps,
+            step_size=step_size,
+            random_start=random_start,
+            start_scale=start_scale,
+            restarts=restarts,
+        )
+
+    def rounds(self, class_count: int) -> int:
+        return self.restarts * self._targets(class_count)
+
+    def _values(self, logits, labels, rounds):
+        class_count = logits.shape[-1]
+        # Offsets 1 .. k-1 from the label are all other classes; offset k is the label again.
+        targets = (labels + 1 + rounds % self._targets(class_count)) % class_count
+        return -objectives.cross_entropy_of(logits, targets)
+
+    def _targets(self, class_count: int) -> int:
+        return class_count if self.include_true_class else class_count - 1

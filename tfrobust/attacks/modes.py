@@ -1,0 +1,109 @@
+"""What batch norm does while adversaries are made, and models as functions `images -> logits`.
+
+inference: moving statistics (the default). batch: the batch's own statistics, and nothing moves. train: the
+batch's statistics, and every attack step moves the moving ones, as the released ASCL code does.
+"""
+
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+MODES = ("inference", "batch", "train")
+
+
+def check_mode(mode: str, model=None) -> str:
+    """Refuses what cannot work.
+
+    Args:
+        mode: 'inference', 'batch' or 'train'.
+        model: a Keras model whose layers are looked through for synchronized batch norm, or None.
+
+    Returns:
+        mode.
+
+    Raises:
+        ValueError: unknown mode; 'train' with synchronized batch norm; 'batch' with it on several replicas:
+            its statistics would have to be gathered inside the attack's loop, where no collective can stand.
+    """
+    if mode not in MODES:
+        raise ValueError(f"Unknown batch-norm mode {mode!r} for making adversaries; it is one of {list(MODES)}.")
+    if mode == "inference" or model is None or not _has_synchronized(model):
+        return mode
+    if mode == "train" or tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        raise ValueError(
+            f"Batch-norm mode {mode!r} cannot gather statistics inside an attack: set synchronized=False on "
+            "the batch-norm layers, or make the adversaries in mode 'inference'."
+        )
+    return mode
+
+
+def forward_in_mode(function, mode: str) -> Callable:
+    """A forward pass with one argument, in a batch-norm mode.
+
+    Args:
+        function: (images, training=bool) -> anything, often logits; or an object with such a method `forward`
+            that returns (embedding, logits): then the logits are handed on.
+        mode: 'inference', 'batch' or 'train'.
+
+    Returns:
+        images -> what `function` returns.
+
+    Raises:
+        ValueError: as `check_mode`.
+    """
+    owner = function if isinstance(function, keras.Layer) else getattr(function, "__self__", None)
+    check_mode(mode, owner if isinstance(owner, keras.Layer) else None)
+    forward = function
+    if hasattr(function, "forward"):
+        forward = lambda images, training: function.forward(images, training=training)[1]  # noqa: E731
+    if mode == "batch":
+        return lambda images: _without_updates(forward, images, training=True)
+    return lambda images: forward(images, training=mode == "train")
+
+
+def as_predict(model) -> Callable:
+    """Any Keras model or function as `images -> logits`, float32, in inference mode, with no variable moving.
+
+    Args:
+        model: a built Keras model or layer (called with training=False, inside a scope that drops every
+            assignment), or a function. Either may return a dict with the key 'logits'.
+
+    Returns:
+        float32 [b, ...] -> float32 [b, k].
+
+    Raises:
+        TypeError: neither a Keras model nor callable.
+        ValueError: the model is not built; or, when called, its output is not logits [b, k], k >= 2.
+    """
+    if not callable(model):
+        raise TypeError(f"An attack needs a Keras model or a function images -> logits, not {type(model).__name__}.")
+    if isinstance(model, keras.Layer) and not model.built:
+        raise ValueError(f"The Keras model {model.name!r} is not built: call it once on a batch before attacking it.")
+
+    def predict(images):
+        if isinstance(model, keras.Layer):
+            answer = _without_updates(model, images, training=False)
+        else:
+            answer = model(images)
+        if isinstance(answer, dict):
+            if "logits" not in answer:
+                raise ValueError(f"The model returns the outputs {sorted(answer)}; an attack needs one named 'logits'.")
+            answer = answer["logits"]
+        logits = tf.cast(answer, tf.float32)
+        if logits.shape.rank not in (2, None) or logits.shape[-1] in (0, 1):
+            raise ValueError(f"An attack needs logits [b, k] with k >= 2 classes; the model returns {logits.shape}.")
+        return logits
+
+    return predict
+
+
+def _without_updates(function: Callable, images, training: bool):
+    # Inside the scope assignments go to a table that is thrown away; variables are read as they are.
+    with keras.StatelessScope():
+        return function(images, training=training)
+
+
+def _has_synchronized(model: keras.Layer) -> bool:
+    # The only walk in Keras 3 that also finds layers held by layers (branched batch norm).
+    return any(getattr(layer, "synchronized", False) for layer in model._flatten_layers())

@@ -1,0 +1,93 @@
+"""What an attack maximises: functions `images -> [b]`, larger = worse for the model.
+
+Each factory takes `predict`: images [b, ...] -> logits [b, k], and closes over what the objective compares
+with. The functions of logits below them are for evaluation attacks, which need the logits themselves too.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tfrobust.ops import divergence
+
+
+def cross_entropy(predict: Callable, labels: tf.Tensor) -> Callable:
+    """-log softmax(predict(x))_y: the objective of FGSM and PGD.
+
+    Args:
+        predict: images -> logits [b, k].
+        labels: int [b], or float [b, k] a distribution over the classes.
+
+    Returns:
+        images -> float32 [b], nats.
+
+    Source:
+        Madry et al. 2018, https://arxiv.org/abs/1706.06083, eq. 2.1.
+    """
+    return lambda images: cross_entropy_of(_logits(predict, images), labels)
+
+
+def targeted_cross_entropy(predict: Callable, targets: tf.Tensor) -> Callable:
+    """log softmax(predict(x))_t: the cross-entropy towards a target class, descended.
+
+    Args:
+        predict: images -> logits [b, k].
+        targets: int [b].
+
+    Returns:
+        images -> float32 [b], <= 0.
+    """
+    return lambda images: -cross_entropy_of(_logits(predict, images), targets)
+
+
+def margin(predict: Callable, labels: tf.Tensor) -> Callable:
+    """max over c != y of z_c, minus z_y: positive exactly where the model is wrong.
+
+    Args:
+        predict: images -> logits [b, k], k >= 2.
+        labels: int [b].
+
+    Returns:
+        images -> float32 [b], in units of logits.
+
+    Source:
+        Carlini & Wagner 2017, https://arxiv.org/abs/1608.04644, f_6 without its clamp.
+    """
+    return lambda images: margin_of(_logits(predict, images), labels)
+
+
+def kl(predict: Callable, clean_logits: tf.Tensor) -> Callable:
+    """KL(softmax(clean) || softmax(predict(x))): the objective of TRADES.
+
+    Its gradient is 0 at the clean image itself: start an attack on it at random.
+
+    Args:
+        predict: images -> logits [b, k].
+        clean_logits: float [b, k], the prediction of the clean images; no gradient flows into it.
+
+    Returns:
+        images -> float32 [b], nats, >= 0.
+
+    Source:
+        Zhang et al. 2019, https://arxiv.org/abs/1901.08573, algorithm 1.
+    """
+    clean = tf.stop_gradient(tf.cast(clean_logits, tf.float32))
+    return lambda images: divergence.kl_from_logits(clean, _logits(predict, images))
+
+
+def cross_entropy_of(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Cross-entropy [b] of logits [b, k] with ids [b] or distributions [b, k]."""
+    if labels.shape.rank == 2:
+        return tf.nn.softmax_cross_entropy_with_logits(tf.cast(labels, logits.dtype), logits)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+
+def margin_of(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """The largest other logit minus the label's, [b]."""
+    own = tf.one_hot(labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
+    others = tf.reduce_max(tf.where(own, tf.fill(tf.shape(logits), logits.dtype.min), logits), axis=-1)
+    return others - tf.gather(logits, labels, batch_dims=1)
+
+
+def _logits(predict: Callable, images) -> tf.Tensor:
+    return tf.cast(predict(images), tf.float32)

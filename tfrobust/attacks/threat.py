@@ -1,0 +1,105 @@
+"""Where an attack may go: a ball around each image, inside the pixel box."""
+
+import dataclasses
+import math
+
+import keras
+import tensorflow as tf
+
+from tfrobust.ops import norms
+from tfrobust.ops.configured import Configured
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ThreatModel(Configured):
+    """The set {z : |z - x| <= epsilon, low <= z <= high} around each image x.
+
+    Attributes:
+        norm: 'linf', 'l2' or 'l1', of the whole image as one vector.
+        epsilon: radius in pixel units, > 0; pixels lie in [0, 1], normalisation belongs into the model.
+        bounds: (low, high) of the pixels.
+        l1_share: share of the coordinates over which one L1 step spreads, in [0, 1]; 0 is the strict
+            steepest step, which fills one coordinate after the other. The default is SLIDE's 1 %.
+
+    Raises:
+        ValueError: unknown norm, epsilon not a positive number, empty bounds, share outside [0, 1].
+    """
+
+    norm: str = "linf"
+    epsilon: float = 0.2
+    bounds: tuple[float, float] = (0.0, 1.0)
+    l1_share: float = 0.01
+
+    def __post_init__(self):
+        norms.check_kind(self.norm)
+        if not _is_number(self.epsilon) or not self.epsilon > 0:
+            raise ValueError(f"ThreatModel.epsilon is {self.epsilon!r}; it is a radius in pixel units, a number > 0.")
+        bounds = tuple(self.bounds)
+        if len(bounds) != 2 or not all(map(_is_number, bounds)) or not bounds[0] < bounds[1]:
+            raise ValueError(f"ThreatModel.bounds is {self.bounds!r}; it is (lowest, highest) pixel, like (0.0, 1.0).")
+        if not _is_number(self.l1_share) or not 0 <= self.l1_share <= 1:
+            raise ValueError(f"ThreatModel.l1_share is {self.l1_share!r}; it is a share of the pixels, from 0 to 1.")
+        object.__setattr__(self, "bounds", bounds)
+
+    def project(self, images: tf.Tensor, candidate: tf.Tensor) -> tf.Tensor:
+        """The point of the set nearest to the candidate: exact on the intersection of ball and box.
+
+        Args:
+            images: float32 [b, ...], the centres.
+            candidate: float32 [b, ...].
+
+        Returns:
+            float32 [b, ...].
+        """
+        return norms.project_ball_in_box(images, candidate, self.norm, self.epsilon, *self.bounds)
+
+    def random_start(self, images: tf.Tensor, key: tf.Tensor, scale: float = 1.0) -> tf.Tensor:
+        """A point drawn uniformly from the ball of radius scale x epsilon, projected into the box.
+
+        Args:
+            images: float32 [b, ...].
+            key: int32 [2] or [b, 2].
+            scale: > 0.
+
+        Returns:
+            float32 [b, ...].
+        """
+        return self.project(images, images + norms.random_in_ball(key, images, self.norm, scale * self.epsilon))
+
+    def steepest(self, gradient: tf.Tensor) -> tf.Tensor:
+        """The direction of norm 1 in which an objective rises most, without regard to the box.
+
+        Args:
+            gradient: float32 [b, ...].
+
+        Returns:
+            float32 [b, ...], 0 where the gradient is 0.
+        """
+        return norms.unit_steepest(gradient, self.norm)
+
+    def step(self, point: tf.Tensor, gradient: tf.Tensor, size: float) -> tf.Tensor:
+        """A step of length `size` up the gradient, not projected yet.
+
+        Linf and L2: size x the steepest direction. L1: a sparse step to where there is room in the box.
+
+        Args:
+            point, gradient: float32 [b, ...].
+            size: in the threat's norm, > 0.
+
+        Returns:
+            float32 [b, ...], the point reached.
+        """
+        if self.norm != "l1":
+            return point + size * self.steepest(gradient)
+        low, high = self.bounds
+        room = tf.maximum(tf.where(gradient > 0, high - point, point - low), 0.0)
+        return point + norms.sparse_step(gradient, room, size, self.l1_share)
+
+    def distance(self, images: tf.Tensor, candidate: tf.Tensor) -> tf.Tensor:
+        """The norm of candidate - images, float32 [b]."""
+        return norms.norm(candidate - images, self.norm)
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,42 @@
+"""Augmentations: a draw of random numbers, then a deterministic change of the images by that draw."""
+
+import tensorflow as tf
+
+from tfrobust.ops.configured import Configured
+
+
+class Augmentation(Configured):
+    """Base of all augmentations. A draw can be given by hand, which is how they are tested.
+
+    Subclasses are frozen dataclasses with `draw` and `apply`; the shape and the range [0, 1] are kept.
+    """
+
+    def draw(self, key: tf.Tensor, images_shape) -> dict:
+        """The random numbers for one batch.
+
+        Args:
+            key: int32 [2], one key for the global batch, or int32 [b, 2], one per example.
+            images_shape: (b, h, w, c); b may be a scalar tensor, the others are integers.
+
+        Returns:
+            Tensors [b, ...] by name.
+        """
+        raise NotImplementedError
+
+    def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        """The images changed by a draw.
+
+        Args:
+            images: float32 [b, h, w, c] in [0, 1].
+            draw: as `draw` returns it.
+
+        Returns:
+            float32 [b, h, w, c] in [0, 1].
+        """
+        raise NotImplementedError
+
+    def __call__(self, images: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+        """Draws, then applies; a function of the images and the key alone."""
+        images = tf.convert_to_tensor(images)
+        count = images.shape[0] if images.shape[0] is not None else tf.shape(images)[0]
+        return self.apply(images, self.draw(key, (count, *images.shape[1:])))

@@ -1,0 +1,156 @@
+"""The augmentations the papers train with: flip, shift, pad and crop, and chains of them."""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from tfrobust.augment.base import Augmentation
+from tfrobust.ops import randomness
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomFlip(Augmentation):
+    """Mirrors an image left to right with some probability.
+
+    Args:
+        probability: in [0, 1].
+
+    Draw:
+        flip: bool [b].
+    """
+
+    probability: float = 0.5
+
+    def __post_init__(self):
+        if not 0 <= self.probability <= 1:
+            raise ValueError(f"RandomFlip.probability is {self.probability}; it must lie in [0, 1].")
+
+    def draw(self, key: tf.Tensor, images_shape) -> dict:
+        return {"flip": randomness.draw(randomness.uniform(), key, [images_shape[0], 1])[:, 0] < self.probability}
+
+    def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        return tf.where(draw["flip"][:, None, None, None], images[:, :, ::-1], images)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomShift(Augmentation):
+    """Moves an image by a fraction of its size, down or up and sideways independently.
+
+    out[i, j] = image(i + s_0, j + s_1), s_0 ~ U(-fraction h, fraction h), s_1 ~ U(-fraction w, fraction w)
+    pixels, with linear interpolation between pixels (order 1).
+
+    Args:
+        fraction: in [0, 1): 0.1 of 32 pixels is up to 3.2 pixels.
+        fill: what lies outside the image: "nearest" repeats its border, "constant" is 0.
+        whole_pixels: draw s from the integers within the same limits, so that nothing is interpolated.
+
+    Draw:
+        shift: float32 [b, 2], rows and columns, in pixels.
+
+    Source:
+        ASCL's "random shift 10 %" (FACTS.md 1.9): Keras's ImageDataGenerator with width_shift_range =
+        height_shift_range = 0.1, fill_mode="nearest". A float range below 1 draws fractional pixels there,
+        and scipy interpolates with order 1: the default here. Difference: "constant" fades into 0 at the
+        border (scipy's grid-constant), Keras's cuts off.
+    """
+
+    fraction: float = 0.1
+    fill: str = "nearest"
+    whole_pixels: bool = False
+
+    def __post_init__(self):
+        if not 0 <= self.fraction < 1:
+            raise ValueError(f"RandomShift.fraction is {self.fraction}; it must lie in [0, 1).")
+        if self.fill not in ("nearest", "constant"):
+            raise ValueError(f"RandomShift.fill is {self.fill!r}, not 'nearest' or 'constant'.")
+
+    def draw(self, key: tf.Tensor, images_shape) -> dict:
+        reach = tf.constant([self.fraction * images_shape[1], self.fraction * images_shape[2]], tf.float32)
+        uniform = randomness.draw(randomness.uniform(), key, [images_shape[0], 2])
+        if self.whole_pixels:
+            reach = tf.floor(reach)
+            return {"shift": tf.floor(uniform * (2 * reach + 1)) - reach}
+        return {"shift": (2 * uniform - 1) * reach}
+
+    def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        for axis in (1, 2):
+            images = self._shifted(images, draw["shift"][:, axis - 1], axis)
+        return images
+
+    def _shifted(self, images: tf.Tensor, shift: tf.Tensor, axis: int) -> tf.Tensor:
+        size = images.shape[axis]
+        whole = tf.floor(shift)
+        part = (shift - whole)[:, None]
+        before = tf.range(size)[None] + tf.cast(whole, tf.int32)[:, None]  # [b, size]
+        result = 0.0
+        for place, weight in ((before, 1 - part), (before + 1, part)):
+            if self.fill == "constant":
+                weight = tf.where((place >= 0) & (place < size), weight, 0.0)
+            pixels = tf.gather(images, tf.clip_by_value(place, 0, size - 1), axis=axis, batch_dims=1)
+            weight = tf.broadcast_to(weight, tf.shape(place))
+            result += pixels * (weight[:, :, None, None] if axis == 1 else weight[:, None, :, None])
+        return result
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PadCrop(Augmentation):
+    """Pads with zeros on all sides and cuts a window of the old size out, anywhere with equal probability.
+
+    Args:
+        padding: pixels on each side, >= 0.
+
+    Draw:
+        offset: int32 [b, 2] in 0..2 padding, upper left corner in the padded image (padding = unmoved).
+
+    Source:
+        torchvision's RandomCrop(32, padding=4), as in the released ASCL (FACTS.md 1.9).
+    """
+
+    padding: int = 4
+
+    def __post_init__(self):
+        if self.padding < 0:
+            raise ValueError(f"PadCrop.padding is {self.padding}; it must be at least 0.")
+
+    def draw(self, key: tf.Tensor, images_shape) -> dict:
+        uniform = randomness.draw(randomness.uniform(), key, [images_shape[0], 2])
+        return {"offset": tf.cast(tf.floor(uniform * (2 * self.padding + 1)), tf.int32)}
+
+    def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        margin = [self.padding, self.padding]
+        sizes = images.shape[1:3]
+        images = tf.pad(images, [[0, 0], margin, margin, [0, 0]])
+        for axis in (1, 2):
+            places = draw["offset"][:, axis - 1, None] + tf.range(sizes[axis - 1])[None]
+            images = tf.gather(images, places, axis=axis, batch_dims=1)
+        return images
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compose(Augmentation):
+    """Applies augmentations one after another, each with a key of its own.
+
+    Args:
+        augmentations: in the order of application.
+
+    Draw:
+        "0", "1", ...: the draws of each, by position.
+    """
+
+    augmentations: tuple[Augmentation, ...] = ()
+
+    def draw(self, key: tf.Tensor, images_shape) -> dict:
+        return {
+            str(position): augmentation.draw(randomness.fold(key, position), images_shape)
+            for position, augmentation in enumerate(self.augmentations)
+        }
+
+    def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        for position, augmentation in enumerate(self.augmentations):
+            images = augmentation.apply(images, draw[str(position)])
+        return images

@@ -1,0 +1,300 @@
+"""What the commands share: flags, the gin configuration, and errors as one clear line with the right exit code.
+
+Exit codes: 0 done; 2 wrong usage, configuration or input; 3 refused by a gate; 75 stopped on request, run
+again to resume; 1 anything else, with a traceback. TensorFlow is imported after the flags and the gin files
+have been read, so that `--help` and most mistakes answer at once.
+"""
+
+import argparse
+import contextlib
+import dis
+import importlib
+import os
+import pathlib
+import re
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+
+from tfrobust.configuration import checks, files, registry
+from tfrobust.errors import InputError, RefusedByGate, StopRequested
+
+DONE, FAILED, WRONG_INPUT, REFUSED, STOPPED = 0, 1, 2, 3, 75
+KNOBS_FILE = "base/knobs.gin"
+_LONGEST_LINE = 300
+_PACKAGE = str(pathlib.Path(__file__).resolve().parent) + os.sep
+_FILE_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+
+_registry: registry.Registry | None = None
+
+
+# --------------------------------------------------------------------------------------------------- flags
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse without abbreviations, whose errors are one line with the nearest flag."""
+
+    def __init__(self, command: str, description: str):
+        super().__init__(prog=f"python -m tfrobust.{command}", description=description, allow_abbrev=False)
+
+    def error(self, message: str):
+        unknown = re.match(r"unrecognized arguments: (\S+)", message)
+        if unknown:
+            flag = unknown.group(1).partition("=")[0]
+            known = [option for action in self._actions for option in action.option_strings]
+            near = files.nearest(flag, known, count=1) or ", ".join(known)
+            message = f"there is no flag {files.shown(flag)}; nearest: {near}"
+        raise InputError(message)
+
+    def add_gin_flags(self, example: str) -> None:
+        """Adds --gin_file, --gin_param and --gin_import, each of which may be repeated."""
+        self.add_argument(
+            "--gin_file",
+            action="append",
+            required=True,
+            metavar="FILE",
+            help=f"gin file, such as {example}; later files override earlier ones",
+        )
+        self.add_argument(
+            "--gin_param",
+            action="append",
+            default=[],
+            metavar="'NAME=VALUE'",
+            help='one value, overrides the files, such as --gin_param="EPSILON=0.1"',
+        )
+        self.add_gin_import()
+
+    def add_gin_import(self) -> None:
+        """Adds --gin_import, which may be repeated."""
+        self.add_argument(
+            "--gin_import",
+            action="append",
+            default=[],
+            metavar="PKG.MOD",
+            help="a module of your own whose classes and functions the gin files may name",
+        )
+
+
+def count(text: str) -> int:
+    """A flag's value as a whole number of at least 1."""
+    if not text.isascii() or not text.isdigit() or int(text[:18]) < 1:
+        raise argparse.ArgumentTypeError(f"{files.shown(text, 40)} is not a whole number of at least 1")
+    return int(text[:18])
+
+
+# ----------------------------------------------------------------------------------------------------- gin
+
+
+def prepare(flags: argparse.Namespace) -> None:
+    """Reads, checks and binds the gin configuration that the flags name.
+
+    Args:
+        flags: with `gin_file`, `gin_param`, `gin_import`.
+
+    Raises:
+        InputError: any mistake in it.
+    """
+    configure(flags.gin_file, flags.gin_param, flags.gin_import)
+
+
+def configure(paths: list[str], params=(), imports=(), *, partial: bool = False, defaults: bool = True) -> None:
+    """As `prepare`, from lists.
+
+    Args:
+        paths, params, imports: the values of --gin_file, --gin_param, --gin_import.
+        partial: the files are a part that is added to others, so that what it lacks may come from them.
+        defaults: whether the knobs' defaults are read first.
+    """
+    global _registry
+    bindings = files.read(paths, params, KNOBS_FILE if defaults else None)
+    macros = checks.check_macros(bindings, partial)
+    with quiet_stderr():
+        importlib.import_module("keras")
+        importlib.import_module("tensorflow").config.list_physical_devices()  # says that there is no GPU
+    _registry = registry.collect(imports)
+    resolved = checks.check_objects(bindings, macros, _registry, partial)
+    if not partial:
+        checks.bind(resolved, _registry)
+
+
+def call(name: str, **runtime):
+    """Calls `tfrobust.experiment.<name>` with what gin holds for it, and with the flags' arguments.
+
+    Args:
+        name: function of `tfrobust.experiment`.
+        **runtime: arguments that come from flags; a gin file cannot set them.
+
+    Raises:
+        InputError: an argument is missing, or gin sets one that belongs to a flag.
+    """
+    import gin
+
+    complete = f"tfrobust.experiment.{name}"
+    checks.register(complete, _registry)
+    bound = set(gin.get_bindings(complete, resolve_references=False))
+    for argument in sorted(bound & set(runtime)):
+        raise InputError(f"experiment.{name}.{argument} is not set in gin but by the command's flags.")
+    checks.missing_arguments(complete, bound | set(runtime), _registry)
+    return gin.get_configurable(complete)(**runtime)
+
+
+def configuration_text() -> str:
+    """The whole bound configuration as gin text, macros first; known before anything is built."""
+    import gin
+
+    return gin.config_str(max_line_length=100)
+
+
+def operative_text() -> str:
+    """What the objects built so far were really given, defaults included, as gin text."""
+    import gin
+
+    return gin.operative_config_str(max_line_length=100)
+
+
+@contextlib.contextmanager
+def quiet_stderr():
+    """Holds back what TensorFlow's C++ side writes while it is imported; shows it if the import fails."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as held:
+        try:
+            saved = os.dup(2)
+        except OSError:  # started without a standard error
+            yield
+            return
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except Exception:
+            os.dup2(saved, 2)
+            held.seek(0)
+            sys.stderr.write(held.read().decode(errors="replace"))
+            raise
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+
+
+# -------------------------------------------------------------------------------------------------- errors
+
+
+def main(parser: Parser, run: Callable[[argparse.Namespace], None], arguments: list[str] | None = None) -> int:
+    """Parses the flags, runs the command, and says how it ended.
+
+    Args:
+        parser: the command's flags.
+        run: the command.
+        arguments: instead of sys.argv[1:].
+
+    Returns:
+        The exit code.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        with _terminable():
+            run(parser.parse_args(arguments))
+    except SystemExit as error:  # --help
+        return error.code if isinstance(error.code, int) else DONE
+    except BaseException as error:
+        return _ended_by(error)
+    return DONE
+
+
+@contextlib.contextmanager
+def _terminable():
+    """SIGTERM ends the command as Ctrl-C does; the training loop hears both by itself while it runs."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _ended_by(error: BaseException) -> int:
+    if isinstance(error, (KeyboardInterrupt, StopRequested)):
+        _say(one_line(error) or "stopped on request; run the same command again to resume")
+        return STOPPED
+    if isinstance(error, RefusedByGate):
+        _say(f"refused: {one_line(error)}")
+        return REFUSED
+    if is_input_error(error):
+        _say(f"error: {one_line(error)}")
+        return WRONG_INPUT
+    if _is(error, "tfrobust.training.loop", "TrainingDiverged"):
+        _say(f"error: {one_line(error)}")
+        return FAILED
+    traceback.print_exception(error)
+    return FAILED
+
+
+def _is(error: BaseException, module: str, name: str) -> bool:
+    """isinstance for a class of a module that may not have been imported."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(error, kind)
+
+
+def _say(line: str) -> None:
+    print(line[:_LONGEST_LINE], file=sys.stderr, flush=True)
+
+
+def is_input_error(error: BaseException) -> bool:
+    """Whether the user can put it right: then it is one line, and no traceback.
+
+    A ValueError from the depths of TensorFlow is a bug of ours and must not look like a mistake of hers. So it
+    counts only if a `raise` of ours is where it began, or if it was raised while gin built an object from
+    given arguments. Missing and forbidden files always count.
+    """
+    if isinstance(error, InputError):
+        return True
+    if isinstance(error, _FILE_ERRORS):
+        return True
+    if not isinstance(error, (ValueError, TypeError)):
+        return False
+    return _raised_by_us(error) or _while_building(error.__traceback__)
+
+
+def _raised_by_us(error: BaseException) -> bool:
+    traced = re.findall(r'File "([^"]+)", line \d+', str(error)) if str(error).startswith("in user code:") else []
+    if traced:  # inside tf.function: TensorFlow raises anew, with the original frames in the text
+        last = str(error).rstrip().splitlines()
+        return traced[-1].startswith(_PACKAGE) and any(line.strip().startswith("raise ") for line in last[-4:])
+    end = error.__traceback__
+    while end is not None and end.tb_next is not None:
+        end = end.tb_next
+    if end is None or not end.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        return False
+    # A statement `raise` of ours, not int("x") or a call with wrong arguments in one of our lines.
+    return dis.opname[end.tb_frame.f_code.co_code[end.tb_lasti]] == "RAISE_VARARGS"
+
+
+def _while_building(trace: TracebackType | None) -> bool:
+    built = None
+    while trace is not None:
+        if trace.tb_frame.f_code.co_name == "gin_wrapper":
+            built = trace.tb_frame.f_locals.get("fn_or_cls")
+        trace = trace.tb_next
+    return isinstance(built, type)
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error without what gin, Keras and TensorFlow wrap around it, on one line."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    text = text.split("\n  In call to configurable")[0].split("\n  No values supplied by Gin")[0]
+    text = text.split("\n\nArguments received by")[0]
+    text = re.sub(r"^Exception encountered when calling .*?\n\n", "", text, flags=re.DOTALL)
+    if text.startswith("in user code:"):
+        text = re.sub(r"^\w+: ", "", text.rstrip().splitlines()[-1].strip())
+    return " ".join(text.split())[:_LONGEST_LINE]

@@ -1,0 +1,47 @@
+"""python -m tfrobust.compare: one table and one HTML page over many reports."""
+
+import argparse
+import pathlib
+import sys
+
+from tfrobust import cli
+from tfrobust.errors import InputError
+
+
+def parser() -> cli.Parser:
+    """The command's flags."""
+    flags = cli.Parser("compare", "Compare reports: the newest version of each exported model, or report files.")
+    flags.add_argument("paths", metavar="PATH", nargs="+", help="exported/*, workdirs, or report files")
+    flags.add_argument(
+        "--output",
+        metavar="FILE.html",
+        default="runs/comparison.html",
+        help="where the page goes; default: runs/comparison.html",
+    )
+    return flags
+
+
+def run(flags: argparse.Namespace) -> None:
+    """Reads the reports, prints the table, writes the page."""
+    from tfrobust.report import compare
+
+    reports = compare.load_reports(flags.paths)
+    if not reports:
+        raise InputError(
+            f"no robustness report below {', '.join(flags.paths)[:120]}; name exported models or workdirs."
+        )
+    page = compare.compare_html(reports)
+    output = pathlib.Path(flags.output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(page, encoding="utf-8")
+    print(compare.table(reports))
+    print(output)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    return cli.main(parser(), run, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""What every reader asks of its arrays; the messages name the file, the fault and what would be right."""
+
+import numpy as np
+
+
+class DataNotFoundError(FileNotFoundError):
+    """The data are not on this machine; the message says how to get them and where to put them."""
+
+
+def check_images(images, where: str = "images") -> np.ndarray:
+    """Images as the library keeps them.
+
+    Args:
+        images: array [n, h, w, c], uint8 in 0..255, or floating point in [0, 1].
+        where: what the message calls them, a file name for instance.
+
+    Returns:
+        uint8 or float32 [n, h, w, c], little-endian and contiguous.
+
+    Raises:
+        ValueError: another rank or dtype, an empty axis, NaN, infinity, or a pixel outside [0, 1].
+    """
+    images = np.asarray(images)
+    shape = list(images.shape)
+    if images.ndim != 4:
+        hint = "; add a channel axis" if images.ndim == 3 else ""
+        raise ValueError(f"{where}: images have shape {shape}, not [n, height, width, channels]{hint}.")
+    if 0 in shape[1:]:
+        raise ValueError(f"{where}: images of shape {shape[1:]} hold no pixels.")
+    if images.dtype == np.uint8:
+        return np.ascontiguousarray(images)
+    if not np.issubdtype(images.dtype, np.floating):
+        raise ValueError(f"{where}: images are {images.dtype}, not uint8 in 0..255 or floating point in [0, 1].")
+    images = np.ascontiguousarray(images, dtype="<f4")
+    if images.size and not (images.min() >= 0 and images.max() <= 1):  # not(): NaN fails every comparison
+        _name_bad_pixel(images, where)
+    return images
+
+
+def _name_bad_pixel(images: np.ndarray, where: str):
+    bad = ~((images >= 0) & (images <= 1))
+    position = int(np.argmax(bad.any(axis=(1, 2, 3))))
+    value = float(images[position][bad[position]][0])
+    if not np.isfinite(value):
+        raise ValueError(f"{where}: image {position} holds {value}; pixels must be finite, in [0, 1].")
+    hint = "; divide by 255 or store uint8" if 1 < images.max() <= 255 and images.min() >= 0 else ""
+    raise ValueError(f"{where}: image {position} holds the pixel {value:g}, outside [0, 1]{hint}.")
+
+
+def check_labels(labels, count: int, class_count: int | None = None, where: str = "labels") -> np.ndarray:
+    """Class ids as the library keeps them.
+
+    Args:
+        labels: integer array [n], each in 0..class_count-1.
+        count: how many images they belong to.
+        class_count: None leaves the upper end open.
+        where: what the message calls them.
+
+    Returns:
+        int32 [n].
+
+    Raises:
+        ValueError: another rank, length or dtype, or an id out of range.
+    """
+    labels = np.asarray(labels)
+    if labels.ndim != 1:
+        hint = "; take argmax of one-hot rows" if labels.ndim == 2 else ""
+        raise ValueError(f"{where}: labels have shape {list(labels.shape)}, not [n]{hint}.")
+    if len(labels) != count:
+        raise ValueError(f"{where}: {len(labels)} labels for {count} images.")
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"{where}: labels are {labels.dtype}, not integer class ids.")
+    upper = np.iinfo(np.int32).max if class_count is None else class_count - 1
+    bad = (labels < 0) | (labels > upper)
+    if bad.any():
+        position = int(np.argmax(bad))
+        raise ValueError(f"{where}: label {labels[position]} of example {position} is out of range 0..{upper}.")
+    return labels.astype(np.int32)
+
+
+def check_class_names(class_names, where: str) -> tuple[str, ...]:
+    """At least two different class names, as a tuple."""
+    names = tuple(str(name) for name in class_names)
+    if len(names) < 2:
+        raise ValueError(f"{where}: a classifier needs at least 2 classes, found {len(names)}.")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{where}: the class name {twice!r} stands twice.")
+    return names
+
+
+def shorten(path, limit: int = 90) -> str:
+    """A path for a message: its middle left out where it is long."""
+    text = str(path)
+    half = (limit - 3) // 2
+    return text if len(text) <= limit else f"{text[:half]}...{text[-half:]}"

@@ -1,0 +1,160 @@
+"""The official CIFAR-10 and CIFAR-100 archives, in their Python and binary versions."""
+
+import dataclasses
+import pathlib
+import tarfile
+import zlib
+
+import keras
+import numpy as np
+
+from tfrobust.data.checks import DataNotFoundError, check_class_names, check_labels, shorten
+from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.restricted_pickle import ForbiddenPickleError, load_plain
+from tfrobust.data.spec import ArrayExamples, Dataset
+
+_SITE = "https://www.cs.toronto.edu/~kriz/"
+_SHAPE = (3, 32, 32)  # the files keep the channel first
+_PIXELS = 3 * 32 * 32
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """One of the four archives. label_bytes: of a binary record, the last one counts; 0 for pickles."""
+
+    name: str
+    train: tuple[str, ...]
+    test: str
+    classes: str
+    label_key: bytes = b""
+    names_key: bytes = b""
+    label_bytes: int = 0
+
+
+# The binary layouts first: a Python archive has none of their names.
+_LAYOUTS = (
+    _Layout(
+        "cifar10", tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin", "batches.meta.txt",
+        label_bytes=1,
+    ),
+    _Layout("cifar100", ("train.bin",), "test.bin", "fine_label_names.txt", label_bytes=2),
+    _Layout(
+        "cifar10", tuple(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta",
+        b"labels", b"label_names",
+    ),
+    _Layout("cifar100", ("train",), "test", "meta", b"fine_labels", b"fine_label_names"),
+)  # fmt: skip
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cifar(Source):
+    """CIFAR-10 or CIFAR-100 (fine labels) as its authors publish it; which one, the files tell.
+
+    Args:
+        path: `cifar-10-python.tar.gz`, `cifar-10-binary.tar.gz`, `cifar-100-python.tar.gz`,
+            `cifar-100-binary.tar.gz` (never unpacked to disk), or the folder one of them unpacks to, or its
+            parent. Pickles are read by a reader that knows nothing but lists, words and byte arrays.
+
+    Source:
+        Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images;
+        https://www.cs.toronto.edu/~kriz/cifar.html
+    """
+
+    path: str
+
+    def load(self) -> Dataset:
+        path = pathlib.Path(self.path).expanduser()
+        if path.is_dir():
+            layout, files = _folder_files(path)
+        elif path.is_file():
+            layout, files = _archive_files(path)
+        else:
+            raise DataNotFoundError(
+                f"CIFAR is not at {shorten(path, 70)}: download cifar-10-python.tar.gz or "
+                f"cifar-100-python.tar.gz from {_SITE} and set Cifar.path to it."
+            )
+        names = check_class_names(_class_names(layout, files[layout.classes], path), shorten(path))
+        train = [_batch(layout, name, files[name], len(names), path) for name in layout.train]
+        test = _batch(layout, layout.test, files[layout.test], len(names), path)
+        images, labels = (np.concatenate(column) for column in zip(*train, strict=True))
+        return self.assemble(layout.name, names, ArrayExamples(images, labels), ArrayExamples(*test))
+
+
+def _folder_files(folder: pathlib.Path) -> tuple[_Layout, dict[str, bytes]]:
+    for place in (folder, *sorted(entry for entry in folder.iterdir() if entry.is_dir())):
+        present = {entry.name for entry in place.iterdir() if entry.is_file()}
+        layout = _find_layout(present)
+        if layout is not None:
+            return layout, {name: (place / name).read_bytes() for name in _needed(layout)}
+    raise DataNotFoundError(_incomplete(folder))
+
+
+def _archive_files(path: pathlib.Path) -> tuple[_Layout, dict[str, bytes]]:
+    try:
+        with tarfile.open(path, "r:*") as archive:
+            members = {pathlib.PurePosixPath(one.name).name: one for one in archive if one.isfile()}
+            layout = _find_layout(set(members))
+            if layout is None:
+                raise ValueError(_incomplete(path))
+            return layout, {name: archive.extractfile(members[name]).read() for name in _needed(layout)}
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{shorten(path)} is no tar archive, or is cut short; download it again.") from error
+
+
+def _needed(layout: _Layout) -> tuple[str, ...]:
+    return (*layout.train, layout.test, layout.classes)
+
+
+def _find_layout(present: set[str]) -> _Layout | None:
+    return next((layout for layout in _LAYOUTS if present.issuperset(_needed(layout))), None)
+
+
+def _incomplete(path) -> str:
+    return (
+        f"{shorten(path)} holds no complete CIFAR archive; expected data_batch_1 to 5, test_batch and "
+        "batches.meta, or train, test and meta (or the .bin files with their name lists)."
+    )
+
+
+def _class_names(layout: _Layout, content: bytes, path) -> tuple[str, ...]:
+    if layout.label_bytes:
+        return tuple(content.decode("utf-8", "replace").split())
+    names = _unpickled(content, layout.classes, path).get(layout.names_key)
+    if not isinstance(names, list) or not all(isinstance(name, bytes) for name in names):
+        raise ValueError(f"{shorten(path)}: {layout.classes} has no list {layout.names_key.decode()!r}.")
+    return tuple(name.decode("utf-8", "replace") for name in names)
+
+
+def _batch(layout: _Layout, name: str, content: bytes, class_count: int, path):
+    """uint8 [n, 32, 32, 3] and int32 [n] of one file."""
+    where = f"{shorten(path)}, {name}"
+    if layout.label_bytes:
+        pixels, labels = _binary_records(content, layout.label_bytes, where)
+    else:
+        table = _unpickled(content, name, path)
+        pixels, labels = table.get(b"data"), table.get(layout.label_key)
+        if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != _PIXELS:
+            raise ValueError(f"{where}: 'data' is not an array of bytes [n, {_PIXELS}].")
+        if not isinstance(labels, list) or not all(type(one) is int and one.bit_length() < 32 for one in labels):
+            raise ValueError(f"{where}: {layout.label_key.decode()!r} is not a list of integers.")
+    labels = check_labels(np.array(labels, np.int64), len(pixels), class_count, where)
+    return pixels.reshape(-1, *_SHAPE).transpose(0, 2, 3, 1), labels
+
+
+def _binary_records(content: bytes, label_bytes: int, where: str) -> tuple[np.ndarray, np.ndarray]:
+    size = label_bytes + _PIXELS
+    if not content or len(content) % size:
+        raise ValueError(f"{where}: {len(content)} bytes are not whole records of {size}; download it again.")
+    records = np.frombuffer(content, np.uint8).reshape(-1, size)
+    return records[:, label_bytes:], records[:, label_bytes - 1]
+
+
+def _unpickled(content: bytes, name: str, path) -> dict:
+    try:
+        table = load_plain(content)
+    except ForbiddenPickleError as error:
+        raise ValueError(f"{shorten(path)}, {name}: {error}") from error
+    if not isinstance(table, dict):
+        raise ValueError(f"{shorten(path)}, {name} holds no table of a CIFAR batch.")
+    return table

@@ -1,0 +1,93 @@
+"""Folders of PNG and JPEG files, one per class."""
+
+import dataclasses
+import os
+import pathlib
+
+import keras
+
+from tfrobust.data.checks import DataNotFoundError, check_class_names, shorten
+from tfrobust.data.sources.base import Source
+from tfrobust.data.spec import Dataset, FileExamples
+
+SUFFIXES = (".png", ".jpg", ".jpeg")
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageFolder(Source):
+    """`path/train/<class>/*.png` and `path/test/<class>/*`, or `path/<class>/*` alone.
+
+    `path/validation/<class>/*` is used as validation split where it exists. Class ids follow the sorted names
+    of the class folders; other files and names that start with a dot are passed over. Images are read when
+    they are needed, stretched to one shape.
+
+    Args:
+        path: the root.
+        image_shape: (height, width, channels); channels 1 (grey), 3 or 4.
+        test_size: a count or a fraction, where there is no test folder.
+        verify: decode every file once before training, so that a bad one is named at the start and not in
+            the middle; takes about as long as one epoch of reading.
+    """
+
+    path: str
+    image_shape: tuple[int, int, int] = (32, 32, 3)
+    test_size: int | float = 0.2
+    verify: bool = True
+
+    def load(self) -> Dataset:
+        root = pathlib.Path(self.path).expanduser()
+        if not root.is_dir():
+            raise DataNotFoundError(f"there is no folder {shorten(root)}; give one with a folder per class.")
+        name = root.resolve().name
+        if not (root / "train").is_dir():
+            class_names = _class_names(root)
+            train, test = self.hold_out(self._read(root, class_names), self.test_size, "test")
+            return self.assemble(name, class_names, train, test)
+        class_names = _class_names(root / "train")
+        train = self._read(root / "train", class_names)
+        if (root / "test").is_dir():
+            test = self._read(root / "test", class_names)
+        else:
+            train, test = self.hold_out(train, self.test_size, "test")
+        if not (root / "validation").is_dir():
+            return self.assemble(name, class_names, train, test)
+        if self.validation_size:
+            raise ValueError(f"{shorten(root)} has a validation folder; leave validation_size at 0.")
+        validation = self._read(root / "validation", class_names)
+        return dataclasses.replace(self.assemble(name, class_names, train, test), validation=validation)
+
+    def _read(self, folder: pathlib.Path, class_names: tuple[str, ...]) -> FileExamples:
+        unknown = sorted(set(_folders(folder)) - set(class_names))
+        if unknown:
+            raise ValueError(f"{shorten(folder)}: class {unknown[0]!r} is not among the training classes.")
+        paths, labels = [], []
+        for label, class_name in enumerate(class_names):
+            files = _images(folder / class_name)
+            paths += files
+            labels += [label] * len(files)
+        if not paths:
+            raise ValueError(f"{shorten(folder)} holds no image files ({', '.join(SUFFIXES)}).")
+        examples = FileExamples(paths, labels, self.image_shape)
+        if self.verify:
+            examples.verify()
+        return examples
+
+
+def _folders(folder: pathlib.Path) -> list[str]:
+    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != ".")
+
+
+def _images(folder: pathlib.Path) -> list[str]:
+    if not folder.is_dir():
+        return []
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
+    return [str(folder / name) for name in names if name[0] != "." and name.lower().endswith(SUFFIXES)]
+
+
+def _class_names(folder: pathlib.Path) -> tuple[str, ...]:
+    names = check_class_names(_folders(folder), shorten(folder))
+    for name in names:
+        if not _images(folder / name):
+            raise ValueError(f"{shorten(folder / name)} holds no image files ({', '.join(SUFFIXES)}).")
+    return names

@@ -1,0 +1,98 @@
+"""Arrays in one `.npz` file, the shortest way to bring data of one's own."""
+
+import dataclasses
+import os
+import zipfile
+import zlib
+
+import keras
+import numpy as np
+
+from tfrobust.data.checks import DataNotFoundError, check_class_names, check_images, check_labels, shorten
+from tfrobust.data.sources.base import Source
+from tfrobust.data.spec import ArrayExamples, Dataset
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Npz(Source):
+    """A file with `images` [n, h, w, c] (uint8, or floats in [0, 1]) and `labels` [n] (integer class ids).
+
+    With `test_images` and `test_labels` in the file, these are the test split; else `test_size` is held out.
+    Class names may lie in the file as `class_names`.
+
+    Args:
+        path: the file, as written by `numpy.savez` or `numpy.savez_compressed`.
+        class_names: by class id; empty: those of the file, or the ids themselves.
+        test_size: a count or a fraction, where the file has no test split.
+    """
+
+    path: str
+    class_names: tuple[str, ...] = ()
+    test_size: int | float = 0.2
+
+    def load(self) -> Dataset:
+        images, labels = read_npz(self.path)
+        train, test = ArrayExamples(images, labels), None
+        with _opened(self.path) as file:
+            names = self.class_names or tuple(_read(file, "class_names", self.path, optional=True))
+            has_test = "test_images" in file.files
+        if has_test:
+            test = ArrayExamples(*read_npz(self.path, "test_images", "test_labels"))
+        else:
+            train, test = self.hold_out(train, self.test_size, "test")
+        names = names or tuple(str(one) for one in range(int(labels.max()) + 1))
+        name = os.path.basename(self.path)
+        check_labels(labels, len(labels), len(names), name)
+        return self.assemble(os.path.splitext(name)[0], check_class_names(names, name), train, test)
+
+
+def read_npz(path: str, images_key: str = "images", labels_key: str = "labels"):
+    """Two arrays of an `.npz` file, checked; nothing in it is ever unpickled.
+
+    Args:
+        path: the file.
+        images_key: name of the images in it.
+        labels_key: name of the labels in it.
+
+    Returns:
+        images, uint8 or float32 [n, h, w, c], n >= 1, and labels, int32 [n].
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: truncated or pickled file, missing key, wrong shape, dtype or range.
+    """
+    name = shorten(path)
+    with _opened(path) as file:
+        images = check_images(_read(file, images_key, path), name)
+        labels = check_labels(_read(file, labels_key, path), len(images), where=name)
+    if not len(images):
+        raise ValueError(f"{name}: {images_key} holds no images.")
+    return images, labels
+
+
+def _opened(path: str):
+    name = shorten(path)
+    if not os.path.isfile(path):
+        raise DataNotFoundError(f"there is no file {name}; give an .npz with `images` and `labels`.")
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{name} is not an .npz archive, or is cut short; write it with numpy.savez.")
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{name} cannot be read as an .npz archive; write it with numpy.savez.") from error
+
+
+def _read(file, key: str, path: str, optional: bool = False) -> np.ndarray:
+    name = shorten(path)
+    if key not in file.files:
+        if optional:
+            return np.zeros(0, "U1")
+        found = ", ".join(sorted(file.files)) or "nothing"
+        raise ValueError(f"{name} has no array {key!r}; it holds {shorten(found, 100)}.")
+    try:
+        return file[key]
+    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile) as error:
+        pickled = "allow_pickle" in str(error)
+        fault = "is a pickled object, which is never read" if pickled else "is damaged or cut short"
+        raise ValueError(f"{name}: {key!r} {fault}; save plain arrays with numpy.savez.") from error

@@ -1,0 +1,181 @@
+"""Data sets of TensorFlow Datasets, by name or from a prepared folder; the network only on request."""
+
+import dataclasses
+import difflib
+import pathlib
+import socket
+import threading
+import urllib.request
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.data.checks import DataNotFoundError, check_class_names, check_images, check_labels, shorten
+from tfrobust.data.sources.base import Source
+from tfrobust.data.spec import PIXEL_SCALE, ArrayExamples, Dataset
+
+_HOST = "storage.googleapis.com"  # what TFDS asks first, whatever the data set
+_CHUNK = 256
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorFlowDatasets(Source):
+    """A TFDS image classification set: one `Image` and one `ClassLabel` feature. It is read into memory.
+
+    Args:
+        dataset: a name ("cifar10", "mnist_corrupted/shear", "cifar10:3.0.2"), or a prepared folder: one that
+            holds `dataset_info.json`, itself or one or two levels below.
+        data_dir: where prepared data lie and downloads go; None for the TFDS default.
+        download: fetch and prepare what is missing. Without it nothing ever touches the network.
+        train_split: TFDS split, slices allowed ("train[:80%]").
+        test_split: TFDS split; None holds `test_size` out of the training split.
+        test_size: a count or a fraction, where test_split is None.
+        image_shape: (height, width, channels) to stretch images to; needed where sizes vary.
+    """
+
+    dataset: str
+    data_dir: str | None = None
+    download: bool = False
+    train_split: str = "train"
+    test_split: str | None = "test"
+    test_size: int | float = 0.2
+    image_shape: tuple[int, int, int] | None = None
+
+    def load(self) -> Dataset:
+        builder = self._builder()
+        if not builder.info.splits:
+            self._prepare(builder)
+        image_key, label_key = self._keys(builder)
+        train = self._read(builder, self.train_split, image_key, label_key)
+        if self.test_split is None:
+            train, test = self.hold_out(train, self.test_size, "test")
+        else:
+            test = self._read(builder, self.test_split, image_key, label_key)
+        names = check_class_names(builder.info.features[label_key].names, shorten(self.dataset))
+        return self.assemble(builder.name, names, train, test)
+
+    def _builder(self):
+        import tensorflow_datasets as tfds
+
+        folder = pathlib.Path(self.dataset).expanduser()
+        if folder.is_dir():
+            return tfds.builder_from_directory(str(_prepared_folder(folder)))
+        if folder.is_absolute() or self.dataset.startswith((".", "~")):
+            raise DataNotFoundError(f"there is no folder {shorten(folder)} with a prepared TFDS data set.")
+        name = self.dataset.split("/")[0].split(":")[0]
+        known = tfds.list_builders(with_community_datasets=False)
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+            hint = f"; nearest: {', '.join(near)}" if near else ""
+            raise ValueError(f"TFDS has no data set {shorten(name, 60)!r}{hint}.")
+        try:
+            return tfds.builder(self.dataset, data_dir=self.data_dir)
+        except (AssertionError, ValueError) as error:
+            reason = shorten(" ".join(str(error).split())[-150:], 150)
+            raise ValueError(f"TFDS cannot build {shorten(self.dataset, 60)!r}: {reason}") from error
+
+    def _prepare(self, builder):
+        if not self.download:
+            raise DataNotFoundError(
+                f"{shorten(self.dataset, 40)!r} is not in {shorten(builder.data_path, 100)}: set "
+                "TensorFlowDatasets.download = True (needs network), or copy the prepared folder there, or "
+                "read files of your own with Npz, ImageFolder or Cifar."
+            )
+        manual = pathlib.Path(builder.data_path).parents[1] / "downloads" / "manual"
+        by_hand = manual.is_dir() and any(manual.iterdir())
+        if not by_hand and not network_reachable():  # TFDS itself would retry in silence for minutes
+            raise DataNotFoundError(
+                f"{shorten(self.dataset, 40)!r} is not in {shorten(builder.data_path, 70)} and {_HOST} "
+                "cannot be reached: copy the prepared folder there from another machine, or read files of your own "
+                "with Npz, ImageFolder or Cifar."
+            )
+        try:
+            builder.download_and_prepare()
+        except (OSError, AssertionError) as error:  # the network's errors are OSErrors
+            reason = shorten(" ".join(str(error).split()), 80)
+            raise DataNotFoundError(f"TFDS could not prepare {shorten(self.dataset, 60)!r}: {reason}") from error
+
+    def _keys(self, builder) -> tuple[str, str]:
+        import tensorflow_datasets as tfds
+
+        features = builder.info.features
+        images = [key for key, feature in features.items() if isinstance(feature, tfds.features.Image)]
+        labels = [key for key, feature in features.items() if isinstance(feature, tfds.features.ClassLabel)]
+        if len(images) != 1 or len(labels) < 1:
+            raise ValueError(
+                f"{shorten(self.dataset, 60)!r} has {len(images)} images and {len(labels)} class labels per example; "
+                "only one image with a class label is image classification."
+            )
+        # Several label features (fine and coarse): the one named label, else the one with most classes.
+        labels.sort(key=lambda key: (key != "label", -features[key].num_classes, key))
+        if self.image_shape is None and None in features[images[0]].shape:
+            raise ValueError(
+                f"the images of {shorten(self.dataset, 60)!r} vary in size ({features[images[0]].shape}); "
+                "set TensorFlowDatasets.image_shape."
+            )
+        return images[0], labels[0]
+
+    def _read(self, builder, split: str, image_key: str, label_key: str) -> ArrayExamples:
+        shape = tuple(self.image_shape or builder.info.features[image_key].shape)
+        convert = self.image_shape is not None and shape != tuple(builder.info.features[image_key].shape)
+
+        def pick(example):
+            image = example[image_key]
+            return (_converted(image, shape) if convert else image), example[label_key]
+
+        try:
+            stream = builder.as_dataset(split=split, shuffle_files=False)
+        except (ValueError, KeyError, AssertionError) as error:
+            found = shorten(", ".join(builder.info.splits), 80)
+            raise ValueError(f"{shorten(self.dataset, 60)!r} has no split {split!r}; it has {found}.") from error
+        try:
+            batches = list(stream.map(pick).batch(_CHUNK).as_numpy_iterator())
+        except tf.errors.OpError as error:
+            raise ValueError(f"{shorten(builder.data_path)}, split {split!r}: damaged or cut short.") from error
+        if not batches:
+            raise ValueError(f"{shorten(self.dataset, 60)!r}: split {split!r} is empty.")
+        where = shorten(f"{self.dataset}, {split}")
+        images = check_images(np.concatenate([batch[0] for batch in batches]), where)
+        labels = check_labels(np.concatenate([batch[1] for batch in batches]), len(images), where=where)
+        return ArrayExamples(images, labels)
+
+
+def network_reachable(timeout: float = 3.0) -> bool:
+    """Whether names resolve within `timeout` seconds; with a proxy configured this is left to the proxy."""
+    if urllib.request.getproxies():
+        return True
+    found = []
+
+    def resolve():
+        try:
+            found.append(socket.getaddrinfo(_HOST, 443))
+        except OSError:
+            pass
+
+    thread = threading.Thread(target=resolve, daemon=True)  # the resolver itself has no time limit
+    thread.start()
+    thread.join(timeout)
+    return bool(found)
+
+
+def _prepared_folder(folder: pathlib.Path) -> pathlib.Path:
+    for pattern in ("", "*/", "*/*/"):
+        found = sorted(file.parent for file in folder.glob(f"{pattern}dataset_info.json"))
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(str(one.relative_to(folder)) for one in found)
+            raise ValueError(f"{shorten(folder)} holds several data sets, name one: {shorten(names, 120)}.")
+    raise DataNotFoundError(f"{shorten(folder)} holds no prepared TFDS data set (no dataset_info.json).")
+
+
+def _converted(image: tf.Tensor, shape: tuple[int, int, int]) -> tf.Tensor:
+    image = tf.cast(image, tf.float32) * PIXEL_SCALE if image.dtype == tf.uint8 else image
+    if image.shape[-1] == 1 and shape[2] == 3:
+        image = tf.image.grayscale_to_rgb(image)
+    elif image.shape[-1] == 3 and shape[2] == 1:
+        image = tf.image.rgb_to_grayscale(image)
+    image = tf.image.resize(image, shape[:2], antialias=True)
+    return tf.ensure_shape(tf.clip_by_value(image, 0.0, 1.0), shape)

@@ -1,0 +1,229 @@
+"""What the rest of the library knows of data: splits of labelled images, fetched by position."""
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.data.checks import check_images, check_labels, shorten
+
+# Multiplied, never divided: TensorFlow's graph optimiser turns x / 255 into x * (1 / 255), which differs from
+# the eager quotient in the last bit of 126 of the 256 values. 255 * PIXEL_SCALE is exactly 1.
+PIXEL_SCALE = np.float32(1 / 255)
+
+_CHUNK = 256
+
+
+class Examples:
+    """One split: labelled images by position. Subclasses say where the pixels are."""
+
+    labels: np.ndarray
+    image_shape: tuple[int, int, int]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def fetch(self, index: tf.Tensor) -> tf.Tensor:
+        """The images at some positions; works eagerly, in a graph and inside `tf.data`.
+
+        Args:
+            index: integer [b], positions in this split.
+
+        Returns:
+            float32 [b, h, w, c] in [0, 1].
+        """
+        raise NotImplementedError
+
+    def take(self, positions: Sequence[int]) -> "Examples":
+        """The examples at some positions, in that order, as a split of its own."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """sha256 (hex) of the images and labels in their order, equal in every process."""
+        digest = hashlib.sha256(f"labels {len(self)}\n".encode())
+        digest.update(self.labels.astype("<i4").tobytes())
+        self._hash_images(digest)
+        return digest.hexdigest()
+
+    def arrays(self, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The examples as arrays.
+
+        Args:
+            limit: at most so many, spread evenly over the split (the first ones of a class-sorted folder
+                would all be of one class); None for all.
+
+        Returns:
+            float32 [n, h, w, c] images in [0, 1] and int32 [n] labels.
+        """
+        count = len(self) if limit is None else min(limit, len(self))
+        if count < 0:
+            raise ValueError(f"limit is {limit}; it must be at least 0.")
+        positions = np.arange(count, dtype=np.int64) * len(self) // max(count, 1)
+        images = np.empty((count, *self.image_shape), np.float32)
+        for start in range(0, count, _CHUNK):
+            images[start : start + _CHUNK] = self.fetch(tf.constant(positions[start : start + _CHUNK])).numpy()
+        return images, self.labels[positions]
+
+    def _hash_images(self, digest):
+        raise NotImplementedError
+
+
+class ArrayExamples(Examples):
+    """Images in memory.
+
+    Args:
+        images: uint8 [n, h, w, c] in 0..255 (kept as such, scaled when fetched), or floats in [0, 1].
+        labels: integer [n] class ids.
+
+    Raises:
+        ValueError: see `check_images`, `check_labels`.
+    """
+
+    def __init__(self, images, labels):
+        self.images = check_images(images)
+        self.labels = check_labels(labels, len(self.images))
+        self.image_shape = tuple(int(size) for size in self.images.shape[1:])
+
+    @functools.cached_property
+    def _tensor(self) -> tf.Tensor:
+        # Host memory and outside any graph: a captured tensor is handed over, never copied into the graph.
+        with tf.init_scope(), tf.device("CPU"):
+            return tf.constant(self.images)
+
+    def fetch(self, index: tf.Tensor) -> tf.Tensor:
+        images = tf.gather(self._tensor, index)
+        return tf.cast(images, tf.float32) * PIXEL_SCALE if self.images.dtype == np.uint8 else images
+
+    def take(self, positions: Sequence[int]) -> "ArrayExamples":
+        positions = np.asarray(positions, np.int64)
+        return ArrayExamples(self.images[positions], self.labels[positions])
+
+    def _hash_images(self, digest):
+        digest.update(f"{self.images.dtype.name} {list(self.images.shape)}\n".encode())
+        digest.update(np.ascontiguousarray(self.images).data)
+
+
+class FileExamples(Examples):
+    """PNG or JPEG files, read when fetched: only paths and labels stay in memory.
+
+    Args:
+        paths: n file names.
+        labels: integer [n] class ids.
+        image_shape: (height, width, channels) that every image is resized to; channels 1, 3 or 4.
+    """
+
+    def __init__(self, paths: Sequence[str], labels, image_shape: tuple[int, int, int]):
+        self.paths = tuple(str(path) for path in paths)
+        self.labels = check_labels(labels, len(self.paths))
+        self.image_shape = tuple(int(size) for size in image_shape)
+        if len(self.image_shape) != 3 or min(self.image_shape) < 1 or self.image_shape[2] not in (1, 3, 4):
+            raise ValueError(f"image_shape is {image_shape}, not (height, width, 1, 3 or 4).")
+
+    @functools.cached_property
+    def _tensor(self) -> tf.Tensor:
+        with tf.init_scope(), tf.device("CPU"):
+            return tf.constant(self.paths, tf.string, [len(self.paths)])
+
+    def fetch(self, index: tf.Tensor) -> tf.Tensor:
+        return tf.map_fn(
+            lambda path: decode_image(tf.io.read_file(path), self.image_shape),
+            tf.gather(self._tensor, index),
+            fn_output_signature=tf.TensorSpec(self.image_shape, tf.float32),
+        )
+
+    def take(self, positions: Sequence[int]) -> "FileExamples":
+        positions = np.asarray(positions, np.int64)
+        return FileExamples([self.paths[i] for i in positions], self.labels[positions], self.image_shape)
+
+    def verify(self):
+        """Reads and decodes every file once.
+
+        Raises:
+            ValueError: naming the first file that cannot be read or is no PNG or JPEG.
+        """
+        files = tf.data.Dataset.from_tensor_slices(self._tensor)
+        decoded = files.map(
+            # A value of the pixels: of their number alone, TensorFlow would prune the decoding away.
+            lambda path: tf.reduce_max(decode_image(tf.io.read_file(path), self.image_shape)),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        stream = iter(decoded)
+        for path in self.paths:
+            try:
+                next(stream)
+            except tf.errors.OpError as error:
+                raise ValueError(f"{shorten(path, 180)} is not a readable PNG or JPEG image.") from error
+
+    def _hash_images(self, digest):
+        digest.update(f"files {list(self.image_shape)}\n".encode())
+        for path in self.paths:
+            with open(path, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+
+
+def decode_image(encoded: tf.Tensor, image_shape: tuple[int, int, int]) -> tf.Tensor:
+    """One PNG or JPEG image as the models see it, stretched to `image_shape` (bilinear, antialiased).
+
+    Args:
+        encoded: string scalar, the file's bytes; grey and colour are converted to the channels asked for.
+        image_shape: (height, width, channels).
+
+    Returns:
+        float32 [h, w, c] in [0, 1].
+    """
+    height, width, channels = image_shape
+    pixels = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
+    image = tf.cast(tf.ensure_shape(pixels, [None, None, channels]), tf.float32) * PIXEL_SCALE
+    image = tf.image.resize(image, [height, width], antialias=True)
+    return tf.clip_by_value(image, 0.0, 1.0)  # the kernel's weights add up to 1 only up to rounding
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """Three splits of one classification task.
+
+    name: for reports. class_names: one per class id. train, validation, test: `Examples` of one image shape;
+    validation may be empty.
+    """
+
+    name: str
+    class_names: tuple[str, ...]
+    train: Examples
+    validation: Examples
+    test: Examples
+
+    def __post_init__(self):
+        for split in ("train", "validation", "test"):
+            examples = getattr(self, split)
+            if examples.image_shape != self.train.image_shape:
+                raise ValueError(
+                    f"{self.name}: {split} images have shape {list(examples.image_shape)}, "
+                    f"training images {list(self.train.image_shape)}."
+                )
+            check_labels(examples.labels, len(examples), len(self.class_names), f"{self.name}, {split}")
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(height, width, channels)."""
+        return self.train.image_shape
+
+    @property
+    def class_count(self) -> int:
+        """How many classes there are, whether or not each has examples."""
+        return len(self.class_names)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of examples by split name."""
+        return {split: len(getattr(self, split)) for split in ("train", "validation", "test")}
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """sha256 (hex) over the images and labels of the three splits."""
+        parts = [f"{split} {getattr(self, split).fingerprint}" for split in ("train", "validation", "test")]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()

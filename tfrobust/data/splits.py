@@ -1,0 +1,87 @@
+"""Splits by seed, each class in its share; apart from the run's seed, so that runs share a test set."""
+
+import numbers
+import zlib
+
+import numpy as np
+
+
+def resolve_size(size: int | float, total: int, name: str = "validation_size") -> int:
+    """A number of examples from a count or a fraction.
+
+    Args:
+        size: int >= 0, or float in [0, 1) of `total`, rounded.
+        total: how many examples there are to take from.
+        name: the argument's name, for the message.
+
+    Returns:
+        int in 0..total-1.
+
+    Raises:
+        ValueError: negative, a float of 1 or more, or nothing would be left.
+    """
+    whole = isinstance(size, numbers.Integral) and not isinstance(size, bool)
+    if not whole and not (isinstance(size, float) and 0 <= size < 1):
+        raise ValueError(f"{name} is {size!r}; give a whole number, or a fraction in [0, 1).")
+    count = int(size) if whole else round(size * total)
+    if count < 0:
+        raise ValueError(f"{name} is {size}; it must be at least 0.")
+    if count >= total:
+        raise ValueError(f"{name} {size} leaves nothing of {total} examples; give less than {total}.")
+    return count
+
+
+def permutation(count: int, seed: int, purpose: str) -> np.ndarray:
+    """A permutation of 0..count-1, int64, that no later version of NumPy may change.
+
+    The ranks of raw PCG64 words: NumPy keeps the streams stable, but not what its Generator makes of them.
+    """
+    if seed < 0:
+        raise ValueError(f"split_seed is {seed}; it must be at least 0.")
+    words = np.random.PCG64([seed, zlib.crc32(purpose.encode())]).random_raw(count)
+    return np.argsort(words, kind="stable")
+
+
+def stratified(labels: np.ndarray, size: int, seed: int, purpose: str) -> tuple[np.ndarray, np.ndarray]:
+    """Takes `size` examples out, each class in its share up to one example.
+
+    Class c with n_c of n examples gives floor(n_c size / n), the largest remainders one more.
+
+    Args:
+        labels: integer [n].
+        size: how many to take, 0..n.
+        seed: >= 0.
+        purpose: "test", "validation": streams of different purposes are independent.
+
+    Returns:
+        (rest, taken): int64 positions, each ascending.
+    """
+    labels = np.asarray(labels)
+    ids, counts = np.unique(labels, return_counts=True)
+    quota, remainder = np.divmod(counts * size, max(len(labels), 1))
+    quota[np.argsort(-remainder, kind="stable")[: size - quota.sum()]] += 1
+    order = permutation(len(labels), seed, purpose)
+    members = [order[labels[order] == one][:take] for one, take in zip(ids, quota, strict=True)]
+    taken = np.sort(np.concatenate(members)) if members else np.zeros(0, np.int64)
+    return np.setdiff1d(np.arange(len(labels)), taken), taken
+
+
+def stratified_folds(labels: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """Assigns every example to one fold: sizes, and class counts within folds, differ by at most one.
+
+    Args:
+        labels: integer [n].
+        folds: 2..n.
+        seed: >= 0.
+
+    Returns:
+        int64 [n] in 0..folds-1.
+    """
+    labels = np.asarray(labels)
+    if not 2 <= folds <= len(labels):
+        raise ValueError(f"folds is {folds}; it must lie in 2..{len(labels)}.")
+    order = permutation(len(labels), seed, "folds")
+    dealt = order[np.argsort(labels[order], kind="stable")]  # class by class, shuffled within each
+    fold = np.empty(len(labels), np.int64)
+    fold[dealt] = np.arange(len(labels)) % folds
+    return fold

@@ -1,0 +1,62 @@
+"""python -m tfrobust.evaluate: judges any model: an export of ours, a foreign SavedModel, a .keras file."""
+
+import argparse
+import pathlib
+import sys
+
+from tfrobust import cli
+
+
+def parser() -> cli.Parser:
+    """The command's flags."""
+    flags = cli.Parser("evaluate", "Measure how robust a model is: an export, any SavedModel, any .keras file.")
+    flags.add_argument("--model", metavar="DIR|FILE.keras", required=True, help="the model")
+    flags.add_argument(
+        "--data",
+        metavar="NAME|FILE.npz|DIR",
+        help="images in [0, 1] and labels; default: the data and split that the export's report names",
+    )
+    flags.add_gin_flags("gin/eval/pgd.gin")
+    flags.add_argument("--logits_output", metavar="NAME", help="which output of a foreign model holds the logits")
+    flags.add_argument("--output", metavar="DIR", help="where the report goes (JSON, HTML, Markdown)")
+    return flags
+
+
+def run(flags: argparse.Namespace) -> None:
+    """Configures and starts the evaluation."""
+    cli.prepare(flags)
+    # gin may name the data too; the flag is handed on only where it was given.
+    data = {} if flags.data is None else {"data": _source(flags.data)}
+    cli.call(
+        "evaluate",
+        model=flags.model,
+        logits_output=flags.logits_output,
+        output=flags.output,
+        configuration=cli.operative_text,
+        **data,
+    )
+
+
+def _source(text: str):
+    """The data source that --data means: a file, a folder, or a name (`digits`, or one that TFDS knows)."""
+    from tfrobust.data.sources import cifar, digits, folder, npz, tfds
+
+    path = pathlib.Path(text).expanduser()
+    if text == "digits":
+        return digits.Digits()
+    if path.suffix == ".npz":
+        return npz.Npz(path=text)
+    if path.name.endswith(".tar.gz") or (path.is_dir() and any(path.glob("**/*_batch*"))):
+        return cifar.Cifar(path=text)
+    if path.is_dir() and not any(path.glob("**/dataset_info.json")):
+        return folder.ImageFolder(path=text)
+    return tfds.TensorFlowDatasets(dataset=text)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    return cli.main(parser(), run, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

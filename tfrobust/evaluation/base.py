@@ -1,0 +1,170 @@
+"""What an evaluator gets (a setting) and gives (an outcome)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.evaluation.predictor import Predictor, in_batches
+from tfrobust.ops import randomness
+from tfrobust.ops.configured import Configured
+from tfrobust.structs import Finding, Measurement, Series
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What an evaluation found, in the order in which it was found."""
+
+    measurements: list[Measurement] = dataclasses.field(default_factory=list)
+    series: list[Series] = dataclasses.field(default_factory=list)
+    findings: list[Finding] = dataclasses.field(default_factory=list)
+
+    def extend(self, other: Outcome) -> None:
+        """Appends another outcome."""
+        self.measurements += other.measurements
+        self.series += other.series
+        self.findings += other.findings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A predictor and the data it is judged on; what several evaluators need is computed once and kept.
+
+    Checked when made. If the predictor answers with probabilities, `predictor` here is its `judged_on` form.
+
+    Attributes:
+        predictor: who is judged.
+        images: float32 [n, h, w, c] in [0, 1] (any numeric dtype is converted).
+        labels: integer [n], in [0, k).
+        class_names: k names, or None.
+        seed: where every random draw starts from.
+        batch_size: largest number of images in one graph call.
+        progress: (task, done, total), called between graph calls; or None.
+        train_images, train_labels: the training split, for evaluators that need one; or None.
+        selected_on: what the published weights were chosen by: "last" (no choice), "validation", "test"; ""
+            where it is not known.
+
+    Raises:
+        ValueError: labels out of range or of another length, pixels outside [0, 1] or NaN, shapes that do not
+            match the model, no data.
+    """
+
+    predictor: Predictor
+    images: np.ndarray
+    labels: np.ndarray
+    class_names: tuple[str, ...] | None = None
+    seed: int = 0
+    batch_size: int = 128
+    progress: Callable | None = None
+    train_images: np.ndarray | None = None
+    train_labels: np.ndarray | None = None
+    selected_on: str = ""
+    _kept: dict = dataclasses.field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self):
+        images, labels = checked_examples(self.images, self.labels, self.predictor)
+        names = self.class_names
+        if names is not None and len(names) != self.predictor.class_count:
+            raise ValueError(f"There are {len(names)} class names for a model of {self.predictor.class_count} classes.")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size is {self.batch_size}; it must be at least 1.")
+        object.__setattr__(self, "images", images)
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "predictor", self.predictor.judged_on(images[: self.batch_size]))
+
+    @functools.cached_property
+    def clean_logits(self) -> np.ndarray:
+        """float32 [n, k]: the answers to the clean images."""
+        return self.predict(self.images, "clean predictions")
+
+    @functools.cached_property
+    def clean_correct(self) -> np.ndarray:
+        """bool [n]: which clean images are rightly classified."""
+        return self.clean_logits.argmax(axis=-1) == self.labels
+
+    def predict(self, images: np.ndarray, task: str = "predictions") -> np.ndarray:
+        """Logits of images, float32 [n, k]."""
+        return in_batches(self.predictor.compiled_logits, images, self.batch_size, self.reporter(task))
+
+    def embed(self, images: np.ndarray, task: str = "embeddings") -> np.ndarray:
+        """Penultimate features of images, float32 [n, d]."""
+        return in_batches(self.predictor.compiled_embedding, images, self.batch_size, self.reporter(task))
+
+    def reporter(self, task: str) -> Callable | None:
+        """`progress` with its task filled in: (done, total) -> None."""
+        if self.progress is None:
+            return None
+        return functools.partial(self.progress, task)
+
+    def subset(self, limit: int | None) -> np.ndarray:
+        """Positions of at most `limit` images, drawn by the seed, ascending; int64 [m]."""
+        count = len(self.images)
+        if limit is None or limit >= count:
+            return np.arange(count)
+        return np.sort(self.order("subset")[:limit])
+
+    def order(self, purpose: str) -> np.ndarray:
+        """A random order of all images that follows from the seed and a word; int64 [n]."""
+        key = randomness.make_key(self.seed, "evaluation", purpose)
+        return np.argsort(tf.random.stateless_uniform([len(self.images)], key).numpy(), kind="stable")
+
+    def keep(self, name: str, make: Callable):
+        """The value made under this name before, or `make()`, kept for as long as the setting lives."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
+
+
+class Evaluator(Configured):
+    """One probe of a predictor: a frozen dataclass that measures and neither prints nor writes."""
+
+    def run(self, setting: Setting) -> Outcome:
+        """Measures.
+
+        Args:
+            setting: a checked setting.
+
+        Returns:
+            Measurements, series and findings, a function of the setting and the configuration alone.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how it runs.")
+
+    def ids(self) -> tuple[str, ...]:
+        """The ids `run` will give, so that two that clash are refused before hours of work."""
+        return ()
+
+
+def checked_examples(images, labels, predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
+    """float32 images and int32 labels that fit the predictor, or a ValueError of one sentence."""
+    images, labels = np.asarray(images), np.asarray(labels)
+    if len(images) == 0:
+        raise ValueError("There are no images to evaluate on.")
+    if images.ndim != 4 or images.dtype.kind not in "fiub":
+        raise ValueError(f"Images are {images.dtype} of shape {images.shape}; they must be numbers [n, h, w, c].")
+    if labels.shape != (len(images),):
+        raise ValueError(f"There are {len(images)} images and labels of shape {labels.shape}; one label per image.")
+    expected = predictor.image_shape
+    if any(want not in (None, have) for want, have in zip(expected, images.shape[1:], strict=True)):
+        raise ValueError(f"Images have the shape {images.shape[1:]}, but {predictor.name} takes {tuple(expected)}.")
+    if labels.dtype.kind not in "iu":
+        raise ValueError(
+            f"Labels are {labels.dtype}; they must be whole numbers from 0 to {predictor.class_count - 1}."
+        )
+    if labels.min() < 0 or labels.max() >= predictor.class_count:
+        wrong = labels.min() if labels.min() < 0 else labels.max()
+        raise ValueError(f"A label is {wrong}, but {predictor.name} has the classes 0 to {predictor.class_count - 1}.")
+    return _checked_pixels(images.astype(np.float32)), labels.astype(np.int32)
+
+
+def _checked_pixels(images: np.ndarray) -> np.ndarray:
+    low, high = float(images.min()), float(images.max())
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise ValueError("The images hold NaN or infinite pixels; pixels lie in [0, 1].")
+    if low < 0.0 or high > 1.0:
+        hint = ": divide them by 255" if high <= 255 and low >= 0 and high > 1.5 else ""
+        raise ValueError(f"Pixels run from {low:.6g} to {high:.6g}; they must lie in [0, 1]{hint}.")
+    return images

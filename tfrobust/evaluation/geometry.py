@@ -1,0 +1,163 @@
+"""How images and their adversaries lie among each other in feature space."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tfrobust.attacks.base import Attack
+from tfrobust.evaluation.adversarial import (
+    attack_settings,
+    check_epsilons,
+    curve_epsilons,
+    perturbed,
+)
+from tfrobust.evaluation.base import Evaluator, Outcome, Setting
+from tfrobust.ops.divergence import entropy_from_logits
+from tfrobust.ops.geometry import Divergences, batched_divergences
+from tfrobust.structs import Finding, Measurement, Series
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Divergence(Evaluator):
+    """`geometry.r_div`, `.intra_class_divergence`, `.inter_class_divergence`, and their curve by epsilon.
+
+    The curve `geometry.divergence_curve` also has the accuracy on the very adversaries whose features it
+    measures (the attack's last iterates; paper 003, Figs. 2c and 4). A predictor without an embedding is not
+    measured, and a finding says so.
+
+    Attributes:
+        attack: makes the adversaries; the measurements are at its own epsilon.
+        epsilons: sizes of the curve; None: multiples of the attack's from 0 to 2.
+        batch_size: images per batch of pairs; the paper's 128.
+        limit: at most so many images, drawn by the seed; None: all.
+    """
+
+    attack: Attack
+    epsilons: tuple[float, ...] | None = None
+    batch_size: int = 128
+    limit: int | None = 1000
+
+    def __post_init__(self):
+        check_epsilons("Divergence", self.epsilons)
+        if self.batch_size < 2:
+            raise ValueError(f"Divergence.batch_size is {self.batch_size}; pairs need at least 2.")
+
+    def run(self, setting: Setting) -> Outcome:
+        if setting.predictor.embedding is None:
+            return _no_embedding(setting)
+        # Data sets often come sorted by class; batches need several.
+        order = setting.order("divergence")
+        positions = order[np.isin(order, setting.subset(self.limit))]
+        clean = setting.embed(setting.images[positions])
+        sizes = curve_epsilons(self.attack, self.epsilons)
+        own = float(self.attack.threat.epsilon)
+        found = {epsilon: self._at(setting, epsilon, positions, clean) for epsilon in {*sizes, own}}
+        settings = attack_settings(self.attack, setting) | {
+            "batch_size": self.batch_size,
+            "distance": "cosine",
+        }
+        units = ("ratio", "cosine distance", "cosine distance")
+        names = ("r_div", "intra_class_divergence", "inter_class_divergence")
+        measurements = [
+            Measurement(f"geometry.{name}", _finite(value), unit, found[own][0].anchors, settings=settings)
+            for name, value, unit in zip(names, found[own][0], units, strict=False)
+        ]
+        columns = {"epsilon": list(sizes)}
+        for column, name in (("r_div", "r_div"), ("intra", "intra"), ("inter", "inter")):
+            columns[column] = [_finite(getattr(found[epsilon][0], name)) for epsilon in sizes]
+        columns["accuracy"] = [found[epsilon][1] for epsilon in sizes]
+        return Outcome(measurements, [Series("geometry.divergence_curve", "Divergence against epsilon", columns)])
+
+    def ids(self) -> tuple[str, ...]:
+        return ("geometry.r_div", "geometry.intra_class_divergence", "geometry.inter_class_divergence")
+
+    def _at(self, setting: Setting, epsilon: float, positions, clean) -> tuple[Divergences, float]:
+        if epsilon == 0:
+            return self._divergences(setting, positions, clean, clean), float(setting.clean_correct[positions].mean())
+        images = perturbed(setting, self.attack.with_epsilon(epsilon), positions)
+        correct = setting.predict(images).argmax(axis=-1) == setting.labels[positions]
+        return self._divergences(setting, positions, clean, setting.embed(images)), float(correct.mean())
+
+    def _divergences(self, setting, positions, clean, adversarial) -> Divergences:
+        return batched_divergences(clean, adversarial, setting.labels[positions], self.batch_size)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureMap(Evaluator):
+    """The series `geometry.feature_map`: t-SNE of natural and adversarial features, and entropies.
+
+    Columns x, y (no unit), label, adversarial (0 or 1), entropy in nats (paper 003, Fig. 6).
+
+    Attributes:
+        attack: makes the adversaries.
+        natural: how many natural images, drawn by the seed.
+        adversarial: how many of them also with their adversary; at most `natural`.
+        perplexity: t-SNE's, lowered where there are fewer than three times as many points.
+    """
+
+    attack: Attack
+    natural: int = 200
+    adversarial: int = 100
+    perplexity: float = 30.0
+
+    def __post_init__(self):
+        if self.natural < 4 or not 0 <= self.adversarial <= self.natural:
+            raise ValueError(
+                f"FeatureMap shows {self.natural} natural and {self.adversarial} adversarial images; at least "
+                "4 natural ones are needed, and no more adversaries than those."
+            )
+
+    def run(self, setting: Setting) -> Outcome:
+        if setting.predictor.embedding is None:
+            return _no_embedding(setting)
+        positions = setting.order("feature map")[: self.natural]
+        if len(positions) < 4:
+            return Outcome()
+        chosen = positions[: self.adversarial]
+        images = setting.images[positions]
+        if len(chosen):
+            images = np.concatenate([images, perturbed(setting, self.attack, chosen)])
+        places = _tsne(setting.embed(images), self.perplexity, setting.seed)
+        columns = {
+            "x": places[:, 0].tolist(),
+            "y": places[:, 1].tolist(),
+            "label": [*setting.labels[positions].tolist(), *setting.labels[chosen].tolist()],
+            "adversarial": [0] * len(positions) + [1] * len(chosen),
+            "entropy": entropy_from_logits(setting.predict(images)).numpy().tolist(),
+        }
+        return Outcome(series=[Series("geometry.feature_map", "Features of images and adversaries", columns)])
+
+    def ids(self) -> tuple[str, ...]:
+        return ("geometry.feature_map",)
+
+
+def _tsne(embeddings: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
+    # A second to import, and only this plot needs them; the second is a dependency of the first.
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
+    perplexity = min(perplexity, (len(embeddings) - 1) / 3)
+    # With PCA initialisation a collapsed model (all features equal) has no spread to start from.
+    init = "pca" if embeddings.shape[1] > 1 and np.ptp(embeddings, axis=0).max() > 0 else "random"
+    # So few points: threads wait for each other longer than they work (4 times slower on 2 cores).
+    with threadpool_limits(1):
+        return TSNE(2, perplexity=perplexity, init=init, random_state=seed).fit_transform(embeddings)
+
+
+def _no_embedding(setting: Setting) -> Outcome:
+    return Outcome(
+        findings=[
+            Finding(
+                "embedding",
+                "warn",
+                f"{setting.predictor.name} has no output 'embedding': no divergences, no feature map.",
+                "Export the penultimate features as an output named 'embedding'.",
+            )
+        ]
+    )
+
+
+def _finite(value) -> float | None:
+    return float(value) if np.isfinite(value) else None

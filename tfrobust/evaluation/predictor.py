@@ -1,0 +1,340 @@
+"""What is judged: a function `images -> logits`, whatever it came from."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.ops import fingerprint
+
+_SIGNATURE = "serving_default"
+_SMALLEST_PROBABILITY = 1e-30
+_PROBE_SIZE = 32
+# Layers that may stand between the last dense layer and the output.
+_AFTER_LOGITS = (keras.layers.Activation, keras.layers.Softmax)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Predictor:
+    """A classifier as the evaluators see it.
+
+    Attributes:
+        logits: float32 [b, h, w, c] in [0, 1] -> float [b, k]. Always the same object, so that whoever
+            compiles it can share the compiled function.
+        embedding: float32 [b, h, w, c] -> float [b, d], the penultimate features; None where not known.
+        image_shape: (h, w, c); None in a place where the model takes any size.
+        class_count: k.
+        name: how a report calls it.
+        differentiable: False where no input gradient can be had; white-box attacks refuse it.
+        outputs_probabilities: True where the model's own output is probabilities p; `logits` is then log(p).
+        parameters: how many numbers its variables hold; None where not known.
+        weights_sha256: hash of its variables (`ops.fingerprint.weights_sha256`); None where not known.
+    """
+
+    logits: Callable
+    embedding: Callable | None
+    image_shape: tuple[int | None, ...]
+    class_count: int
+    name: str
+    differentiable: bool = True
+    outputs_probabilities: bool = False
+    parameters: int | None = None
+    weights_sha256: str | None = None
+
+    @functools.cached_property
+    def compiled_logits(self) -> Callable:
+        """`logits` as one compiled function, traced once per batch shape."""
+        return tf.function(lambda images: tf.cast(self.logits(images), tf.float32), autograph=False)
+
+    @functools.cached_property
+    def compiled_embedding(self) -> Callable:
+        """`embedding` as one compiled function, traced once per batch shape."""
+        if self.embedding is None:
+            raise ValueError(f"{self.name} names no embedding: an output called 'embedding' is needed here.")
+        return tf.function(lambda images: tf.cast(self.embedding(images), tf.float32), autograph=False)
+
+    def judged_on(self, images: np.ndarray) -> Predictor:
+        """This predictor, turned to log-probabilities if its answers to `images` are probabilities.
+
+        Softmax outputs taken for logits hide the gradient from an attack; log(p) differs from the logits by a
+        constant per image, which no attack here notices.
+
+        Args:
+            images: float32 [b, h, w, c] in [0, 1], a few.
+
+        Raises:
+            ValueError: the answers are not finite or not [b, class_count].
+        """
+        answers = np.asarray(self.compiled_logits(images))
+        if answers.shape != (len(images), self.class_count):
+            raise ValueError(
+                f"{self.name} answers {len(images)} images with shape {answers.shape}; logits have the shape "
+                f"({len(images)}, {self.class_count})."
+            )
+        if not np.all(np.isfinite(answers)):
+            raise ValueError(f"{self.name} answers NaN or infinity to images of this data set.")
+        if self.outputs_probabilities or not looks_like_probabilities(answers):
+            return self
+        raw = self.logits
+
+        def logits(images):
+            return tf.math.log(tf.maximum(tf.cast(raw(images), tf.float32), _SMALLEST_PROBABILITY))
+
+        return dataclasses.replace(self, logits=logits, outputs_probabilities=True)
+
+
+def looks_like_probabilities(answers: np.ndarray) -> bool:
+    """Whether each row of float [b, k] lies in [0, 1] and sums to 1 within 1e-3."""
+    return bool(answers.min() >= 0.0 and answers.max() <= 1.0 and np.all(np.abs(answers.sum(axis=-1) - 1.0) < 1e-3))
+
+
+def in_batches(function: Callable, images: np.ndarray, batch_size: int, progress: Callable | None = None):
+    """A function over many images, in batches of one static size.
+
+    Args:
+        function: float32 [b, h, w, c] -> [b, ...].
+        images: float32 [n, h, w, c], n >= 1.
+        batch_size: b; the last batch is filled up with copies of the last image, whose answers are dropped.
+        progress: (done, total) after each batch.
+
+    Returns:
+        NumPy [n, ...].
+    """
+    size, count, answers = min(batch_size, len(images)), len(images), []
+    for start in range(0, count, size):
+        rows = np.minimum(np.arange(start, start + size), count - 1)
+        answers.append(np.asarray(function(tf.constant(images[rows])))[: count - start])
+        if progress is not None:
+            progress(min(start + size, count), count)
+    return np.concatenate(answers)
+
+
+def from_function(
+    logits: Callable,
+    *,
+    image_shape: tuple[int | None, ...],
+    class_count: int | None = None,
+    embedding: Callable | None = None,
+    name: str = "function",
+    differentiable: bool = True,
+) -> Predictor:
+    """A predictor from any function `images -> logits`.
+
+    Args:
+        logits: float32 [b, h, w, c] -> float [b, k], made of TensorFlow operations.
+        image_shape: (h, w, c).
+        class_count: k; None: asked by a probe with one grey image.
+        embedding: float32 [b, h, w, c] -> [b, d], or None.
+        name: how a report calls it.
+        differentiable: False for a function without input gradients.
+
+    Raises:
+        ValueError: the answer is not [b, k] with k >= 2.
+    """
+    return Predictor(
+        logits=logits,
+        embedding=embedding,
+        image_shape=tuple(image_shape),
+        class_count=class_count or _probe(logits, image_shape, name),
+        name=name,
+        differentiable=differentiable,
+    )
+
+
+def from_keras(model: keras.Model) -> Predictor:
+    """A predictor from a built Keras model, run in inference mode.
+
+    The embedding is `model.embed`, an output named 'embedding', or, in a Sequential or functional model that
+    ends with a dense layer, that layer's input.
+
+    Args:
+        model: images -> logits [b, k], or a dict with the key 'logits'. Probabilities are found out later.
+
+    Raises:
+        ValueError: the model is not built, or its output has no logits.
+    """
+    if not model.built:
+        raise ValueError(f"The Keras model {model.name!r} is not built: call it once on a batch, or build it.")
+    shape = _keras_image_shape(model)
+    # A method of ours carries parts off the deployable path; what is judged is encoder and head.
+    parts = [model.encoder, model.head] if hasattr(model, "encoder") and hasattr(model, "head") else [model]
+    weights = [variable.numpy() for variable in {id(v): v for part in parts for v in part.variables}.values()]
+
+    def logits(images):
+        answer = model(images, training=False)
+        return pick_output(answer, None, model.name) if isinstance(answer, dict) else answer
+
+    return Predictor(
+        logits=logits,
+        embedding=_keras_embedding(model),
+        image_shape=shape,
+        class_count=_probe(logits, shape, model.name),
+        name=model.name,
+        parameters=_parameters(weights),
+        weights_sha256=fingerprint.weights_sha256(weights),
+    )
+
+
+def from_saved_model(directory: str, logits_output: str | None = None) -> Predictor:
+    """A predictor from a SavedModel's `serving_default`.
+
+    Args:
+        directory: holds saved_model.pb.
+        logits_output: which output holds the logits; None: the one named 'logits', else the only one.
+
+    Raises:
+        ValueError: no such signature, several inputs, or no output that must be the logits.
+    """
+    place = pathlib.Path(directory).resolve()
+    name = f"{place.parent.name}/{place.name}" if place.name.isdecimal() else place.name
+    loaded = tf.saved_model.load(str(directory))
+    if _SIGNATURE not in loaded.signatures:
+        raise ValueError(f"{directory} has no signature {_SIGNATURE!r}; it has {sorted(loaded.signatures)}.")
+    signature = loaded.signatures[_SIGNATURE]
+    inputs = signature.structured_input_signature[1]
+    if len(inputs) != 1:
+        raise ValueError(f"{directory} takes the inputs {sorted(inputs)}; only models of one image tensor are judged.")
+    ((key, spec),) = inputs.items()
+    if spec.shape.rank != 4 or not spec.dtype.is_floating:
+        raise ValueError(f"{directory} takes {spec.dtype.name} {spec.shape}; a float input [b, h, w, c] is needed.")
+    output = _output_name(list(signature.structured_outputs), logits_output, directory)
+
+    def answer(images, which):
+        # The loaded object owns the variables: this reference keeps them alive as long as the function.
+        return loaded.signatures[_SIGNATURE](**{key: tf.cast(images, spec.dtype)})[which]
+
+    logits = functools.partial(answer, which=output)
+    width = signature.structured_outputs[output].shape
+    variables = _saved_variables(loaded, directory)
+    return Predictor(
+        logits=logits,
+        embedding=functools.partial(answer, which="embedding") if "embedding" in signature.structured_outputs else None,
+        image_shape=tuple(spec.shape[1:]),
+        class_count=_class_count(width, name)
+        if width[-1:].is_fully_defined()
+        else _probe(logits, spec.shape[1:], name),
+        name=name,
+        parameters=_parameters(variables),
+        weights_sha256=fingerprint.weights_sha256(variables),
+    )
+
+
+def load(path: str, logits_output: str | None = None) -> Predictor:
+    """A predictor from a path: a SavedModel, a folder of numbered SavedModels, or a `.keras` file.
+
+    Args:
+        path: a directory with saved_model.pb; or with numbered versions, of which the newest is taken; or a
+            `.keras` file, loaded with safe_mode=True (import its own classes beforehand).
+        logits_output: as in `from_saved_model`.
+
+    Raises:
+        FileNotFoundError: nothing there.
+        ValueError: something else there.
+    """
+    place = pathlib.Path(path)
+    if not place.exists():
+        raise FileNotFoundError(f"There is no model at {path}: name a SavedModel directory or a .keras file.")
+    if place.is_dir():
+        return from_saved_model(str(_saved_model_directory(place)), logits_output)
+    if place.suffix in (".h5", ".hdf5"):
+        raise ValueError(f"{path} is a legacy HDF5 model, whose loading can run code: save it again as .keras.")
+    if place.suffix != ".keras":
+        raise ValueError(f"{path} is neither a SavedModel directory nor a .keras file.")
+    try:
+        model = keras.saving.load_model(place, compile=False, safe_mode=True)
+    except Exception as error:  # noqa: BLE001 - Keras raises whatever a damaged or foreign file leads it to
+        raise ValueError(f"{path} cannot be loaded as a .keras file: {_first_line(error)}") from error
+    return from_keras(model)
+
+
+def pick_output(answers: dict, logits_output: str | None, where: str):
+    """The logits among named outputs: the one asked for, else 'logits', else the only one."""
+    return answers[_output_name(list(answers), logits_output, where)]
+
+
+def _output_name(names: list[str], wanted: str | None, where: str) -> str:
+    if wanted is not None and wanted not in names:
+        raise ValueError(f"{where} has no output {wanted!r}; its outputs are {sorted(names)} (--logits_output).")
+    if wanted is not None:
+        return wanted
+    if "logits" in names:
+        return "logits"
+    if len(names) == 1:
+        return names[0]
+    raise ValueError(f"{where} has the outputs {sorted(names)}: say which holds the logits with --logits_output.")
+
+
+def _saved_model_directory(place: pathlib.Path) -> pathlib.Path:
+    if (place / "saved_model.pb").exists():
+        return place
+    versions = [child for child in place.iterdir() if child.name.isdecimal() and (child / "saved_model.pb").exists()]
+    if not versions:
+        raise ValueError(f"{place} holds neither saved_model.pb nor a numbered version with one.")
+    return max(versions, key=lambda child: int(child.name))
+
+
+def _saved_variables(loaded, directory: str) -> list[np.ndarray]:
+    """The values of a SavedModel's variables: those it lists, else all in its checkpoint."""
+    if getattr(loaded, "variables", None):
+        return [variable.numpy() for variable in {id(v): v for v in loaded.variables}.values()]
+    prefix = pathlib.Path(directory) / "variables" / "variables"
+    if not prefix.with_suffix(".index").exists():
+        return []
+    checkpoint = tf.train.load_checkpoint(str(prefix))
+    values = [checkpoint.get_tensor(name) for name in checkpoint.get_variable_to_shape_map()]
+    return [value for value in values if isinstance(value, np.ndarray) and not value.dtype.hasobject]
+
+
+def _parameters(values: list[np.ndarray]) -> int:
+    # Random-seed states are whole numbers, and no parameters.
+    return sum(int(np.size(value)) for value in values if value.dtype.kind not in "iu")
+
+
+def _keras_image_shape(model) -> tuple[int | None, ...]:
+    shape = getattr(model, "input_shape", None) or (model.get_build_config() or {}).get("input_shape")
+    if not isinstance(shape, (tuple, list)) or len(shape) != 4:
+        raise ValueError(f"The Keras model {model.name!r} does not take images [b, h, w, c]: its input is {shape}.")
+    return tuple(shape[1:])
+
+
+def _keras_embedding(model) -> Callable | None:
+    if callable(getattr(model, "embed", None)):
+        return model.embed
+    output = getattr(model, "output", None)
+    if isinstance(output, dict):
+        return (lambda images: model(images, training=False)["embedding"]) if "embedding" in output else None
+    # Only Sequential and functional models know their own graph.
+    inputs = getattr(model, "inputs", None)
+    layers = [each for each in model.layers if not isinstance(each, _AFTER_LOGITS)]
+    if not inputs or len(model.outputs) != 1 or not layers or not isinstance(layers[-1], keras.layers.Dense):
+        return None
+    penultimate = keras.Model(inputs, layers[-1].input)
+    return lambda images: penultimate(images, training=False)
+
+
+def _probe(logits: Callable, image_shape, name: str) -> int:
+    grey = tf.fill([1, *[size or _PROBE_SIZE for size in image_shape]], 0.5)
+    try:
+        answer = tf.convert_to_tensor(logits(grey))
+    except (tf.errors.InvalidArgumentError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"{name} cannot answer one image of shape {tuple(image_shape)}: {_first_line(error)}"
+        ) from error
+    return _class_count(answer.shape, name)
+
+
+def _class_count(shape, name: str) -> int:
+    if shape.rank != 2 or shape[1] < 2:
+        raise ValueError(f"{name} answers with shape {shape}; logits are [b, k] with at least two classes.")
+    return int(shape[1])
+
+
+def _first_line(error: Exception, limit: int = 160) -> str:
+    text = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return text if len(text) <= limit else text[: limit - 3] + "..."

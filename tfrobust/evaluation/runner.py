@@ -1,0 +1,140 @@
+"""Runs evaluators one after the other, keeps what they found on disk, and goes on where it was stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import pathlib
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfrobust.evaluation.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.predictor import in_batches
+from tfrobust.ops import configured, files, fingerprint
+from tfrobust.structs import Finding, Measurement, Series
+
+_log = logging.getLogger("tfrobust")
+_FORMAT = 1
+_PROBES = 32
+
+
+def run_evaluation(
+    evaluators: Sequence[Evaluator], setting: Setting, *, cache_directory: str | os.PathLike | None = None
+) -> Outcome:
+    """Runs evaluators in order and joins what they found.
+
+    Args:
+        evaluators: their ids must not clash.
+        setting: who is judged, and on what.
+        cache_directory: one JSON file per evaluator is kept there, named by a hash of weights, data,
+            evaluator and seed; what is there already is not run again. None, or a predictor whose weights are
+            not known: nothing is kept.
+
+    Returns:
+        The joined outcome, and `cost.evaluation`, the seconds it took (kept results: what they took then).
+
+    Raises:
+        ValueError: two evaluators give one id, or an evaluator refuses the setting.
+    """
+    _refuse_clashes([name for evaluator in evaluators for name in evaluator.ids()])
+    common = _common_key(setting) if cache_directory is not None and setting.predictor.weights_sha256 else None
+    outcome, seconds = Outcome(), 0.0
+    for done, evaluator in enumerate(evaluators):
+        found, took = _run_one(evaluator, setting, cache_directory, common)
+        outcome.extend(found)
+        seconds += took
+        if setting.progress is not None:
+            setting.progress("evaluation", done + 1, len(evaluators))
+    outcome.findings = _merged(outcome.findings)
+    _refuse_clashes([item.id for item in [*outcome.measurements, *outcome.series]])
+    outcome.measurements.append(Measurement("cost.evaluation", seconds, "seconds"))
+    return outcome
+
+
+def cache_key(evaluator: Evaluator, common: dict) -> str:
+    """The hash that names an evaluator's kept outcome."""
+    return fingerprint.json_sha256({**common, "evaluator": configured.serialize(evaluator)})
+
+
+def _run_one(evaluator: Evaluator, setting: Setting, cache_directory, common: dict | None) -> tuple[Outcome, float]:
+    path = None
+    if common is not None:
+        path = pathlib.Path(cache_directory) / f"{type(evaluator).__name__}-{cache_key(evaluator, common)[:32]}.json"
+        kept = _read(path)
+        if kept is not None:
+            return kept
+    start = time.perf_counter()
+    outcome = evaluator.run(setting)
+    took = time.perf_counter() - start
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        record = {"format": _FORMAT, "seconds": took, "outcome": dataclasses.asdict(outcome)}
+        files.write_atomically(path, json.dumps(_plain(record), allow_nan=False))
+    return outcome, took
+
+
+def _common_key(setting: Setting) -> dict:
+    predictor = setting.predictor
+    # Equal weights can sit in different graphs (a softmax more, another scaling): answers tell them apart.
+    answers = in_batches(predictor.compiled_logits, setting.images[: setting.batch_size], setting.batch_size)
+    return {
+        "format": _FORMAT,
+        "weights": predictor.weights_sha256,
+        "answers": fingerprint.weights_sha256([answers[:_PROBES]]),
+        "data": fingerprint.data_sha256(setting.images, setting.labels),
+        "training_data": _training_data(setting),
+        "seed": setting.seed,
+        "batch_size": setting.batch_size,
+        "selected_on": setting.selected_on,
+    }
+
+
+def _training_data(setting: Setting) -> str | None:
+    if setting.train_images is None or setting.train_labels is None:
+        return None
+    return fingerprint.data_sha256(setting.train_images, setting.train_labels)
+
+
+def _read(path: pathlib.Path) -> tuple[Outcome, float] | None:
+    """A kept outcome; None where there is none, or (with a warning) where the file is damaged."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        outcome = record["outcome"]
+        if record["format"] != _FORMAT:
+            raise ValueError(f"format {record['format']}")
+        return (
+            Outcome(
+                [Measurement(**item) for item in outcome["measurements"]],
+                [Series(**item) for item in outcome["series"]],
+                [Finding(**item) for item in outcome["findings"]],
+            ),
+            float(record["seconds"]),
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        _log.warning("The kept evaluation %s cannot be read (%s); it is made again.", path, error)
+        return None
+
+
+def _refuse_clashes(names: list[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"Two evaluators give the id {twice[0]!r}: give one attack a label that tells it apart.")
+
+
+def _merged(findings: list[Finding]) -> list[Finding]:
+    """Findings without exact repetitions (several evaluators can miss the same thing)."""
+    return list(dict.fromkeys(findings))
+
+
+def _plain(value):
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,97 @@
+"""95 % intervals of the numbers in a report, in closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+
+# The 97.5 % quantile of the standard normal.
+Z = 1.959963984540054
+
+
+def wilson_interval(successes: int, count: int) -> tuple[float, float]:
+    """The Wilson score interval of a proportion p = s/n.
+
+    (p + z^2/2n -+ z sqrt(p (1-p) / n + z^2 / 4n^2)) / (1 + z^2/n)
+
+    Args:
+        successes: s, 0 <= s <= n.
+        count: n >= 1.
+
+    Returns:
+        (low, high), within [0, 1]; never of width 0, also not at p = 0 or 1.
+
+    Raises:
+        ValueError: count < 1 or successes outside [0, count].
+
+    Source:
+        Wilson 1927, JASA 22; Brown, Cai, DasGupta 2001, Statistical Science 16, eq. (4).
+    """
+    if count < 1 or not 0 <= successes <= count:
+        raise ValueError(f"An interval needs 0 <= successes <= count and count >= 1, not {successes} of {count}.")
+    share, shrink = successes / count, 1 + Z**2 / count
+    centre = (share + Z**2 / (2 * count)) / shrink
+    half = Z * np.sqrt(share * (1 - share) / count + Z**2 / (4 * count**2)) / shrink
+    # The two ends are exact at the corners; rounding would put them at 1 - 1e-16.
+    low = 0.0 if successes == 0 else max(0.0, float(centre - half))
+    high = 1.0 if successes == count else min(1.0, float(centre + half))
+    return low, high
+
+
+def mean_interval(values: np.ndarray) -> tuple[float, float]:
+    """Mean -+ z s / sqrt(n) of independent values [n]; (mean, mean) for n = 1."""
+    values = np.asarray(values, np.float64)
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
+    return float(values.mean() - Z * error), float(values.mean() + Z * error)
+
+
+def paired_difference(first: np.ndarray, second: np.ndarray) -> tuple[float, float, float]:
+    """The mean difference of paired values, first - second, with its interval.
+
+    d = mean(a_i - b_i), d -+ z s_d / sqrt(n), s_d the sample deviation of the n differences: what the pairs
+    share cancels, so that this is much narrower than two separate intervals suggest.
+
+    Args:
+        first: bool or float [n], n >= 1.
+        second: the same.
+
+    Returns:
+        (difference, low, high).
+
+    Raises:
+        ValueError: unequal or zero lengths.
+    """
+    first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if first.shape != second.shape or first.ndim != 1 or not len(first):
+        raise ValueError(f"Paired values have one equal length >= 1, not the shapes {first.shape}, {second.shape}.")
+    low, high = mean_interval(first - second)
+    return float(np.mean(first - second)), low, high
+
+
+def relative_drop(clean: np.ndarray, changed: np.ndarray) -> tuple[float | None, float | None, float | None]:
+    """The drop of accuracy relative to the clean accuracy, with its interval.
+
+    drop = (C - A) / C, C = mean(c_i), A = mean(a_i) over the same images. With R = A/C the delta method gives
+    var(drop) = sum_i (a_i - R c_i)^2 / (n C)^2. Where every a_i <= c_i, as under an attack, that is
+    R (1-R) / sum(c): the variance of a proportion among the rightly classified, for which Wilson's interval
+    is used, because the delta method's has width 0 at a drop of 0 or 1.
+
+    Args:
+        clean: bool [n], which clean images are rightly classified.
+        changed: bool [n], which stay so (or become so) when changed.
+
+    Returns:
+        (drop, low, high), at most 1; negative where the change helps; (None, None, None) where nothing is
+        right on clean images.
+
+    Source:
+        Paper 004, eq. 3.
+    """
+    clean, changed = np.asarray(clean, bool), np.asarray(changed, bool)
+    right = int(clean.sum())
+    if right == 0:
+        return None, None, None
+    drop = 1 - changed.sum() / right
+    if not np.any(changed & ~clean):
+        return float(drop), *wilson_interval(right - int(changed.sum()), right)
+    error = np.sqrt(np.sum((changed - (1 - drop) * clean) ** 2)) / right
+    return float(drop), float(drop - Z * error), float(min(1.0, drop + Z * error))

@@ -1,0 +1,96 @@
+"""The evaluation of one model in one line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import keras
+import numpy as np
+
+from tfrobust.attacks.gradient import FGSM, PGD
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.evaluation import predictor as predictors
+from tfrobust.evaluation.accuracy import CleanAccuracy
+from tfrobust.evaluation.adversarial import AttackAccuracy
+from tfrobust.evaluation.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.calibration import Calibration
+from tfrobust.evaluation.doctor import Doctor
+from tfrobust.evaluation.predictor import Predictor
+from tfrobust.evaluation.runner import run_evaluation
+
+_DOCTOR_STEPS = 10
+_DOCTOR_LIMIT = 256
+
+
+def evaluate(
+    model,
+    images: np.ndarray,
+    labels: np.ndarray,
+    *,
+    epsilon: float,
+    norm: str = "linf",
+    steps: int = 20,
+    evaluators: tuple[Evaluator, ...] | None = None,
+    seed: int = 0,
+    batch_size: int = 128,
+    progress: Callable | None = None,
+) -> Outcome:
+    """Clean accuracy, accuracy under FGSM and PGD, calibration, and the doctor's findings.
+
+    Args:
+        model: a built Keras model, a path (SavedModel or `.keras`), a function `images -> logits`, or a
+            `Predictor`. Logits are best; probabilities are found out and judged as log(p).
+        images: float [n, h, w, c] in [0, 1].
+        labels: integer [n] in [0, k).
+        epsilon: size of the attack in pixels of [0, 1], > 0.
+        norm: 'linf', 'l2' or 'l1'.
+        steps: PGD's, of 2.5 epsilon / steps each, from one random start.
+        evaluators: run these instead.
+        seed: where every random draw starts from.
+        batch_size: largest number of images in one graph call.
+        progress: (task, done, total), or None.
+
+    Returns:
+        Measurements `accuracy.clean`, `attack.fgsm_...`, `attack.pgd_...`, `calibration. ...`, and findings.
+
+    Raises:
+        ValueError: data that does not fit the model, or a threat that makes no sense.
+    """
+    images = np.asarray(images)
+    setting = Setting(
+        predictor=as_predictor(model, images.shape[1:]),
+        images=images,
+        labels=labels,
+        seed=seed,
+        batch_size=batch_size,
+        progress=progress,
+    )
+    return run_evaluation(evaluators or _evaluators(ThreatModel(norm=norm, epsilon=epsilon), steps), setting)
+
+
+def as_predictor(model, image_shape: tuple[int, ...]) -> Predictor:
+    """A predictor from whatever `evaluate` accepts.
+
+    Raises:
+        TypeError: none of them.
+    """
+    if isinstance(model, Predictor):
+        return model
+    if isinstance(model, (str, os.PathLike)):
+        return predictors.load(os.fspath(model))
+    if isinstance(model, keras.Model):
+        return predictors.from_keras(model)
+    if callable(model):
+        return predictors.from_function(model, image_shape=image_shape)
+    raise TypeError(f"A model is a Keras model, a path, a function or a Predictor, not {type(model).__name__}.")
+
+
+def _evaluators(threat: ThreatModel, steps: int) -> tuple[Evaluator, ...]:
+    return (
+        CleanAccuracy(),
+        AttackAccuracy(attack=FGSM(threat=threat)),
+        AttackAccuracy(attack=PGD(threat=threat, steps=steps)),
+        Calibration(),
+        Doctor(attack=PGD(threat=threat, steps=min(steps, _DOCTOR_STEPS)), limit=_DOCTOR_LIMIT),
+    )

@@ -1,0 +1,73 @@
+"""Losses of one prediction against one label."""
+
+import tensorflow as tf
+
+
+def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Cross-entropy of the label under the prediction, per example.
+
+        -log softmax(logits)_y                      for class ids
+        -sum_k t_k log softmax(logits)_k            for one-hot or soft labels t
+
+    Args:
+        logits: float [b, k].
+        labels: class ids, integer [b], 0 <= id < k; or a distribution over classes, [b, k], through which
+            gradients flow too.
+
+    Returns:
+        float32 [b], nats.
+
+    Raises:
+        ValueError: labels of another shape than [b] or [b, k].
+        TypeError: labels [b] that are not integers.
+    """
+    logits = tf.cast(logits, tf.float32)
+    labels = tf.convert_to_tensor(labels)
+    _check_rank(logits, labels, (1, 2))
+    if labels.shape.rank == 1:
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=_class_ids(labels), logits=logits)
+    return tf.nn.softmax_cross_entropy_with_logits(labels=tf.cast(labels, tf.float32), logits=logits)
+
+
+def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """By how much the best other class beats the label: max_{k != y} z_k - z_y, per example.
+
+    Args:
+        logits: float [b, k], k >= 2.
+        labels: class ids, integer [b], 0 <= id < k.
+
+    Returns:
+        float32 [b]; larger is worse for the model, above 0 the prediction is wrong.
+
+    Raises:
+        ValueError: fewer than two classes, or labels of another shape than [b].
+        TypeError: labels that are not integers.
+
+    Source:
+        Carlini and Wagner 2017, arXiv:1608.04644, section V-A, f_6 without its cut at a confidence.
+    """
+    logits = tf.cast(logits, tf.float32)
+    labels = tf.convert_to_tensor(labels)
+    _check_rank(logits, labels, (1,))
+    if logits.shape[1] is not None and logits.shape[1] < 2:
+        raise ValueError("margin compares the label with another class: logits must have at least 2 classes.")
+    chosen = tf.one_hot(
+        _class_ids(labels), tf.shape(logits)[1], on_value=True, off_value=False, dtype=tf.bool
+    )
+    others = tf.where(chosen, tf.fill(tf.shape(logits), tf.float32.min), logits)
+    own = tf.reduce_sum(tf.where(chosen, logits, tf.zeros_like(logits)), axis=1)
+    return tf.reduce_max(others, axis=1) - own
+
+
+def _class_ids(labels):
+    if not labels.dtype.is_integer:
+        raise TypeError(f"labels [b] must be integer class ids, not {labels.dtype.name}.")
+    return labels
+
+
+def _check_rank(logits, labels, ranks):
+    if logits.shape.rank != 2 or labels.shape.rank not in ranks:
+        wanted = " or ".join({1: "[b]", 2: "[b, k]"}[rank] for rank in ranks)
+        raise ValueError(
+            f"logits {tuple(logits.shape)} and labels {tuple(labels.shape)}: must be [b, k] and {wanted}."
+        )

@@ -1,0 +1,94 @@
+"""Losses that fit Keras's `(y_true, y_pred)`: give them to `compile(loss=...)` of any model.
+
+TRADES, ASCL, ADR and the like need the model or several views: they are methods, not losses.
+"""
+
+import keras
+import tensorflow as tf
+
+from tfrobust.losses import contrastive
+from tfrobust.ops import divergence
+from tfrobust.structs import PairMasks
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class SupervisedContrastiveLoss(keras.losses.Loss):
+    """Contrastive loss among the embeddings of a batch: equal labels attract, different ones repel.
+
+    `masked_contrastive` with every other row of the batch as key, positive where the label is equal. With
+    image ids in place of labels, and two views of each image in the batch, it is NT-Xent (SimCLR).
+
+        >>> loss = SupervisedContrastiveLoss(temperature=1.0)
+        >>> same = [[1.0, 0.0]] * 4                      # identical embeddings: log(number of candidates)
+        >>> round(float(loss([0, 0, 1, 1], same)), 4)
+        1.0986
+
+    Args:
+        temperature: > 0.
+        similarity: one of `tfrobust.ops.similarity.SIMILARITIES`.
+        reduction, name, dtype: as in `keras.losses.Loss`.
+
+    Raises:
+        ValueError: temperature <= 0; an unknown similarity (when called).
+
+    Source:
+        Khosla et al. 2020 (SupCon), arXiv:2004.11362, eq 2, without its code's factor temperature / 0.07.
+    """
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.07,
+        similarity: str = "cosine",
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "supervised_contrastive",
+        dtype: str | None = None,
+    ):
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        if not temperature > 0:
+            raise ValueError(f"temperature is {temperature}; it must be > 0.")
+        self.temperature = temperature
+        self.similarity = similarity
+
+    def call(self, y_true, y_pred):
+        """y_true: class ids [n] or [n, 1]. y_pred: embeddings float [n, d]. Returns float32 [n]."""
+        # Keras hands labels over in the loss's own float type; rounding brings the ids back.
+        labels = tf.cast(tf.round(tf.reshape(tf.cast(y_true, tf.float32), [-1])), tf.int32)
+        same = tf.equal(labels[:, None], labels[None, :])
+        itself = tf.eye(tf.shape(labels)[0], dtype=tf.bool)
+        masks = PairMasks(positive=same & ~itself, negative=~same)
+        return contrastive.masked_contrastive(
+            y_pred, y_pred, masks, temperature=self.temperature, similarity=self.similarity
+        )
+
+    def get_config(self):
+        return {**super().get_config(), "temperature": self.temperature, "similarity": self.similarity}
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class LogitsKLDivergence(keras.losses.Loss):
+    """KL( softmax(y_true) || softmax(y_pred) ) between logits, such as a teacher's and a student's.
+
+    Unlike `keras.losses.KLDivergence` it takes logits and clips nothing, so that confident predictions keep
+    their gradient; it sums over the classes and never divides by their number.
+
+        >>> loss = LogitsKLDivergence()
+        >>> round(float(loss([[2.0, 0.0]], [[0.0, 2.0]])), 4)
+        1.5232
+
+    Args:
+        reduction, name, dtype: as in `keras.losses.Loss`.
+    """
+
+    def __init__(
+        self,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "logits_kl_divergence",
+        dtype: str | None = None,
+    ):
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+
+    def call(self, y_true, y_pred):
+        """y_true, y_pred: logits float [n, k]. Returns float32 [n], nats."""
+        return divergence.kl_from_logits(y_true, y_pred)

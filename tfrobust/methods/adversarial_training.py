@@ -1,0 +1,41 @@
+"""PGD adversarial training."""
+
+import keras
+
+from tfrobust.attacks.adversary import Adversary
+from tfrobust.methods.base import Method, adversarial_views, checked_forward, robust_terms
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class AdversarialTraining(Method):
+    """Cross-entropy on the clean images and on their adversaries (the row "ADV" of paper 003).
+
+    L = ce + ce_adv, ce_adv = CE( h(x^a), y ). Madry et al. 2018 train on the adversaries alone: term weight
+    `ce` = 0, which is also what the released ASCL code runs.
+
+    Terms: `ce`, `ce_adv`. Needs: labels.
+
+    Source:
+        Paper 003, eq. 4; Madry et al. 2018, https://arxiv.org/abs/1706.06083.
+    """
+
+    terms = ("ce", "ce_adv")
+
+    def __init__(self, encoder, head, *, adversary: Adversary | None = None, forward: str = "separate", **kwargs):
+        """Args beyond the base's:
+
+        adversary: how the adversaries are made.
+        forward: "separate" passes for clean and adversarial images (as the reference), or one "joint" pass.
+        """
+        super().__init__(encoder, head, **kwargs)
+        self.adversary = adversary or Adversary()
+        self.forward = checked_forward(forward)
+
+    def make_views(self, batch, context):
+        return adversarial_views(self, self.adversary, batch, context)
+
+    def loss_terms(self, views, batch, context):
+        (_, clean), (_, adversarial) = self.propagate_views(
+            views["images"], views["adversarial"], forward=self.forward
+        )
+        return robust_terms("adversarial_training", clean, adversarial, batch.labels), clean

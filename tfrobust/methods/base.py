@@ -1,0 +1,376 @@
+"""The contract of a training method: three hooks, named per-example terms, one place that reduces."""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tfrobust.losses import classification, robust
+from tfrobust.losses.contrastive import masked_contrastive
+from tfrobust.ops import distribution, randomness, similarity
+from tfrobust.ops.configured import Configured
+from tfrobust.pairs import masks
+from tfrobust.pairs.selection import GlobalSelection, Selection, count_pairs
+from tfrobust.structs import Batch, Context, Tags
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class Method(Configured, keras.Model):
+    """An encoder, a head, and a way to train them.
+
+    A subclass names its `terms`, makes views outside the weight tape (`make_views`) and returns per-example
+    values of the terms inside it (`loss_terms`). The base weights, reduces by the global count, differentiates,
+    applies and logs. `call` is the deployable path and nothing else: what it returns is what is served.
+
+    Attributes of a subclass:
+        terms: names of the trained terms; they are the log names, the gin keys and the report keys.
+        observations: names of per-example values that are logged every epoch, never trained.
+        default_weights: weight by term where it is not 1.
+    """
+
+    terms: tuple[str, ...] = ()
+    observations: tuple[str, ...] = ()
+    default_weights: dict[str, float] = {}
+
+    def __init__(
+        self,
+        encoder: keras.layers.Layer,
+        head: keras.layers.Layer,
+        *,
+        term_weights: dict | None = None,
+        clip_norm: float | None = None,
+        seed: int = 0,
+        name: str | None = None,
+        **kwargs,
+    ):
+        """Builds the parts' owner; variables are made by `build(images_shape)`.
+
+        Args:
+            encoder: images [b, h, w, c] -> embedding [b, d]; an encoder of ours or any Keras model.
+            head: embedding [b, d] -> logits [b, k].
+            term_weights: weight by term name, a number or a schedule of the step; the others keep their
+                defaults.
+            clip_norm: largest global norm of the gradients, clipped after their reduction over replicas.
+            seed: where every random draw of the training starts from.
+            name: Keras name.
+        """
+        super().__init__(name=name, **kwargs)
+        self.encoder = encoder
+        self.head = head
+        self.term_weights = term_weights
+        self.clip_norm = clip_norm
+        self.seed = seed
+        if clip_norm is not None and clip_norm <= 0:
+            raise ValueError(f"clip_norm of {type(self).__name__} is {clip_norm}: it must be positive or None.")
+        # The clock. `optimizer.iterations` stands still on skipped float16 steps.
+        self.step = self.add_weight(
+            name="step", shape=(), dtype="int64", initializer="zeros", trainable=False, aggregation="only_first_replica"
+        )
+        self.total = keras.metrics.Mean(name="loss")
+        self.means: dict[str, keras.metrics.Mean] = {}
+
+    # ------------------------------------------------------------------------------------------- building
+
+    def build(self, input_shape=None):
+        """Builds every part, once. `input_shape`: (batch or None, h, w, c)."""
+        if self.built:
+            return
+        images_shape = (None, *tuple(input_shape)[1:])
+        if not self.encoder.built:
+            self.encoder.build(images_shape)
+        embedding_dim = int(self.encoder.compute_output_shape(images_shape)[-1])
+        if not self.head.built:
+            self.head.build((None, embedding_dim))
+        self.build_parts(images_shape[1:], embedding_dim)
+        self._make_metrics()
+        self.built = True
+
+    def build_parts(self, image_shape: tuple[int, ...], embedding_dim: int) -> None:
+        """Hook: builds parts off the deployable path (projector, predictor, target network)."""
+
+    def _make_metrics(self) -> None:
+        unknown = sorted(set(self.term_weights or {}) - set(self.terms))
+        if unknown:
+            raise ValueError(
+                f"term_weights of {type(self).__name__} names {unknown}; its terms are {list(self.terms)}."
+            )
+        names = [*self.terms, *self.observations]
+        if self.losses:
+            names.append("regularization")
+        self.means = {name: keras.metrics.Mean(name=name) for name in names}
+
+    def compute_output_shape(self, input_shape):
+        return self.head.compute_output_shape(self.encoder.compute_output_shape(input_shape))
+
+    # -------------------------------------------------------------------------------------------- forward
+
+    def call(self, inputs, training=None):
+        """Images [b, h, w, c] in [0, 1], or a dict batch that holds them under `images`, to logits [b, k]."""
+        images = inputs["images"] if isinstance(inputs, dict) else inputs
+        return self.propagate(images, training=training)[1]
+
+    def propagate(self, images: tf.Tensor, *, training: bool | None = True, **keywords) -> tuple[tf.Tensor, tf.Tensor]:
+        """One forward pass.
+
+        Args:
+            images: float [b, h, w, c].
+            training: what batch norm sees.
+            **keywords: `branch`, `at_stage` for the encoders that know them.
+
+        Returns:
+            Embedding [b, d] and float32 logits [b, k].
+        """
+        embedding = self.encoder(images, training=training, **keywords)
+        return embedding, tf.cast(self.head(embedding, training=training), tf.float32)
+
+    def propagate_views(self, *views: tf.Tensor, forward: str) -> list[tuple[tf.Tensor, tf.Tensor]]:
+        """Training-mode passes of several views [b, ...], each back as (embedding, logits).
+
+        Args:
+            *views: images, equally many in each.
+            forward: "separate": one pass a view, batch norm sees each alone. "joint": one stacked pass.
+        """
+        if forward == "separate":
+            return [self.propagate(view) for view in views]
+        embedding, logits = self.propagate(tf.concat(views, axis=0))
+        parts = len(views)
+        return list(zip(tf.split(embedding, parts), tf.split(logits, parts), strict=True))
+
+    def embed(self, images: tf.Tensor) -> tf.Tensor:
+        """The penultimate features [b, d] of images, in inference mode."""
+        return self.encoder(images, training=False)
+
+    # ---------------------------------------------------------------------------------------------- hooks
+
+    def make_views(self, batch: Batch, context: Context) -> dict:
+        """Hook, outside the weight tape: named views [b, ...]. They come back with gradients stopped."""
+        return {"images": batch.images}
+
+    def loss_terms(self, views: dict, batch: Batch, context: Context) -> tuple[dict, tf.Tensor | None]:
+        """Hook, inside the weight tape: ({term or observation: [b]}, logits [b, k] of the images or None)."""
+        raise NotImplementedError(f"{type(self).__name__} must say its loss_terms.")
+
+    def after_update(self) -> None:
+        """Hook after the weights moved: momentum encoders, centres, prototypes."""
+
+    @property
+    def passes_per_step(self) -> int:
+        """Forward and backward passes over the batch in one step, for estimates."""
+        adversary = getattr(self, "adversary", None)
+        return 1 if adversary is None else adversary.attack.steps + 2
+
+    # ----------------------------------------------------------------------------------------------- step
+
+    def train_step(self, data):
+        """One update. `data`: a `Batch`, or Keras's (x, y[, sample_weight])."""
+        batch = self.as_batch(data)
+        if not self.built:
+            with tf.init_scope():
+                self.build(batch.images.shape)
+        key = randomness.make_key(self.seed, "train", self.step)
+        context = Context(key, tf.convert_to_tensor(self.step), distribution.global_rows(tf.shape(batch.images)[0]))
+        views = tf.nest.map_structure(tf.stop_gradient, self.make_views(batch, context))
+        weight = batch.extra.get("sample_weight")
+        weight = tf.ones(tf.shape(batch.images)[:1]) if weight is None else tf.cast(weight, tf.float32)
+        count = distribution.global_sum(tf.reduce_sum(weight))
+        with tf.GradientTape() as tape:
+            values, logits = self.loss_terms(views, batch, context)
+            values = self._checked(values, batch.images.shape[0])
+            each = tf.add_n([self._weight(name) * values[name] for name in self.terms])
+            # The only reduction of the library: by the global count, so that gradients may be summed.
+            loss = tf.reduce_sum(weight * each) / count
+            penalties = self.losses
+            if penalties:
+                regularization = tf.add_n([tf.cast(penalty, tf.float32) for penalty in penalties])
+                loss += regularization / distribution.replica()[0]
+                each += regularization
+                values["regularization"] = tf.broadcast_to(regularization, tf.shape(each))
+            scaled = self.optimizer.scale_loss(loss)
+        self._apply(tape.gradient(scaled, self.trainable_variables))
+        self.step.assign_add(1)
+        self.after_update()
+        self.total.update_state(each, weight)
+        for name, mean in self.means.items():
+            if name in values:
+                mean.update_state(values[name], weight)
+        if logits is not None:
+            self.compute_metrics(batch.images, batch.labels, logits, weight)
+        return self.get_metrics_result()
+
+    def test_step(self, data):
+        """Clean numbers of the deployable path: cross-entropy as `loss`, and the compiled metrics."""
+        batch = self.as_batch(data)
+        logits = self(batch.images, training=False)
+        values = tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, logits)
+        weight = batch.extra.get("sample_weight")
+        self.total.update_state(values, weight)
+        return {"loss": self.total.result(), **self.compute_metrics(batch.images, batch.labels, logits, weight)}
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Updates the compiled metrics and returns them alone, without the terms of the training step."""
+        results = super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        own = {"loss", *self.means}
+        return {name: value for name, value in results.items() if name not in own}
+
+    @property
+    def metrics(self):
+        """The total, the terms and the compiled metrics; Keras's own loss tracker has no loss to track."""
+        own = [self.total, *self.means.values()] if hasattr(self, "means") else []
+        known = {id(metric) for metric in own}
+        return own + [m for m in super().metrics if m.name != "loss" and id(m) not in known]
+
+    def as_batch(self, data) -> Batch:
+        """Keras's (x, y[, sample_weight]), or a `Batch` as it is, as a `Batch` with labels int32 [b]."""
+        if isinstance(data, Batch):
+            return data
+        images, labels, weight = keras.utils.unpack_x_y_sample_weight(data)
+        extra = {} if weight is None else {"sample_weight": weight}
+        if isinstance(images, dict):
+            extra.update({name: value for name, value in images.items() if name != "images"})
+            images = images["images"]
+        rows = distribution.global_rows(tf.shape(images)[0])
+        return Batch(tf.cast(images, tf.float32), _label_ids(labels), rows, extra)
+
+    # -------------------------------------------------------------------------------------------- details
+
+    def _weight(self, name: str):
+        weight = (self.term_weights or {}).get(name, self.default_weights.get(name, 1.0))
+        if isinstance(weight, Callable):
+            weight = weight(tf.convert_to_tensor(self.step))
+        return tf.cast(weight, tf.float32)
+
+    def _checked(self, values: dict, count: int | None) -> dict:
+        missing = sorted(set(self.terms) - set(values))
+        extra = sorted(set(values) - set(self.terms) - set(self.observations))
+        if missing or extra:
+            raise ValueError(f"loss_terms of {type(self).__name__}: missing {missing}, not declared {extra}.")
+        checked = {}
+        for name, value in values.items():
+            if value.shape.rank != 1 or not tf.TensorShape([count]).is_compatible_with(value.shape):
+                raise ValueError(
+                    f"term {name!r} of {type(self).__name__} has shape {value.shape}; a term is one value "
+                    f"per example, [{count}]."
+                )
+            checked[name] = tf.cast(value, tf.float32)
+            if name in self.observations:
+                checked[name] = tf.stop_gradient(checked[name])
+        return checked
+
+    def _apply(self, gradients: list) -> None:
+        if self.clip_norm is not None:
+            replicas, _ = distribution.replica()
+            # Keras would clip each replica's share; the norm that counts is the reduced gradient's.
+            gradients = [None if g is None else distribution.global_sum(g) for g in gradients]
+            scale = self.optimizer.scale_loss(tf.constant(1.0))
+            gradients, _ = tf.clip_by_global_norm(gradients, self.clip_norm * scale)
+            gradients = [None if g is None else g / replicas for g in gradients]
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+
+
+def _label_ids(labels) -> tf.Tensor | None:
+    """Class ids int32 [b] from ids or one-hot rows. (Keras's symbolic build hands labels as floats.)"""
+    if labels is None:
+        return None
+    labels = tf.convert_to_tensor(labels)
+    if labels.shape.rank == 2 and labels.shape[-1] != 1:
+        return tf.argmax(labels, axis=-1, output_type=tf.int32)
+    return tf.cast(tf.reshape(labels, [-1]), tf.int32)
+
+
+# ------------------------------------------------------------------------ what methods with adversaries share
+
+FORWARDS = ("separate", "joint")
+ROBUST_TERMS = {"adversarial_training": ("ce", "ce_adv"), "trades": ("ce", "kl")}
+
+
+def checked_forward(forward: str) -> str:
+    """`forward` itself, if it is one of `FORWARDS`; ValueError otherwise."""
+    if forward not in FORWARDS:
+        raise ValueError(f"forward is {forward!r}; it is one of {list(FORWARDS)}.")
+    return forward
+
+
+def adversarial_views(method: Method, adversary, batch: Batch, context: Context) -> dict:
+    """The images and their adversaries under a method's own prediction, as views [b, h, w, c]."""
+
+    def predict(images, training):
+        return method.propagate(images, training=training)[1]
+
+    key = randomness.fold(context.key, "adversary")
+    return {"images": batch.images, "adversarial": adversary.perturb(predict, batch.images, batch.labels, key)}
+
+
+def robust_terms(objective: str, clean_logits: tf.Tensor, adversarial_logits: tf.Tensor, labels: tf.Tensor) -> dict:
+    """The terms of the objective that ADV, TRADES and their extensions stand on, per example.
+
+    Args:
+        objective: "adversarial_training": `ce` and `ce_adv` (paper 003, eq. 4); "trades": `ce` and `kl`.
+        clean_logits, adversarial_logits: float [b, k].
+        labels: int32 [b].
+
+    Returns:
+        term -> float32 [b].
+    """
+    terms = {"ce": classification.cross_entropy(clean_logits, labels)}
+    if objective == "trades":
+        return {**terms, "kl": robust.trades_kl(clean_logits, adversarial_logits)}
+    return {**terms, "ce_adv": classification.cross_entropy(adversarial_logits, labels)}
+
+
+SCALES = ("paper", "code")
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contrast(Configured):
+    """How a method contrasts the views of its batch: pairs, temperature, similarity, scale.
+
+    Attributes:
+        selection: which keys attract and which repel an anchor.
+        temperature: tau > 0.
+        similarity: one of `ops.similarity.SIMILARITIES`. Paper 003 leaves it open; the released code takes
+            "linf" (minus the largest coordinate gap) with `normalized` and temperature 0.2.
+        normalized: whether embeddings are put on the unit sphere first (the cosine does so by itself).
+        scale: "paper": the sum over an image's clean and adversarial anchor (paper 003, eq. 3). "code": the mean
+            over all anchors, half of it.
+    """
+
+    selection: Selection = dataclasses.field(default_factory=GlobalSelection)
+    temperature: float = 0.07
+    similarity: str = "cosine"
+    normalized: bool = False
+    scale: str = "paper"
+
+    def __post_init__(self):
+        if self.scale not in SCALES:
+            raise ValueError(f"Contrast.scale is {self.scale!r}; it is one of {list(SCALES)}.")
+
+    def __call__(self, embeddings: list, tags: list[Tags], *, clean_views: int) -> tuple[tf.Tensor, dict]:
+        """The contrastive term of each image, and its pairs.
+
+        Args:
+            embeddings: one float [b, d] per view; keys are gathered over the replicas.
+            tags: one `Tags` of int32 [b] per view.
+            clean_views: tags with a view below this number are clean.
+
+        Returns:
+            float32 [b]; and the counts of `pairs.selection.count_pairs`, float32 [b], the mean over the image's
+            anchors.
+        """
+        anchors, own = tf.concat(embeddings, axis=0), masks.join(*tags)
+        if self.normalized:
+            anchors = similarity.normalize(anchors)
+        keys, others = distribution.gather((anchors, own))
+        pairs = masks.ByRows(self.selection, own, others)
+        values = masked_contrastive(
+            anchors, keys, pairs, temperature=self.temperature, similarity=self.similarity
+        )
+        counts = count_pairs(pairs, others.view, clean_views=clean_views)
+        views = len(embeddings)
+        # [views * b] anchors, view by view, fold back to the image they show.
+        folded = {
+            name: tf.add_n(tf.split(column, views)) / views for name, column in {"": values, **counts}.items()
+        }
+        term = folded.pop("")
+        return (2.0 * term if self.scale == "paper" else term), folded

@@ -1,0 +1,193 @@
+"""Plain convolutional encoders: stages of 3x3 convolutions with pooling, then fully connected layers."""
+
+import keras
+
+from tfrobust.models.blocks import (
+    ConvolutionStyle,
+    ConvolutionUnit,
+    l2_penalty,
+    require_choice,
+    require_wholes,
+)
+from tfrobust.models.encoder import Encoder
+
+_POOLS = {"max": keras.layers.MaxPooling2D, "average": keras.layers.AveragePooling2D}
+
+# variant -> (widths of the convolutions by stage, units of the fully connected layers before the logits)
+PAPER_VARIANTS = {
+    "cifar10": (((64, 64), (128, 128)), (256, 256)),
+    "cifar100": (((64, 64, 64), (128, 128, 128)), (256, 256, 256)),
+    "mnist": (((32, 32), (64, 64)), (200, 200)),
+}
+
+
+def convolution_stages(
+    stages: tuple[tuple[int, ...], ...],
+    style: ConvolutionStyle,
+    *,
+    normalize: bool,
+    pooling: str,
+    final_pool: bool,
+    dtype,
+) -> list[list]:
+    """The layers of each stage: its 3x3 'same' convolution units, then 2x2 pooling with stride 2.
+
+    Args:
+        stages: output channels of each convolution, by stage.
+        style: what the units share.
+        normalize: batch normalisation between convolution and activation.
+        pooling: "max" or "average".
+        final_pool: pool behind the last stage as well.
+        dtype: the layers' dtype policy.
+
+    Returns:
+        One list of unbuilt layers per stage.
+    """
+    pool = _POOLS[require_choice(pooling, "pooling", tuple(_POOLS))]
+    made = []
+    for position, widths in enumerate(stages):
+        layers = [ConvolutionUnit(width, normalize=normalize, style=style, dtype=dtype) for width in widths]
+        if final_pool or position < len(stages) - 1:
+            layers.append(pool(2, dtype=dtype))
+        made.append(layers)
+    return made
+
+
+def dense_neck(units: tuple[int, ...], style: ConvolutionStyle, dtype) -> list:
+    """Flatten and fully connected layers with the style's activation; no units: global average pooling."""
+    if not units:
+        return [keras.layers.GlobalAveragePooling2D(dtype=dtype)]
+    layers = [keras.layers.Flatten(dtype=dtype)]
+    for width in units:
+        dense = keras.layers.Dense(
+            width,
+            activation=style.activation,
+            kernel_initializer="he_normal",
+            kernel_regularizer=l2_penalty(style.kernel_regularization),
+            dtype=dtype,
+        )
+        layers.append(dense)
+    return layers
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class CNN(Encoder):
+    """A convolutional encoder of any number of stages; the embedding is the last layer's activation.
+
+    Args:
+        stages: output channels of each 3x3 convolution, by stage.
+        dense: units of the fully connected layers; the last is the embedding. Empty: global average pooling.
+        batch_normalization: between each convolution (then without bias) and its activation.
+        kernel_regularization: weight of the sum of squared kernel entries, >= 0.
+        activation: name of a Keras activation.
+        pooling: "max" or "average", 2x2 with stride 2, behind each stage.
+        final_pool: pool behind the last stage as well.
+        **kwargs: as in `Encoder`.
+
+    Raises:
+        ValueError: widths that are not positive integers, an unknown pooling.
+    """
+
+    def __init__(
+        self,
+        stages: tuple[tuple[int, ...], ...] = ((32,), (64,), (128,)),
+        *,
+        dense: tuple[int, ...] = (128,),
+        batch_normalization: bool = True,
+        kernel_regularization: float = 0.0,
+        activation: str = "relu",
+        pooling: str = "max",
+        final_pool: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if not isinstance(stages, (list, tuple)) or not stages or not all(stages):
+            raise ValueError(f"CNN.stages must hold at least one tuple of widths per stage, got {stages!r}.")
+        self.stages = tuple(require_wholes(stage, "CNN.stages") for stage in stages)
+        self.dense = require_wholes(dense, "CNN.dense")
+        self.batch_normalization = batch_normalization
+        self.kernel_regularization = kernel_regularization
+        self.activation = activation
+        self.pooling = pooling
+        self.final_pool = final_pool
+        style = self.style(
+            activation=activation,
+            use_bias=not batch_normalization,
+            kernel_regularization=kernel_regularization,
+        )
+        layers = convolution_stages(
+            self.stages,
+            style,
+            normalize=batch_normalization,
+            pooling=pooling,
+            final_pool=final_pool,
+            dtype=self.dtype_policy,
+        )
+        pools = len(self.stages) - (0 if final_pool else 1)
+        neck = dense_neck(self.dense, style, self.dtype_policy)
+        self.compose(layers, neck, dim=(self.dense or self.stages[-1])[-1], minimum_size=2**pools)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class DigitsCNN(Encoder):
+    """The encoder for the embedded 8x8 digits: 32, 64, 128 channels, then one layer of 128 units.
+
+    conv 32 - pool - conv 64 - pool - conv 128 - flatten - dense 128; each 3x3 convolution is followed by
+    batch normalisation and the activation.
+
+    Args:
+        activation: name of a Keras activation.
+        pooling: "max" or "average".
+        **kwargs: as in `Encoder`.
+    """
+
+    def __init__(self, *, activation: str = "relu", pooling: str = "max", **kwargs):
+        super().__init__(**kwargs)
+        self.activation = activation
+        self.pooling = pooling
+        style = self.style(activation=activation, use_bias=False)
+        policy = self.dtype_policy
+        layers = convolution_stages(
+            ((32,), (64,), (128,)), style, normalize=True, pooling=pooling, final_pool=False, dtype=policy
+        )
+        self.compose(layers, dense_neck((128,), style, policy), dim=128, minimum_size=4)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class PaperCNN(Encoder):
+    """The "standard CNN" of the ASCL paper, in the three variants of its authors' TensorFlow code.
+
+    cifar10: conv 64, 64, pool, conv 128, 128, pool, dense 256, 256. cifar100: three convolutions per stage
+    and three dense layers of 256. mnist: 32, 32, pool, 64, 64, pool, dense 200, 200. 3x3 'same', ReLU, max
+    pooling, He-normal, no dropout, no batch normalisation. The embedding is the last layer before the logits.
+
+    Args:
+        variant: "cifar10", "cifar100" or "mnist".
+        kernel_regularization: weight of the sum of squared kernel entries, >= 0.
+        activation: name of a Keras activation.
+        **kwargs: as in `Encoder`.
+
+    Raises:
+        ValueError: an unknown variant.
+
+    Source: Bui et al. 2021 (ASCL), appendix, after Carlini and Wagner 2017; widths from the first author's
+        Crossing-Collaborative-Ensemble code.
+    """
+
+    def __init__(
+        self,
+        variant: str = "cifar10",
+        *,
+        kernel_regularization: float = 1e-4,
+        activation: str = "relu",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.variant = require_choice(variant, "PaperCNN.variant", tuple(PAPER_VARIANTS))
+        self.kernel_regularization = kernel_regularization
+        self.activation = activation
+        stages, dense = PAPER_VARIANTS[variant]
+        style = self.style(activation=activation, kernel_regularization=kernel_regularization)
+        policy = self.dtype_policy
+        layers = convolution_stages(stages, style, normalize=False, pooling="max", final_pool=True, dtype=policy)
+        self.compose(layers, dense_neck(dense, style, policy), dim=dense[-1], minimum_size=2 ** len(stages))

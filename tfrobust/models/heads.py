@@ -1,0 +1,136 @@
+"""What stands on an embedding: the logits, and the projections of contrastive losses. All give float32."""
+
+import keras
+
+from tfrobust.models.blocks import build_chain, l2_penalty, require_whole, run_chain
+from tfrobust.ops.configured import Configured
+
+
+class _DenseChain(Configured, keras.layers.Layer):
+    """Dense layers in a row, float32 whatever the policy: logits and similarities overflow 16 bits."""
+
+    def __init__(self, *, name: str | None = None, **kwargs):
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(name=name, **kwargs)
+
+    def build(self, input_shape):
+        build_chain(self.chain, tuple(input_shape))
+
+    def compute_output_shape(self, input_shape):
+        return (*tuple(input_shape)[:-1], self.chain[-1].units)
+
+    def call(self, embedding):
+        return run_chain(self.chain, embedding)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class LinearHead(_DenseChain):
+    """logits = embedding W + b, in float32.
+
+    Args:
+        class_count: k >= 2.
+        kernel_initializer: name or Keras initializer; "zeros" for a linear probe.
+        kernel_regularization: weight of the sum of squared kernel entries, >= 0.
+
+    Returns:
+        Of `call`: float32 [b, k].
+
+    Raises:
+        ValueError: fewer than two classes.
+
+    Source: He-normal as in the ASCL authors' TensorFlow code.
+    """
+
+    def __init__(
+        self,
+        class_count: int,
+        *,
+        kernel_initializer: str | keras.initializers.Initializer = "he_normal",
+        kernel_regularization: float = 0.0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.class_count = require_whole(class_count, "LinearHead.class_count", minimum=2)
+        self.kernel_initializer = kernel_initializer
+        self.kernel_regularization = kernel_regularization
+        dense = keras.layers.Dense(
+            class_count,
+            kernel_initializer=kernel_initializer,
+            kernel_regularizer=l2_penalty(kernel_regularization),
+            dtype=self.dtype_policy,
+        )
+        self.chain = [dense]
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class LinearProjection(_DenseChain):
+    """p1(z) = W z, the better projection of the ASCL paper's head ablation.
+
+    Args:
+        dim: features of the projection, >= 1.
+        use_bias: False is the paper's, True the released code's.
+        kernel_initializer: name or Keras initializer.
+
+    Returns:
+        Of `call`: float32 [b, dim].
+
+    Source: Bui et al. 2021 (ASCL), appendix, head (i) and Table 6.
+    """
+
+    def __init__(
+        self,
+        dim: int = 128,
+        *,
+        use_bias: bool = False,
+        kernel_initializer: str | keras.initializers.Initializer = "he_normal",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.dim = require_whole(dim, "LinearProjection.dim")
+        self.use_bias = use_bias
+        self.kernel_initializer = kernel_initializer
+        self.chain = [
+            keras.layers.Dense(dim, use_bias=use_bias, kernel_initializer=kernel_initializer, dtype=self.dtype_policy)
+        ]
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class MLPProjection(_DenseChain):
+    """p2(z) = W2 relu(W1 z), the two-layer projection of the ASCL paper's head ablation.
+
+    Args:
+        hidden: units of the first layer, >= 1.
+        dim: features of the projection, >= 1.
+        use_bias: of both layers; False is the paper's.
+        kernel_initializer: name or Keras initializer.
+
+    Returns:
+        Of `call`: float32 [b, dim].
+
+    Source: Bui et al. 2021 (ASCL), appendix, head (ii) and Table 6.
+    """
+
+    def __init__(
+        self,
+        hidden: int = 200,
+        *,
+        dim: int = 128,
+        use_bias: bool = False,
+        kernel_initializer: str = "he_normal",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.hidden = require_whole(hidden, "MLPProjection.hidden")
+        self.dim = require_whole(dim, "MLPProjection.dim")
+        self.use_bias = use_bias
+        self.kernel_initializer = kernel_initializer
+        self.chain = [
+            keras.layers.Dense(
+                units,
+                activation=activation,
+                use_bias=use_bias,
+                kernel_initializer=kernel_initializer,
+                dtype=self.dtype_policy,
+            )
+            for units, activation in ((hidden, "relu"), (dim, None))
+        ]

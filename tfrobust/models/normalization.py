@@ -1,0 +1,98 @@
+"""Batch normalisation with several sets of statistics, one of which each forward pass picks."""
+
+import operator
+
+import keras
+import tensorflow as tf
+
+from tfrobust.ops.configured import Configured
+
+
+def check_branch(branch, branches: int, owner: str) -> int:
+    """The branch as a Python integer.
+
+    Args:
+        branch: an integer known when the graph is traced (Keras turns NumPy scalars into constant tensors).
+        branches: how many there are.
+        owner: the name that the error message gives.
+
+    Returns:
+        The position, 0 <= position < branches.
+
+    Raises:
+        ValueError: not an integer, or out of range.
+    """
+    value = tf.get_static_value(branch) if tf.is_tensor(branch) else branch
+    try:
+        position = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{owner}: branch must be an integer known before tracing, got {branch!r}.") from None
+    if not 0 <= position < branches:
+        raise ValueError(
+            f"{owner}: there is no branch {position}; it was made with branches={branches}, "
+            f"so 0 to {branches - 1} are valid."
+        )
+    return position
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class BranchedBatchNormalization(Configured, keras.layers.Layer):
+    """Normalises with the statistics, scale and offset of one of several branches.
+
+    y = gamma_k (x - mean_k) / sqrt(variance_k + epsilon) + beta_k for branch k. In training mean and variance
+    are the batch's (biased variance) and the branch's moving values go to
+    momentum * moving + (1 - momentum) * batch; no other branch is touched.
+
+    Args:
+        branches: how many sets of variables, >= 1; all are built at once.
+        momentum: weight of the old moving value, in [0, 1).
+        epsilon: added to the variance, > 0.
+        synchronized: batch statistics over all replicas.
+
+    Raises:
+        ValueError: arguments out of range; in `call`, a branch that does not exist.
+
+    Source: Xie et al. 2020 (AdvProp), section 4; the defaults are the constants of the papers' PyTorch code
+        (momentum 0.1 there is 0.9 here).
+    """
+
+    branched = True
+
+    def __init__(
+        self,
+        branches: int = 1,
+        *,
+        momentum: float = 0.9,
+        epsilon: float = 1e-5,
+        synchronized: bool = False,
+        name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        if isinstance(branches, bool) or not isinstance(branches, int) or branches < 1:
+            raise ValueError(f"BranchedBatchNormalization.branches must be an integer >= 1, got {branches!r}.")
+        if not 0 <= momentum < 1:
+            raise ValueError(f"BranchedBatchNormalization.momentum must be in [0, 1), got {momentum}.")
+        if not epsilon > 0:
+            raise ValueError(f"BranchedBatchNormalization.epsilon must be positive, got {epsilon}.")
+        self.branches = branches
+        self.momentum = momentum
+        self.epsilon = epsilon
+        self.synchronized = synchronized
+        self.norms = [
+            keras.layers.BatchNormalization(
+                momentum=momentum, epsilon=epsilon, synchronized=synchronized, dtype=self.dtype_policy
+            )
+            for _ in range(branches)
+        ]
+
+    def build(self, input_shape):
+        for norm in self.norms:
+            if not norm.built:
+                norm.build(input_shape)
+
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape)
+
+    def call(self, hidden, *, training=None, branch=0):
+        return self.norms[check_branch(branch, self.branches, self.name)](hidden, training=training)

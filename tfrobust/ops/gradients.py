@@ -1,0 +1,38 @@
+"""Gradients with respect to inputs: the one tape idiom of attacks, penalties and sensitivities."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+
+def input_gradient(objective: Callable, images, *, has_auxiliary: bool = False):
+    """The value of an objective per example and its gradient with respect to the images.
+
+    The gradient of sum_i objective(images)_i: a sum, never a mean, so that an example's gradient does not
+    depend on the size of its batch.
+
+    Args:
+        objective: images -> float [b]; with `has_auxiliary`, images -> (float [b], anything).
+        images: float32 [b, ...], or a nest of such (the objective gets the same nest).
+        has_auxiliary: hand on what the objective returns beside its values, such as logits.
+
+    Returns:
+        (values float32 [b], gradient float32 in the structure of `images`), then the auxiliary if asked for.
+
+    Raises:
+        ValueError: the objective is not one value per example, or does not depend on the images.
+    """
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(images)
+        answer = objective(images)
+        values, auxiliary = answer if has_auxiliary else (answer, None)
+        values = tf.cast(values, tf.float32)
+        if values.shape.rank not in (1, None):
+            raise ValueError(
+                f"An objective returns one value per example, shape [b]; this one returned {values.shape}."
+            )
+        total = tf.reduce_sum(values)
+    gradient = tape.gradient(total, images)
+    if any(leaf is None for leaf in tf.nest.flatten(gradient)):
+        raise ValueError("The objective does not depend on the images by differentiable operations: no input gradient.")
+    return (values, gradient, auxiliary) if has_auxiliary else (values, gradient)

@@ -1,0 +1,264 @@
+"""Norms of perturbations, exact projections onto their balls (and a box), steepest steps, random points.
+
+Everything is per example: the first axis counts examples, all others together are one vector of length d.
+"""
+
+import tensorflow as tf
+
+from tfrobust.ops import randomness
+
+KINDS = ("linf", "l2", "l1")
+
+# Each pass holds at least one more coordinate at the box, and in practice a handful is enough. Stopping early
+# is safe: every scale on the way is a lower bound of the exact one.
+_MAX_SCALING_PASSES = 60
+
+
+def check_kind(kind: str) -> str:
+    """Returns `kind`, or raises ValueError naming the valid ones."""
+    if kind not in KINDS:
+        raise ValueError(f"Unknown norm {kind!r}; it is one of {list(KINDS)}.")
+    return kind
+
+
+def norm(x: tf.Tensor, kind: str) -> tf.Tensor:
+    """The norm of each example: max |x_j|, sqrt(sum x_j^2) or sum |x_j|.
+
+    Args:
+        x: float [b, ...]. Divided by its largest entry before it is squared, so that the smallest gradients
+            keep their norm.
+        kind: 'linf', 'l2' or 'l1'.
+
+    Returns:
+        float [b], >= 0.
+
+    Raises:
+        ValueError: unknown kind.
+    """
+    axes = _axes(x)
+    magnitude = tf.abs(x)
+    if check_kind(kind) == "linf":
+        return tf.reduce_max(magnitude, axes)
+    if kind == "l1":
+        return tf.reduce_sum(magnitude, axes)
+    largest = tf.reduce_max(magnitude, axes, keepdims=True)
+    scaled = x / tf.where(largest > 0, largest, tf.ones_like(largest))
+    return tf.reshape(largest, [-1]) * tf.sqrt(tf.reduce_sum(tf.square(scaled), axes))
+
+
+def project_ball(x: tf.Tensor, kind: str, epsilon: float) -> tf.Tensor:
+    """The nearest point (in L2) of the ball |.| <= epsilon around 0, for each example.
+
+    Linf: clip. L2: scale. L1: soft threshold, exact by sorting (Duchi et al. 2008).
+
+    Args:
+        x: float [b, ...].
+        kind: 'linf', 'l2' or 'l1'.
+        epsilon: radius, > 0.
+
+    Returns:
+        Like x; a point inside the ball comes back as it is.
+    """
+    if check_kind(kind) == "linf":
+        return tf.clip_by_value(x, -epsilon, epsilon)
+    if kind == "l2":
+        size = _broadcast(norm(x, "l2"), x)
+        return tf.where(size > epsilon, x * (epsilon / tf.maximum(size, epsilon)), x)
+    return _shrink(x, tf.abs(x), epsilon)
+
+
+def project_ball_in_box(images, candidate, kind: str, epsilon: float, low: float, high: float) -> tf.Tensor:
+    """The nearest point (in L2) of {|z - images| <= epsilon, low <= z <= high}, for each example.
+
+    With d = candidate - images and room_j = how far coordinate j may move towards d_j inside the box:
+
+        Linf: both sets are boxes: clip to their intersection.
+        L2:   |p_j| = min(s |d_j|, room_j), the largest s <= 1 with |p|_2 <= epsilon.
+        L1:   |p_j| = |d_j| - clip(t, |d_j| - room_j, |d_j|), the smallest t >= 0 with |p|_1 <= epsilon.
+
+    Args:
+        images: float [b, ...], the centres, inside the box.
+        candidate: float [b, ...].
+        kind: 'linf', 'l2' or 'l1'.
+        epsilon: radius, > 0.
+        low, high: the box.
+
+    Returns:
+        Like images; inside both sets up to rounding of the radius (a few 1e-7 of the box).
+
+    Source:
+        L1: Croce & Hein 2021 (https://arxiv.org/abs/2103.01208), section 3.1 (FACTS 6.2). L2: the same
+        conditions of optimality; AutoAttack scales first and clips after, feasible but not nearest.
+    """
+    if check_kind(kind) == "linf":
+        lower, upper = tf.maximum(images - epsilon, low), tf.minimum(images + epsilon, high)
+        return tf.clip_by_value(candidate, lower, upper)
+    difference = candidate - images
+    room = tf.maximum(tf.where(difference > 0, high - images, images - low), 0.0)
+    shrink = _scale if kind == "l2" else _shrink
+    return tf.clip_by_value(images + shrink(difference, room, epsilon), low, high)
+
+
+def unit_steepest(gradient: tf.Tensor, kind: str) -> tf.Tensor:
+    """The direction of steepest ascent: the v with |v| <= 1 that maximises <gradient, v>.
+
+    Linf: sign(g). L2: g / |g|_2, without an epsilon below the line: a gradient of 1e-30 gives a full step,
+    only an exact zero gives none. L1: all on the largest |g_j|, shared evenly where several tie.
+
+    Args:
+        gradient: float [b, ...].
+        kind: 'linf', 'l2' or 'l1'.
+
+    Returns:
+        Like gradient, norm 1 per example (0 where the gradient is 0).
+    """
+    if check_kind(kind) == "linf":
+        return tf.sign(gradient)
+    largest = tf.reduce_max(tf.abs(gradient), _axes(gradient), keepdims=True)
+    scaled = gradient / tf.where(largest > 0, largest, tf.ones_like(largest))
+    if kind == "l2":
+        length = _broadcast(norm(scaled, "l2"), scaled)
+        return scaled / tf.where(length > 0, length, tf.ones_like(length))
+    chosen = tf.where(tf.abs(scaled) >= 1.0, tf.sign(scaled), tf.zeros_like(scaled))
+    return chosen / tf.maximum(tf.reduce_sum(tf.abs(chosen), _axes(scaled), keepdims=True), 1.0)
+
+
+def sparse_step(gradient: tf.Tensor, room: tf.Tensor, size: float, share: float) -> tf.Tensor:
+    """An L1 step of length `size` that goes where the gradient is largest and there is room.
+
+    In the order of |g_j|, each coordinate takes min(room_j, size / k), k = max(1, round(share x d)), until the
+    length is used up. With k = 1 this is the v with |v|_1 <= size inside the box that maximises <g, v>; a larger
+    k changes more pixels per step, which is faster where d is large.
+
+    Args:
+        gradient: float [b, ...].
+        room: float [b, ...], >= 0, how far each coordinate may move in the direction of its gradient.
+        size: > 0.
+        share: of the coordinates, 0 <= share <= 1.
+
+    Returns:
+        Like gradient; shorter than `size` where there is less room.
+
+    Source:
+        Tramer & Boneh 2019 (https://arxiv.org/abs/1904.13000), SLIDE, which ignores the box.
+    """
+    magnitude = tf.abs(_flat(gradient))
+    cap = tf.minimum(_flat(room), size / max(1, round(share * _size(gradient))))
+    cap = tf.where(magnitude > 0, cap, tf.zeros_like(cap))
+    order = tf.argsort(magnitude, axis=-1, direction="DESCENDING", stable=True)
+    before = tf.cumsum(tf.gather(cap, order, batch_dims=1), axis=-1, exclusive=True)
+    before = tf.gather(before, tf.argsort(order, axis=-1), batch_dims=1)
+    length = tf.clip_by_value(size - before, 0.0, cap)
+    return tf.sign(gradient) * tf.reshape(length, tf.shape(gradient))
+
+
+def random_in_ball(key: tf.Tensor, like: tf.Tensor, kind: str, epsilon: float) -> tf.Tensor:
+    """A point of the ball |.| <= epsilon, uniform by volume, for each example.
+
+    Linf: each coordinate uniform. L2: a normal direction times epsilon U^(1/d). L1: d + 1 exponentials E,
+    p_j = +- epsilon E_j / sum E.
+
+    Args:
+        key: int32 [2] (a draw for the global batch) or [b, 2] (one per example).
+        like: float32 [b, ...], static but for b.
+        kind: 'linf', 'l2' or 'l1'.
+        epsilon: radius, > 0.
+
+    Returns:
+        float32, like `like`.
+    """
+    shape = _shape(like)
+    if check_kind(kind) == "linf":
+        return randomness.draw(randomness.uniform(-epsilon, epsilon), key, shape)
+    size = _size(like)
+    if kind == "l2":
+        direction = randomness.draw(randomness.normal(), randomness.fold(key, "direction"), shape)
+        radius = randomness.draw(randomness.uniform(), randomness.fold(key, "radius"), [shape[0], 1])[:, 0]
+        return unit_steepest(direction, "l2") * _broadcast(epsilon * radius ** (1.0 / size), like)
+    signed = randomness.draw(randomness.uniform(-1.0, 1.0), randomness.fold(key, "direction"), [shape[0], size + 1])
+    exponential = -tf.math.log1p(-tf.minimum(tf.abs(signed), 1.0 - 1e-7))
+    point = epsilon * tf.sign(signed) * exponential / tf.reduce_sum(exponential, -1, keepdims=True)
+    return tf.reshape(point[:, :size], tf.shape(like))
+
+
+def _scale(difference: tf.Tensor, room: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """sign(d) min(s |d|, room) with the largest s <= 1 for which its L2 norm is <= epsilon.
+
+    Given the coordinates held at the box, s^2 = (epsilon^2 - sum over held room^2) / sum over free d^2.
+    Starting with none held this s is too small, so whoever is held at it stays held: s rises to the exact.
+    """
+    axes = _axes(difference)
+    magnitude = tf.abs(difference)
+    clipped = tf.minimum(magnitude, room)
+    inside = tf.reduce_sum(tf.square(clipped), axes, keepdims=True) <= epsilon**2
+    length = _broadcast(norm(difference, "l2"), difference)
+    start = tf.where(inside, tf.ones_like(length), epsilon / tf.maximum(length, epsilon))
+
+    def passes(_, rising):
+        return tf.reduce_any(rising)
+
+    def improve(scale, _):
+        held = scale * magnitude >= room
+        fixed = tf.reduce_sum(tf.where(held, tf.square(room), 0.0), axes, keepdims=True)
+        free = tf.reduce_sum(tf.where(held, 0.0, tf.square(magnitude)), axes, keepdims=True)
+        left = tf.maximum(epsilon**2 - fixed, 0.0)
+        better = tf.minimum(tf.sqrt(tf.math.divide_no_nan(left, free)), 1.0)
+        # Below 1e-6 relative it is rounding that moves, not the set of held coordinates.
+        rising = ~inside & (better > scale * (1.0 + 1e-6))
+        return tf.where(rising, better, scale), rising
+
+    scale, _ = tf.while_loop(
+        passes, improve, (start, ~inside), parallel_iterations=1, maximum_iterations=_MAX_SCALING_PASSES
+    )
+    return tf.sign(difference) * tf.minimum(scale * magnitude, room)
+
+
+def _shrink(difference: tf.Tensor, room: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """sign(d) min(max(|d| - t, 0), room) with the smallest t >= 0 for which its L1 norm is <= epsilon.
+
+    The norm falls piecewise linearly in t: coordinate j starts to fall at |d_j| - room_j and is gone at
+    |d_j|. The breakpoints are sorted, the segment that crosses epsilon is found, and t solved on it. In
+    float64: with thousands of breakpoints a float32 running sum would miss the segment.
+    """
+    shape = tf.shape(difference)
+    magnitude = tf.cast(tf.abs(_flat(difference)), tf.float64)
+    room = tf.minimum(tf.cast(_flat(room), tf.float64), magnitude)
+    points = tf.concat([magnitude - room, magnitude], axis=-1)
+    order = tf.argsort(points, axis=-1, stable=True)
+    points = tf.gather(points, order, batch_dims=1)
+    # How many coordinates fall just after each breakpoint, and the norm at it.
+    change = tf.where(order < tf.shape(magnitude)[-1], 1.0, -1.0)
+    falling = tf.cumsum(tf.cast(change, tf.float64), axis=-1)
+    total = tf.reduce_sum(room, -1, keepdims=True)
+    drops = falling[:, :-1] * (points[:, 1:] - points[:, :-1])
+    sums = tf.concat([total, total - tf.cumsum(drops, axis=-1)], axis=-1)
+    segment = tf.maximum(tf.reduce_sum(tf.cast(sums > epsilon, tf.int32), -1, keepdims=True) - 1, 0)
+    left, above, slope = (tf.gather(x, segment, batch_dims=1) for x in (points, sums, falling))
+    threshold = left + tf.math.divide_no_nan(above - epsilon, slope)
+    threshold = tf.where(total > epsilon, threshold, tf.zeros_like(threshold))
+    kept = tf.minimum(tf.maximum(magnitude - threshold, 0.0), room)
+    return tf.sign(difference) * tf.reshape(tf.cast(kept, difference.dtype), shape)
+
+
+def _axes(x: tf.Tensor) -> list[int]:
+    return list(range(1, x.shape.rank))
+
+
+def _size(x: tf.Tensor) -> int:
+    size = x.shape[1:].num_elements()
+    if size is None:
+        raise ValueError(f"The shape after the batch axis must be static, found {x.shape}.")
+    return size
+
+
+def _flat(x: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(x, [-1, _size(x)])
+
+
+def _shape(x: tf.Tensor) -> list:
+    _size(x)
+    return [tf.shape(x)[0] if x.shape[0] is None else x.shape[0], *x.shape[1:]]
+
+
+def _broadcast(value: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(value, [-1] + [1] * (like.shape.rank - 1))

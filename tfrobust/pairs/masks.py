@@ -1,0 +1,86 @@
+"""Facts about pairs, from two `Tags`: bool [n, m] each, anchors down, keys across. Rules combine them."""
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tfrobust.structs import PairMasks, Tags
+
+
+def tag(sample: tf.Tensor, *, view: int, label=None, prediction=None) -> Tags:
+    """The tags of one view of a batch.
+
+    Args:
+        sample: integer [b], rows in the global batch (`Context.rows`).
+        view: 0 = the image, 1 = its adversary or second view, ...
+        label: integer [b]; None where the rules ask for none (stored as -1: then all labels agree).
+        prediction: integer [b]; None likewise.
+
+    Returns:
+        `Tags` of int32 [b].
+    """
+    sample = tf.cast(sample, tf.int32)
+    unknown = tf.fill(tf.shape(sample), -1)
+    label, prediction = (unknown if ids is None else tf.cast(ids, tf.int32) for ids in (label, prediction))
+    return Tags(sample, tf.fill(tf.shape(sample), view), label, prediction)
+
+
+def join(*tags: Tags) -> Tags:
+    """The tags of several views stacked in order, as `tf.concat(embeddings, 0)` stacks the embeddings."""
+    return Tags(*(tf.concat(column, axis=0) for column in zip(*tags, strict=True)))
+
+
+def take(tags: Tags, rows: tf.Tensor) -> Tags:
+    """The tags at some positions, int32 [r]."""
+    return Tags(*(tf.gather(column, rows) for column in tags))
+
+
+def same_sample(anchors: Tags, keys: Tags) -> tf.Tensor:
+    """Both show the same image, in whatever view."""
+    return _equal(anchors.sample, keys.sample)
+
+
+def same_label(anchors: Tags, keys: Tags) -> tf.Tensor:
+    """y_i = y_j."""
+    return _equal(anchors.label, keys.label)
+
+
+def same_prediction(anchors: Tags, keys: Tags) -> tf.Tensor:
+    """p_i = p_j, each view with its own prediction."""
+    return _equal(anchors.prediction, keys.prediction)
+
+
+def predicted_as_anchor(anchors: Tags, keys: Tags) -> tf.Tensor:
+    """p_j = y_i: the key is taken for the anchor's class."""
+    return _equal(anchors.label, keys.prediction)
+
+
+def themselves(anchors: Tags, keys: Tags) -> tf.Tensor:
+    """The key is the anchor: same image, same view."""
+    return same_sample(anchors, keys) & _equal(anchors.view, keys.view)
+
+
+def counterparts(anchors: Tags, keys: Tags) -> tf.Tensor:
+    """The key is the anchor's image in another view."""
+    return same_sample(anchors, keys) & ~_equal(anchors.view, keys.view)
+
+
+@dataclasses.dataclass(frozen=True)
+class ByRows:
+    """The masks of a rule, made only for the anchors asked for, so that n x m booleans are never held.
+
+    rule: (anchors, keys) -> `PairMasks`, such as a selection. anchors, keys: `Tags` of n and m embeddings.
+    """
+
+    rule: Callable[[Tags, Tags], PairMasks]
+    anchors: Tags
+    keys: Tags
+
+    def __call__(self, rows: tf.Tensor) -> PairMasks:
+        """Masks [r, m] of the anchors at int32 [r]."""
+        return self.rule(take(self.anchors, rows), self.keys)
+
+
+def _equal(first, second):
+    return tf.equal(first[:, None], second[None, :])

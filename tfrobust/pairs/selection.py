@@ -1,0 +1,173 @@
+"""Which keys attract and which repel an anchor: the paper's four selections, and plain class or sample ids.
+
+A rule is called with two `Tags` and returns `PairMasks`. No rule ever selects the anchor itself.
+"""
+
+import dataclasses
+from typing import Literal
+
+import keras
+import tensorflow as tf
+
+from tfrobust.ops.configured import Configured
+from tfrobust.pairs import masks as facts
+from tfrobust.structs import PairMasks, Tags
+
+PAIR_COUNTS = ("positives_clean", "positives_adversarial", "negatives_clean", "negatives_adversarial")
+
+# Booleans of one [rows, m] block while counting.
+_COUNT_ELEMENTS = 2**23
+
+
+def class_ids(anchors: Tags, keys: Tags) -> PairMasks:
+    """SupCon's pairs: the same label attracts, another label repels.
+
+    Args:
+        anchors: tags of n embeddings.
+        keys: tags of m embeddings.
+
+    Returns:
+        bool [n, m] each.
+    """
+    same = facts.same_label(anchors, keys)
+    return PairMasks(positive=same & ~facts.themselves(anchors, keys), negative=~same)
+
+
+def sample_ids(anchors: Tags, keys: Tags) -> PairMasks:
+    """SimCLR's pairs: the other views of the same image attract, every other image repels.
+
+    Args:
+        anchors: tags of n embeddings.
+        keys: tags of m embeddings.
+
+    Returns:
+        bool [n, m] each.
+    """
+    same = facts.same_sample(anchors, keys)
+    return PairMasks(positive=facts.counterparts(anchors, keys), negative=~same)
+
+
+class Selection(Configured):
+    """A rule that picks the positives and negatives of each anchor; subclasses are frozen dataclasses."""
+
+    def __call__(self, anchors: Tags, keys: Tags) -> PairMasks:
+        raise NotImplementedError(f"{type(self).__name__} must define __call__(anchors, keys).")
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GlobalSelection(Selection):
+    """All of the batch: positives y_j = y_i, negatives y_j != y_i.
+
+    Source: Bui et al. 2021 (ASCL), arXiv:2101.10027, Table 1, row Global; "all" in the released code.
+    """
+
+    def __call__(self, anchors: Tags, keys: Tags) -> PairMasks:
+        """Tags of n and m embeddings -> bool [n, m] each."""
+        return class_ids(anchors, keys)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HardSelection(Selection):
+    """Negatives are mistaken for the anchor's class: y_j != y_i and p_j = y_i; positives y_j = y_i.
+
+    Source: Bui et al. 2021 (ASCL), arXiv:2101.10027, Table 1, row Hard-LS.
+    """
+
+    def __call__(self, anchors: Tags, keys: Tags) -> PairMasks:
+        """Tags of n and m embeddings -> bool [n, m] each."""
+        positive, negative = class_ids(anchors, keys)
+        return PairMasks(positive, negative & facts.predicted_as_anchor(anchors, keys))
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SoftSelection(Selection):
+    """Negatives are predicted as the anchor is: y_j != y_i and p_j = p_i; positives y_j = y_i.
+
+    An adversarial anchor uses its own prediction, a clean one its own.
+
+    Source: Bui et al. 2021 (ASCL), arXiv:2101.10027, Table 1, row Soft-LS.
+    """
+
+    def __call__(self, anchors: Tags, keys: Tags) -> PairMasks:
+        """Tags of n and m embeddings -> bool [n, m] each."""
+        positive, negative = class_ids(anchors, keys)
+        return PairMasks(positive, negative & facts.same_prediction(anchors, keys))
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LeakedSelection(Selection):
+    """Only keys predicted as the anchor is: positives y_j = y_i, negatives y_j != y_i, both with p_j = p_i.
+
+    Args:
+        counterpart: "paper" keeps an image and its own adversary a positive pair always; "code", as released,
+            only where their predictions agree (else the pair is in neither mask).
+
+    Raises:
+        ValueError: another counterpart.
+
+    Source:
+        Bui et al. 2021 (ASCL), arXiv:2101.10027, Table 1, row Leaked-LS, and section 3.3; released code:
+        tuananhbui89/ASCL @ ca78d7b, contrastive_losses_v2.py, "leaking".
+    """
+
+    counterpart: Literal["paper", "code"] = "paper"
+
+    def __post_init__(self):
+        if self.counterpart not in ("paper", "code"):
+            raise ValueError(f"counterpart is {self.counterpart!r}; it must be 'paper' or 'code'.")
+
+    def __call__(self, anchors: Tags, keys: Tags) -> PairMasks:
+        """Tags of n and m embeddings -> bool [n, m] each."""
+        positive, negative = class_ids(anchors, keys)
+        same = facts.same_prediction(anchors, keys)
+        if self.counterpart == "code":
+            return PairMasks(positive & same, negative & same)
+        # A counterpart is of the same label already; saying so also holds where labels were changed per view.
+        always = facts.counterparts(anchors, keys)
+        return PairMasks((positive & same) | always, negative & same & ~always)
+
+
+def count_pairs(masks: PairMasks | facts.ByRows, key_view: tf.Tensor, *, clean_views: int = 1) -> dict:
+    """How many positives and negatives each anchor has, clean and adversarial keys apart.
+
+    Args:
+        masks: `PairMasks` of bool [n, m], or `ByRows`, which is counted in blocks.
+        key_view: int32 [m], the views of the keys (`Tags.view`).
+        clean_views: views below this number are clean, the others adversarial.
+
+    Returns:
+        positives_clean, positives_adversarial, negatives_clean, negatives_adversarial -> float32 [n].
+
+    Source:
+        Bui et al. 2021 (ASCL), arXiv:2101.10027, Figure 3: the averages over anchors.
+    """
+    clean = key_view < clean_views
+    kinds = tf.cast(tf.stack([clean, ~clean], axis=1), tf.float32)  # [m, 2]
+    if isinstance(masks, facts.ByRows):
+        counts = _count_in_blocks(masks, kinds)
+    else:
+        counts = _count(masks, kinds)
+    names = [f"{sign}_{kind}" for sign in ("positives", "negatives") for kind in ("clean", "adversarial")]
+    return dict(zip(names, tf.unstack(counts, num=4, axis=1), strict=True))
+
+
+def _count(masks, kinds):
+    """[r, 4]: positives and negatives, each against the columns of kinds [m, 2]."""
+    return tf.concat([tf.matmul(tf.cast(mask, tf.float32), kinds) for mask in masks], axis=1)
+
+
+def _count_in_blocks(masks, kinds):
+    anchors = tf.shape(masks.anchors.sample)[0]
+    block = tf.clip_by_value(_COUNT_ELEMENTS // tf.maximum(tf.shape(kinds)[0], 1), 1, tf.maximum(anchors, 1))
+    places = tf.reshape(tf.range(tf.cast(tf.math.ceil(anchors / block), tf.int32) * block), [-1, block])
+    counts = tf.map_fn(
+        lambda rows: _count(masks(rows), kinds),
+        tf.minimum(places, anchors - 1),
+        parallel_iterations=1,
+        fn_output_signature=tf.float32,
+    )
+    return tf.reshape(counts, [-1, 4])[:anchors]

@@ -1,0 +1,60 @@
+"""Colours by role, once for light and once for dark: plots name a role, the page says what it looks like.
+
+A plot is drawn with stand-in colours; `as_variables` turns each into `var(--role)`, so that one inline SVG is right
+in both modes. Together with the dash and marker that `plots` gives each series, the ten series colours stay
+apart for colour-blind readers.
+"""
+
+import re
+
+# role -> (light, dark)
+ROLES = {
+    "ink": ("#33383f", "#c9ced6"),
+    "faint": ("#d9dde3", "#3a4149"),
+    "strong": ("#111418", "#f4f6f8"),
+    "series-0": ("#0b62c4", "#6cb2ff"),
+    "series-1": ("#c2530a", "#ffa35c"),
+    "series-2": ("#0c8374", "#4fd1bd"),
+    "series-3": ("#b0307f", "#f48ac8"),
+    "series-4": ("#937000", "#e6c34a"),
+    "series-5": ("#6a4bc4", "#b6a0ff"),
+    "series-6": ("#3a96c4", "#93dbff"),
+    "series-7": ("#7a4a2b", "#d6a684"),
+    "series-8": ("#4d8a1f", "#a4d871"),
+    "series-9": ("#6b7280", "#b7bdc8"),
+    "level-0": ("#c3d4e8", "#2b4566"),
+    "level-1": ("#9fbbda", "#3d5878"),
+    "level-2": ("#7aa0cb", "#566d85"),
+    "level-3": ("#5785bb", "#71838c"),
+    "level-4": ("#3c6aa8", "#8f9c86"),
+    "level-5": ("#2a528f", "#b0b477"),
+    "level-6": ("#1b3b73", "#d4cd68"),
+    "level-7": ("#0e2653", "#fdea4e"),
+}
+SERIES_COUNT = 10
+LEVEL_COUNT = 8
+
+_NAMES = list(ROLES)
+_STAND_IN = re.compile(r"(fill|stroke|stop-color): #0af5([0-9a-f]{2})")
+
+
+def stand_in(role: str) -> str:
+    """The colour a plot is drawn with for this role."""
+    return f"#0af5{_NAMES.index(role):02x}"
+
+
+def as_variables(svg: str) -> str:
+    """The SVG with every stand-in replaced by its CSS variable, the light value as fallback."""
+
+    def replace(match):
+        position = int(match[2], 16)
+        if position >= len(_NAMES):
+            return match[0]
+        return f"{match[1]}: var(--{_NAMES[position]})"
+
+    return _STAND_IN.sub(replace, svg)
+
+
+def declarations(dark: bool) -> str:
+    """CSS declarations of all roles for one mode."""
+    return "".join(f"--{role}:{pair[dark]};" for role, pair in ROLES.items())

@@ -1,0 +1,333 @@
+"""The report's plots: each returns inline SVG text that is right in light and dark, with its legend apart.
+
+matplotlib is imported when the first plot is drawn. Nothing is random: the same columns give the same bytes.
+"""
+
+import contextlib
+import io
+import re
+import warnings
+from typing import NamedTuple
+
+from tfrobust.report.palette import LEVEL_COUNT, SERIES_COUNT, as_variables, stand_in
+
+_DASHES = ("solid", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+_WIDTH = 4.6  # inches at 72 points: about the width of a phone, so that text stays readable there
+_MAXIMUM_POINTS = 1500
+
+
+class Key(NamedTuple):
+    """One legend entry: text, colour role, and which dash and marker (-1 = none) the series has."""
+
+    text: str
+    role: str
+    dash: int = 0
+    marker: int = -1
+
+
+class Plot(NamedTuple):
+    """Inline SVG and what its colours mean."""
+
+    svg: str
+    legend: tuple[Key, ...] = ()
+
+
+class Line(NamedTuple):
+    """One curve: equally long x and y (None = missing), a band if low and high are given.
+
+    place: which colour, dash and marker it has; None = its position among the lines drawn.
+    """
+
+    text: str
+    x: list
+    y: list
+    low: list | None = None
+    high: list | None = None
+    place: int | None = None
+
+
+def curves(
+    identity: str,
+    lines: list[Line],
+    *,
+    x_label: str,
+    y_label: str,
+    percent: bool = False,
+    logarithmic: bool = False,
+    mark: float | None = None,
+    height: float = 3.0,
+) -> Plot:
+    """Curves over one axis, intervals as bands.
+
+    Args:
+        identity: unique in the page; prefixes the SVG's ids.
+        lines: the curves.
+        x_label, y_label: axis labels with units.
+        percent: y holds fractions, shown as 0 to 100 %.
+        logarithmic: y on a logarithmic scale.
+        mark: an x to point out with a dotted vertical line.
+        height: inches.
+
+    Returns:
+        Plot.
+    """
+    with _figure(identity, height) as (figure, output):
+        axes = figure.subplots()
+        if mark is not None:
+            axes.axvline(mark, color=stand_in("ink"), linewidth=0.9, linestyle=(0, (1, 2)))
+        keys = _draw_lines(axes, lines)
+        _finish(axes, x_label, y_label, percent)
+        if logarithmic:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.yaxis.set_minor_formatter(lambda value, _: "")
+        elif not percent:
+            axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    return Plot(output.text, keys)
+
+
+def stacked_curves(identity: str, panels: list[tuple[str, list[Line], bool]], *, x_label: str) -> Plot:
+    """Panels over a shared x axis, one per (y label, lines, percent); lines of one name look alike."""
+    with _figure(identity, 1.0 + 1.45 * len(panels)) as (figure, output):
+        all_axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        keys, names = [], []
+        for axes, (y_label, lines, percent) in zip(all_axes, panels, strict=True):
+            names += [line.text for line in lines if line.text not in names]
+            keys += _draw_lines(axes, [line._replace(place=names.index(line.text)) for line in lines])
+            _finish(axes, x_label if axes is all_axes[-1] else "", y_label, percent)
+            if not percent:
+                axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+        figure.align_ylabels(all_axes)
+    return Plot(output.text, tuple(dict.fromkeys(keys)))
+
+
+def reliability(identity: str, confidence: list, accuracy: list, count: list) -> Plot:
+    """Accuracy against confidence per bin, with the ideal diagonal and the share of images in each bin."""
+    bins = [
+        (c, a, n) for c, a, n in zip(confidence, accuracy, count, strict=True) if c is not None and a is not None and n
+    ]
+    total = sum(n for _, _, n in bins) or 1
+    with _figure(identity, 3.7) as (figure, output):
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        upper.plot([0, 1], [0, 1], color=stand_in("ink"), linewidth=0.9, linestyle=(0, (1, 2)))
+        for c, a, _ in bins:
+            upper.plot([c, c], [c, a], color=stand_in("series-1"), linewidth=2.5, alpha=0.55)
+        keys = _draw_lines(upper, [Line("accuracy in the bin", [b[0] for b in bins], [b[1] for b in bins])])
+        width = 0.8 / max(10, len(confidence))
+        lower.bar(
+            [b[0] for b in bins],
+            [b[2] / total for b in bins],
+            width=width,
+            color=stand_in("series-0"),
+            alpha=0.7,
+        )
+        _finish(upper, "", "accuracy", True)
+        _finish(lower, "confidence (mean of the bin)", "images", True)
+        lower.set_xlim(-0.02, 1.02)
+        lower.xaxis.set_major_formatter(_percent_formatter())
+    gap = Key("gap between the two", "series-1")
+    return Plot(output.text, (*keys, Key("ideal", "ink", 2), gap))
+
+
+def feature_map(identity: str, columns: dict, class_names: list | None = None) -> Plot:
+    """Embeddings in two dimensions: natural images coloured by class, adversarial ones as black triangles."""
+    x, y, labels, adversarial = (_thin(columns[name]) for name in ("x", "y", "label", "adversarial"))
+    classes = sorted({label for label in labels if label is not None})
+    with _figure(identity, 3.9) as (figure, output):
+        axes = figure.subplots()
+        for position, label in enumerate(classes):
+            rows = [i for i, other in enumerate(labels) if other == label and not adversarial[i]]
+            colour = stand_in(f"series-{position % SERIES_COUNT}")
+            axes.scatter([x[i] for i in rows], [y[i] for i in rows], s=9, color=colour, alpha=0.75, linewidth=0)
+        rows = [i for i, flag in enumerate(adversarial) if flag]
+        axes.scatter(
+            [x[i] for i in rows],
+            [y[i] for i in rows],
+            s=14,
+            marker="^",
+            color=stand_in("strong"),
+            linewidth=0,
+        )
+        if len(classes) <= 20:
+            _name_clusters(axes, x, y, labels, adversarial, classes, class_names)
+        _bare(axes)
+    natural = Key("natural images, coloured by class", "series-0", -1, 0)
+    return Plot(output.text, (natural, Key("adversarial images", "strong", -1, 2)))
+
+
+def entropy_map(identity: str, columns: dict) -> Plot:
+    """The same map, every point shaded by the entropy of its prediction (nats)."""
+    x, y, adversarial, entropy = (_thin(columns[name]) for name in ("x", "y", "adversarial", "entropy"))
+    highest = max((value for value in entropy if value is not None), default=0.0) or 1.0
+    levels = [min(LEVEL_COUNT - 1, int(LEVEL_COUNT * (value or 0.0) / highest)) for value in entropy]
+    with _figure(identity, 3.9) as (figure, output):
+        axes = figure.subplots()
+        for flag, marker, size in ((False, "o", 9), (True, "^", 14)):
+            for level in range(LEVEL_COUNT):
+                rows = [i for i, other in enumerate(levels) if other == level and bool(adversarial[i]) == flag]
+                axes.scatter(
+                    [x[i] for i in rows],
+                    [y[i] for i in rows],
+                    s=size,
+                    marker=marker,
+                    color=stand_in(f"level-{level}"),
+                    linewidth=0,
+                )
+        _bare(axes)
+    steps = [highest * level / LEVEL_COUNT for level in range(LEVEL_COUNT)]
+    shown = (0, 2, 4, 6, 7)
+    keys = [Key(f"from {steps[level]:.2f}", f"level-{level}", -1, 0) for level in shown]
+    return Plot(output.text, (*keys, Key("triangles: adversarial images", "ink", -1, 2)))
+
+
+class _Output:
+    text = ""
+
+
+@contextlib.contextmanager
+def _figure(identity: str, height: float):
+    """A figure in the house style; on leaving, `output.text` is its inline SVG."""
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_style(identity)), warnings.catch_warnings():
+        # The reader's browser has the glyphs that matplotlib's own font lacks.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        FigureCanvasSVG(figure)
+        output = _Output()
+        yield figure, output
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+        output.text = _inline(buffer.getvalue(), identity)
+
+
+def _style(identity: str) -> dict:
+    ink, faint = stand_in("ink"), stand_in("faint")
+    return {
+        "svg.fonttype": "none",
+        "svg.hashsalt": identity,
+        "text.parse_math": False,
+        "font.size": 9.5,
+        "axes.labelsize": 9.5,
+        "text.color": ink,
+        "axes.labelcolor": ink,
+        "axes.edgecolor": ink,
+        "axes.linewidth": 0.7,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": faint,
+        "grid.linewidth": 0.6,
+        "xtick.color": ink,
+        "ytick.color": ink,
+        "lines.linewidth": 1.8,
+        "lines.markersize": 4.0,
+    }
+
+
+def _inline(svg: str, identity: str) -> str:
+    """SVG as it stands in HTML: no prologue, no metadata, no page-wide style, ids of its own."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
+    size = re.search(r'viewBox="([^"]*)"', svg)[1]
+    prefix = re.sub(r"[^A-Za-z0-9]+", "-", identity).strip("-")
+    head = f'<svg viewBox="{size}" role="img" aria-labelledby="{prefix}-caption" class="plot">'
+    svg = head + svg[svg.index(">") + 1 :]
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", svg)
+    svg = re.sub(r'(?:xlink:)?href="#([^"]+)"', rf'href="#{prefix}-\1"', svg)
+    svg = re.sub(r" font-family: [^;\"]*;", "", svg)  # the page's own font
+    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"\s+(?=[^<>]*>)", " ", svg)
+    svg = re.sub(r'(?<=[ "(,-])(\d+\.\d\d)\d+(?=[^<>]*>)', r"\1", svg)
+    return as_variables(re.sub(r">\s+<", "><", svg)).strip()
+
+
+def _draw_lines(axes, lines: list[Line]) -> tuple[Key, ...]:
+    keys = []
+    for order, line in enumerate(lines):
+        position = order if line.place is None else line.place
+        kept = [i for i, value in enumerate(line.y) if _is_number(value) and _is_number(line.x[i])]
+        dash, marker = position % len(_DASHES), position % len(_MARKERS)
+        role = f"series-{position % SERIES_COUNT}"
+        if len(kept) > 25:
+            marker = -1
+        axes.plot(
+            [line.x[i] for i in kept],
+            [line.y[i] for i in kept],
+            color=stand_in(role),
+            linestyle=_DASHES[dash],
+            marker=_MARKERS[marker] if marker >= 0 else "",
+        )
+        if line.low and line.high:
+            banded = [i for i in kept if _is_number(line.low[i]) and _is_number(line.high[i])]
+            axes.fill_between(
+                [line.x[i] for i in banded],
+                [line.low[i] for i in banded],
+                [line.high[i] for i in banded],
+                color=stand_in(role),
+                alpha=0.16,
+                linewidth=0,
+            )
+        keys.append(Key(line.text, role, dash, marker))
+    return tuple(keys)
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _finish(axes, x_label: str, y_label: str, percent: bool) -> None:
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    if percent:
+        axes.yaxis.set_major_formatter(_percent_formatter())
+        axes.set_ylim(-0.02, 1.02)
+
+
+def _percent_formatter():
+    from matplotlib.ticker import PercentFormatter
+
+    return PercentFormatter(1.0, decimals=0)
+
+
+def _bare(axes) -> None:
+    """A map has no units: no ticks, a frame, equal scales."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.grid(False)
+    axes.set_aspect("equal", adjustable="datalim")
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _name_clusters(axes, x, y, labels, adversarial, classes, class_names) -> None:
+    for label in classes:
+        rows = [i for i, other in enumerate(labels) if other == label and not adversarial[i]]
+        if not rows:
+            continue
+        middle_x, middle_y = (sorted(axis[i] for i in rows)[len(rows) // 2] for axis in (x, y))
+        known = class_names and 0 <= int(label) < len(class_names)
+        text = str(class_names[int(label)])[:14] if known else str(int(label))
+        axes.text(
+            middle_x,
+            middle_y,
+            text,
+            ha="center",
+            va="center",
+            fontweight="bold",
+            fontsize=10,
+            color=stand_in("strong"),
+            gid=f"class-{int(label)}",
+        )
+
+
+def _thin(values: list) -> list:
+    """At most _MAXIMUM_POINTS of the values, evenly chosen: every column the same rows."""
+    step = -(-len(values) // _MAXIMUM_POINTS)
+    return values[:: max(1, step)]

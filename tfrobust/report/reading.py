@@ -1,0 +1,233 @@
+"""What a report's numbers are called and how they are written: shared by console, Markdown, HTML, compare."""
+
+import dataclasses
+import re
+
+from tfrobust.report.schema import Report
+from tfrobust.structs import Measurement
+
+_ATTACK_ID = re.compile(
+    r"^attack\.(?P<attack>.+?)_(?P<norm>linf|l2|l1|l0)_(?P<epsilon>[0-9][0-9.e+-]*?)"
+    r"(?:\.(?P<member>[a-z][a-z0-9_]*))?\.(?P<what>accuracy|drop)$"
+)
+
+NORM_NAMES = {"linf": "Linf", "l2": "L2", "l1": "L1", "l0": "L0"}
+
+_LABELS = {
+    "accuracy.clean": "Clean accuracy",
+    "corruption.mean.accuracy": "Corruptions, mean accuracy",
+    "corruption.mean_without_noise.accuracy": "Corruptions without noise, mean accuracy",
+    "corruption.mce": "Mean corruption error (mCE)",
+    "corruption.relative_mce": "Relative mCE",
+    "stability.mfr": "Mean flip rate",
+    "calibration.ece": "Calibration error (ECE)",
+    "calibration.rms": "Calibration error (RMS)",
+    "calibration.aurra": "AURRA",
+    "calibration.brier": "Brier score",
+    "calibration.nll": "Negative log-likelihood",
+    "geometry.r_div": "Relative divergence (R-DIV)",
+    "geometry.intra_class_divergence": "Divergence within a class",
+    "geometry.inter_class_divergence": "Divergence between classes",
+    "geometry.inter_intra_ratio": "Inter / intra-class distance",
+    "geometry.alignment": "Alignment",
+    "geometry.uniformity": "Uniformity",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class AttackRow:
+    """The accuracy under one attack (or one member of an ensemble), with its relative drop if measured."""
+
+    attack: str
+    norm: str
+    epsilon: str
+    member: str | None
+    accuracy: Measurement
+    drop: Measurement | None
+
+    @property
+    def budget(self) -> str:
+        """The size of the perturbation: "Linf 0.2"."""
+        return f"{NORM_NAMES[self.norm]} {self.epsilon}"
+
+    @property
+    def effort(self) -> str:
+        """Steps and restarts in words, as far as the settings name them: "100 steps, 1 restart"."""
+        parts = []
+        for name in ("steps", "restarts", "queries"):
+            count = self.accuracy.settings.get(name)
+            if isinstance(count, (int, float)) and not isinstance(count, bool):
+                parts.append(f"{count:g} {name if count != 1 else name.rstrip('s')}")
+        return ", ".join(parts)
+
+    @property
+    def is_upper_bound(self) -> bool:
+        """True where a time budget ended the attack."""
+        return self.accuracy.settings.get("bound") == "upper"
+
+
+def attack_rows(measurements, members: bool = False) -> list[AttackRow]:
+    """The attacks of a report in the order measured; members of ensembles only when asked for."""
+    found = {}
+    for measurement in measurements:
+        match = _ATTACK_ID.match(measurement.id)
+        if match and (members or not match["member"]):
+            key = (match["attack"], match["norm"], match["epsilon"], match["member"])
+            found.setdefault(key, {})[match["what"]] = measurement
+    return [AttackRow(*key, pair["accuracy"], pair.get("drop")) for key, pair in found.items() if "accuracy" in pair]
+
+
+def strongest(rows: list[AttackRow]) -> AttackRow | None:
+    """The attack that left the lowest accuracy; None without a measured one."""
+    measured = [row for row in rows if row.accuracy.value is not None]
+    return min(measured, key=lambda row: row.accuracy.value, default=None)
+
+
+def main_measurements(report: Report) -> list[Measurement]:
+    """The headline numbers in their usual order: clean, attacks, corruption mean, calibration, geometry."""
+    chosen = [report.get("accuracy.clean")]
+    chosen += [row.accuracy for row in attack_rows(report.measurements)]
+    chosen += [report.get(f"corruption.{name}") for name in ("mean.accuracy", "mce")]
+    chosen += [report.get("stability.mfr")]
+    chosen += [report.get(f"calibration.{name}") for name in ("ece", "rms")]
+    chosen += [report.get("geometry.r_div")]
+    return [measurement for measurement in chosen if measurement is not None]
+
+
+def label(measurement: Measurement) -> str:
+    """What a measurement is called for people; its id where it has no better name."""
+    match = _ATTACK_ID.match(measurement.id)
+    if match:
+        name = f"{match['attack']} ({match['member']})" if match["member"] else match["attack"]
+        suffix = ", relative drop" if match["what"] == "drop" else ""
+        return f"{name}, {NORM_NAMES[match['norm']]} {match['epsilon']}{suffix}"
+    return _LABELS.get(measurement.id, measurement.id)
+
+
+def number(measurement: Measurement | None) -> str:
+    """The value with its unit: "63.1 %", "0.482", "41 s"; "-" where unknown, "<= ..." for an upper bound."""
+    if measurement is None or measurement.value is None:
+        return "-"
+    bound = "<= " if measurement.settings.get("bound") == "upper" else ""
+    return bound + quantity(measurement.value, measurement.unit)
+
+
+def interval(measurement: Measurement | None) -> str:
+    """The 95 % interval in the unit of `number`, without repeating it: "57.9 to 68.0"; "" where unknown."""
+    if measurement is None or measurement.low is None or measurement.high is None:
+        return ""
+    if measurement.unit.startswith("fraction"):
+        return f"{100 * measurement.low:.1f} to {100 * measurement.high:.1f}"
+    return f"{measurement.low:.3g} to {measurement.high:.3g}"
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number in its unit: fractions as per cent, seconds as a duration, the rest with 3 digits."""
+    if unit.startswith("fraction"):
+        return f"{100 * value:.1f} %"
+    if unit in ("s", "second", "seconds"):
+        return duration(value)
+    return f"{value:.3g} {unit}".rstrip() if unit not in ("ratio", "1") else f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: "0.42 s", "41 s", "2 min 5 s", "3 h 20 min"."""
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def title(report: Report) -> str:
+    """Model name and version: "ascl_leaked, version 3"; the name alone where unpublished."""
+    version = report.model.get("version")
+    return f"{report.model['name']}, version {version}" if version is not None else report.model["name"]
+
+
+def doctor_counts(report: Report) -> dict[str, int]:
+    """How many of the doctor's findings failed, warned and passed."""
+    verdicts = [finding.verdict for finding in report.doctor]
+    return {verdict: verdicts.count(verdict) for verdict in ("fail", "warn", "pass")}
+
+
+def flat(mapping: dict, prefix: str = "") -> list[tuple[str, str]]:
+    """A nested dictionary as (name, text) rows in its own order: {"a": {"b": 1}} -> ("a.b", "1")."""
+    rows = []
+    for name, value in mapping.items():
+        if isinstance(value, dict) and value:
+            rows += flat(value, f"{prefix}{name}.")
+        else:
+            rows.append((f"{prefix}{name}", words(value)))
+    return rows
+
+
+_NICE = {"val": "validation", "r_div": "R-DIV", "intra": "within a class", "inter": "between classes"}
+
+
+def nice(name: str) -> str:
+    """A column or setting name as people read it: "val_r_div" becomes "validation R-DIV"."""
+    for machine, human in _NICE.items():
+        name = re.sub(rf"(^|_){machine}(_|$)", rf"\1{human}\2", name)
+    return name.replace("_", " ")
+
+
+def by_size(mapping: dict) -> tuple[dict, dict]:
+    """The entries that fit into a table, and the dictionaries in it with more than six values."""
+    large = {name: value for name, value in mapping.items() if isinstance(value, dict) and len(flat(value)) > 6}
+    return {name: value for name, value in mapping.items() if name not in large}, large
+
+
+def words(value) -> str:
+    """A JSON value for people: "-" for null, yes / no, 6 significant digits, lists with commas."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}".replace(",", " ") if abs(value) >= 100_000 else str(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return ", ".join(words(item) for item in value)
+    return str(value)
+
+
+def cost_rows(report: Report) -> list[tuple[str, str]]:
+    """The costs, from `report.cost` and from measurements under `cost.`, as (name, text); each name once."""
+    entries = {}
+    for name, text in flat(report.cost):
+        value = report.cost.get(name)
+        timed = name.endswith("seconds") and isinstance(value, (int, float))
+        entries[_cost_name(name)] = duration(value) if timed else text
+    for measurement in report.measurements:
+        if measurement.id.startswith("cost."):
+            entries.setdefault(_cost_name(measurement.id.removeprefix("cost.")), number(measurement))
+    return list(entries.items())
+
+
+def _cost_name(name: str) -> str:
+    return name.removesuffix("_seconds").replace("_", " ")
+
+
+_HISTORY_GROUPS = (
+    ("pairs", re.compile(r"(positives|negatives)")),
+    ("accuracy", re.compile(r"accuracy")),
+    ("divergence", re.compile(r"(r_div|intra|inter)(_|$)")),
+    ("clock", re.compile(r"^(epoch|step)s?$|second|time|learning_rate|norm$|temperature|weight_of")),
+)
+
+
+def history_groups(columns: dict) -> dict[str, list[str]]:
+    """The columns of `training.history` by kind: pairs, accuracy, divergence, clock, losses (the rest)."""
+    groups = {"pairs": [], "accuracy": [], "divergence": [], "clock": [], "losses": []}
+    for name, values in columns.items():
+        if not any(isinstance(value, (int, float)) for value in values):
+            continue
+        group = next((group for group, pattern in _HISTORY_GROUPS if pattern.search(name)), "losses")
+        groups[group].append(name)
+    groups["losses"].sort(key=lambda name: name != "loss")
+    return groups

@@ -1,0 +1,286 @@
+"""The robustness report: its fields, its JSON form and what makes a document a valid one.
+
+JSON is the truth; HTML, Markdown and the console table are rendered from it. Within version 1 fields are only
+ever added: a reader keeps top-level fields it does not know and ignores unknown fields further inside.
+"""
+
+import dataclasses
+import json
+import math
+import re
+
+from tfrobust.report.validator import first_problem, show
+from tfrobust.structs import Finding, Measurement, Series
+
+SCHEMA = "tfrobust/robustness_report/1"
+
+
+def _object(required: dict | None = None, optional: dict | None = None, **more) -> dict:
+    required = required or {}
+    properties = {**required, **(optional or {})}
+    return {"type": "object", "required": list(required), "properties": properties, **more}
+
+
+_NAME = {"type": "string", "minLength": 1}
+_TEXT = {"type": "string"}
+_NUMBER = {"type": ["number", "null"]}
+_COUNT = {"type": ["integer", "null"], "minimum": 0}
+_HASH = {"type": ["string", "null"], "pattern": "^[0-9a-f]{64}$"}
+
+JSON_SCHEMA = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "$id": SCHEMA,
+    "title": "tfrobust robustness report, version 1",
+    **_object(
+        {
+            "schema": {"type": "string", "const": SCHEMA},
+            "model": _object(
+                {
+                    "name": _NAME,
+                    "version": {"type": ["integer", "null"], "minimum": 0},
+                    "weights_sha256": _HASH,
+                    "parameters": _COUNT,
+                }
+            ),
+            "data": _object(
+                {
+                    "name": _NAME,
+                    "fingerprint": _HASH,
+                    "train_size": _COUNT,
+                    "validation_size": _COUNT,
+                    "test_size": _COUNT,
+                },
+                {
+                    "source": {"type": ["object", "null"]},
+                    "class_names": {"type": ["array", "null"], "items": _TEXT},
+                },
+            ),
+            "measurements": {
+                "type": "array",
+                "items": _object(
+                    {
+                        "id": {"type": "string", "pattern": r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_+-]+)*$"},
+                        "value": _NUMBER,
+                        "unit": _TEXT,
+                        "n": _COUNT,
+                        "low": _NUMBER,
+                        "high": _NUMBER,
+                        "settings": {"type": "object"},
+                    }
+                ),
+            },
+            "doctor": {
+                "type": "array",
+                "items": _object(
+                    {
+                        "check": _NAME,
+                        "verdict": {"enum": ["pass", "warn", "fail"]},
+                        "evidence": _TEXT,
+                        "remedy": _TEXT,
+                    }
+                ),
+            },
+            "threat": _TEXT,
+            "run_sha256": _HASH,
+            "not_measured": {"type": "array", "items": _NAME},
+            "configuration": _TEXT,
+            "environment": {"type": "object"},
+            "cost": {"type": "object"},
+        },
+        {
+            "series": {
+                "type": "array",
+                "items": _object(
+                    {
+                        "id": _NAME,
+                        "title": _TEXT,
+                        "columns": _object(
+                            additionalProperties={
+                                "type": "array",
+                                "items": {"type": ["number", "string", "boolean", "null"]},
+                            }
+                        ),
+                    }
+                ),
+            },
+            "training": {"type": "object"},
+            "created": {"type": ["string", "null"]},
+        },
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything known about how robust one model is. Plain JSON values from the moment it is made.
+
+    NumPy numbers and arrays become Python's, tuples inside dictionaries become lists, NaN and infinity become
+    None, dictionaries are sorted, so that `Report.from_json(report.to_json()) == report` always holds and both
+    are rendered alike.
+
+    Args:
+        model: name, version (None where unpublished), weights_sha256, parameters.
+        data: name, fingerprint, train_size, validation_size, test_size; `source` (dict) says how to load it
+            again, `class_names` names the classes.
+        measurements: tuple of Measurement with unique ids.
+        doctor: tuple of Finding.
+        threat: what the numbers hold against and what they say nothing about (`threat.threat_statement`).
+        run_sha256: hash of weights, data and configuration.
+        not_measured: sentences (`threat.not_measured`).
+        configuration: operative gin text.
+        environment: versions and machine by name.
+        cost: seconds and other costs by name.
+        series: tuple of Series, the curves behind the plots.
+        training: how it was trained: method, epochs, seed, selection, epsilon,
+            batch_norm_mode_of_the_attack, ...
+        created: ISO 8601 time, or None.
+        other: top-level fields of a later writer that this version does not know; kept as they are.
+    """
+
+    model: dict
+    data: dict
+    measurements: tuple[Measurement, ...] = ()
+    doctor: tuple[Finding, ...] = ()
+    threat: str = ""
+    run_sha256: str | None = None
+    not_measured: tuple[str, ...] = ()
+    configuration: str = ""
+    environment: dict = dataclasses.field(default_factory=dict)
+    cost: dict = dataclasses.field(default_factory=dict)
+    series: tuple[Series, ...] = ()
+    training: dict = dataclasses.field(default_factory=dict)
+    created: str | None = None
+    schema: str = SCHEMA
+    other: dict = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            plain_value = tuple(plain(item) for item in value) if field.name in _LISTS else plain(value)
+            object.__setattr__(self, field.name, plain_value)
+
+    def __getitem__(self, identity: str) -> Measurement:
+        """The measurement of that id; KeyError names the id."""
+        for measurement in self.measurements:
+            if measurement.id == identity:
+                return measurement
+        raise KeyError(identity)
+
+    def get(self, identity: str, default=None) -> Measurement | None:
+        """The measurement of that id, or the default."""
+        return next((m for m in self.measurements if m.id == identity), default)
+
+    def get_series(self, identity: str) -> Series | None:
+        """The series of that id, or None."""
+        return next((s for s in self.series if s.id == identity), None)
+
+    def to_dict(self) -> dict:
+        """The report as plain JSON values, fields of later writers included."""
+        document = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "other"}
+        for name in _LISTS:
+            document[name] = [_as_dict(item) for item in document[name]]
+        return {**self.other, **document}
+
+    def to_json(self) -> str:
+        """JSON text: keys sorted, one line per list of numbers, stable to the byte."""
+        text = json.dumps(self.to_dict(), sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
+        return _FLAT_LIST.sub(lambda match: _LINE_BREAK.sub(" ", match.group()), text) + "\n"
+
+    def validate(self) -> None:
+        """Checks the report against JSON_SCHEMA and the rules a schema cannot say.
+
+        Raises:
+            ValueError: one sentence with the JSON path of the first problem.
+        """
+        check_document(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Report":
+        """Reads and validates a report.
+
+        Raises:
+            ValueError: the text is no JSON or no valid report of version 1; one sentence with the JSON path.
+        """
+        try:
+            document = json.loads(text, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"The robustness report is not JSON: {str(error)[:200]}.") from None
+        check_document(document)
+        known = {f.name: document[f.name] for f in dataclasses.fields(cls) if f.name in document}
+        known["other"] = {name: value for name, value in document.items() if name not in _FIELDS}
+        for name, kind in _LISTS.items():
+            known[name] = tuple(_from_dict(kind, item) for item in known.get(name, ()))
+        return cls(**known)
+
+
+_LISTS = {"measurements": Measurement, "doctor": Finding, "series": Series, "not_measured": str}
+_FIELDS = frozenset(f.name for f in dataclasses.fields(Report)) - {"other"}
+# JSON escapes line breaks inside strings, so a bracket followed by a real one always opens a list.
+_FLAT_LIST = re.compile(r"\[\n[^\[\]{}]*?\n\s*\]")
+_LINE_BREAK = re.compile(r"\n\s*")
+
+
+def check_document(document) -> None:
+    """Raises ValueError (one sentence, JSON path) unless parsed JSON is a valid report of version 1."""
+    problem = first_problem(document, JSON_SCHEMA) or _rule_problem(document)
+    if problem:
+        raise ValueError(f"Not a valid robustness report: {problem}"[:300])
+
+
+def _rule_problem(document: dict) -> str | None:
+    """The rules a schema cannot say: unique ids, ordered intervals, equally long columns."""
+    for group in ("measurements", "series"):
+        seen = set()
+        for position, item in enumerate(document.get(group, ())):
+            if item["id"] in seen:
+                return f"$.{group}[{position}].id: {show(item['id'])} occurs twice."
+            seen.add(item["id"])
+    for position, item in enumerate(document["measurements"]):
+        if item["low"] is not None and item["high"] is not None and item["low"] > item["high"]:
+            return f"$.measurements[{position}].low: {show(item['low'])} is above high {show(item['high'])}."
+    for position, item in enumerate(document.get("series", ())):
+        lengths = {len(column) for column in item["columns"].values()}
+        if len(lengths) > 1:
+            return f"$.series[{position}].columns: the columns are not equally long ({sorted(lengths)})."
+    return None
+
+
+def plain(value):
+    """A value as JSON knows it: NumPy becomes Python, tuples lists, NaN and infinity None.
+
+    Raises:
+        TypeError: the value has no JSON form.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()  # lone surrogates cannot be written
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {plain(str(name)): plain(value[name]) for name in sorted(value, key=str)}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, (Measurement, Finding, Series)):
+        return type(value)(**{name: plain(item) for name, item in _as_dict(value).items()})
+    if hasattr(value, "tolist"):  # NumPy arrays and scalars, without importing NumPy
+        return plain(value.tolist())
+    raise TypeError(f"A report holds JSON values only, not {type(value).__name__}: {str(value)[:100]}.")
+
+
+def _as_dict(item):
+    if isinstance(item, str):
+        return item
+    return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+
+
+def _from_dict(kind: type, item):
+    if kind is str:
+        return item
+    return kind(**{f.name: item[f.name] for f in dataclasses.fields(kind) if f.name in item})
+
+
+def _refuse_constant(name: str):
+    raise ValueError(f"{name} is no JSON number")

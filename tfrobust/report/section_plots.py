@@ -1,0 +1,127 @@
+"""Sections of the HTML report: the plots. Each is (lead sentence, HTML), or None without data."""
+
+from tfrobust.report import page, plots, reading, section_results
+from tfrobust.report.plots import Line
+from tfrobust.report.schema import Report
+
+
+def calibration(report: Report) -> tuple[str, str] | None:
+    """Reliability diagrams beside the calibration measurements."""
+    items = []
+    for series in section_results.reliability_series(report):
+        columns = series.columns
+        plot = plots.reliability(series.id, columns["confidence"], columns["accuracy"], columns["count"])
+        numbers = {name: columns[name] for name in ("confidence", "accuracy", "count")}
+        items.append(page.figure(series.id, series.title or "Reliability", plot, numbers))
+    if not items:
+        return None
+    numbers = [m for m in report.measurements if m.id.startswith("calibration.")]
+    if numbers:
+        items.append(section_results.measurement_table(numbers))
+    lead = "Does a confidence of 80 % mean right in 80 % of cases? The closer to the diagonal, the better."
+    return lead, page.figures(items)
+
+
+def divergence(report: Report) -> tuple[str, str] | None:
+    """R-DIV and absolute divergences against epsilon and during training."""
+    items = []
+    for identity, key, x_label, when in (
+        ("geometry.divergence_curve", "epsilon", "epsilon (pixels in [0, 1])", "against epsilon"),
+        ("training.history", "epoch", "epoch", "during training"),
+    ):
+        series = report.get_series(identity)
+        columns = {} if series is None else series.columns
+        if key not in columns:
+            continue
+        names = reading.history_groups(columns)["divergence"]
+        relative = [name for name in names if "r_div" in name]
+        absolute = [name for name in names if "r_div" not in name]
+        if relative:
+            items.append(_divergence_figure(identity, columns, key, relative, x_label, when))
+        if absolute:
+            lines = [Line(reading.nice(name), columns[key], columns[name]) for name in absolute]
+            plot = plots.curves(f"{identity}-absolute", lines, x_label=x_label, y_label="cosine distance", height=3.9)
+            items.append(page.figure(f"{identity}-absolute", f"Absolute divergences {when}", plot))
+    if not items:
+        return None
+    lead = (
+        "How far features of one class lie from each other, relative to those of other classes: the lower"
+        " R-DIV, the more robust a model tends to be."
+    )
+    return lead, page.figures(items)
+
+
+def _divergence_figure(identity, columns, key, relative, x_label, when) -> str:
+    accuracy = reading.history_groups(columns)["accuracy"]
+    panels = [
+        ("accuracy", [Line(reading.nice(name), columns[key], columns[name]) for name in accuracy], True),
+        (
+            "R-DIV",
+            [Line(reading.nice(name), columns[key], columns[name]) for name in relative],
+            False,
+        ),
+    ]
+    plot = plots.stacked_curves(f"{identity}-relative", [p for p in panels if p[1]], x_label=x_label)
+    return page.figure(f"{identity}-relative", f"R-DIV and accuracy {when}", plot)
+
+
+def features(report: Report) -> tuple[str, str] | None:
+    """The feature map by class and by entropy."""
+    series = report.get_series("geometry.feature_map")
+    if series is None or not {"x", "y", "label", "adversarial"} <= series.columns.keys():
+        return None
+    columns = series.columns
+    names = report.data.get("class_names")
+    plot = plots.feature_map("features-classes", columns, names)
+    items = [page.figure("features-classes", "Natural and adversarial images", plot)]
+    if "entropy" in columns:
+        plot = plots.entropy_map("features-entropy", columns)
+        items.append(page.figure("features-entropy", "Entropy of the prediction (nats)", plot))
+    lead = (
+        "Penultimate features in two dimensions (t-SNE). Distances are only suggestive; an adversarial image"
+        " among another class is a found error."
+    )
+    return lead, page.figures(items)
+
+
+def pairs(report: Report) -> tuple[str, str] | None:
+    """How many positives and negatives each anchor had, epoch by epoch."""
+    series = report.get_series("training.history")
+    columns = {} if series is None else series.columns
+    names = reading.history_groups(columns)["pairs"]
+    if not names or "epoch" not in columns:
+        return None
+    items = []
+    for kind in ("positives", "negatives"):
+        chosen = sorted((name for name in names if kind in name), key=lambda name: "adversarial" in name)
+        if not chosen:
+            continue
+        lines = [Line(reading.nice(name).replace(f"{kind} ", ""), columns["epoch"], columns[name]) for name in chosen]
+        plot = plots.curves(f"pairs-{kind}", lines, x_label="epoch", y_label=f"{kind} per anchor")
+        numbers = {name: columns[name] for name in ("epoch", *chosen)}
+        items.append(page.figure(f"pairs-{kind}", f"{kind.capitalize()} per anchor", plot, numbers))
+    return "How many clean and adversarial images the selection rule pairs with each anchor.", page.figures(items)
+
+
+def history(report: Report) -> tuple[str, str] | None:
+    """Loss terms and accuracies, epoch by epoch."""
+    series = report.get_series("training.history")
+    columns = {} if series is None else series.columns
+    if "epoch" not in columns:
+        return None
+    groups, items = reading.history_groups(columns), []
+    if groups["losses"]:
+        lines = [Line(reading.nice(name), columns["epoch"], columns[name]) for name in groups["losses"]]
+        values = [value for line in lines for value in line.y if isinstance(value, (int, float))]
+        wide = bool(values) and min(values) > 0 and max(values) > 50 * min(values)
+        plot = plots.curves("history-losses", lines, x_label="epoch", y_label="mean per example", logarithmic=wide)
+        numbers = {name: columns[name] for name in ("epoch", *groups["losses"])}
+        items.append(page.figure("history-losses", "Loss and its terms", plot, numbers))
+    if groups["accuracy"]:
+        lines = [Line(reading.nice(name), columns["epoch"], columns[name]) for name in groups["accuracy"]]
+        plot = plots.curves("history-accuracy", lines, x_label="epoch", y_label="accuracy", percent=True)
+        numbers = {name: columns[name] for name in ("epoch", *groups["accuracy"])}
+        items.append(page.figure("history-accuracy", "Accuracy while training", plot, numbers))
+    if not items:
+        return None
+    return "What was logged after each epoch, on training and validation images.", page.figures(items)

@@ -1,0 +1,62 @@
+"""Sections of the HTML report: what was done to what. Each is (lead sentence, HTML), or None without data."""
+
+from tfrobust.report import page, reading
+from tfrobust.report.page import text
+from tfrobust.report.schema import Report
+
+
+def protocol(report: Report) -> tuple[str, str] | None:
+    """How training and attacks were set."""
+    body = ""
+    if report.training:
+        small, large = reading.by_size(report.training)
+        body += f"<h3>Training</h3>{page.pairs_table(_named(reading.flat(small)))}"
+        for name, value in large.items():
+            body += page.details(f"Training {reading.nice(name)}", page.pairs_table(reading.flat(value)))
+    rows = reading.attack_rows(report.measurements)
+    if rows:
+        settings = {f"{row.attack}, {row.budget}": dict(reading.flat(row.accuracy.settings)) for row in rows}
+        names = list(dict.fromkeys(name for values in settings.values() for name in values))
+        cells = [[text(reading.nice(n)), *(text(values.get(n, "-")) for values in settings.values())] for n in names]
+        body += f"<h3>Attacks</h3>{page.table(['Setting', *settings], cells)}"
+    return ("What was done, so that it can be done again.", body) if body else None
+
+
+def identity(report: Report) -> tuple[str, str] | None:
+    """Names, sizes and hashes of model and data; the environment."""
+    model = {f"model {name}": report.model[name] for name in sorted(report.model, key=_identity_order)}
+    data = {f"data {name}": report.data[name] for name in sorted(report.data, key=_identity_order)}
+    data.pop("data class_names", None)
+    data, large = reading.by_size(data)
+    classes = report.data.get("class_names")
+    if classes:
+        data["classes"] = ", ".join(classes[:40]) + (f", ... ({len(classes)})" if len(classes) > 40 else "")
+    rows = reading.flat({**model, **data, "run sha256": report.run_sha256})
+    body = page.pairs_table(_named(rows))
+    for name, value in large.items():
+        body += page.details(name.capitalize(), page.pairs_table(reading.flat(value)))
+    if report.environment:
+        body += page.details("Environment", page.pairs_table(reading.flat(report.environment)))
+    return "Hashes tie these numbers to these weights and these images.", body
+
+
+def _identity_order(name: str) -> tuple[int, str]:
+    first = ("name", "version", "parameters", "weights_sha256", "train_size", "validation_size", "test_size")
+    return (first.index(name) if name in first else len(first), name)
+
+
+def cost(report: Report) -> tuple[str, str] | None:
+    """What it cost."""
+    rows = reading.cost_rows(report)
+    return ("", page.pairs_table(rows)) if rows else None
+
+
+def configuration(report: Report) -> tuple[str, str] | None:
+    """The operative configuration, folded away."""
+    if not report.configuration.strip():
+        return None
+    return "", page.details("Operative gin configuration", f"<pre>{text(report.configuration)}</pre>")
+
+
+def _named(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(reading.nice(name), value) for name, value in rows]

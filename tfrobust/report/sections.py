@@ -1,0 +1,69 @@
+"""The HTML report put together: headline tiles, then every section that has something to say."""
+
+from tfrobust.report import page, reading, section_plots, section_protocol, section_results
+from tfrobust.report.page import text
+from tfrobust.report.schema import Report
+
+
+def build(report: Report) -> list[tuple[str, str, str]]:
+    """All sections that have something to say, in order: (anchor, short heading, HTML)."""
+    builders = (
+        ("curve", "Accuracy against epsilon", section_results.accuracy_curve),
+        ("attacks", "Attacks", section_results.attacks),
+        ("further", "Further measurements", section_results.further),
+        ("threat", "What this means", section_results.threat),
+        ("doctor", "Doctor", section_results.doctor),
+        ("calibration", "Calibration", section_plots.calibration),
+        ("divergence", "Divergence", section_plots.divergence),
+        ("features", "Feature map", section_plots.features),
+        ("pairs", "Selected pairs", section_plots.pairs),
+        ("history", "Training", section_plots.history),
+        ("protocol", "Protocol", section_protocol.protocol),
+        ("identity", "Model and data", section_protocol.identity),
+        ("cost", "Cost", section_protocol.cost),
+        ("configuration", "Configuration", section_protocol.configuration),
+    )
+    found = []
+    for anchor, heading, builder in builders:
+        content = builder(report)
+        if content:
+            lead, body = content
+            found.append((anchor, heading, page.section(anchor, heading, lead, body)))
+    return found
+
+
+def tiles(report: Report) -> str:
+    """The headline numbers: clean, the strongest attack, corruptions, calibration, the doctor's verdict."""
+    cells = []
+    worst = reading.strongest(reading.attack_rows(report.measurements))
+    clean = report.get("accuracy.clean")
+    if clean is not None:
+        cells.append(_tile("Clean accuracy", clean, ""))
+    if worst is not None:
+        cells.append(_tile("Robust accuracy", worst.accuracy, f"{worst.attack}, {worst.budget}"))
+    for identity in ("corruption.mean.accuracy", "calibration.ece"):
+        measurement = report.get(identity)
+        if measurement is not None:
+            cells.append(_tile(reading.label(measurement), measurement, ""))
+    if report.doctor:
+        counts = reading.doctor_counts(report)
+        verdict = next(name for name in ("fail", "warn", "pass") if counts[name])
+        number = f"{counts['pass']} of {len(report.doctor)}"
+        badge = f'<em class="badge {verdict}">{_WORST[verdict]}</em>'
+        cells.append(f'<div class="tile"><i>Honesty checks passed</i><b>{number}</b>{badge}</div>')
+    return f'<div class="tiles">{"".join(cells)}</div>' if cells else ""
+
+
+_WORST = {"fail": "at least one failed", "warn": "at least one warning", "pass": "nothing found"}
+
+
+def _tile(heading: str, measurement, note: str) -> str:
+    margin = reading.interval(measurement)
+    unit = " %" if measurement.unit.startswith("fraction") else ""
+    margin = f"95 % interval {margin}{unit}" if margin else ""
+    track = ""
+    if measurement.unit.startswith("fraction"):
+        track = page.bar(measurement.value, measurement.low, measurement.high)
+    lines = "".join(f"<i>{text(line)}</i>" for line in (margin, note) if line)
+    number = text(reading.number(measurement))
+    return f'<div class="tile"><i>{text(heading)}</i><b>{number}</b>{track}{lines}</div>'

@@ -1,0 +1,95 @@
+"""The one style sheet of the HTML pages: light and dark, phone, screen and paper."""
+
+from tfrobust.report.palette import declarations
+
+_LIGHT = "--page:#f6f7f9;--card:#ffffff;--edge:#dfe3e8;--text:#1b1f24;--muted:#5b6470;--accent:#0b62c4;"
+_LIGHT += "--good:#17693a;--good-soft:#dff3e6;--care:#7a5200;--care-soft:#fcefcf;--bad:#a3201d;--bad-soft:#fbe1df;"
+_DARK = "--page:#111418;--card:#191d23;--edge:#2d333b;--text:#e7eaee;--muted:#9aa4b0;--accent:#6cb2ff;"
+_DARK += "--good:#79d69b;--good-soft:#16321f;--care:#eec35f;--care-soft:#3a2d0d;--bad:#ff9a93;--bad-soft:#431a18;"
+
+_RULES = """
+*{box-sizing:border-box}
+html{-webkit-text-size-adjust:100%;text-size-adjust:100%}
+body{margin:0;background:var(--page);color:var(--text);font:16px/1.55 system-ui,-apple-system,"Segoe UI",
+Roboto,
+"Helvetica Neue","Noto Sans","Liberation Sans",Arial,sans-serif;overflow-wrap:break-word}
+main{max-width:1040px;margin:0 auto;padding:28px 20px 60px}
+.eyebrow{margin:0;color:var(--muted);font-size:13px;letter-spacing:.08em;text-transform:uppercase}
+h1{margin:2px 0 10px;font-size:32px;line-height:1.2;letter-spacing:-.01em}
+h1 small{font-weight:400;font-size:18px;color:var(--muted);letter-spacing:0;white-space:nowrap}
+h2{margin:0 0 4px;font-size:20px;line-height:1.3;letter-spacing:-.005em}
+h2+p:not(.lead){margin-top:10px}
+h3{margin:18px 0 4px;font-size:15px}
+p{margin:0 0 10px;max-width:74ch}
+a{color:var(--accent)}
+.summary{font-size:19px;line-height:1.45;margin:0 0 18px}
+.lead{color:var(--muted);margin-bottom:14px}
+nav{font-size:14px;margin:0 0 20px;line-height:2}
+nav a{text-decoration:none;margin-right:14px;white-space:nowrap}
+nav a:hover{text-decoration:underline}
+section{background:var(--card);border:1px solid var(--edge);border-radius:12px;padding:20px 22px;
+margin:0 0 18px}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(210px,1fr));gap:14px;margin:0 0 18px}
+.tile{background:var(--card);border:1px solid var(--edge);border-radius:12px;padding:14px 18px 16px}
+.tile b{display:block;font-size:32px;line-height:1.2;font-weight:650;font-variant-numeric:tabular-nums}
+.tile span,.tile i{display:block;font-style:normal;font-size:14px;color:var(--muted)}
+.tile span{color:var(--text)}
+.bar{display:block;position:relative;height:8px;border-radius:4px;background:var(--faint);margin:8px 0 6px;
+min-width:110px;overflow:hidden}
+.bar u{position:absolute;left:0;top:0;bottom:0;background:var(--series-0)}
+.bar s{position:absolute;top:0;bottom:0;background:var(--strong);opacity:.38}
+.scroll{overflow-x:auto;margin:0 -6px}
+table{border-collapse:collapse;width:100%;font-size:15px}
+th,td{text-align:left;vertical-align:top;padding:8px 6px;border-bottom:1px solid var(--edge)}
+th{font-size:13px;font-weight:600;color:var(--muted);vertical-align:bottom}
+tr:last-child td{border-bottom:0}
+td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+th.number{white-space:normal}
+td small{color:var(--muted);font-size:13px;display:block}
+.dense td{padding:4px 6px}
+.dense td small{display:inline;margin-left:10px}
+td.name{width:34%}
+code,pre,.hash{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"Liberation Mono",monospace}
+.hash{overflow-wrap:anywhere}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:10px 0 0;padding:14px;border-radius:8px;
+background:var(--page)}
+.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr));gap:26px}
+figure{margin:0;max-width:620px;break-inside:avoid}
+figure svg.plot{display:block;width:100%;height:auto;overflow:visible}
+svg.plot *{stroke-linejoin:round;stroke-linecap:butt}
+svg.plot text{font-family:inherit}
+svg.plot g[id*="-class-"] text{paint-order:stroke;stroke:var(--card);stroke-width:3px;stroke-linejoin:round}
+figcaption{font-size:14px;font-weight:600;margin:0 0 4px}
+.legend{display:flex;flex-wrap:wrap;gap:2px 16px;margin:4px 0 0;padding:0;list-style:none;font-size:13px;
+color:var(--muted)}
+.legend svg{vertical-align:-1px;margin-right:5px}
+details{margin-top:10px;font-size:14px}
+summary{cursor:pointer;color:var(--accent)}
+.badge{display:inline-block;border-radius:20px;padding:1px 10px;font-size:13px;font-weight:600;
+white-space:nowrap;font-style:normal}
+.pass{color:var(--good);background:var(--good-soft)}
+.warn{color:var(--care);background:var(--care-soft)}
+.fail{color:var(--bad);background:var(--bad-soft)}
+ul{margin:0;padding-left:20px}
+li{margin:3px 0;max-width:74ch}
+.note{border-left:4px solid var(--care);padding:6px 12px;background:var(--care-soft);color:var(--care);
+border-radius:0 8px 8px 0;margin:0 0 8px;max-width:none}
+footer{color:var(--muted);font-size:13px}
+@media (max-width:560px){main{padding:18px 12px 40px}h1{font-size:26px}.summary{font-size:17px}
+section{padding:16px 14px}.tiles{grid-template-columns:1fr 1fr;gap:10px}.tile{padding:12px}
+.tile b{font-size:25px}
+td.name{width:auto}.bar{min-width:76px}.stack thead{display:none}.stack,.stack tbody,.stack tr,
+.stack td{display:block}
+.stack td{border:0;padding:1px 6px}.stack tr{padding:10px 0;border-bottom:1px solid var(--edge)}
+.stack tr:last-child{border-bottom:0}.stack td.number{text-align:left}
+.stack td[data-head]::before{content:attr(data-head) ": ";color:var(--muted)}}
+@media print{body{background:#fff;font-size:11pt}main{max-width:none;padding:0}nav,details{display:none}
+.tiles{grid-template-columns:repeat(4,1fr);gap:8px}.figures{grid-template-columns:1fr 1fr}.tile{padding:10px}
+section,.tile{border-color:#ccc;break-inside:avoid-page}tr{break-inside:avoid}h2{break-after:avoid}
+*{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
+"""
+
+STYLE = (
+    f":root{{color-scheme:light dark;{_LIGHT}{declarations(dark=False)}}}"
+    f"@media screen and (prefers-color-scheme:dark){{:root{{{_DARK}{declarations(dark=True)}}}}}{_RULES}"
+)

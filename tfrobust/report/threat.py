@@ -1,0 +1,118 @@
+"""Honest sentences: what a report's numbers hold against, what they say nothing about, what is missing."""
+
+from tfrobust.report.reading import NORM_NAMES, attack_rows, interval, number, quantity, strongest
+from tfrobust.report.schema import Report
+
+_MAIN_NORMS = ("linf", "l2", "l1")
+
+
+def threat_statement(measurements) -> str:
+    """What the measured numbers hold against, and what they say nothing about.
+
+    Args:
+        measurements: sequence of Measurement.
+
+    Returns:
+        A few sentences; one "Holds for ..." per budget (norm and epsilon), by the strongest attack there.
+    """
+    rows = [row for row in attack_rows(measurements) if row.accuracy.value is not None]
+    if not rows:
+        return (
+            "No attack was run: this report says nothing about adversarial robustness, only about the test"
+            " images as they are."
+        )
+    sentences = []
+    for budget in dict.fromkeys(row.budget for row in rows):
+        sentences.append(_holds([row for row in rows if row.budget == budget]))
+    sentences.append("A stronger attack may find more errors, so these are upper bounds.")
+    mean = {m.id: m for m in measurements}.get("corruption.mean.accuracy")
+    if mean is not None and mean.value is not None:
+        sentences.append(f"Holds for {number(mean)} on average over the corruptions measured.")
+    sentences.append(_says_nothing(rows, measurements))
+    return " ".join(sentences)
+
+
+def not_measured(measurements) -> list[str]:
+    """What a reader might expect and will not find: one sentence each, most important first."""
+    rows = attack_rows(measurements, members=True)
+    attacks = {row.attack for row in rows} | {row.member for row in rows if row.member}
+    ids = [m.id for m in measurements]
+    missing = []
+    if not any("autoattack" in name for name in attacks):
+        missing.append("AutoAttack, the official ensemble: gradient attacks alone can overestimate robustness.")
+    if not any("square" in name or "autoattack" in name for name in attacks):
+        missing.append("Black-box attacks, which need no gradients (Square, decision-based, transfer).")
+    missing.append("Adaptive attacks written against this particular defence.")
+    norms = _unmeasured_norms(rows)
+    if norms:
+        missing.append(f"Perturbations measured in {_enumerate(norms)}.")
+    for prefix, sentence in _FAMILIES.items():
+        if not any(identity.startswith(prefix) for identity in ids):
+            missing.append(sentence)
+    missing.append("Patches, rotations, translations and other changes that no norm bounds.")
+    missing.append("Data from another source than the test set (domain shift).")
+    if not any("seed" in str(m.settings.get("interval", "")) for m in measurements):
+        missing.append("Other training seeds: one trained model is judged, the intervals are over images.")
+    return missing
+
+
+_FAMILIES = {
+    "corruption.": "Natural corruptions (noise, blur, weather, digital).",
+    "stability.": "Stability of predictions along small natural changes (perturbation sequences).",
+    "calibration.": "Calibration: whether confidence means anything.",
+}
+
+
+def summary_sentence(report: Report) -> str:
+    """The one honest sentence at the head of a report."""
+    clean = report.get("accuracy.clean")
+    worst = strongest(attack_rows(report.measurements))
+    parts = []
+    if clean is not None and clean.value is not None:
+        count = f"Of {clean.n} test images, " if clean.n else "Of the test images, "
+        parts.append(f"{count}{number(clean)} are classified correctly as they are")
+    if worst is None:
+        return (parts[0] if parts else "No accuracy was measured") + "; no attack was run."
+    many = worst.accuracy.n
+    who = "" if parts and many == clean.n else (f" of {many} test images" if many else " of the test images")
+    margin = interval(worst.accuracy)
+    margin = f" (95 % interval {margin} %)" if margin else ""
+    share = quantity(worst.accuracy.value, worst.accuracy.unit)
+    attacked = f"{'at most ' if worst.is_upper_bound else ''}{share}{who}{margin} when attacked by"
+    parts.append(f"{attacked} {worst.attack} within {worst.budget}")
+    return " and ".join(parts) + "; a stronger attack may find more errors."
+
+
+def _holds(rows) -> str:
+    worst = strongest(rows)
+    accuracy = worst.accuracy
+    count = f"{accuracy.n} test images" if accuracy.n else "the test images"
+    margin = interval(accuracy)
+    margin = f" (95 % interval {margin} %)" if margin else ""
+    effort = f" ({worst.effort})" if worst.effort else ""
+    tried = f"the strongest of {len(rows)} attacks tried" if len(rows) > 1 else "the only attack tried"
+    early = ", which its time budget ended early" if worst.is_upper_bound else ""
+    share = f"{'at most ' if worst.is_upper_bound else ''}{quantity(accuracy.value, accuracy.unit)}"
+    against = f"{worst.attack}{effort}, {tried} within {worst.budget}{early}"
+    return f"Holds for {share} of {count}{margin} against {against}."
+
+
+def _says_nothing(rows, measurements) -> str:
+    subjects = ["larger perturbations"]
+    norms = _unmeasured_norms(rows)
+    if norms:
+        subjects.append(f"perturbations measured in {_enumerate(norms)}")
+    subjects.append("attacks adapted to this defence")
+    if not any(m.id.startswith("corruption.") for m in measurements):
+        subjects.append("natural corruptions")
+    subjects.append("images from another source")
+    return f"Says nothing about {_enumerate(subjects)}."
+
+
+def _unmeasured_norms(rows) -> list[str]:
+    measured = {row.norm for row in rows}
+    return [NORM_NAMES[norm] for norm in _MAIN_NORMS if norm not in measured]
+
+
+def _enumerate(items: list[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

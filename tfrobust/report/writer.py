@@ -1,0 +1,32 @@
+"""Writes a report as JSON, HTML and Markdown, each file whole or not at all."""
+
+import os
+import pathlib
+
+from tfrobust.ops.files import write_atomically
+from tfrobust.report.render import html, markdown
+from tfrobust.report.schema import Report
+
+
+def write_report(report: Report, directory: str | os.PathLike, stem: str = "robustness_report") -> list[pathlib.Path]:
+    """Validates and renders a report, then writes `<stem>.json`, `.html` and `.md`.
+
+    Args:
+        report: the report.
+        directory: made if missing; files of the same name are replaced.
+        stem: file name without ending.
+
+    Returns:
+        The paths of the JSON, HTML and Markdown files.
+
+    Raises:
+        ValueError: the report is not valid; nothing has been written.
+    """
+    report.validate()
+    contents = {"html": html(report), "md": markdown(report), "json": report.to_json()}
+    directory = pathlib.Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = {ending: directory / f"{stem}.{ending}" for ending in ("json", "html", "md")}
+    for ending, content in contents.items():  # JSON last: where it stands, the renderings stand too
+        write_atomically(paths[ending], content)
+    return list(paths.values())

@@ -1,0 +1,92 @@
+"""Model files: every class of the library is known before one is read, and one is never half written."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pathlib
+import pkgutil
+import zipfile
+import zlib
+
+import keras
+import tensorflow as tf
+
+import tfrobust
+from tfrobust.ops.files import replacing
+from tfrobust.training.strategy import use_xla
+
+SUFFIX = ".keras"
+
+
+@functools.cache
+def import_all() -> tuple[str, ...]:
+    """Imports every module of tfrobust, so that every class is registered with Keras; returns their names.
+
+    Being importable is not enough for Keras to find a class in a file: its module must have run.
+    """
+    found = pkgutil.walk_packages(tfrobust.__path__, "tfrobust.")
+    names = tuple(sorted(module.name for module in found if not module.name.endswith("__main__")))
+    for name in names:
+        importlib.import_module(name)
+    return names
+
+
+def save(model: keras.Model, path) -> None:
+    """Saves a model as a `.keras` file that is whole or not there.
+
+    Args:
+        model: any Keras model.
+        path: ends in `.keras`; its folder must exist. A file of that name is replaced.
+
+    Raises:
+        ValueError: for another suffix.
+        FileNotFoundError: if the folder is missing.
+    """
+    path = pathlib.Path(path)
+    if path.suffix != SUFFIX:
+        raise ValueError(f"{path} does not end in {SUFFIX}; models are saved as {SUFFIX} files only.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path.parent} is no folder, so {path.name} cannot be saved there.")
+    with replacing(path) as temporary:
+        keras.saving.save_model(model, temporary)
+
+
+def load(path) -> keras.Model:
+    """Loads a `.keras` file, of this library or of any Keras model, without running code out of it.
+
+    Whether training is compiled by XLA is decided anew: the file holds what was right where it was written.
+
+    Args:
+        path: a `.keras` file.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is of another format, damaged, unsafe (it holds code), or needs an unknown class.
+    """
+    path = pathlib.Path(path)
+    if path.suffix != SUFFIX:
+        raise ValueError(f"{path} is not read: only {SUFFIX} files are, because .h5 files and pickles can run code.")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is no file; give the path of a {SUFFIX} file.")
+    _check_archive(path)
+    import_all()
+    try:
+        model = keras.saving.load_model(path, safe_mode=True)
+    except Exception as error:
+        # Keras raises whatever the layer at fault raises; the reader needs the file's name with it.
+        reason = " ".join(str(error).split()).split(". ")[0]
+        raise ValueError(f"{path} could not be loaded: {reason}"[:300]) from error
+    if isinstance(model, keras.Model) and model.compiled:
+        model.jit_compile = use_xla("auto", tf.distribute.get_strategy())
+    return model
+
+
+def _check_archive(path: pathlib.Path) -> None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        raise ValueError(f"{path} is truncated, or no {SUFFIX} file at all: {error}.") from error
+    if broken is not None:
+        raise ValueError(f"{path} is damaged: its part {broken} does not have the recorded checksum.")

@@ -1,0 +1,100 @@
+"""A version directory in one call: the SavedModel and everything that lies in its `assets.extra/`."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfrobust.ops.files import fsync_directory, fsync_tree, write_atomically
+from tfrobust.serving import export, golden, probe, publish, warmup
+
+HTML_FILE = f"{probe.EXTRAS}/robustness_report.html"
+MARKDOWN_FILE = f"{probe.EXTRAS}/robustness_report.md"
+
+
+def assemble(
+    directory,
+    *,
+    encoder,
+    head,
+    image_shape: Sequence[int],
+    class_names: Sequence[str] = (),
+    report_json: str = "",
+    report_html: str = "",
+    report_markdown: str = "",
+    judged=None,
+    name: str = "model",
+) -> str:
+    """Writes a version directory: SavedModel, reports, golden request, warm-up requests, SHA256SUMS.
+
+    It is called twice: once without a report, to have the artefact that is judged, and once with the report
+    and `judged`, to have the artefact that is published. What stood under `directory` is replaced in one
+    rename, so that a directory that exists is complete.
+
+    Args:
+        directory: where; its parent must exist.
+        encoder, head, image_shape, class_names, report_json: see `export.write_saved_model`.
+        report_html, report_markdown: renderings of the report; an empty one is left out.
+        judged: the version directory whose numbers the report gives; None while there is none.
+        name: the model's name, for the warm-up requests.
+
+    Returns:
+        The weights hash.
+
+    Raises:
+        RuntimeError: if the SavedModel does not hold the weights of encoder and head, or has other weights or
+            another golden response than `judged`. The directory is then left as it was.
+    """
+    directory = pathlib.Path(directory)
+    temporary = directory.with_name(f".tmp-{directory.name}")
+    old = directory.with_name(f".old-{directory.name}")
+    for leftover in (temporary, old):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+    parts = dict(encoder=encoder, head=head, image_shape=image_shape)
+    export.write_saved_model(temporary, **parts, class_names=class_names, report_json=report_json)
+    loaded = tf.saved_model.load(str(temporary))
+    answer = golden.record(loaded.signatures, image_shape)
+    weights = export.saved_model_sha256(loaded)
+    if weights != export.deployable_sha256(encoder, head):
+        raise RuntimeError(f"The SavedModel written to {temporary} does not hold the weights of the live model.")
+    if judged is not None:
+        _check_judged(judged, weights, answer)
+
+    reports = {probe.REPORT_FILE: report_json, HTML_FILE: report_html, MARKDOWN_FILE: report_markdown}
+    for file, text in reports.items():
+        if text:
+            _write_text(temporary / file, text)
+    golden.write(temporary, answer)
+    warmup.write(temporary, image_shape=image_shape, signatures=list(loaded.signatures), name=name)
+    publish.write_sums(temporary)
+    fsync_tree(temporary)
+    _put_in_place(temporary, directory, old)
+    return weights
+
+
+def _check_judged(judged, weights: str, answer: dict) -> None:
+    if export.saved_model_sha256(tf.saved_model.load(str(judged))) != weights:
+        raise RuntimeError(f"The weights are not those of {judged}, which the report is about.")
+    problems = probe.differences(golden.read(judged), answer)
+    if problems:
+        raise RuntimeError(f"The model does not answer like {judged}, which the report is about: {problems[0]}")
+
+
+def _write_text(path: pathlib.Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    write_atomically(path, text)
+
+
+def _put_in_place(temporary: pathlib.Path, directory: pathlib.Path, old: pathlib.Path) -> None:
+    """Between the two renames there is no `directory`; there never is half of one."""
+    if directory.exists():
+        os.rename(directory, old)
+    os.rename(temporary, directory)
+    fsync_directory(directory.parent)
+    if old.exists():
+        shutil.rmtree(old)

@@ -1,0 +1,139 @@
+"""The SavedModel: three endpoints of plain TensorFlow operations, nothing of tfrobust or Keras."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+
+import keras
+import tensorflow as tf
+
+from tfrobust.data.spec import decode_image
+from tfrobust.ops import fingerprint
+from tfrobust.ops.files import write_atomically
+
+PREDICT = "serving_default"
+PREDICT_BYTES = "serving_bytes"
+REPORT = "robustness_report"
+CLASS_NAMES_FILE = "assets.extra/class_names.json"
+
+# What an encoded image can be decoded to: grey, colour, colour with transparency.
+_DECODABLE_CHANNELS = (1, 3, 4)
+
+
+def write_saved_model(
+    directory,
+    *,
+    encoder,
+    head,
+    image_shape: Sequence[int],
+    class_names: Sequence[str] = (),
+    report_json: str = "",
+) -> None:
+    """Writes encoder and head as a SavedModel with the endpoints of this project.
+
+    `serving_default`: `images` float32 [b, h, w, c] in [0, 1] -> `probabilities` [b, k], `logits` [b, k],
+    `embedding` [b, d], all float32. `serving_bytes`: `image_bytes` string [b], PNG or JPEG (BMP and the first
+    frame of a GIF are decoded, too), each turned to c channels and, where its size is not h x w, resized
+    (bilinear, antialiased) -> the same outputs; left out where c is not 1, 3 or 4. `robustness_report`: `request`
+    string [b], ignored -> `report` string [b], the report's JSON once per element.
+
+    Args:
+        directory: where the SavedModel goes; files of the same names there are overwritten.
+        encoder: built Keras model or layer, images -> embedding; called with `training=False`.
+        head: built Keras model or layer, embedding -> logits [b, k]; called with `training=False`.
+        image_shape: (h, w, c).
+        class_names: k names, written to `assets.extra/class_names.json`; may be empty.
+        report_json: the report, a constant inside the SavedModel.
+
+    Raises:
+        ValueError: if encoder or head is not built, the head does not give [b, k], or the number of class
+            names is not k.
+    """
+    image_shape = tuple(int(size) for size in image_shape)
+    if len(image_shape) != 3 or min(image_shape) < 1:
+        raise ValueError(f"image_shape is {image_shape}; it takes (height, width, channels), each at least 1.")
+    for name, part in (("encoder", encoder), ("head", head)):
+        if not part.built:
+            raise ValueError(f"The {name} has no weights yet; build it, or call it once, before exporting it.")
+    forward = forward_function(encoder, head, image_shape)
+    _check_outputs(forward, image_shape, class_names)
+
+    archive = keras.export.ExportArchive()
+    archive.track(encoder)
+    archive.track(head)
+    images = tf.TensorSpec((None, *image_shape), tf.float32, name="images")
+    archive.add_endpoint(PREDICT, forward, input_signature=[images])
+    if image_shape[-1] in _DECODABLE_CHANNELS:
+        image_bytes = tf.TensorSpec((None,), tf.string, name="image_bytes")
+        archive.add_endpoint(PREDICT_BYTES, _bytes_function(forward, image_shape), input_signature=[image_bytes])
+    request = tf.TensorSpec((None,), tf.string, name="request")
+    archive.add_endpoint(REPORT, _report_function(report_json), input_signature=[request])
+    archive.write_out(str(directory), verbose=False)
+    if class_names:
+        path = pathlib.Path(directory, CLASS_NAMES_FILE)
+        path.parent.mkdir(exist_ok=True)
+        write_atomically(path, json.dumps(list(class_names), ensure_ascii=False) + "\n")
+
+
+def forward_function(encoder, head, image_shape: Sequence[int]) -> Callable:
+    """What `serving_default` computes: images [b, h, w, c] -> dict of probabilities, logits, embedding."""
+
+    def forward(images):
+        # Without it a wrong size would run through a network that pools globally.
+        images = tf.ensure_shape(images, (None, *image_shape))
+        embedding = encoder(images, training=False)
+        logits = tf.cast(head(embedding, training=False), tf.float32)
+        return {
+            "probabilities": tf.nn.softmax(logits),
+            "logits": logits,
+            "embedding": tf.cast(embedding, tf.float32),
+        }
+
+    return forward
+
+
+def deployable_sha256(encoder, head) -> str:
+    """The weights hash of a deployable: `weights_sha256` of the variables of encoder and head, each once."""
+    return _variables_sha256([*encoder.variables, *head.variables])
+
+
+def saved_model_sha256(loaded) -> str:
+    """The weights hash of a loaded SavedModel of ours; equals that of the encoder and head it was made of."""
+    return _variables_sha256(loaded.variables)
+
+
+def _variables_sha256(variables) -> str:
+    once = {id(variable): variable for variable in variables}
+    return fingerprint.weights_sha256(variable.numpy() for variable in once.values())
+
+
+def _bytes_function(forward: Callable, image_shape: tuple[int, int, int]) -> Callable:
+    """Files decoded by the very function that decoded the images the model was trained and judged on."""
+
+    def forward_bytes(image_bytes):
+        specification = tf.TensorSpec(image_shape, tf.float32)
+        return forward(
+            tf.map_fn(
+                lambda encoded: decode_image(encoded, image_shape), image_bytes, fn_output_signature=specification
+            )
+        )
+
+    return forward_bytes
+
+
+def _report_function(report_json: str) -> Callable:
+    def report(request):
+        return {"report": tf.fill(tf.shape(request), tf.constant(report_json))}
+
+    return report
+
+
+def _check_outputs(forward: Callable, image_shape, class_names) -> None:
+    specification = tf.TensorSpec((None, *image_shape), tf.float32)
+    logits = tf.function(forward, autograph=False).get_concrete_function(specification).output_shapes["logits"]
+    if logits.rank != 2:
+        raise ValueError(f"The head gives logits of shape {logits}; an export needs [batch, classes].")
+    if class_names and len(class_names) != logits[-1]:
+        raise ValueError(f"{len(class_names)} class names were given for {logits[-1]} classes; give one each.")

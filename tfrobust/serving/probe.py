@@ -1,0 +1,200 @@
+"""Checks a version directory from nothing but TensorFlow; also a program of its own, run in a clean process.
+
+    python -P probe.py DIRECTORY RESULT.json
+
+As a program it refuses every import of tfrobust and of Keras, so that what it loads cannot need them. For the
+same reason this module imports nothing of tfrobust; the other modules of this package import it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import pathlib
+import sys
+
+import numpy as np
+
+REFUSED_PACKAGES = ("tfrobust", "keras", "tf_keras")
+EXTRAS = "assets.extra"
+SUMS_FILE = f"{EXTRAS}/SHA256SUMS"
+GOLDEN_FILE = f"{EXTRAS}/golden.npz"
+WARMUP_FILE = f"{EXTRAS}/tf_serving_warmup_requests"
+REPORT_FILE = f"{EXTRAS}/robustness_report.json"
+INPUTS = {"serving_default": "images", "serving_bytes": "image_bytes", "robustness_report": "request"}
+PREDICTIONS = ("probabilities", "logits", "embedding")
+
+
+class RefuseImports(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the refused packages, so that no other finder does, and then fails to import them."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] not in REFUSED_PACKAGES:
+            return None
+        # TensorFlow looks where its Keras would lie without importing it: give it a place that is not there.
+        place = f"/nonexistent/{name}/__init__.py"
+        return importlib.machinery.ModuleSpec(name, self, origin=place, is_package=True)
+
+    def create_module(self, spec):
+        raise ModuleNotFoundError(f"{spec.name} is refused in this process.", name=spec.name)
+
+    def exec_module(self, module):
+        """Never reached: no module is created."""
+
+
+def sums_of(directory) -> dict[str, str]:
+    """sha256 of every file below `directory` but SHA256SUMS itself: relative path -> hexadecimal digits."""
+    directory = pathlib.Path(directory)
+    found = {}
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if path.is_file() and name != SUMS_FILE:
+            with open(path, "rb") as file:
+                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def check_sums(directory) -> list[str]:
+    """What SHA256SUMS and the files of a version directory disagree about, one sentence each."""
+    try:
+        lines = pathlib.Path(directory, SUMS_FILE).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        return [f"{SUMS_FILE} cannot be read: {error}."]
+    stated = {line[66:]: line[:64] for line in lines}
+    actual = sums_of(directory)
+    problems = [f"{name} is listed in {SUMS_FILE} but missing." for name in stated.keys() - actual.keys()]
+    problems += [f"{name} is not listed in {SUMS_FILE}." for name in actual.keys() - stated.keys()]
+    common = stated.keys() & actual.keys()
+    problems += [
+        f"{name} has been changed: its sha256 is another one." for name in common if stated[name] != actual[name]
+    ]
+    return sorted(problems)
+
+
+def read_golden(directory) -> dict[str, np.ndarray]:
+    """The golden request and its response: `images` and each output, by name."""
+    with np.load(pathlib.Path(directory, GOLDEN_FILE), allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def differences(golden: dict, outputs: dict, what: str = "golden request") -> list[str]:
+    """Where outputs are not bit for bit those of the golden response, one sentence each."""
+    problems = []
+    for name in PREDICTIONS:
+        expected, actual = golden[name], np.asarray(outputs[name])
+        if expected.shape != actual.shape or expected.dtype != actual.dtype:
+            given, wanted = (f"{array.dtype} {list(array.shape)}" for array in (actual, expected))
+            problems.append(f"The {what} gives {name} of {given}, not {wanted}.")
+        elif expected.tobytes() != actual.tobytes():
+            largest = np.max(np.abs(expected.astype(np.float64) - actual))
+            problems.append(f"The {what} gives other {name}: the largest difference is {largest:.3g}.")
+    return problems
+
+
+def replay_records(directory, signatures) -> list[tuple[str, dict]]:
+    """Runs each warm-up record against loaded signatures, as TF Serving does before a version takes traffic.
+
+    Args:
+        directory: the version directory.
+        signatures: signature name -> concrete function.
+
+    Returns:
+        (signature name, outputs by name as NumPy arrays) per record, in the file's order.
+
+    Raises:
+        ValueError: if a record is not a predict request for one of the signatures.
+    """
+    import tensorflow as tf
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    answers = []
+    for record in tf.data.TFRecordDataset(os.path.join(directory, WARMUP_FILE)).as_numpy_iterator():
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        request = log.predict_log.request
+        name = request.model_spec.signature_name
+        if log.WhichOneof("log_type") != "predict_log" or name not in signatures:
+            raise ValueError(f"Warm-up record {len(answers)} asks for '{name}', which is no signature here.")
+        inputs = {key: tf.constant(tf.make_ndarray(value)) for key, value in request.inputs.items()}
+        outputs = signatures[name](**inputs)
+        answers.append((name, {key: value.numpy() for key, value in outputs.items()}))
+    return answers
+
+
+def check_signatures(signatures, image_shape) -> list[str]:
+    """Where the signatures are not those of this project for images of that shape, one sentence each."""
+    import tensorflow as tf
+
+    expected = dict(INPUTS)
+    if image_shape[-1] not in (1, 3, 4):
+        expected.pop("serving_bytes")
+    problems = []
+    if set(signatures) != set(expected):
+        problems.append(f"The signatures are {sorted(signatures)}; expected {sorted(expected)}.")
+    for name in expected.keys() & set(signatures):
+        shape, dtype = ((None, *image_shape), tf.float32) if name == "serving_default" else ((None,), tf.string)
+        inputs = signatures[name].structured_input_signature[1]
+        specification = inputs.get(expected[name])
+        if len(inputs) != 1 or specification is None or (specification.shape, specification.dtype) != (shape, dtype):
+            problems.append(f"'{name}' takes {inputs}; expected '{expected[name]}' {dtype.name} {list(shape)}.")
+        outputs = {"report"} if name == "robustness_report" else set(PREDICTIONS)
+        if set(signatures[name].structured_outputs) != outputs:
+            given = sorted(signatures[name].structured_outputs)
+            problems.append(f"'{name}' gives {given}; expected {sorted(outputs)}.")
+    return problems
+
+
+def check_answers(directory, signatures, golden) -> dict[str, list[str]]:
+    """Replays the golden request, the warm-up file and the report endpoint: check -> problems."""
+    import tensorflow as tf
+
+    problems = {
+        "golden request": differences(golden, signatures["serving_default"](images=tf.constant(golden["images"])))
+    }
+    answers = replay_records(directory, signatures)
+    missing = sorted(set(signatures) - {name for name, _ in answers})
+    problems["warm-up"] = [f"No warm-up record asks for '{name}'." for name in missing]
+    for name, outputs in answers:
+        if name != "robustness_report":
+            problems["warm-up"] += differences(golden, outputs, f"warm-up record of '{name}'")
+    path = pathlib.Path(directory, REPORT_FILE)
+    expected = path.read_bytes() if path.exists() else b""
+    given = signatures["robustness_report"](request=tf.constant(["", "anything"]))["report"].numpy().tolist()
+    problems["report"] = []
+    if given != [expected, expected]:
+        problems["report"] = [f"'robustness_report' does not answer with the text of {REPORT_FILE}."]
+    return problems
+
+
+def check(directory) -> dict[str, list[str]]:
+    """All checks of a version directory: check -> problems, an empty list where it passed."""
+    problems = {"checksums": check_sums(directory)}
+    if problems["checksums"]:
+        # What follows would run a program that is not the one that was published.
+        return problems
+    import tensorflow as tf
+
+    golden = read_golden(directory)
+    loaded = tf.saved_model.load(str(directory))
+    problems["signatures"] = check_signatures(loaded.signatures, golden["images"].shape[1:])
+    if not problems["signatures"]:
+        problems |= check_answers(directory, loaded.signatures, golden)
+    found = sorted({name.split(".")[0] for name in sys.modules} & set(REFUSED_PACKAGES))
+    problems["clean process"] = [f"{name} was imported by loading the SavedModel." for name in found]
+    return problems
+
+
+def main(directory: str, result_file: str) -> None:
+    """Writes the problems of a version directory as JSON; an exception counts as one."""
+    sys.meta_path.insert(0, RefuseImports())
+    try:
+        problems = check(directory)
+    except Exception as error:
+        problems = {"loading": [f"{type(error).__name__}: {error}"[:300]]}
+    pathlib.Path(result_file).write_text(json.dumps(problems), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,73 @@
+"""Verification: a process without tfrobust and Keras loads the artefact and gets the recorded answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from tfrobust.serving import probe
+
+
+@dataclasses.dataclass(frozen=True)
+class VerifyResult:
+    """What a clean process found: check -> problems, one sentence each, none where the check passed.
+
+    The checks are `checksums`, `signatures`, `golden request`, `warm-up`, `report` and `clean process`;
+    `loading` stands for a process that did not get through them.
+    """
+
+    directory: str
+    checks: dict[str, tuple[str, ...]]
+
+    @property
+    def passed(self) -> bool:
+        """Whether there is no problem."""
+        return not self.problems
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """All problems, in the order of the checks."""
+        return tuple(problem for found in self.checks.values() for problem in found)
+
+
+def verify(directory, *, timeout: float = 300.0) -> VerifyResult:
+    """Checks a version directory in a clean process started in an empty folder.
+
+    Its checksums hold; it loads where importing tfrobust or Keras fails; it has this project's endpoints;
+    the golden request and every warm-up record give the recorded bits; `robustness_report` answers with the
+    text of `assets.extra/robustness_report.json`. The bits are promised on the machine that recorded them:
+    another kind of processor may round otherwise.
+
+    Args:
+        directory: version directory, published or staged.
+        timeout: seconds after which the process is ended.
+
+    Raises:
+        FileNotFoundError: if there is no SavedModel.
+    """
+    directory = pathlib.Path(directory).resolve()
+    if not (directory / "saved_model.pb").is_file():
+        raise FileNotFoundError(f"{directory} holds no SavedModel (saved_model.pb is missing).")
+    with tempfile.TemporaryDirectory(prefix="tfrobust-verify-") as empty:
+        result_file = os.path.join(empty, "result.json")
+        # -P keeps the folder of probe.py, and so this package, off the path.
+        command = [sys.executable, "-P", probe.__file__, str(directory), result_file]
+        environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+        try:
+            done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            return _failed(directory, f"The clean process was ended after {timeout:g} s.")
+        if not os.path.exists(result_file):
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            return _failed(directory, f"The clean process ended with code {done.returncode}: {last}"[:300])
+        problems = json.loads(pathlib.Path(result_file).read_text(encoding="utf-8"))
+    return VerifyResult(str(directory), {check: tuple(found) for check, found in problems.items()})
+
+
+def _failed(directory: pathlib.Path, problem: str) -> VerifyResult:
+    return VerifyResult(str(directory), {"loading": (problem,)})

@@ -1,0 +1,63 @@
+"""Warm-up requests: what TF Serving runs before a new version takes traffic, so that no client waits."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.ops.files import replacing
+from tfrobust.serving import export, golden, probe
+
+
+def write(directory, *, image_shape: Sequence[int], signatures: Sequence[str], name: str = "model") -> None:
+    """Writes one genuine `PredictionLog` per endpoint, in an uncompressed TFRecord that TF Serving looks for.
+
+    The images are the golden ones, as floats and as PNG, so that a replay can be checked, too.
+
+    Args:
+        directory: version directory; the file is `assets.extra/tf_serving_warmup_requests`.
+        image_shape: (h, w, c).
+        signatures: the endpoints there are.
+        name: the model's name in the server's configuration.
+    """
+    requests = {
+        export.PREDICT: lambda: golden.golden_images(image_shape),
+        export.PREDICT_BYTES: lambda: _png(golden.golden_pixels(image_shape)),
+        export.REPORT: lambda: np.array([b""], dtype=object),
+    }
+    path = pathlib.Path(directory, probe.WARMUP_FILE)
+    path.parent.mkdir(exist_ok=True)
+    with replacing(path) as temporary, tf.io.TFRecordWriter(str(temporary)) as writer:
+        for signature, make_input in requests.items():
+            if signature in signatures:
+                writer.write(_prediction_log(name, signature, make_input()).SerializeToString(deterministic=True))
+
+
+def replay(directory) -> list[tuple[str, dict]]:
+    """Loads the SavedModel of a version directory and runs each warm-up record against its signatures.
+
+    Returns:
+        (signature name, outputs by name as NumPy arrays) per record.
+
+    Raises:
+        ValueError: if a record is not a predict request for one of the signatures.
+    """
+    loaded = tf.saved_model.load(str(directory))
+    return probe.replay_records(directory, loaded.signatures)
+
+
+def _prediction_log(name: str, signature: str, value: np.ndarray):
+    from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = name
+    request.model_spec.signature_name = signature
+    request.inputs[probe.INPUTS[signature]].CopyFrom(tf.make_tensor_proto(value))
+    return prediction_log_pb2.PredictionLog(predict_log=prediction_log_pb2.PredictLog(request=request))
+
+
+def _png(pixels: np.ndarray) -> np.ndarray:
+    return np.array([tf.io.encode_png(image).numpy() for image in pixels], dtype=object)

@@ -1,0 +1,42 @@
+"""python -m tfrobust.train: trains, judges the staged SavedModel, writes the report, publishes."""
+
+import argparse
+import pathlib
+import sys
+
+from tfrobust import cli
+
+
+def parser() -> cli.Parser:
+    """The command's flags."""
+    flags = cli.Parser("train", "Train a robust model, judge it, write its report and publish it as a SavedModel.")
+    flags.add_gin_flags("gin/ascl_leaked.gin")
+    flags.add_argument("--workdir", metavar="DIR", help="checkpoints and report; default runs/<first gin file>")
+    flags.add_argument("--export_dir", metavar="DIR", default="exported", help="default: exported")
+    flags.add_argument("--version", metavar="N", type=cli.count, help="version to publish; default: the next one")
+    flags.add_argument("--profile", metavar="N", type=cli.count, default=0, help="profile N steps for TensorBoard")
+    flags.add_argument("--dry_run", action="store_true", help="print the configuration and its cost, and stop")
+    return flags
+
+
+def run(flags: argparse.Namespace) -> None:
+    """Configures and starts the experiment."""
+    cli.prepare(flags)
+    cli.call(
+        "train",
+        workdir=flags.workdir or str(pathlib.Path("runs") / pathlib.Path(flags.gin_file[0]).stem),
+        export_dir=flags.export_dir,
+        version=flags.version,
+        profile=flags.profile,
+        dry_run=flags.dry_run,
+        configuration=cli.operative_text,
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    return cli.main(parser(), run, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

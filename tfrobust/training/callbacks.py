@@ -1,0 +1,179 @@
+"""Callbacks that know robustness: validation under attack, the best weights, averaged weights."""
+
+import pathlib
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.attacks import objectives, runner
+from tfrobust.attacks.base import Attack
+from tfrobust.attacks.gradient import PGD
+from tfrobust.ops import geometry, randomness
+from tfrobust.training.checkpoint import CheckpointStore
+
+
+class RobustAccuracy(keras.callbacks.Callback):
+    """Adds `val_clean_accuracy` and `val_robust_accuracy` to the logs every few epochs, and with an embedding
+    `val_r_div`, the relative intra-class divergence under the attack (paper 003, Fig. 2b).
+
+    Watches robust overfitting. Never give it test images: what selects a model cannot judge it.
+
+    Args:
+        images: float32 [n, h, w, c] in [0, 1].
+        labels: int [n].
+        attack: how to attack them. Defaults to PGD with 10 steps.
+        every: epochs between two looks; the first is after the `every`-th epoch.
+        seed: of the attack's random starts.
+        batch_size: examples per call.
+    """
+
+    def __init__(self, images, labels, *, attack: Attack | None = None, every: int = 1, seed: int = 0, batch_size: int = 128):
+        super().__init__()
+        if every < 1:
+            raise ValueError(f"RobustAccuracy.every is {every}; it counts epochs, from 1 on.")
+        self.images = np.asarray(images, np.float32)
+        self.labels = np.asarray(labels).reshape(-1).astype(np.int32)
+        self.attack = attack or PGD(steps=10)
+        self.every, self.seed, self.batch_size = every, seed, batch_size
+
+    def on_train_begin(self, logs=None):
+        model = self.model
+
+        def predict(images):
+            return tf.cast(model(images, training=False), tf.float32)
+
+        def perturb(images, labels, keys):
+            return self.attack.perturb(objectives.cross_entropy(predict, labels), images, keys)
+
+        self._engine = runner.Engine(self.attack, predict)
+        self._logits = tf.function(predict, autograph=False)
+        self._perturb = tf.function(perturb, autograph=False)
+        self._embed = tf.function(model.embed, autograph=False) if hasattr(model, "embed") else None
+
+    def on_epoch_end(self, epoch, logs=None):
+        if (epoch + 1) % self.every or logs is None:
+            return
+        clean = self._batched(self._logits, self.images).argmax(axis=-1)
+        result = self._engine.run(self.images, self.labels, seed=self.seed, batch_size=self.batch_size)
+        logs["val_clean_accuracy"] = float(np.mean(clean == self.labels))
+        logs["val_robust_accuracy"] = float(np.mean(~result.success))
+        if self._embed:
+            keys = randomness.example_keys(randomness.make_key(self.seed, "r_div"), tf.range(len(self.labels)))
+            # All images, also those already misclassified: the paper's divergence leaves none out.
+            attacked = self._batched(self._perturb, self.images, self.labels, keys.numpy())
+            embeddings = [self._batched(self._embed, images) for images in (self.images, attacked)]
+            found = geometry.batched_divergences(*embeddings, self.labels, self.batch_size)
+            logs["val_r_div"] = float(found.r_div)
+
+    def _batched(self, function: Callable, *columns: np.ndarray) -> np.ndarray:
+        """A function over columns [n, ...] in batches of one static size, the last one filled up from the front."""
+        count = len(columns[0])
+        size = min(self.batch_size, count)
+        padded = [np.concatenate([column, column[: -count % size]]) for column in columns]
+        parts = []
+        for start in range(0, len(padded[0]), size):
+            parts.append(function(*(tf.constant(column[start : start + size]) for column in padded)).numpy())
+        return np.concatenate(parts)[:count]
+
+
+class BestWeights(keras.callbacks.Callback):
+    """Keeps the weights of the epoch with the highest value of a validation log, on disk.
+
+    Args:
+        directory: where the one checkpoint goes.
+        monitor: a log name; epochs without it do not count. Higher is better.
+    """
+
+    def __init__(self, directory, monitor: str = "val_robust_accuracy"):
+        super().__init__()
+        self.directory = pathlib.Path(directory)
+        self.monitor = monitor
+        self.best = -1.0
+        self.best_epoch = 0
+
+    def on_epoch_end(self, epoch, logs=None):
+        value = (logs or {}).get(self.monitor)
+        if value is None or not value > self.best:
+            return
+        self.best, self.best_epoch = float(value), epoch + 1
+        self._store().save(epoch + 1, {"monitor": self.monitor, "value": self.best})
+
+    def restore(self) -> dict | None:
+        """Puts the best weights into the model; their epoch as `step` and `value`, or None if there are none."""
+        return self._store().restore()
+
+    def _store(self) -> CheckpointStore:
+        variables = [v.value for v in deployable_variables(self.model)]
+        return CheckpointStore(self.directory, tf.train.Checkpoint(variables=variables), keep=1)
+
+
+class AveragedWeights(keras.callbacks.Callback):
+    """Keeps a running average of the deployable weights, batch-norm statistics included.
+
+    "ema": average <- decay * average + (1 - decay) * weights after every step. "swa": the mean of the weights
+    at the ends of the epochs from `start_epoch` on; its batch-norm statistics are the mean of theirs, not
+    measured anew.
+
+    Args:
+        kind: "ema" or "swa".
+        decay: of the exponential average, in [0, 1).
+        start_epoch: the first epoch (counted from 1) whose weights enter; before it the average follows the
+            weights.
+
+    Source:
+        Izmailov et al. 2018, https://arxiv.org/abs/1803.05407 (SWA).
+    """
+
+    def __init__(self, *, kind: str = "ema", decay: float = 0.999, start_epoch: int = 1):
+        super().__init__()
+        if kind not in ("ema", "swa"):
+            raise ValueError(f"AveragedWeights.kind is {kind!r}; it is 'ema' or 'swa'.")
+        if not 0 <= decay < 1:
+            raise ValueError(f"AveragedWeights.decay is {decay}; it lies in [0, 1).")
+        self.kind, self.decay, self.start_epoch = kind, decay, start_epoch
+        self.variables: list = []
+
+    def set_model(self, model):
+        super().set_model(model)
+        if not self.variables:
+            self.averages = [keras.Variable(v.value, trainable=False) for v in deployable_variables(model)]
+            self.count = keras.Variable(0, dtype="int64", trainable=False)
+            self.variables = [*self.averages, self.count]
+            self._follow = tf.function(self._move, autograph=False)
+        self._epoch = 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch = epoch + 1
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self._epoch < self.start_epoch:
+            self._follow(tf.constant(1.0))
+        elif self.kind == "ema":
+            self._follow(tf.constant(1.0 - self.decay))
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.kind == "swa" and self._epoch >= self.start_epoch:
+            self.count.assign_add(1)
+            self._follow(1.0 / tf.cast(self.count.value, tf.float32))
+
+    def restore(self) -> dict:
+        """Puts the averages into the model."""
+        for variable, average in zip(deployable_variables(self.model), self.averages, strict=True):
+            variable.assign(average)
+        return {"kind": self.kind}
+
+    def _move(self, share):
+        for variable, average in zip(deployable_variables(self.model), self.averages, strict=True):
+            if variable.dtype.startswith(("float", "bfloat")):
+                average.assign_add(tf.cast(share, average.dtype) * (variable.value - average.value))
+            else:
+                average.assign(variable.value)
+
+
+def deployable_variables(model) -> list:
+    """The variables of a method's encoder and head; of any other model, all."""
+    if hasattr(model, "encoder") and hasattr(model, "head"):
+        return [*model.encoder.variables, *model.head.variables]
+    return list(model.variables)

@@ -1,0 +1,106 @@
+"""Checkpoints that are whole or absent: written beside, checksummed, synced, renamed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import pathlib
+import shutil
+
+import tensorflow as tf
+
+from tfrobust.ops import files
+
+_log = logging.getLogger(__name__)
+
+
+class CheckpointStore:
+    """The newest few checkpoints of one run, each a folder `step-<n>` with TensorFlow's files, `state.json` and
+    `SHA256SUMS`.
+
+    Args:
+        directory: where; made when missing.
+        checkpoint: everything that is a variable.
+        keep: how many to keep.
+    """
+
+    def __init__(self, directory, checkpoint: tf.train.Checkpoint, *, keep: int = 2):
+        self.directory = pathlib.Path(directory)
+        self.checkpoint = checkpoint
+        self.keep = keep
+
+    def save(self, step: int, state: dict) -> pathlib.Path:
+        """Writes a checkpoint and drops the ones beyond `keep`. `state`: whatever JSON holds."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        final = self.directory / f"step-{step:08d}"
+        temporary = self.directory / f".tmp-{final.name}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        try:
+            self.checkpoint.write(str(temporary / "variables"))
+            (temporary / "state.json").write_text(json.dumps({"step": step, **state}))
+            (temporary / "SHA256SUMS").write_text(_checksums(temporary))
+            files.fsync_tree(temporary)
+            if final.exists():
+                # Only a damaged one: a valid checkpoint of this step would have been resumed from.
+                shutil.rmtree(final)
+            os.rename(temporary, final)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        files.fsync_directory(self.directory)
+        for old in self._all()[: -self.keep]:
+            shutil.rmtree(old, ignore_errors=True)
+        return final
+
+    def restore(self) -> dict | None:
+        """Restores the newest valid checkpoint; names and skips damaged ones.
+
+        Returns:
+            Its state with `step`, or None where there is no valid checkpoint.
+        """
+        for folder in reversed(self._all()):
+            problem = find_damage(folder)
+            if problem is None:
+                self.checkpoint.read(str(folder / "variables")).assert_consumed()
+                return json.loads((folder / "state.json").read_text())
+            _log.warning("checkpoint %s is damaged (%s): skipped.", folder, problem)
+        return None
+
+    def _all(self) -> list[pathlib.Path]:
+        if not self.directory.is_dir():
+            return []
+        return sorted(entry for entry in self.directory.iterdir() if entry.name.startswith("step-"))
+
+
+def find_damage(folder: pathlib.Path) -> str | None:
+    """What is wrong with a checkpoint folder: a missing, truncated or changed file; None if nothing is."""
+    sums = folder / "SHA256SUMS"
+    if not sums.is_file():
+        return "SHA256SUMS is missing"
+    expected = dict(reversed(line.split("  ", 1)) for line in sums.read_text().splitlines())
+    for name in ("variables.index", "state.json"):
+        if name not in expected:
+            return f"SHA256SUMS does not list {name}"
+    for name, digest in expected.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if _sha256(path) != digest:
+            return f"{name} does not match its checksum"
+    return None
+
+
+def _checksums(folder: pathlib.Path) -> str:
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name != "SHA256SUMS")
+    return "".join(f"{_sha256(folder / name)}  {name}\n" for name in names)
+
+
+def _sha256(path: pathlib.Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        while block := handle.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

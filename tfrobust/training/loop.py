@@ -1,0 +1,227 @@
+"""The one training loop: one device, many replicas or many machines, ordinary Keras callbacks, resume at any step."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+
+import keras
+import tensorflow as tf
+
+from tfrobust.errors import InputError, StopRequested
+from tfrobust.training.checkpoint import CheckpointStore
+from tfrobust.training.interrupt import heard_between_steps
+
+# What Keras's callbacks remember between epochs. Restoring every plain attribute would break EarlyStopping,
+# whose `min_delta` changes its sign on first use.
+CALLBACK_STATE = ("wait", "best", "best_epoch", "stopped_epoch", "cooldown_counter", "epochs_since_last_save")
+
+# Steps before a profile starts: the first ones trace and allocate.
+WARM_UP_STEPS = 3
+
+
+class TrainingDiverged(RuntimeError):
+    """A term became NaN or infinite."""
+
+
+@dataclasses.dataclass
+class Loop:
+    """Drives `strategy.run(method.train_step)` over batches that are a function of the step.
+
+    Attributes:
+        method: built and compiled inside the strategy's scope.
+        strategy: a `tf.distribute.Strategy`.
+        batches: first step -> dataset of global batches from that step on.
+        steps_per_epoch: int.
+        epochs: int.
+        checkpoint_directory: where the state goes.
+        callbacks: Keras callbacks. One that owns variables lists them in an attribute `variables`.
+        checkpoint_seconds: a checkpoint is written when this long has passed since the last one, and at the end.
+        jit_compile: whether XLA compiles the step.
+        profile_steps: how many steps to trace for TensorBoard's profiler, after three to warm up; 0 for none.
+        profile_directory: where the trace goes.
+        finished_only: refuse to train: the checkpoint must be of the last step.
+        verbose: 1 shows Keras's progress bar, 0 nothing.
+    """
+
+    method: keras.Model
+    strategy: tf.distribute.Strategy
+    batches: Callable[[int], tf.data.Dataset]
+    steps_per_epoch: int
+    epochs: int
+    checkpoint_directory: str
+    callbacks: Sequence[keras.callbacks.Callback] = ()
+    checkpoint_seconds: float = 15.0
+    jit_compile: bool = False
+    profile_steps: int = 0
+    profile_directory: str = ""
+    finished_only: bool = False
+    verbose: int = 1
+    seconds: float = dataclasses.field(default=0.0, init=False)
+
+    def run(self) -> dict[str, list]:
+        """Trains what is left to train.
+
+        Returns:
+            The history: column by log name, one value an epoch, `epoch` among them.
+
+        Raises:
+            TrainingDiverged: a term is not finite; names it and the step. The last checkpoint stays.
+            StopRequested: a signal was heard; the state is saved.
+        """
+        self._make_every_variable()
+        recorder = _Recorder()
+        callbacks = keras.callbacks.CallbackList(
+            [*self.callbacks, recorder],
+            add_history=False,
+            add_progbar=bool(self.verbose),
+            model=self.method,
+            epochs=self.epochs,
+            steps=self.steps_per_epoch,
+            verbose=self.verbose,
+        )
+        store = CheckpointStore(self.checkpoint_directory, self._checkpoint())
+        callbacks.on_train_begin()
+        # After on_train_begin, which resets what callbacks remember.
+        state = store.restore() or {"step": 0, "history": [], "callbacks": {}, "stopped": False, "seconds": 0.0}
+        last = self.epochs * self.steps_per_epoch
+        if self.finished_only and state["step"] < last and not state["stopped"]:
+            raise InputError(f"training is at step {state['step']} of {last}: finish it before exporting.")
+        self._restore_callbacks(state["callbacks"])
+        if state["step"]:
+            print(f"resuming at step {state['step']} of {last}")
+        with heard_between_steps() as stop:
+            state = self._train(state, callbacks, store, stop, recorder)
+        callbacks.on_train_end()
+        self.seconds = state["seconds"]
+        return history_columns(state["history"])
+
+    def _train(self, state, callbacks, store, stop, recorder) -> dict:
+        step, history = state["step"], list(state["history"])
+        last = self.epochs * self.steps_per_epoch
+        started_at = saved_at = time.monotonic()
+        train = self._train_function()
+        iterator = iter(self._distribute(self.batches(step))) if step < last and not state["stopped"] else None
+        logs, first = {}, step
+        observed = getattr(self.method, "observations", ())  # once an epoch is enough for the progress bar
+
+        def remember():
+            return {
+                "history": history,
+                "callbacks": self._callback_state(),
+                "stopped": bool(self.method.stop_training),
+                "seconds": state["seconds"] + time.monotonic() - started_at,
+            }
+
+        while step < last and not (state["stopped"] or self.method.stop_training):
+            epoch, position = divmod(step, self.steps_per_epoch)
+            if position == 0:
+                self.method.reset_metrics()
+            if position == 0 or step == first:
+                callbacks.on_epoch_begin(epoch)
+            self._profile(step - first)
+            callbacks.on_train_batch_begin(position)
+            logs = {name: float(value) for name, value in train(next(iterator)).items()}
+            step += 1
+            self._check_finite(logs, step)
+            callbacks.on_train_batch_end(position, {k: v for k, v in logs.items() if k not in observed})
+            if position + 1 == self.steps_per_epoch:
+                logs["learning_rate"] = float(self.method.optimizer.learning_rate)
+                callbacks.on_epoch_end(epoch, logs)
+                history.append({"epoch": epoch + 1, **recorder.logs})
+            overdue = time.monotonic() - saved_at >= self.checkpoint_seconds
+            if overdue or stop.requested or step == last or self.method.stop_training:
+                store.save(step, remember())
+                saved_at = time.monotonic()
+            if stop.requested:
+                raise StopRequested(f"stopped by {stop.requested} after step {step} of {last}; run again to resume.")
+        return {**remember(), "step": step}
+
+    def _profile(self, done: int) -> None:
+        if self.profile_steps and done == WARM_UP_STEPS:
+            tf.profiler.experimental.start(self.profile_directory)
+        if self.profile_steps and done == WARM_UP_STEPS + self.profile_steps:
+            tf.profiler.experimental.stop()
+
+    def _train_function(self) -> Callable:
+        method, strategy = self.method, self.strategy
+        step = tf.function(method.train_step, jit_compile=True) if self.jit_compile else method.train_step
+
+        @tf.function(autograph=False, reduce_retracing=True)
+        def train(batch):
+            strategy.run(step, args=(batch,))
+            return method.get_metrics_result()
+
+        return train
+
+    def _distribute(self, dataset):
+        if self.strategy.num_replicas_in_sync == 1:
+            return dataset
+        return self.strategy.experimental_distribute_dataset(dataset)
+
+    def _make_every_variable(self) -> None:
+        """Optimizer slots and metric variables must exist before the first trace and the checkpoint."""
+        method = self.method
+        with self.strategy.scope():
+            method.optimizer.build(method.trainable_variables)
+            shape = method.compute_output_shape((None, *self._image_shape()))
+            labels, logits = tf.zeros([1], tf.int32), tf.zeros([1, shape[-1]])
+            method.compute_metrics(tf.zeros([1, *self._image_shape()]), labels, logits, tf.ones([1]))
+            method.reset_metrics()
+
+    def _image_shape(self) -> tuple[int, ...]:
+        return tuple(self.batches(0).element_spec.images.shape[1:])
+
+    def _checkpoint(self) -> tf.train.Checkpoint:
+        """By position: safe for resuming the same configuration, which the caller checks."""
+        method = self.method
+        metrics = [variable for metric in method.metrics for variable in metric.variables]
+        own = [variable for callback in self.callbacks for variable in getattr(callback, "variables", [])]
+        groups = {
+            "model": _without(method.variables, metrics),
+            "optimizer": method.optimizer.variables,
+            "metrics": metrics,
+            "callbacks": own,
+        }
+        return tf.train.Checkpoint(**{name: [v.value for v in group] for name, group in groups.items()})
+
+    def _callback_state(self) -> dict:
+        state = {}
+        for position, callback in enumerate(self.callbacks):
+            found = {name: getattr(callback, name) for name in CALLBACK_STATE if hasattr(callback, name)}
+            state[str(position)] = {k: float(v) if hasattr(v, "dtype") else v for k, v in found.items()}
+        return state
+
+    def _restore_callbacks(self, state: dict) -> None:
+        for position, callback in enumerate(self.callbacks):
+            for name, value in state.get(str(position), {}).items():
+                setattr(callback, name, value)
+
+    def _check_finite(self, logs: dict[str, float], step: int) -> None:
+        broken = [name for name, value in logs.items() if not math.isfinite(value)]
+        if broken:
+            named = [name for name in broken if name != "loss"] or broken
+            raise TrainingDiverged(
+                f"{' and '.join(named)} became {logs[named[0]]} at step {step}; the last checkpoint is kept. "
+                "Try a lower LEARNING_RATE or clip_norm."
+            )
+
+
+class _Recorder(keras.callbacks.Callback):
+    """The last callback of the list: sees what the others added to an epoch's logs. Keras hands them a copy."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.logs = {name: float(value) for name, value in (logs or {}).items()}
+
+
+def history_columns(history: list[dict]) -> dict[str, list]:
+    """One list per log name from one dict per epoch; None where an epoch has no such log."""
+    names = list(dict.fromkeys(name for row in history for name in row))
+    return {name: [row.get(name) for row in history] for name in names}
+
+
+def _without(variables, others) -> list:
+    known = {id(variable) for variable in others}
+    return [variable for variable in variables if id(variable) not in known]

@@ -1,0 +1,64 @@
+"""From a word in a gin file to a `tf.distribute` strategy, and whether its steps are compiled by XLA."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
+
+
+def make_strategy(name: str) -> tf.distribute.Strategy:
+    """The strategy of a run. Make one per process: a second MirroredStrategy breaks the first one's collectives.
+
+    Args:
+        name: "auto" mirrors over the accelerators if there are several and takes the only device otherwise;
+            "one_device", "mirrored" (all local accelerators, or logical CPUs), "multi_worker" (TF_CONFIG),
+            "tpu".
+
+    Raises:
+        ValueError: unknown name.
+    """
+    if name not in STRATEGIES:
+        raise ValueError(f"STRATEGY is {name!r}; it is one of {list(STRATEGIES)}.")
+    if name == "auto":
+        name = "mirrored" if len(tf.config.list_logical_devices("GPU")) > 1 else "one_device"
+    if name == "one_device":
+        return tf.distribute.get_strategy()
+    if name == "mirrored":
+        kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+        return tf.distribute.MirroredStrategy([device.name for device in tf.config.list_logical_devices(kind)])
+    if name == "multi_worker":
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
+    tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def use_xla(choice: str | bool, strategy: tf.distribute.Strategy) -> bool:
+    """Whether training steps are compiled by XLA.
+
+    Args:
+        choice: True, False, or "auto": no on CPU, where an attack loop is ten times slower compiled, no under
+            a mirrored strategy, yes on one accelerator. A TPU compiles by itself.
+        strategy: the run's.
+    """
+    if choice not in ("auto", True, False):
+        raise ValueError(f"jit_compile is {choice!r}; it is True, False or 'auto'.")
+    if choice != "auto":
+        return bool(choice)
+    return bool(tf.config.list_physical_devices("GPU")) and strategy.num_replicas_in_sync == 1
+
+
+def set_determinism(choice: str | bool) -> bool:
+    """Switches deterministic operations on and says whether they are.
+
+    Args:
+        choice: True, False, or "auto": yes on CPU, where bit-identical resumption is promised, no elsewhere.
+    """
+    if choice not in ("auto", True, False):
+        raise ValueError(f"deterministic is {choice!r}; it is True, False or 'auto'.")
+    wanted = not tf.config.list_physical_devices("GPU") if choice == "auto" else bool(choice)
+    if wanted:
+        tf.config.experimental.enable_op_determinism()
+    return wanted

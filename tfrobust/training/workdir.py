@@ -1,0 +1,65 @@
+"""The folder of a run: which training configuration it holds, and who it publishes as."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import uuid
+
+from tfrobust.errors import InputError
+from tfrobust.ops import files
+
+TRAINING_FILE = "training.json"
+CONFIGURATION_FILE = "config.gin"
+OWNER_FILE = "owner"
+
+
+def open_workdir(workdir: str, training: dict, *, must_exist: bool = False) -> pathlib.Path:
+    """The folder of a run, made if missing.
+
+    Args:
+        workdir: where.
+        training: the training configuration as JSON. Evaluation and replicas are no part of it.
+        must_exist: refuse a folder without a run in it.
+
+    Returns:
+        The folder, holding `training.json` and `owner`.
+
+    Raises:
+        InputError: it holds another training configuration (the difference is shown), or none where it must.
+    """
+    folder = pathlib.Path(workdir)
+    recorded = folder / TRAINING_FILE
+    if recorded.is_file():
+        differences = list(_differences(json.loads(recorded.read_text()), json.loads(json.dumps(training))))
+        if differences:
+            shown = "; ".join(differences[:2])
+            raise InputError(f"{workdir} holds another training configuration: {shown}. Use another --workdir."[:300])
+        return folder
+    if must_exist:
+        raise InputError(f"{workdir} holds no training run ({TRAINING_FILE} is missing).")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / OWNER_FILE).exists():
+        files.write_atomically(folder / OWNER_FILE, uuid.uuid4().hex)
+    # Last: a folder with this file is a whole one.
+    files.write_atomically(recorded, json.dumps(training, indent=1, sort_keys=True))
+    return folder
+
+
+def canonical(value):
+    """A serialised configuration without what differs between processes: names that Keras counts up, built shapes."""
+    if isinstance(value, dict):
+        dropped = {"build_config", "compile_config", "module", "registered_name"}
+        if {"trainable", "dtype"} & set(value):  # the configuration of a Keras layer
+            dropped.add("name")
+        return {key: canonical(item) for key, item in value.items() if key not in dropped}
+    return [canonical(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _differences(before, now, path: str = ""):
+    """Sentences on where two JSON values part."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in sorted({*before, *now}):
+            yield from _differences(before.get(name), now.get(name), f"{path}.{name}" if path else name)
+    elif before != now:
+        yield f"{path} is {json.dumps(before)[:60]} there and {json.dumps(now)[:60]} here"

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Starts one more method: its file, its gin file and its test, which run as they are.
+
+Usage: tools/new_method.py NAME, with NAME in snake_case. The files train on noisy copies of the images; replace
+the views and the terms by your own. No list or registry is to be edited.
+"""
+
+import pathlib
+import re
+import sys
+
+METHOD = '''"""What {title} is, in one sentence."""
+
+import keras
+import tensorflow as tf
+
+from tfrobust.losses import classification
+from tfrobust.methods.base import Method
+from tfrobust.ops import randomness
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class {cls}(Method):
+    """Cross-entropy on the images and on noisy copies of them.
+
+    L = ce + ce_noisy, ce_noisy = CE( h(x + s n), y ), n ~ N(0, 1).
+
+    Terms: `ce`, `ce_noisy`. Needs: labels.
+
+    Source:
+        Authors and year, link, equation; every deviation from it.
+    """
+
+    terms = ("ce", "ce_noisy")
+
+    def __init__(self, encoder, head, *, deviation: float = 0.1, **kwargs):
+        """Args beyond the base's:
+
+        deviation: standard deviation s of the noise, in pixels of [0, 1], >= 0.
+        """
+        super().__init__(encoder, head, **kwargs)
+        if deviation < 0:
+            raise ValueError(f"deviation of {cls} is {{deviation}}; it must not be negative.")
+        self.deviation = deviation
+
+    def make_views(self, batch, context):
+        key = randomness.fold(context.key, "noise")
+        noise = randomness.draw(randomness.normal(self.deviation), key, tf.unstack(tf.shape(batch.images)))
+        return {{"images": batch.images, "noisy": batch.images + tf.ensure_shape(noise, batch.images.shape)}}
+
+    def loss_terms(self, views, batch, context):
+        _, logits = self.propagate(views["images"])
+        _, noisy = self.propagate(views["noisy"])
+        return {{
+            "ce": classification.cross_entropy(logits, batch.labels),
+            "ce_noisy": classification.cross_entropy(noisy, batch.labels),
+        }}, logits
+'''
+
+GIN = """# What {title} is, in one sentence.
+include 'base/train.gin'
+include 'base/digits.gin'
+
+NAME = '{name}'
+METHOD = @{cls}
+{cls}.deviation = 0.1
+"""
+
+TEST = '''"""{title}: the terms against a slow transcription, one step, and the configuration's round trip."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.methods.{name} import {cls}
+from tfrobust.ops import randomness
+from tfrobust.structs import Batch, Context
+
+
+def make_method(**arguments):
+    keras.utils.set_random_seed(0)
+    encoder = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(5, activation="tanh")])
+    method = {cls}(encoder, keras.layers.Dense(3), **arguments)
+    method.build((None, 4, 4, 1))
+    return method
+
+
+def make_batch():
+    images = np.random.default_rng(0).uniform(size=(6, 4, 4, 1)).astype("float32")
+    return Batch(tf.constant(images), tf.constant([0, 1, 2, 0, 1, 2]), tf.range(6, dtype=tf.int64), {{}})
+
+
+def literal_cross_entropy(logits, labels):
+    values = []
+    for row, label in zip(logits, labels, strict=True):
+        values.append(-np.log(np.exp(row[label]) / sum(np.exp(value) for value in row)))
+    return values
+
+
+def test_terms_are_the_equation():
+    method, batch = make_method(deviation=0.3), make_batch()
+    context = Context(randomness.make_key(1), tf.constant(0, tf.int64), tf.range(6, dtype=tf.int64))
+    views = method.make_views(batch, context)
+    terms, logits = method.loss_terms(views, batch, context)
+    np.testing.assert_allclose(logits, method(batch.images), rtol=1e-5)
+    np.testing.assert_allclose(terms["ce"], literal_cross_entropy(logits.numpy(), batch.labels.numpy()), rtol=1e-5)
+    noisy = method(views["noisy"]).numpy()
+    np.testing.assert_allclose(terms["ce_noisy"], literal_cross_entropy(noisy, batch.labels.numpy()), rtol=1e-5)
+    assert 0.15 < float(tf.math.reduce_std(views["noisy"] - batch.images)) < 0.45
+
+
+def test_a_step_changes_the_weights_and_logs_the_terms():
+    method, batch = make_method(), make_batch()
+    method.compile(optimizer=keras.optimizers.SGD(0.1), jit_compile=False)
+    before = method.head.kernel.numpy()
+    logs = method.train_step(batch)
+    assert {{"loss", *method.terms}} <= set(logs) and np.isfinite(float(logs["loss"]))
+    assert np.abs(method.head.kernel.numpy() - before).max() > 0
+
+
+def test_configuration_round_trip():
+    method = make_method(deviation=0.2)
+    assert {cls}.from_config(method.get_config()).deviation == 0.2
+'''
+
+
+def targets(root: pathlib.Path, name: str) -> dict[pathlib.Path, str]:
+    """The three files of a method and their text."""
+    words = {
+        "name": name,
+        "cls": "".join(part.capitalize() for part in name.split("_")),
+        "title": name.replace("_", " "),
+    }
+    return {
+        root / "tfrobust" / "methods" / f"{name}.py": METHOD.format(**words),
+        root / "gin" / f"{name}.gin": GIN.format(**words),
+        root / "tests" / "methods" / f"test_{name}.py": TEST.format(**words),
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Writes the files; returns the exit code."""
+    root = pathlib.Path(__file__).resolve().parents[1]
+    if len(arguments) != 1 or not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", arguments[0]):
+        print("usage: tools/new_method.py NAME, with NAME in snake_case such as my_method", file=sys.stderr)
+        return 2
+    files = targets(root, arguments[0])
+    there = [str(path.relative_to(root)) for path in files if path.exists()]
+    if there:
+        print(f"nothing written: {', '.join(there)} exists", file=sys.stderr)
+        return 2
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(path.relative_to(root))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
