@@ -45,11 +45,11 @@ def _source(text: str):
     if text == "digits":
         return digits.Digits()
     if path.suffix == ".npz":
-        return npz.Npz(path=text)
+        return npz.Npz(path=text, test_size=1.0)
     if path.name.endswith(".tar.gz") or (path.is_dir() and any(path.glob("**/*_batch*"))):
         return cifar.Cifar(path=text)
     if path.is_dir() and not any(path.glob("**/dataset_info.json")):
-        return folder.ImageFolder(path=text)
+        return folder.ImageFolder(path=text, test_size=1.0)
     return tfds.TensorFlowDatasets(dataset=text)
 
 

@@ -1,23 +1,21 @@
-"""The root: builds, trains, stages, evaluates, reports, publishes. The commands call these functions, gin fills them."""
+"""The root: builds, trains, stages, evaluates, reports, publishes. The commands call it, gin fills it."""
 
 import dataclasses
-import os
 import pathlib
-import platform
 import time
 from collections.abc import Callable
 
 import keras
-import numpy as np
 import tensorflow as tf
 
+from tfrobust import saving
 from tfrobust.augment.base import Augmentation
 from tfrobust.data import pipeline
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
 from tfrobust.evaluation import predictor as predictors
-from tfrobust.evaluation.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.base import Outcome, Setting
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.methods.base import Method
 from tfrobust.models.heads import LinearHead
@@ -25,13 +23,11 @@ from tfrobust.ops import configured, files, fingerprint
 from tfrobust.report import assembly, compare, render, writer
 from tfrobust.report.schema import Report
 from tfrobust.serving import assets, publish, verify
-from tfrobust.training import callbacks as own_callbacks
+from tfrobust.training import selection
 from tfrobust.training import strategy as strategies
 from tfrobust.training import workdir as workdirs
 from tfrobust.training.loop import Loop
 from tfrobust.training.progress import ConsoleProgress
-
-PUBLISHED_WEIGHTS = ("last", "best", "averaged")
 
 
 def train(
@@ -62,7 +58,7 @@ def train(
     training_must_be_done: bool = False,
     configuration: Callable[[], str] = lambda: "",
 ) -> Report | None:
-    """Trains a model, judges the SavedModel made of it, and publishes that with its report. Running again resumes.
+    """Trains a model, judges the SavedModel made of it, publishes that with its report. Running again resumes.
 
     Args:
         name: of the model, and of its folder in `export_dir`.
@@ -97,39 +93,34 @@ def train(
         InputError (a ValueError): wrong input or configuration, or a workdir of another training configuration.
     """
     _check_numbers(epochs=epochs, batch_size=batch_size)
-    if publish_weights not in PUBLISHED_WEIGHTS:
-        raise InputError(f"publish_weights is {publish_weights!r}; it is one of {list(PUBLISHED_WEIGHTS)}.")
     strategies.set_determinism(deterministic)
     keras.utils.set_random_seed(seed)
     dataset = data.load()
+    selection.check_choice(publish_weights, validation is not None and len(dataset.validation) > 0, callbacks)
     steps_per_epoch = pipeline.steps_per_epoch(dataset.train, batch_size)
-    chosen_strategy = strategies.make_strategy(strategy)
-    with chosen_strategy.scope():
-        model = method(encoder=encoder(), head=head(class_count=dataset.class_count), seed=seed)
-        model.build((None, *dataset.image_shape))
+    scope = strategies.make_strategy(strategy)
+    with scope.scope():
+        model = _built(method(encoder=encoder(), head=head(class_count=dataset.class_count), seed=seed), dataset)
+        # The loop compiles the step itself where that pays.
         model.compile(
             optimizer=optimizer(),
             metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-            jit_compile=False,  # the loop compiles the step itself where that pays
+            jit_compile=False,
         )
     if dry_run:
         _print_estimate(configuration(), model, epochs * steps_per_epoch, steps_per_epoch)
         return None
-    described = {
-        "method": model,
-        "optimizer": model.optimizer,
-        "data": data,
-        "augmentation": augmentation,
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "seed": seed,
-    }
-    training = workdirs.canonical(configured.serialize(described)) | {"data_fingerprint": dataset.fingerprint}
+    numbers = {"epochs": epochs, "batch_size": batch_size, "seed": seed}
+    parts = {"method": model, "optimizer": model.optimizer, "data": data, "augmentation": augmentation}
+    training = _described(parts | {"callbacks": [_callback_facts(one) for one in callbacks]} | numbers)
+    training["data_fingerprint"] = dataset.fingerprint
+    publish.check_available(pathlib.Path(export_dir, name), version, workdirs.owner(workdir))
     folder = workdirs.open_workdir(workdir, training, must_exist=training_must_be_done)
-    watchers = _callbacks(folder, dataset, validation, callbacks, publish_weights)
+    files.write_atomically(folder / workdirs.CONFIGURATION_FILE, configuration())
+    watchers = selection.watch(folder, dataset.validation.arrays(), validation, callbacks)
     loop = Loop(
         method=model,
-        strategy=chosen_strategy,
+        strategy=scope,
         batches=lambda step: pipeline.training_batches(
             dataset.train, batch_size=batch_size, seed=seed, augmentation=augmentation, start_step=step
         ),
@@ -138,26 +129,20 @@ def train(
         checkpoint_directory=str(folder / "checkpoints"),
         callbacks=watchers,
         checkpoint_seconds=checkpoint_seconds,
-        jit_compile=strategies.use_xla(jit_compile, chosen_strategy),
+        jit_compile=strategies.use_xla(jit_compile, scope),
         profile_steps=profile,
         profile_directory=str(folder / "logs"),
         finished_only=training_must_be_done,
     )
-    files.write_atomically(folder / workdirs.CONFIGURATION_FILE, configuration())
     history = loop.run()
-    selection = _choose_weights(publish_weights, watchers)
     facts = {
         "method": type(model).__name__,
-        "seed": seed,
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "selection": selection,
+        **numbers,
         **_adversary_facts(model),
+        "selection": selection.choose_weights(publish_weights, watchers),
         "configuration": training,
-        "history": history,
-        "seconds": loop.seconds,
     }
-    artefact = _Artefact(model, dataset, configured.serialize(data), evaluators, folder, facts, configuration, seed)
+    artefact = _Artefact(model, dataset, data, evaluators, folder, facts, history, loop.seconds, configuration)
     return artefact.publish(name, export_dir, version)
 
 
@@ -167,15 +152,16 @@ class _Artefact:
 
     method: Method
     dataset: Dataset
-    source: dict
+    source: Source
     evaluators: tuple
     folder: pathlib.Path
     facts: dict
+    history: dict
+    training_seconds: float
     configuration: Callable[[], str]
-    seed: int
 
     def publish(self, name: str, export_dir: str, version: int | None) -> Report:
-        """Everything after training; each part is found done or done again, whole."""
+        """Everything after training; each part is found done, or done again, whole."""
         parts = dict(
             encoder=self.method.encoder,
             head=self.method.head,
@@ -185,20 +171,26 @@ class _Artefact:
         )
         staged, final = self.folder / "staged", self.folder / "final"
         weights = assets.assemble(staged, **parts)
-        evaluation = [workdirs.canonical(configured.serialize(evaluator)) for evaluator in self.evaluators]
-        run = fingerprint.json_sha256(
-            {"weights": weights, "training": self.facts["configuration"], "evaluation": evaluation, "seed": self.seed}
-        )
-        base, owner = pathlib.Path(export_dir, name), (self.folder / workdirs.OWNER_FILE).read_text()
+        run = _run_sha256(weights, self.dataset, self.evaluators, self.facts["configuration"])
+        base, owner = pathlib.Path(export_dir, name), workdirs.owner(self.folder)
         number = publish.claim(base, owner, version, run=run)
         if publish.is_published(base, number, owner, run=run):
-            report = Report.from_json((base / str(number) / "assets.extra" / "robustness_report.json").read_text())
-            _print_result(report, base / str(number), note="published before by this run; nothing to do.")
+            report = _earlier_report(base / str(number))
+            _print_result(report, base / str(number), "published by this run before")
             return report
         outcome, seconds = self._judge(staged)
-        report = self._report(outcome, {"name": name, "version": number, "weights_sha256": weights}, run, seconds)
-        texts = {"report_json": report.to_json(), "report_html": render.html(report)}
-        assets.assemble(final, **parts, **texts, report_markdown=render.markdown(report), judged=staged)
+        report = assembly.make_report(
+            **_found(outcome),
+            model={"name": name, "version": number, "weights_sha256": weights, "parameters": self._parameters()},
+            data=_data_facts(self.dataset, self.source),
+            run_sha256=run,
+            configuration=self.configuration(),
+            training=self.facts,
+            history=self.history,
+            cost={"training_seconds": self.training_seconds, "evaluation_seconds": seconds},
+        )
+        texts = {"report_html": render.html(report), "report_markdown": render.markdown(report)}
+        assets.assemble(final, **parts, **texts, report_json=report.to_json(), judged=staged)
         result = verify.verify(final)
         if not result.passed:
             raise RuntimeError(f"The model was not published: {result.problems[0]}")
@@ -215,7 +207,7 @@ class _Artefact:
             images=images,
             labels=labels,
             class_names=self.dataset.class_names,
-            seed=self.seed,
+            seed=self.facts["seed"],
             progress=ConsoleProgress(),
             selected_on=self.facts["selection"]["on"],
         )
@@ -223,22 +215,8 @@ class _Artefact:
         outcome = run_evaluation(self.evaluators, setting, cache_directory=str(self.folder / "evaluation"))
         return outcome, time.monotonic() - started
 
-    def _report(self, outcome: Outcome, model: dict, run: str, seconds: float) -> Report:
-        facts = dict(self.facts)
-        history = facts.pop("history")
-        return assembly.make_report(
-            measurements=outcome.measurements,
-            series=outcome.series,
-            findings=outcome.findings,
-            environment=_environment(),
-            model=model | {"parameters": int(self.method.encoder.count_params() + self.method.head.count_params())},
-            data=_data_facts(self.dataset, self.source),
-            run_sha256=run,
-            configuration=self.configuration(),
-            training=facts,
-            history=history,
-            cost={"training_seconds": facts.pop("seconds"), "evaluation_seconds": seconds},
-        )
+    def _parameters(self) -> int:
+        return int(self.method.encoder.count_params() + self.method.head.count_params())
 
 
 def evaluate(
@@ -270,15 +248,16 @@ def evaluate(
     Raises:
         InputError (a ValueError): the model cannot be read, or data are missing or do not fit it.
     """
+    saving.import_all()  # a .keras file names classes of ours
     predictor = predictors.load(model, logits_output)
     earlier = _earlier_report(model)
+    known = earlier.training if earlier else {}
     if data is None:
         if earlier is None or not earlier.data.get("source"):
             raise InputError(f"{model} names no data of its own: say what to judge it on with --data.")
         data = configured.deserialize(earlier.data["source"])
     dataset = data.load()
     images, labels = dataset.test.arrays()
-    known = earlier.training if earlier else {}
     setting = Setting(
         predictor=predictor,
         images=images,
@@ -291,28 +270,19 @@ def evaluate(
     )
     started = time.monotonic()
     outcome = run_evaluation(evaluators, setting)
+    identity = earlier.model if earlier else {"name": pathlib.Path(model).stem, "version": None}
     report = assembly.make_report(
-        measurements=outcome.measurements,
-        series=outcome.series,
-        findings=outcome.findings,
-        environment=_environment(),
+        **_found(outcome),
         model={
-            "name": earlier.model["name"] if earlier else pathlib.Path(model).stem,
-            "version": earlier.model["version"] if earlier else None,
+            "name": identity["name"],
+            "version": identity["version"],
             "weights_sha256": predictor.weights_sha256,
             "parameters": predictor.parameters,
         },
-        data=_data_facts(dataset, configured.serialize(data)),
-        run_sha256=fingerprint.json_sha256(
-            {
-                "weights": predictor.weights_sha256,
-                "data": dataset.fingerprint,
-                "evaluation": [workdirs.canonical(configured.serialize(evaluator)) for evaluator in evaluators],
-                "seed": setting.seed,
-            }
-        ),
+        data=_data_facts(dataset, data),
+        run_sha256=_run_sha256(predictor.weights_sha256, dataset, evaluators, {"seed": setting.seed}),
         configuration=configuration(),
-        training={name: value for name, value in known.items() if name != "configuration"},
+        training={**known, "evaluation_seed": setting.seed},
         history={},
         cost={"evaluation_seconds": time.monotonic() - started},
     )
@@ -321,8 +291,6 @@ def evaluate(
     for path in paths:
         print(path)
     return report
-
-
 
 
 # -------------------------------------------------------------------------------------------------- details
@@ -334,35 +302,27 @@ def _check_numbers(**numbers: int) -> None:
             raise InputError(f"{name.upper()} is {value}; it must be at least 1.")
 
 
-def _callbacks(folder, dataset: Dataset, validation, extra: tuple, publish_weights: str) -> list:
-    watchers = []
-    if validation is not None and len(dataset.validation):
-        images, labels = dataset.validation.arrays()
-        watchers.append(validation(images=images, labels=labels))
-    elif publish_weights == "best":
-        raise InputError("publish_weights = 'best' needs validation data: set validation_size and a validation callback.")
-    watchers += extra
-    if publish_weights == "averaged" and not any(isinstance(c, own_callbacks.AveragedWeights) for c in extra):
-        raise InputError("publish_weights = 'averaged' needs an @AveragedWeights() among the callbacks.")
-    watchers.append(own_callbacks.BestWeights(folder / "best"))
-    watchers.append(
-        keras.callbacks.TensorBoard(str(folder / "logs"), write_graph=False, profile_batch=0)
-    )
-    return watchers
+def _built(model: Method, dataset: Dataset) -> Method:
+    model.build((None, *dataset.image_shape))
+    answers = model.compute_output_shape((None, *dataset.image_shape))[-1]
+    if answers != dataset.class_count:
+        raise InputError(f"the head gives {answers} logits, but {dataset.name} has {dataset.class_count} classes.")
+    return model
 
 
-def _choose_weights(publish_weights: str, watchers: list) -> dict:
-    """Puts the weights to be published into the model; what they were chosen by."""
-    if publish_weights == "last":
-        return {"weights": "last", "on": "last"}
-    kind = own_callbacks.BestWeights if publish_weights == "best" else own_callbacks.AveragedWeights
-    watcher = next(watcher for watcher in watchers if isinstance(watcher, kind))
-    state = watcher.restore()
-    if state is None:
-        raise InputError("publish_weights = 'best', but no epoch was validated: lower the callback's `every`.")
-    if publish_weights == "averaged":
-        return {"weights": "averaged", "on": "last", **state}
-    return {"weights": "best", "on": "validation", "epoch": state["step"], "value": state["value"]}
+def _described(value) -> dict:
+    return workdirs.canonical(configured.serialize(value))
+
+
+def _callback_facts(callback) -> dict:
+    plain = (bool, int, float, str, type(None))
+    return {type(callback).__name__: {k: v for k, v in vars(callback).items() if isinstance(v, plain) and k[0] != "_"}}
+
+
+def _run_sha256(weights: str | None, dataset: Dataset, evaluators: tuple, training: dict) -> str:
+    evaluation = [_described(evaluator) for evaluator in evaluators]
+    parts = {"weights": weights, "data": dataset.fingerprint, "training": training, "evaluation": evaluation}
+    return fingerprint.json_sha256(parts)
 
 
 def _adversary_facts(model: Method) -> dict:
@@ -377,32 +337,26 @@ def _adversary_facts(model: Method) -> dict:
     }
 
 
-def _data_facts(dataset: Dataset, source: dict) -> dict:
+def _data_facts(dataset: Dataset, source: Source) -> dict:
     return {
         "name": dataset.name,
         "fingerprint": dataset.fingerprint,
         **{f"{split}_size": size for split, size in dataset.sizes.items()},
-        "source": source,
+        "source": configured.serialize(source),
         "class_names": list(dataset.class_names),
     }
 
 
-def _environment() -> dict:
-    import tfrobust
-
+def _found(outcome: Outcome) -> dict:
     return {
-        "tfrobust": tfrobust.__version__,
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "devices": [device.device_type for device in tf.config.list_physical_devices()],
-        "processors": os.cpu_count(),
+        "measurements": outcome.measurements,
+        "series": outcome.series,
+        "findings": outcome.findings,
+        "devices": sorted({device.device_type for device in tf.config.list_physical_devices()}),
     }
 
 
-def _earlier_report(model: str) -> Report | None:
+def _earlier_report(model) -> Report | None:
     """The report inside an export of ours."""
     found = compare.find_report(model)
     return Report.from_json(found.read_text()) if found else None

@@ -95,9 +95,7 @@ def record_selections(repository, inputs, record):
     for distance, normalized, temperature in DISTANCES:
         for selection in SELECTIONS:
             hidden = torch.tensor(embedding).double().requires_grad_()
-            value = released.soft_lcscl(
-                hidden, labels, predictions, distance, selection, normalized, temperature
-            )
+            value = released.soft_lcscl(hidden, labels, predictions, distance, selection, normalized, temperature)
             name = f"contrastive/{distance}/{'normalized' if normalized else 'raw'}/{temperature}/{selection}"
             record[name] = value.item()
             (gradient,) = torch.autograd.grad(value, hidden)
@@ -126,12 +124,8 @@ def record_adr(repository, inputs, record):
         record[f"robust/{name}"] = value.item()
         gradients = torch.autograd.grad(value, list(sources.values()), retain_graph=True, allow_unused=True)
         for source, gradient in zip(names, gradients, strict=True):
-            record[f"robust/{name}/{source}"] = (
-                np.zeros(inputs[source].shape) if gradient is None else gradient.numpy()
-            )
-    record["robust/pair_weights"] = released.label_weight(
-        y, y, 0.99, pairwise=True, num_classes=CLASSES
-    ).numpy()
+            record[f"robust/{name}/{source}"] = np.zeros(inputs[source].shape) if gradient is None else gradient.numpy()
+    record["robust/pair_weights"] = released.label_weight(y, y, 0.99, pairwise=True, num_classes=CLASSES).numpy()
 
 
 def record_trades(repository, inputs, record):
@@ -161,15 +155,11 @@ def record_trades(repository, inputs, record):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--repository", type=pathlib.Path, required=True, help="checkout of tuananhbui89/ASCL"
-    )
+    parser.add_argument("--repository", type=pathlib.Path, required=True, help="checkout of tuananhbui89/ASCL")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the .npz to write")
     flags = parser.parse_args()
     if not (flags.repository / "contrastive_losses_v2.py").is_file():
-        parser.error(
-            f"{flags.repository} has no contrastive_losses_v2.py; give a checkout of tuananhbui89/ASCL"
-        )
+        parser.error(f"{flags.repository} has no contrastive_losses_v2.py; give a checkout of tuananhbui89/ASCL")
     inputs, record = draw_inputs(), {}
     record_selections(flags.repository.resolve(), inputs, record)
     record_adr(flags.repository.resolve(), inputs, record)

@@ -59,10 +59,10 @@ def basic_resnet(blocks: int, channels: int) -> int:
 
 
 ENCODERS = (
-    # 9*32 + 9*32*64 + 9*64*128 without bias, 2 * (32 + 64 + 128) for batch norm, 2*2*128 inputs to 128 units.
+    # 9*32 + 9*32*64 + 9*64*128 without bias, 2 * (32 + 64 + 128) for batch norm, 128 averages to 128 units.
     Row(
         "digits_cnn", DigitsCNN, (8, 8, 1), 128, 3,
-        288 + 18432 + 73728 + 448 + dense(512, 128), True, 0.0, 4,
+        288 + 18432 + 73728 + 448 + dense(128, 128), True, 0.0, 4,
     ),
     Row(
         "cnn",

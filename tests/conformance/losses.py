@@ -117,9 +117,7 @@ LOSSES = (
     LossCase("ascl_hard", _ascl(selection.HardSelection()), (EMBEDDING, EMBEDDING)),
     LossCase("ascl_soft", _ascl(selection.SoftSelection()), (EMBEDDING, EMBEDDING)),
     LossCase("ascl_leaked", _ascl(selection.LeakedSelection()), (EMBEDDING, EMBEDDING)),
-    LossCase(
-        "ascl_leaked_code", _ascl(selection.LeakedSelection(counterpart="code")), (EMBEDDING, EMBEDDING)
-    ),
+    LossCase("ascl_leaked_code", _ascl(selection.LeakedSelection(counterpart="code")), (EMBEDDING, EMBEDDING)),
     LossCase("ascl_blockwise", _ascl(selection.LeakedSelection(), block_size=5), (EMBEDDING, EMBEDDING)),
     *(
         LossCase(

@@ -33,9 +33,7 @@ def golden():
 
 def two_views(labels, predictions):
     rows = np.arange(len(labels))
-    return masks.join(
-        *(masks.tag(rows, view=view, label=labels, prediction=predictions[view]) for view in (0, 1))
-    )
+    return masks.join(*(masks.tag(rows, view=view, label=labels, prediction=predictions[view]) for view in (0, 1)))
 
 
 def drawn(seed, count=9, classes=3, features=6):

@@ -70,6 +70,4 @@ def test_docstring_examples_run():
 
 
 def test_half_precision_floatx_gives_float32_values():
-    assert (
-        keras_api.SupervisedContrastiveLoss().call(LABELS, tf.cast(EMBEDDING, tf.float16)).dtype == tf.float32
-    )
+    assert keras_api.SupervisedContrastiveLoss().call(LABELS, tf.cast(EMBEDDING, tf.float16)).dtype == tf.float32

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conformance import methods as battery
 
+from conformance import methods as battery
 from tfrobust import saving
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch, Context

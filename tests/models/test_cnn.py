@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
 
@@ -12,10 +13,23 @@ def kernel_shapes(encoder, image_shape):
     return [tuple(v.shape) for v in encoder.trainable_variables if v.path.endswith("kernel")]
 
 
-def test_generic_cnn_defaults_to_the_digits_network():
+def test_the_digits_network_halves_by_strides_and_averages():
     digits = kernel_shapes(DigitsCNN(), (8, 8, 1))
-    assert digits == kernel_shapes(CNN(), (8, 8, 1))
-    assert digits == [(3, 3, 1, 32), (3, 3, 32, 64), (3, 3, 64, 128), (512, 128)]
+    assert digits == [(3, 3, 1, 32), (3, 3, 32, 64), (3, 3, 64, 128), (128, 128)]
+    assert kernel_shapes(CNN(), (8, 8, 1))[-1] == (512, 128)
+
+
+def test_a_stride_is_every_other_place_of_the_convolution():
+    strided = CNN(((2,), (3,)), dense=(), batch_normalization=False, pooling="stride")
+    images = np.random.default_rng(0).random((2, 6, 6, 1)).astype(np.float32)
+    stages = []
+    strided(images, at_stage=lambda index, hidden: stages.append(hidden.numpy()) or hidden)
+    kernel, bias = (v.numpy() for v in strided.trainable_variables[2:4])
+    full = tf.nn.conv2d(tf.pad(stages[1], [[0, 0], [0, 1], [0, 1], [0, 0]]), kernel, 1, "VALID").numpy() + bias
+    # 'same' at stride 2 on an even size pads below and to the right.
+    np.testing.assert_allclose(stages[2], np.maximum(full[:, ::2, ::2], 0), atol=1e-5)
+    with pytest.raises(ValueError, match="final_pool"):
+        CNN(pooling="stride", final_pool=True)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +94,7 @@ def test_he_normal_everywhere():
         (lambda: CNN(((0,),)), "each entry of CNN.stages"),
         (lambda: CNN(dense=(1.5,)), "each entry of CNN.dense"),
         (lambda: CNN(dense=128), "CNN.dense"),
-        (lambda: CNN(pooling="min"), "'max', 'average'"),
+        (lambda: CNN(pooling="min"), "'max', 'average', 'stride'"),
         (lambda: CNN(kernel_regularization=-1.0), "kernel_regularization"),
         (lambda: CNN(activation="rleu"), "rleu"),
         (lambda: CNN(batch_normalization=False, branches=2), "no batch normalisation"),

@@ -75,7 +75,7 @@ def test_first_hook_sees_normalised_images_and_its_answer_is_used():
     np.testing.assert_allclose(seen[0], (images - 0.5) / 0.5, atol=1e-6)
     # Zero into the dense layer leaves its (initial) bias 0.
     assert not embedding.numpy().any()
-    assert [seen[k].shape[1:] for k in range(4)] == [(8, 8, 1), (4, 4, 32), (2, 2, 64), (2, 2, 128)]
+    assert [seen[k].shape[1:] for k in range(4)] == [(8, 8, 1), (8, 8, 32), (4, 4, 64), (2, 2, 128)]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_image_size_may_be_left_open_where_the_network_allows_it():
     assert open_size(np.zeros((1, 5, 5, 1), np.float32)).shape == (1, 2)
     assert open_size(np.zeros((1, 8, 6, 1), np.float32)).shape == (1, 2)
     with pytest.raises(ValueError, match="fixed image size"):
-        DigitsCNN().build((None, None, None, 1))
+        CNN().build((None, None, None, 1))
 
 
 def test_float64_images_are_taken_as_they_come_and_a_float64_policy_computes_in_it():

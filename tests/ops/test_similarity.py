@@ -30,9 +30,7 @@ def test_near_pairs_keep_their_distance():
 def test_cosine_ignores_the_scale(scale):
     anchors, keys = (GENERATOR.normal(size=(3, 5)).astype(np.float32) for _ in range(2))
     plain = similarity.pairwise(anchors, keys, "cosine")
-    np.testing.assert_allclose(
-        similarity.pairwise(scale * anchors, keys, "cosine"), plain, rtol=1e-5, atol=1e-6
-    )
+    np.testing.assert_allclose(similarity.pairwise(scale * anchors, keys, "cosine"), plain, rtol=1e-5, atol=1e-6)
     lengths = tf.norm(similarity.normalize(np.float32(scale) * anchors), axis=-1)
     np.testing.assert_allclose(lengths, np.ones(3), rtol=1e-6)
 

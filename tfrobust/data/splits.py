@@ -10,23 +10,25 @@ def resolve_size(size: int | float, total: int, name: str = "validation_size") -
     """A number of examples from a count or a fraction.
 
     Args:
-        size: int >= 0, or float in [0, 1) of `total`, rounded.
+        size: int >= 0, or float in [0, 1) of `total`, rounded; 1.0 as a `test_size` takes everything.
         total: how many examples there are to take from.
         name: the argument's name, for the message.
 
     Returns:
-        int in 0..total-1.
+        int in 0..total-1, or total for everything.
 
     Raises:
         ValueError: negative, a float of 1 or more, or nothing would be left.
     """
+    if name == "test_size" and isinstance(size, float) and size == 1:
+        return total
     whole = isinstance(size, numbers.Integral) and not isinstance(size, bool)
     if not whole and not (isinstance(size, float) and 0 <= size < 1):
         raise ValueError(f"{name} is {size!r}; give a whole number, or a fraction in [0, 1).")
     count = int(size) if whole else round(size * total)
     if count < 0:
         raise ValueError(f"{name} is {size}; it must be at least 0.")
-    if count >= total:
+    if count >= total > 0 or count > total:
         raise ValueError(f"{name} {size} leaves nothing of {total} examples; give less than {total}.")
     return count
 

@@ -126,9 +126,7 @@ def _gradients(losses, inputs, rows, weights):
             tape.watch(sources)
             values = losses(*sources, rows[position])
         gradients = tape.gradient(values, sources, output_gradients=weights[position])
-        return position + 1, *(
-            old + tf.convert_to_tensor(new) for old, new in zip(sums, gradients, strict=True)
-        )
+        return position + 1, *(old + tf.convert_to_tensor(new) for old, new in zip(sums, gradients, strict=True))
 
     _, *sums = tf.while_loop(
         lambda position, *_: position < tf.shape(rows)[0],

@@ -117,9 +117,7 @@ def local_smoothness(clean_logits: tf.Tensor, adversarial_logits: tf.Tensor) -> 
     return classification.cross_entropy(adversarial_logits, target)
 
 
-def global_compactness(
-    adversarial_embedding: tf.Tensor, key_embedding: tf.Tensor, weights: tf.Tensor
-) -> tf.Tensor:
+def global_compactness(adversarial_embedding: tf.Tensor, key_embedding: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """mean_j w_ij mean_d |z_jd - z^a_id| over all clean keys j, per adversary i.
 
     Args:

@@ -35,7 +35,5 @@ class AdversarialTraining(Method):
         return adversarial_views(self, self.adversary, batch, context)
 
     def loss_terms(self, views, batch, context):
-        (_, clean), (_, adversarial) = self.propagate_views(
-            views["images"], views["adversarial"], forward=self.forward
-        )
+        (_, clean), (_, adversarial) = self.propagate_views(views["images"], views["adversarial"], forward=self.forward)
         return robust_terms("adversarial_training", clean, adversarial, batch.labels), clean

@@ -128,15 +128,11 @@ class ASCL(Method):
     def loss_terms(self, views, batch, context):
         clean_names = [name for name in views if name.startswith("images")]
         adversarial_names = [name for name in views if name.startswith("adversarial")]
-        passes = self.propagate_views(
-            *(views[name] for name in clean_names + adversarial_names), forward=self.forward
-        )
+        passes = self.propagate_views(*(views[name] for name in clean_names + adversarial_names), forward=self.forward)
         clean, adversarial = passes[: len(clean_names)], passes[len(clean_names) :]
         pairs = list(zip(clean, adversarial, strict=True))
         terms = _mean([robust_terms(self.objective, c[1], a[1], batch.labels) for c, a in pairs])
-        vat = [
-            robust.virtual_adversarial(c[1], a[1], divide_by_classes=self.vat_divide_by_classes) for c, a in pairs
-        ]
+        vat = [robust.virtual_adversarial(c[1], a[1], divide_by_classes=self.vat_divide_by_classes) for c, a in pairs]
         contrastive, counts = self._contrast(passes, batch, context)
         return {**terms, "contrastive": contrastive, "vat": tf.add_n(vat) / len(vat), **counts}, clean[0][1]
 

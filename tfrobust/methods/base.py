@@ -363,14 +363,10 @@ class Contrast(Configured):
             anchors = similarity.normalize(anchors)
         keys, others = distribution.gather((anchors, own))
         pairs = masks.ByRows(self.selection, own, others)
-        values = masked_contrastive(
-            anchors, keys, pairs, temperature=self.temperature, similarity=self.similarity
-        )
+        values = masked_contrastive(anchors, keys, pairs, temperature=self.temperature, similarity=self.similarity)
         counts = count_pairs(pairs, others.view, clean_views=clean_views)
         views = len(embeddings)
         # [views * b] anchors, view by view, fold back to the image they show.
-        folded = {
-            name: tf.add_n(tf.split(column, views)) / views for name, column in {"": values, **counts}.items()
-        }
+        folded = {name: tf.add_n(tf.split(column, views)) / views for name, column in {"": values, **counts}.items()}
         term = folded.pop("")
         return (2.0 * term if self.scale == "paper" else term), folded

@@ -70,9 +70,7 @@ def _cosine_distance(anchors, keys) -> tf.Tensor:
     return tf.maximum(1.0 - similarity, 0.0)
 
 
-def batched_divergences(
-    clean: np.ndarray, adversarial: np.ndarray, labels: np.ndarray, batch_size: int
-) -> Divergences:
+def batched_divergences(clean: np.ndarray, adversarial: np.ndarray, labels: np.ndarray, batch_size: int) -> Divergences:
     """`divergences` per batch, averaged over the batches, r_div as the mean of the batches' ratios.
 
     The paper takes batches of 128 and the mean; whether of ratios or of their parts is not stated. The last,

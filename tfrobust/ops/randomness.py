@@ -59,11 +59,10 @@ def example_keys(key: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
     Returns:
         int32 [b, 2].
     """
-    return tf.map_fn(
-        lambda one: tf.random.experimental.stateless_fold_in(key, one),
-        tf.cast(index, tf.int32),
-        fn_output_signature=tf.TensorSpec([2], tf.int32),
-    )
+    # What stateless_fold_in does, for all examples at once: [a draw from the key, the number].
+    mixed = tf.random.stateless_uniform([], key, None, None, tf.int32)
+    index = tf.cast(index, tf.int32)
+    return tf.stack([tf.fill(tf.shape(index), mixed), index], axis=1)
 
 
 def draw(sampler: Callable, key: tf.Tensor, shape: Sequence) -> tf.Tensor:

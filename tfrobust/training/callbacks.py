@@ -29,7 +29,9 @@ class RobustAccuracy(keras.callbacks.Callback):
         batch_size: examples per call.
     """
 
-    def __init__(self, images, labels, *, attack: Attack | None = None, every: int = 1, seed: int = 0, batch_size: int = 128):
+    def __init__(
+        self, images, labels, *, attack: Attack | None = None, every: int = 1, seed: int = 0, batch_size: int = 128
+    ):
         super().__init__()
         if every < 1:
             raise ValueError(f"RobustAccuracy.every is {every}; it counts epochs, from 1 on.")

@@ -8,6 +8,7 @@ import logging
 import os
 import pathlib
 import shutil
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -36,7 +37,8 @@ class CheckpointStore:
         self.directory.mkdir(parents=True, exist_ok=True)
         final = self.directory / f"step-{step:08d}"
         temporary = self.directory / f".tmp-{final.name}"
-        shutil.rmtree(temporary, ignore_errors=True)
+        for leftover in self.directory.glob(".tmp-*"):  # of killed processes
+            shutil.rmtree(leftover, ignore_errors=True)
         temporary.mkdir()
         try:
             self.checkpoint.write(str(temporary / "variables"))
@@ -44,19 +46,24 @@ class CheckpointStore:
             (temporary / "SHA256SUMS").write_text(_checksums(temporary))
             files.fsync_tree(temporary)
             if final.exists():
-                # Only a damaged one: a valid checkpoint of this step would have been resumed from.
+                # Damaged, or from a future that was not resumed from: another one of this step would have been.
                 shutil.rmtree(final)
             os.rename(temporary, final)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         files.fsync_directory(self.directory)
-        for old in self._all()[: -self.keep]:
-            shutil.rmtree(old, ignore_errors=True)
+        # Later steps are damaged, or from a future that was not resumed from: they must not crowd out valid ones.
+        reached = [folder for folder in self._all() if _step(folder) <= step]
+        for folder in set(self._all()) - set(reached[-self.keep :]):
+            shutil.rmtree(folder, ignore_errors=True)
         return final
 
-    def restore(self) -> dict | None:
+    def restore(self, check: Callable[[dict], None] = lambda state: None) -> dict | None:
         """Restores the newest valid checkpoint; names and skips damaged ones.
+
+        Args:
+            check: is given the state before any variable moves, and may raise.
 
         Returns:
             Its state with `step`, or None where there is no valid checkpoint.
@@ -64,15 +71,18 @@ class CheckpointStore:
         for folder in reversed(self._all()):
             problem = find_damage(folder)
             if problem is None:
+                state = json.loads((folder / "state.json").read_text())
+                check(state)
                 self.checkpoint.read(str(folder / "variables")).assert_consumed()
-                return json.loads((folder / "state.json").read_text())
+                return state
             _log.warning("checkpoint %s is damaged (%s): skipped.", folder, problem)
         return None
 
     def _all(self) -> list[pathlib.Path]:
+        """All checkpoints, by step."""
         if not self.directory.is_dir():
             return []
-        return sorted(entry for entry in self.directory.iterdir() if entry.name.startswith("step-"))
+        return sorted((entry for entry in self.directory.iterdir() if _step(entry) >= 0), key=_step)
 
 
 def find_damage(folder: pathlib.Path) -> str | None:
@@ -80,8 +90,10 @@ def find_damage(folder: pathlib.Path) -> str | None:
     sums = folder / "SHA256SUMS"
     if not sums.is_file():
         return "SHA256SUMS is missing"
-    expected = dict(reversed(line.split("  ", 1)) for line in sums.read_text().splitlines())
-    for name in ("variables.index", "state.json"):
+    lines = sums.read_text(encoding="utf-8", errors="replace").splitlines()
+    expected = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    present = {entry.name for entry in folder.iterdir()} - {sums.name}
+    for name in sorted({"variables.index", "state.json"} | present):
         if name not in expected:
             return f"SHA256SUMS does not list {name}"
     for name, digest in expected.items():
@@ -91,6 +103,12 @@ def find_damage(folder: pathlib.Path) -> str | None:
         if _sha256(path) != digest:
             return f"{name} does not match its checksum"
     return None
+
+
+def _step(folder: pathlib.Path) -> int:
+    """The step that a checkpoint's name says, -1 for other names."""
+    number = folder.name.removeprefix("step-")
+    return int(number) if number != folder.name and number.isascii() and number.isdecimal() else -1
 
 
 def _checksums(folder: pathlib.Path) -> str:

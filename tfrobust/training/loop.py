@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import tensorflow as tf
@@ -72,9 +73,9 @@ class Loop:
             StopRequested: a signal was heard; the state is saved.
         """
         self._make_every_variable()
-        recorder = _Recorder()
+        recorder, profile = _Recorder(), _Profile(self.profile_directory, self.profile_steps)
         callbacks = keras.callbacks.CallbackList(
-            [*self.callbacks, recorder],
+            [*self.callbacks, profile, recorder],
             add_history=False,
             add_progbar=bool(self.verbose),
             model=self.method,
@@ -85,15 +86,18 @@ class Loop:
         store = CheckpointStore(self.checkpoint_directory, self._checkpoint())
         callbacks.on_train_begin()
         # After on_train_begin, which resets what callbacks remember.
-        state = store.restore() or {"step": 0, "history": [], "callbacks": {}, "stopped": False, "seconds": 0.0}
+        state = store.restore(self._check_callbacks)
+        state = state or {"step": 0, "history": [], "callbacks": [], "stopped": False, "seconds": 0.0}
         last = self.epochs * self.steps_per_epoch
         if self.finished_only and state["step"] < last and not state["stopped"]:
             raise InputError(f"training is at step {state['step']} of {last}: finish it before exporting.")
         self._restore_callbacks(state["callbacks"])
         if state["step"]:
             print(f"resuming at step {state['step']} of {last}")
-        with heard_between_steps() as stop:
+        with heard_between_steps() as stop, profile.within(last - state["step"]):
             state = self._train(state, callbacks, store, stop, recorder)
+        if stop.requested:  # after the last step
+            raise StopRequested(f"stopped by {stop.requested} after training; run again to resume.")
         callbacks.on_train_end()
         self.seconds = state["seconds"]
         return history_columns(state["history"])
@@ -121,7 +125,6 @@ class Loop:
                 self.method.reset_metrics()
             if position == 0 or step == first:
                 callbacks.on_epoch_begin(epoch)
-            self._profile(step - first)
             callbacks.on_train_batch_begin(position)
             logs = {name: float(value) for name, value in train(next(iterator)).items()}
             step += 1
@@ -133,17 +136,12 @@ class Loop:
                 history.append({"epoch": epoch + 1, **recorder.logs})
             overdue = time.monotonic() - saved_at >= self.checkpoint_seconds
             if overdue or stop.requested or step == last or self.method.stop_training:
+                self._check_weights(step)
                 store.save(step, remember())
                 saved_at = time.monotonic()
             if stop.requested:
                 raise StopRequested(f"stopped by {stop.requested} after step {step} of {last}; run again to resume.")
         return {**remember(), "step": step}
-
-    def _profile(self, done: int) -> None:
-        if self.profile_steps and done == WARM_UP_STEPS:
-            tf.profiler.experimental.start(self.profile_directory)
-        if self.profile_steps and done == WARM_UP_STEPS + self.profile_steps:
-            tf.profiler.experimental.stop()
 
     def _train_function(self) -> Callable:
         method, strategy = self.method, self.strategy
@@ -187,16 +185,27 @@ class Loop:
         }
         return tf.train.Checkpoint(**{name: [v.value for v in group] for name, group in groups.items()})
 
-    def _callback_state(self) -> dict:
-        state = {}
-        for position, callback in enumerate(self.callbacks):
+    def _callback_state(self) -> list[dict]:
+        state = []
+        for callback in self.callbacks:
             found = {name: getattr(callback, name) for name in CALLBACK_STATE if hasattr(callback, name)}
-            state[str(position)] = {k: float(v) if hasattr(v, "dtype") else v for k, v in found.items()}
+            values = {name: value.item() if hasattr(value, "item") else value for name, value in found.items()}
+            state.append({"class": type(callback).__name__, "values": values})
         return state
 
-    def _restore_callbacks(self, state: dict) -> None:
-        for position, callback in enumerate(self.callbacks):
-            for name, value in state.get(str(position), {}).items():
+    def _check_callbacks(self, state: dict) -> None:
+        before = [item["class"] for item in state["callbacks"]]
+        now = [type(callback).__name__ for callback in self.callbacks]
+        if before != now:
+            raise InputError(
+                f"{self.checkpoint_directory} was written with the callbacks {', '.join(before) or 'none'}; "
+                f"now they are {', '.join(now) or 'none'}. Use the same ones, or another --workdir."[:300]
+            )
+
+    def _restore_callbacks(self, state: list[dict]) -> None:
+        # An empty state is a fresh start.
+        for callback, item in zip(self.callbacks, state, strict=False):
+            for name, value in item["values"].items():
                 setattr(callback, name, value)
 
     def _check_finite(self, logs: dict[str, float], step: int) -> None:
@@ -208,12 +217,55 @@ class Loop:
                 "Try a lower LEARNING_RATE or clip_norm."
             )
 
+    def _check_weights(self, step: int) -> None:
+        """A checkpoint of NaN would leave nothing good to go back to; the loss shows them a step later only."""
+        for variable in self.method.trainable_variables:
+            if not bool(tf.reduce_all(tf.math.is_finite(variable.value))):
+                raise TrainingDiverged(
+                    f"the gradients of step {step} made weights of {variable.path} NaN or infinite; "
+                    "the last checkpoint is kept. Try a lower LEARNING_RATE or clip_norm."
+                )
+
 
 class _Recorder(keras.callbacks.Callback):
     """The last callback of the list: sees what the others added to an epoch's logs. Keras hands them a copy."""
 
     def on_epoch_end(self, epoch, logs=None):
         self.logs = {name: float(value) for name, value in (logs or {}).items()}
+
+
+class _Profile(keras.callbacks.Callback):
+    """Traces `steps` steps for TensorBoard's profiler, after a warm-up where enough steps are left for one."""
+
+    def __init__(self, directory: str, steps: int):
+        super().__init__()
+        self.directory, self.steps = directory, steps
+        self.done, self.start, self.running = 0, -1, False
+
+    @contextlib.contextmanager
+    def within(self, left: int) -> Iterator[None]:
+        """While open, steps are traced; however it is left, the trace is written."""
+        if self.steps:
+            self.start = max(0, min(WARM_UP_STEPS, left - self.steps))
+        try:
+            yield
+        finally:
+            self._stop()
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.done == self.start:
+            tf.profiler.experimental.start(self.directory)
+            self.running = True
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.done += 1
+        if self.done == self.start + self.steps:
+            self._stop()
+
+    def _stop(self):
+        if self.running:
+            tf.profiler.experimental.stop()
+        self.running = False
 
 
 def history_columns(history: list[dict]) -> dict[str, list]:

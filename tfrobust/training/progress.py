@@ -21,7 +21,7 @@ class ConsoleProgress:
             self._task, self._started, self._bar = task, time.monotonic(), None
         if self._bar is None and time.monotonic() - self._started >= PATIENCE:
             print(task)
-            self._bar = keras.utils.Progbar(total, unit_name="image")
+            self._bar = keras.utils.Progbar(total, unit_name="step")
         if self._bar is not None:
             self._bar.update(min(done, total), finalize=done >= total)
         if done >= total:

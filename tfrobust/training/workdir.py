@@ -30,8 +30,10 @@ def open_workdir(workdir: str, training: dict, *, must_exist: bool = False) -> p
     """
     folder = pathlib.Path(workdir)
     recorded = folder / TRAINING_FILE
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{workdir} is a file; --workdir is a folder."[:300])
     if recorded.is_file():
-        differences = list(_differences(json.loads(recorded.read_text()), json.loads(json.dumps(training))))
+        differences = list(_differences(_read(recorded), json.loads(json.dumps(training))))
         if differences:
             shown = "; ".join(differences[:2])
             raise InputError(f"{workdir} holds another training configuration: {shown}. Use another --workdir."[:300])
@@ -46,6 +48,12 @@ def open_workdir(workdir: str, training: dict, *, must_exist: bool = False) -> p
     return folder
 
 
+def owner(workdir) -> str:
+    """Who a folder publishes as: the same after a kill or a move, "" before there is a run in it."""
+    path = pathlib.Path(workdir, OWNER_FILE)
+    return path.read_text() if path.is_file() else ""
+
+
 def canonical(value):
     """A serialised configuration without what differs between processes: names that Keras counts up, built shapes."""
     if isinstance(value, dict):
@@ -54,6 +62,13 @@ def canonical(value):
             dropped.add("name")
         return {key: canonical(item) for key, item in value.items() if key not in dropped}
     return [canonical(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _read(path: pathlib.Path):
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path} cannot be read ({type(error).__name__}). Use another --workdir."[:300]) from error
 
 
 def _differences(before, now, path: str = ""):

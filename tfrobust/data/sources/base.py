@@ -38,17 +38,16 @@ class Source(Configured):
         return examples.take(rest), examples.take(taken)
 
     def assemble(self, name: str, class_names: tuple[str, ...], train: Examples, test: Examples) -> Dataset:
-        """The data set, validation taken out of `train`.
+        """The data set, validation taken out of `train`, which is empty where all is there to be judged on.
 
         Raises:
-            ValueError: a split without examples, or a class without training examples.
+            ValueError: no test examples, or a class without training examples.
         """
-        for split, examples in (("training", train), ("test", test)):
-            if not len(examples):
-                raise ValueError(f"{name}: there are no {split} examples.")
+        if not len(test):
+            raise ValueError(f"{name}: there are no test examples.")
         train, validation = self.hold_out(train, self.validation_size, "validation")
         missing = np.setdiff1d(np.concatenate([validation.labels, test.labels]), train.labels)
         missing = missing[missing < len(class_names)]  # an id out of range is named by Dataset
-        if len(missing):
+        if len(missing) and len(train):
             raise ValueError(f"{name}: class {class_names[missing[0]]!r} has no training example.")
         return Dataset(name, class_names, train, validation, test)

@@ -25,7 +25,7 @@ class ImageFolder(Source):
     Args:
         path: the root.
         image_shape: (height, width, channels); channels 1 (grey), 3 or 4.
-        test_size: a count or a fraction, where there is no test folder.
+        test_size: a count or a fraction (1.0 for everything), where there is no test folder.
         verify: decode every file once before training, so that a bad one is named at the start and not in
             the middle; takes about as long as one epoch of reading.
     """

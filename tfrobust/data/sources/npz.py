@@ -24,7 +24,7 @@ class Npz(Source):
     Args:
         path: the file, as written by `numpy.savez` or `numpy.savez_compressed`.
         class_names: by class id; empty: those of the file, or the ids themselves.
-        test_size: a count or a fraction, where the file has no test split.
+        test_size: a count or a fraction (1.0 for everything), where the file has no test split.
     """
 
     path: str

@@ -1,0 +1,42 @@
+"""Constructor argument = attribute = config key."""
+
+import dataclasses
+
+import keras
+
+from tfrobust.ops.configured import Configured, constructor_arguments, deserialize, serialize
+
+
+@keras.saving.register_keras_serializable(package="test_configured")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part(Configured):
+    size: int = 2
+    shape: tuple[int, ...] = (1, 2)
+
+
+@keras.saving.register_keras_serializable(package="test_configured")
+class Child(Configured, keras.layers.Layer):
+    def __init__(self, width, *, part=None, **kwargs):
+        super().__init__(**kwargs)
+        self.width, self.part = width, part or Part()
+
+
+def test_a_dataclass_comes_back_equal():
+    part = Part(size=5, shape=(3, 4))
+    assert part.get_config() == {"size": 5, "shape": [3, 4]}
+    assert Part.from_config(part.get_config()) == part
+    assert deserialize(serialize(part)) == part
+
+
+def test_a_layer_keeps_its_parts_and_what_keras_takes():
+    layer = Child(3, part=Part(size=7), name="mine", dtype="float64")
+    config = layer.get_config()
+    assert {"width", "part", "name", "trainable", "dtype"} <= set(config)
+    twin = Child.from_config(config)
+    assert (twin.width, twin.part, twin.name, twin.dtype) == (3, Part(size=7), "mine", "float64")
+
+
+def test_constructor_arguments_follow_the_chain():
+    assert list(constructor_arguments(Child))[:2] == ["width", "part"]
+    assert "name" in constructor_arguments(Child)
+    assert list(constructor_arguments(Part)) == ["size", "shape"]

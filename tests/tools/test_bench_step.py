@@ -1,0 +1,99 @@
+"""The benchmark: that its bound is the work it says, and that it runs."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import keras
+import pytest
+import tensorflow as tf
+
+from tfrobust.attacks.adversary import Adversary
+from tfrobust.attacks.gradient import PGD
+from tfrobust.methods.adversarial_training import AdversarialTraining
+from tfrobust.methods.ascl import ASCL
+from tfrobust.methods.trades import TRADES
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def tool(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    spec = importlib.util.spec_from_file_location("bench_step", ROOT / "tools" / "bench_step.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "bench_step", module)  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+class Counted(keras.layers.Layer):
+    """A dense encoder that counts how many images really pass through it, by mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(4)
+        self.passes = {mode: tf.Variable(0, trainable=False) for mode in (False, True)}
+
+    def build(self, shape):
+        self.dense.build((None, 16))
+
+    def compute_output_shape(self, shape):
+        return (shape[0], 4)
+
+    def call(self, images, training=None):
+        self.passes[bool(training)].assign_add(tf.shape(images)[0])
+        return self.dense(tf.reshape(images, [-1, 16]))
+
+    def count(self):
+        return {mode: int(variable) for mode, variable in self.passes.items()}
+
+
+@pytest.mark.parametrize(
+    ("make", "objective", "inference"),
+    [(AdversarialTraining, "cross_entropy", 3), (ASCL, "cross_entropy", 3), (TRADES, "kl", 4)],
+)
+def test_the_step_makes_the_passes_of_the_bound_and_no_more(tool, make, objective, inference):
+    adversary = Adversary(attack=PGD(steps=3), objective=objective)
+    method = make(Counted(), keras.layers.Dense(3), adversary=adversary)
+    method.build((None, 4, 4, 1))
+    method.compile(optimizer=keras.optimizers.SGD(0.1))
+    images, labels = tf.random.stateless_uniform([6, 4, 4, 1], (0, 0)), tf.constant([0, 1, 2, 0, 1, 2])
+    before = method.encoder.count()
+    weights = [weight.numpy() for weight in method.trainable_variables]
+    tool.make_bound(method, images, labels)()
+    bound = {mode: count - before[mode] for mode, count in method.encoder.count().items()}
+    assert bound == {False: 6 * inference, True: 12}
+    assert all((weight.numpy() != old).any() for weight, old in zip(method.trainable_variables, weights, strict=True))
+
+    assert tool.train_some(method, images, labels, 1) == 1
+    first = method.encoder.count()
+    assert tool.train_some(method, images, labels, 2) == 1
+    step = {mode: (count - first[mode]) / 2 for mode, count in method.encoder.count().items()}
+    assert step == bound
+
+
+def test_ratio_is_that_of_medians(tool):
+    timing = tool.Timing("ascl", [1.0, 3.0, 100.0], [2.0, 2.0, 1.0], traces=1, attack_steps=10)
+    assert timing.ratio == 1.5
+    assert timing.row()[:4] == ("ascl", "3000.0", "2000.0", "1.500") and timing.row()[-1] == "above 1.05"
+    assert tool.table([("a", "b"), ("long", "1"), ("c", "22")]) == "a      b\nlong   1\nc     22"
+
+
+@pytest.mark.slow
+def test_it_runs(tmp_path):
+    flags = ["--parts=step,memory", "--methods=adversarial_training", "--encoder=digits", "--batch=8", "--rounds=3"]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "bench_step.py"), *flags, "--memory_steps", "1", "3"],
+        cwd=tmp_path,
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"adversarial_training +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ - [\d.]+ +3 +1 ", done.stdout)
+    assert re.search(r"attack steps +MB\n1 +\d+\n3 +\d+\n", done.stdout)
+    assert list(tmp_path.iterdir()) == []

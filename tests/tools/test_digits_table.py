@@ -1,0 +1,123 @@
+"""The table of methods on the digits: its arithmetic, and that it goes on where it was stopped."""
+
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from tfrobust.errors import InputError
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def tool(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    spec = importlib.util.spec_from_file_location("digits_table", ROOT / "tools" / "digits_table.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def result(method, fold, clean, attacked, **others):
+    outcomes = {"clean": clean, "PGD-100 linf 0.2": attacked}
+    known = {"folds": 2, "seed": fold, "epochs": 40, "source_sha256": "a", "data_fingerprint": f"fold{fold}"}
+    return {"method": method, "fold": fold, "outcomes": outcomes, **known, **others}
+
+
+def rows(text):
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
+    return {(cells[0], number): cells[1:] for number, cells in enumerate(lines)}
+
+
+def test_accuracies_are_pooled_over_folds_and_differences_paired_by_image(tool):
+    text = tool.tables(
+        [
+            result("mine", 0, "1111", "1101"),
+            result("mine", 1, "1110", "1010"),
+            result("other", 0, "1110", "0001"),
+            result("other", 1, "1111", "0010"),
+        ],
+        "other",
+    )
+    found = rows(text)
+    # 7 of 8 and 5 of 8; Wilson's interval of 5/8 is [0.306, 0.863] (Brown, Cai, DasGupta, eq. 4, by hand).
+    assert found["mine", 2] == ["8", "87.5 [52.9, 97.8]", "62.5 [30.6, 86.3]"]
+    assert found["other", 3] == ["8", "87.5 [52.9, 97.8]", "25.0 [7.1, 59.1]"]
+    # Clean: differences +1 and -1, six zeros: sd = sqrt(2/7), half width 1.96 sqrt(2/7) / sqrt(8) = 0.370.
+    # PGD: 1 1 0 0 1 0 0 0: mean 3/8, sd = sqrt((8 x 3/8 x 5/8) / 7), half width 0.3586.
+    assert found["mine", 6] == ["8", "+0.0 [-37.0, +37.0]", "**+37.5 [+1.6, +73.4]**"]
+    assert ("other", 7) not in found and "seeds 0, 1" in text and "states" not in text
+
+
+def test_differences_rest_on_the_folds_that_both_have(tool):
+    results = [result("mine", 0, "10", "00"), result("mine", 1, "11", "11"), result("other", 1, "10", "01")]
+    found = rows(tool.tables(results, "other"))
+    assert found["mine", 2][0] == "4" and found["mine", 6][:2] == ["2", "+50.0 [-48.0, +148.0]"]
+    results[2]["data_fingerprint"] = "another split"
+    assert "+50.0" not in tool.tables(results, "other")
+    results[2]["source_sha256"] = "b"
+    assert "2 states of the code" in tool.tables(results, "other")
+
+
+def test_results_of_another_configuration_are_not_mixed_in(tool, tmp_path):
+    flags = argparse.Namespace(output=tmp_path, folds=5, seed=0, epochs=None, gin_param=[])
+    assert tool.load(flags, "ascl", 3) is None
+    path = tool.path_of(flags, "ascl", 3)
+    kept = {"schema": tool.SCHEMA, "recipe_sha256": tool.fingerprint(flags, "ascl", 3)}
+    path.write_text(json.dumps(kept))
+    assert tool.load(flags, "ascl", 3) == kept
+    for change in ({"epochs": 1}, {"seed": 1}, {"gin_param": ["EPSILON=0.1"]}):
+        with pytest.raises(InputError, match="another configuration"):
+            tool.load(argparse.Namespace(**{**vars(flags), **change}), "ascl", 3)
+    path.write_text("{")
+    with pytest.raises(InputError, match="no result of this tool"):
+        tool.load(flags, "ascl", 3)
+
+
+def run(folder, *flags):
+    return subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "digits_table.py"), f"--output={folder / 'out'}", *flags],
+        cwd=folder,
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_wrong_flags_are_one_line(tmp_path):
+    for flags, part in {("--only_folds=5",): "folds from 0 to 4", ("--methods=asc",): "gin/asc.gin"}.items():
+        done = run(tmp_path, *flags)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1 and part in done.stderr, done.stderr
+        assert not list(tmp_path.glob("out/*"))
+
+
+@pytest.mark.slow
+def test_two_methods_on_two_folds_and_again(tmp_path):
+    flags = ["--methods=adversarial_training,ascl_leaked", "--folds=2", "--epochs=1", "--gin_param=STEPS=2"]
+    flags += ["--gin_param=pgd/PGD.steps=5", "--gin_param=multi_targeted_pgd/MultiTargetedPGD.steps=2"]
+    done = run(tmp_path, *flags)
+    assert done.returncode == 0, done.stderr
+    files = sorted((tmp_path / "out").iterdir())
+    results = [json.loads(file.read_text()) for file in files]
+    assert [(r["method"], r["fold"], r["seed"]) for r in results] == [
+        (method, fold, fold) for method in ("adversarial_training", "ascl_leaked") for fold in (0, 1)
+    ]
+    names = ["clean", "FGSM linf 0.2", "PGD-5 linf 0.2", "mPGD-2 linf 0.2"]
+    for one in results:
+        assert list(one["outcomes"]) == names and {len(row) for row in one["outcomes"].values()} <= {898, 899}
+        # An attack begins with the clean prediction: it never puts one right.
+        assert all(a <= c for a, c in zip(one["outcomes"][names[2]], one["outcomes"]["clean"], strict=True))
+    assert rows(done.stdout)["ascl_leaked", 3][0] == "1797" and rows(done.stdout)["ascl_leaked", 6][0] == "1797"
+
+    files[2].unlink()
+    times = {file: file.stat().st_mtime_ns for file in files if file.exists()}
+    again = run(tmp_path, *flags)
+    assert again.returncode == 0 and "3 of 4 runs" in again.stderr and again.stdout == done.stdout
+    assert json.loads(files[2].read_text())["outcomes"] == results[2]["outcomes"]
+    assert all(file.stat().st_mtime_ns == time for file, time in times.items())

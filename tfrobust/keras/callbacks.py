@@ -1,0 +1,5 @@
+"""Callbacks for `fit` of any Keras classifier that returns logits."""
+
+from tfrobust.training.callbacks import AveragedWeights, BestWeights, RobustAccuracy
+
+__all__ = ["AveragedWeights", "BestWeights", "RobustAccuracy"]

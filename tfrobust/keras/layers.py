@@ -1,0 +1,63 @@
+"""Layers for functional and subclassed models: heads, projections, normalisation, augmentation."""
+
+import keras
+import tensorflow as tf
+
+from tfrobust.augment.base import Augmentation
+from tfrobust.models.heads import LinearHead, LinearProjection, MLPProjection
+from tfrobust.models.normalization import BranchedBatchNormalization
+from tfrobust.ops import randomness
+from tfrobust.ops.configured import Configured
+
+__all__ = ["Augment", "BranchedBatchNormalization", "LinearHead", "LinearProjection", "MLPProjection"]
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class Augment(Configured, keras.layers.Layer):
+    """An augmentation as a layer: random per image and per call while training, the identity otherwise.
+
+    Call number n draws with the key (seed, n); n is a variable that is saved with the model, so that training
+    goes on with fresh draws. Under a distribution strategy the draw is made for the global batch and each
+    replica takes its own rows: N replicas see what one would.
+
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> layer = robust.layers.Augment(robust.augment.RandomFlip(probability=1.0))
+        >>> images = np.array([0.0, 0.5], "float32").reshape(1, 1, 2, 1)
+        >>> np.ravel(layer(images, training=True)).tolist(), np.ravel(layer(images)).tolist()
+        ([0.5, 0.0], [0.0, 0.5])
+
+    Args:
+        augmentation: one of `tfrobust.keras.augment`.
+        seed: where the draws start from.
+
+    Returns:
+        Of `call`: images [b, h, w, c] in the dtype they came in; computed in float32.
+
+    Raises:
+        TypeError: the augmentation is none.
+        ValueError: in `call`, pixels that are not floating point.
+    """
+
+    def __init__(self, augmentation: Augmentation, *, seed: int = 0, name: str | None = None, **kwargs):
+        # Pixels stay as precise as they came: an encoder normalises them before it goes to 16 bits.
+        super().__init__(name=name, autocast=False, **kwargs)
+        if not isinstance(augmentation, Augmentation):
+            raise TypeError(
+                f"Augment takes an augmentation such as RandomShift(), not {type(augmentation).__name__}."
+            )
+        self.augmentation = augmentation
+        self.seed = seed
+        self.calls = self.add_weight(
+            name="calls", shape=(), dtype="int64", initializer="zeros", trainable=False, aggregation="only_first_replica"
+        )
+
+    def call(self, images, *, training=None):
+        if not images.dtype.is_floating:
+            raise ValueError(f"{self.name} takes float pixels in [0, 1], got {images.dtype.name}; divide bytes by 255.")
+        if not training:
+            return images
+        key = randomness.make_key(self.seed, "augment", tf.convert_to_tensor(self.calls))
+        self.calls.assign_add(1)
+        return tf.cast(self.augmentation(tf.cast(images, tf.float32), key), images.dtype)

@@ -1,0 +1,16 @@
+"""Losses for `compile(loss=...)`, and the per-example functions they and the methods are made of."""
+
+from tfrobust.losses.classification import cross_entropy, margin
+from tfrobust.losses.contrastive import masked_contrastive
+from tfrobust.losses.keras_api import LogitsKLDivergence, SupervisedContrastiveLoss
+from tfrobust.losses.robust import trades_kl, virtual_adversarial
+
+__all__ = [
+    "LogitsKLDivergence",
+    "SupervisedContrastiveLoss",
+    "cross_entropy",
+    "margin",
+    "masked_contrastive",
+    "trades_kl",
+    "virtual_adversarial",
+]

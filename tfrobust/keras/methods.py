@@ -1,0 +1,28 @@
+"""Training methods: Keras models to compile and fit, and the parts they are configured with."""
+
+from tfrobust.attacks.adversary import Adversary
+from tfrobust.methods.adr import ADR
+from tfrobust.methods.adversarial_training import AdversarialTraining
+from tfrobust.methods.ascl import ASCL, TwoTransforms
+from tfrobust.methods.base import Contrast, Method
+from tfrobust.methods.supervised import Supervised
+from tfrobust.methods.supervised_contrastive import SupervisedContrastive
+from tfrobust.methods.trades import TRADES
+from tfrobust.pairs.selection import GlobalSelection, HardSelection, LeakedSelection, SoftSelection
+
+__all__ = [
+    "ADR",
+    "ASCL",
+    "AdversarialTraining",
+    "Adversary",
+    "Contrast",
+    "GlobalSelection",
+    "HardSelection",
+    "LeakedSelection",
+    "Method",
+    "SoftSelection",
+    "Supervised",
+    "SupervisedContrastive",
+    "TRADES",
+    "TwoTransforms",
+]

@@ -1,0 +1,23 @@
+"""Encoders from pixels to an embedding, and the heads that stand on them."""
+
+from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
+from tfrobust.models.encoder import Encoder
+from tfrobust.models.heads import LinearHead, LinearProjection, MLPProjection
+from tfrobust.models.lenet import LeNet
+from tfrobust.models.normalization import BranchedBatchNormalization
+from tfrobust.models.resnet import ResNet
+from tfrobust.models.resnet50 import ResNet50
+
+__all__ = [
+    "CNN",
+    "BranchedBatchNormalization",
+    "DigitsCNN",
+    "Encoder",
+    "LeNet",
+    "LinearHead",
+    "LinearProjection",
+    "MLPProjection",
+    "PaperCNN",
+    "ResNet",
+    "ResNet50",
+]

@@ -1,0 +1,333 @@
+#!/usr/bin/env python3
+"""Times the training step against its bound; shows that memory does not grow with the attack; times the start.
+
+The bound is the work that no implementation can leave out: the attack's passes (forward in inference mode and
+input gradient, as often as the attack steps; for an attack on the divergence one clean forward more), forward and
+backward in training mode of the clean and of the adversarial images, and the optimizer's update; as compiled
+functions on the same model with the same optimizer, with nothing else in them. The step is the one of
+`training.Loop` on a batch from its iterator, logs read. Step and bound take turns, so that what else the machine
+does falls on both; what is compared are medians.
+
+    python tools/bench_step.py                                   # everything, about ten minutes on 2 cores
+    python tools/bench_step.py --parts=step --encoder=digits
+
+Nothing else heavy should be running: the load average is printed.
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import resource
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from _recipes import ROOT, build, recipe
+
+PARTS = ("step", "memory", "start")
+# Image shape and the gin file beside a method's own.
+ENCODERS = {"resnet20": ((32, 32, 3), ["gin/models/resnet20.gin"]), "digits": ((8, 8, 1), [])}
+CLASSES = 10
+LARGEST_RATIO = 1.05
+WARM_UP = 2
+
+
+# ---------------------------------------------------------------------------------------------- step and bound
+
+
+@dataclasses.dataclass
+class Timing:
+    """What one method took: seconds by round, and how often its step was traced."""
+
+    method: str
+    step: list[float]
+    bound: list[float]
+    traces: int
+    attack_steps: int
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(self.step) / statistics.median(self.bound)
+
+    def row(self) -> tuple[str, ...]:
+        low, _, high = statistics.quantiles([s / b for s, b in zip(self.step, self.bound, strict=True)], n=4)
+        step, bound = (1000 * statistics.median(seconds) for seconds in (self.step, self.bound))
+        verdict = "ok" if self.ratio <= LARGEST_RATIO else f"above {LARGEST_RATIO}"
+        return (
+            self.method,
+            f"{step:.1f}",
+            f"{bound:.1f}",
+            f"{self.ratio:.3f}",
+            f"{low:.3f} - {high:.3f}",
+            str(len(self.step)),
+            str(self.traces),
+            verdict,
+        )
+
+
+def make_bound(method, images, labels):
+    """A function of no arguments that does the bare work of one training step and waits for it."""
+    import tensorflow as tf
+
+    attack, on_divergence = method.adversary.attack, method.adversary.objective == "kl"
+
+    def cross_entropy(images, training):
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, method(images, training=training))
+
+    @tf.function(autograph=False)
+    def passes(images):
+        def one(step, point):
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(point)
+                value = tf.reduce_sum(cross_entropy(point, training=False))
+            # The sum keeps the pass from being pruned; it is the least an attack can do with a gradient.
+            return step + 1, point + tape.gradient(value, point)
+
+        clean = method(images, training=False) if on_divergence else tf.zeros([1])
+        _, point = tf.while_loop(lambda step, _: step < attack.steps, one, (0, images), parallel_iterations=1)
+        return point, clean
+
+    @tf.function(autograph=False)
+    def update(images, adversarial):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(cross_entropy(images, True)) + tf.reduce_mean(cross_entropy(adversarial, True))
+        gradients = tape.gradient(loss, method.trainable_variables)
+        method.optimizer.apply_gradients(zip(gradients, method.trainable_variables, strict=True))
+        return loss
+
+    def bound():
+        passes(images)
+        # The clean images a second time: what the pixels hold does not change the work.
+        return float(update(images, images))
+
+    return bound
+
+
+def stopwatch(make_reference, rounds: int):
+    """A callback that times the steps it sees and does the reference between them, after `WARM_UP` of both."""
+    import keras
+
+    class Stopwatch(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.step, self.bound, self.seen, self.reference = [], [], 0, None
+
+        def on_train_batch_begin(self, batch, logs=None):
+            self.began = time.perf_counter()
+
+        def on_train_batch_end(self, batch, logs=None):
+            ended = time.perf_counter()
+            self.reference = self.reference or make_reference()
+            again = time.perf_counter()
+            self.reference()
+            finished = time.perf_counter()
+            self.seen += 1
+            if self.seen > WARM_UP:
+                self.step.append(ended - self.began)
+                self.bound.append(finished - again)
+                progress(f"  round {len(self.step)} of {rounds}")
+
+    return Stopwatch()
+
+
+def train_some(method, images, labels, steps: int, callbacks=()) -> int:
+    """Some steps of the loop on one batch; returns how often the step was traced."""
+    import tensorflow as tf
+
+    from tfrobust.structs import Batch
+    from tfrobust.training.loop import Loop
+
+    traces, plain = [], method.train_step
+
+    def counted(data):
+        traces.append(1)
+        return plain(data)
+
+    method.train_step = counted
+    batch = Batch(images, labels, tf.range(len(labels), dtype=tf.int64), {})
+    with tempfile.TemporaryDirectory() as folder:
+        Loop(
+            method=method,
+            strategy=tf.distribute.get_strategy(),
+            batches=lambda step: tf.data.Dataset.from_tensors(batch).repeat(),
+            steps_per_epoch=steps,
+            epochs=1,
+            checkpoint_directory=folder,
+            callbacks=callbacks,
+            checkpoint_seconds=float("inf"),
+            verbose=0,
+        ).run()
+    return len(traces)
+
+
+def make_method(name: str, encoder: str, attack_steps: int, batch: int):
+    """A method on an encoder, and a batch of uniform noise with random labels."""
+    image_shape, files = ENCODERS[encoder]
+    method = build(recipe([f"gin/{name}.gin", *files], [f"STEPS={attack_steps}"]), image_shape, CLASSES, seed=0)
+    if not hasattr(method, "adversary"):
+        raise SystemExit(f"{name} makes no adversaries: there is no attack to bound.")
+    import tensorflow as tf  # after the recipe, which keeps TensorFlow's greetings back
+
+    images = tf.random.stateless_uniform([batch, *image_shape], (0, 0))
+    return method, images, tf.random.stateless_uniform([batch], (0, 1), 0, CLASSES, tf.int32)
+
+
+def measure(name: str, encoder: str, flags: argparse.Namespace) -> Timing:
+    """Times one method."""
+    method, images, labels = make_method(name, encoder, flags.attack_steps, flags.batch)
+    watch = stopwatch(lambda: make_bound(method, images, labels), flags.rounds)
+    traces = train_some(method, images, labels, WARM_UP + flags.rounds, [watch])
+    return Timing(name, watch.step, watch.bound, traces, flags.attack_steps)
+
+
+def step_part(flags: argparse.Namespace) -> bool:
+    """Prints the table of steps; whether all keep the limit on ResNet-20 (the digits are reported)."""
+    kept = True
+    for encoder in flags.encoder:
+        timings = [measure(name, encoder, flags) for name in flags.methods]
+        shape = "x".join(map(str, ENCODERS[encoder][0]))
+        print(f"\nTraining step on {encoder}, {shape}, batch {flags.batch}, PGD-{flags.attack_steps}; milliseconds")
+        head = ("method", "step", "bound", "ratio", "middle half of the rounds", "rounds", "traces", "")
+        print(table([head, *(timing.row() for timing in timings)]))
+        kept &= all(timing.traces == 1 and (timing.ratio <= LARGEST_RATIO or encoder == "digits") for timing in timings)
+    return kept
+
+
+# ------------------------------------------------------------------------------------------------------ memory
+
+
+def memory_part(flags: argparse.Namespace) -> bool:
+    """Prints the peak memory of training at two lengths of the attack; whether they agree within a tenth."""
+    encoder, rows = flags.encoder[0], []
+    for steps in flags.memory_steps:
+        progress(f"  peak memory with {steps} attack steps")
+        command = [f"--peak={steps}", f"--encoder={encoder}", f"--batch={flags.batch}", f"--methods={flags.methods[0]}"]
+        rows.append((steps, int(python(__file__, *command).split()[-1])))
+    print(f"\nPeak resident set of training {flags.methods[0]} on {encoder}, batch {flags.batch}, own process")
+    print(table([("attack steps", "MB"), *((str(steps), f"{size / 1024:.0f}") for steps, size in rows)]))
+    sizes = [size for _, size in rows]
+    return max(sizes) <= 1.1 * min(sizes)
+
+
+def print_peak(flags: argparse.Namespace) -> None:
+    """What a process of the memory part does: two steps, then its peak resident set in KiB."""
+    method, images, labels = make_method(flags.methods[0], flags.encoder[0], flags.peak, flags.batch)
+    train_some(method, images, labels, 2)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+# ------------------------------------------------------------------------------------------------------- start
+
+
+def start_part(flags: argparse.Namespace) -> bool:
+    """Prints how long `--help`, the imports and the way to the first training step take; whether help is quick."""
+    steps = {
+        "--help": lambda: seconds(lambda: python("-m", "tfrobust.train", "--help")),
+        "import tensorflow, keras": lambda: seconds(lambda: python("-c", "import tensorflow, keras")),
+        "import tfrobust.experiment": lambda: seconds(lambda: python("-c", "import tfrobust.experiment")),
+    }
+    taken = {name: [] for name in [*steps, "command to first training step", "  of it, the first step"]}
+    for number in range(flags.start_rounds):
+        progress(f"  start {number + 1} of {flags.start_rounds}")
+        for name, run in steps.items():
+            taken[name].append(run())
+        whole, first = first_step()
+        taken["command to first training step"].append(whole)
+        taken["  of it, the first step"].append(first)
+    print(f"\nStart, medians of {flags.start_rounds} processes; seconds")
+    medians = {name: statistics.median(values) for name, values in taken.items()}
+    rows = [(name, f"{medians[name]:.2f}", f"{min(v):.2f} - {max(v):.2f}") for name, v in taken.items()]
+    print(table([("what", "s", "range"), *rows]))
+    share = medians["import tensorflow, keras"] / medians["command to first training step"]
+    print(f"TensorFlow's and Keras's own import is {share:.0%} of the way to the first step.")
+    return medians["--help"] < 1.0
+
+
+def first_step() -> tuple[float, float]:
+    """Seconds from the command to the end of the first training step, and of that step (with its trace)."""
+    with tempfile.TemporaryDirectory() as folder:
+        mark = pathlib.Path(folder, "mark")
+        began = time.time()
+        python(
+            *("-m", "tfrobust.train", "--gin_file=gin/ascl_leaked.gin", "--gin_param=EPOCHS=1"),
+            *("--gin_import=_first_step", "--gin_param=train.callbacks=[@FirstStep()]"),
+            *(f"--gin_param=FirstStep.path='{mark}'", f"--workdir={folder}/run", f"--export_dir={folder}/exported"),
+        )
+        step_began, ended = map(float, mark.read_text().split())
+    return ended - began, ended - step_began
+
+
+# ----------------------------------------------------------------------------------------------------- details
+
+
+def python(*arguments: str) -> str:
+    """Runs this Python on the checkout; what it printed. Stops the tool with its errors if it fails."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tools")])
+    environment = os.environ | {"PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{shlex.join(arguments)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+    return done.stdout
+
+
+def seconds(run) -> float:
+    """Wall time of a call."""
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """Rows as aligned text: the first column to the left, numbers to the right."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        cells = [first.ljust(widths[0]), *(c.rjust(w) for c, w in zip(others, widths[1:], strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def progress(text: str) -> None:
+    """Where the tool is, on one line of a terminal that is written over."""
+    if sys.stderr.isatty():
+        print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The tool's flags."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = lambda text: text.split(",")  # noqa: E731
+    flags.add_argument("--parts", type=names, default=list(PARTS), help=f"some of {','.join(PARTS)}; default: all")
+    flags.add_argument("--methods", type=names, default=["adversarial_training", "trades", "ascl"], help="gin stems")
+    flags.add_argument("--encoder", type=names, default=list(ENCODERS), help=f"some of {','.join(ENCODERS)}")
+    flags.add_argument("--batch", type=int, default=128, help="images in a batch; default 128")
+    flags.add_argument("--rounds", type=int, default=15, help="of step and bound in turn; at least 2, default 15")
+    flags.add_argument("--attack_steps", type=int, default=10, help="of PGD in training; default 10")
+    flags.add_argument("--memory_steps", type=int, nargs=2, default=[5, 40], help="the two compared; default 5 40")
+    flags.add_argument("--start_rounds", type=int, default=3, help="processes per line of the start; default 3")
+    flags.add_argument("--peak", type=int, help=argparse.SUPPRESS)
+    return flags
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measures and prints; returns 1 where a limit is not kept."""
+    flags = parser().parse_args(arguments)
+    if flags.peak is not None:
+        print_peak(flags)
+        return 0
+    given = sys.argv[1:] if arguments is None else arguments
+    print(shlex.join(["python", "tools/bench_step.py", *given]))
+    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
+    print(f"{os.cpu_count()} processors, load average {load} before the start")
+    parts = {"step": step_part, "memory": memory_part, "start": start_part}
+    kept = [parts[name](flags) for name in flags.parts]
+    progress("")
+    return 0 if all(kept) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

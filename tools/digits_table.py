@@ -1,0 +1,342 @@
+#!/usr/bin/env python3
+"""Makes the table of methods on the digits: cross-fitted, so that every one of the 1,797 images is tested once.
+
+For each fold and each method the recipe gin/<method>.gin is trained on the other folds with a seed of its own
+(--seed plus the fold), and its attacks (those of the recipe's @AttackAccuracy evaluators) are run on the fold. Every
+(fold, method) leaves one JSON file in --output, whole or not at all; running again continues with what is missing.
+Printed are the accuracies over all images, and the differences from a reference on the same images, in Markdown.
+
+    python tools/digits_table.py                                          # all of gin/*.gin, about half an hour
+    python tools/digits_table.py --methods=adversarial_training,ascl --folds=5 --only_folds=0 --epochs=1
+"""
+
+import argparse
+import gc
+import hashlib
+import json
+import pathlib
+import re
+import sys
+import tempfile
+import time
+
+from _recipes import ROOT, build, recipe
+
+from tfrobust import cli
+from tfrobust.configuration import files as gin_files
+from tfrobust.errors import InputError
+from tfrobust.evaluation import statistics
+from tfrobust.ops import files
+
+SCHEMA = "tfrobust/digits_table/1"
+CLEAN = "clean"
+
+
+# ------------------------------------------------------------------------------------------------------- runs
+
+
+def params(flags: argparse.Namespace, fold: int) -> list[str]:
+    """What turns a recipe into the run of one fold, as values of --gin_param."""
+    own = [f"Digits.fold={fold}", f"Digits.folds={flags.folds}", f"SEED={flags.seed + fold}"]
+    return [*flags.gin_param, *own, *([] if flags.epochs is None else [f"EPOCHS={flags.epochs}"])]
+
+
+def fingerprint(flags: argparse.Namespace, method: str, fold: int) -> str:
+    """sha256 of everything the gin files and flags say about a run; needs no TensorFlow."""
+    bindings = gin_files.read([f"gin/{method}.gin"], params(flags, fold), cli.KNOBS_FILE)
+    said = [(b.scope, b.selector, b.argument, b.value) for b in bindings]
+    return hashlib.sha256(repr(said).encode()).hexdigest()
+
+
+def source_sha256() -> str:
+    """sha256 of the package's Python files, to tell results of different states of the code apart."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "tfrobust").rglob("*.py")):
+        digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def train_and_attack(flags: argparse.Namespace, method: str, fold: int, say) -> dict:
+    """Trains a recipe on all folds but one and attacks that one.
+
+    Args:
+        flags: of the tool.
+        method: stem of the recipe.
+        fold: the test split.
+        say: called with a text on where the run is.
+
+    Returns:
+        The content of the run's file; outcomes are strings of 1 (right) and 0, one per image of the fold.
+    """
+    parts = recipe([f"gin/{method}.gin"], params(flags, fold))
+    import numpy as np
+
+    from tfrobust.evaluation import adversarial, predictor
+    from tfrobust.evaluation.base import Setting
+
+    dataset = parts["data"].load()
+    model = build(parts, dataset.image_shape, dataset.class_count, parts["seed"])
+    began = time.monotonic()
+    train(model, parts, dataset, say)
+    trained = time.monotonic()
+    images, labels = dataset.test.arrays()
+    setting = Setting(
+        predictor=predictor.from_keras(model),
+        images=images,
+        labels=labels,
+        seed=parts["seed"],
+        progress=lambda task, done, total: say(f"{task} {done / total:.0%}"),
+    )
+    outcomes = {CLEAN: setting.clean_correct}
+    for evaluator in parts["evaluators"]:
+        if isinstance(evaluator, adversarial.AttackAccuracy):
+            result = adversarial.run(setting, evaluator.attack, np.arange(len(images)))
+            outcomes[column(evaluator)] = ~result.success
+    return {
+        "schema": SCHEMA,
+        "method": method,
+        "fold": fold,
+        "folds": flags.folds,
+        "seed": parts["seed"],
+        "epochs": parts["epochs"],
+        "recipe_sha256": fingerprint(flags, method, fold),
+        "source_sha256": source_sha256(),
+        "data_fingerprint": dataset.fingerprint,
+        "outcomes": {name: "".join("01"[int(right)] for right in row) for name, row in outcomes.items()},
+        "seconds": {"training": trained - began, "attacks": time.monotonic() - trained},
+    }
+
+
+def train(model, parts: dict, dataset, say) -> None:
+    """The loop of `experiment.train`, without what watches and publishes."""
+    import keras
+    import tensorflow as tf
+
+    from tfrobust.data import pipeline
+    from tfrobust.training import strategy as strategies
+    from tfrobust.training.loop import Loop
+
+    class Epochs(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            say(f"epoch {epoch + 1} of {parts['epochs']}")
+
+    def batches(step):
+        augmentation = parts.get("augmentation")
+        return pipeline.training_batches(
+            dataset.train,
+            batch_size=parts["batch_size"],
+            seed=parts["seed"],
+            augmentation=augmentation,
+            start_step=step,
+        )
+
+    strategy = tf.distribute.get_strategy()
+    with tempfile.TemporaryDirectory() as folder:
+        Loop(
+            method=model,
+            strategy=strategy,
+            batches=batches,
+            steps_per_epoch=pipeline.steps_per_epoch(dataset.train, parts["batch_size"]),
+            epochs=parts["epochs"],
+            checkpoint_directory=folder,
+            callbacks=[Epochs()],
+            checkpoint_seconds=float("inf"),
+            jit_compile=strategies.use_xla(parts.get("jit_compile", "auto"), strategy),
+            verbose=0,
+        ).run()
+
+
+def column(evaluator) -> str:
+    """How the table calls an attack: its label or name, its steps, norm and epsilon."""
+    attack = evaluator.attack
+    name = {"pgd": "PGD", "multi_targeted_pgd": "mPGD", "fgsm": "FGSM"}.get(attack.name, attack.name)
+    steps = f"-{attack.steps}" if attack.steps > 1 else ""
+    return evaluator.label or f"{name}{steps} {attack.threat.norm} {attack.threat.epsilon:.6g}"
+
+
+# ------------------------------------------------------------------------------------------------------ files
+
+
+def path_of(flags: argparse.Namespace, method: str, fold: int) -> pathlib.Path:
+    """Where a run's file lies."""
+    return flags.output / f"{method}.fold{fold}of{flags.folds}.json"
+
+
+def load(flags: argparse.Namespace, method: str, fold: int) -> dict | None:
+    """What a run left behind; None if there is nothing yet.
+
+    Raises:
+        InputError: it is not readable, or of another configuration.
+    """
+    path, wanted = path_of(flags, method, fold), fingerprint(flags, method, fold)
+    if not path.exists():
+        return None
+    try:
+        result = json.loads(path.read_text())
+        known = result["schema"] == SCHEMA and result["recipe_sha256"] == wanted
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{path} is no result of this tool; move it away or give another --output.") from None
+    if not known:
+        raise InputError(f"{path} is of another configuration (gin files or flags); give another --output.")
+    return result
+
+
+def run_missing(flags: argparse.Namespace) -> list[dict]:
+    """Runs what has no file yet, fold by fold, so that the table is fair at every moment; all results."""
+    pairs = [(method, fold) for fold in flags.only_folds for method in flags.methods]
+    results = {pair: load(flags, *pair) for pair in pairs}
+    missing = [pair for pair in pairs if results[pair] is None]
+    flags.output.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    print(f"{len(pairs) - len(missing)} of {len(pairs)} runs are in {flags.output}", file=sys.stderr, flush=True)
+    for number, (method, fold) in enumerate(missing):
+        where = f"[{number + 1}/{len(missing)}] {method} fold {fold}"
+        result = train_and_attack(flags, method, fold, lambda text, where=where: say(f"{where}: {text}"))
+        files.write_atomically(path_of(flags, method, fold), json.dumps(result, indent=1) + "\n")
+        results[method, fold] = result
+        left = (time.monotonic() - began) / (number + 1) * (len(missing) - number - 1)
+        say(f"{where}: {summary(result)}, about {left / 60:.0f} min left", end="\n")
+        forget()
+    return list(results.values())
+
+
+def summary(result: dict) -> str:
+    """One run on one line."""
+    shares = ", ".join(f"{name} {100 * row.count('1') / len(row):.1f}" for name, row in result["outcomes"].items())
+    seconds = result["seconds"]
+    return f"{shares}; trained {seconds['training']:.0f} s, attacked {seconds['attacks']:.0f} s"
+
+
+def forget() -> None:
+    """Drops the graphs of a run: fifty in one process would fill the memory."""
+    import keras
+
+    keras.backend.clear_session()
+    gc.collect()
+
+
+def say(text: str, end: str = "") -> None:
+    """A line that is written over on a terminal; elsewhere only lines that end are shown."""
+    terminal = sys.stderr.isatty()
+    if terminal or end:
+        print(f"\r{text}\x1b[K" if terminal else text, end=end, file=sys.stderr, flush=True)
+
+
+# ------------------------------------------------------------------------------------------------------ table
+
+
+def tables(results: list[dict], reference: str) -> str:
+    """The results as Markdown: accuracies, then paired differences from the reference.
+
+    Args:
+        results: contents of runs' files, in the order of the rows.
+        reference: the method that the others are compared with; without it there is one table.
+
+    Returns:
+        Text that ends with a note on what the intervals cover.
+    """
+    methods = list(dict.fromkeys(result["method"] for result in results))
+    columns = list(dict.fromkeys(name for result in results for name in result["outcomes"]))
+    by_run = {(result["method"], result["fold"]): result for result in results}
+    fits = {method: [fold for name, fold in by_run if name == method] for method in methods}
+    count = {method: sum(len(by_run[method, fold]["outcomes"][CLEAN]) for fold in fits[method]) for method in methods}
+    lines = row("accuracy, %", "images", *columns) + row("---", *["---:"] * (len(columns) + 1))
+    for method in methods:
+        cells = [share(pooled(by_run, method, fits[method], name)) for name in columns]
+        lines += row(method, str(count[method]), *cells)
+    if reference in methods and len(methods) > 1:
+        lines += (
+            "\n" + row(f"minus {reference}, points", "images", *columns) + row("---", *["---:"] * (len(columns) + 1))
+        )
+        for method in methods:
+            shared = [fold for fold in fits[method] if comparable(by_run, method, reference, fold)]
+            if method != reference and shared:
+                cells = [
+                    difference(*(pooled(by_run, m, shared, name) for m in (method, reference))) for name in columns
+                ]
+                lines += row(method, str(sum(len(by_run[method, fold]["outcomes"][CLEAN]) for fold in shared)), *cells)
+    return lines + "\n" + note(results)
+
+
+def pooled(by_run: dict, method: str, folds: list[int], name: str) -> list[int]:
+    """Outcomes of some folds one after another, 0 or 1 per image."""
+    return [int(right) for fold in folds for right in by_run[method, fold]["outcomes"].get(name, "")]
+
+
+def comparable(by_run: dict, method: str, reference: str, fold: int) -> bool:
+    """Whether both were judged on the same images of a fold."""
+    runs = [by_run.get((name, fold)) for name in (method, reference)]
+    return all(runs) and runs[0]["data_fingerprint"] == runs[1]["data_fingerprint"]
+
+
+def share(outcomes: list[int]) -> str:
+    """An accuracy in percent with Wilson's interval."""
+    if not outcomes:
+        return "-"
+    low, high = statistics.wilson_interval(sum(outcomes), len(outcomes))
+    return f"{100 * sum(outcomes) / len(outcomes):.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def difference(first: list[int], second: list[int]) -> str:
+    """A paired difference in points with its interval; bold where the interval leaves 0 out."""
+    if not first or len(first) != len(second):
+        return "-"
+    middle, low, high = (100 * value for value in statistics.paired_difference(first, second))
+    text = f"{middle:+.1f} [{low:+.1f}, {high:+.1f}]"
+    return f"**{text}**" if low > 0 or high < 0 else text
+
+
+def row(*cells: str) -> str:
+    """One line of a Markdown table."""
+    return f"| {' | '.join(cells)} |\n"
+
+
+def note(results: list[dict]) -> str:
+    """What the numbers rest on."""
+    epochs = "/".join(map(str, sorted({result["epochs"] for result in results})))
+    folds = sorted({result["fold"] for result in results})
+    text = (
+        f"Folds {', '.join(map(str, folds))} of {results[0]['folds']}, one training each, {epochs} epochs, seeds "
+        f"{', '.join(str(seed) for seed in sorted({result['seed'] for result in results}))}. Intervals: 95 % over "
+        "images (Wilson; differences paired by image), with these trainings as they are; bold: 0 is outside."
+    )
+    states = len({result["source_sha256"] for result in results})
+    return text + (f" The results come from {states} states of the code." if states > 1 else "")
+
+
+# ---------------------------------------------------------------------------------------------------- command
+
+
+def parser() -> argparse.ArgumentParser:
+    """The tool's flags."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    all_methods = ",".join(sorted(path.stem for path in (ROOT / "gin").glob("*.gin")))
+    flags.add_argument(
+        "--methods", default=all_methods, help="stems of gin/*.gin, in the order of the rows; default: all"
+    )
+    flags.add_argument("--reference", default="adversarial_training", help="what the others are compared with")
+    flags.add_argument("--folds", type=cli.count, default=5, help="number of folds; default 5")
+    flags.add_argument("--only_folds", help="run only these, such as 0,1; default: all")
+    flags.add_argument("--epochs", type=cli.count, help="instead of the recipes' own")
+    flags.add_argument("--seed", type=int, default=0, help="of fold 0; fold k has this plus k; default 0")
+    flags.add_argument("--gin_param", action="append", default=[], help="for every recipe, such as STEPS=5")
+    flags.add_argument(
+        "--output", type=pathlib.Path, default=pathlib.Path("runs/digits_table"), help="default: %(default)s"
+    )
+    return flags
+
+
+def run(flags: argparse.Namespace) -> None:
+    """Does what is missing and prints the tables."""
+    flags.methods = flags.methods.split(",")
+    folds = ",".join(map(str, range(flags.folds))) if flags.only_folds is None else flags.only_folds
+    if not re.fullmatch(r"\d+(,\d+)*", folds) or max(map(int, folds.split(","))) >= flags.folds:
+        raise InputError(f"--only_folds is {folds}; it names folds from 0 to {flags.folds - 1}, such as 0,1.")
+    flags.only_folds = [int(fold) for fold in folds.split(",")]
+    results = run_missing(flags)
+    ordered = sorted(results, key=lambda result: (flags.methods.index(result["method"]), result["fold"]))
+    print(tables(ordered, flags.reference))
+
+
+if __name__ == "__main__":
+    sys.exit(cli.main(parser(), run))
