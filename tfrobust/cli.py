@@ -8,6 +8,7 @@ have been read, so that `--help` and most mistakes answer at once.
 import argparse
 import contextlib
 import dis
+import errno
 import importlib
 import os
 import pathlib
@@ -27,7 +28,15 @@ DONE, FAILED, WRONG_INPUT, REFUSED, STOPPED = 0, 1, 2, 3, 75
 KNOBS_FILE = "base/knobs.gin"
 _LONGEST_LINE = 300
 _PACKAGE = str(pathlib.Path(__file__).resolve().parent) + os.sep
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FILE_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+
+# Nobody's mistake, and a traceback would only hide what to do.
+_ONE_LINE_FAILURES = (
+    ("tfrobust.training.loop", "TrainingDiverged"),
+    ("tfrobust.training.cluster", "WorkerLost"),
+    ("tfrobust.training.checkpoint", "CheckpointNotWritten"),
+)
 
 _registry: registry.Registry | None = None
 
@@ -200,8 +209,18 @@ def main(parser: Parser, run: Callable[[argparse.Namespace], None], arguments: l
     except SystemExit as error:  # --help
         return error.code if isinstance(error.code, int) else DONE
     except BaseException as error:
-        return _ended_by(error)
-    return DONE
+        return _left(_ended_by(error))
+    return _left(DONE)
+
+
+def _left(code: int) -> int:
+    """Ends a worker of a cluster here: TensorFlow's shutdown would wait for the others, for ever if they are gone."""
+    cluster = sys.modules.get("tfrobust.training.cluster")
+    if cluster is not None and cluster.joined():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 @contextlib.contextmanager
@@ -231,7 +250,8 @@ def _ended_by(error: BaseException) -> int:
     if is_input_error(error):
         _say(f"error: {one_line(error)}")
         return WRONG_INPUT
-    if _is(error, "tfrobust.training.loop", "TrainingDiverged"):
+    disk_full = isinstance(error, OSError) and error.errno in _DISK_FULL
+    if disk_full or any(_is(error, *failure) for failure in _ONE_LINE_FAILURES):
         _say(f"error: {one_line(error)}")
         return FAILED
     traceback.print_exception(error)

@@ -18,7 +18,8 @@ def parser() -> cli.Parser:
     )
     flags.add_gin_flags("gin/eval/pgd.gin")
     flags.add_argument("--logits_output", metavar="NAME", help="which output of a foreign model holds the logits")
-    flags.add_argument("--output", metavar="DIR", help="where the report goes (JSON, HTML, Markdown)")
+    flags.add_argument("--output", metavar="DIR", help="where the report goes; stopped, it resumes from there")
+    flags.add_argument("--shard", metavar="I/N", type=_shard, help="make share I of N only; then run without it")
     return flags
 
 
@@ -32,9 +33,17 @@ def run(flags: argparse.Namespace) -> None:
         model=flags.model,
         logits_output=flags.logits_output,
         output=flags.output,
+        shard=flags.shard,
         configuration=cli.operative_text,
         **data,
     )
+
+
+def _shard(text: str) -> tuple[int, int]:
+    number, _, count = text.partition("/")
+    if not (number.isascii() and number.isdecimal() and count.isascii() and count.isdecimal() and len(text) < 20):
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not I/N, such as 1/4")
+    return int(number), int(count)
 
 
 def _source(text: str):

@@ -1,6 +1,5 @@
 """The root: builds, trains, stages, evaluates, reports, publishes. The commands call it, gin fills it."""
 
-import dataclasses
 import pathlib
 import time
 from collections.abc import Callable
@@ -8,6 +7,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tfrobust import artefact as artefacts
 from tfrobust import saving
 from tfrobust.augment.base import Augmentation
 from tfrobust.data import pipeline
@@ -15,15 +15,16 @@ from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
 from tfrobust.evaluation import predictor as predictors
-from tfrobust.evaluation.base import Outcome, Setting
-from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.evaluation.base import Setting
+from tfrobust.evaluation.chunks import Shard
+from tfrobust.evaluation.runner import run_evaluation, run_shard
 from tfrobust.methods.base import Method
 from tfrobust.models.heads import LinearHead
-from tfrobust.ops import configured, files, fingerprint
-from tfrobust.report import assembly, compare, render, writer
+from tfrobust.ops import configured, files
+from tfrobust.report import assembly, render, writer
 from tfrobust.report.schema import Report
-from tfrobust.serving import assets, publish, verify
-from tfrobust.training import selection
+from tfrobust.serving import publish
+from tfrobust.training import cluster, selection
 from tfrobust.training import strategy as strategies
 from tfrobust.training import workdir as workdirs
 from tfrobust.training.loop import Loop
@@ -47,6 +48,7 @@ def train(
     callbacks: tuple = (),
     evaluators: tuple = (),
     publish_weights: str = "last",
+    precision: str = "float32",
     jit_compile: bool | str = "auto",
     deterministic: bool | str = "auto",
     checkpoint_seconds: float = 15.0,
@@ -76,6 +78,8 @@ def train(
         callbacks: further Keras callbacks.
         evaluators: what is measured on the test split of the staged SavedModel.
         publish_weights: "last", "best" (by validation robust accuracy) or "averaged" (by an AveragedWeights).
+        precision: Keras dtype policy, 'float32', 'mixed_bfloat16' or 'mixed_float16'; losses and attack gradients
+            are float32 in each.
         jit_compile, deterministic: True, False or "auto" (see `training.strategy`).
         checkpoint_seconds: between two checkpoints.
         workdir: holds checkpoints, logs, the staged model, cached evaluations and the report.
@@ -87,20 +91,23 @@ def train(
         configuration: the operative configuration as text, asked for after everything was built.
 
     Returns:
-        The report; None after a dry run.
+        The report; None after a dry run, and on workers that are not the chief.
 
     Raises:
         InputError (a ValueError): wrong input or configuration, or a workdir of another training configuration.
     """
     _check_numbers(epochs=epochs, batch_size=batch_size)
     strategies.set_determinism(deterministic)
+    scope = strategies.make_strategy(strategy)  # collectives must exist before anything else runs
+    worker = cluster.this_worker(scope)
+    strategies.set_precision(precision)
     keras.utils.set_random_seed(seed)
     dataset = data.load()
     selection.check_choice(publish_weights, validation is not None and len(dataset.validation) > 0, callbacks)
     steps_per_epoch = pipeline.steps_per_epoch(dataset.train, batch_size)
-    scope = strategies.make_strategy(strategy)
-    with scope.scope():
-        model = _built(method(encoder=encoder(), head=head(class_count=dataset.class_count), seed=seed), dataset)
+    with cluster.watched(worker), scope.scope():
+        parts = {"encoder": _encoder(encoder, scope), "head": head(class_count=dataset.class_count)}
+        model = _built(method(**parts, seed=seed), dataset)
         # The loop compiles the step itself where that pays.
         model.compile(
             optimizer=optimizer(),
@@ -111,13 +118,16 @@ def train(
         _print_estimate(configuration(), model, epochs * steps_per_epoch, steps_per_epoch)
         return None
     numbers = {"epochs": epochs, "batch_size": batch_size, "seed": seed}
-    parts = {"method": model, "optimizer": model.optimizer, "data": data, "augmentation": augmentation}
-    training = _described(parts | {"callbacks": [_callback_facts(one) for one in callbacks]} | numbers)
+    described = {"method": model, "optimizer": model.optimizer, "data": data, "augmentation": augmentation}
+    training = artefacts.described(described | {"callbacks": [_callback_facts(one) for one in callbacks]} | numbers)
     training["data_fingerprint"] = dataset.fingerprint
     publish.check_available(pathlib.Path(export_dir, name), version, workdirs.owner(workdir))
-    folder = workdirs.open_workdir(workdir, training, must_exist=training_must_be_done)
-    files.write_atomically(folder / workdirs.CONFIGURATION_FILE, configuration())
-    watchers = selection.watch(folder, dataset.validation.arrays(), validation, callbacks)
+    agreement = cluster.Agreement(scope, worker)
+    with agreement.after_chief():
+        folder = workdirs.open_workdir(workdir, training, must_exist=training_must_be_done)
+    own = cluster.own_folder(folder, worker)
+    watchers = selection.watch(own, dataset.validation.arrays(), validation, callbacks, batch_size)
+    files.write_atomically(own / workdirs.CONFIGURATION_FILE, configuration())
     loop = Loop(
         method=model,
         strategy=scope,
@@ -131,92 +141,28 @@ def train(
         checkpoint_seconds=checkpoint_seconds,
         jit_compile=strategies.use_xla(jit_compile, scope),
         profile_steps=profile,
-        profile_directory=str(folder / "logs"),
+        profile_directory=str(own / "logs"),
         finished_only=training_must_be_done,
+        verbose=int(worker.chief),
     )
-    history = loop.run()
+    with cluster.watched(worker):
+        history = loop.run()
+    if not worker.chief:
+        print(f"worker {worker.index} of {worker.count} has trained; the chief evaluates and publishes", flush=True)
+        agreement.part()
+        return None
     facts = {
         "method": type(model).__name__,
         **numbers,
         **_adversary_facts(model),
+        "precision": precision,
         "selection": selection.choose_weights(publish_weights, watchers),
         "configuration": training,
     }
-    artefact = _Artefact(model, dataset, data, evaluators, folder, facts, history, loop.seconds, configuration)
-    return artefact.publish(name, export_dir, version)
-
-
-@dataclasses.dataclass
-class _Artefact:
-    """A trained method on its way out: staged, judged, reported, published, verified."""
-
-    method: Method
-    dataset: Dataset
-    source: Source
-    evaluators: tuple
-    folder: pathlib.Path
-    facts: dict
-    history: dict
-    training_seconds: float
-    configuration: Callable[[], str]
-
-    def publish(self, name: str, export_dir: str, version: int | None) -> Report:
-        """Everything after training; each part is found done, or done again, whole."""
-        parts = dict(
-            encoder=self.method.encoder,
-            head=self.method.head,
-            image_shape=self.dataset.image_shape,
-            class_names=self.dataset.class_names,
-            name=name,
-        )
-        staged, final = self.folder / "staged", self.folder / "final"
-        weights = assets.assemble(staged, **parts)
-        run = _run_sha256(weights, self.dataset, self.evaluators, self.facts["configuration"])
-        base, owner = pathlib.Path(export_dir, name), workdirs.owner(self.folder)
-        number = publish.claim(base, owner, version, run=run)
-        if publish.is_published(base, number, owner, run=run):
-            report = _earlier_report(base / str(number))
-            _print_result(report, base / str(number), "published by this run before")
-            return report
-        outcome, seconds = self._judge(staged)
-        report = assembly.make_report(
-            **_found(outcome),
-            model={"name": name, "version": number, "weights_sha256": weights, "parameters": self._parameters()},
-            data=_data_facts(self.dataset, self.source),
-            run_sha256=run,
-            configuration=self.configuration(),
-            training=self.facts,
-            history=self.history,
-            cost={"training_seconds": self.training_seconds, "evaluation_seconds": seconds},
-        )
-        texts = {"report_html": render.html(report), "report_markdown": render.markdown(report)}
-        assets.assemble(final, **parts, **texts, report_json=report.to_json(), judged=staged)
-        result = verify.verify(final)
-        if not result.passed:
-            raise RuntimeError(f"The model was not published: {result.problems[0]}")
-        directory = publish.publish(final, base, number, owner, run=run)
-        publish.write_record(self.folder, {"base": str(base), "version": number, "run": run})
-        writer.write_report(report, self.folder)
-        _print_result(report, directory)
-        return report
-
-    def _judge(self, staged: pathlib.Path) -> tuple[Outcome, float]:
-        images, labels = self.dataset.test.arrays()
-        setting = Setting(
-            predictor=predictors.from_saved_model(str(staged)),
-            images=images,
-            labels=labels,
-            class_names=self.dataset.class_names,
-            seed=self.facts["seed"],
-            progress=ConsoleProgress(),
-            selected_on=self.facts["selection"]["on"],
-        )
-        started = time.monotonic()
-        outcome = run_evaluation(self.evaluators, setting, cache_directory=str(self.folder / "evaluation"))
-        return outcome, time.monotonic() - started
-
-    def _parameters(self) -> int:
-        return int(self.method.encoder.count_params() + self.method.head.count_params())
+    artefact = artefacts.Artefact(model, dataset, data, evaluators, folder, facts, history, loop.seconds, configuration)
+    report = artefact.publish(name, export_dir, version)
+    agreement.part()
+    return report
 
 
 def evaluate(
@@ -227,9 +173,11 @@ def evaluate(
     seed: int = 0,
     logits_output: str | None = None,
     batch_size: int = 128,
+    chunk_size: int = 1000,
     output: str | None = None,
+    shard: tuple[int, int] | None = None,
     configuration: Callable[[], str] = lambda: "",
-) -> Report:
+) -> Report | None:
     """Judges any model: an export of ours, somebody else's SavedModel, a plain `.keras` file.
 
     Args:
@@ -239,18 +187,22 @@ def evaluate(
         seed: of the attacks; 0 takes the seed that the export's own report was made with.
         logits_output: which output of a foreign SavedModel holds the logits.
         batch_size: images per call.
-        output: a folder that receives `robustness_report.json`, `.html` and `.md`; None writes nothing.
+        chunk_size: images per chunk of an attack; a run that was stopped loses the chunk it was in.
+        output: a folder that receives `robustness_report.json`, `.html` and `.md`, and in `cache` what is finished,
+            so that the same command goes on where it was stopped; None writes nothing.
+        shard: (i, n): make only the i-th of n shares of all attacks, for a run without `shard` to find in the
+            same `output`; None makes all that is missing, and the report.
         configuration: the operative configuration as text.
 
     Returns:
-        The report, printed as a table.
+        The report, printed as a table; None of a shard.
 
     Raises:
         InputError (a ValueError): the model cannot be read, or data are missing or do not fit it.
     """
     saving.import_all()  # a .keras file names classes of ours
     predictor = predictors.load(model, logits_output)
-    earlier = _earlier_report(model)
+    earlier = artefacts.earlier_report(model)
     known = earlier.training if earlier else {}
     if data is None:
         if earlier is None or not earlier.data.get("source"):
@@ -265,22 +217,26 @@ def evaluate(
         class_names=dataset.class_names if dataset.class_count == predictor.class_count else None,
         seed=seed or known.get("seed", 0),
         batch_size=batch_size,
+        chunk_size=chunk_size,
         progress=ConsoleProgress(),
         selected_on=known.get("selection", {}).get("on", ""),
     )
+    cache = pathlib.Path(output, "cache") if output else None
+    if shard is not None:
+        return _evaluate_shard(evaluators, setting, shard, cache)
     started = time.monotonic()
-    outcome = run_evaluation(evaluators, setting)
+    outcome = run_evaluation(evaluators, setting, cache_directory=cache)
     identity = earlier.model if earlier else {"name": pathlib.Path(model).stem, "version": None}
     report = assembly.make_report(
-        **_found(outcome),
+        **artefacts.found(outcome),
         model={
             "name": identity["name"],
             "version": identity["version"],
             "weights_sha256": predictor.weights_sha256,
             "parameters": predictor.parameters,
         },
-        data=_data_facts(dataset, data),
-        run_sha256=_run_sha256(predictor.weights_sha256, dataset, evaluators, {"seed": setting.seed}),
+        data=artefacts.data_facts(dataset, data),
+        run_sha256=artefacts.run_sha256(predictor.weights_sha256, dataset, evaluators, {"seed": setting.seed}),
         configuration=configuration(),
         training={**known, "evaluation_seed": setting.seed},
         history={},
@@ -302,6 +258,13 @@ def _check_numbers(**numbers: int) -> None:
             raise InputError(f"{name.upper()} is {value}; it must be at least 1.")
 
 
+def _encoder(encoder: Callable[..., keras.Model], scope: tf.distribute.Strategy) -> keras.Model:
+    """The encoder, with batch norm over the whole global batch where there are several replicas."""
+    if scope.num_replicas_in_sync > 1 and "synchronized" in configured.constructor_arguments(encoder):
+        return encoder(synchronized=True)
+    return encoder()
+
+
 def _built(model: Method, dataset: Dataset) -> Method:
     model.build((None, *dataset.image_shape))
     answers = model.compute_output_shape((None, *dataset.image_shape))[-1]
@@ -310,19 +273,9 @@ def _built(model: Method, dataset: Dataset) -> Method:
     return model
 
 
-def _described(value) -> dict:
-    return workdirs.canonical(configured.serialize(value))
-
-
 def _callback_facts(callback) -> dict:
     plain = (bool, int, float, str, type(None))
     return {type(callback).__name__: {k: v for k, v in vars(callback).items() if isinstance(v, plain) and k[0] != "_"}}
-
-
-def _run_sha256(weights: str | None, dataset: Dataset, evaluators: tuple, training: dict) -> str:
-    evaluation = [_described(evaluator) for evaluator in evaluators]
-    parts = {"weights": weights, "data": dataset.fingerprint, "training": training, "evaluation": evaluation}
-    return fingerprint.json_sha256(parts)
 
 
 def _adversary_facts(model: Method) -> dict:
@@ -337,35 +290,11 @@ def _adversary_facts(model: Method) -> dict:
     }
 
 
-def _data_facts(dataset: Dataset, source: Source) -> dict:
-    return {
-        "name": dataset.name,
-        "fingerprint": dataset.fingerprint,
-        **{f"{split}_size": size for split, size in dataset.sizes.items()},
-        "source": configured.serialize(source),
-        "class_names": list(dataset.class_names),
-    }
-
-
-def _found(outcome: Outcome) -> dict:
-    return {
-        "measurements": outcome.measurements,
-        "series": outcome.series,
-        "findings": outcome.findings,
-        "devices": sorted({device.device_type for device in tf.config.list_physical_devices()}),
-    }
-
-
-def _earlier_report(model) -> Report | None:
-    """The report inside an export of ours."""
-    found = compare.find_report(model)
-    return Report.from_json(found.read_text()) if found else None
-
-
-def _print_result(report: Report, directory: pathlib.Path, note: str = "") -> None:
-    print(render.console_table(report))
-    print(f"SavedModel  {directory}" + (f"  ({note})" if note else ""))
-    print(f"report      {directory / assets.HTML_FILE}")
+def _evaluate_shard(evaluators: tuple, setting: Setting, shard: tuple[int, int], cache: pathlib.Path | None) -> None:
+    if cache is None:
+        raise InputError("a shard keeps its results in --output, the same for all shards; it is missing.")
+    count = run_shard(evaluators, setting, Shard(*shard), cache_directory=cache)
+    print(f"shard {shard[0]} of {shard[1]} is done: {count} images attacked; when all are, run without --shard")
 
 
 def _print_estimate(configuration: str, model: Method, steps: int, steps_per_epoch: int) -> None:

@@ -35,6 +35,12 @@ def import_all() -> tuple[str, ...]:
 def save(model: keras.Model, path) -> None:
     """Saves a model as a `.keras` file that is whole or not there.
 
+    Example:
+        >>> import keras, tempfile
+        >>> from tfrobust import keras as robust
+        >>> model = keras.Sequential([keras.Input((64,)), robust.layers.LinearHead(10)])
+        >>> robust.save_model(model, f"{tempfile.mkdtemp()}/model.keras")
+
     Args:
         model: any Keras model.
         path: ends in `.keras`; its folder must exist. A file of that name is replaced.
@@ -56,6 +62,14 @@ def load(path) -> keras.Model:
     """Loads a `.keras` file, of this library or of any Keras model, without running code out of it.
 
     Whether training is compiled by XLA is decided anew: the file holds what was right where it was written.
+
+    Example:
+        >>> import keras, tempfile
+        >>> from tfrobust import keras as robust
+        >>> path = f"{tempfile.mkdtemp()}/model.keras"
+        >>> robust.save_model(keras.Sequential([keras.Input((64,)), robust.layers.LinearHead(10)]), path)
+        >>> robust.load_model(path).layers[0].class_count
+        10
 
     Args:
         path: a `.keras` file.

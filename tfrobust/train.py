@@ -29,6 +29,7 @@ def run(flags: argparse.Namespace) -> None:
         version=flags.version,
         profile=flags.profile,
         dry_run=flags.dry_run,
+        training_must_be_done=False,
         configuration=cli.operative_text,
     )
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks which module imports which: only downwards, and gin and flags only where the commands are.
 
-    commands > experiment, keras (facade) > saving > serving, report > evaluation, training > methods >
+    commands > experiment, keras (facade) > artefact > saving > serving, report > evaluation, training > methods >
     attacks, models, data > losses, pairs, augment, corruptions > ops, structs
 
 Packages on one line do not import each other. Imports inside functions count; those for type checkers alone do
@@ -18,6 +18,7 @@ LAYERS = (
     {"cli"},
     {"configuration"},
     {"experiment", "keras"},
+    {"artefact"},
     {"saving"},
     {"serving", "report"},
     {"evaluation", "training"},

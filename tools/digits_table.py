@@ -100,7 +100,7 @@ def train_and_attack(flags: argparse.Namespace, method: str, fold: int, say) -> 
         "seed": parts["seed"],
         "epochs": parts["epochs"],
         "recipe_sha256": fingerprint(flags, method, fold),
-        "source_sha256": source_sha256(),
+        "source_sha256": flags.source_sha256,
         "data_fingerprint": dataset.fingerprint,
         "outcomes": {name: "".join("01"[int(right)] for right in row) for name, row in outcomes.items()},
         "seconds": {"training": trained - began, "attacks": time.monotonic() - trained},
@@ -187,6 +187,7 @@ def run_missing(flags: argparse.Namespace) -> list[dict]:
     results = {pair: load(flags, *pair) for pair in pairs}
     missing = [pair for pair in pairs if results[pair] is None]
     flags.output.mkdir(parents=True, exist_ok=True)
+    flags.source_sha256 = source_sha256()
     began = time.monotonic()
     print(f"{len(pairs) - len(missing)} of {len(pairs)} runs are in {flags.output}", file=sys.stderr, flush=True)
     for number, (method, fold) in enumerate(missing):
@@ -298,7 +299,8 @@ def note(results: list[dict]) -> str:
     text = (
         f"Folds {', '.join(map(str, folds))} of {results[0]['folds']}, one training each, {epochs} epochs, seeds "
         f"{', '.join(str(seed) for seed in sorted({result['seed'] for result in results}))}. Intervals: 95 % over "
-        "images (Wilson; differences paired by image), with these trainings as they are; bold: 0 is outside."
+        "images (Wilson; differences paired by image), with these trainings as they are; bold: 0 is outside, "
+        "not corrected for the number of comparisons."
     )
     states = len({result["source_sha256"] for result in results})
     return text + (f" The results come from {states} states of the code." if states > 1 else "")

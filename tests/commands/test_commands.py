@@ -33,6 +33,7 @@ def test_train_hands_its_flags_on(asked):
     )
     runtime = asked["runtime"]
     assert callable(runtime.pop("configuration")) and asked["name"] == "train"
+    assert runtime.pop("training_must_be_done") is False
     assert runtime == {"workdir": "w", "export_dir": "e", "version": 3, "profile": 5, "dry_run": True}
 
 
@@ -46,6 +47,7 @@ def test_train_defaults(asked):
         "version": None,
         "profile": 0,
         "dry_run": False,
+        "training_must_be_done": False,
     }
     assert runtime == expected
 

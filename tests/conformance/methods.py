@@ -30,8 +30,12 @@ def adversary(**keywords) -> Adversary:
     return Adversary(attack=PGD(ThreatModel(epsilon=0.1), steps=2), **keywords)
 
 
-def _ascl(**own):
-    return lambda *parts, **keywords: ASCL(*parts, adversary=adversary(), **own, **keywords)
+def _ascl(*, projected: bool = False, **own):
+    def make(*parts, **keywords):
+        projection = LinearProjection(4) if projected else None
+        return ASCL(*parts, adversary=adversary(), projection=projection, **own, **keywords)
+
+    return make
 
 
 ROWS = {
@@ -47,7 +51,7 @@ ROWS = {
     "ascl": _ascl(),
     "ascl_hard": _ascl(contrast=Contrast(selection=HardSelection())),
     "ascl_soft": _ascl(contrast=Contrast(selection=SoftSelection(), similarity="linf", normalized=True)),
-    "ascl_leaked": _ascl(contrast=Contrast(selection=LeakedSelection()), projection=LinearProjection(4)),
+    "ascl_leaked": _ascl(contrast=Contrast(selection=LeakedSelection()), projected=True),
     "ascl_trades": lambda *parts, **k: ASCL(*parts, objective="trades", adversary=adversary(objective="kl"), **k),
     "ascl_two_transforms": _ascl(transforms=TwoTransforms(combine="by_kind"), vat_divide_by_classes=True),
 }

@@ -1,5 +1,7 @@
 """Robust accuracies of a linear model, whose every robust image is known, and what reports say of them."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -59,12 +61,32 @@ def test_settings_resolve_the_step_size_and_labels_the_id(model):
     assert measured.settings["step_size"] == pytest.approx(0.01) and measured.settings["steps"] == 10
 
 
-def test_incomplete_attacks_are_bounds(model, monkeypatch):
-    setting, _, _ = model
-    real = adversarial.runner.run_attack
-    monkeypatch.setattr(adversarial.runner, "run_attack", lambda *a, **k: real(*a, **k)._replace(complete=False))
-    accuracy, drop = adversarial.AttackAccuracy(attack=FGSM(threat=ThreatModel(epsilon=0.03))).run(setting).measurements
+def test_a_time_budget_gives_bounds(model):
+    """Already over after the first step of the first chunk: nobody else is searched, everybody is predicted."""
+    setting, margins, weights = model
+    attack = PGD(threat=ThreatModel(epsilon=0.03), steps=50, step_size=1e-4)
+    full = adversarial.AttackAccuracy(attack=attack).run(setting).measurements[0]
+    hurried = dataclasses.replace(setting, chunk_size=7)
+    accuracy, drop = adversarial.AttackAccuracy(attack=attack, seconds=1e-9).run(hurried).measurements
     assert accuracy.settings["bound"] == "upper" and drop.settings["bound"] == "lower"
+    assert accuracy.settings["seconds"] == 1e-9
+    assert full.value < accuracy.value <= 37 / 40 and accuracy.n == 40
+    enough = adversarial.AttackAccuracy(attack=attack, seconds=1e6).run(setting).measurements[0]
+    assert enough == full
+    with pytest.raises(ValueError, match="time budget"):
+        adversarial.AttackAccuracy(attack=attack, seconds=0)
+
+
+@pytest.mark.parametrize("size", [1, 16, 39, 40])
+def test_chunks_make_no_difference(model, size):
+    setting, _, _ = model
+    attack = PGD(threat=ThreatModel(epsilon=0.03), steps=3)
+    positions = np.random.default_rng(0).permutation(40)
+    whole = adversarial.run(setting, attack, positions)
+    found = adversarial.search(dataclasses.replace(setting, chunk_size=size), attack, positions)
+    np.testing.assert_array_equal(found.success, whole.success)
+    np.testing.assert_allclose(found.distance, whole.distance, atol=1e-6)
+    assert found.complete and 3 < found.success.sum() < 40
 
 
 def test_curve(model):

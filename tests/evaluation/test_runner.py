@@ -9,14 +9,16 @@ import pytest
 import tensorflow as tf
 
 from oracles import linear_model
-from tfrobust.attacks.gradient import FGSM
+from tfrobust.attacks.gradient import FGSM, PGD
+from tfrobust.attacks.runner import Engine
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.evaluation.accuracy import CleanAccuracy
-from tfrobust.evaluation.adversarial import AttackAccuracy
+from tfrobust.evaluation.adversarial import AccuracyCurve, AttackAccuracy
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.calibration import Calibration
+from tfrobust.evaluation.chunks import Shard
 from tfrobust.evaluation.predictor import from_function
-from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.evaluation.runner import run_evaluation, run_shard
 from tfrobust.evaluation.summary import evaluate
 from tfrobust.structs import Finding, Measurement, Series
 
@@ -116,6 +118,132 @@ def test_damaged_files_are_made_again(setting, tmp_path, caplog, content):
     assert "cannot be read" in caplog.text and json.loads(path.read_text())["format"] == 1
 
 
+ATTACKS = [
+    AttackAccuracy(attack=PGD(threat=ThreatModel(epsilon=0.02), steps=3)),
+    AccuracyCurve(attack=PGD(threat=ThreatModel(epsilon=0.03), steps=3), epsilons=(0.0, 0.01, 0.02)),
+]
+
+
+@pytest.fixture
+def searched(monkeypatch):
+    """The index of every image that an engine was given, chunk by chunk; `searched.stop_after` kills the run."""
+    calls = Searched()
+    real = Engine.run
+
+    def counted(self, images, labels, *, index, **keywords):
+        if len(calls) == calls.stop_after:
+            raise KeyboardInterrupt
+        calls.append(index.tolist())
+        return real(self, images, labels, index=index, **keywords)
+
+    monkeypatch.setattr(Engine, "run", counted)
+    return calls
+
+
+class Searched(list):
+    stop_after = -1
+
+
+def test_a_killed_attack_goes_on_with_the_chunks_that_are_missing(searched, tmp_path):
+    expected = _without_cost(run_evaluation(ATTACKS, _setting()))
+    chunked = [list(range(start, min(start + 6, 20))) for start in range(0, 20, 6)]
+    for stop in (2, 3):  # in the first attack, then in the second
+        searched.clear()
+        searched.stop_after = stop
+        with pytest.raises(KeyboardInterrupt):
+            run_evaluation(ATTACKS, _setting(chunk_size=6), cache_directory=tmp_path)
+    # The first attack's third and fourth chunk, and the first of the next size.
+    assert searched == [*chunked[2:], chunked[0]]
+    searched.clear()
+    searched.stop_after = -1
+    found = run_evaluation(ATTACKS, _setting(chunk_size=6), cache_directory=tmp_path)
+    # Size 0.02 of the curve is the very attack of the first evaluator.
+    assert searched == chunked[1:] and _without_cost(found) == expected
+
+
+def test_shards_share_the_work_and_a_run_without_one_joins_them(searched, tmp_path):
+    expected = _without_cost(run_evaluation(ATTACKS, _setting()))
+    searched.clear()
+    for number in (2, 1):
+        run_shard(ATTACKS, _setting(chunk_size=6), Shard(number, 2), cache_directory=tmp_path)
+    assert sorted(sum(searched, [])) == sorted(2 * list(range(20))), "each image once for each of two sizes"
+    searched.clear()
+    calls = []
+    setting = _setting(chunk_size=6, progress=lambda *call: calls.append(call))
+    assert _without_cost(run_evaluation(ATTACKS, setting, cache_directory=tmp_path)) == expected
+    assert searched == []
+    assert run_shard(ATTACKS, _setting(chunk_size=30), Shard(2, 2), cache_directory=tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    ("weights", "shard", "said"),
+    [("w", Shard(3, 2), "no shard 3 of 2"), ("w", Shard(0, 2), "0"), (None, Shard(1, 1), "not known")],
+)
+def test_shards_that_cannot_be(weights, shard, said, tmp_path):
+    with pytest.raises(ValueError, match=said):
+        run_shard(ATTACKS, _setting(weights=weights), shard, cache_directory=tmp_path)
+
+
+def test_what_a_time_budget_ended_is_not_kept_but_its_finished_chunks_are(searched, tmp_path, monkeypatch):
+    expected = run_evaluation(ATTACKS[:1], _setting()).measurements[0]
+    hurried = [dataclasses.replace(ATTACKS[0], seconds=1000.0)]
+    clock = Clock()
+    monkeypatch.setattr("tfrobust.attacks.runner.time.monotonic", clock)
+    counted = Engine.run
+
+    def slow(self, *arguments, **keywords):
+        result = counted(self, *arguments, **keywords)
+        clock.now += 600.0
+        return result
+
+    monkeypatch.setattr(Engine, "run", slow)
+    values, bounds, searches = [], [], []
+    for _ in range(3):
+        searched.clear()
+        setting = _setting(chunk_size=6)
+        (accuracy, *_) = run_evaluation(hurried, setting, cache_directory=tmp_path).measurements
+        values.append(accuracy.value)
+        bounds.append(accuracy.settings.get("bound"))
+        searches.append(len(searched))
+        assert accuracy.n == 20 and accuracy.value >= expected.value
+    assert bounds == ["upper", None, None] and searches == [4, 2, 0]
+    assert values[0] > values[1] == values[2] == expected.value
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"{}"])
+def test_a_damaged_chunk_is_made_again(searched, tmp_path, caplog, content):
+    expected = _without_cost(run_evaluation(ATTACKS[:1], _setting(chunk_size=6), cache_directory=tmp_path))
+    for path in tmp_path.glob("*.json"):
+        path.unlink()
+    (path,) = tmp_path.glob("chunks/*-6-11-*.npz")
+    flipped = bytearray(path.read_bytes())
+    flipped[len(flipped) // 2] ^= 255
+    for damage in (content, bytes(flipped)):
+        path.write_bytes(damage)
+        searched.clear()
+        with caplog.at_level(logging.WARNING, logger="tfrobust"):
+            found = run_evaluation(ATTACKS[:1], _setting(chunk_size=6), cache_directory=tmp_path)
+        assert _without_cost(found) == expected and searched == [list(range(6, 12))]
+        for kept in tmp_path.glob("*.json"):
+            kept.unlink()
+    assert "cannot be read" in caplog.text
+
+
+def test_an_attack_without_gradients_to_climb_is_refused_before_any_work(tmp_path):
+    predictor = from_function(PREDICT, image_shape=linear_model.SHAPE, differentiable=False)
+    setting = Setting(predictor=dataclasses.replace(predictor, weights_sha256="w"), images=IMAGES, labels=LABELS)
+    with pytest.raises(ValueError, match="gradients"):
+        run_evaluation([CleanAccuracy(), *ATTACKS], setting, cache_directory=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_unknown_weights_are_not_kept(tmp_path):
     run_evaluation([Probe(name="a")], _setting(weights=None), cache_directory=tmp_path)
     assert not list(tmp_path.iterdir())
@@ -154,6 +282,7 @@ def test_progress_is_shown():
         ({"images": IMAGES[:0], "labels": LABELS[:0]}, "no images"),
         ({"class_names": ("a", "b", "c")}, "3 class names"),
         ({"batch_size": 0}, "batch_size"),
+        ({"chunk_size": 0}, "chunk_size"),
     ],
 )
 def test_bad_data_is_one_sentence(changes, said):

@@ -77,8 +77,9 @@ def test_the_step_makes_the_passes_of_the_bound_and_no_more(tool, make, objectiv
 
 
 def test_ratio_is_that_of_medians(tool):
-    timing = tool.Timing("ascl", [1.0, 3.0, 100.0], [2.0, 2.0, 1.0], traces=1, attack_steps=10)
-    assert timing.ratio == 1.5
+    step, bound = [(1.0, 1.0), (3.0, 1.0), (100.0, 8.0)], [(2.0, 4.0), (2.0, 4.0), (1.0, 0.5)]
+    timing = tool.Timing("ascl", step, bound, traces=1)
+    assert timing.ratios == (1.5, 0.25) and not timing.kept
     assert timing.row()[:4] == ("ascl", "3000.0", "2000.0", "1.500") and timing.row()[-1] == "above 1.05"
     assert tool.table([("a", "b"), ("long", "1"), ("c", "22")]) == "a      b\nlong   1\nc     22"
 
@@ -94,6 +95,6 @@ def test_it_runs(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"adversarial_training +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ - [\d.]+ +3 +1 ", done.stdout)
+    assert re.search(r"adversarial_training +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ - [\d.]+ +[\d.]+ +3 +1 ", done.stdout)
     assert re.search(r"attack steps +MB\n1 +\d+\n3 +\d+\n", done.stdout)
     assert list(tmp_path.iterdir()) == []

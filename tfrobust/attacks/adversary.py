@@ -19,6 +19,12 @@ OBJECTIVES = ("cross_entropy", "kl")
 class Adversary(Configured):
     """An attack inside training.
 
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> attack = robust.attacks.PGD(robust.attacks.ThreatModel(epsilon=8 / 255), steps=7)
+        >>> robust.methods.Adversary(attack=attack, mode="batch").attack.steps
+        7
+
     Attributes:
         attack: who searches, in which threat.
         objective: "cross_entropy" with the labels (PGD adversarial training), or "kl" from the prediction of
@@ -51,7 +57,11 @@ class Adversary(Configured):
         Returns:
             float32 [b, h, w, c], inside the attack's threat set.
         """
-        forward = modes.forward_in_mode(predict, self.mode)
+        plain = modes.forward_in_mode(predict, self.mode)
+
+        def forward(images):
+            return objectives.in_range(tf.cast(plain(images), tf.float32), alone=self.mode == "inference")
+
         if self.objective == "kl":
             # The reference runs the clean pass again in every step; its result is the same each time.
             objective = objectives.kl(forward, tf.stop_gradient(forward(images)))

@@ -26,6 +26,16 @@ class PGD(base.Attack):
     that its own step computes anyway, and the first misclassified one is kept, else the last. So it finds at
     least what the last iterate alone shows, and costs no further pass.
 
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> predict = lambda images: 10.0 * (images[:, 0, 0] - 0.5)  # two classes: which of two channels is brighter
+        >>> images = np.array([[0.6, 0.4], [1.0, 0.0]], "float32").reshape(2, 1, 1, 2)
+        >>> attack = robust.attacks.PGD(robust.attacks.ThreatModel(epsilon=0.2), steps=4)
+        >>> result = robust.attacks.run_attack(attack, predict, images, np.array([0, 0]))
+        >>> result.success.tolist(), bool(np.abs(result.adversarial - images).max() <= 0.2 + 1e-6)
+        ([True, False], True)
+
     Source:
         Madry et al. 2018, https://arxiv.org/abs/1706.06083. The default step is theirs: 2.5 epsilon / steps.
     """
@@ -88,7 +98,7 @@ class PGD(base.Attack):
     def advance(self, predict, images, labels, rounds, state, count):
         def objective(points):
             logits = predict(points)
-            return self._values(logits, labels, rounds), logits
+            return self._values(objectives.in_range(logits), labels, rounds), logits
 
         def body(step, point, kept, found):
             _, gradient, logits = input_gradient(objective, point, has_auxiliary=True)
@@ -147,6 +157,15 @@ class PGD(base.Attack):
 class FGSM(PGD):
     """One step of length epsilon from the image itself: x + epsilon v(x), projected.
 
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> attack = robust.attacks.FGSM(robust.attacks.ThreatModel(epsilon=0.25))
+        >>> brightness = lambda images: tf.reduce_sum(images, axis=[1, 2, 3])  # any objective: here more light
+        >>> images, key = tf.constant([[[[0.5]]], [[[1.0]]]]), tf.constant([0, 1])
+        >>> tf.reshape(attack.perturb(brightness, images, key), [-1]).numpy().tolist()
+        [0.75, 1.0]
+
     Source:
         Goodfellow et al. 2015, https://arxiv.org/abs/1412.6572 (Linf); the other norms step along their own
         steepest direction.
@@ -169,6 +188,12 @@ class MultiTargetedPGD(PGD):
 
     An example stands only if it is classified correctly against all runs; any wrong class counts, not the
     target alone. In training (`perturb`) there are no targets: it is PGD.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> attack = robust.attacks.MultiTargetedPGD(robust.attacks.ThreatModel(epsilon=8 / 255), steps=20)
+        >>> attack.rounds(class_count=10)
+        9
 
     Source:
         Gowal et al. 2019, https://arxiv.org/abs/1910.09338; paper 003, section 5 ("mPGD"). Its reference code

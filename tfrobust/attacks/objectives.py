@@ -14,6 +14,14 @@ from tfrobust.ops import divergence
 def cross_entropy(predict: Callable, labels: tf.Tensor) -> Callable:
     """-log softmax(predict(x))_y: the objective of FGSM and PGD.
 
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> predict = lambda images: images[:, 0, 0]
+        >>> objective = robust.attacks.objectives.cross_entropy(predict, np.array([0]))
+        >>> print(objective(np.zeros((1, 1, 1, 2), "float32")).numpy().round(3))
+        [0.693]
+
     Args:
         predict: images -> logits [b, k].
         labels: int [b], or float [b, k] a distribution over the classes.
@@ -30,6 +38,14 @@ def cross_entropy(predict: Callable, labels: tf.Tensor) -> Callable:
 def targeted_cross_entropy(predict: Callable, targets: tf.Tensor) -> Callable:
     """log softmax(predict(x))_t: the cross-entropy towards a target class, descended.
 
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> predict = lambda images: images[:, 0, 0]
+        >>> objective = robust.attacks.objectives.targeted_cross_entropy(predict, np.array([1]))
+        >>> print(objective(np.zeros((1, 1, 1, 2), "float32")).numpy().round(3))
+        [-0.693]
+
     Args:
         predict: images -> logits [b, k].
         targets: int [b].
@@ -42,6 +58,14 @@ def targeted_cross_entropy(predict: Callable, targets: tf.Tensor) -> Callable:
 
 def margin(predict: Callable, labels: tf.Tensor) -> Callable:
     """max over c != y of z_c, minus z_y: positive exactly where the model is wrong.
+
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> predict = lambda images: images[:, 0, 0]
+        >>> objective = robust.attacks.objectives.margin(predict, np.array([0]))
+        >>> objective(np.array([[[[1.0, 0.25]]]], "float32")).numpy().tolist()
+        [-0.75]
 
     Args:
         predict: images -> logits [b, k], k >= 2.
@@ -61,6 +85,14 @@ def kl(predict: Callable, clean_logits: tf.Tensor) -> Callable:
 
     Its gradient is 0 at the clean image itself: start an attack on it at random.
 
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> predict = lambda images: images[:, 0, 0]
+        >>> objective = robust.attacks.objectives.kl(predict, np.array([[2.0, 0.0]], "float32"))
+        >>> print(objective(np.array([[[[0.0, 2.0]]]], "float32")).numpy().round(3))
+        [1.523]
+
     Args:
         predict: images -> logits [b, k].
         clean_logits: float [b, k], the prediction of the clean images; no gradient flows into it.
@@ -75,8 +107,42 @@ def kl(predict: Callable, clean_logits: tf.Tensor) -> Callable:
     return lambda images: divergence.kl_from_logits(clean, _logits(predict, images))
 
 
+# The exponent bits of a float32: of x they alone are 2^floor(log2 x), exactly.
+_EXPONENT = 0x7F800000
+
+
+def in_range(logits: tf.Tensor, *, alone: bool = True) -> tf.Tensor:
+    """The logits as they are; the gradient that comes back through them is multiplied by a power of two.
+
+    By the one that brings its largest entry into [1, 2), so that the 16 bit layers of a mixed-precision model do
+    not flush it to zero: the loss of a confident model has gradients far below the smallest float16 (6e-8). In
+    float32 it is exact: every direction stays, bit for bit. For attacks, which take steps of fixed length.
+
+    Args:
+        logits: float32 [b, k].
+        alone: one factor per example. False: one for the batch, where batch norm ties the examples together and
+            the gradient of one is a sum over all.
+
+    Returns:
+        float32 [b, k].
+    """
+
+    @tf.custom_gradient
+    def unchanged(logits):
+        def backward(upstream):
+            largest = tf.reduce_max(tf.abs(upstream), axis=-1 if alone else None, keepdims=True)
+            bits = tf.bitwise.bitwise_and(tf.bitcast(largest, tf.int32), _EXPONENT)
+            usable = (bits > 0) & (bits < _EXPONENT)  # neither zero (or next to it) nor infinite
+            return upstream / tf.where(usable, tf.bitcast(bits, tf.float32), tf.ones_like(largest))
+
+        return tf.identity(logits), backward
+
+    return unchanged(logits)
+
+
 def cross_entropy_of(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Cross-entropy [b] of logits [b, k] with ids [b] or distributions [b, k]."""
+    labels = tf.convert_to_tensor(labels)
     if labels.shape.rank == 2:
         return tf.nn.softmax_cross_entropy_with_logits(tf.cast(labels, logits.dtype), logits)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)

@@ -38,7 +38,18 @@ def run_attack(
     progress: Callable | None = None,
     seconds: float | None = None,
 ) -> AttackResult:
-    """Attacks a data set: `Engine(attack, predict).run(...)`, which see."""
+    """Attacks a data set: `Engine(attack, predict).run(...)`, which see.
+
+    Example:
+        >>> import keras, numpy as np
+        >>> from tfrobust import keras as robust
+        >>> dense = keras.layers.Dense(2, kernel_initializer="identity")
+        >>> model = keras.Sequential([keras.Input((1, 1, 2)), keras.layers.Flatten(), dense])
+        >>> images = np.array([[0.7, 0.4], [1.0, 0.2]], "float32").reshape(2, 1, 1, 2)
+        >>> attack = robust.attacks.FGSM(robust.attacks.ThreatModel(epsilon=0.2))
+        >>> robust.attacks.run_attack(attack, model, images, np.array([0, 0])).success.tolist()
+        [True, False]
+    """
     return Engine(attack, predict).run(
         images, labels, seed=seed, batch_size=batch_size, index=index, progress=progress, seconds=seconds
     )

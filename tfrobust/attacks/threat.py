@@ -15,6 +15,14 @@ from tfrobust.ops.configured import Configured
 class ThreatModel(Configured):
     """The set {z : |z - x| <= epsilon, low <= z <= high} around each image x.
 
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> threat = robust.attacks.ThreatModel(norm="linf", epsilon=0.25)
+        >>> images, candidate = tf.constant([[0.0, 0.5, 1.0]]), tf.constant([[-1.0, 0.625, 0.5]])
+        >>> threat.project(images, candidate).numpy().tolist()
+        [[0.0, 0.625, 0.75]]
+
     Attributes:
         norm: 'linf', 'l2' or 'l1', of the whole image as one vector.
         epsilon: radius in pixel units, > 0; pixels lie in [0, 1], normalisation belongs into the model.

@@ -9,6 +9,22 @@ class Augmentation(Configured):
     """Base of all augmentations. A draw can be given by hand, which is how they are tested.
 
     Subclasses are frozen dataclasses with `draw` and `apply`; the shape and the range [0, 1] are kept.
+
+    Example:
+        >>> import dataclasses, keras, tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> @keras.saving.register_keras_serializable(package="mine")
+        ... @dataclasses.dataclass(frozen=True, kw_only=True)
+        ... class Dim(robust.augment.Augmentation):
+        ...     lowest: float = 0.5
+        ...
+        ...     def draw(self, key, images_shape):
+        ...         return {"factor": tf.random.stateless_uniform([images_shape[0], 1, 1, 1], key, self.lowest)}
+        ...
+        ...     def apply(self, images, draw):
+        ...         return images * draw["factor"]
+        >>> Dim()(tf.ones([2, 8, 8, 1]), tf.constant([0, 1])).shape
+        TensorShape([2, 8, 8, 1])
     """
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:

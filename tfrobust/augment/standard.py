@@ -14,6 +14,13 @@ from tfrobust.ops import randomness
 class RandomFlip(Augmentation):
     """Mirrors an image left to right with some probability.
 
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> images, key = tf.reshape([0.0, 0.5], [1, 1, 2, 1]), tf.constant([0, 1])
+        >>> tf.reshape(robust.augment.RandomFlip(probability=1.0)(images, key), [-1]).numpy().tolist()
+        [0.5, 0.0]
+
     Args:
         probability: in [0, 1].
 
@@ -41,6 +48,14 @@ class RandomShift(Augmentation):
 
     out[i, j] = image(i + s_0, j + s_1), s_0 ~ U(-fraction h, fraction h), s_1 ~ U(-fraction w, fraction w)
     pixels, with linear interpolation between pixels (order 1).
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> images = tf.reshape([0.0, 0.5, 1.0], [1, 1, 3, 1])
+        >>> draw = {"shift": tf.constant([[0.0, 0.5]])}  # half a pixel sideways
+        >>> tf.reshape(robust.augment.RandomShift().apply(images, draw), [-1]).numpy().tolist()
+        [0.25, 0.75, 1.0]
 
     Args:
         fraction: in [0, 1): 0.1 of 32 pixels is up to 3.2 pixels.
@@ -100,6 +115,13 @@ class RandomShift(Augmentation):
 class PadCrop(Augmentation):
     """Pads with zeros on all sides and cuts a window of the old size out, anywhere with equal probability.
 
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> images, key = tf.ones([4, 8, 8, 1]), tf.constant([0, 1])
+        >>> robust.augment.PadCrop(padding=2)(images, key).shape
+        TensorShape([4, 8, 8, 1])
+
     Args:
         padding: pixels on each side, >= 0.
 
@@ -134,6 +156,13 @@ class PadCrop(Augmentation):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compose(Augmentation):
     """Applies augmentations one after another, each with a key of its own.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> both = robust.augment.Compose(augmentations=(robust.augment.RandomFlip(), robust.augment.RandomShift()))
+        >>> both(tf.ones([4, 8, 8, 1]), tf.constant([0, 1])).shape
+        TensorShape([4, 8, 8, 1])
 
     Args:
         augmentations: in the order of application.

@@ -308,7 +308,8 @@ def register(name: str, registry: Registry) -> None:
     """Tells gin of an object, and of all with the same last name, so that the texts it prints stay unambiguous."""
     import gin
 
-    with gin.unlock_config():
+    # Interactive: names are unique in our registry, and a later one of the same process may know other objects.
+    with gin.unlock_config(), gin.config.interactive_mode():
         for complete in registry.same_name(name):
             module, _, last = complete.rpartition(".")
             gin.register(last, module=module)(registry.objects[complete])

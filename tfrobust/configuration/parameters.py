@@ -100,6 +100,9 @@ def fits(value, parameter: Parameter, resolve) -> bool:
         return True
     hint = parameter.hint
     if hint is Any:
+        # Where Keras takes a number it may also take an object: a learning rate is often a schedule.
+        if isinstance(value, Reference) and value.called:
+            return True
         hint = _hint_of_default(parameter.default)
     return _fits(value, hint, resolve)
 

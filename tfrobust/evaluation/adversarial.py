@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from tfrobust.attacks import objectives, runner
 from tfrobust.attacks.base import Attack
-from tfrobust.evaluation import accuracy, statistics
+from tfrobust.evaluation import accuracy, chunks, statistics
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.ops import configured, fingerprint, randomness
 from tfrobust.structs import AttackResult, Measurement, Series
@@ -73,18 +74,23 @@ def attacked(setting: Setting, attack: Attack, limit: int | None) -> tuple[np.nd
     return positions, setting.keep(name, lambda: run(setting, attack, positions))
 
 
-def run(setting: Setting, attack: Attack, positions: np.ndarray) -> AttackResult:
-    """Runs an attack on the images at `positions`; Raises as `attacked`."""
+def check_gradients(setting: Setting, attack: Attack) -> None:
+    """Raises ValueError if the attack needs gradients and the predictor has none."""
     predictor = setting.predictor
     if not predictor.differentiable and getattr(attack, "needs_gradient", True):
         raise ValueError(
             f"{type(attack).__name__} needs input gradients, which {predictor.name} does not give; only "
             "attacks that need none can judge it."
         )
-    report = setting.reporter(f"{attack.name} {attack.threat.norm} {attack.threat.epsilon:.6g}")
+
+
+def run(setting: Setting, attack: Attack, positions: np.ndarray) -> AttackResult:
+    """Runs an attack on the images at `positions`, in memory; Raises as `attacked`."""
+    check_gradients(setting, attack)
+    report = setting.reporter(_task(attack))
     return runner.run_attack(
         attack,
-        predictor.logits,
+        setting.predictor.logits,
         setting.images[positions],
         setting.labels[positions],
         seed=setting.seed,
@@ -92,6 +98,70 @@ def run(setting: Setting, attack: Attack, positions: np.ndarray) -> AttackResult
         index=positions,
         progress=None if report is None else (lambda done, total, standing: report(done, total)),
     )
+
+
+def search(
+    setting: Setting,
+    attack: Attack,
+    positions: np.ndarray,
+    *,
+    seconds: float | None = None,
+    shard: chunks.Shard = chunks.Shard(1, 1),  # noqa: B008 - immutable
+) -> chunks.Found:
+    """Whom an attack brings down, chunk by chunk; a chunk that the setting's store holds is not searched again.
+
+    Draws follow from each image's position, so that the chunks make no difference (up to how kernels round).
+
+    Args:
+        setting: gives predictor, images, labels, seed, chunk size and store.
+        attack: who attacks.
+        positions: int64 [m], m >= 1, which images.
+        seconds: wall time after which images are only predicted, not searched; None: no end.
+        shard: only this one's share of the chunks.
+
+    Returns:
+        Results in the order of `positions` (of the shard's own ones).
+
+    Raises:
+        ValueError: as `attacked`.
+    """
+    check_gradients(setting, attack)
+    own = shard.own(chunks.split(positions, setting.chunk_size))
+    found = [setting.store and setting.store.read(attack, chunk) for chunk in own]
+    missing = [number for number, kept in enumerate(found) if kept is None]
+    engine = runner.Engine(attack, setting.predictor.logits) if missing else None
+    deadline = None if seconds is None else time.monotonic() + seconds
+    done, total = 0, sum(len(own[number]) for number in missing)
+    for number in missing:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        result = engine.run(
+            setting.images[own[number]],
+            setting.labels[own[number]],
+            seed=setting.seed,
+            batch_size=setting.batch_size,
+            index=own[number],
+            progress=_progress(setting.reporter(_task(attack)), done, len(own[number]), total),
+            seconds=left,
+        )
+        found[number] = chunks.Found(result.success, result.distance, bool(result.complete))
+        if setting.store is not None:
+            setting.store.write(attack, own[number], found[number])
+        done += len(own[number])
+    joined = [np.concatenate(column) for column in zip(*(one[:2] for one in found), strict=True)]
+    joined = joined or [np.zeros(0, bool), np.zeros(0, np.float32)]
+    return chunks.Found(*joined, all(one.complete for one in found))
+
+
+def _progress(report: Callable | None, before: int, size: int, total: int) -> Callable | None:
+    """A chunk's progress as that of everything that is left to search, so that the time left is right."""
+    if report is None:
+        return None
+    # A chunk's own total is its size times the steps of one image.
+    return lambda done, steps, standing: report(done + steps // size * before, steps // size * total)
+
+
+def _task(attack: Attack) -> str:
+    return f"{attack.name} {attack.threat.norm} {attack.threat.epsilon:.6g}"
 
 
 def perturbed(setting: Setting, attack: Attack, positions: np.ndarray) -> np.ndarray:
@@ -157,15 +227,25 @@ class AttackAccuracy(Evaluator):
     Attributes:
         attack: who attacks, with its own threat.
         label: what tells it apart in the ids; None: the attack's own name.
+        seconds: wall time after which the search ends. Whoever still stands then counts as robust, and the
+            settings say that the accuracy is an upper bound; run again, it goes on with the chunks that are missing.
     """
 
     attack: Attack
     label: str | None = None
+    seconds: float | None = None
+
+    def __post_init__(self):
+        if self.seconds is not None and self.seconds <= 0:
+            raise ValueError(f"AttackAccuracy.seconds is {self.seconds}; a time budget is more than 0, or None.")
 
     def run(self, setting: Setting) -> Outcome:
-        result = run(setting, self.attack, np.arange(len(setting.images)))
-        robust = ~np.asarray(result.success)
-        settings = attack_settings(self.attack, setting, bool(result.complete))
+        ((attack, positions),) = self.attacks(setting)
+        result = search(setting, attack, positions, seconds=self.seconds)
+        robust = ~result.success
+        settings = attack_settings(self.attack, setting, result.complete)
+        if not result.complete:
+            settings["seconds"] = self.seconds
         name = attack_id(self.attack, self.label)
         drop, low, high = statistics.relative_drop(setting.clean_correct, robust)
         settings_of_drop = {**settings, "interval": "95 % over images, Wilson among the rightly classified"}
@@ -173,6 +253,9 @@ class AttackAccuracy(Evaluator):
             settings_of_drop["bound"] = "lower"
         measured = Measurement(f"{name}.drop", drop, "fraction of clean", len(robust), low, high, settings_of_drop)
         return Outcome([accuracy.accuracy(f"{name}.accuracy", robust, settings), measured])
+
+    def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
+        return ((self.attack, np.arange(len(setting.images))),)
 
     def ids(self) -> tuple[str, ...]:
         name = attack_id(self.attack, self.label)
@@ -203,13 +286,21 @@ class AccuracyCurve(Evaluator):
 
     def run(self, setting: Setting) -> Outcome:
         columns = {"epsilon": [], "accuracy": [], "low": [], "high": [], "n": []}
+        positions = setting.subset(self.limit)
         for epsilon in curve_epsilons(self.attack, self.epsilons):
-            robust = robust_at(setting, self.attack, epsilon, self.limit)
+            if epsilon == 0:
+                robust = setting.clean_correct[positions]
+            else:
+                robust = ~search(setting, self.attack.with_epsilon(epsilon), positions).success
             low, high = statistics.wilson_interval(int(robust.sum()), len(robust))
             point = (epsilon, float(robust.mean()), low, high, len(robust))
             for name, value in zip(columns, point, strict=True):
                 columns[name].append(value)
         return Outcome(series=[Series(self._id(), "Accuracy against epsilon", columns)])
+
+    def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
+        sizes = [epsilon for epsilon in curve_epsilons(self.attack, self.epsilons) if epsilon > 0]
+        return tuple((self.attack.with_epsilon(epsilon), setting.subset(self.limit)) for epsilon in sizes)
 
     def ids(self) -> tuple[str, ...]:
         return (self._id(),)

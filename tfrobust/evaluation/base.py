@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.attacks.base import Attack
+from tfrobust.evaluation.chunks import Store
 from tfrobust.evaluation.predictor import Predictor, in_batches
 from tfrobust.ops import randomness
 from tfrobust.ops.configured import Configured
@@ -47,6 +50,8 @@ class Setting:
         train_images, train_labels: the training split, for evaluators that need one; or None.
         selected_on: what the published weights were chosen by: "last" (no choice), "validation", "test"; ""
             where it is not known.
+        chunk_size: images per chunk of an attack, which is kept as a whole or not at all.
+        store: where finished chunks are kept; `run_evaluation` sets it.
 
     Raises:
         ValueError: labels out of range or of another length, pixels outside [0, 1] or NaN, shapes that do not
@@ -63,6 +68,8 @@ class Setting:
     train_images: np.ndarray | None = None
     train_labels: np.ndarray | None = None
     selected_on: str = ""
+    chunk_size: int = 1000
+    store: Store | None = None
     _kept: dict = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self):
@@ -70,8 +77,9 @@ class Setting:
         names = self.class_names
         if names is not None and len(names) != self.predictor.class_count:
             raise ValueError(f"There are {len(names)} class names for a model of {self.predictor.class_count} classes.")
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size is {self.batch_size}; it must be at least 1.")
+        for name in ("batch_size", "chunk_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
         object.__setattr__(self, "images", images)
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "predictor", self.predictor.judged_on(images[: self.batch_size]))
@@ -112,6 +120,12 @@ class Setting:
         key = randomness.make_key(self.seed, "evaluation", purpose)
         return np.argsort(tf.random.stateless_uniform([len(self.images)], key).numpy(), kind="stable")
 
+    def kept_in(self, store: Store | None) -> Setting:
+        """The same setting, with this store; what was computed for it already is not computed again."""
+        setting = copy.copy(self)
+        object.__setattr__(setting, "store", store)
+        return setting
+
     def keep(self, name: str, make: Callable):
         """The value made under this name before, or `make()`, kept for as long as the setting lives."""
         if name not in self._kept:
@@ -132,6 +146,10 @@ class Evaluator(Configured):
             Measurements, series and findings, a function of the setting and the configuration alone.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how it runs.")
+
+    def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
+        """The attacks whose chunks may be made beforehand and elsewhere, each with its positions int64 [m]."""
+        return ()
 
     def ids(self) -> tuple[str, ...]:
         """The ids `run` will give, so that two that clash are refused before hours of work."""

@@ -298,7 +298,7 @@ def _parameters(values: list[np.ndarray]) -> int:
 
 def _keras_image_shape(model) -> tuple[int | None, ...]:
     shape = getattr(model, "input_shape", None) or (model.get_build_config() or {}).get("input_shape")
-    if not isinstance(shape, (tuple, list)) or len(shape) != 4:
+    if not isinstance(shape, (tuple, list, tf.TensorShape)) or len(shape) != 4:
         raise ValueError(f"The Keras model {model.name!r} does not take images [b, h, w, c]: its input is {shape}.")
     return tuple(shape[1:])
 

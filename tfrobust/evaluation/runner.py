@@ -1,4 +1,11 @@
-"""Runs evaluators one after the other, keeps what they found on disk, and goes on where it was stopped."""
+"""Runs evaluators one after the other, keeps what they found on disk, and goes on where it was stopped.
+
+Several processes, on several machines, may share the attacks of one long evaluation through one directory:
+
+    run_shard(evaluators, setting, Shard(1, 2), cache_directory=shared)  # here
+    run_shard(evaluators, setting, Shard(2, 2), cache_directory=shared)  # there
+    run_evaluation(evaluators, setting, cache_directory=shared)          # afterwards
+"""
 
 from __future__ import annotations
 
@@ -12,7 +19,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tfrobust.evaluation import adversarial
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.chunks import Shard, Store
 from tfrobust.evaluation.predictor import in_batches
 from tfrobust.ops import configured, files, fingerprint
 from tfrobust.structs import Finding, Measurement, Series
@@ -31,8 +40,9 @@ def run_evaluation(
         evaluators: their ids must not clash.
         setting: who is judged, and on what.
         cache_directory: one JSON file per evaluator is kept there, named by a hash of weights, data,
-            evaluator and seed; what is there already is not run again. None, or a predictor whose weights are
-            not known: nothing is kept.
+            evaluator and seed, and in `chunks` one file per finished chunk of an attack; what is there already
+            is not run again. What a time budget ended is not kept. None, or a predictor whose weights are not
+            known: nothing is kept.
 
     Returns:
         The joined outcome, and `cost.evaluation`, the seconds it took (kept results: what they took then).
@@ -40,8 +50,9 @@ def run_evaluation(
     Raises:
         ValueError: two evaluators give one id, or an evaluator refuses the setting.
     """
-    _refuse_clashes([name for evaluator in evaluators for name in evaluator.ids()])
+    _check(evaluators, setting)
     common = _common_key(setting) if cache_directory is not None and setting.predictor.weights_sha256 else None
+    setting = setting.kept_in(None if common is None else _store(cache_directory, common))
     outcome, seconds = Outcome(), 0.0
     for done, evaluator in enumerate(evaluators):
         found, took = _run_one(evaluator, setting, cache_directory, common)
@@ -53,6 +64,33 @@ def run_evaluation(
     _refuse_clashes([item.id for item in [*outcome.measurements, *outcome.series]])
     outcome.measurements.append(Measurement("cost.evaluation", seconds, "seconds"))
     return outcome
+
+
+def run_shard(
+    evaluators: Sequence[Evaluator], setting: Setting, shard: Shard, *, cache_directory: str | os.PathLike
+) -> int:
+    """Makes one shard's chunks of all attacks; `run_evaluation` finds them in the same directory.
+
+    Args:
+        evaluators, setting: as for `run_evaluation`, the same in every shard.
+        shard: which one this is, of how many.
+        cache_directory: the one that all share.
+
+    Returns:
+        How many images were searched, or found to have been, over all attacks.
+
+    Raises:
+        ValueError: as `run_evaluation`; no such shard; the predictor's weights are not known, so that nothing
+            can be kept.
+    """
+    if not 1 <= shard.number <= shard.count:
+        raise ValueError(f"There is no shard {shard.number} of {shard.count}; they are counted from 1.")
+    if setting.predictor.weights_sha256 is None:
+        raise ValueError(f"The weights of {setting.predictor.name} are not known: nothing can be kept, so no shards.")
+    _check(evaluators, setting)
+    setting = setting.kept_in(_store(cache_directory, _common_key(setting)))
+    searches = [one for evaluator in evaluators for one in evaluator.attacks(setting)]
+    return sum(len(adversarial.search(setting, *one, shard=shard).success) for one in searches)
 
 
 def cache_key(evaluator: Evaluator, common: dict) -> str:
@@ -70,11 +108,23 @@ def _run_one(evaluator: Evaluator, setting: Setting, cache_directory, common: di
     start = time.perf_counter()
     outcome = evaluator.run(setting)
     took = time.perf_counter() - start
-    if path is not None:
+    if path is not None and not any("bound" in measured.settings for measured in outcome.measurements):
         path.parent.mkdir(parents=True, exist_ok=True)
         record = {"format": _FORMAT, "seconds": took, "outcome": dataclasses.asdict(outcome)}
         files.write_atomically(path, json.dumps(_plain(record), allow_nan=False))
     return outcome, took
+
+
+def _check(evaluators: Sequence[Evaluator], setting: Setting) -> None:
+    """Refuses what would be refused hours later."""
+    _refuse_clashes([name for evaluator in evaluators for name in evaluator.ids()])
+    for evaluator in evaluators:
+        for attack, _ in evaluator.attacks(setting):
+            adversarial.check_gradients(setting, attack)
+
+
+def _store(cache_directory, common: dict) -> Store:
+    return Store(pathlib.Path(cache_directory, "chunks"), common)
 
 
 def _common_key(setting: Setting) -> dict:

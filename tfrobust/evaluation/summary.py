@@ -38,6 +38,15 @@ def evaluate(
 ) -> Outcome:
     """Clean accuracy, accuracy under FGSM and PGD, calibration, and the doctor's findings.
 
+    Example:
+        >>> import keras, numpy as np
+        >>> from tfrobust import keras as robust
+        >>> model = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(4)])
+        >>> images, labels = np.random.rand(16, 8, 8, 1), np.arange(16) % 4
+        >>> outcome = robust.evaluate(model, images, labels, epsilon=0.1, steps=2)
+        >>> [measurement.id for measurement in outcome.measurements][:2]
+        ['accuracy.clean', 'attack.fgsm_linf_0.1.accuracy']
+
     Args:
         model: a built Keras model, a path (SavedModel or `.keras`), a function `images -> logits`, or a
             `Predictor`. Logits are best; probabilities are found out and judged as log(p).

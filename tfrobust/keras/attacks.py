@@ -5,4 +5,4 @@ from tfrobust.attacks.gradient import FGSM, PGD, MultiTargetedPGD
 from tfrobust.attacks.runner import run_attack
 from tfrobust.attacks.threat import ThreatModel
 
-__all__ = ["FGSM", "PGD", "MultiTargetedPGD", "ThreatModel", "objectives", "run_attack"]
+__all__ = ["FGSM", "MultiTargetedPGD", "PGD", "ThreatModel", "objectives", "run_attack"]

@@ -44,13 +44,16 @@ class Augment(Configured, keras.layers.Layer):
         # Pixels stay as precise as they came: an encoder normalises them before it goes to 16 bits.
         super().__init__(name=name, autocast=False, **kwargs)
         if not isinstance(augmentation, Augmentation):
-            raise TypeError(
-                f"Augment takes an augmentation such as RandomShift(), not {type(augmentation).__name__}."
-            )
+            raise TypeError(f"Augment takes an augmentation such as RandomShift(), not {type(augmentation).__name__}.")
         self.augmentation = augmentation
         self.seed = seed
         self.calls = self.add_weight(
-            name="calls", shape=(), dtype="int64", initializer="zeros", trainable=False, aggregation="only_first_replica"
+            name="calls",
+            shape=(),
+            dtype="int64",
+            initializer="zeros",
+            trainable=False,
+            aggregation="only_first_replica",
         )
 
     def call(self, images, *, training=None):

@@ -4,9 +4,11 @@ from tfrobust.losses.classification import cross_entropy, margin
 from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.losses.keras_api import LogitsKLDivergence, SupervisedContrastiveLoss
 from tfrobust.losses.robust import trades_kl, virtual_adversarial
+from tfrobust.structs import PairMasks
 
 __all__ = [
     "LogitsKLDivergence",
+    "PairMasks",
     "SupervisedContrastiveLoss",
     "cross_entropy",
     "margin",

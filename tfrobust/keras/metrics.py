@@ -2,6 +2,7 @@
 it is a callback, `callbacks.RobustAccuracy`.)"""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 __all__ = ["BrierScore", "ExpectedCalibrationError"]
@@ -77,8 +78,7 @@ class ExpectedCalibrationError(_ProbabilityMetric):
         labels, probabilities, weight = self._read(y_true, y_pred, sample_weight)
         confidence = tf.reduce_max(probabilities, axis=-1)
         correct = tf.argmax(probabilities, axis=-1, output_type=tf.int32) == labels
-        edges = tf.linspace(tf.constant(0.0, tf.float64), tf.constant(1.0, tf.float64), self.bins + 1)
-        place = tf.searchsorted(edges, confidence, side="left") - 1
+        place = tf.searchsorted(np.linspace(0.0, 1.0, self.bins + 1), confidence, side="left") - 1
         shares = tf.one_hot(tf.clip_by_value(place, 0, self.bins - 1), self.bins, dtype=tf.float64) * weight[:, None]
         self.weight.assign_add(tf.reduce_sum(shares, axis=0))
         self.confidence.assign_add(tf.linalg.matvec(shares, confidence, transpose_a=True))

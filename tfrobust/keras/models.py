@@ -9,8 +9,8 @@ from tfrobust.models.resnet import ResNet
 from tfrobust.models.resnet50 import ResNet50
 
 __all__ = [
-    "CNN",
     "BranchedBatchNormalization",
+    "CNN",
     "DigitsCNN",
     "Encoder",
     "LeNet",

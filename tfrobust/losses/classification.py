@@ -9,6 +9,11 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         -log softmax(logits)_y                      for class ids
         -sum_k t_k log softmax(logits)_k            for one-hot or soft labels t
 
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> print(robust.losses.cross_entropy([[0.0, 0.0], [3.0, 0.0]], [0, 0]).numpy().round(3))
+        [0.693 0.049]
+
     Args:
         logits: float [b, k].
         labels: class ids, integer [b], 0 <= id < k; or a distribution over classes, [b, k], through which
@@ -31,6 +36,11 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """By how much the best other class beats the label: max_{k != y} z_k - z_y, per example.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> robust.losses.margin([[2.0, 0.5], [2.0, 0.5]], [0, 1]).numpy().tolist()
+        [-1.5, 1.5]
 
     Args:
         logits: float [b, k], k >= 2.

@@ -29,6 +29,16 @@ def masked_contrastive(
     Above a size limit the anchors are taken in blocks, and each block is computed again in the backward
     pass: memory then grows with n + m, not with n x m. Values and gradients stay the same.
 
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> first = second = tf.eye(3)  # two views of three images
+        >>> own = tf.eye(3, dtype=tf.bool)  # each view attracts its twin and repels the other images
+        >>> masks = robust.losses.PairMasks(positive=own, negative=~own)
+        >>> values = robust.losses.masked_contrastive(first, second, masks, temperature=1.0)
+        >>> print(values.numpy().round(3))  # log(1 + 2 / e)
+        [0.551 0.551 0.551]
+
     Args:
         anchors: float [n, d].
         keys: float [m, d]; under replicas gathered over all of them, while the anchors stay local.

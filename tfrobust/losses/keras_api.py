@@ -18,7 +18,9 @@ class SupervisedContrastiveLoss(keras.losses.Loss):
     `masked_contrastive` with every other row of the batch as key, positive where the label is equal. With
     image ids in place of labels, and two views of each image in the batch, it is NT-Xent (SimCLR).
 
-        >>> loss = SupervisedContrastiveLoss(temperature=1.0)
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> loss = robust.losses.SupervisedContrastiveLoss(temperature=1.0)
         >>> same = [[1.0, 0.0]] * 4                      # identical embeddings: log(number of candidates)
         >>> round(float(loss([0, 0, 1, 1], same)), 4)
         1.0986
@@ -72,7 +74,9 @@ class LogitsKLDivergence(keras.losses.Loss):
     Unlike `keras.losses.KLDivergence` it takes logits and clips nothing, so that confident predictions keep
     their gradient; it sums over the classes and never divides by their number.
 
-        >>> loss = LogitsKLDivergence()
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> loss = robust.losses.LogitsKLDivergence()
         >>> round(float(loss([[2.0, 0.0]], [[0.0, 2.0]])), 4)
         1.5232
 

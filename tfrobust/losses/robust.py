@@ -22,6 +22,11 @@ DIVERGENCE_TERMS = (
 def trades_kl(clean_logits: tf.Tensor, adversarial_logits: tf.Tensor) -> tf.Tensor:
     """KL(clean || adversarial) = sum_k p_k (log p_k - log q_k) of the two predictions, per example.
 
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> print(robust.losses.trades_kl([[2.0, 0.0]], [[0.0, 2.0]]).numpy().round(3))
+        [1.523]
+
     Args:
         clean_logits: float [b, k]. Gradients flow through both arguments.
         adversarial_logits: float [b, k].
@@ -40,6 +45,12 @@ def virtual_adversarial(
     clean_logits: tf.Tensor, adversarial_logits: tf.Tensor, *, divide_by_classes: bool = False
 ) -> tf.Tensor:
     """ASCL's smoothness term KL( h(x) || h(x^a) ), per example.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> clean, adversarial = [[2.0, 0.0]], [[0.0, 2.0]]
+        >>> print(robust.losses.virtual_adversarial(clean, adversarial, divide_by_classes=True).numpy().round(3))
+        [0.762]
 
     Args:
         clean_logits: float [b, k]. Gradients flow through both arguments (it is not detached).

@@ -18,6 +18,12 @@ class ADR(Method):
 
     Terms: `ce`, `ce_adv` or `kl`, and the five of `losses.robust.adversarial_divergence`. Needs: labels.
 
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> method = robust.methods.ADR(robust.models.DigitsCNN(), robust.models.LinearHead(10), objective="trades")
+        >>> method.terms[:2]
+        ('ce', 'kl')
+
     Source:
         Bui et al. 2020, https://arxiv.org/abs/2007.05123; the rows "ADR" of paper 003, Tables 4 and 5.
     """

@@ -15,6 +15,17 @@ class AdversarialTraining(Method):
 
     Terms: `ce`, `ce_adv`. Needs: labels.
 
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> attack = robust.attacks.PGD(robust.attacks.ThreatModel(epsilon=0.1), steps=2)
+        >>> parts = robust.models.CNN(((4,),), dense=(8,)), robust.models.LinearHead(10)
+        >>> method = robust.methods.AdversarialTraining(*parts, adversary=robust.methods.Adversary(attack=attack))
+        >>> method.compile("adam")
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> sorted(method.fit(images, labels, verbose=0).history)
+        ['ce', 'ce_adv', 'loss']
+
     Source:
         Paper 003, eq. 4; Madry et al. 2018, https://arxiv.org/abs/1706.06083.
     """

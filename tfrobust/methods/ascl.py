@@ -35,6 +35,11 @@ COMBINATIONS = {
 class TwoTransforms(Configured):
     """Two random transforms of each image instead of the image itself (the released main method).
 
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> robust.methods.TwoTransforms(augmentation=robust.augment.RandomFlip(), combine="by_kind").combine
+        'by_kind'
+
     Attributes:
         augmentation: drawn twice per image.
         combine: "joint": one loss over both transforms and their adversaries; "by_kind": the mean of clean with
@@ -60,6 +65,17 @@ class ASCL(Method):
 
     Terms: `ce`, `ce_adv` or `kl`, `contrastive`, `vat`. Observed: positives and negatives per anchor, clean and
     adversarial keys apart (Fig. 3). Needs: labels.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> method = robust.methods.ASCL(
+        ...     robust.models.DigitsCNN(),
+        ...     robust.models.LinearHead(10),
+        ...     contrast=robust.methods.Contrast(selection=robust.methods.LeakedSelection()),
+        ...     projection=robust.layers.LinearProjection(64),
+        ... )
+        >>> method.terms
+        ('ce', 'ce_adv', 'contrastive', 'vat')
 
     Source:
         Bui et al. 2021, https://arxiv.org/abs/2101.10027. What the released code does otherwise is an argument:
@@ -109,6 +125,10 @@ class ASCL(Method):
     @property
     def terms(self):
         return (*ROBUST_TERMS[self.objective], "contrastive", "vat")
+
+    @property
+    def passes_per_step(self):
+        return super().passes_per_step * (1 if self.transforms is None else 2)
 
     def build_parts(self, image_shape, embedding_dim):
         if self.projection is not None and not self.projection.built:

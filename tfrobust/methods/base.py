@@ -6,6 +6,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tfrobust.attacks import modes
 from tfrobust.losses import classification, robust
 from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.ops import distribution, randomness, similarity
@@ -22,6 +23,19 @@ class Method(Configured, keras.Model):
     A subclass names its `terms`, makes views outside the weight tape (`make_views`) and returns per-example
     values of the terms inside it (`loss_terms`). The base weights, reduces by the global count, differentiates,
     applies and logs. `call` is the deployable path and nothing else: what it returns is what is served.
+
+    Example:
+        >>> import keras
+        >>> from tfrobust import keras as robust
+        >>> @keras.saving.register_keras_serializable(package="mine")
+        ... class Confident(robust.methods.Method):
+        ...     terms = ("margin",)
+        ...
+        ...     def loss_terms(self, views, batch, context):
+        ...         _, logits = self.propagate(views["images"])
+        ...         return {"margin": robust.losses.margin(logits, batch.labels)}, logits
+        >>> Confident(robust.models.DigitsCNN(), robust.models.LinearHead(10)).terms
+        ('margin',)
 
     Attributes of a subclass:
         terms: names of the trained terms; they are the log names, the gin keys and the report keys.
@@ -167,9 +181,8 @@ class Method(Configured, keras.Model):
         batch = self.as_batch(data)
         if not self.built:
             with tf.init_scope():
-                self.build(batch.images.shape)
-        key = randomness.make_key(self.seed, "train", self.step)
-        context = Context(key, tf.convert_to_tensor(self.step), distribution.global_rows(tf.shape(batch.images)[0]))
+                self.build(tuple(batch.images.shape))
+        context = self.context(batch)
         views = tf.nest.map_structure(tf.stop_gradient, self.make_views(batch, context))
         weight = batch.extra.get("sample_weight")
         weight = tf.ones(tf.shape(batch.images)[:1]) if weight is None else tf.cast(weight, tf.float32)
@@ -197,6 +210,12 @@ class Method(Configured, keras.Model):
         if logits is not None:
             self.compute_metrics(batch.images, batch.labels, logits, weight)
         return self.get_metrics_result()
+
+    def context(self, batch: Batch) -> Context:
+        """Where this step stands, for the hooks."""
+        key = randomness.make_key(self.seed, "train", self.step)
+        rows = distribution.global_rows(tf.shape(batch.images)[0])
+        return Context(key, tf.convert_to_tensor(self.step), rows)
 
     def test_step(self, data):
         """Clean numbers of the deployable path: cross-entropy as `loss`, and the compiled metrics."""
@@ -297,6 +316,8 @@ def adversarial_views(method: Method, adversary, batch: Batch, context: Context)
     def predict(images, training):
         return method.propagate(images, training=training)[1]
 
+    # Here, where the layers are known: a bare function hides them from the check that the attack makes.
+    modes.check_mode(adversary.mode, method.encoder)
     key = randomness.fold(context.key, "adversary")
     return {"images": batch.images, "adversarial": adversary.perturb(predict, batch.images, batch.labels, key)}
 
@@ -325,6 +346,11 @@ SCALES = ("paper", "code")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contrast(Configured):
     """How a method contrasts the views of its batch: pairs, temperature, similarity, scale.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> robust.methods.Contrast(selection=robust.methods.LeakedSelection(), temperature=0.2).similarity
+        'cosine'
 
     Attributes:
         selection: which keys attract and which repel an anchor.

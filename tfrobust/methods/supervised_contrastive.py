@@ -21,6 +21,13 @@ class SupervisedContrastive(Method):
 
     Terms: `ce`, `contrastive`. Observed: positives and negatives per anchor, all of them clean. Needs: labels.
 
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> parts = robust.models.DigitsCNN(), robust.models.LinearHead(10)
+        >>> method = robust.methods.SupervisedContrastive(*parts, augmentation=robust.augment.PadCrop(padding=1))
+        >>> method.terms
+        ('ce', 'contrastive')
+
     Source:
         Khosla et al. 2020, https://arxiv.org/abs/2004.11362; paper 003, Table 2.
     """
@@ -51,6 +58,10 @@ class SupervisedContrastive(Method):
         self.forward = checked_forward(forward)
         self.contrast = contrast or Contrast()
         self.projection = projection
+
+    @property
+    def passes_per_step(self):
+        return 2  # one a view
 
     def build_parts(self, image_shape, embedding_dim):
         if self.projection is not None and not self.projection.built:

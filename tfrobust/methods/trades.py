@@ -16,6 +16,13 @@ class TRADES(Method):
 
     Terms: `ce`, `kl`. Needs: labels.
 
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> parts = robust.models.DigitsCNN(), robust.models.LinearHead(10)
+        >>> method = robust.methods.TRADES(*parts, term_weights={"kl": 1.0})
+        >>> method.terms, method.adversary.objective
+        (('ce', 'kl'), 'kl')
+
     Source:
         Zhang et al. 2019, https://arxiv.org/abs/1901.08573, eq. 5.
     """

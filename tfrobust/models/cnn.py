@@ -82,6 +82,13 @@ def dense_neck(units: tuple[int, ...], style: ConvolutionStyle, dtype, *, global
 class CNN(Encoder):
     """A convolutional encoder of any number of stages; the embedding is the last layer's activation.
 
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> encoder = robust.models.CNN(stages=((8,), (16,)), dense=(32,), pixel_mean=0.5, pixel_std=0.25)
+        >>> encoder(tf.ones([2, 16, 16, 3])).shape
+        TensorShape([2, 32])
+
     Args:
         stages: output channels of each 3x3 convolution, by stage.
         dense: units of the fully connected layers; the last is the embedding. Empty: global average pooling.
@@ -145,6 +152,12 @@ class DigitsCNN(Encoder):
     normalisation and the activation. Halving by strides instead of max pooling is worth about 15 points of
     robust accuracy after adversarial training on the digits.
 
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> robust.models.DigitsCNN()(tf.ones([2, 8, 8, 1])).shape
+        TensorShape([2, 128])
+
     Args:
         activation: name of a Keras activation.
         pooling: how a stage hands on half the size: "stride", "max" or "average".
@@ -170,6 +183,12 @@ class PaperCNN(Encoder):
     cifar10: conv 64, 64, pool, conv 128, 128, pool, dense 256, 256. cifar100: three convolutions per stage
     and three dense layers of 256. mnist: 32, 32, pool, 64, 64, pool, dense 200, 200. 3x3 'same', ReLU, max
     pooling, He-normal, no dropout, no batch normalisation. The embedding is the last layer before the logits.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> robust.models.PaperCNN("mnist")(tf.ones([2, 28, 28, 1])).shape
+        TensorShape([2, 200])
 
     Args:
         variant: "cifar10", "cifar100" or "mnist".

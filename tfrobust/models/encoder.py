@@ -20,6 +20,19 @@ class Encoder(Configured, keras.Model):
 
     Attributes `dim` (features of the embedding), `stage_count` (K) and `branches` are what methods rely on.
 
+    Example:
+        >>> import keras, tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> @keras.saving.register_keras_serializable(package="mine")
+        ... class Perceptron(robust.models.Encoder):
+        ...     def __init__(self, units: int = 16, **kwargs):
+        ...         super().__init__(**kwargs)
+        ...         self.units = units
+        ...         stage = [keras.layers.Flatten(), keras.layers.Dense(units, activation="relu")]
+        ...         self.compose([stage], [], dim=units)
+        >>> Perceptron(pixel_mean=0.5)(tf.ones([2, 8, 8, 1])).shape
+        TensorShape([2, 16])
+
     Args:
         branches: sets of batch-norm variables, >= 1; a forward pass picks one by `branch`.
         synchronized: batch statistics over all replicas.

@@ -27,6 +27,12 @@ class _DenseChain(Configured, keras.layers.Layer):
 class LinearHead(_DenseChain):
     """logits = embedding W + b, in float32.
 
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> robust.layers.LinearHead(10)(tf.ones([2, 64])).shape
+        TensorShape([2, 10])
+
     Args:
         class_count: k >= 2.
         kernel_initializer: name or Keras initializer; "zeros" for a linear probe.
@@ -66,6 +72,12 @@ class LinearHead(_DenseChain):
 class LinearProjection(_DenseChain):
     """p1(z) = W z, the better projection of the ASCL paper's head ablation.
 
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> robust.layers.LinearProjection(32)(tf.ones([2, 64])).shape
+        TensorShape([2, 32])
+
     Args:
         dim: features of the projection, >= 1.
         use_bias: False is the paper's, True the released code's.
@@ -97,6 +109,12 @@ class LinearProjection(_DenseChain):
 @keras.saving.register_keras_serializable(package="tfrobust")
 class MLPProjection(_DenseChain):
     """p2(z) = W2 relu(W1 z), the two-layer projection of the ASCL paper's head ablation.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> robust.layers.MLPProjection(hidden=48, dim=32)(tf.ones([2, 64])).shape
+        TensorShape([2, 32])
 
     Args:
         hidden: units of the first layer, >= 1.

@@ -14,6 +14,12 @@ class LeNet(Encoder):
     conv 5x5 'same' (6) - pool - conv 5x5 'valid' (16) - pool - dense 120 - dense 84. At 28x28x1 the maps are
     those of LeNet-5 on its 32x32 frame, and with ten logits the network has 61,706 parameters.
 
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> robust.models.LeNet()(tf.ones([2, 28, 28, 1])).shape
+        TensorShape([2, 84])
+
     Args:
         filters: output channels of the two convolutions.
         dense: units of the fully connected layers, at least one; the last is the embedding.

@@ -43,6 +43,14 @@ class BranchedBatchNormalization(Configured, keras.layers.Layer):
     are the batch's (biased variance) and the branch's moving values go to
     momentum * moving + (1 - momentum) * batch; no other branch is touched.
 
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> layer = robust.layers.BranchedBatchNormalization(branches=2)
+        >>> _ = layer(tf.fill([4, 3], 2.0), training=True, branch=1)  # moves the statistics of branch 1 alone
+        >>> print(*(norm.moving_mean.numpy() for norm in layer.norms))
+        [0. 0. 0.] [0.2 0.2 0.2]
+
     Args:
         branches: how many sets of variables, >= 1; all are built at once.
         momentum: weight of the old moving value, in [0, 1).

@@ -60,6 +60,13 @@ class ResNet(Encoder):
     Convolutions are 3x3 'same' with bias, He-normal; the padding of stride 2 is Keras's (0 before, 1 behind
     on even sizes), not PyTorch's (1, 1).
 
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> encoder = robust.models.ResNet(depth=8)
+        >>> encoder(tf.ones([2, 32, 32, 3])).shape
+        TensorShape([2, 64])
+
     Args:
         depth: 8, 14, 20, ..., 56, ...
         widths: output channels by stage; the last is the dimension of the embedding.

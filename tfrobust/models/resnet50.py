@@ -50,6 +50,12 @@ class ResNet50(Encoder):
     bias, stride on the 3x3 convolution; the paper's projection heads of 2048 inputs point here.
     "cifar_6n+2": the network of `ResNet` with n = 8, 64 features; its authors' ResNet20 family reaches 50 so.
 
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> encoder = robust.models.ResNet50()
+        >>> encoder.dim, encoder.stage_count
+        (2048, 4)
+
     Args:
         reading: "bottleneck" or "cifar_6n+2".
         stem: of the bottleneck reading: "cifar" (3x3, no pooling) or "imagenet" (7x7, stride 2, pooling).

@@ -37,3 +37,8 @@ def global_sum(value: tf.Tensor) -> tf.Tensor:
     if context is None or context.num_replicas_in_sync == 1:
         return value
     return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
+def checksum(tensors) -> tf.Tensor:
+    """One float32 scalar that depends on every number of a nest, so that none of it can be left uncomputed."""
+    return tf.add_n([tf.reduce_sum(tf.cast(tensor, tf.float32)) for tensor in tf.nest.flatten(tensors)])

@@ -59,6 +59,15 @@ class Selection(Configured):
 class GlobalSelection(Selection):
     """All of the batch: positives y_j = y_i, negatives y_j != y_i.
 
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> from tfrobust.pairs.masks import tag
+        >>> tags = tag(tf.range(4), view=0, label=[0, 0, 1, 1], prediction=[0, 1, 0, 1])
+        >>> masks = robust.methods.GlobalSelection()(tags, tags)
+        >>> masks.negative[1].numpy().tolist()  # of image 1: the other class
+        [False, False, True, True]
+
     Source: Bui et al. 2021 (ASCL), arXiv:2101.10027, Table 1, row Global; "all" in the released code.
     """
 
@@ -71,6 +80,15 @@ class GlobalSelection(Selection):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HardSelection(Selection):
     """Negatives are mistaken for the anchor's class: y_j != y_i and p_j = y_i; positives y_j = y_i.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> from tfrobust.pairs.masks import tag
+        >>> tags = tag(tf.range(4), view=0, label=[0, 0, 1, 1], prediction=[0, 1, 0, 1])
+        >>> masks = robust.methods.HardSelection()(tags, tags)
+        >>> masks.negative[1].numpy().tolist()  # of image 1: image 2 is mistaken for its class
+        [False, False, True, False]
 
     Source: Bui et al. 2021 (ASCL), arXiv:2101.10027, Table 1, row Hard-LS.
     """
@@ -88,6 +106,15 @@ class SoftSelection(Selection):
 
     An adversarial anchor uses its own prediction, a clean one its own.
 
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> from tfrobust.pairs.masks import tag
+        >>> tags = tag(tf.range(4), view=0, label=[0, 0, 1, 1], prediction=[0, 1, 0, 1])
+        >>> masks = robust.methods.SoftSelection()(tags, tags)
+        >>> masks.negative[1].numpy().tolist()  # of image 1: image 3 is predicted as it is
+        [False, False, False, True]
+
     Source: Bui et al. 2021 (ASCL), arXiv:2101.10027, Table 1, row Soft-LS.
     """
 
@@ -102,6 +129,15 @@ class SoftSelection(Selection):
 class LeakedSelection(Selection):
     """Only keys predicted as the anchor is: positives y_j = y_i, negatives y_j != y_i, both with p_j = p_i.
 
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> from tfrobust.pairs.masks import tag
+        >>> tags = tag(tf.range(4), view=0, label=[0, 0, 1, 1], prediction=[0, 0, 0, 1])
+        >>> masks = robust.methods.LeakedSelection()(tags, tags)
+        >>> masks.positive[0].numpy().tolist(), masks.negative[3].numpy().tolist()
+        ([False, True, False, False], [False, False, False, False])
+
     Args:
         counterpart: "paper" keeps an image and its own adversary a positive pair always; "code", as released,
             only where their predictions agree (else the pair is in neither mask).
@@ -110,7 +146,7 @@ class LeakedSelection(Selection):
         ValueError: another counterpart.
 
     Source:
-        Bui et al. 2021 (ASCL), arXiv:2101.10027, Table 1, row Leaked-LS, and section 3.3; released code:
+        Bui et al. 2021 (ASCL), arXiv:2101.10027, Table 1, row Leaked-LS, and section 3.2; released code:
         tuananhbui89/ASCL @ ca78d7b, contrastive_losses_v2.py, "leaking".
     """
 

@@ -13,12 +13,26 @@ from tfrobust.attacks.gradient import PGD
 from tfrobust.ops import geometry, randomness
 from tfrobust.training.checkpoint import CheckpointStore
 
+_SMALLEST_PROBABILITY = 1e-30
+
 
 class RobustAccuracy(keras.callbacks.Callback):
     """Adds `val_clean_accuracy` and `val_robust_accuracy` to the logs every few epochs, and with an embedding
     `val_r_div`, the relative intra-class divergence under the attack (paper 003, Fig. 2b).
 
     Watches robust overfitting. Never give it test images: what selects a model cannot judge it.
+
+    Example:
+        >>> import keras, numpy as np
+        >>> from tfrobust import keras as robust
+        >>> images, labels = np.random.rand(16, 8, 8, 1).astype("float32"), np.arange(16) % 4
+        >>> model = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(4)])
+        >>> model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        >>> attack = robust.attacks.FGSM(robust.attacks.ThreatModel(epsilon=0.1))
+        >>> watch = robust.callbacks.RobustAccuracy(images, labels, attack=attack)
+        >>> history = model.fit(images, labels, verbose=0, callbacks=[watch]).history
+        >>> history["val_robust_accuracy"] <= history["val_clean_accuracy"]
+        True
 
     Args:
         images: float32 [n, h, w, c] in [0, 1].
@@ -27,10 +41,19 @@ class RobustAccuracy(keras.callbacks.Callback):
         every: epochs between two looks; the first is after the `every`-th epoch.
         seed: of the attack's random starts.
         batch_size: examples per call.
+        from_logits: whether the model returns logits; False for probabilities p, which are attacked as log(p).
     """
 
     def __init__(
-        self, images, labels, *, attack: Attack | None = None, every: int = 1, seed: int = 0, batch_size: int = 128
+        self,
+        images,
+        labels,
+        *,
+        attack: Attack | None = None,
+        every: int = 1,
+        seed: int = 0,
+        batch_size: int = 128,
+        from_logits: bool = True,
     ):
         super().__init__()
         if every < 1:
@@ -39,12 +62,14 @@ class RobustAccuracy(keras.callbacks.Callback):
         self.labels = np.asarray(labels).reshape(-1).astype(np.int32)
         self.attack = attack or PGD(steps=10)
         self.every, self.seed, self.batch_size = every, seed, batch_size
+        self.from_logits = from_logits
 
     def on_train_begin(self, logs=None):
         model = self.model
 
         def predict(images):
-            return tf.cast(model(images, training=False), tf.float32)
+            answer = tf.cast(model(images, training=False), tf.float32)
+            return answer if self.from_logits else tf.math.log(tf.maximum(answer, _SMALLEST_PROBABILITY))
 
         def perturb(images, labels, keys):
             return self.attack.perturb(objectives.cross_entropy(predict, labels), images, keys)
@@ -83,6 +108,18 @@ class RobustAccuracy(keras.callbacks.Callback):
 class BestWeights(keras.callbacks.Callback):
     """Keeps the weights of the epoch with the highest value of a validation log, on disk.
 
+    Example:
+        >>> import tempfile
+        >>> import keras, numpy as np
+        >>> from tfrobust import keras as robust
+        >>> images, labels = np.random.rand(16, 8, 8, 1).astype("float32"), np.arange(16) % 4
+        >>> model = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(4)])
+        >>> model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+        >>> best = robust.callbacks.BestWeights(tempfile.mkdtemp(), monitor="val_accuracy")
+        >>> _ = model.fit(images, labels, validation_data=(images, labels), verbose=0, callbacks=[best])
+        >>> best.restore()["step"]  # the epoch, counted from 1
+        1
+
     Args:
         directory: where the one checkpoint goes.
         monitor: a log name; epochs without it do not count. Higher is better.
@@ -118,6 +155,17 @@ class AveragedWeights(keras.callbacks.Callback):
     at the ends of the epochs from `start_epoch` on; its batch-norm statistics are the mean of theirs, not
     measured anew.
 
+    Example:
+        >>> import keras, numpy as np
+        >>> from tfrobust import keras as robust
+        >>> images, labels = np.random.rand(16, 8, 8, 1).astype("float32"), np.arange(16) % 4
+        >>> model = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(4)])
+        >>> model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        >>> average = robust.callbacks.AveragedWeights(kind="ema", decay=0.9)
+        >>> _ = model.fit(images, labels, verbose=0, callbacks=[average])
+        >>> average.restore()  # the model now has the average
+        {'kind': 'ema'}
+
     Args:
         kind: "ema" or "swa".
         decay: of the exponential average, in [0, 1).
@@ -139,17 +187,16 @@ class AveragedWeights(keras.callbacks.Callback):
 
     def set_model(self, model):
         super().set_model(model)
-        if not self.variables:
-            self.averages = [keras.Variable(v.value, trainable=False) for v in deployable_variables(model)]
-            self.count = keras.Variable(0, dtype="int64", trainable=False)
-            self.variables = [*self.averages, self.count]
-            self._follow = tf.function(self._move, autograph=False)
+        # `fit` builds a subclassed model in its first step only.
+        if model.built:
+            self._begin()
         self._epoch = 0
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch = epoch + 1
 
     def on_train_batch_end(self, batch, logs=None):
+        self._begin()
         if self._epoch < self.start_epoch:
             self._follow(tf.constant(1.0))
         elif self.kind == "ema":
@@ -165,6 +212,17 @@ class AveragedWeights(keras.callbacks.Callback):
         for variable, average in zip(deployable_variables(self.model), self.averages, strict=True):
             variable.assign(average)
         return {"kind": self.kind}
+
+    def _begin(self):
+        if self.variables:
+            return
+        # Copies: a keras.Variable made from a tf.Variable is that variable.
+        self.averages = [
+            keras.Variable(v.numpy(), dtype=v.dtype, trainable=False) for v in deployable_variables(self.model)
+        ]
+        self.count = keras.Variable(0, dtype="int64", trainable=False)
+        self.variables = [*self.averages, self.count]
+        self._follow = tf.function(self._move, autograph=False)
 
     def _move(self, share):
         for variable, average in zip(deployable_variables(self.model), self.averages, strict=True):

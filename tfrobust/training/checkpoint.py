@@ -8,6 +8,7 @@ import logging
 import os
 import pathlib
 import shutil
+import tempfile
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -15,6 +16,21 @@ import tensorflow as tf
 from tfrobust.ops import files
 
 _log = logging.getLogger(__name__)
+
+
+# What TensorFlow raises where Python raises OSError; a lost worker is another matter.
+_DISK_ERRORS = (
+    tf.errors.ResourceExhaustedError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.NotFoundError,
+    tf.errors.DataLossError,
+    tf.errors.UnknownError,
+)
+
+
+class CheckpointNotWritten(RuntimeError):
+    """A checkpoint could not be written. Nothing that was there is lost."""
 
 
 class CheckpointStore:
@@ -25,17 +41,41 @@ class CheckpointStore:
         directory: where; made when missing.
         checkpoint: everything that is a variable.
         keep: how many to keep.
+        scratch: True on workers that are not the chief: they must take part in a save, as it reads variables of all
+            workers, but what they write is thrown away.
     """
 
-    def __init__(self, directory, checkpoint: tf.train.Checkpoint, *, keep: int = 2):
+    def __init__(self, directory, checkpoint: tf.train.Checkpoint, *, keep: int = 2, scratch: bool = False):
         self.directory = pathlib.Path(directory)
         self.checkpoint = checkpoint
         self.keep = keep
+        self.scratch = scratch
 
     def save(self, step: int, state: dict) -> pathlib.Path:
-        """Writes a checkpoint and drops the ones beyond `keep`. `state`: whatever JSON holds."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        """Writes a checkpoint and drops the ones beyond `keep`.
+
+        Args:
+            step: names it.
+            state: whatever JSON holds.
+
+        Raises:
+            CheckpointNotWritten: the disk is full or not writable; the earlier checkpoints are intact.
+        """
         final = self.directory / f"step-{step:08d}"
+        if self.scratch:
+            with tempfile.TemporaryDirectory() as folder:
+                self.checkpoint.write(os.path.join(folder, "variables"))
+            return final
+        try:
+            return self._write(final, step, state)
+        except (OSError, *_DISK_ERRORS) as error:
+            reason = str(error).splitlines()[0][:120]
+            raise CheckpointNotWritten(
+                f"the checkpoint {final} could not be written ({reason}); the earlier ones are intact."
+            ) from error
+
+    def _write(self, final: pathlib.Path, step: int, state: dict) -> pathlib.Path:
+        self.directory.mkdir(parents=True, exist_ok=True)
         temporary = self.directory / f".tmp-{final.name}"
         for leftover in self.directory.glob(".tmp-*"):  # of killed processes
             shutil.rmtree(leftover, ignore_errors=True)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import math
+import os
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -12,6 +15,8 @@ import keras
 import tensorflow as tf
 
 from tfrobust.errors import InputError, StopRequested
+from tfrobust.ops import files
+from tfrobust.training import cluster, observability
 from tfrobust.training.checkpoint import CheckpointStore
 from tfrobust.training.interrupt import heard_between_steps
 
@@ -83,7 +88,8 @@ class Loop:
             steps=self.steps_per_epoch,
             verbose=self.verbose,
         )
-        store = CheckpointStore(self.checkpoint_directory, self._checkpoint())
+        worker = cluster.this_worker(self.strategy)
+        store = CheckpointStore(self.checkpoint_directory, self._checkpoint(), scratch=not worker.chief)
         callbacks.on_train_begin()
         # After on_train_begin, which resets what callbacks remember.
         state = store.restore(self._check_callbacks)
@@ -92,17 +98,21 @@ class Loop:
         if self.finished_only and state["step"] < last and not state["stopped"]:
             raise InputError(f"training is at step {state['step']} of {last}: finish it before exporting.")
         self._restore_callbacks(state["callbacks"])
-        if state["step"]:
+        if state["step"] and worker.chief:
             print(f"resuming at step {state['step']} of {last}")
+        with cluster.watched(worker):
+            cluster.Agreement(self.strategy, worker).check_step(state["step"])
         with heard_between_steps() as stop, profile.within(last - state["step"]):
-            state = self._train(state, callbacks, store, stop, recorder)
+            state = self._train(state, callbacks, store, _Consensus(self.strategy, worker, stop), recorder)
         if stop.requested:  # after the last step
             raise StopRequested(f"stopped by {stop.requested} after training; run again to resume.")
         callbacks.on_train_end()
+        if profile.seconds and worker.count == 1:
+            self._report_phases(profile.seconds)
         self.seconds = state["seconds"]
         return history_columns(state["history"])
 
-    def _train(self, state, callbacks, store, stop, recorder) -> dict:
+    def _train(self, state, callbacks, store, consensus, recorder) -> dict:
         step, history = state["step"], list(state["history"])
         last = self.epochs * self.steps_per_epoch
         started_at = saved_at = time.monotonic()
@@ -126,22 +136,33 @@ class Loop:
             if position == 0 or step == first:
                 callbacks.on_epoch_begin(epoch)
             callbacks.on_train_batch_begin(position)
-            logs = {name: float(value) for name, value in train(next(iterator)).items()}
+            with cluster.watched(consensus.worker, step):
+                logs = {name: float(value) for name, value in train(next(iterator)).items()}
             step += 1
             self._check_finite(logs, step)
             callbacks.on_train_batch_end(position, {k: v for k, v in logs.items() if k not in observed})
             if position + 1 == self.steps_per_epoch:
-                logs["learning_rate"] = float(self.method.optimizer.learning_rate)
+                logs["learning_rate"] = float(keras.ops.convert_to_numpy(self.method.optimizer.learning_rate))
                 callbacks.on_epoch_end(epoch, logs)
                 history.append({"epoch": epoch + 1, **recorder.logs})
-            overdue = time.monotonic() - saved_at >= self.checkpoint_seconds
-            if overdue or stop.requested or step == last or self.method.stop_training:
+            overdue, stopped = consensus.reach(time.monotonic() - saved_at >= self.checkpoint_seconds, step)
+            if overdue or stopped or step == last or self.method.stop_training:
                 self._check_weights(step)
-                store.save(step, remember())
+                with cluster.watched(consensus.worker, step):
+                    store.save(step, remember())
                 saved_at = time.monotonic()
-            if stop.requested:
-                raise StopRequested(f"stopped by {stop.requested} after step {step} of {last}; run again to resume.")
+            if stopped:
+                raise StopRequested(f"stopped by {stopped} after step {step} of {last}; run again to resume.")
         return {**remember(), "step": step}
+
+    def _report_phases(self, step_seconds: list[float]) -> None:
+        """Prints and writes where the traced steps spent their time."""
+        batch = next(iter(self._distribute(self.batches(0))))
+        whole = statistics.median(step_seconds)
+        phases = observability.measure_phases(self.method, self.strategy, batch, whole)
+        for name, seconds in phases.items():
+            print(f"{name:20} {1000 * seconds:9.1f} ms  {seconds / whole:5.0%} of a step")
+        files.write_atomically(os.path.join(self.profile_directory, "phases.json"), json.dumps(phases))
 
     def _train_function(self) -> Callable:
         method, strategy = self.method, self.strategy
@@ -227,6 +248,21 @@ class Loop:
                 )
 
 
+class _Consensus:
+    """What all workers must do after the same step: write a checkpoint, stop. Alone, each flag is its own."""
+
+    def __init__(self, strategy: tf.distribute.Strategy, worker: cluster.Worker, stop):
+        self._agreement = cluster.Agreement(strategy, worker)
+        self.worker, self._stop = worker, stop
+
+    def reach(self, overdue: bool, step: int) -> tuple[bool, str]:
+        """(whether a checkpoint is due on any worker, the name of the signal that stops all, or "")."""
+        heard = self._stop.requested
+        with cluster.watched(self.worker, step):
+            overdue, stopped = self._agreement.any(overdue, bool(heard))
+        return overdue, (heard or "a signal to another worker") if stopped else ""
+
+
 class _Recorder(keras.callbacks.Callback):
     """The last callback of the list: sees what the others added to an epoch's logs. Keras hands them a copy."""
 
@@ -241,6 +277,7 @@ class _Profile(keras.callbacks.Callback):
         super().__init__()
         self.directory, self.steps = directory, steps
         self.done, self.start, self.running = 0, -1, False
+        self.seconds: list[float] = []
 
     @contextlib.contextmanager
     def within(self, left: int) -> Iterator[None]:
@@ -256,9 +293,12 @@ class _Profile(keras.callbacks.Callback):
         if self.done == self.start:
             tf.profiler.experimental.start(self.directory)
             self.running = True
+        self._began = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
         self.done += 1
+        if self.running:
+            self.seconds.append(time.perf_counter() - self._began)
         if self.done == self.start + self.steps:
             self._stop()
 

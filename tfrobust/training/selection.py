@@ -9,6 +9,7 @@ import keras
 
 from tfrobust.errors import InputError
 from tfrobust.training.callbacks import AveragedWeights, BestWeights
+from tfrobust.training.observability import Throughput
 
 PUBLISHED_WEIGHTS = ("last", "best", "averaged")
 
@@ -29,14 +30,17 @@ def check_choice(weights: str, validated: bool, callbacks: tuple) -> None:
         raise InputError("publish_weights = 'averaged' needs an @AveragedWeights() among train.callbacks.")
 
 
-def watch(folder: pathlib.Path, validation: tuple, make_validation: Callable | None, callbacks: tuple) -> list:
-    """The callbacks of a run, in order: validation under attack, the user's, best weights, TensorBoard.
+def watch(
+    folder: pathlib.Path, validation: tuple, make_validation: Callable | None, callbacks: tuple, batch_size: int
+) -> list:
+    """The callbacks of a run, in order: validation under attack, the user's, best weights, TensorBoard, throughput.
 
     Args:
-        folder: the workdir.
+        folder: the workdir; on workers that are not the chief one that is thrown away.
         validation: (images, labels) of the validation split.
         make_validation: called as make_validation(images=, labels=), or None.
         callbacks: the user's.
+        batch_size: of the global batch.
     """
     watchers = list(callbacks)
     images, labels = validation
@@ -45,6 +49,7 @@ def watch(folder: pathlib.Path, validation: tuple, make_validation: Callable | N
         watchers.insert(0, make_validation(images=images, labels=labels))
         watchers.append(BestWeights(folder / "best"))
     watchers.append(keras.callbacks.TensorBoard(str(folder / "logs"), write_graph=False, profile_batch=0))
+    watchers.append(Throughput(str(folder / "logs" / "speed"), batch_size))
     return watchers
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import keras
 import tensorflow as tf
+
+from tfrobust.errors import InputError
+from tfrobust.training import cluster
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
@@ -16,7 +20,7 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
             "tpu".
 
     Raises:
-        ValueError: unknown name.
+        ValueError: unknown name; or "tpu" where there is none.
     """
     if name not in STRATEGIES:
         raise ValueError(f"STRATEGY is {name!r}; it is one of {list(STRATEGIES)}.")
@@ -28,10 +32,14 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
         kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
         return tf.distribute.MirroredStrategy([device.name for device in tf.config.list_logical_devices(kind)])
     if name == "multi_worker":
-        return tf.distribute.MultiWorkerMirroredStrategy()
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
-    tf.config.experimental_connect_to_cluster(resolver)
-    tf.tpu.experimental.initialize_tpu_system(resolver)
+        return cluster.join()
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, tf.errors.OpError) as error:
+        reason = str(error).partition("\n")[0][:150]
+        raise InputError(f"STRATEGY is 'tpu', but no TPU can be reached: {reason} Try STRATEGY='auto'.") from error
     return tf.distribute.TPUStrategy(resolver)
 
 
@@ -62,3 +70,13 @@ def set_determinism(choice: str | bool) -> bool:
     if wanted:
         tf.config.experimental.enable_op_determinism()
     return wanted
+
+
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+
+
+def set_precision(name: str) -> None:
+    """Sets Keras's dtype policy for what is built from now on."""
+    if name not in PRECISIONS:
+        raise ValueError(f"precision is {name!r}; it is one of {list(PRECISIONS)}.")
+    keras.config.set_dtype_policy(name)

@@ -57,8 +57,9 @@ def owner(workdir) -> str:
 def canonical(value):
     """A serialised configuration without what differs between processes: names that Keras counts up, built shapes."""
     if isinstance(value, dict):
-        dropped = {"build_config", "compile_config", "module", "registered_name"}
-        if {"trainable", "dtype"} & set(value):  # the configuration of a Keras layer
+        # "synchronized": adding a replica does not make it another training.
+        dropped = {"build_config", "compile_config", "module", "registered_name", "synchronized"}
+        if {"trainable", "dtype", "learning_rate", "inner_optimizer"} & set(value):  # of a Keras layer or optimizer
             dropped.add("name")
         return {key: canonical(item) for key, item in value.items() if key not in dropped}
     return [canonical(item) for item in value] if isinstance(value, (list, tuple)) else value

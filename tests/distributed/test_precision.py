@@ -1,0 +1,185 @@
+"""Mixed precision: 16 bit layers, float32 losses and attack gradients, and a clock that skipped steps do not stop."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from faults import processes, small_run
+
+from conformance import methods as battery
+from tfrobust.attacks import objectives
+from tfrobust.attacks.adversary import Adversary
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.data.sources.digits import Digits
+from tfrobust.methods.adversarial_training import AdversarialTraining
+from tfrobust.models.cnn import DigitsCNN
+from tfrobust.models.heads import LinearHead
+from tfrobust.ops.gradients import input_gradient
+from tfrobust.training.loop import Loop
+
+POLICIES = ("mixed_bfloat16", "mixed_float16")
+QUICK = {"supervised_contrastive", "adr_trades", "ascl_leaked"}
+ROWS = [row if row in QUICK else pytest.param(row, marks=pytest.mark.slow) for row in battery.ROWS]
+
+
+@pytest.fixture(autouse=True)
+def _policy_is_put_back():
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_trains_finitely_with_losses_and_adversaries_in_float32(row, policy):
+    keras.config.set_dtype_policy(policy)
+    method = battery.build(row)
+    images, labels = (tf.constant(part) for part in battery.data())
+    assert method.encoder(images).dtype == policy.removeprefix("mixed_")
+    seen = {}
+    plain_terms, plain_views = method.loss_terms, method.make_views
+
+    def terms(*arguments):
+        values, logits = plain_terms(*arguments)
+        seen.update(values, logits=logits)
+        return values, logits
+
+    def views(*arguments):
+        made = plain_views(*arguments)
+        seen.update({f"view {name}": view for name, view in made.items()})
+        return made
+
+    method.loss_terms, method.make_views = terms, views
+    before = [variable.numpy() for variable in method.trainable_variables]
+    for _ in range(3):
+        logs = method.train_step((images, labels))
+    assert {name: value.dtype.name for name, value in seen.items() if value.dtype != tf.float32} == {}
+    assert all(np.isfinite(float(value)) for value in logs.values()), logs
+    assert all(np.all(np.isfinite(variable)) for variable in battery.weights(method))
+    assert any(np.any(old != new.numpy()) for old, new in zip(before, method.trainable_variables, strict=True))
+    assert int(method.step) == 3
+
+
+def confident_digits(policy: str):
+    """The digits CNN with logits as far apart as after long training, and its images."""
+    keras.config.set_dtype_policy(policy)
+    keras.utils.set_random_seed(1)
+    method = AdversarialTraining(DigitsCNN(), LinearHead(10))
+    method.build((None, 8, 8, 1))
+    kernel, _ = method.head.trainable_variables
+    kernel.assign(60.0 * kernel)
+    images, _ = Digits().load().test.arrays(limit=100)
+    images = tf.constant(images)
+    return method, images, tf.argmax(method(images), axis=-1, output_type=tf.int32)
+
+
+def lost(gradient) -> float:
+    """The share of entries that are exactly zero."""
+    assert gradient.dtype == tf.float32
+    assert np.all(np.isfinite(gradient.numpy()))
+    return float(np.mean(gradient.numpy() == 0))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_attack_gradients_of_a_confident_model_are_lost_no_more_often_than_in_float32(policy):
+    shares = {}
+    for name in ("float32", policy):
+        method, images, labels = confident_digits(name)
+        sure = tf.reduce_min(objectives.cross_entropy(method, labels)(images))
+        assert float(sure) < 1e-9  # far below the smallest float16
+
+        def ranged(x, method=method):
+            return objectives.in_range(method(x))
+
+        for kind, predict in {"plain": method, "ranged": ranged}.items():
+            _, gradient = input_gradient(objectives.cross_entropy(predict, labels), images)
+            shares[name, kind] = lost(gradient)
+    print(shares)
+    assert shares[policy, "ranged"] <= shares["float32", "plain"] + 0.01
+    if policy == "mixed_float16":  # or there would be nothing to guard against
+        assert shares[policy, "plain"] > shares["float32", "plain"] + 0.1
+
+
+def test_training_adversaries_of_a_confident_float16_model_move_everywhere():
+    method, images, labels = confident_digits("mixed_float16")
+    attack = PGD(ThreatModel(epsilon=0.1), steps=1, random_start="none")
+
+    def predict(images, training):
+        return method.propagate(images, training=training)[1]
+
+    for mode in ("inference", "batch"):
+        moved = Adversary(attack=attack, mode=mode).perturb(predict, images, labels, tf.constant([0, 1])) - images
+        assert np.mean(np.any(moved.numpy() != 0, axis=(1, 2, 3))) > 0.98, mode
+    found = attack.attack(method, images, labels, tf.constant([0, 1]))
+    state = attack.advance(
+        lambda x: method(x), images, labels, labels, attack.start(None, images, labels, None, None), 1
+    )
+    assert np.mean(np.any(state["point"].numpy() != images.numpy(), axis=(1, 2, 3))) > 0.98
+    assert found.adversarial.dtype == tf.float32
+
+
+def test_gradients_in_range_keep_their_direction_to_the_bit():
+    logits = tf.constant([[3.0, 1.0, 0.5], [50.0, 0.0, -1.0], [200.0, 0.0, 0.0]])
+    kernel = tf.random.stateless_normal([3, 3], [1, 2])
+    gradients = {}
+    for name, wrap in {
+        "plain": tf.identity,
+        "alone": objectives.in_range,
+        "together": lambda z: objectives.in_range(z, alone=False),
+    }.items():
+        objective = objectives.cross_entropy(lambda x, wrap=wrap: wrap(x @ kernel), tf.constant([0, 0, 0]))
+        x = logits @ tf.linalg.inv(kernel)
+        gradients[name] = input_gradient(objective, x)[1].numpy()
+    plain, alone, together = gradients.values()
+    for row in range(2):
+        factor = alone[row] / plain[row]
+        assert np.all(factor == factor[0]) and np.log2(factor[0]) % 1 == 0 and factor[0] >= 2
+    assert np.all(plain[2] == 0) and np.all(alone[2] == 0)  # nothing is made of nothing
+    factors = (together[:2] / plain[:2]).ravel()
+    assert np.all(factors == factors[0]) and np.log2(factors[0]) % 1 == 0
+
+
+def overflowing_loop(directory, epochs: int) -> Loop:
+    """A float16 loop whose loss scale overflows at every step: each update is skipped."""
+    keras.config.set_dtype_policy("mixed_float16")
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=2.0**120)
+    starts = []
+    loop = small_run.make_loop(
+        directory,
+        "supervised",
+        optimizer=optimizer,
+        epochs=epochs,
+        batches=lambda step: starts.append(step) or small_run.batches(step),
+    )
+    loop.starts = starts
+    return loop
+
+
+def test_skipped_steps_advance_the_clock_and_leave_the_order_of_the_data_alone(tmp_path):
+    steps = small_run.STEPS_PER_EPOCH
+    overflowing_loop(tmp_path, epochs=1).run()
+    loop = overflowing_loop(tmp_path, epochs=2)
+    untouched = [variable.numpy() for variable in loop.method.trainable_variables]
+    history = loop.run()
+    method = loop.method
+    assert int(method.step) == 2 * steps and steps in loop.starts
+    assert int(method.optimizer.iterations) == int(method.optimizer.inner_optimizer.iterations) == 0
+    assert float(method.optimizer.dynamic_scale) == 2.0 ** (120 - 2 * steps)
+    for old, new in zip(untouched, method.trainable_variables, strict=True):
+        np.testing.assert_array_equal(old, new.numpy())
+    # The weights stood still: the loss of the second epoch says which batches it has seen.
+    losses = []
+    for batch in small_run.batches(steps).take(steps):
+        _, logits = method.propagate(batch.images)
+        losses.append(objectives.cross_entropy_of(logits, batch.labels).numpy().mean())
+    assert history["loss"][1] == pytest.approx(np.mean(losses), rel=1e-3)
+    assert history["loss"][1] != pytest.approx(history["loss"][0], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_the_command_trains_judges_and_publishes_in_float16(tmp_path):
+    flags = ["--gin_file=gin/adversarial_training.gin", "--gin_file=gin/eval/quick.gin", "--gin_param=EPOCHS=1"]
+    flags += ["--gin_param=STEPS=1", "--gin_param=NAME='half'", "--gin_param=train.precision='mixed_float16'"]
+    ended = processes.run("tfrobust.train:main", [flags], cwd=tmp_path)
+    assert ended.code == 0, ended
+    assert (tmp_path / "exported" / "half").is_dir()

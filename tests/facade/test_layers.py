@@ -1,0 +1,84 @@
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust import keras as robust
+
+IMAGES = np.random.default_rng(0).uniform(size=(6, 8, 8, 1)).astype("float32")
+
+
+def shifted(seed=0, **keywords):
+    return robust.layers.Augment(robust.augment.RandomShift(fraction=0.3), seed=seed, **keywords)
+
+
+def test_each_image_and_each_call_has_its_own_draw_and_the_seed_repeats_them():
+    same = np.repeat(IMAGES[:1], 6, axis=0)
+    layer, twin = shifted(), shifted()
+    first, second = layer(same, training=True).numpy(), layer(same, training=True).numpy()
+    assert len({image.tobytes() for image in [*first, *second]}) == 12
+    np.testing.assert_array_equal(twin(same, training=True), first)
+    assert np.abs(shifted(seed=1)(same, training=True) - first).max() > 0.01
+    assert int(layer.calls) == 2
+
+
+def test_inference_is_the_identity_and_moves_nothing():
+    layer = shifted()
+    for training in (None, False):
+        np.testing.assert_array_equal(layer(IMAGES, training=training), IMAGES)
+    assert int(layer.calls) == 0 and layer.trainable_variables == []
+
+
+def test_a_saved_model_goes_on_with_fresh_draws(tmp_path):
+    model = keras.Sequential([keras.Input((8, 8, 1)), shifted()])
+    first = model(IMAGES, training=True).numpy()
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    second = again(IMAGES, training=True).numpy()
+    np.testing.assert_array_equal(second, model(IMAGES, training=True))
+    assert np.abs(second - first).max() > 0.01
+
+
+def test_in_a_graph_every_step_draws_anew_and_pixels_keep_their_precision():
+    layer = shifted(dtype="mixed_float16")
+    step = tf.function(lambda images: layer(images, training=True), input_signature=[tf.TensorSpec([None, 8, 8, 1])])
+    first, second = step(IMAGES), step(IMAGES)
+    assert first.dtype == tf.float32 and np.abs(first - second).max() > 0.01
+    np.testing.assert_array_equal(first, shifted()(IMAGES, training=True))
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(TypeError, match="takes an augmentation"):
+        robust.layers.Augment("shift")
+    with pytest.raises(ValueError, match="divide bytes by 255"):
+        shifted()(np.zeros((1, 8, 8, 1), "uint8"), training=True)
+
+
+REPLICAS = """
+import numpy as np, tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+from tfrobust import keras as robust
+images = np.random.default_rng(0).uniform(size=(6, 8, 8, 1)).astype("float32")
+one = robust.layers.Augment(robust.augment.RandomShift(fraction=0.3))
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
+    two = robust.layers.Augment(robust.augment.RandomShift(fraction=0.3))
+step = tf.function(lambda images: two(images, training=True))
+for _ in range(2):
+    halves = iter((images[:3], images[3:]))
+    shares = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(next(halves)))
+    parts = strategy.experimental_local_results(strategy.run(step, (shares,)))
+    np.testing.assert_array_equal(np.concatenate(parts), one(images, training=True))
+"""
+
+
+@pytest.mark.slow
+def test_two_replicas_draw_what_one_would():
+    done = subprocess.run([sys.executable, "-c", REPLICAS], env=os.environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]

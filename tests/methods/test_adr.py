@@ -1,0 +1,66 @@
+"""ADR: the five terms of the released code on both robust objectives, by loops over all pairs."""
+
+import keras
+import numpy as np
+import pytest
+
+from oracles import robust, tiny_network
+from tfrobust.methods.adr import ADR
+
+FIVE = ("local_compactness", "local_smoothness", "global_compactness", "global_smoothness", "confidence")
+
+
+@pytest.mark.parametrize("scale", [0.99, 0.5])
+@pytest.mark.parametrize("objective", ["adversarial_training", "trades"])
+def test_the_terms_are_the_reference_s(objective, scale):
+    method = tiny_network.build(ADR, objective=objective, label_scale=scale)
+    batch, context = tiny_network.batch()
+    labels = batch.labels.numpy()
+    views = method.make_views(batch, context)
+    terms, _ = method.loss_terms(views, batch, context)
+    clean, adversarial = (tiny_network.forward(method, views[name]) for name in ("images", "adversarial"))
+    expected = robust.adr(clean, adversarial, labels, scale)
+    for name in FIVE:
+        assert terms[name].shape == labels.shape
+        assert float(np.mean(terms[name])) == pytest.approx(expected[name], rel=1e-3, abs=1e-5), name
+    np.testing.assert_allclose(terms["ce"], tiny_network.cross_entropy(clean[1], labels), rtol=1e-4, atol=1e-5)
+    second = (
+        tiny_network.cross_entropy(adversarial[1], labels)
+        if objective == "adversarial_training"
+        else robust.kl(clean[1], adversarial[1])
+    )
+    name = method.terms[1]
+    assert method.terms == ("ce", "ce_adv" if objective == "adversarial_training" else "kl", *FIVE)
+    np.testing.assert_allclose(terms[name], second, rtol=1e-3, atol=1e-5)
+
+
+def test_one_example_s_global_term_is_its_mean_over_all_clean_images():
+    method = tiny_network.build(ADR)
+    batch, context = tiny_network.batch()
+    labels = batch.labels.numpy()
+    views = method.make_views(batch, context)
+    terms, _ = method.loss_terms(views, batch, context)
+    z, _ = tiny_network.forward(method, views["images"])
+    z_a, _ = tiny_network.forward(method, views["adversarial"])
+    i = 4
+    pairs = [(1.0 if labels[j] == labels[i] else 1 - 1 / 0.99) * np.abs(z[j] - z_a[i]).mean() for j in range(len(z))]
+    assert float(terms["global_compactness"][i]) == pytest.approx(np.mean(pairs), rel=1e-3)
+
+
+@pytest.mark.parametrize("objective", ["adversarial_training", "trades"])
+def test_the_loss_leaves_global_smoothness_out_and_weighs_the_rest(objective):
+    method = tiny_network.build(ADR, objective=objective)
+    method.compile(optimizer=keras.optimizers.SGD(0.0), jit_compile=False)
+    batch, _ = tiny_network.batch()
+    logs = {name: float(value) for name, value in method.train_step((batch.images, batch.labels)).items()}
+    robust_part = logs["ce"] + (6 * logs["kl"] if objective == "trades" else logs["ce_adv"])
+    rest = sum(logs[name] for name in FIVE if name != "global_smoothness")
+    assert abs(logs["global_smoothness"]) > 0.01
+    assert logs["loss"] == pytest.approx(robust_part + rest, rel=1e-5)
+
+
+def test_the_adversary_follows_the_objective():
+    assert ADR(*tiny_network.parts()).adversary.objective == "cross_entropy"
+    assert ADR(*tiny_network.parts(), objective="trades").adversary.objective == "kl"
+    with pytest.raises(ValueError, match="objective"):
+        ADR(*tiny_network.parts(), objective="pgd")

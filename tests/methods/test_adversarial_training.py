@@ -1,0 +1,101 @@
+"""ADV: eq. 4 of paper 003, how its adversaries are made, and what batch norm does meanwhile."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from conformance import methods as battery
+from oracles import tiny_network
+from tfrobust.attacks.adversary import Adversary
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.methods.adversarial_training import AdversarialTraining
+from tfrobust.ops import randomness
+from tfrobust.structs import Batch, Context
+
+EPSILON, STEP, STEPS = 0.1, 0.04, 4
+
+
+def attack(**keywords):
+    return PGD(ThreatModel(epsilon=EPSILON), steps=STEPS, step_size=STEP, **keywords)
+
+
+def climbed(method, images, start, targets):
+    """PGD written out: sign steps, clipped to the ball, then to the pixels; the last iterate."""
+    point = start
+    for _ in range(STEPS):
+        point = point + STEP * np.sign(tiny_network.input_gradient(method, point, targets))
+        point = np.clip(np.clip(point, images - EPSILON, images + EPSILON), 0, 1)
+    return point
+
+
+@pytest.mark.parametrize("objective", ["cross_entropy", "kl"])
+def test_adversaries_climb_their_objective_from_their_own_start(objective):
+    method = tiny_network.build(AdversarialTraining, adversary=Adversary(attack=attack(), objective=objective))
+    batch, context = tiny_network.batch()
+    views = method.make_views(batch, context)
+    images = np.asarray(batch.images, np.float64)
+    key = randomness.fold(context.key, "adversary", "start", 0)
+    start = np.asarray(method.adversary.attack.threat.random_start(batch.images, key), np.float64)
+    # KL( p || q ) and the cross-entropy of q under p differ by a constant: the same gradient.
+    clean = tiny_network.probabilities(tiny_network.forward(method, images)[1])
+    targets = np.eye(tiny_network.CLASSES)[batch.labels.numpy()] if objective == "cross_entropy" else clean
+    expected = climbed(method, images, start, targets)
+    np.testing.assert_allclose(views["adversarial"], expected, atol=1e-6)
+    other = climbed(method, images, start, clean if objective == "cross_entropy" else np.eye(3)[batch.labels.numpy()])
+    assert np.abs(expected - other).max() > STEP
+
+
+@pytest.mark.parametrize("forward", ["separate", "joint"])
+def test_the_terms_are_those_of_eq_4(forward):
+    method = tiny_network.build(AdversarialTraining, adversary=Adversary(attack=attack()), forward=forward)
+    batch, context = tiny_network.batch()
+    views = method.make_views(batch, context)
+    terms, logits = method.loss_terms(views, batch, context)
+    for name, images in (("ce", views["images"]), ("ce_adv", views["adversarial"])):
+        expected = tiny_network.cross_entropy(tiny_network.forward(method, images)[1], batch.labels.numpy())
+        np.testing.assert_allclose(terms[name], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(logits, tiny_network.forward(method, batch.images)[1], rtol=1e-4, atol=1e-5)
+    assert np.mean(terms["ce_adv"]) > np.mean(terms["ce"]) + 0.1
+    assert set(terms) == {"ce", "ce_adv"} and not method.default_weights
+
+
+def moving(method):
+    return [v.numpy() for v in method.non_trainable_variables if "moving" in v.path]
+
+
+def made(mode):
+    """(statistics before, after, adversaries) of one `make_views` in a batch-norm mode."""
+    method = battery.build("adversarial_training", compiled=False)
+    method.adversary = Adversary(attack=attack(), mode=mode)
+    images, labels = (tf.constant(part) for part in battery.data())
+    rows = tf.range(len(labels), dtype=tf.int64)
+    context = Context(randomness.make_key(0), tf.constant(0, tf.int64), rows)
+    before = moving(method)
+    views = method.make_views(Batch(images, labels, rows, {}), context)
+    return before, moving(method), views["adversarial"].numpy()
+
+
+def test_only_the_train_mode_moves_statistics_and_only_inference_uses_them():
+    results = {mode: made(mode) for mode in ("inference", "batch", "train")}
+    for mode, (before, after, _) in results.items():
+        assert before
+        moved = [np.any(a != b) for a, b in zip(before, after, strict=True)]
+        assert all(moved) if mode == "train" else not any(moved), mode
+    found = {mode: adversaries for mode, (_, _, adversaries) in results.items()}
+    # In "train" and "batch" the gradients are the same; before any training the moving statistics are others.
+    np.testing.assert_allclose(found["train"], found["batch"], atol=1e-6)
+    assert np.abs(found["inference"] - found["batch"]).max() > STEP
+
+
+def test_train_mode_moves_statistics_once_a_step():
+    """Momentum 0.9: after k passes over nearly the same batch, 1 - 0.9^k of the way is gone."""
+    before, after, _ = made("train")
+    first = after[0]  # moving mean of the first unit, from 0
+    method = battery.build("adversarial_training", compiled=False)
+    images, _ = battery.data()
+    method.propagate(tf.constant(images), training=True)
+    one = moving(method)[0]
+    np.testing.assert_array_equal(before[0], 0)
+    ratio = float(np.dot(first, one) / np.dot(one, one))
+    assert ratio == pytest.approx((1 - 0.9**STEPS) / (1 - 0.9), rel=0.15)

@@ -1,0 +1,77 @@
+"""A network of two matrices whose forward pass and input gradients are written out in NumPy, for tests of methods.
+
+z = tanh(x W + c), logits = z V + d; x is the image as one vector. It has no batch norm, so passes do not interact.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.models.heads import LinearHead
+from tfrobust.ops import randomness
+from tfrobust.structs import Batch, Context
+
+SHAPE, FEATURES, CLASSES = (2, 3, 1), 5, 3
+
+
+def parts(seed=0):
+    """An encoder that is a plain Keras model, and a head; not small weights, so that predictions differ."""
+    initializer = keras.initializers.RandomNormal(stddev=2.0, seed=seed)
+    encoder = keras.Sequential(
+        [
+            keras.Input(SHAPE),
+            keras.layers.Flatten(),
+            keras.layers.Dense(FEATURES, activation="tanh", kernel_initializer=initializer),
+        ]
+    )
+    head = LinearHead(CLASSES, kernel_initializer=keras.initializers.RandomNormal(stddev=2.0, seed=seed + 1))
+    return encoder, head
+
+
+def build(kind, seed=0, **keywords):
+    """A built method of class `kind` on it."""
+    method = kind(*parts(seed), seed=seed, **keywords)
+    method.build((None, *SHAPE))
+    return method
+
+
+def batch(count=9, seed=0):
+    """(Batch, Context) of random images and labels, each class at least twice."""
+    generator = np.random.default_rng(seed)
+    images = generator.uniform(0, 1, (count, *SHAPE)).astype(np.float32)
+    labels = generator.permutation(np.arange(count) % CLASSES).astype(np.int32)
+    rows = tf.range(count, dtype=tf.int64)
+    context = Context(randomness.make_key(seed, "train", 3), tf.constant(3, tf.int64), rows)
+    return Batch(tf.constant(images), tf.constant(labels), rows, {}), context
+
+
+def arrays(method):
+    """W, c, V, d in float64."""
+    return [np.asarray(variable, np.float64) for variable in (*method.encoder.weights, *method.head.weights)]
+
+
+def forward(method, images):
+    """float64 (z [b, 5], logits [b, 3])."""
+    kernel, offset, head, bias = arrays(method)
+    z = np.tanh(np.asarray(images, np.float64).reshape(len(images), -1) @ kernel + offset)
+    return z, z @ head + bias
+
+
+def input_gradient(method, images, targets):
+    """The gradient by the images of -sum_k t_k log q_k, q the prediction, t [b, 3] constant; [b, h, w, c]."""
+    kernel, _, head, _ = arrays(method)
+    z, logits = forward(method, images)
+    q = probabilities(logits)
+    gradient = ((q * targets.sum(-1, keepdims=True) - targets) @ head.T * (1 - z**2)) @ kernel.T
+    return gradient.reshape(np.shape(images))
+
+
+def probabilities(logits):
+    """softmax by rows."""
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def cross_entropy(logits, labels):
+    """-log q_y, one by one; float64 [b]."""
+    return np.array([-np.log(probabilities(row[None])[0, label]) for row, label in zip(logits, labels, strict=True)])

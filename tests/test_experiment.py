@@ -1,0 +1,324 @@
+"""The whole path: one line in a shell to a judged, reported, published SavedModel, however often it is stopped."""
+
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from faults import processes
+from faults.processes import CRITICAL, Trap
+
+from tfrobust.report.schema import Report
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+TRAIN, EVALUATE, EXPORT = "tfrobust.train:main", "tfrobust.evaluate:main", "tfrobust.export:main"
+KILLS = int(os.environ.get("TFROBUST_KILLS", "3"))
+
+# A run of a few seconds: two epochs of 10 steps, clean and FGSM and PGD accuracy. The seed is not the default.
+TINY = [
+    "--gin_file=gin/adversarial_training.gin",
+    "--gin_file=gin/eval/quick.gin",
+    "--gin_param=EPOCHS=2",
+    "--gin_param=STEPS=1",
+    "--gin_param=SEED=5",
+    "--gin_param=NAME='tiny'",
+    "--gin_param=train.checkpoint_seconds=0.0",
+]
+
+
+def train(folder, *flags, **keywords) -> processes.Ended:
+    return processes.run(TRAIN, [[*TINY, *flags]], cwd=folder, **keywords)
+
+
+def report_of(directory) -> Report:
+    report = Report.from_json((pathlib.Path(directory) / "robustness_report.json").read_text())
+    report.validate()
+    return report
+
+
+def numbers(report: Report) -> dict:
+    """Everything measured but times: id -> what must be reproduced to the bit."""
+    return {
+        one.id: (one.value, one.low, one.high, one.n) for one in report.measurements if not one.id.startswith("cost.")
+    }
+
+
+def listing(directory) -> list[str]:
+    """The files of a published version or of a workdir."""
+    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
+
+
+def versions(folder) -> list[str]:
+    return sorted(os.listdir(folder / "exported" / "tiny"))
+
+
+def check_equal(folder, reference) -> None:
+    """One version, equal in what it holds to the one of an uninterrupted run."""
+    assert versions(folder) == ["1"]
+    here, there = folder / "exported" / "tiny" / "1", reference / "exported" / "tiny" / "1"
+    assert listing(here) == listing(there)
+    ours, theirs = (report_of(one / "assets.extra") for one in (here, there))
+    assert numbers(ours) == numbers(theirs)
+    assert ours.model == theirs.model and ours.run_sha256 == theirs.run_sha256
+    assert ours.training["configuration"] == theirs.training["configuration"]
+    history = [report.get_series("training.history").columns for report in (ours, theirs)]
+    assert history[0] == history[1]
+    answers = [np.load(one / "assets.extra" / "golden.npz") for one in (here, there)]
+    assert all(np.array_equal(answers[0][name], answers[1][name]) for name in ("images", "logits", "embedding"))
+    assert report_of(folder / "runs" / "adversarial_training") == ours
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with `runs/adversarial_training` and `exported/tiny/1`, from one uninterrupted run."""
+    folder = tmp_path_factory.mktemp("trained")
+    ended = train(folder, counts=CRITICAL)
+    assert ended.code == 0, ended.err
+    (folder / "calls").write_text(ended.err.splitlines()[-1])
+    return folder
+
+
+# ------------------------------------------------------------------------------------------------ the sentence
+
+
+@pytest.mark.slow
+def test_the_sentence_from_a_foreign_folder(tmp_path):
+    """One real shell line with the real evaluation; then `evaluate` with another file reproduces its PGD."""
+    command = [sys.executable, "-m", "tfrobust.train", "--gin_file=gin/ascl_leaked.gin", "--gin_param=EPOCHS=2"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    version, workdir = tmp_path / "exported" / "ascl_leaked" / "1", tmp_path / "runs" / "ascl_leaked"
+    for line in ("Clean accuracy", "pgd, Linf 0.2", "exported/ascl_leaked/1", "robustness_report.html"):
+        assert line in done.stdout
+    extra = {"robustness_report.json", "robustness_report.html", "tf_serving_warmup_requests", "SHA256SUMS"}
+    assert extra <= set(os.listdir(version / "assets.extra")) and (version / "saved_model.pb").is_file()
+    report = report_of(version / "assets.extra")
+    assert report_of(workdir) == report
+    assert {"accuracy.clean", "attack.pgd_linf_0.2.accuracy", "calibration.ece"} <= set(numbers(report))
+    flags = [f"--model={version}", "--gin_file=gin/eval/pgd.gin", "--output=judged"]
+    judged = processes.run(EVALUATE, [flags], cwd=tmp_path)
+    assert judged.code == 0, judged.err
+    again = numbers(report_of(tmp_path / "judged"))
+    assert "attack.pgd_linf_0.2.accuracy" in again
+    assert again == {name: numbers(report)[name] for name in again}
+
+
+def test_what_a_run_leaves(trained):
+    version, workdir = trained / "exported" / "tiny" / "1", trained / "runs" / "adversarial_training"
+    report = report_of(version / "assets.extra")
+    assert report.model["name"] == "tiny" and report.model["version"] == 1
+    assert report.training["seed"] == 5 and report.training["epochs"] == 2
+    assert report.data["train_size"] + report.data["validation_size"] + report.data["test_size"] == 1797
+    assert {"training.json", "config.gin", "owner", "robustness_report.json", "checkpoints"} <= set(os.listdir(workdir))
+    assert report_of(workdir) == report
+
+
+def test_the_same_command_again_finds_its_version(trained):
+    before = listing(trained / "exported")
+    ended = train(trained)
+    assert ended.code == 0, ended.err
+    assert "published by this run before" in ended.out and "resuming at step" in ended.out
+    assert listing(trained / "exported") == before and versions(trained) == ["1"]
+
+
+def test_evaluate_reproduces_the_report(trained):
+    """Without a seed: the one that the report was made with, which is not the default of SEED."""
+    flags = ["--model=exported/tiny", "--gin_file=gin/eval/quick.gin", "--output=judged"]
+    ended = processes.run(EVALUATE, [flags], cwd=trained)
+    assert ended.code == 0, ended.err
+    report, judged = report_of(trained / "exported/tiny/1/assets.extra"), report_of(trained / "judged")
+    assert numbers(judged) == numbers(report) and len(numbers(report)) >= 3
+    assert 0.0 < report["attack.fgsm_linf_0.2.accuracy"].value < report["accuracy.clean"].value
+    assert judged.model["weights_sha256"] == report.model["weights_sha256"]
+    written = [name for name in listing(trained / "judged") if not name.startswith("cache/")]
+    assert written == [f"robustness_report.{end}" for end in ("html", "json", "md")]
+    settings = {one.id: one.settings.get("seed") for one in judged.measurements if one.id.startswith("attack.")}
+    assert set(settings.values()) == {5}
+
+
+# --------------------------------------------------------------------------------------- versions and workdirs
+
+
+def test_a_changed_evaluation_is_the_next_version_of_the_same_weights(trained, tmp_path):
+    copy(trained, tmp_path)
+    ended = train(tmp_path, "--gin_param=EVAL_EPSILON=0.1")
+    assert ended.code == 0, ended.err
+    assert versions(tmp_path) == ["1", "2"] and "resuming at step 20 of 20" in ended.out
+    first, second = (report_of(tmp_path / "exported" / "tiny" / n / "assets.extra") for n in "12")
+    assert first.model["weights_sha256"] == second.model["weights_sha256"]
+    assert "attack.pgd_linf_0.1.accuracy" in numbers(second) and first.run_sha256 != second.run_sha256
+
+
+def test_an_explicit_version_that_exists_is_refused_before_training(trained):
+    started = time.monotonic()
+    ended = train(trained, "--workdir=other", "--version=1", "--gin_param=EPOCHS=1000")
+    refused(ended, "Version 1 of exported/tiny exists")
+    assert time.monotonic() - started < 20 and not (trained / "other").exists()
+    assert train(trained, "--version=1").code == 0  # by the workdir that published it
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ("--gin_param=EPOCHS=3", "epochs is 2 there and 3 here"),
+        ("--gin_param=EPSILON=0.1", "epsilon is 0.2 there and 0.1 here"),
+        ("--gin_param=LEARNING_RATE=0.01", "learning_rate"),
+        ("--gin_param=train.callbacks=[@AveragedWeights()]", "callbacks"),
+    ],
+)
+def test_a_workdir_of_another_training_is_refused_with_the_difference(trained, change, part):
+    refused(train(trained, change), "holds another training configuration", part)
+
+
+def test_export_publishes_a_finished_workdir_elsewhere_and_refuses_an_unfinished_one(trained, tmp_path):
+    copy(trained, tmp_path)
+    flags = ["--workdir=runs/adversarial_training", "--export_dir=elsewhere"]
+    ended = processes.run(EXPORT, [flags], cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    report = report_of(tmp_path / "elsewhere/tiny/1/assets.extra")
+    assert numbers(report) == numbers(report_of(trained / "exported/tiny/1/assets.extra"))
+
+    trap = Trap(["tfrobust.training.loop:Loop._check_finite"], 3, signal.SIGTERM)
+    assert train(tmp_path, "--workdir=half", traps=[trap]).code == 75
+    refused(processes.run(EXPORT, [["--workdir=half"]], cwd=tmp_path), "training is at step 3 of 20")
+
+
+# ------------------------------------------------------------------------------------- stopped and killed
+
+
+@pytest.mark.slow
+def test_stopped_and_killed_everywhere_the_result_is_the_same(trained, tmp_path):
+    """One workdir, hit again and again at the places where it hurts most."""
+    loop, evaluators = "tfrobust.training.loop:Loop", "tfrobust.evaluation.adversarial:AttackAccuracy.run"
+    for trap, code in [
+        (Trap([f"{loop}._check_finite"], 7, signal.SIGTERM), 75),
+        (Trap([f"{loop}._check_finite"], 9, signal.SIGKILL), -9),  # step 16, after a restart at 7
+        (Trap(["tfrobust.serving.assets:_put_in_place"], 1, signal.SIGKILL), -9),
+        (Trap([evaluators], 2, signal.SIGTERM), 75),
+        (Trap([evaluators], 1, signal.SIGINT), 75),  # the first attack is kept: this is the second
+        (Trap(["tfrobust.serving.verify:verify"], 1, signal.SIGTERM), 75),
+        (Trap(["tfrobust.serving.publish:_complete"], 1, signal.SIGKILL), -9),
+        (Trap(["tfrobust.report.writer:write_report"], 1, signal.SIGKILL), -9),
+    ]:
+        ended = train(tmp_path, traps=[trap])
+        assert ended.code == code, (trap, ended.err)
+        if code == 75:
+            assert len(ended.err.splitlines()) == 1 and "run" in ended.err and "again" in ended.err
+    ended = train(tmp_path)
+    assert ended.code == 0, ended.err
+    check_equal(tmp_path, trained)
+
+
+@pytest.mark.slow
+def test_killed_inside_critical_sections_and_at_random_times(trained, tmp_path):
+    draws = random.Random(2)
+    calls = int((trained / "calls").read_text())
+    for place in sorted(draws.randrange(1, calls) for _ in range(KILLS)):
+        ended = train(tmp_path, traps=[Trap(CRITICAL, place)])
+        assert ended.code in (-9, 0), ended.err
+    for _ in range(KILLS):
+        child = processes.start(TRAIN, [TINY], cwd=tmp_path)
+        time.sleep(draws.uniform(0.3, 5.0))
+        child.kill()
+        child.wait()
+    ended = train(tmp_path)
+    assert ended.code == 0, ended.err
+    check_equal(tmp_path, trained)
+
+
+# --------------------------------------------------------------------------------------------- wrong input
+
+
+def good(count: int = 60) -> dict[str, np.ndarray]:
+    random_numbers = np.random.default_rng(0)
+    return {
+        "images": random_numbers.uniform(0, 1, [count, 8, 8, 1]).astype(np.float32),
+        "labels": (np.arange(count) % 3).astype(np.int64),
+    }
+
+
+def changed(name: str, change) -> dict[str, np.ndarray]:
+    arrays = good()
+    arrays[name] = change(arrays[name])
+    return arrays
+
+
+def poked(value):
+    def change(array):
+        array[7] = value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("arrays", "flags", "part"),
+    [
+        (None, [], "mine.npz"),
+        (good(), ["--gin_param=BATCH_SIZE=4096"], "batch of 4096 is larger than"),
+        (good(), ["--gin_param=BATCH_SIZE=0"], "BATCH_SIZE"),
+        (good(), ["--gin_param=EPOCHS=0"], "EPOCHS"),
+        (good(), ["--gin_param=EPSILON=0"], "EPSILON"),
+        (good(), ["--gin_param=EPSILON=-0.1"], "EPSILON"),
+        (good(), ["--gin_param=STEPS=0"], "STEPS"),
+        (good(), ["--gin_param=NORM='l3'"], "l3"),
+        (good(), ["--gin_param=STRATEGY='many'"], "STRATEGY"),
+        (good(), ["--gin_param=STRATEGY='tpu'"], "tpu"),
+        (good(), ["--gin_param=EPSLON=0.1"], "EPSILON"),
+        (good(), ["--gin_param=PGD.stepz=3"], "stepz"),
+        (good(), ["--gin_param=train.publish_weights='worst'"], "worst"),
+        (good(), ["--gin_param=train.publish_weights='averaged'"], "AveragedWeights"),
+        (good(), ["--workdir=mine.npz"], "mine.npz"),
+        (changed("labels", poked(-1)), [], "label"),
+        (changed("labels", lambda labels: labels[:-1]), [], "label"),
+        (changed("labels", lambda labels: labels + 0.5), [], "label"),
+        (changed("images", poked(np.nan)), [], "image 7 holds nan"),
+        (changed("images", poked(1.5)), [], "[0, 1]"),
+        (changed("images", lambda images: images[..., 0]), [], "images"),
+        (changed("images", lambda images: images[:, :2, :2]), [], "2"),
+        ({"pictures": np.zeros([3, 8, 8, 1])}, [], "images"),
+    ],
+)
+def test_wrong_input_is_one_line_and_nothing_is_written(tmp_path, arrays, flags, part):
+    if arrays is not None:
+        np.savez(tmp_path / "mine.npz", **arrays)
+    data = ["--gin_file=gin/data/npz.gin", "--gin_param=Npz.path='mine.npz'", "--gin_param=BATCH_SIZE=16"]
+    refused(train(tmp_path, *data, *flags), part)
+    assert [path.name for path in tmp_path.iterdir() if path.name != "mine.npz"] == []
+
+
+def test_evaluate_refuses_data_that_do_not_fit_the_model(trained):
+    for name, arrays, part in [
+        ("wide.npz", changed("images", lambda images: np.repeat(images, 2, axis=2)), "8"),
+        ("labels.npz", changed("labels", lambda labels: labels + 20), "label"),
+    ]:
+        np.savez(trained / name, **arrays)
+        flags = ["--model=exported/tiny", f"--data={name}", "--gin_file=gin/eval/quick.gin", "--output=never"]
+        refused(processes.run(EVALUATE, [flags], cwd=trained), part)
+    flags = ["--model=no/such", "--gin_file=gin/eval/quick.gin", "--output=never"]
+    refused(processes.run(EVALUATE, [flags], cwd=trained), "no/such")
+    assert not (trained / "never").exists()
+
+
+def test_a_loss_that_is_not_finite_ends_training_by_name(tmp_path):
+    ended = train(tmp_path, "--gin_param=LEARNING_RATE=1e30")
+    assert ended.code == 1 and len(ended.err.splitlines()) == 1, ended.err
+    assert re.search(r"step \d+", ended.err) and "last checkpoint is kept" in ended.err
+    assert not (tmp_path / "exported").exists()
+
+
+def refused(ended: processes.Ended, *parts: str) -> None:
+    assert ended.code == 2, (ended.code, ended.err)
+    (line,) = ended.err.splitlines()
+    assert line.startswith("error: ") and len(line) <= 300
+    assert all(part in line for part in parts), line
+
+
+def copy(source: pathlib.Path, target: pathlib.Path) -> None:
+    subprocess.run(["cp", "-r", f"{source}/runs", f"{source}/exported", str(target)], check=True)

@@ -1,0 +1,136 @@
+"""Validation under attack, the best weights, averaged weights: against closed forms and plain NumPy."""
+
+import keras
+import numpy as np
+import pytest
+
+from oracles import geometry as oracle
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.training.callbacks import AveragedWeights, BestWeights, RobustAccuracy
+
+EPSILON = 0.05
+
+
+class Linear(keras.Model):
+    """Two classes, logits = W x; its embedding are the pixels."""
+
+    def __init__(self, kernel):
+        super().__init__()
+        self.dense = keras.layers.Dense(2, use_bias=False)
+        self.dense.build((None, kernel.shape[0]))
+        self.dense.kernel.assign(kernel)
+        self.built = True
+
+    def call(self, images, training=None):
+        return self.dense(keras.ops.reshape(images, (-1, 4)))
+
+    def embed(self, images):
+        return keras.ops.reshape(images, (-1, 4))
+
+
+@pytest.fixture
+def linear():
+    """A linear model, images far from 0 and 1, and labels that are mostly right."""
+    draws = np.random.default_rng(0)
+    kernel = draws.normal(size=(4, 2)).astype(np.float32)
+    images = draws.uniform(0.3, 0.7, [23, 2, 2, 1]).astype(np.float32)
+    images -= (images.reshape(-1, 4) @ (kernel[:, 1] - kernel[:, 0])).mean() / 8  # both classes appear
+    images = images.clip(0.1, 0.9)
+    logits = images.reshape(-1, 4) @ kernel
+    labels = logits.argmax(-1).astype(np.int32)
+    labels[:3] = 1 - labels[:3]
+    return Linear(kernel), kernel, images, labels
+
+
+def watch(model, images, labels, *, epoch=0, **keywords) -> dict:
+    attack = PGD(ThreatModel(epsilon=EPSILON), steps=10)
+    callback = RobustAccuracy(images, labels, attack=attack, **keywords)
+    callback.set_model(model)
+    callback.on_train_begin()
+    logs = {}
+    callback.on_epoch_end(epoch, logs)
+    return logs
+
+
+@pytest.mark.parametrize("batch_size", [4, 23, 128])
+def test_robust_accuracy_of_a_linear_model_is_its_margin_against_epsilon(linear, batch_size):
+    model, kernel, images, labels = linear
+    pixels = images.reshape(-1, 4)
+    gap = (kernel[:, labels] - kernel[:, 1 - labels]).T  # [n, 4]: of the own logit minus the other
+    margin, reach = (gap * pixels).sum(-1), EPSILON * np.abs(gap).sum(-1)
+    logs = watch(model, images, labels, batch_size=batch_size)
+    assert logs["val_clean_accuracy"] == pytest.approx(np.mean(margin > 0))
+    assert logs["val_robust_accuracy"] == pytest.approx(np.mean(margin > reach))
+    assert 0 < logs["val_robust_accuracy"] < logs["val_clean_accuracy"] < 1
+    if batch_size >= len(images):  # divergences are taken batch by batch
+        attacked = pixels - EPSILON * np.sign(gap)
+        assert logs["val_r_div"] == pytest.approx(oracle.divergences(pixels, attacked, labels)[0], rel=1e-3)
+
+
+def test_robust_accuracy_looks_every_so_many_epochs(linear):
+    model, _, images, labels = linear
+    assert [bool(watch(model, images, labels, every=3, epoch=epoch)) for epoch in range(6)] == [0, 0, 1, 0, 0, 1]
+    with pytest.raises(ValueError, match="every is 0"):
+        RobustAccuracy(images, labels, every=0)
+
+
+def test_best_weights_are_kept_on_disk_and_put_back(linear, tmp_path):
+    model = linear[0]
+
+    def callback():
+        made = BestWeights(tmp_path / "best")
+        made.set_model(model)
+        return made
+
+    best = callback()
+    assert best.restore() is None
+    values = [0.2, None, 0.5, float("nan"), 0.5, 0.4]
+    for epoch, value in enumerate(values):
+        model.dense.kernel.assign(np.full([4, 2], epoch + 1.0))
+        best.on_epoch_end(epoch, {} if value is None else {"val_robust_accuracy": value})
+    assert (best.best, best.best_epoch) == (0.5, 3)
+    assert len(list((tmp_path / "best").iterdir())) == 1
+    state = callback().restore()  # as another process would
+    assert (state["step"], state["value"]) == (3, 0.5)
+    np.testing.assert_array_equal(model.dense.kernel.numpy(), np.full([4, 2], 3.0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "start_epoch", "expected"),
+    [
+        # Weights after step n are n * ones, 2 steps an epoch, 3 epochs; before them they are 0.
+        ("ema", 1, lambda: _ema(0.0, [1, 2, 3, 4, 5, 6])),
+        ("ema", 2, lambda: _ema(2.0, [3, 4, 5, 6])),
+        ("swa", 1, lambda: np.mean([2, 4, 6])),
+        ("swa", 2, lambda: np.mean([4, 6])),
+        ("swa", 9, lambda: 6.0),
+    ],
+)
+def test_averaged_weights_against_their_recursion(kind, start_epoch, expected):
+    model = Linear(np.zeros([4, 2], np.float32))
+    average = AveragedWeights(kind=kind, decay=0.75, start_epoch=start_epoch)
+    average.set_model(model)
+    step = 0
+    for epoch in range(3):
+        average.on_epoch_begin(epoch)
+        for batch in range(2):
+            step += 1
+            model.dense.kernel.assign(np.full([4, 2], float(step)))
+            average.on_train_batch_end(batch)
+        average.on_epoch_end(epoch)
+    np.testing.assert_array_equal(model.dense.kernel.numpy(), np.full([4, 2], 6.0))
+    assert average.restore() == {"kind": kind}
+    np.testing.assert_allclose(model.dense.kernel.numpy(), np.full([4, 2], expected()), rtol=1e-6)
+
+
+def _ema(value: float, weights: list[float]) -> float:
+    for weight in weights:
+        value = 0.75 * value + 0.25 * weight
+    return value
+
+
+@pytest.mark.parametrize(("keywords", "part"), [({"kind": "mean"}, "'mean'"), ({"decay": 1.0}, "decay is 1.0")])
+def test_wrong_averages_are_named(keywords, part):
+    with pytest.raises(ValueError, match=part):
+        AveragedWeights(**keywords)

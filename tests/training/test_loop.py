@@ -1,0 +1,212 @@
+"""The loop: equal to `fit`, resumable at any step, honest about what goes wrong. Killed processes: tests/faults."""
+
+import os
+import pathlib
+import signal
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from faults import small_run
+from faults.small_run import EPOCHS, LAST, STEPS_PER_EPOCH, make_loop, outcome
+
+from conformance import methods as battery
+from tfrobust.errors import InputError, StopRequested
+from tfrobust.methods.supervised import Supervised
+from tfrobust.models.heads import LinearHead
+from tfrobust.training.interrupt import heard_between_steps
+from tfrobust.training.loop import TrainingDiverged, history_columns
+
+
+@pytest.fixture
+def deterministic():
+    """Bit-equality is asked for, so operations are deterministic, for this test alone."""
+    from tensorflow.python.framework import config  # there is no public way back
+
+    tf.config.experimental.enable_op_determinism()
+    yield
+    config.disable_op_determinism()
+
+
+class Stop(keras.callbacks.Callback):
+    """Sends this process a real SIGTERM in the middle of some global steps, counted from 1."""
+
+    def __init__(self, *steps):
+        super().__init__()
+        self.steps = steps
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if int(self.model.step) + 1 in self.steps:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Kept(keras.callbacks.Callback):
+    """What the callbacks see."""
+
+    def __init__(self):
+        super().__init__()
+        self.batches, self.epochs = [], []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches.append((batch, dict(logs)))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs.append((epoch, dict(logs)))
+        logs["val_added"] = 10.0 + epoch
+
+
+def test_the_loop_is_fit_on_the_same_batches(deterministic, tmp_path):
+    loop = make_loop(tmp_path, checkpoint_seconds=1e9)
+    found = loop.run()
+    twin = battery.build("ascl")
+    fitted = twin.fit(
+        small_run.batches(0).take(LAST), epochs=EPOCHS, steps_per_epoch=STEPS_PER_EPOCH, shuffle=False, verbose=0
+    ).history
+    assert int(twin.step) == LAST
+    for one, other in zip(battery.weights(loop.method), battery.weights(twin), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert {"loss", "accuracy", *twin.terms, *twin.observations} <= set(fitted)
+    assert {name: found[name] for name in fitted} == fitted
+    assert set(found) == {*fitted, "epoch", "learning_rate"}
+
+
+def test_the_history_has_what_callbacks_add_and_the_learning_rate(tmp_path):
+    schedule = keras.optimizers.schedules.PolynomialDecay(0.1, LAST, end_learning_rate=0.0)
+    kept = Kept()
+    loop = make_loop(tmp_path, "supervised", [kept], keras.optimizers.SGD(schedule))
+    history = loop.run()
+    assert history["epoch"] == [1, 2, 3] and history["val_added"] == [10.0, 11.0, 12.0]
+    # The rate of the step that comes next.
+    np.testing.assert_allclose(history["learning_rate"], [0.1 * (1 - done / LAST) for done in (4, 8, 12)], atol=1e-7)
+    assert [batch for batch, _ in kept.batches] == [0, 1, 2, 3] * EPOCHS
+    assert [epoch for epoch, _ in kept.epochs] == [0, 1, 2]
+    assert kept.epochs[0][1]["loss"] == history["loss"][0] == kept.batches[3][1]["loss"]
+    assert loop.seconds > 0
+
+
+def test_the_step_is_traced_once(tmp_path, monkeypatch):
+    calls = []
+    original = Supervised.loss_terms
+    monkeypatch.setattr(Supervised, "loss_terms", lambda self, *a: (calls.append(1), original(self, *a))[1])
+    make_loop(tmp_path, "supervised").run()
+    assert len(calls) == 1
+
+
+def test_stopped_at_any_step_the_rest_is_the_same_to_the_bit(deterministic, tmp_path):
+    """At the first step, in mid-epoch, at an epoch's end, next to the last; metrics, callbacks, averages with it."""
+
+    def resumable(folder, *steps):
+        # Without validation under attack, which the killed runs in tests/faults have. No checkpoint is ever due:
+        # the one that is resumed from is the one that the signal brought about.
+        callbacks = [*small_run.all_callbacks(folder)[1:], Stop(*steps)]
+        return make_loop(folder, "supervised", callbacks, checkpoint_seconds=1e9)
+
+    whole = resumable(tmp_path / "whole")
+    expected = outcome(whole, whole.run())
+    for step in (1, 6, 8, 11):
+        with pytest.raises(StopRequested, match=f"SIGTERM after step {step} of {LAST}"):
+            resumable(tmp_path / "parts", step).run()
+    last = resumable(tmp_path / "parts")
+    assert outcome(last, last.run()) == expected
+
+
+def test_a_finished_run_trains_no_step_more(tmp_path, capsys):
+    make_loop(tmp_path, "supervised").run()
+    again = make_loop(tmp_path, "supervised", finished_only=True, batches=lambda step: small_run.batches(step).take(0))
+    assert again.run()["epoch"] == [1, 2, 3] and int(again.method.step) == LAST
+    assert f"resuming at step {LAST} of {LAST}" in capsys.readouterr().out
+
+
+def test_finished_only_refuses_to_train(tmp_path):
+    with pytest.raises(InputError, match=f"training is at step 0 of {LAST}"):
+        make_loop(tmp_path, "supervised", finished_only=True).run()
+    with pytest.raises(StopRequested):
+        make_loop(tmp_path, "supervised", [Stop(3)]).run()
+    with pytest.raises(InputError, match=f"training is at step 3 of {LAST}"):
+        make_loop(tmp_path, "supervised", [Stop()], finished_only=True).run()
+
+
+def patient() -> list:
+    """A constant never improves: the rate falls after epoch 2, and training ends after epoch 3 of 5."""
+    constant = dict(monitor="val_constant", mode="max")
+    log = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: logs.update(val_constant=0.5))
+    plateau = keras.callbacks.ReduceLROnPlateau(**constant, factor=0.1, patience=1)
+    return [log, plateau, keras.callbacks.EarlyStopping(**constant, patience=2)]
+
+
+@pytest.mark.parametrize("stops", [(), (5,), (2, 8, 11)])
+def test_callbacks_remember_across_a_stop(tmp_path, stops):
+    for step in stops:
+        with pytest.raises(StopRequested):
+            make_loop(tmp_path, "supervised", [*patient(), Stop(step)], epochs=5).run()
+    loop = make_loop(tmp_path, "supervised", [*patient(), Stop()], epochs=5)
+    history = loop.run()
+    assert history["epoch"] == [1, 2, 3]
+    np.testing.assert_allclose(history["learning_rate"], [0.05, 0.05, 0.005], rtol=1e-6)
+    # A run that was ended early is over: nothing is trained by coming back, and it may be exported.
+    again = make_loop(tmp_path, "supervised", [*patient(), Stop()], epochs=5, finished_only=True)
+    assert again.run() == history and int(again.method.step) == 12
+
+
+def test_other_callbacks_than_before_are_refused(tmp_path):
+    make_loop(tmp_path, "supervised", [Kept()]).run()
+    with pytest.raises(InputError, match="callbacks Kept; now they are Kept, AveragedWeights"):
+        make_loop(tmp_path, "supervised", [Kept(), small_run.AveragedWeights()]).run()
+
+
+class Breaking(Supervised):
+    """Its term is NaN from the sixth step on."""
+
+    def loss_terms(self, views, batch, context):
+        terms, logits = super().loss_terms(views, batch, context)
+        return {"ce": terms["ce"] + tf.where(context.step >= 5, np.nan, 0.0)}, logits
+
+
+class Cliff(Supervised):
+    """A finite loss whose gradient is NaN from the sixth step on."""
+
+    def loss_terms(self, views, batch, context):
+        terms, logits = super().loss_terms(views, batch, context)
+        nothing = tf.where(context.step >= 5, 0.0, 1.0) * logits[:, 0] ** 2
+        return {"ce": terms["ce"] + 1e-9 * tf.sqrt(nothing)}, logits
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Breaking, r"^ce became nan at step 6; the last checkpoint is kept"),
+        (Cliff, "^the gradients of step 6 made weights of .* NaN or infinite; the last checkpoint is kept"),
+    ],
+)
+def test_what_is_not_finite_is_named_and_the_checkpoint_before_it_kept(tmp_path, kind, message):
+    method = kind(battery.encoder(), LinearHead(battery.CLASSES))
+    method.build((None, *battery.IMAGE_SHAPE))
+    method.compile(optimizer=keras.optimizers.SGD(0.05, momentum=0.9), metrics=["accuracy"], jit_compile=False)
+    with pytest.raises(TrainingDiverged, match=message):
+        make_loop(tmp_path, method=method).run()
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-00000004", "step-00000005"]
+    healed = make_loop(tmp_path, "supervised")
+    assert np.isfinite(healed.run()["loss"]).all() and int(healed.method.step) == LAST
+
+
+@pytest.mark.parametrize("steps", [2, 50])
+def test_a_profile_is_written_also_of_a_run_that_is_too_short_for_it(tmp_path, steps):
+    make_loop(tmp_path, "supervised", epochs=1, profile_steps=steps, profile_directory=str(tmp_path / "logs")).run()
+    assert list(pathlib.Path(tmp_path, "logs").glob("plugins/profile/*/*.xplane.pb"))
+
+
+def test_columns_of_a_history_have_a_hole_where_an_epoch_lacks_a_log():
+    rows = [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.0, "val": 0.5}]
+    assert history_columns(rows) == {"epoch": [1, 2], "loss": [2.0, 1.0], "val": [None, 0.5]}
+    assert history_columns([]) == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_are_heard_and_given_back(number):
+    before = signal.getsignal(number)
+    with heard_between_steps() as flag:
+        assert flag.requested is None
+        os.kill(os.getpid(), number)
+        assert flag.requested == number.name
+    assert signal.getsignal(number) is before

@@ -1,0 +1,144 @@
+"""From a trained method to a published version: staged, judged, reported, verified."""
+
+import dataclasses
+import pathlib
+import time
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tfrobust.data.sources.base import Source
+from tfrobust.data.spec import Dataset
+from tfrobust.evaluation import predictor as predictors
+from tfrobust.evaluation.base import Outcome, Setting
+from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.methods.base import Method
+from tfrobust.ops import configured, fingerprint
+from tfrobust.report import assembly, compare, render, writer
+from tfrobust.report.schema import Report
+from tfrobust.serving import assets, publish, verify
+from tfrobust.training import workdir as workdirs
+from tfrobust.training.progress import ConsoleProgress
+
+
+@dataclasses.dataclass
+class Artefact:
+    """A trained method on its way out: staged, judged, reported, published, verified."""
+
+    method: Method
+    dataset: Dataset
+    source: Source
+    evaluators: tuple
+    folder: pathlib.Path
+    facts: dict
+    history: dict
+    training_seconds: float
+    configuration: Callable[[], str]
+
+    def publish(self, name: str, export_dir: str, version: int | None) -> Report:
+        """Everything after training; each part is found done, or done again, whole."""
+        parts = dict(
+            encoder=self.method.encoder,
+            head=self.method.head,
+            image_shape=self.dataset.image_shape,
+            class_names=self.dataset.class_names,
+            name=name,
+        )
+        staged, final = self.folder / "staged", self.folder / "final"
+        weights = assets.assemble(staged, **parts)
+        run = run_sha256(weights, self.dataset, self.evaluators, self.facts["configuration"])
+        base, owner = pathlib.Path(export_dir, name), workdirs.owner(self.folder)
+        number = publish.claim(base, owner, version, run=run)
+        if publish.is_published(base, number, owner, run=run):
+            report = earlier_report(base / str(number))
+            return self._finish(report, base, run, "published by this run before")
+        outcome, seconds = self._judge(staged)
+        report = assembly.make_report(
+            **found(outcome),
+            model={"name": name, "version": number, "weights_sha256": weights, "parameters": self._parameters()},
+            data=data_facts(self.dataset, self.source),
+            run_sha256=run,
+            configuration=self.configuration(),
+            training=self.facts,
+            history=self.history,
+            cost={"training_seconds": self.training_seconds, "evaluation_seconds": seconds},
+        )
+        texts = {"report_html": render.html(report), "report_markdown": render.markdown(report)}
+        assets.assemble(final, **parts, **texts, report_json=report.to_json(), judged=staged)
+        result = verify.verify(final)
+        if not result.passed:
+            raise RuntimeError(f"The model was not published: {result.problems[0]}")
+        publish.publish(final, base, number, owner, run=run)
+        return self._finish(report, base, run)
+
+    def _finish(self, report: Report, base: pathlib.Path, run: str, note: str = "") -> Report:
+        """What is left once a version is out; done again by a run that was killed in between."""
+        number = report.model["version"]
+        publish.write_record(self.folder, {"base": str(base), "version": number, "run": run})
+        writer.write_report(report, self.folder)
+        print_result(report, base / str(number), note)
+        return report
+
+    def _judge(self, staged: pathlib.Path) -> tuple[Outcome, float]:
+        images, labels = self.dataset.test.arrays()
+        setting = Setting(
+            predictor=predictors.from_saved_model(str(staged)),
+            images=images,
+            labels=labels,
+            class_names=self.dataset.class_names,
+            seed=self.facts["seed"],
+            progress=ConsoleProgress(),
+            selected_on=self.facts["selection"]["on"],
+        )
+        started = time.monotonic()
+        outcome = run_evaluation(self.evaluators, setting, cache_directory=str(self.folder / "evaluation"))
+        return outcome, time.monotonic() - started
+
+    def _parameters(self) -> int:
+        return int(self.method.encoder.count_params() + self.method.head.count_params())
+
+
+def described(value) -> dict:
+    """A serialised part without what differs between processes."""
+    return workdirs.canonical(configured.serialize(value))
+
+
+def run_sha256(weights: str | None, dataset: Dataset, evaluators: tuple, training: dict) -> str:
+    """The hash that tells one judged run from another: weights, data, training and evaluation."""
+    evaluation = [described(evaluator) for evaluator in evaluators]
+    parts = {"weights": weights, "data": dataset.fingerprint, "training": training, "evaluation": evaluation}
+    return fingerprint.json_sha256(parts)
+
+
+def data_facts(dataset: Dataset, source: Source) -> dict:
+    """What a report says of the data, enough to load them again."""
+    return {
+        "name": dataset.name,
+        "fingerprint": dataset.fingerprint,
+        **{f"{split}_size": size for split, size in dataset.sizes.items()},
+        "source": configured.serialize(source),
+        "class_names": list(dataset.class_names),
+    }
+
+
+def found(outcome: Outcome) -> dict:
+    """An evaluation's outcome as arguments of `report.assembly.make_report`."""
+    return {
+        "measurements": outcome.measurements,
+        "series": outcome.series,
+        "findings": outcome.findings,
+        "devices": sorted({device.device_type for device in tf.config.list_physical_devices()}),
+    }
+
+
+def earlier_report(model) -> Report | None:
+    """The report inside an export of ours."""
+    found = compare.find_report(model)
+    return Report.from_json(found.read_text()) if found else None
+
+
+def print_result(report: Report, directory: pathlib.Path, note: str = "") -> None:
+    """The table of a report, and where it lies."""
+    print(render.console_table(report))
+    print(f"SavedModel  {directory}" + (f"  ({note})" if note else ""))
+    print(f"report      {directory / assets.HTML_FILE}")
