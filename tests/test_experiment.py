@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import random
 import re
 import signal
 import subprocess
@@ -12,75 +11,16 @@ import time
 import numpy as np
 import pytest
 from faults import processes
-from faults.processes import CRITICAL, Trap
-
-from tfrobust.report.schema import Report
-
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-TRAIN, EVALUATE, EXPORT = "tfrobust.train:main", "tfrobust.evaluate:main", "tfrobust.export:main"
-KILLS = int(os.environ.get("TFROBUST_KILLS", "3"))
-
-# A run of a few seconds: two epochs of 10 steps, clean and FGSM and PGD accuracy. The seed is not the default.
-TINY = [
-    "--gin_file=gin/adversarial_training.gin",
-    "--gin_file=gin/eval/quick.gin",
-    "--gin_param=EPOCHS=2",
-    "--gin_param=STEPS=1",
-    "--gin_param=SEED=5",
-    "--gin_param=NAME='tiny'",
-    "--gin_param=train.checkpoint_seconds=0.0",
-]
-
-
-def train(folder, *flags, **keywords) -> processes.Ended:
-    return processes.run(TRAIN, [[*TINY, *flags]], cwd=folder, **keywords)
-
-
-def report_of(directory) -> Report:
-    report = Report.from_json((pathlib.Path(directory) / "robustness_report.json").read_text())
-    report.validate()
-    return report
-
-
-def numbers(report: Report) -> dict:
-    """Everything measured but times: id -> what must be reproduced to the bit."""
-    return {
-        one.id: (one.value, one.low, one.high, one.n) for one in report.measurements if not one.id.startswith("cost.")
-    }
-
-
-def listing(directory) -> list[str]:
-    """The files of a published version or of a workdir."""
-    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
-
-
-def versions(folder) -> list[str]:
-    return sorted(os.listdir(folder / "exported" / "tiny"))
-
-
-def check_equal(folder, reference) -> None:
-    """One version, equal in what it holds to the one of an uninterrupted run."""
-    assert versions(folder) == ["1"]
-    here, there = folder / "exported" / "tiny" / "1", reference / "exported" / "tiny" / "1"
-    assert listing(here) == listing(there)
-    ours, theirs = (report_of(one / "assets.extra") for one in (here, there))
-    assert numbers(ours) == numbers(theirs)
-    assert ours.model == theirs.model and ours.run_sha256 == theirs.run_sha256
-    assert ours.training["configuration"] == theirs.training["configuration"]
-    history = [report.get_series("training.history").columns for report in (ours, theirs)]
-    assert history[0] == history[1]
-    answers = [np.load(one / "assets.extra" / "golden.npz") for one in (here, there)]
-    assert all(np.array_equal(answers[0][name], answers[1][name]) for name in ("images", "logits", "embedding"))
-    assert report_of(folder / "runs" / "adversarial_training") == ours
+from faults.processes import Trap
+from faults.whole_run import EVALUATE, EXPORT, listing, numbers, report_of, train, versions
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A folder with `runs/adversarial_training` and `exported/tiny/1`, from one uninterrupted run."""
     folder = tmp_path_factory.mktemp("trained")
-    ended = train(folder, counts=CRITICAL)
+    ended = train(folder)
     assert ended.code == 0, ended.err
-    (folder / "calls").write_text(ended.err.splitlines()[-1])
     return folder
 
 
@@ -187,49 +127,6 @@ def test_export_publishes_a_finished_workdir_elsewhere_and_refuses_an_unfinished
     trap = Trap(["tfrobust.training.loop:Loop._check_finite"], 3, signal.SIGTERM)
     assert train(tmp_path, "--workdir=half", traps=[trap]).code == 75
     refused(processes.run(EXPORT, [["--workdir=half"]], cwd=tmp_path), "training is at step 3 of 20")
-
-
-# ------------------------------------------------------------------------------------- stopped and killed
-
-
-@pytest.mark.slow
-def test_stopped_and_killed_everywhere_the_result_is_the_same(trained, tmp_path):
-    """One workdir, hit again and again at the places where it hurts most."""
-    loop, evaluators = "tfrobust.training.loop:Loop", "tfrobust.evaluation.adversarial:AttackAccuracy.run"
-    for trap, code in [
-        (Trap([f"{loop}._check_finite"], 7, signal.SIGTERM), 75),
-        (Trap([f"{loop}._check_finite"], 9, signal.SIGKILL), -9),  # step 16, after a restart at 7
-        (Trap(["tfrobust.serving.assets:_put_in_place"], 1, signal.SIGKILL), -9),
-        (Trap([evaluators], 2, signal.SIGTERM), 75),
-        (Trap([evaluators], 1, signal.SIGINT), 75),  # the first attack is kept: this is the second
-        (Trap(["tfrobust.serving.verify:verify"], 1, signal.SIGTERM), 75),
-        (Trap(["tfrobust.serving.publish:_complete"], 1, signal.SIGKILL), -9),
-        (Trap(["tfrobust.report.writer:write_report"], 1, signal.SIGKILL), -9),
-    ]:
-        ended = train(tmp_path, traps=[trap])
-        assert ended.code == code, (trap, ended.err)
-        if code == 75:
-            assert len(ended.err.splitlines()) == 1 and "run" in ended.err and "again" in ended.err
-    ended = train(tmp_path)
-    assert ended.code == 0, ended.err
-    check_equal(tmp_path, trained)
-
-
-@pytest.mark.slow
-def test_killed_inside_critical_sections_and_at_random_times(trained, tmp_path):
-    draws = random.Random(2)
-    calls = int((trained / "calls").read_text())
-    for place in sorted(draws.randrange(1, calls) for _ in range(KILLS)):
-        ended = train(tmp_path, traps=[Trap(CRITICAL, place)])
-        assert ended.code in (-9, 0), ended.err
-    for _ in range(KILLS):
-        child = processes.start(TRAIN, [TINY], cwd=tmp_path)
-        time.sleep(draws.uniform(0.3, 5.0))
-        child.kill()
-        child.wait()
-    ended = train(tmp_path)
-    assert ended.code == 0, ended.err
-    check_equal(tmp_path, trained)
 
 
 # --------------------------------------------------------------------------------------------- wrong input

@@ -28,7 +28,7 @@ DONE, FAILED, WRONG_INPUT, REFUSED, STOPPED = 0, 1, 2, 3, 75
 KNOBS_FILE = "base/knobs.gin"
 _LONGEST_LINE = 300
 _PACKAGE = str(pathlib.Path(__file__).resolve().parent) + os.sep
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _FILE_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 
 # Nobody's mistake, and a traceback would only hide what to do.
@@ -250,7 +250,7 @@ def _ended_by(error: BaseException) -> int:
     if is_input_error(error):
         _say(f"error: {one_line(error)}")
         return WRONG_INPUT
-    disk_full = isinstance(error, OSError) and error.errno in _DISK_FULL
+    disk_full = any(text in str(error) for text in _DISK_FULL)  # Python's words, and TensorFlow's
     if disk_full or any(_is(error, *failure) for failure in _ONE_LINE_FAILURES):
         _say(f"error: {one_line(error)}")
         return FAILED

@@ -18,7 +18,7 @@ def parser() -> cli.Parser:
     )
     flags.add_gin_flags("gin/eval/pgd.gin")
     flags.add_argument("--logits_output", metavar="NAME", help="which output of a foreign model holds the logits")
-    flags.add_argument("--output", metavar="DIR", help="where the report goes; stopped, it resumes from there")
+    flags.add_argument("--output", metavar="DIR", help="where the report goes (JSON, HTML, Markdown); resumes there")
     flags.add_argument("--shard", metavar="I/N", type=_shard, help="make share I of N only; then run without it")
     return flags
 

@@ -17,7 +17,7 @@ from tfrobust.errors import InputError
 from tfrobust.evaluation import predictor as predictors
 from tfrobust.evaluation.base import Setting
 from tfrobust.evaluation.chunks import Shard
-from tfrobust.evaluation.runner import run_evaluation, run_shard
+from tfrobust.evaluation.runner import refuse_clashes, run_evaluation, run_shard
 from tfrobust.methods.base import Method
 from tfrobust.models.heads import LinearHead
 from tfrobust.ops import configured, files
@@ -100,20 +100,17 @@ def train(
     strategies.set_determinism(deterministic)
     scope = strategies.make_strategy(strategy)  # collectives must exist before anything else runs
     worker = cluster.this_worker(scope)
+    if batch_size % scope.num_replicas_in_sync:
+        raise InputError(f"BATCH_SIZE {batch_size} does not divide among {scope.num_replicas_in_sync} replicas.")
     strategies.set_precision(precision)
     keras.utils.set_random_seed(seed)
     dataset = data.load()
     selection.check_choice(publish_weights, validation is not None and len(dataset.validation) > 0, callbacks)
     steps_per_epoch = pipeline.steps_per_epoch(dataset.train, batch_size)
+    refuse_clashes(evaluators)
     with cluster.watched(worker), scope.scope():
         parts = {"encoder": _encoder(encoder, scope), "head": head(class_count=dataset.class_count)}
-        model = _built(method(**parts, seed=seed), dataset)
-        # The loop compiles the step itself where that pays.
-        model.compile(
-            optimizer=optimizer(),
-            metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-            jit_compile=False,
-        )
+        model = _built(method(**parts, seed=seed), dataset, optimizer())
     if dry_run:
         _print_estimate(configuration(), model, epochs * steps_per_epoch, steps_per_epoch)
         return None
@@ -161,7 +158,7 @@ def train(
     }
     artefact = artefacts.Artefact(model, dataset, data, evaluators, folder, facts, history, loop.seconds, configuration)
     report = artefact.publish(name, export_dir, version)
-    agreement.part()
+    agreement.part(alone=True)
     return report
 
 
@@ -200,6 +197,9 @@ def evaluate(
     Raises:
         InputError (a ValueError): the model cannot be read, or data are missing or do not fit it.
     """
+    refuse_clashes(evaluators)
+    if output and pathlib.Path(output).exists() and not pathlib.Path(output).is_dir():
+        raise InputError(f"{output} is a file; --output is a folder.")
     saving.import_all()  # a .keras file names classes of ours
     predictor = predictors.load(model, logits_output)
     earlier = artefacts.earlier_report(model)
@@ -265,11 +265,14 @@ def _encoder(encoder: Callable[..., keras.Model], scope: tf.distribute.Strategy)
     return encoder()
 
 
-def _built(model: Method, dataset: Dataset) -> Method:
+def _built(model: Method, dataset: Dataset, optimizer: keras.optimizers.Optimizer) -> Method:
     model.build((None, *dataset.image_shape))
     answers = model.compute_output_shape((None, *dataset.image_shape))[-1]
     if answers != dataset.class_count:
         raise InputError(f"the head gives {answers} logits, but {dataset.name} has {dataset.class_count} classes.")
+    # The loop compiles the step itself where that pays.
+    metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+    model.compile(optimizer=optimizer, metrics=metrics, jit_compile=False)
     return model
 
 
@@ -302,4 +305,4 @@ def _print_estimate(configuration: str, model: Method, steps: int, steps_per_epo
     passes = model.passes_per_step
     print(f"steps       {steps} ({steps_per_epoch} an epoch)")
     print(f"passes      {passes} forward and backward passes over the batch a step, {steps * passes} in all")
-    print(f"parameters  {model.count_params()}")
+    print(f"parameters  {model.encoder.count_params() + model.head.count_params()}")

@@ -57,7 +57,7 @@ def test_evaluate_hands_its_flags_on(asked):
     assert evaluate.main(flags) == 0
     runtime = asked["runtime"]
     assert "data" not in runtime and callable(runtime.pop("configuration"))
-    assert runtime == {"model": "m", "logits_output": "logits", "output": "o"}
+    assert runtime == {"model": "m", "logits_output": "logits", "output": "o", "shard": None}
 
 
 def test_export_reads_the_configuration_of_the_workdir(asked, tmp_path):

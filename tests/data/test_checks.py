@@ -53,6 +53,11 @@ def test_bad_labels(labels, words):
         check_labels(np.array(labels), 2, 3)
 
 
+def test_a_negative_label_where_the_number_of_classes_is_open():
+    with pytest.raises(ValueError, match="label -1 of example 0 is negative"):
+        check_labels(np.array([-1, 0]), 2)
+
+
 def test_class_names():
     assert check_class_names(["a", "b"], "x") == ("a", "b")
     with pytest.raises(ValueError, match="at least 2"):

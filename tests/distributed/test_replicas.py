@@ -72,7 +72,7 @@ def check_case(one: dict, many: dict, case: str, printed: str) -> None:
     assert weights <= limit
     assert gradients <= 1e-5
     for name, value in wanted.items():
-        np.testing.assert_allclose(logs[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(logs[name], value, rtol=3e-5, atol=3e-5, err_msg=name)
 
 
 @pytest.mark.parametrize(("replicas", "case"), RUNS)
@@ -80,10 +80,12 @@ def test_replicas_give_the_update_of_one(outcomes, replicas, case):
     check_case(outcomes(1), outcomes(replicas), case, f"{replicas} replicas, {case}")
 
 
-def test_every_row_runs_on_two_replicas_and_every_method_on_four():
-    assert set(replica_run.rows_of(2)) == set(battery.ROWS)
+def test_every_row_and_every_method_runs():
     methods = {type(battery.build(row, compiled=False)) for row in battery.ROWS}
-    assert {type(battery.build(row, compiled=False)) for row in replica_run.rows_of(4)} == methods
+    for replicas in (2, 4):
+        ran = {case.split("/")[0] for case in replica_run.cases_of(replicas)}
+        assert {type(battery.build(row, compiled=False)) for row in ran} == methods
+        assert replicas == 4 or ran == set(battery.ROWS)
 
 
 @pytest.mark.parametrize("extra", replica_run.EXTRAS)

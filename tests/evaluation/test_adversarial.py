@@ -61,6 +61,12 @@ def test_settings_resolve_the_step_size_and_labels_the_id(model):
     assert measured.settings["step_size"] == pytest.approx(0.01) and measured.settings["steps"] == 10
 
 
+def test_settings_name_the_objective_that_was_climbed(model):
+    threat = ThreatModel(epsilon=0.04)
+    found = [adversarial.attack_settings(attack(threat), model[0])["objective"] for attack in (PGD, MultiTargetedPGD)]
+    assert found == ["cross_entropy", "targeted_cross_entropy"]
+
+
 def test_a_time_budget_gives_bounds(model):
     """Already over after the first step of the first chunk: nobody else is searched, everybody is predicted."""
     setting, margins, weights = model

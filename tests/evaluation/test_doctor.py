@@ -100,9 +100,9 @@ def test_selection(split, verdict):
 
 
 def test_the_curve_s_attacks_are_not_run_again(monkeypatch):
-    setting, calls, real = _setting(PREDICT), [], adversarial.runner.run_attack
+    setting, calls, real = _setting(PREDICT), [], adversarial.runner.Engine
     monkeypatch.setattr(
-        adversarial.runner, "run_attack", lambda attack, *a, **k: calls.append(attack) or real(attack, *a, **k)
+        adversarial.runner, "Engine", lambda attack, *a, **k: calls.append(attack) or real(attack, *a, **k)
     )
     adversarial.AccuracyCurve(attack=ATTACK).run(setting)
     made = len(calls)

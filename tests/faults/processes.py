@@ -19,6 +19,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -29,19 +31,25 @@ CRITICAL = ("os:fsync", "os:rename", "os:replace", "os:link")
 
 
 class Trap(NamedTuple):
-    """Sends `signal` to the process just before the `call`-th call of all of `targets`, "module:qualified.name"."""
+    """Sends `signal` just before the `call`-th call of all of `targets`, "module:qualified.name", or so much later.
+
+    SIGKILL goes to the whole process group, other signals to the process.
+    """
 
     targets: Sequence[str]
     call: int
     signal: int = signal.SIGKILL
+    delay: float = 0.0
 
 
 class Ended(NamedTuple):
-    """How a process ended: exit code, minus the signal if one killed it, and what it wrote."""
+    """How a process ended: exit code, minus the signal if one killed it, what it wrote, and the seconds since a trap
+    sent its signal (None if none did)."""
 
     code: int
     out: str
     err: str
+    seconds: float | None = None
 
 
 class Child:
@@ -62,7 +70,9 @@ class Child:
     def wait(self) -> Ended:
         """Waits for its end."""
         code = json.loads(self._replies.readline())["code"]
-        ended = Ended(code, self.written("out"), self.written("err"))
+        sent = self._folder / "sent"
+        seconds = time.monotonic() - float(sent.read_text()) if sent.exists() else None
+        ended = Ended(code, self.written("out"), self.written("err"), seconds)
         shutil.rmtree(self._folder)
         return ended
 
@@ -152,8 +162,8 @@ def _live(order: dict) -> None:
             descriptor = os.open(name, os.O_RDWR | os.O_CREAT)
             os.dup2(descriptor, number)
         for trap in order["traps"]:
-            _set(Trap(*trap))
-        counter = _set(Trap(order["counts"], -1)) if order["counts"] else None
+            _set(Trap(*trap), order["folder"])
+        counter = _set(Trap(order["counts"], -1), order["folder"]) if order["counts"] else None
         module, _, name = order["function"].partition(":")
         code = getattr(importlib.import_module(module), name)(*order["arguments"]) or 0
         if counter:
@@ -166,7 +176,7 @@ def _live(order: dict) -> None:
         os._exit(code)
 
 
-def _set(trap: Trap) -> list[int]:
+def _set(trap: Trap, folder: str) -> list[int]:
     calls = [0]
     for target in trap.targets:
         module, _, qualified = target.partition(":")
@@ -174,15 +184,24 @@ def _set(trap: Trap) -> list[int]:
         *parents, name = qualified.split(".")
         for parent in parents:
             owner = getattr(owner, parent)
-        setattr(owner, name, _trapped(getattr(owner, name), calls, trap))
+        setattr(owner, name, _trapped(getattr(owner, name), calls, trap, folder))
     return calls
 
 
-def _trapped(original, calls: list[int], trap: Trap):
+def _trapped(original, calls: list[int], trap: Trap, folder: str):
+    def send():
+        pathlib.Path(folder, "sent").write_text(str(time.monotonic()))  # one clock for all processes
+        (os.killpg if trap.signal == signal.SIGKILL else os.kill)(os.getpid(), trap.signal)
+
     def called(*arguments, **keywords):
         calls[0] += 1
         if calls[0] == trap.call:
-            os.kill(os.getpid(), trap.signal)
+            if trap.delay:
+                timer = threading.Timer(trap.delay, send)
+                timer.daemon = True
+                timer.start()
+            else:
+                send()
         return original(*arguments, **keywords)
 
     return called

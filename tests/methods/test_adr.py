@@ -64,3 +64,8 @@ def test_the_adversary_follows_the_objective():
     assert ADR(*tiny_network.parts(), objective="trades").adversary.objective == "kl"
     with pytest.raises(ValueError, match="objective"):
         ADR(*tiny_network.parts(), objective="pgd")
+
+
+def test_a_label_scale_out_of_range_is_refused_before_anything_is_built():
+    with pytest.raises(ValueError, match="label_scale is 3.0"):
+        tiny_network.build(ADR, label_scale=3.0)

@@ -275,3 +275,9 @@ def test_the_global_selection_has_the_paper_s_26_4_positives_and_228_6_negatives
         assert positives[-1] + negatives[-1] == pytest.approx(255)
     assert np.mean(positives) == pytest.approx(26.4, abs=0.3)
     assert np.mean(negatives) == pytest.approx(228.6, abs=0.3)
+
+
+@pytest.mark.parametrize("wrong", [{"temperature": 0.0}, {"similarity": "cosin"}])
+def test_a_contrast_that_cannot_work_is_refused_when_it_is_made(wrong):
+    with pytest.raises(ValueError, match="temperature > 0 and similarity one of"):
+        Contrast(**wrong)

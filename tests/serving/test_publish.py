@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tfrobust.errors import InputError
 from tfrobust.serving import probe, publish
 
 ROOT = pathlib.Path(publish.__file__).parents[2]
@@ -240,3 +241,9 @@ def test_the_record_of_a_working_folder(tmp_path):
     (tmp_path / "publication.json").write_text("{")
     with pytest.raises(ValueError, match="no record of a publication"):
         publish.read_record(tmp_path)
+
+
+def test_a_file_where_the_folder_must_go_is_refused_before_anything_is_trained(tmp_path):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(InputError, match="taken is a file"):
+        publish.check_available(tmp_path / "taken" / "model", None, "owner")

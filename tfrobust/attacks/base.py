@@ -144,8 +144,12 @@ def judge(predict: Callable, threat: ThreatModel, images, labels, candidate):
 
 
 def misclassified(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Whether the largest of logits [b, k] is not the label's (the first among equals counts), bool [b]."""
-    return tf.argmax(logits, axis=-1, output_type=labels.dtype) != labels
+    """Whether the largest of logits [b, k] is not the label's (the first among equals counts), bool [b].
+
+    An answer with NaN in it is no right answer, though argmax would call it class 0.
+    """
+    wrong = tf.argmax(logits, axis=-1, output_type=labels.dtype) != labels
+    return wrong | tf.reduce_any(tf.math.is_nan(logits), axis=-1)
 
 
 def select(condition: tf.Tensor, yes: tf.Tensor, no: tf.Tensor) -> tf.Tensor:

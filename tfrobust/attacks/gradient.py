@@ -201,6 +201,7 @@ class MultiTargetedPGD(PGD):
     """
 
     name = "multi_targeted_pgd"
+    objective = "targeted_cross_entropy"  # for the report
 
     def __init__(
         self,

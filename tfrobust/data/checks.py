@@ -74,6 +74,8 @@ def check_labels(labels, count: int, class_count: int | None = None, where: str 
     bad = (labels < 0) | (labels > upper)
     if bad.any():
         position = int(np.argmax(bad))
+        if class_count is None and labels[position] < 0:
+            raise ValueError(f"{where}: label {labels[position]} of example {position} is negative; ids start at 0.")
         raise ValueError(f"{where}: label {labels[position]} of example {position} is out of range 0..{upper}.")
     return labels.astype(np.int32)
 

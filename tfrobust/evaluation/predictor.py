@@ -193,7 +193,10 @@ def from_saved_model(directory: str, logits_output: str | None = None) -> Predic
     """
     place = pathlib.Path(directory).resolve()
     name = f"{place.parent.name}/{place.name}" if place.name.isdecimal() else place.name
-    loaded = tf.saved_model.load(str(directory))
+    try:
+        loaded = tf.saved_model.load(str(directory))
+    except Exception as error:  # whatever TensorFlow says of a damaged one
+        raise ValueError(f"{directory} cannot be loaded as a SavedModel: {_first_line(error)}") from error
     if _SIGNATURE not in loaded.signatures:
         raise ValueError(f"{directory} has no signature {_SIGNATURE!r}; it has {sorted(loaded.signatures)}.")
     signature = loaded.signatures[_SIGNATURE]

@@ -61,7 +61,7 @@ def run_evaluation(
         if setting.progress is not None:
             setting.progress("evaluation", done + 1, len(evaluators))
     outcome.findings = _merged(outcome.findings)
-    _refuse_clashes([item.id for item in [*outcome.measurements, *outcome.series]])
+    _refuse_equal([item.id for item in [*outcome.measurements, *outcome.series]])
     outcome.measurements.append(Measurement("cost.evaluation", seconds, "seconds"))
     return outcome
 
@@ -117,7 +117,7 @@ def _run_one(evaluator: Evaluator, setting: Setting, cache_directory, common: di
 
 def _check(evaluators: Sequence[Evaluator], setting: Setting) -> None:
     """Refuses what would be refused hours later."""
-    _refuse_clashes([name for evaluator in evaluators for name in evaluator.ids()])
+    refuse_clashes(evaluators)
     for evaluator in evaluators:
         for attack, _ in evaluator.attacks(setting):
             adversarial.check_gradients(setting, attack)
@@ -171,7 +171,16 @@ def _read(path: pathlib.Path) -> tuple[Outcome, float] | None:
         return None
 
 
-def _refuse_clashes(names: list[str]) -> None:
+def refuse_clashes(evaluators: Sequence[Evaluator]) -> None:
+    """Refuses evaluators that would give one id twice, to be asked before hours of work.
+
+    Raises:
+        ValueError: names the id.
+    """
+    _refuse_equal([name for evaluator in evaluators for name in evaluator.ids()])
+
+
+def _refuse_equal(names: list[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"Two evaluators give the id {twice[0]!r}: give one attack a label that tells it apart.")

@@ -51,6 +51,8 @@ class ADR(Method):
         super().__init__(encoder, head, **kwargs)
         if objective not in ROBUST_TERMS:
             raise ValueError(f"ADR.objective is {objective!r}; it is one of {list(ROBUST_TERMS)}.")
+        if not 0 < label_scale <= 1:
+            raise ValueError(f"ADR.label_scale is {label_scale}; it lies in (0, 1].")
         self.objective = objective
         self.adversary = adversary or Adversary(objective="kl" if objective == "trades" else "cross_entropy")
         self.forward = checked_forward(forward)

@@ -147,9 +147,8 @@ class Method(Configured, keras.Model):
         """
         if forward == "separate":
             return [self.propagate(view) for view in views]
-        embedding, logits = self.propagate(tf.concat(views, axis=0))
-        parts = len(views)
-        return list(zip(tf.split(embedding, parts), tf.split(logits, parts), strict=True))
+        stacked = self.propagate(tf.concat(views, axis=0))
+        return list(zip(*(tf.split(part, len(views)) for part in stacked), strict=True))
 
     def embed(self, images: tf.Tensor) -> tf.Tensor:
         """The penultimate features [b, d] of images, in inference mode."""
@@ -371,6 +370,9 @@ class Contrast(Configured):
     def __post_init__(self):
         if self.scale not in SCALES:
             raise ValueError(f"Contrast.scale is {self.scale!r}; it is one of {list(SCALES)}.")
+        if not self.temperature > 0 or self.similarity not in similarity.SIMILARITIES:
+            valid = f"temperature > 0 and similarity one of {list(similarity.SIMILARITIES)}"
+            raise ValueError(f"Contrast has {self.temperature} and {self.similarity!r}; it takes {valid}.")
 
     def __call__(self, embeddings: list, tags: list[Tags], *, clean_views: int) -> tuple[tf.Tensor, dict]:
         """The contrastive term of each image, and its pairs.

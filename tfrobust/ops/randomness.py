@@ -4,6 +4,8 @@ A key is int32 [2]. A *stack of keys* int32 [b, 2] has one key per example; `dra
 it draws for the global batch and hands each replica its own rows; with a stack each example's draw follows
 from its own key alone, whatever batch the example sits in. Training uses the first (row of the global
 batch), pipelines and evaluations the second (example index). The replica is never part of a key.
+
+On the CPU, a step compiled by XLA draws other numbers from the same keys than one that is not.
 """
 
 from __future__ import annotations

@@ -76,10 +76,14 @@ def check_available(base, version: int | None, owner: str) -> None:
 
     Raises:
         VersionExists: if `version` was published by another owner.
-        InputError: if it is below 1.
+        InputError: if it is below 1, or if a file stands where the folder must go.
     """
     if version is not None and version < 1:
         raise InputError(f"version is {version}; published versions are integers from 1 on.")
+    base = pathlib.Path(base)
+    blocked = next((place for place in (base, *base.parents) if place.is_file()), None)
+    if blocked is not None:
+        raise InputError(f"{blocked} is a file; models are published into a folder."[:300])
     if version in versions(base) and (_publisher(base, version) or {}).get("owner") != owner:
         raise VersionExists(f"Version {version} of {base} exists and holds another run; leave --version out.")
 

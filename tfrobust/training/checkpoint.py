@@ -24,6 +24,7 @@ _DISK_ERRORS = (
     tf.errors.FailedPreconditionError,
     tf.errors.PermissionDeniedError,
     tf.errors.NotFoundError,
+    tf.errors.OutOfRangeError,  # "File too large"
     tf.errors.DataLossError,
     tf.errors.UnknownError,
 )
@@ -69,7 +70,9 @@ class CheckpointStore:
         try:
             return self._write(final, step, state)
         except (OSError, *_DISK_ERRORS) as error:
-            reason = str(error).splitlines()[0][:120]
+            reason = (
+                str(error).splitlines()[0].split("; ")[-1][:120]
+            )  # TensorFlow's begins with a graph node and a path
             raise CheckpointNotWritten(
                 f"the checkpoint {final} could not be written ({reason}); the earlier ones are intact."
             ) from error

@@ -7,7 +7,9 @@ import dataclasses
 import json
 import os
 import pathlib
+import socket
 import threading
+import time
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -23,6 +25,9 @@ _LOSSES = (
     tf.errors.InternalError,
     tf.errors.UnknownError,
 )
+
+# Seconds until a worker says whom it waits for.
+_PATIENCE = 20.0
 
 _joined = threading.Event()
 
@@ -48,11 +53,12 @@ def join() -> tf.distribute.Strategy:
     """The strategy of the workers that TF_CONFIG names; returns when all of them are there.
 
     Raises:
-        InputError: TF_CONFIG is missing or says something else.
+        InputError: TF_CONFIG is missing or says something else, or this worker's port is taken.
     """
-    _check_configuration(os.environ.get("TF_CONFIG"))
+    own, others = _addresses(os.environ.get("TF_CONFIG"))
+    _meet(own, others)
     _joined.set()
-    return _interruptible(tf.distribute.MultiWorkerMirroredStrategy)
+    return tf.distribute.MultiWorkerMirroredStrategy()
 
 
 def joined() -> bool:
@@ -118,20 +124,22 @@ class Agreement:
 
     def wait(self) -> None:
         """Returns when all workers are here. A signal may end the wait."""
-        with watched(self._worker):
-            _interruptible(lambda: self.any(False))
+        if self._worker.count > 1:
+            with watched(self._worker):
+                _interruptible(lambda: self.any(False))
 
-    def part(self) -> None:
-        """The last of a run: returns when the chief is here, which waits for nobody's work but its own.
+    def part(self, *, alone: bool = False) -> None:
+        """The last that the workers do together: waits for all, and lets nobody leave before all know that.
+
+        Args:
+            alone: whether this worker has nothing to lose when the others are gone already.
 
         Raises:
-            WorkerLost: on workers that are not the chief: it is gone.
+            WorkerLost: another worker left before it came here.
         """
-        if self._worker.count == 1:
-            return
-        with contextlib.suppress(WorkerLost) if self._worker.chief else contextlib.nullcontext():
+        with contextlib.suppress(WorkerLost) if alone else contextlib.nullcontext():
             self.wait()
-        # Nobody leaves before all have come back from that wait; whoever has, may find the others gone.
+        # A worker that left right after this first wait could cut off another one's last message of it.
         with contextlib.suppress(WorkerLost):
             self.wait()
 
@@ -182,16 +190,50 @@ def _interruptible(call: Callable):
     return outcome["value"]
 
 
-def _check_configuration(text: str | None) -> None:
-    """Refuses a TF_CONFIG that TensorFlow would misread, wait on for ever, or answer with a riddle."""
+def _addresses(text: str | None) -> tuple[str, list[str]]:
+    """This worker's address and those of all others.
+
+    Raises:
+        InputError: a TF_CONFIG that TensorFlow would misread, wait on for ever, or answer with a riddle.
+    """
     example = '\'{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}\''
     if not text:
         raise InputError(f"STRATEGY is 'multi_worker', but TF_CONFIG is not set; on the first of two: {example}.")
     try:
         found = json.loads(text)
-        addresses = found["cluster"][found["task"]["type"]]
-        fine = found["task"]["type"] in ("chief", "worker") and 0 <= int(found["task"]["index"]) < len(addresses)
-    except (ValueError, KeyError, TypeError):
-        fine = False
-    if not fine:
-        raise InputError(f"TF_CONFIG names no worker of its cluster; on the first of two workers: {example}.")
+        kind, index = found["task"]["type"], int(found["task"]["index"])
+        everyone = [(job, place) for job in ("chief", "worker") for place in range(len(found["cluster"].get(job, ())))]
+        address = {one: found["cluster"][one[0]][one[1]] for one in everyone}
+        own = address.pop((kind, index))
+        for one in (own, *address.values()):
+            int(one.rpartition(":")[2])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"TF_CONFIG names no worker of its cluster; on the first of two: {example}.") from error
+    return own, list(address.values())
+
+
+def _meet(own: str, others: list[str]) -> None:
+    """Returns when every worker has been there. TensorFlow waits for them too, but deaf to every signal."""
+    port, said = int(own.rpartition(":")[2]), False
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    try:
+        server = socket.create_server(("", port), family=family, dualstack_ipv6=both)
+    except OSError as error:
+        raise InputError(f"TF_CONFIG gives this worker the port {port}, but: {error.strerror}.") from error
+    with server:  # TensorFlow's own server takes its place
+        started = time.monotonic()
+        while others := [address for address in others if not _answers(address)]:
+            if not said and time.monotonic() - started > _PATIENCE:
+                print(f"waiting for the workers at {', '.join(others)}", flush=True)
+                said = True
+            time.sleep(0.2)
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=2).close()
+    except OSError:
+        return False
+    return True

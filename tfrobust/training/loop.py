@@ -152,6 +152,7 @@ class Loop:
                     store.save(step, remember())
                 saved_at = time.monotonic()
             if stopped:
+                consensus.agreement.part()
                 raise StopRequested(f"stopped by {stopped} after step {step} of {last}; run again to resume.")
         return {**remember(), "step": step}
 
@@ -252,14 +253,14 @@ class _Consensus:
     """What all workers must do after the same step: write a checkpoint, stop. Alone, each flag is its own."""
 
     def __init__(self, strategy: tf.distribute.Strategy, worker: cluster.Worker, stop):
-        self._agreement = cluster.Agreement(strategy, worker)
+        self.agreement = cluster.Agreement(strategy, worker)
         self.worker, self._stop = worker, stop
 
     def reach(self, overdue: bool, step: int) -> tuple[bool, str]:
         """(whether a checkpoint is due on any worker, the name of the signal that stops all, or "")."""
         heard = self._stop.requested
         with cluster.watched(self.worker, step):
-            overdue, stopped = self._agreement.any(overdue, bool(heard))
+            overdue, stopped = self.agreement.any(overdue, bool(heard))
         return overdue, (heard or "a signal to another worker") if stopped else ""
 
 

@@ -102,6 +102,7 @@ def test_download_without_network_ends_at_once(tmp_path, no_network):
 def test_names(tmp_path, no_network):
     assert "nearest: cifar10" in _message(ValueError, dataset="cifr10")
     assert "no data set 'huggingface'" in _message(ValueError, dataset="huggingface:mnist")
+    assert "no folder my/phots" in _message(ValueError, dataset="my/phots")  # what was meant may be a path
     assert "9.9.9" in _message(ValueError, dataset="cifar10:9.9.9", data_dir=str(tmp_path))
     assert "no folder" in _message(FileNotFoundError, dataset="./nope")
     assert "dataset_info.json" in _message(FileNotFoundError, dataset=str(tmp_path))

@@ -69,7 +69,9 @@ class TensorFlowDatasets(Source):
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
             hint = f"; nearest: {', '.join(near)}" if near else ""
-            raise ValueError(f"TFDS has no data set {shorten(name, 60)!r}{hint}.")
+            raise ValueError(
+                f"There is no folder {shorten(folder)}, and TFDS has no data set {shorten(name, 60)!r}{hint}."
+            )
         try:
             return tfds.builder(self.dataset, data_dir=self.data_dir)
         except (AssertionError, ValueError) as error:

@@ -1,0 +1,360 @@
+"""Two real worker processes on loopback: the weights of one process, through a lost worker, a signal, a lost chief.
+
+No test measures speed: workers halt at a step until they are told to go on, and every wait ends in a kill.
+"""
+
+import contextlib
+import importlib.util
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PATIENCE = 240  # seconds until a process that should have ended is killed, and the test fails
+
+# Smooth and tiny: no kink, no sign and no rank that would turn the rounding of a sum into a jump.
+PARAMETERS = (
+    "DigitsCNN.activation='softplus'",
+    "DigitsCNN.pooling='average'",
+    "NORM='l2'",
+    "EPSILON=0.5",
+    "EPOCHS=1",
+    "STEPS=2",
+    "OPTIMIZER=@SGD",
+    "SGD.learning_rate=0.05",
+    "train.validation=None",
+    "train.callbacks=[@Halt()]",
+    "train.checkpoint_seconds=0.0",
+    "EVALUATORS=[@CleanAccuracy()]",
+)
+STEPS = 10
+
+
+def load_tool():
+    spec = importlib.util.spec_from_file_location("local_cluster", ROOT / "tools" / "local_cluster.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+local_cluster = load_tool()
+
+
+# --------------------------------------------------------------------------------------------------- processes
+
+
+class Process:
+    """A process, leader of its group, whose output goes to files."""
+
+    def __init__(self, command, environment, folder):
+        self._out, self._err = (tempfile.TemporaryFile("w+", dir=folder) for _ in range(2))
+        self._process = subprocess.Popen(
+            command, env=environment, cwd=folder, stdout=self._out, stderr=self._err, start_new_session=True
+        )
+
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def send(self, number) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def end(self) -> tuple[int, str, str]:
+        """Waits; (exit code, standard output, standard error)."""
+        code = self._process.wait(PATIENCE)
+        texts = []
+        for stream in (self._out, self._err):
+            stream.seek(0)
+            texts.append(stream.read())
+        return code, *texts
+
+
+@contextlib.contextmanager
+def processes(commands, environments, folder):
+    """Processes that do not outlive the block."""
+    started = []
+    try:
+        for command, environment in zip(commands, environments, strict=True):
+            started.append(Process(command, environment, folder))
+        yield started
+    finally:
+        for process in started:
+            process.send(signal.SIGKILL)
+
+
+def python_environment(**more) -> dict:
+    paths = [str(ROOT / "tests"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    quiet = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return {**{k: v for k, v in os.environ.items() if k not in ("TF_CONFIG", "HALT")}, **quiet, **more}
+
+
+def gang(command, folder, halted: int | None = None, halt: str = ""):
+    """Two workers of a command; one of them may halt."""
+    ports = local_cluster.free_ports(2)
+    environments = []
+    for index in range(2):
+        more = {"HALT": halt} if index == halted else {}
+        environments.append(python_environment(TF_CONFIG=local_cluster.environment(index, ports)["TF_CONFIG"], **more))
+    return processes([command] * 2, environments, folder)
+
+
+def train_command(workdir: str, strategy: str) -> list[str]:
+    flags = [
+        f"--gin_file={ROOT / 'gin' / 'ascl.gin'}",
+        "--gin_import=distributed.multi_worker_run",
+        f"--workdir={workdir}",
+        "--export_dir=exported",
+    ]
+    values = [*PARAMETERS, f"NAME='{workdir}'", f"STRATEGY='{strategy}'"]
+    return [sys.executable, "-m", "tfrobust.train", *flags, *(f"--gin_param={value}" for value in values)]
+
+
+def wait_for(file: pathlib.Path, workers) -> None:
+    """Until a worker has halted."""
+    deadline = time.monotonic() + PATIENCE
+    while not file.exists():
+        ended = [worker.end() for worker in workers if not worker.running()]
+        assert not ended, ended
+        assert time.monotonic() < deadline, "no worker halted"
+        time.sleep(0.05)
+
+
+def steps_of(workdir: pathlib.Path) -> list[int]:
+    return sorted(int(folder.name.removeprefix("step-")) for folder in (workdir / "checkpoints").glob("step-*"))
+
+
+def variables(folder: pathlib.Path, name: str) -> dict[str, np.ndarray]:
+    """All floating variables of a run's last checkpoint, by their place in it."""
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(str(folder / name / "checkpoints" / f"step-{STEPS:08d}" / "variables"))
+    found = {one: reader.get_tensor(one) for one in reader.get_variable_to_shape_map() if "OBJECT_GRAPH" not in one}
+    return {one: value for one, value in found.items() if np.asarray(value).dtype.kind == "f"}
+
+
+def published(folder: pathlib.Path, name: str) -> tuple[np.ndarray, dict]:
+    """What the only version answers to some images, and its report."""
+    import tensorflow as tf
+
+    (version,) = [entry for entry in (folder / "exported" / name).iterdir() if entry.name.isdigit()]
+    serve = tf.saved_model.load(str(version)).signatures["serving_default"]
+    images = np.linspace(0, 1, 4 * 64, dtype=np.float32).reshape(4, 8, 8, 1)
+    report = json.loads((version / "assets.extra" / "robustness_report.json").read_text())
+    return serve(images=tf.constant(images))["logits"].numpy(), report
+
+
+# ------------------------------------------------------------------------------------------------- the training
+
+
+@pytest.mark.slow
+def test_two_workers_survive_what_one_process_never_met(tmp_path):
+    """kill -9 of a worker, SIGTERM, kill -9 of the chief, each followed by a restart of all."""
+    halt, command = tmp_path / "halt", train_command("two", "multi_worker")
+
+    # A worker dies after step 3: the chief says so, and ends.
+    with gang(command, tmp_path, halted=1, halt=f"3:{halt}") as workers:
+        wait_for(halt, workers)
+        workers[1].send(signal.SIGKILL)
+        check_survivor(workers[0].end(), "worker 0 of 2")
+    assert steps_of(tmp_path / "two")[-1] == 2
+    halt.unlink()
+
+    # It goes on from step 2. A signal to one worker stops both after the same step.
+    with gang(command, tmp_path, halted=1, halt=f"2:{halt}") as workers:
+        wait_for(halt, workers)
+        workers[1].send(signal.SIGTERM)
+        halt.unlink()
+        ends = [worker.end() for worker in workers]
+    assert [code for code, _, _ in ends] == [75, 75], ends
+    assert f"stopped by a signal to another worker after step 4 of {STEPS}" in ends[0][2]
+    assert f"stopped by SIGTERM after step 4 of {STEPS}" in ends[1][2]
+    assert "resuming at step 2" in ends[0][1] and not ends[1][1]
+    assert steps_of(tmp_path / "two")[-1] == 4
+
+    # The chief dies.
+    with gang(command, tmp_path, halted=0, halt=f"2:{halt}") as workers:
+        wait_for(halt, workers)
+        workers[0].send(signal.SIGKILL)
+        check_survivor(workers[1].end(), "worker 1 of 2")
+    halt.unlink()
+
+    # To the end.
+    with gang(command, tmp_path) as workers:
+        ends = [worker.end() for worker in workers]
+    assert [code for code, _, _ in ends] == [0, 0], ends
+    assert "resuming at step 5" in ends[0][1]
+    assert ends[1][1].splitlines() == ["worker 1 of 2 has trained; the chief evaluates and publishes"]
+    assert not ends[1][2]
+
+    # One process, never interrupted.
+    alone = train_command("one", "one_device")
+    with processes([alone], [python_environment()], tmp_path) as (process,):
+        code, _, errors = process.end()
+    assert code == 0, errors
+    expected, found = variables(tmp_path, "one"), variables(tmp_path, "two")
+    assert expected.keys() == found.keys() and len(expected) > 20
+    for name, value in expected.items():
+        assert np.abs(value - found[name]).max() <= 1e-5 * max(1.0, np.abs(value).max()), name
+    print("largest difference", max(np.abs(value - found[name]).max() for name, value in expected.items()))
+    logits_of_one, report_of_one = published(tmp_path, "one")
+    logits_of_two, report_of_two = published(tmp_path, "two")
+    np.testing.assert_allclose(logits_of_two, logits_of_one, atol=1e-4)
+
+    # Each test image was counted once, by one worker.
+    clean_of_one, clean_of_two = (report["measurements"][0] for report in (report_of_one, report_of_two))
+    assert clean_of_two["id"] == "accuracy.clean" and clean_of_two["n"] == 360
+    assert clean_of_two["value"] == pytest.approx(clean_of_one["value"], abs=1 / 360 + 1e-6)
+
+
+def check_survivor(end: tuple[int, str, str], name: str) -> None:
+    code, _, errors = end
+    assert code == 1, end
+    assert len(errors.splitlines()) == 1, errors
+    assert errors.startswith(f"error: {name} lost contact with the others"), errors
+    assert "restart the same command on all workers" in errors
+
+
+@pytest.mark.slow
+def test_the_input_is_split_without_gaps_or_repetitions(tmp_path):
+    from distributed import multi_worker_run as script
+
+    command = [sys.executable, str(pathlib.Path(__file__).with_name("multi_worker_run.py")), str(tmp_path)]
+    with gang(command, tmp_path) as workers:
+        ends = [worker.end() for worker in workers]
+    assert [code for code, _, _ in ends] == [0, 0], ends
+    first, second = (json.loads((tmp_path / f"{index}.json").read_text()) for index in range(2))
+    whole = [batch.index.numpy().tolist() for batch in script.batches(0).take(script.STEPS)]
+    assert len(first["index"]) == len(second["index"]) == script.STEPS + 2
+    # A worker's rows are a block of the global batch, in the order of the workers: draws go by global row.
+    for expected, mine, others in zip([*whole, *whole[-2:]], first["index"], second["index"], strict=True):
+        assert [*sum(mine, []), *sum(others, [])] == expected
+        assert len(sum(mine, [])) == script.BATCH // 2
+    # What one worker knows, both know.
+    assert first["any"] == second["any"] == [True, True, False, True]
+    assert "worker 0 of 2 is at step 7, others are not" in first["refused"]
+    assert "worker 1 of 2 is at step 8" in second["refused"]
+
+
+# ------------------------------------------------------------------------------------------------- TF_CONFIG
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "{",
+        "[]",
+        '{"cluster": {"worker": ["a:1"]}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}}',
+    ],
+)
+def test_a_wrong_configuration_is_one_line_with_an_example(monkeypatch, text):
+    from tfrobust.errors import InputError
+    from tfrobust.training import cluster
+
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    if text is not None:
+        monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(InputError, match='TF_CONFIG.*"cluster"') as caught:
+        cluster.join()
+    assert len(str(caught.value)) <= 300 and not cluster.joined()
+
+
+def test_a_worker_on_its_own_waits_and_hears_signals(monkeypatch, capsys):
+    from tfrobust.training import cluster
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    own, other = local_cluster.free_ports(2)
+    monkeypatch.setattr(cluster, "_PATIENCE", 0.0)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
+        with pytest.raises(KeyboardInterrupt):
+            cluster._meet(f"localhost:{own}", [f"localhost:{own}", f"127.0.0.1:{other}"])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert capsys.readouterr().out == f"waiting for the workers at 127.0.0.1:{other}\n"
+    with socket.create_server(("127.0.0.1", other)):
+        cluster._meet(f"localhost:{own}", [f"127.0.0.1:{other}"])
+        with pytest.raises(cluster.InputError, match=f"the port {other}, but: Address already in use"):
+            cluster._meet(f"localhost:{other}", [])
+
+
+def test_one_process_agrees_with_itself():
+    import tensorflow as tf
+
+    from tfrobust.training import cluster
+
+    agreement = cluster.Agreement(tf.distribute.get_strategy(), cluster.Worker())
+    assert agreement.any(True, False) == (True, False)
+    agreement.check_step(5)
+    agreement.part()
+    with agreement.after_chief():
+        pass
+    with pytest.raises(tf.errors.UnavailableError), cluster.watched(cluster.Worker()):
+        raise tf.errors.UnavailableError(None, None, "gone")
+    lost = pytest.raises(cluster.WorkerLost, match="worker 1 of 3 lost contact with the others after step 4;")
+    with lost, cluster.watched(cluster.Worker(1, 3), 4):
+        raise tf.errors.UnavailableError(None, None, "gone")
+
+
+# ------------------------------------------------------------------------------------- tools/local_cluster.py
+
+WORKER = """
+import json, os, signal, sys, time
+index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+"""
+
+
+def run_tool(script: str, restarts: int = 0, grace: float = 60.0) -> int:
+    return local_cluster.run([sys.executable, "-c", WORKER + script], 2, restarts, grace)
+
+
+def test_the_tool_gives_each_worker_its_place_and_marks_its_lines(capfd):
+    assert run_tool("print('a', index, len(set(json.loads(os.environ['TF_CONFIG'])['cluster']['worker'])))") == 0
+    assert sorted(capfd.readouterr().out.splitlines()) == ["[0] a 0 2", "[1] a 1 2"]
+
+
+def test_the_tool_kills_who_is_left_and_starts_all_again(tmp_path, capfd):
+    marks = f"open(r'{tmp_path}/%d-%d' % (index, os.getpid()), 'w').close()\n"
+    survivor = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nif index == 0: time.sleep(600)\nsys.exit(1)"
+    assert run_tool(marks + survivor, restarts=1, grace=1.0) == 1
+    assert len(list(tmp_path.glob("1-*"))) == 2
+    assert capfd.readouterr().out.count("killing worker 0") == 2
+
+
+@pytest.mark.parametrize("code", [2, 3, 75])
+def test_the_tool_does_not_repeat_what_would_end_the_same_way(tmp_path, code):
+    assert run_tool(f"open(r'{tmp_path}/%d' % os.getpid(), 'w').close(); sys.exit({code})", restarts=3) == code
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_tool_passes_a_signal_on(tmp_path):
+    script = f"""
+def stop(*_): sys.exit(75)
+signal.signal(signal.SIGINT, stop)
+open(r'{tmp_path}/%d' % index, 'w').close()
+time.sleep(600)
+"""
+    code = (
+        f"import local_cluster, sys; sys.exit(local_cluster.run([sys.executable, '-c', {WORKER + script!r}], 2, 5, 60))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}
+    with processes([[sys.executable, "-c", code]], [environment], tmp_path) as (tool,):
+        for index in range(2):
+            wait_for(tmp_path / str(index), [tool])
+        tool.send(signal.SIGINT)
+        assert tool.end()[0] == 75

@@ -1,0 +1,90 @@
+"""A run of the command `train` that takes a few seconds, and what must be equal of two such runs."""
+
+import os
+import pathlib
+import resource
+
+import numpy as np
+import tensorflow as tf
+from faults import processes
+
+from tfrobust.report.schema import Report
+
+TRAIN, EVALUATE, EXPORT = "tfrobust.train:main", "tfrobust.evaluate:main", "tfrobust.export:main"
+
+# Two epochs of 10 steps, clean and FGSM and PGD accuracy. The seed is not the default.
+TINY = [
+    "--gin_file=gin/adversarial_training.gin",
+    "--gin_file=gin/eval/quick.gin",
+    "--gin_param=EPOCHS=2",
+    "--gin_param=STEPS=1",
+    "--gin_param=SEED=5",
+    "--gin_param=NAME='tiny'",
+    "--gin_param=train.checkpoint_seconds=0.0",
+]
+WORKDIR = pathlib.Path("runs", "adversarial_training")
+
+
+def train(folder, *flags, **keywords) -> processes.Ended:
+    """Runs the command in a folder."""
+    return processes.run(TRAIN, [[*TINY, *flags]], cwd=folder, **keywords)
+
+
+def train_on_a_small_disk(flags: list[str], size: int) -> int:
+    """The command in a process that can write no file larger than `size` bytes."""
+    from tfrobust import train as command
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))  # Python ignores SIGXFSZ: writing fails with EFBIG
+    return command.main(flags)
+
+
+def report_of(directory) -> Report:
+    """The valid report in a folder."""
+    report = Report.from_json((pathlib.Path(directory) / "robustness_report.json").read_text())
+    report.validate()
+    return report
+
+
+def numbers(report: Report) -> dict:
+    """Everything measured but times: id -> what must be reproduced to the bit."""
+    return {
+        one.id: (one.value, one.low, one.high, one.n) for one in report.measurements if not one.id.startswith("cost.")
+    }
+
+
+def listing(directory) -> list[str]:
+    """The files of a published version or of a workdir."""
+    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
+
+
+def versions(folder) -> list[str]:
+    """Everything that lies beside the published versions, these included."""
+    return sorted(os.listdir(folder / "exported" / "tiny"))
+
+
+def variables_of(version) -> list[tuple]:
+    """Every number of a SavedModel to the bit. Keras numbers the names from a set: they differ between processes."""
+    reader = tf.train.load_checkpoint(str(version / "variables" / "variables"))
+    names = [name for name, kind in reader.get_variable_to_dtype_map().items() if kind != tf.string]
+    assert names
+    arrays = [reader.get_tensor(name) for name in names]
+    return sorted((array.shape, array.tobytes()) for array in arrays)
+
+
+def check_equal(folder, reference) -> None:
+    """One version, equal in what it holds to the one of an uninterrupted run, and nothing left over."""
+    assert versions(folder) == ["1"]
+    here, there = folder / "exported" / "tiny" / "1", reference / "exported" / "tiny" / "1"
+    assert listing(here) == listing(there)
+    ours, theirs = (report_of(one / "assets.extra") for one in (here, there))
+    assert numbers(ours) == numbers(theirs)
+    assert ours.model == theirs.model and ours.run_sha256 == theirs.run_sha256
+    assert ours.series == theirs.series and ours.doctor == theirs.doctor
+    assert ours.training["configuration"] == theirs.training["configuration"]
+    variables = [variables_of(one) for one in (here, there)]
+    assert variables[0] == variables[1]
+    answers = [np.load(one / "assets.extra" / "golden.npz") for one in (here, there)]
+    assert all(np.array_equal(answers[0][name], answers[1][name]) for name in ("images", "logits", "embedding"))
+    assert report_of(folder / WORKDIR) == ours
+    left = [path for path in folder.rglob(".*") if not path.name.startswith(".nfs")]
+    assert not left, left
