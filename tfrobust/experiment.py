@@ -148,14 +148,8 @@ def train(
         print(f"worker {worker.index} of {worker.count} has trained; the chief evaluates and publishes", flush=True)
         agreement.part()
         return None
-    facts = {
-        "method": type(model).__name__,
-        **numbers,
-        **_adversary_facts(model),
-        "precision": precision,
-        "selection": selection.choose_weights(publish_weights, watchers),
-        "configuration": training,
-    }
+    facts = {"method": type(model).__name__, **numbers, **_adversary_facts(model), "precision": precision}
+    facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
     artefact = artefacts.Artefact(model, dataset, data, evaluators, folder, facts, history, loop.seconds, configuration)
     report = artefact.publish(name, export_dir, version)
     agreement.part(alone=True)

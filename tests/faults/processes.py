@@ -157,6 +157,8 @@ def _live(order: dict) -> None:
     code = 1
     try:
         os.setsid()
+        # Started in the background of a shell, Ctrl-C would be ignored from the beginning.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.chdir(order["cwd"])
         for number, name in ((0, os.devnull), (1, f"{order['folder']}/out"), (2, f"{order['folder']}/err")):
             descriptor = os.open(name, os.O_RDWR | os.O_CREAT)

@@ -118,6 +118,17 @@ def in_range(logits: tf.Tensor, *, alone: bool = True) -> tf.Tensor:
     not flush it to zero: the loss of a confident model has gradients far below the smallest float16 (6e-8). In
     float32 it is exact: every direction stays, bit for bit. For attacks, which take steps of fixed length.
 
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> logits = tf.constant([[1.0, 2.0]])
+        >>> with tf.GradientTape() as tape:
+        ...     tape.watch(logits)
+        ...     value = 1e-9 * tf.reduce_sum(robust.attacks.objectives.in_range(logits) * [3.0, 1.0])
+        >>> gradient = tape.gradient(value, logits).numpy()[0]
+        >>> bool(1 <= gradient[0] < 2), bool(abs(gradient[0] / gradient[1] - 3) < 1e-5)
+        (True, True)
+
     Args:
         logits: float32 [b, k].
         alone: one factor per example. False: one for the batch, where batch norm ties the examples together and
