@@ -1,6 +1,7 @@
 """From a trained method to a published version: staged, judged, reported, verified."""
 
 import dataclasses
+import math
 import pathlib
 import time
 from collections.abc import Callable
@@ -19,6 +20,9 @@ from tfrobust.report.schema import Report
 from tfrobust.serving import assets, publish, verify
 from tfrobust.training import workdir as workdirs
 from tfrobust.training.progress import ConsoleProgress
+
+# At most so many training images, as float32, are held beside an evaluation.
+_TRAINING_BYTES = 2**30
 
 
 @dataclasses.dataclass
@@ -88,7 +92,7 @@ class Artefact:
             class_names=self.dataset.class_names,
             seed=self.facts["seed"],
             progress=ConsoleProgress(),
-            selected_on=self.facts["selection"]["on"],
+            **training_facts(self.facts, self.dataset, self.evaluators),
         )
         started = time.monotonic()
         outcome = run_evaluation(self.evaluators, setting, cache_directory=str(self.folder / "evaluation"))
@@ -108,6 +112,24 @@ def run_sha256(weights: str | None, dataset: Dataset, evaluators: tuple, trainin
     evaluation = [described(evaluator) for evaluator in evaluators]
     parts = {"weights": weights, "data": dataset.fingerprint, "training": training, "evaluation": evaluation}
     return fingerprint.json_sha256(parts)
+
+
+def training_facts(facts: dict, dataset: Dataset, evaluators: tuple) -> dict:
+    """What is known of a model's training, as arguments of `Setting`; images only where somebody asks for them.
+
+    Args:
+        facts: `Report.training`, or {} of a foreign model.
+        dataset: its training split is what a foreign model may have been trained on, too.
+        evaluators: who will be run.
+    """
+    images = labels = None
+    if len(dataset.train) and any(evaluator.uses_training for evaluator in evaluators):
+        images, labels = dataset.train.arrays(max(1, _TRAINING_BYTES // (4 * math.prod(dataset.image_shape))))
+    attack = None
+    if facts.get("attack_steps"):
+        attack = {"norm": facts["norm"], "epsilon": facts["epsilon"], "steps": facts["attack_steps"]}
+    selected_on = facts.get("selection", {}).get("on", "")
+    return {"train_images": images, "train_labels": labels, "training_attack": attack, "selected_on": selected_on}
 
 
 def data_facts(dataset: Dataset, source: Source) -> dict:

@@ -23,6 +23,7 @@ def parser() -> cli.Parser:
 
 def run(flags: argparse.Namespace) -> None:
     """Reads the reports, prints the table, writes the page."""
+    from tfrobust.ops.files import write_atomically
     from tfrobust.report import compare
 
     reports = compare.load_reports(flags.paths)
@@ -33,7 +34,7 @@ def run(flags: argparse.Namespace) -> None:
     page = compare.compare_html(reports)
     output = pathlib.Path(flags.output)
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(page, encoding="utf-8")
+    write_atomically(output, page)
     print(compare.table(reports))
     print(output)
 

@@ -1,6 +1,7 @@
 """python -m tfrobust.evaluate: judges any model: an export of ours, a foreign SavedModel, a .keras file."""
 
 import argparse
+import functools
 import pathlib
 import sys
 
@@ -47,7 +48,10 @@ def _shard(text: str) -> tuple[int, int]:
 
 
 def _source(text: str):
-    """The data source that --data means: a file, a folder, or a name (`digits`, or one that TFDS knows)."""
+    """What --data means: a file, a folder, or a name (`digits`, or one that TFDS knows), as a data source.
+
+    Of an image folder it is the constructor, which the model's input size is still missing from.
+    """
     from tfrobust.data.sources import cifar, digits, folder, npz, tfds
 
     path = pathlib.Path(text).expanduser()
@@ -55,10 +59,10 @@ def _source(text: str):
         return digits.Digits()
     if path.suffix == ".npz":
         return npz.Npz(path=text, test_size=1.0)
-    if path.name.endswith(".tar.gz") or (path.is_dir() and any(path.glob("**/*_batch*"))):
+    if path.name.endswith(".tar.gz") or cifar.is_cifar_folder(path):
         return cifar.Cifar(path=text)
     if path.is_dir() and not any(path.glob("**/dataset_info.json")):
-        return folder.ImageFolder(path=text, test_size=1.0)
+        return functools.partial(folder.ImageFolder, path=text, test_size=1.0)
     return tfds.TensorFlowDatasets(dataset=text)
 
 

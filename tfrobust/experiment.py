@@ -160,7 +160,7 @@ def evaluate(
     *,
     model: str,
     evaluators: tuple,
-    data: Source | None = None,
+    data: Source | Callable[..., Source] | None = None,
     seed: int = 0,
     logits_output: str | None = None,
     batch_size: int = 128,
@@ -174,9 +174,10 @@ def evaluate(
     Args:
         model: a SavedModel folder, a folder of its versions, or a `.keras` file.
         evaluators: what is measured.
-        data: the test split of this source; None takes the data and split that the export's report names.
+        data: the test split of this source; None takes the data and split that the export's report names. A
+            constructor is called as data(image_shape=) with what the model takes.
         seed: of the attacks; 0 takes the seed that the export's own report was made with.
-        logits_output: which output of a foreign SavedModel holds the logits.
+        logits_output: which output of a foreign model holds the logits.
         batch_size: images per call.
         chunk_size: images per chunk of an attack; a run that was stopped loses the chunk it was in.
         output: a folder that receives `robustness_report.json`, `.html` and `.md`, and in `cache` what is finished,
@@ -202,6 +203,8 @@ def evaluate(
         if earlier is None or not earlier.data.get("source"):
             raise InputError(f"{model} names no data of its own: say what to judge it on with --data.")
         data = configured.deserialize(earlier.data["source"])
+    elif callable(data):
+        data = data(image_shape=_input_shape(predictor))
     dataset = data.load()
     images, labels = dataset.test.arrays()
     setting = Setting(
@@ -213,7 +216,7 @@ def evaluate(
         batch_size=batch_size,
         chunk_size=chunk_size,
         progress=ConsoleProgress(),
-        selected_on=known.get("selection", {}).get("on", ""),
+        **artefacts.training_facts(known, dataset, evaluators),
     )
     cache = pathlib.Path(output, "cache") if output else None
     if shard is not None:
@@ -285,6 +288,15 @@ def _adversary_facts(model: Method) -> dict:
         "attack_steps": adversary.attack.steps,
         "batch_norm_mode_of_the_attack": adversary.mode,
     }
+
+
+def _input_shape(predictor: predictors.Predictor) -> tuple[int, int, int]:
+    if None in predictor.image_shape:
+        raise InputError(
+            f"{predictor.name} takes images of any size, so that a folder does not say how to read its own: set "
+            "evaluate.data = @ImageFolder() with ImageFolder.path and ImageFolder.image_shape, without --data."
+        )
+    return tuple(int(size) for size in predictor.image_shape)
 
 
 def _evaluate_shard(evaluators: tuple, setting: Setting, shard: tuple[int, int], cache: pathlib.Path | None) -> None:

@@ -62,12 +62,15 @@ class AttackResult(NamedTuple):
     prediction of `adversarial` is not the label (also where the clean image was already wrong).
     distance: float32 [n], size of the perturbation in the threat's norm.
     complete: False where a time budget ended the attack: the accuracy is then an upper bound.
+    member: int [n], which member of an ensemble succeeded, -1 where none did or none was needed; None for a
+    single attack.
     """
 
     adversarial: Any
     success: Any
     distance: Any
     complete: bool = True
+    member: Any = None
 
 
 @dataclasses.dataclass(frozen=True)

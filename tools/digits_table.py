@@ -7,6 +7,7 @@ For each fold and each method the recipe gin/<method>.gin is trained on the othe
 Printed are the accuracies over all images, and the differences from a reference on the same images, in Markdown.
 
     python tools/digits_table.py                                          # all of gin/*.gin, about half an hour
+    python tools/digits_table.py --gin_file=gin/eval/full.gin             # with AutoAttack
     python tools/digits_table.py --methods=adversarial_training,ascl --folds=5 --only_folds=0 --epochs=1
 """
 
@@ -43,7 +44,7 @@ def params(flags: argparse.Namespace, fold: int) -> list[str]:
 
 def fingerprint(flags: argparse.Namespace, method: str, fold: int) -> str:
     """sha256 of everything the gin files and flags say about a run; needs no TensorFlow."""
-    bindings = gin_files.read([f"gin/{method}.gin"], params(flags, fold), cli.KNOBS_FILE)
+    bindings = gin_files.read([f"gin/{method}.gin", *flags.gin_file], params(flags, fold), cli.KNOBS_FILE)
     said = [(b.scope, b.selector, b.argument, b.value) for b in bindings]
     return hashlib.sha256(repr(said).encode()).hexdigest()
 
@@ -68,10 +69,10 @@ def train_and_attack(flags: argparse.Namespace, method: str, fold: int, say) -> 
     Returns:
         The content of the run's file; outcomes are strings of 1 (right) and 0, one per image of the fold.
     """
-    parts = recipe([f"gin/{method}.gin"], params(flags, fold))
+    parts = recipe([f"gin/{method}.gin", *flags.gin_file], params(flags, fold))
     import numpy as np
 
-    from tfrobust.evaluation import adversarial, predictor
+    from tfrobust.evaluation import adversarial, predictor, searching
     from tfrobust.evaluation.base import Setting
 
     dataset = parts["data"].load()
@@ -90,7 +91,7 @@ def train_and_attack(flags: argparse.Namespace, method: str, fold: int, say) -> 
     outcomes = {CLEAN: setting.clean_correct}
     for evaluator in parts["evaluators"]:
         if isinstance(evaluator, adversarial.AttackAccuracy):
-            result = adversarial.run(setting, evaluator.attack, np.arange(len(images)))
+            result = searching.run(setting, evaluator.attack, np.arange(len(images)))
             outcomes[column(evaluator)] = ~result.success
     return {
         "schema": SCHEMA,
@@ -149,8 +150,9 @@ def train(model, parts: dict, dataset, say) -> None:
 def column(evaluator) -> str:
     """How the table calls an attack: its label or name, its steps, norm and epsilon."""
     attack = evaluator.attack
-    name = {"pgd": "PGD", "multi_targeted_pgd": "mPGD", "fgsm": "FGSM"}.get(attack.name, attack.name)
-    steps = f"-{attack.steps}" if attack.steps > 1 else ""
+    names = {"pgd": "PGD", "multi_targeted_pgd": "mPGD", "fgsm": "FGSM", "autoattack": "AutoAttack"}
+    name = names.get(attack.name, attack.name)
+    steps = f"-{attack.steps}" if attack.steps > 1 and not attack.members else ""
     return evaluator.label or f"{name}{steps} {attack.threat.norm} {attack.threat.epsilon:.6g}"
 
 
@@ -321,6 +323,7 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--only_folds", help="run only these, such as 0,1; default: all")
     flags.add_argument("--epochs", type=cli.count, help="instead of the recipes' own")
     flags.add_argument("--seed", type=int, default=0, help="of fold 0; fold k has this plus k; default 0")
+    flags.add_argument("--gin_file", action="append", default=[], help="after every recipe, such as other attacks")
     flags.add_argument("--gin_param", action="append", default=[], help="for every recipe, such as STEPS=5")
     flags.add_argument(
         "--output", type=pathlib.Path, default=pathlib.Path("runs/digits_table"), help="default: %(default)s"

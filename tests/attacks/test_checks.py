@@ -1,7 +1,11 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfrobust.attacks import checks
+from tfrobust.attacks.gradient import FGSM
+from tfrobust.attacks.runner import run_attack
+from tfrobust.attacks.threat import ThreatModel
 
 IMAGES = np.full([3, 2, 2, 1], 0.5)
 
@@ -32,7 +36,15 @@ def test_bad_images(images, message):
 
 @pytest.mark.parametrize(
     "labels,message",
-    [([0, 1], "n = 3"), ([0, 1, -1], "negative"), ([0, 1, 0.5], "fractional"), (np.full([3, 2], 0.5), "one-hot")],
+    [
+        ([0, 1], "n = 3"),
+        ([0, 1, -1], "negative"),
+        ([0, 1, 0.5], "fractional"),
+        (np.full([3, 2], 0.5), "one-hot"),
+        (np.eye(3)[None], "n = 3"),
+        (["cat", "dog", "cat"], "no number"),
+        ([0, 1, np.nan], "no number"),
+    ],
 )
 def test_bad_labels(labels, message):
     with pytest.raises(ValueError, match=message):
@@ -50,3 +62,29 @@ def test_bad_labels(labels, message):
 def test_bad_logits(logits, message):
     with pytest.raises(ValueError, match=message):
         checks.check_logits(np.array(logits), np.array([0, 1]))
+
+
+def test_what_probabilities_look_like():
+    assert checks.are_probabilities(np.array([[0.25, 0.75], [1.0, 0.0]]))
+    for logits in ([[0.25, 0.75], [0.5, 0.6]], [[1.5, -0.5], [0.5, 0.5]], [[np.nan, 1.0], [0.5, 0.5]]):
+        assert not checks.are_probabilities(np.array(logits))
+
+
+def test_an_attack_says_what_is_wrong_with_labels_and_outputs():
+    kernel = tf.constant(np.random.default_rng(0).normal(size=(4, 3)), tf.float32)
+    predict = lambda images: tf.reshape(images, [-1, 4]) @ kernel  # noqa: E731
+    attack, key = FGSM(ThreatModel(epsilon=0.2)), tf.constant([0, 0])
+    images = np.random.default_rng(1).random((3, 2, 2, 1)).astype(np.float32)
+    ids = np.array([0, 2, 1])
+    found = [attack.attack(predict, images, labels, key).adversarial for labels in (ids, np.eye(3)[ids])]
+    np.testing.assert_array_equal(*found)
+    for run in (
+        lambda predict, labels: attack.attack(predict, images, labels, key),
+        lambda predict, labels: run_attack(attack, predict, images, labels),
+    ):
+        with pytest.raises(ValueError, match="one-hot"):
+            run(predict, np.full((3, 3), 1 / 3))
+        with pytest.raises(ValueError, match=r"pass logits, or log\(p\)"):
+            run(lambda images: tf.nn.softmax(predict(images)), ids)
+        with pytest.raises(ValueError, match="k >= 2"):
+            run(lambda images: predict(images)[:, :1], ids * 0)

@@ -6,6 +6,7 @@ import tensorflow as tf
 from conformance.attacks import SHAPE, SIZE, Linear, examples
 from oracles import projections
 from tfrobust.attacks import gradient, runner
+from tfrobust.attacks.goal import Goal
 from tfrobust.attacks.threat import ThreatModel
 
 
@@ -107,10 +108,88 @@ def test_multi_targeted_runs_every_other_class():
     logits, labels = tf.random.stateless_normal([4, 4], [1, 1]), tf.constant([0, 1, 2, 3])
     logs = tf.nn.log_softmax(logits).numpy()
     for offset in range(3):
-        values = attack._values(logits, labels, tf.fill([4], offset)).numpy()
+        values = attack._values(logits, Goal(labels), tf.fill([4], offset)).numpy()
         np.testing.assert_allclose(values, [logs[i, (i + 1 + offset) % 4] for i in range(4)], rtol=1e-5)
     with_true = gradient.MultiTargetedPGD(steps=2, include_true_class=True)
-    np.testing.assert_allclose(with_true._values(logits, labels, tf.fill([4], 3)), np.diag(logs), rtol=1e-5)
+    np.testing.assert_allclose(with_true._values(logits, Goal(labels), tf.fill([4], 3)), np.diag(logs), rtol=1e-5)
+
+
+def momentum_by_hand(slope, start, centre, threat, steps, size, decay):
+    """MI-FGSM of one vector, float64: slope(x) is the gradient; the directions of eq. 7 and of its L2 form."""
+    point, velocity = np.array(start, np.float64), np.zeros(len(start))
+    for _ in range(steps):
+        gradient = slope(point)
+        velocity = decay * velocity + gradient / np.sum(np.abs(gradient))
+        if threat.norm == "linf":
+            direction = np.sign(velocity)
+        elif threat.norm == "l2":
+            direction = velocity / np.linalg.norm(velocity)
+        else:  # one pixel per step where there is room for all of it: the steepest
+            direction = np.sign(velocity) * (np.abs(velocity) == np.abs(velocity).max())
+        point = projections.project(centre, point + size * direction, threat.norm, threat.epsilon, 0, 1)
+    return point
+
+
+@pytest.mark.parametrize("kind,epsilon,size", [("linf", 0.1, 0.03), ("l2", 0.2, 0.07), ("l1", 0.3, 0.05)])
+@pytest.mark.parametrize("decay", [0.0, 0.6, 1.0])
+def test_momentum_agrees_with_the_loop_by_hand(kind, epsilon, size, decay):
+    rng = np.random.default_rng(5)
+    images = rng.uniform(0.35, 0.65, [4, 7]).astype(np.float32)
+    peaks = images + rng.uniform(-0.3, 0.3, [4, 7]).astype(np.float32)
+    curvature = rng.uniform(0.5, 4, 7).astype(np.float32)
+    objective = lambda x: -tf.reduce_sum(curvature * (x - peaks) ** 2, axis=1)  # noqa: E731 - overshot and come back to
+    threat = ThreatModel(norm=kind, epsilon=epsilon, l1_share=0.0)
+    attack = gradient.MomentumPGD(threat, steps=9, step_size=size, random_start="none", decay=decay)
+    points = tf.function(attack.perturb, autograph=False)(objective, tf.constant(images), tf.constant([0, 0]))
+    for x, peak, point in zip(images.astype(np.float64), peaks, points, strict=True):
+        slope = lambda z, peak=peak: -2 * curvature * (z - peak)  # noqa: E731
+        np.testing.assert_allclose(point, momentum_by_hand(slope, x, x, threat, 9, size, decay), atol=1e-5)
+
+
+def test_momentum_carries_on_past_a_turn():
+    # The slope turns round at 0.5201; PGD turns with it, the velocity needs as many steps back as it had forth.
+    objective = lambda x: -tf.reduce_sum(tf.abs(x - 0.5201), 1)  # noqa: E731
+    ends = {}
+    for steps in (3, 4, 5, 6):
+        attack = gradient.MomentumPGD(ThreatModel(epsilon=0.1), steps=steps, step_size=0.01, random_start="none")
+        ends[steps] = float(attack.perturb(objective, tf.fill([1, 1], 0.5), tf.constant([0, 0]))[0, 0])
+    # Three steps forth; then the velocity 3 falls to 2, 1 (still forth) and 0 (no step).
+    np.testing.assert_allclose(list(ends.values()), [0.53, 0.54, 0.55, 0.55], atol=1e-6)
+
+
+def test_momentum_without_decay_is_pgd_and_survives_broken_gradients():
+    linear, images = Linear(), examples(8)
+    threat, labels = ThreatModel(epsilon=0.018), linear.labels(images)
+    plain = runner.run_attack(gradient.PGD(threat, steps=8), linear, images, labels, seed=1)
+
+    class Named(gradient.MomentumPGD):
+        name = "pgd"  # so that the draws are the same
+
+    same = runner.run_attack(Named(threat, steps=8, decay=0.0), linear, images, labels, seed=1)
+    np.testing.assert_allclose(plain.adversarial, same.adversarial, atol=1e-6)
+
+    def predict(points):
+        poison = tf.where(points < 2.0, 0.0, tf.sqrt(points - 5.0))
+        return linear(points) + tf.reduce_sum(poison, axis=[1, 2, 3])[:, None]
+
+    broken = runner.run_attack(gradient.MomentumPGD(steps=3), predict, images, labels)
+    assert np.all(np.isfinite(broken.adversarial))
+    tiny = gradient.MomentumPGD(ThreatModel(epsilon=0.1), steps=2, step_size=0.05, random_start="none")
+    point = tiny.perturb(lambda x: 1e-36 * tf.reduce_sum(x, 1), tf.fill([1, 9], 0.5), tf.constant([0, 0]))
+    np.testing.assert_allclose(point, 0.6, atol=1e-6)
+
+
+def test_the_step_size_in_use_is_public():
+    assert gradient.PGD(ThreatModel(epsilon=0.1), steps=5).resolved_step_size == pytest.approx(0.05)
+    assert gradient.PGD(steps=5, step_size=0.3).resolved_step_size == 0.3
+    assert gradient.FGSM(ThreatModel(epsilon=0.1)).resolved_step_size == 0.1
+
+
+def test_multi_targeted_refuses_a_target():
+    linear, images = Linear(), examples(4)
+    labels = linear.labels(images)
+    with pytest.raises(ValueError, match="use PGD with targets"):
+        runner.run_attack(gradient.MultiTargetedPGD(steps=2), linear, images, labels, targets=1 - labels)
 
 
 def test_evaluation_keeps_the_first_misclassified_iterate():
@@ -162,8 +241,14 @@ def test_a_model_that_overflows_does_not_poison_the_search():
         ({"step_size": 0.0}, "step_size"),
         ({"random_start": "yes"}, "'uniform', 'gaussian', 'none'"),
         ({"random_start": "none", "restarts": 2}, "the same"),
+        ({"threat": ThreatModel(norm="l0", epsilon=3)}, "ProxLogBarrier"),
     ],
 )
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         gradient.PGD(**arguments)
+
+
+def test_bad_decay():
+    with pytest.raises(ValueError, match="MomentumPGD.decay is -1"):
+        gradient.MomentumPGD(decay=-1)

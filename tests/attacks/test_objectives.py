@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tfrobust.attacks import objectives
@@ -46,3 +47,65 @@ def test_kl_is_from_the_clean_prediction_and_stops_its_gradient():
     from_clean, from_images = tape.gradient(values, [clean, images])
     assert from_clean is None
     np.testing.assert_allclose(from_images, np.exp(q) - p, atol=1e-3)  # the cast to float16 rounds it
+
+
+def _dlr(logits, label):
+    """By the formula, with the loop of the sort."""
+    largest = sorted(logits, reverse=True)
+    other = max(z for c, z in enumerate(logits) if c != label)
+    below = largest[0] - largest[2] + 1e-12 if len(logits) > 2 else 1.0
+    return -(logits[label] - other) / below
+
+
+def _targeted_dlr(logits, label, target):
+    largest = sorted(logits, reverse=True)
+    below = 1.0
+    if len(logits) == 3:
+        below = largest[0] - largest[2] + 1e-12
+    elif len(logits) > 3:
+        below = largest[0] - (largest[2] + largest[3]) / 2 + 1e-12
+    return -(logits[label] - logits[target]) / below
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4, 10])
+def test_dlr_and_its_gradient(classes):
+    rng = np.random.default_rng(classes)
+    logits = rng.normal(size=(8, classes)).astype(np.float32)
+    labels, targets = rng.integers(0, classes, (2, 8))
+    cases = [
+        (objectives.dlr_of, (labels,), _dlr),
+        (objectives.targeted_dlr_of, (labels, targets), _targeted_dlr),
+    ]
+    for function, classes_of, literal in cases:
+        source = tf.constant(logits)
+        with tf.GradientTape() as tape:
+            tape.watch(source)
+            values = function(source, *map(tf.constant, classes_of))
+        rows = list(zip(logits.astype(float), *classes_of, strict=True))
+        np.testing.assert_allclose(values, [literal(*row) for row in rows], rtol=1e-4, atol=1e-6)
+        numeric = np.zeros((8, classes))
+        for i, (row, *which) in enumerate(rows):
+            for c, change in enumerate(1e-6 * np.eye(classes)):
+                numeric[i, c] = (literal(row + change, *which) - literal(row - change, *which)) / 2e-6
+        np.testing.assert_allclose(tape.gradient(values, source), numeric, rtol=1e-3, atol=1e-4)
+
+
+def test_dlr_does_not_see_the_scale_of_logits():
+    logits, labels = tf.constant([[3.0, 2.0, 0.5, 0.0], [1.0, 4.0, 2.0, 3.0]]), tf.constant([0, 0])
+    for function in (objectives.dlr_of, lambda z, y: objectives.targeted_dlr_of(z, y, tf.constant([1, 3]))):
+        np.testing.assert_allclose(function(1e5 * logits + 3.0, labels), function(logits, labels), rtol=1e-4)
+
+
+def test_dlr_at_exact_ties():
+    # Two equal largest logits: no margin, whoever of them is the label. All equal: 0 / 1e-12, not NaN.
+    logits = tf.constant([[1.0, 1.0, 0.0, -1.0], [2.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.0, 0.0]])
+    for label in (0, 1):
+        np.testing.assert_array_equal(objectives.dlr_of(logits, tf.fill([3], label)), [0.0, 0.0, 0.0])
+    np.testing.assert_allclose(objectives.dlr_of(logits, tf.fill([3], 3)), [2.0, 0.0, 1e12], rtol=1e-5)
+
+
+def test_dlr_objectives_of_images():
+    images = tf.constant(LOGITS, tf.float32)
+    np.testing.assert_allclose(objectives.dlr(_predict, tf.constant(LABELS))(images), [-1 / 3, 2.5 / 3], rtol=1e-5)
+    values = objectives.targeted_dlr(_predict, tf.constant(LABELS), tf.constant([0, 2]))(images)
+    np.testing.assert_allclose(values, [-1 / 3, 2.5 / 3], rtol=1e-5)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from conformance.attacks import Linear, examples, smooth_model
-from tfrobust.attacks import base, gradient, runner
+from tfrobust.attacks import base, engine, gradient, runner
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.ops import randomness
 
@@ -24,10 +24,10 @@ class Liar(base.Attack):
     def rounds(self, class_count):
         return 1
 
-    def start(self, predict, images, labels, keys, rounds):
-        return {"point": tf.fill(tf.shape(images), self.point), "found": tf.ones_like(labels, tf.bool)}
+    def start(self, predict, images, goal, keys, rounds):
+        return {"point": tf.fill(tf.shape(images), self.point), "found": tf.ones_like(goal.labels, tf.bool)}
 
-    def advance(self, predict, images, labels, rounds, state, count):
+    def advance(self, predict, images, goal, rounds, state, count):
         return state
 
     def candidate(self, state):
@@ -79,11 +79,11 @@ def test_restarts_run_from_fresh_starts_for_those_who_stand():
         def rounds(self, class_count):
             return 3
 
-        def start(self, predict, images, labels, keys, rounds):
+        def start(self, predict, images, goal, keys, rounds):
             starts.append(1)
-            return {"point": images, "keys": keys, "found": tf.zeros_like(labels, tf.bool)}
+            return {"point": images, "keys": keys, "found": tf.zeros_like(goal.labels, tf.bool)}
 
-        def advance(self, predict, images, labels, rounds, state, count):
+        def advance(self, predict, images, goal, rounds, state, count):
             moved = tf.where(rounds[:, None, None, None] == 1, 1.0 - images, images)
             return state | {"point": moved}
 
@@ -120,11 +120,11 @@ def test_an_ended_budget_is_told():
 
 
 def test_no_call_outgrows_its_time(monkeypatch):
-    monkeypatch.setattr(runner, "_CALL_SECONDS", 0.05)
+    monkeypatch.setattr(engine, "_CALL_SECONDS", 0.05)
     model, images, counts = Linear(), examples(4), []
 
     class Slow(gradient.PGD):
-        def advance(self, predict, images, labels, rounds, state, count):
+        def advance(self, predict, images, goal, rounds, state, count):
             def wait(steps):
                 counts.append(int(steps))
                 time.sleep(0.02 * int(steps))
@@ -167,3 +167,42 @@ def test_bad_arguments():
         runner.run_attack(gradient.FGSM(), model, images, labels, index=[1, 2])
     with pytest.raises(ValueError, match="batch_size"):
         runner.run_attack(gradient.FGSM(), model, images, labels, batch_size=0)
+
+
+def test_targeted_runs_succeed_where_the_target_is_reached():
+    model, images = smooth_model(classes=4), examples(24)
+    logits = model(images).numpy()
+    labels, targets = logits.argmax(axis=1), logits.argsort(axis=1)[:, 1]
+    attack = gradient.PGD(ThreatModel(epsilon=0.25), steps=20)
+    result = runner.run_attack(attack, model, images, labels, targets=targets, batch_size=10)
+    predicted = model(result.adversarial).numpy().argmax(axis=1)
+    assert 3 < result.success.sum() < 24  # the case tells both apart
+    np.testing.assert_array_equal(result.success, predicted == targets)
+    np.testing.assert_array_equal(result.adversarial[~result.success], images[~result.success])
+    key = randomness.make_key(0, "attack", "pgd")
+    one = attack.attack(model, images, labels, key, targets=targets)
+    np.testing.assert_array_equal(one.success, result.success)
+    # A wrong class that is not the target is no success, and a clean image that is taken for it is one.
+    other = runner.run_attack(attack, model, images, targets, targets=labels)
+    assert other.success.all() and not other.distance.any()
+    with pytest.raises(ValueError, match="own label"):
+        runner.run_attack(attack, model, images, labels, targets=labels)
+    with pytest.raises(ValueError, match="4 classes"):
+        runner.run_attack(attack, model, images, labels, targets=labels + 4)
+
+
+def test_the_batch_shrinks_with_those_who_stand(monkeypatch):
+    sizes = []
+
+    class Recorded(gradient.PGD):
+        def advance(self, predict, images, goal, rounds, state, count):
+            with tf.control_dependencies([tf.py_function(lambda x: sizes.append(len(x)), [images], [])]):
+                return super().advance(predict, images, goal, rounds, state, count)
+
+    model, images = Linear(), examples(64)
+    labels = model.labels(images)
+    attack = Recorded(ThreatModel(epsilon=0.018), steps=20)
+    result = runner.run_attack(attack, model, images, labels, batch_size=64)
+    standing = int(np.sum(~result.success))
+    assert sizes[0] == 64 and sizes[-1] < 64 and standing <= sizes[-1] < standing + 16
+    assert all(size % 8 == 0 for size in sizes)

@@ -2,13 +2,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfrobust.attacks import apgd, fab, gradient, noise, prox_log_barrier, square
 from tfrobust.attacks.threat import ThreatModel
 
 
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        ({"norm": "max"}, "'linf', 'l2', 'l1'"),
+        ({"norm": "max"}, "'linf', 'l2', 'l1', 'l0'"),
+        ({"norm": "l0"}, "0.2.*counts changed values, a whole number >= 1: set EPSILON"),
+        ({"norm": "l0", "epsilon": 2.5}, "2.5.*whole number"),
         ({"epsilon": 0}, "epsilon is 0"),
         ({"epsilon": -0.1}, "> 0"),
         ({"epsilon": float("nan")}, "> 0"),
@@ -38,9 +41,9 @@ def test_the_other_steps_follow_the_steepest_direction(norm, expected):
     np.testing.assert_allclose(step, [expected], rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind,expected", [("linf", 0.5), ("l2", 0.5 * 2**0.5), ("l1", 1.0)])
+@pytest.mark.parametrize("kind,expected", [("linf", 0.5), ("l2", 0.5 * 2**0.5), ("l1", 1.0), ("l0", 2.0)])
 def test_distance(kind, expected):
-    distance = ThreatModel(norm=kind).distance(tf.zeros([1, 2, 2]), tf.constant([[[0.5, 0], [0, -0.5]]]))
+    distance = ThreatModel(norm=kind, epsilon=1).distance(tf.zeros([1, 2, 2]), tf.constant([[[0.5, 0], [0, -0.5]]]))
     np.testing.assert_allclose(distance, [expected], rtol=1e-6)
 
 
@@ -51,3 +54,23 @@ def test_random_starts_fill_the_ball_inside_the_bounds(kind):
     starts = threat.random_start(images, tf.constant([3, 4]))
     distance = threat.distance(images, starts).numpy()
     assert starts.numpy().min() == -1.0 and distance.max() <= 0.5 * (1 + 1e-5) and distance.max() > 0.4
+
+
+def test_l0_changes_so_many_values_and_no_more():
+    threat = ThreatModel(norm="l0", epsilon=2)
+    images = tf.constant([[0.0, 1.0, 0.5, 0.25]])
+    # -3 has no room below 0; 1.75 keeps its place against 0.75, though both end at 1.
+    projected = threat.project(images, tf.constant([[-3.0, 0.5, 1.75, 0.75]]))
+    np.testing.assert_array_equal(projected, [[0.0, 0.5, 1.0, 0.25]])
+    np.testing.assert_array_equal(threat.project(images, projected), projected)
+
+
+def test_attacks_without_a_step_in_l0_refuse_it():
+    threat = ThreatModel(norm="l0", epsilon=2)
+    kinds = [gradient.PGD, gradient.FGSM, gradient.MultiTargetedPGD, apgd.APGDCrossEntropy, apgd.APGDTargeted]
+    kinds += [fab.FAB, fab.FABUntargeted, square.Square, noise.UniformNoise, noise.GaussianNoise]
+    for kind in kinds:
+        with pytest.raises(ValueError, match=f"{kind.__name__} .*'l0'.*prox_log_barrier") as raised:
+            kind(threat)
+        assert len(str(raised.value)) <= 300
+    assert prox_log_barrier.ProxLogBarrier(threat).threat == threat

@@ -44,13 +44,24 @@ def test_good_images_keep_uint8_and_become_float32():
         ([0, 3], "label 3 of example 1 is out of range 0..2"),
         ([-1, 0], "label -1 of example 0"),
         ([0.0, 1.0], "float64"),
-        ([[0, 1], [1, 0]], "argmax"),
+        ([[0, 1], [1, 1]], "one-hot"),
+        ([[0.5, 0.5], [1, 0]], "one-hot"),
+        ([["a", "b"], ["b", "a"]], "one-hot"),
+        ([[[0, 1]], [[1, 0]]], "shape"),
+        ([[0, 0, 0, 1], [1, 0, 0, 0]], "label 3 of example 0 is out of range"),
         ([True, False], "bool"),
     ],
 )
 def test_bad_labels(labels, words):
     with pytest.raises(ValueError, match=words):
         check_labels(np.array(labels), 2, 3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, bool])
+def test_one_hot_rows_and_columns_of_ids_are_ids(dtype):
+    for labels in (np.eye(3)[[2, 0, 1]].astype(dtype), np.array([[2], [0], [1]])):
+        found = check_labels(labels, 3, 3)
+        assert found.tolist() == [2, 0, 1] and found.dtype == np.int32
 
 
 def test_a_negative_label_where_the_number_of_classes_is_open():

@@ -9,6 +9,7 @@ from faults import processes, small_run
 from conformance import methods as battery
 from tfrobust.attacks import objectives
 from tfrobust.attacks.adversary import Adversary
+from tfrobust.attacks.goal import Goal
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.data.sources.digits import Digits
@@ -112,8 +113,9 @@ def test_training_adversaries_of_a_confident_float16_model_move_everywhere():
         assert np.mean(np.any(moved.numpy() != 0, axis=(1, 2, 3))) > 0.98, mode
     # The same in evaluation.
     keys = tf.tile([[0, 1]], [len(images), 1])
-    state = attack.start(method, images, labels, keys, labels)
-    point = attack.advance(lambda x: method(x), images, labels, labels, state, 1)["point"]
+    goal = Goal(labels)
+    state = attack.start(method, images, goal, keys, labels)
+    point = attack.advance(lambda x: method(x), images, goal, labels, state, 1)["point"]
     assert np.mean(np.any(point.numpy() != images.numpy(), axis=(1, 2, 3))) > 0.98
 
 

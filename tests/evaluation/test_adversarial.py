@@ -4,11 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from oracles import linear_model
+from tfrobust.attacks.base import Attack
 from tfrobust.attacks.gradient import FGSM, PGD, MultiTargetedPGD
 from tfrobust.attacks.threat import ThreatModel
-from tfrobust.evaluation import adversarial, statistics
+from tfrobust.evaluation import adversarial, chunks, searching, statistics
 from tfrobust.evaluation.accuracy import CleanAccuracy
 from tfrobust.evaluation.base import Setting
 from tfrobust.evaluation.predictor import from_function
@@ -88,8 +90,8 @@ def test_chunks_make_no_difference(model, size):
     setting, _, _ = model
     attack = PGD(threat=ThreatModel(epsilon=0.03), steps=3)
     positions = np.random.default_rng(0).permutation(40)
-    whole = adversarial.run(setting, attack, positions)
-    found = adversarial.search(dataclasses.replace(setting, chunk_size=size), attack, positions)
+    whole = searching.run(setting, attack, positions)
+    found = searching.search(dataclasses.replace(setting, chunk_size=size), attack, positions)
     np.testing.assert_array_equal(found.success, whole.success)
     np.testing.assert_allclose(found.distance, whole.distance, atol=1e-6)
     assert found.complete and 3 < found.success.sum() < 40
@@ -111,16 +113,14 @@ def test_curve(model):
 def test_subset_draws_are_those_of_the_whole(model):
     setting, _, _ = model
     attack = PGD(threat=ThreatModel(epsilon=0.03), steps=1, step_size=0.001)
-    whole = adversarial.perturbed(setting, attack, np.arange(40))
-    np.testing.assert_allclose(
-        adversarial.perturbed(setting, attack, np.array([31, 2, 7])), whole[[31, 2, 7]], atol=1e-6
-    )
+    whole = searching.perturbed(setting, attack, np.arange(40))
+    np.testing.assert_allclose(searching.perturbed(setting, attack, np.array([31, 2, 7])), whole[[31, 2, 7]], atol=1e-6)
 
 
 def test_perturbed_moves_also_the_misclassified(model):
     setting, margins, weights = model
     attack = PGD(threat=ThreatModel(epsilon=0.03), steps=5)
-    found = adversarial.perturbed(setting, attack, np.arange(40))
+    found = searching.perturbed(setting, attack, np.arange(40))
     # On a linear model every image ends in the corner of its ball that lowers its margin most.
     sign = (2 * setting.labels - 1)[:, None, None, None] * np.sign(weights).reshape(1, 3, 4, 1)
     np.testing.assert_allclose(found, setting.images - 0.03 * sign, atol=1e-6)
@@ -138,3 +138,77 @@ def test_white_box_attacks_refuse_a_predictor_without_gradients(model):
     black = Setting(predictor=predictor, images=setting.images, labels=setting.labels)
     with pytest.raises(ValueError, match="gradients"):
         adversarial.AttackAccuracy(attack=FGSM(threat=ThreatModel(epsilon=0.1))).run(black)
+
+
+def test_an_ensemble_counts_cumulatively_and_starts_from_the_clean_images(model, tmp_path):
+    setting, margins, weights = model
+    threat = ThreatModel(epsilon=0.04)
+    weak, strong = PGD(threat, steps=1, step_size=0.02, random_start="none"), FGSM(threat)
+    both = Both(weak, strong)
+    outcome = adversarial.AttackAccuracy(attack=both).run(setting)
+    total, drop, first, second = outcome.measurements
+    assert [one.id for one in outcome.measurements] == list(adversarial.AttackAccuracy(attack=both).ids())
+    assert first.id == "attack.both_linf_0.04.pgd.accuracy" and second.id == "attack.both_linf_0.04.fgsm.accuracy"
+    size = np.abs(weights).sum()
+    assert first.value == np.mean(margins > 0.02 * size) > second.value == np.mean(margins > 0.04 * size)
+    assert total.value == second.value and drop.value == pytest.approx(1 - second.value / np.mean(margins > 0))
+    assert total.settings["members"] == ["pgd", "fgsm"] and first.settings["ensemble"] == "both"
+    # Chunks and what is kept of them change nothing.
+    store = chunks.Store(tmp_path, {"model": "linear"})
+    for _ in range(2):
+        kept = dataclasses.replace(setting, chunk_size=7, store=store)
+        assert adversarial.AttackAccuracy(attack=both).run(kept) == outcome
+
+
+class Both(Attack):
+    """Two attacks in a row."""
+
+    name = "both"
+
+    def __init__(self, *members):
+        self._members = members
+        self.threat = members[0].threat
+
+    @property
+    def members(self):
+        return self._members
+
+
+class Exact(Attack):
+    """The nearest misclassified point of a linear model with two classes, found at once (Linf)."""
+
+    name, steps, minimal = "exact", 1, True
+
+    def __init__(self, threat, weights):
+        self.threat, self.weights = threat, weights
+
+    def rounds(self, class_count):
+        return 1
+
+    def start(self, predict, images, goal, keys, rounds):
+        return {"point": images, "found": tf.zeros_like(goal.labels, tf.bool)}
+
+    def advance(self, predict, images, goal, rounds, state, count):
+        margin = -goal.margin(predict(images))
+        sign = tf.where(goal.labels == 1, -1.0, 1.0)[:, None, None, None]
+        direction = tf.reshape(tf.constant(np.sign(self.weights), tf.float32), [1, *images.shape[1:]])
+        size = (margin * 1.0001 / np.abs(self.weights).sum())[:, None, None, None]
+        return {"point": images + size * sign * direction, "found": state["found"]}
+
+    def candidate(self, state):
+        return state["point"]
+
+
+def test_a_minimal_attack_is_run_once_and_counted_at_every_size(model):
+    setting, margins, weights = model
+    attack = Exact(ThreatModel(epsilon=0.03), weights)
+    # Twice the margin, since the logits are (0, score) and the box does not bind.
+    known = np.maximum(margins, 0) / np.abs(weights).sum()
+    total, _, middle = adversarial.AttackAccuracy(attack=attack).run(setting).measurements
+    assert total.value == np.mean(known > 0.03)
+    assert middle.id == "attack.exact_linf_0.03.median_distance"
+    assert middle.value == pytest.approx(np.median(known), rel=1e-3) and middle.low < middle.value < middle.high
+    (curve,) = adversarial.AccuracyCurve(attack=attack, epsilons=(0.0, 0.02, 0.05), limit=None).run(setting).series
+    np.testing.assert_allclose(curve.columns["accuracy"], [np.mean(known > size) for size in (0.0, 0.02, 0.05)])
+    (whole,) = adversarial.AccuracyCurve(attack=attack, limit=None).run(setting).series
+    assert whole.columns["accuracy"][-1] == 0.0 and whole.columns["epsilon"][-1] == pytest.approx(known.max(), rel=1e-3)

@@ -1,4 +1,4 @@
-"""Planted flaws are caught, a healthy model passes."""
+"""The doctor as a whole, and what he says of the model alone; data and attacks have their own files, flaws a zoo."""
 
 import numpy as np
 import pytest
@@ -6,19 +6,20 @@ import tensorflow as tf
 
 from oracles import linear_model
 from tfrobust.attacks import objectives
+from tfrobust.attacks.engine import Engine
 from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.prox_log_barrier import ProxLogBarrier
 from tfrobust.attacks.threat import ThreatModel
-from tfrobust.evaluation import adversarial, doctor
+from tfrobust.evaluation import doctor, doctor_model, searching
 from tfrobust.evaluation.base import Setting
 from tfrobust.evaluation.predictor import from_function
-from tfrobust.structs import AttackResult
 
-ATTACK = PGD(threat=ThreatModel(epsilon=0.02), steps=3)
-PREDICT, IMAGES, LABELS, _, _ = linear_model.make(40)
+ATTACK = PGD(threat=ThreatModel(epsilon=0.02), steps=10)
+PREDICT, IMAGES, LABELS, _, _ = linear_model.make(400)
 
 
-def _setting(predict, **more):
-    predictor = from_function(predict, image_shape=linear_model.SHAPE)
+def _setting(predict=PREDICT, differentiable=True, **more):
+    predictor = from_function(predict, image_shape=linear_model.SHAPE, differentiable=differentiable)
     return Setting(predictor=predictor, images=IMAGES, labels=LABELS, batch_size=16, **more)
 
 
@@ -30,97 +31,116 @@ def _verdicts(predict, **more):
 
 
 def test_a_healthy_model_passes():
-    verdicts = _verdicts(PREDICT, selected_on="validation")
-    names = "logits deterministic batch_independent gradients monotone repredict selection"
-    assert verdicts == dict.fromkeys(names.split(), "pass")
+    train = np.random.default_rng(9).uniform(0.4, 0.6, (100, *linear_model.SHAPE))
+    verdicts = _verdicts(PREDICT, selected_on="validation", train_images=train)
+    assert verdicts == dict.fromkeys(
+        "logits deterministic batch_independent clean_accuracy gradients ascent monotone repredict rounding"
+        " attack_strength epsilon_units test_size duplicates selection".split(),
+        "pass",
+    )
 
 
-def test_softmax_output_warns_and_saturated_softmax_fails():
-    assert _verdicts(lambda x: tf.nn.softmax(PREDICT(x)))["logits"] == "warn"
-    verdicts = _verdicts(lambda x: tf.nn.softmax(1000 * PREDICT(x)))
-    assert verdicts["logits"] == "fail" and verdicts["gradients"] == "fail"
+def test_without_gradients_what_needs_them_is_left_out_and_said():
+    for setting in (_setting(differentiable=False), _setting(lambda x: PREDICT(tf.stop_gradient(x)))):
+        findings = {finding.check: finding for finding in doctor.Doctor(attack=ATTACK).run(setting).findings}
+        assert set(findings) == set(
+            "logits deterministic batch_independent clean_accuracy gradients epsilon_units test_size selection".split()
+        )
+        assert findings["gradients"].verdict == "fail" and "left out" in findings["gradients"].evidence
+        assert "square" in findings["gradients"].remedy and "clean accuracy" in findings["test_size"].evidence
 
 
-def test_random_output_fails():
-    assert _verdicts(lambda x: PREDICT(x) + tf.random.normal([tf.shape(x)[0], 2]))["deterministic"] == "fail"
+def test_probabilities_fail_though_they_are_judged():
+    for scale in (1, 1000):
+        finding = doctor_model.check_logits(_setting(lambda x, scale=scale: tf.nn.softmax(scale * PREDICT(x))))
+        assert finding.verdict == "fail" and "--logits_output" in finding.remedy
 
 
 def test_random_output_drawn_in_python_fails():
     generator = np.random.default_rng(0)
-    verdicts = _verdicts(lambda x: PREDICT(x) + generator.normal(size=2).astype(np.float32))
-    assert verdicts["deterministic"] == "fail"
+    setting = _setting(lambda x: PREDICT(x) + generator.normal(size=2).astype(np.float32))
+    assert doctor_model.check_deterministic(setting).verdict == "fail"
 
 
-def test_batch_statistics_fail():
-    verdicts = _verdicts(lambda x: PREDICT(x) - tf.reduce_mean(PREDICT(x), axis=0))
-    assert verdicts["batch_independent"] == "fail" and verdicts["deterministic"] == "pass"
+def test_an_answer_that_hangs_on_the_place_in_the_batch_fails():
+    setting = _setting(lambda x: PREDICT(x) + 0.1 * tf.range(tf.shape(x)[0], dtype=tf.float32)[:, None])
+    assert doctor_model.check_deterministic(setting).verdict == "pass"
+    assert doctor_model.check_batch_independent(setting).verdict == "fail"
 
 
 @pytest.mark.parametrize(
-    "predict",
+    ("predict", "said"),
     [
-        lambda x: PREDICT(tf.round(x * 50) / 50),
-        lambda x: PREDICT(tf.stop_gradient(x)),
-        lambda x: PREDICT(x) + tf.sqrt(x[:, 0, 0] * 0.0) * tf.constant([0.0, 1.0]),
+        (lambda x: PREDICT(tf.round(x * 50) / 50), "cannot be had"),
+        (lambda x: PREDICT(tf.sigmoid(2e4 * x - 8e3)), "gradient of exactly 0"),
+        (
+            lambda x: PREDICT(x) + tf.sqrt(x[:, 0, 0] * 0.0) * tf.constant([0.0, 1.0]),
+            "100.0% have a gradient that is not finite",
+        ),
+        (
+            lambda x: PREDICT(x) + 1e-8 * tf.sin(1e16 * x[:, 0, 0]) * tf.constant([0.0, 1.0]),
+            "100.0% have a gradient above 1e+06",
+        ),
+        (lambda x: PREDICT(x) * 1e-35, "100.0% have a gradient below 1e-30"),
     ],
-    ids=["rounded input", "stopped", "infinite slope"],
+    ids=["rounded input", "steps", "infinite slope", "steep slope", "flat"],
 )
-def test_masked_gradients_fail(predict):
-    assert doctor.check_gradients(_setting(predict)).verdict == "fail"
+def test_gradients_that_cannot_be_followed(predict, said):
+    finding = doctor_model.check_gradients(_setting(predict))
+    assert finding.verdict == "fail" and said in finding.evidence
 
 
-def test_an_accuracy_that_rises_with_epsilon_fails(monkeypatch):
-    # An attack that overshoots: it finds the small ball's points and loses the large one's.
-    def broken(attack, predict, images, labels, **_):
-        success = np.zeros(len(images), bool)
-        success[: 25 if attack.threat.epsilon < 0.015 else 8] = True
-        return AttackResult(images, success, np.zeros(len(images), np.float32))
-
-    monkeypatch.setattr(adversarial.runner, "run_attack", broken)
-    finding = doctor.check_monotone(_setting(PREDICT), ATTACK, (0.5, 1.0, 2.0), 1000)
-    assert finding.verdict == "fail" and "80.0%" in finding.evidence
-
-
-@pytest.mark.parametrize("lie", ["success", "outside"])
-def test_saved_images_are_predicted_again(monkeypatch, lie):
-    def lying(attack, predict, images, labels, **_):
-        adversarial_images = np.array(images) + (0.1 if lie == "outside" else 0.0)
-        wrong = np.asarray(predict(tf.constant(adversarial_images, tf.float32))).argmax(-1) != labels
-        return AttackResult(adversarial_images, wrong ^ (lie == "success"), np.zeros(len(images), np.float32))
-
-    monkeypatch.setattr(adversarial.runner, "run_attack", lying)
-    assert doctor.check_repredict(_setting(PREDICT), ATTACK, 1000).verdict == "fail"
+def test_the_gradient_is_the_one_that_attacks_climb_and_asked_for_once():
+    calls = []
+    setting = _setting(lambda x: calls.append(1) or PREDICT(x))
+    positions = np.flatnonzero(setting.clean_correct)[:16]
+    calls.clear()
+    found = doctor_model.gradients(setting)
+    assert found is doctor_model.gradients(setting) and len(calls) == 2
+    images = tf.constant(IMAGES[positions])
+    with tf.GradientTape() as tape:
+        tape.watch(images)
+        loss = objectives.cross_entropy(PREDICT, tf.constant(LABELS[positions]))(images)
+    np.testing.assert_allclose(found.rows, tf.reshape(tape.gradient(loss, images), [16, 12]), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("split", "verdict"), [("test", "fail"), ("validation", "pass"), ("last", "pass"), ("", "warn")]
-)
-def test_selection(split, verdict):
-    assert doctor.check_selection(_setting(PREDICT, selected_on=split)).verdict == verdict
+@pytest.mark.parametrize(("norm", "epsilon"), [("linf", 0.02), ("l2", 0.05), ("l1", 0.2)])
+def test_ascent_of_a_linear_model_and_of_its_opposite(norm, epsilon):
+    threat = ThreatModel(norm=norm, epsilon=epsilon)
+    finding = doctor_model.check_ascent(_setting(), threat)
+    assert finding.verdict == "pass" and "100.0% of 16" in finding.evidence
+
+    @tf.custom_gradient
+    def turned(x):
+        return tf.identity(x), lambda upstream: -upstream
+
+    finding = doctor_model.check_ascent(_setting(lambda x: PREDICT(turned(x))), threat)
+    assert finding.verdict == "fail" and "0.0% of 16" in finding.evidence
+
+
+def test_no_ascent_without_a_gradient():
+    setting = _setting(lambda x: PREDICT(tf.sigmoid(1e3 * x)))
+    assert doctor_model.check_ascent(setting, ATTACK.threat) is None
 
 
 def test_the_doctor_runs_each_of_its_attacks_once(monkeypatch):
-    setting, calls, real = _setting(PREDICT), [], adversarial.runner.Engine
-    monkeypatch.setattr(
-        adversarial.runner, "Engine", lambda attack, *a, **k: calls.append(attack) or real(attack, *a, **k)
-    )
-    doctor.Doctor(attack=PGD(threat=ThreatModel(epsilon=0.02), steps=3)).run(setting)
-    made = len(calls)
-    doctor.Doctor(attack=PGD(threat=ThreatModel(epsilon=0.02), steps=3)).run(setting)
-    assert made == len(calls) == len(doctor.Doctor(attack=ATTACK).factors)
+    setting, calls, real = _setting(), [], Engine
 
+    class Counted(real):
+        def run(self, *arguments, **keywords):
+            calls.append(self.attack.threat.epsilon)
+            return real.run(self, *arguments, **keywords)
 
-def test_gradient_check_looks_at_the_loss_the_attacks_climb():
-    found = doctor._input_gradient(PREDICT, IMAGES[:4], LABELS[:4])
-    images = tf.constant(IMAGES[:4])
-    with tf.GradientTape() as tape:
-        tape.watch(images)
-        loss = objectives.cross_entropy(PREDICT, tf.constant(LABELS[:4]))(images)
-    np.testing.assert_allclose(found, tape.gradient(loss, images))
+    monkeypatch.setattr(searching, "Engine", Counted)
+    monkeypatch.setattr(searching.runner, "Engine", Counted)
+    doctor.Doctor(attack=ATTACK).run(setting)
+    assert sorted(calls) == [0.01, 0.02, 0.04]
 
 
 def test_bad_arguments():
     with pytest.raises(ValueError, match="factors"):
         doctor.Doctor(attack=ATTACK, factors=(1.0,))
+    with pytest.raises(ValueError, match="knows no epsilon"):
+        doctor.Doctor(attack=ProxLogBarrier(threat=ATTACK.threat))
     with pytest.raises(ValueError, match="limit"):
         doctor.Doctor(attack=ATTACK, limit=0)

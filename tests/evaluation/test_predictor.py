@@ -97,6 +97,29 @@ def test_keras_file(model, tmp_path):
     assert found.weights_sha256 == predictor.from_keras(model).weights_sha256
 
 
+def test_the_outputs_of_a_keras_file_are_named_too(model, tmp_path):
+    hidden, scores = model.layers[-1].input, model.layers[-1].output
+    keras.Model(model.inputs, {"scores": scores, "embedding": hidden}).save(tmp_path / "dict.keras")
+    names = [f"{name}_of_two" for name in ("embedding", "logits")]
+    relay = [keras.layers.Identity(name=name)(each) for name, each in zip(names, (hidden, scores), strict=True)]
+    keras.Model(model.inputs, relay).save(tmp_path / "list.keras")
+    model.save(tmp_path / "one.keras")
+    expected = model.predict(IMAGES, verbose=0)
+    for file, name in (("dict", "scores"), ("list", names[1]), ("one", None)):
+        found = predictor.load(str(tmp_path / f"{file}.keras"), logits_output=name)
+        np.testing.assert_allclose(found.compiled_logits(IMAGES), expected, atol=1e-6)
+    assert predictor.load(str(tmp_path / "dict.keras"), "scores").compiled_embedding(IMAGES).shape == (5, 6)
+    for file, name, said in (
+        ("dict", None, "--logits_output"),
+        ("list", None, "--logits_output"),
+        ("dict", "logitz", "no output 'logitz'"),
+        ("one", "logits", "no output 'logits'"),
+    ):
+        with pytest.raises(ValueError, match=said) as caught:
+            predictor.load(str(tmp_path / f"{file}.keras"), logits_output=name)
+        assert len(str(caught.value)) <= 300
+
+
 def test_probabilities_become_log_probabilities(model):
     soft = keras.Sequential([model, keras.layers.Softmax()], name="soft")
     raw = predictor.from_keras(soft)

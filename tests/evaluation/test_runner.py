@@ -17,6 +17,8 @@ from tfrobust.evaluation.adversarial import AccuracyCurve, AttackAccuracy
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.calibration import Calibration
 from tfrobust.evaluation.chunks import Shard
+from tfrobust.evaluation.doctor import Doctor
+from tfrobust.evaluation.geometry import Divergence
 from tfrobust.evaluation.predictor import from_function
 from tfrobust.evaluation.runner import run_evaluation, run_shard
 from tfrobust.evaluation.summary import evaluate
@@ -99,6 +101,30 @@ def test_nothing_is_taken_over_from_another_run(setting, tmp_path, changes):
     run_evaluation([Probe(name="a")], setting, cache_directory=tmp_path)
     run_evaluation([Probe(name="a")], _setting(**changes), cache_directory=tmp_path)
     assert RUNS == ["a", "a"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Judge(Probe):
+    """One whose outcome hangs on the training and on the other attacks."""
+
+    uses_training = True
+    uses_attacks = True
+
+    def run(self, setting):
+        RUNS.append(tuple(attack.threat.epsilon for attack in setting.evaluation_attacks))
+        return Outcome()
+
+
+def test_only_those_who_judge_training_and_attacks_run_again_when_these_change(setting, tmp_path):
+    evaluators = [Probe(name="a"), Judge(name="j")]
+    trained = {"norm": "linf", "epsilon": 0.1, "steps": 3}
+    run_evaluation(evaluators, setting, cache_directory=tmp_path)
+    run_evaluation(evaluators, _setting(training_attack=trained), cache_directory=tmp_path)
+    run_evaluation(evaluators, _setting(train_images=IMAGES, train_labels=LABELS), cache_directory=tmp_path)
+    run_evaluation([*evaluators, ATTACKS[0]], _setting(), cache_directory=tmp_path)
+    assert RUNS == ["a", (), (), (), (0.02,)]
+    run_evaluation([*evaluators, ATTACKS[0]], _setting(), cache_directory=tmp_path)
+    assert RUNS == ["a", (), (), (), (0.02,)]
 
 
 def test_another_configuration_runs_again(setting, tmp_path):
@@ -240,8 +266,8 @@ def test_a_damaged_chunk_is_made_again(searched, tmp_path, caplog, content):
 def test_an_attack_without_gradients_to_climb_is_refused_before_any_work(tmp_path):
     predictor = from_function(PREDICT, image_shape=linear_model.SHAPE, differentiable=False)
     setting = Setting(predictor=dataclasses.replace(predictor, weights_sha256="w"), images=IMAGES, labels=LABELS)
-    with pytest.raises(ValueError, match="gradients"):
-        run_evaluation([CleanAccuracy(), *ATTACKS], setting, cache_directory=tmp_path)
+    with pytest.raises(ValueError, match="gradients.*square.gin"):
+        run_evaluation(ATTACKS, setting, cache_directory=tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -275,6 +301,8 @@ def test_progress_is_shown():
         ({"labels": LABELS - 1}, "label is -1"),
         ({"labels": LABELS[:-1]}, "20 images"),
         ({"labels": LABELS.astype(float)}, "whole numbers"),
+        ({"labels": np.full((20, 2), 0.5)}, "one-hot"),
+        ({"labels": np.eye(2)[LABELS][None]}, "one label per image"),
         ({"images": IMAGES * 255}, "divide them by 255"),
         ({"images": IMAGES - 1}, "Pixels run from"),
         ({"images": np.where(IMAGES > 0.59, np.nan, IMAGES)}, "NaN"),
@@ -290,6 +318,31 @@ def test_bad_data_is_one_sentence(changes, said):
     with pytest.raises(ValueError, match=said) as caught:
         _setting(**changes)
     assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)
+
+
+def test_one_hot_labels_are_ids(setting):
+    for labels in (np.eye(2)[LABELS], np.eye(2, dtype=bool)[LABELS], LABELS[:, None]):
+        found = _setting(labels=labels).labels
+        np.testing.assert_array_equal(found, LABELS)
+        assert found.dtype == np.int32
+
+
+def test_pixels_outside_of_0_to_1_are_no_evaluation(setting):
+    threat = ThreatModel(epsilon=0.1, bounds=(-1.0, 1.0))
+    for evaluator in (AttackAccuracy(attack=FGSM(threat=threat)), Divergence(attack=PGD(threat=threat))):
+        with pytest.raises(ValueError, match=r"bounds \(-1.0, 1.0\).*\(0.0, 1.0\)") as caught:
+            run_evaluation([Probe(name="a"), evaluator], setting)
+        assert not RUNS and len(str(caught.value)) <= 300
+
+
+def test_probabilities_are_named_even_where_no_doctor_looks():
+    setting = _setting(predict=lambda images: tf.nn.softmax(PREDICT(images)))
+    (finding,) = run_evaluation([CleanAccuracy()], setting).findings
+    assert (finding.check, finding.verdict) == ("logits", "fail") and "log(p)" in finding.evidence
+    doctor = Doctor(attack=FGSM(threat=ThreatModel(epsilon=0.02)))
+    checks = [finding.check for finding in run_evaluation([CleanAccuracy(), doctor], setting).findings]
+    assert checks.count("logits") == 1
+    assert run_evaluation([CleanAccuracy()], _setting()).findings == []
 
 
 def test_subset_and_order(setting):

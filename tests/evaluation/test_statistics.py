@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from tfrobust.evaluation import statistics
 
@@ -74,3 +75,20 @@ def test_relative_drop_corners():
     assert statistics.relative_drop(np.zeros(3, bool), np.ones(3, bool)) == (None, None, None)
     drop, low, high = statistics.relative_drop(np.ones(5, bool), np.zeros(5, bool))
     assert drop == high == 1.0 and 0.4 < low < 1
+
+
+@pytest.mark.parametrize("count", [5, 6, 40, 1001])
+def test_median_covers_as_it_says(count):
+    values = np.random.default_rng(count).permutation(np.arange(count, dtype=float))
+    middle, low, high = statistics.median(values)
+    assert middle == (count - 1) / 2
+    if count == 5:  # 2 x 1/32 is more than 5 %
+        assert low is high is None
+        return
+    outside = 2 * binom.cdf(low, count, 0.5)  # low is the rank less one
+    assert outside <= 0.05 < 2 * binom.cdf(low + 1, count, 0.5) and high == count - 1 - low
+
+
+def test_median_of_distances_not_found():
+    assert statistics.median(np.array([1.0] * 30 + [np.inf] * 10))[:2] == (1.0, 1.0)
+    assert statistics.median(np.array([1.0] * 10 + [np.inf] * 30)) == (None, None, None)

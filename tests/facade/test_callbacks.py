@@ -100,9 +100,16 @@ def test_robust_accuracy_of_probabilities_is_that_of_their_logits():
         watch = robust.callbacks.RobustAccuracy(images, labels, attack=attack, from_logits=activation is None)
         found.append(model.fit(images, labels, epochs=3, verbose=0, callbacks=[watch]).history)
     np.testing.assert_allclose(found[0]["val_robust_accuracy"], found[1]["val_robust_accuracy"])
+    weights = [variable.numpy() for variable in model.variables]
     careless = robust.callbacks.RobustAccuracy(images, labels, attack=attack)
-    with pytest.raises(ValueError, match="probabilities"):
+    with pytest.raises(ValueError, match="probabilities.*pass from_logits=False"):
         model.fit(images, labels, verbose=0, callbacks=[careless])
+    # Said before the first step, not at the end of an epoch.
+    for before, now in zip(weights, model.variables, strict=True):
+        np.testing.assert_array_equal(before, now)
+    with pytest.raises(ValueError, match="answers with logits"):
+        watch = robust.callbacks.RobustAccuracy(images, labels, attack=attack, from_logits=False)
+        compiled(functional()).fit(images, labels, verbose=0, callbacks=[watch])
 
 
 @pytest.mark.parametrize("model", [functional, Subclassed])

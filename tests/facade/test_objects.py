@@ -22,7 +22,8 @@ def small_cnn(**keywords):
 
 
 def method(cls, **keywords):
-    return lambda: cls(small_cnn(), models.LinearHead(CLASSES), seed=3, term_weights={"ce": 0.5}, **keywords)
+    keywords = {"seed": 3, "term_weights": {"ce": 0.5}, **keywords}
+    return lambda: cls(small_cnn(), models.LinearHead(CLASSES), **keywords)
 
 
 # What is not the default is what a round trip can lose.
@@ -41,6 +42,8 @@ PARTS = {
     "HardSelection": methods.HardSelection,
     "SoftSelection": methods.SoftSelection,
     "LeakedSelection": lambda: methods.LeakedSelection(counterpart="code"),
+    "Mixing": lambda: methods.Mixing(alpha=0.2, group=8, per_example=True),
+    "FeatureNoise": lambda: methods.FeatureNoise(additive=0.5, sparsity=0.65, scale=None),
     "TwoTransforms": lambda: methods.TwoTransforms(augmentation=augment.PadCrop(padding=1), combine="by_kind"),
 }
 LOSSES = {
@@ -70,6 +73,12 @@ METHODS = {
     "SupervisedContrastive": method(methods.SupervisedContrastive, projection=layers.MLPProjection(4, dim=3)),
     "AdversarialTraining": method(methods.AdversarialTraining, adversary=ADVERSARY, forward="joint"),
     "TRADES": method(methods.TRADES, adversary=ADVERSARY),
+    "Mixup": method(methods.Mixup, mixing=PARTS["Mixing"](), term_weights={"ce_mixed": 0.5}),
+    "CutMix": method(methods.CutMix, probability=0.5, term_weights=None),
+    "ManifoldMixup": method(
+        methods.ManifoldMixup, stages=(0, 2), objective="binary_cross_entropy", term_weights={"ce_mixed": 0.5}
+    ),
+    "NFM": method(methods.NFM, stages=(1, 2), noise=PARTS["FeatureNoise"](), term_weights=None),
     "ADR": method(methods.ADR, adversary=ADVERSARY, label_scale=0.9),
     "ASCL": method(
         methods.ASCL, adversary=ADVERSARY, transforms=PARTS["TwoTransforms"](), contrast=PARTS["Contrast"]()

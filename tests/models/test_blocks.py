@@ -3,8 +3,9 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from tfrobust.models.blocks import ConvolutionStyle, ConvolutionUnit, ResidualBlock
+from tfrobust.models.blocks import ConvolutionStyle, ConvolutionUnit, ResidualBlock, run_chain
 
 
 def test_identity_block_adds_its_input_before_the_activation():
@@ -54,3 +55,32 @@ def test_layers_survive_their_config_and_a_file(tmp_path):
     images = np.random.default_rng(0).normal(size=(2, 4, 4, 2)).astype(np.float32)
     np.testing.assert_array_equal(loaded(images), model(images))
     assert loaded.layers[-1].style == style and len(loaded.losses) == 4
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_inference_folds_the_normalisation_into_the_convolution(use_bias, policy):
+    """The same function, and the same gradient, as layer after layer."""
+    unit = ConvolutionUnit(4, size=3, stride=2, style=ConvolutionStyle(use_bias=use_bias, branches=2), dtype=policy)
+    rng = np.random.default_rng(1)
+    images = tf.constant(rng.normal(size=(3, 7, 7, 2)), tf.float32)
+    unit.build(images.shape)
+    for variable in unit.variables:
+        variable.assign(rng.uniform(0.5, 1.5, variable.shape))
+    tolerance = 1e-5 if policy == "float32" else 0.05
+    for branch in (0, 1):
+        found = []
+        for folds in (True, False):
+            with tf.GradientTape() as tape:
+                tape.watch(images)
+                if folds:
+                    answer = unit(images, training=False, branch=branch)
+                else:
+                    answer = run_chain(unit.chain, images, training=False, branch=branch)
+                total = tf.reduce_sum(tf.cast(answer, tf.float32) ** 2)
+            found.append((tf.cast(answer, tf.float32).numpy(), tape.gradient(total, images).numpy()))
+        for folded, plain in zip(*found, strict=True):
+            np.testing.assert_allclose(folded, plain, atol=tolerance * np.abs(plain).max())
+    before = [variable.numpy() for variable in unit.non_trainable_variables]
+    assert not np.allclose(unit(images, training=True), unit(images, training=False), atol=0.1)
+    assert any(np.any(v.numpy() != old) for v, old in zip(unit.non_trainable_variables, before, strict=True))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.ops.gradients import input_gradient
+from tfrobust.ops.gradients import finite, input_gradient
 
 
 def test_values_and_gradient_of_a_known_function():
@@ -40,3 +40,10 @@ def test_a_mean_is_refused():
 def test_an_objective_without_gradient_is_refused():
     with pytest.raises(ValueError, match="no input gradient"):
         input_gradient(lambda x: tf.zeros([2]), tf.ones([2, 2]))
+
+
+def test_finite_repairs_what_is_broken_and_leaves_the_rest():
+    gradient = tf.constant([[1.0, float("nan")], [float("-inf"), 2e-30], [3.0, -4.0]])
+    np.testing.assert_array_equal(finite(gradient), np.float32([[1, 0], [-1e30, 2e-30], [3, -4]]))
+    large = tf.constant([[3e38, 3e38]])  # whose sum overflows
+    assert np.all(np.isfinite(finite(large))) and finite(gradient[2:]).numpy().tolist() == [[3.0, -4.0]]

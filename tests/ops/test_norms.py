@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -25,6 +27,35 @@ def test_norm_is_its_definition(kind):
     x = np.random.default_rng(0).standard_normal([4, 3, 2, 5]).astype(np.float32)
     expected = [projections.measure(one.ravel(), kind) for one in x]
     np.testing.assert_allclose(norms.norm(tf.constant(x), kind), expected, rtol=1e-6)
+
+
+def test_l0_counts_what_is_not_zero():
+    np.testing.assert_array_equal(norms.norm(tf.constant([[[0.0, -1e-30], [2.0, 0.0]], [[0.0] * 2] * 2]), "l0"), [2, 0])
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_l0_projection_is_the_nearest_of_all_supports(count):
+    images, candidate = _box_case(2, 5)
+    got = norms.project_ball_in_box(tf.constant(images), tf.constant(candidate), "l0", count, 0.0, 1.0).numpy()
+    free = norms.project_ball(tf.constant(candidate), "l0", count).numpy()
+    for x, c, boxed, ball in zip(images, candidate, got, free, strict=True):
+        masks = [np.isin(np.arange(5), chosen) for chosen in itertools.combinations(range(5), count)]
+        least = min(np.sum((np.where(mask, np.clip(c, 0, 1), x) - c) ** 2) for mask in masks)
+        assert np.sum((boxed - c) ** 2) == pytest.approx(least, rel=1e-5)
+        assert np.sum((ball - c) ** 2) == pytest.approx(min(np.sum(c[~mask] ** 2) for mask in masks), rel=1e-5)
+        assert np.count_nonzero(boxed != x) <= count and np.count_nonzero(ball) <= count
+
+
+def test_among_equals_exactly_so_many_are_kept():
+    np.testing.assert_array_equal(
+        norms.largest(tf.ones([3, 4]), tf.constant([0, 2, 9])), [[False] * 4, [True, True, False, False], [True] * 4]
+    )
+
+
+@pytest.mark.parametrize("function", [norms.unit_steepest, lambda x, kind: norms.random_in_ball([0, 0], x, kind, 1.0)])
+def test_l0_has_neither_a_direction_nor_a_volume(function):
+    with pytest.raises(ValueError, match="'l0'"):
+        function(tf.zeros([1, 2]), "l0")
 
 
 def test_l2_norm_of_the_tiniest_gradient():

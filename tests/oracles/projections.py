@@ -6,7 +6,7 @@ import numpy as np
 def measure(vector, kind):
     """The norm, by its definition."""
     vector = np.abs(np.asarray(vector, np.float64))
-    return {"linf": np.max, "l1": np.sum, "l2": lambda v: np.sqrt(np.sum(v * v))}[kind](vector)
+    return {"linf": np.max, "l1": np.sum, "l2": lambda v: np.sqrt(np.sum(v * v)), "l0": np.count_nonzero}[kind](vector)
 
 
 def project(x, candidate, kind, epsilon, low=-np.inf, high=np.inf):

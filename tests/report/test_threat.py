@@ -5,7 +5,7 @@ from report.synthetic import attack, fraction, make_report
 
 from tfrobust.report import not_measured, summary_sentence, threat_statement
 from tfrobust.report.reading import attack_rows
-from tfrobust.structs import Measurement
+from tfrobust.structs import Finding, Measurement
 
 
 def test_names_the_strongest_attack_of_each_budget():
@@ -54,6 +54,13 @@ def test_what_is_measured_leaves_the_list_of_what_is_not(extra, word):
     base = attack("fgsm", 0.7, 0.9)
     assert any(word in sentence for sentence in not_measured(base))
     assert not any(word in sentence for sentence in not_measured([*base, *extra]))
+
+
+@pytest.mark.parametrize("check", ["large_epsilon", "more_effort", "black_box", "transfer", "duplicates"])
+def test_what_the_doctor_has_not_checked_is_said(check):
+    base = attack("fgsm", 0.7, 0.9)
+    (gone,) = set(not_measured(base)) - set(not_measured(base, [Finding(check, "pass", "evidence")]))
+    assert gone.startswith("Whether")
 
 
 @pytest.mark.parametrize(

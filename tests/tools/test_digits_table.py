@@ -66,13 +66,13 @@ def test_differences_rest_on_the_folds_that_both_have(tool):
 
 
 def test_results_of_another_configuration_are_not_mixed_in(tool, tmp_path):
-    flags = argparse.Namespace(output=tmp_path, folds=5, seed=0, epochs=None, gin_param=[])
+    flags = argparse.Namespace(output=tmp_path, folds=5, seed=0, epochs=None, gin_file=[], gin_param=[])
     assert tool.load(flags, "ascl", 3) is None
     path = tool.path_of(flags, "ascl", 3)
     kept = {"schema": tool.SCHEMA, "recipe_sha256": tool.fingerprint(flags, "ascl", 3)}
     path.write_text(json.dumps(kept))
     assert tool.load(flags, "ascl", 3) == kept
-    for change in ({"epochs": 1}, {"seed": 1}, {"gin_param": ["EPSILON=0.1"]}):
+    for change in ({"epochs": 1}, {"seed": 1}, {"gin_param": ["EPSILON=0.1"]}, {"gin_file": ["gin/eval/pgd.gin"]}):
         with pytest.raises(InputError, match="another configuration"):
             tool.load(argparse.Namespace(**{**vars(flags), **change}), "ascl", 3)
     path.write_text("{")

@@ -53,6 +53,13 @@ def watch(model, images, labels, *, epoch=0, **keywords) -> dict:
     return logs
 
 
+def test_one_hot_labels_are_ids(linear):
+    model, _, images, labels = linear
+    assert watch(model, images, np.eye(2)[labels]) == watch(model, images, labels)
+    with pytest.raises(ValueError, match="one-hot"):
+        RobustAccuracy(images, np.full((len(images), 2), 0.5))
+
+
 @pytest.mark.parametrize("batch_size", [4, 23, 128])
 def test_robust_accuracy_of_a_linear_model_is_its_margin_against_epsilon(linear, batch_size):
     model, kernel, images, labels = linear

@@ -2,6 +2,17 @@
 
 import numpy as np
 
+from tfrobust.ops.labels import without_one_hot
+
+
+def check_norm(attack) -> None:
+    """Raises ValueError for an attack whose threat is measured in a norm that is none of its `norms`."""
+    if attack.threat.norm not in attack.norms:
+        raise ValueError(
+            f"{type(attack).__name__} searches in {list(attack.norms)}, not in {attack.threat.norm!r}: take "
+            "ProxLogBarrier (gin/eval/prox_log_barrier.gin) there."
+        )
+
 
 def check_images(images, low: float, high: float) -> np.ndarray:
     """Images as float32 [n, ...] inside the bounds.
@@ -37,17 +48,33 @@ def label_ids(labels, count: int) -> np.ndarray:
         ValueError: another length, neither ids nor one-hot, or negative.
     """
     labels = np.asarray(labels)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
     if labels.ndim not in (1, 2) or len(labels) != count:
         raise ValueError(f"Labels are ids [n] or one-hot rows [n, k] with n = {count}; found the shape {labels.shape}.")
-    if labels.ndim == 2:
-        if not (np.all((labels == 0) | (labels == 1)) and np.all(labels.sum(axis=1) == 1)):
-            raise ValueError("Labels of rank 2 must be one-hot rows: success against a soft label is not defined.")
-        return labels.argmax(axis=1).astype(np.int32)
+    labels = without_one_hot(labels)
+    if labels.dtype.kind not in "iuf" or not np.all(np.isfinite(labels)):
+        raise ValueError(f"Labels are class ids 0, 1, 2, ... or one-hot rows; found {labels.dtype} that is no number.")
     ids = labels.astype(np.int32)
     if np.any(ids != labels) or np.any(ids < 0):
         raise ValueError("Labels are class ids 0, 1, 2, ...; found negative or fractional values.")
+    return ids
+
+
+def target_ids(targets, labels: np.ndarray) -> np.ndarray:
+    """Targets as int32 ids [n], from ids or one-hot rows.
+
+    Args:
+        targets: int [n] or [n, k].
+        labels: int32 [n], the true classes.
+
+    Raises:
+        ValueError: as `label_ids`, or a target that is the label.
+    """
+    try:
+        ids = label_ids(targets, len(labels))
+    except ValueError as error:
+        raise ValueError(f"Targets: {error}") from None
+    if np.any(ids == labels):
+        raise ValueError(f"The target of image {int(np.argmax(ids == labels))} is its own label; aim at another class.")
     return ids
 
 
@@ -73,8 +100,14 @@ def check_logits(logits, ids: np.ndarray) -> int:
         raise ValueError(
             f"A label is {ids.max()}, but the model knows {class_count} classes (ids 0 to {class_count - 1})."
         )
-    if logits.min() >= 0 and np.all(np.abs(logits.sum(axis=1) - 1) < 1e-3):
+    if are_probabilities(logits):
         raise ValueError(
             "The model returns probabilities (rows >= 0 that sum to 1), which hide gradients: pass logits, or log(p)."
         )
     return class_count
+
+
+def are_probabilities(answers: np.ndarray) -> bool:
+    """Whether each row of float [n, k] is >= 0 and sums to 1 within 1e-3: a softmax, and no logits."""
+    answers = np.asarray(answers)
+    return bool(np.all(answers >= 0) and np.all(np.abs(answers.sum(axis=-1) - 1) < 1e-3))

@@ -1,14 +1,14 @@
-"""Attacks that climb the gradient of the loss by steps of fixed size: FGSM, PGD, multi-targeted PGD."""
+"""Attacks that climb the gradient of the loss by steps of fixed size: FGSM, PGD and its kin."""
 
 from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks import base, objectives
+from tfrobust.attacks import base, checks, objectives
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.ops import randomness
-from tfrobust.ops.gradients import input_gradient
+from tfrobust.ops.gradients import finite, input_gradient
 
 # How far a random start reaches when nothing is said: the whole ball; the standard deviation TRADES uses.
 _START_SCALES = {"uniform": 1.0, "gaussian": 0.001, "none": 0.0}
@@ -73,56 +73,64 @@ class PGD(base.Attack):
         self.restarts = restarts
         self._check()
 
+    @property
+    def resolved_step_size(self) -> float:
+        """The length of a step, also where `step_size` is None."""
+        return 2.5 * self.threat.epsilon / self.steps if self.step_size is None else self.step_size
+
     def perturb(self, objective: Callable, images, key: tf.Tensor):
         leaves = tf.nest.flatten(images)
         starts = [self._begin(leaf, randomness.fold(key, "start", place)) for place, leaf in enumerate(leaves)]
 
-        def body(step, *points):
+        def body(step, points, memories):
             nest = tf.nest.pack_sequence_as(images, points)
             _, gradient = input_gradient(objective, nest)
-            moved = map(self._move, leaves, points, tf.nest.flatten(gradient))
-            return step + 1, *(tf.ensure_shape(new, old.shape) for new, old in zip(moved, leaves, strict=True))
+            steered = [self._steer(*pair) for pair in zip(tf.nest.flatten(gradient), memories, strict=True)]
+            directions, memories = zip(*steered, strict=True)
+            moved = map(self._move, leaves, points, directions)
+            points = [tf.ensure_shape(new, old.shape) for new, old in zip(moved, leaves, strict=True)]
+            return step + 1, points, list(memories)
 
-        _, *ends = tf.while_loop(
-            lambda step, *_: step < self.steps, body, (tf.constant(0), *starts), parallel_iterations=1
+        memories = [self._memory(leaf) for leaf in leaves]
+        _, ends, _ = tf.while_loop(
+            lambda step, *_: step < self.steps, body, (tf.constant(0), starts, memories), parallel_iterations=1
         )
         return tf.nest.pack_sequence_as(images, [tf.stop_gradient(end) for end in ends])
 
     def rounds(self, class_count: int) -> int:
         return self.restarts
 
-    def start(self, predict, images, labels, keys, rounds):
+    def start(self, predict, images, goal, keys, rounds):
         point = self._begin(images, randomness.fold(keys, "start", 0))
-        return {"point": point, "kept": point, "found": tf.zeros_like(labels, tf.bool)}
+        found = tf.zeros_like(goal.labels, tf.bool)
+        return {"point": point, "kept": point, "found": found, **self._memory(images)}
 
-    def advance(self, predict, images, labels, rounds, state, count):
+    def advance(self, predict, images, goal, rounds, state, count):
         def objective(points):
             logits = predict(points)
-            return self._values(objectives.in_range(logits), labels, rounds), logits
+            return self._values(objectives.in_range(logits), goal, rounds), logits
 
-        def body(step, point, kept, found):
+        def body(step, state):
+            point, kept, found = (state[name] for name in ("point", "kept", "found"))
             _, gradient, logits = input_gradient(objective, point, has_auxiliary=True)
-            wrong = base.misclassified(logits, labels)
-            kept = base.select(wrong & ~found, point, kept)
-            moved = self._move(images, point, gradient)
-            # A model that overflows must not turn the point into NaN: it stays where it was.
-            moved = tf.ensure_shape(tf.where(tf.math.is_nan(moved), point, moved), images.shape)
-            return step + 1, moved, kept, found | wrong
+            reached = goal.reached(logits)
+            kept = base.select(reached & ~found, point, kept)
+            memory = {name: state[name] for name in self._memory(images)}
+            direction, memory = self._steer(finite(gradient), memory)
+            moved = tf.ensure_shape(self._move(images, point, direction), images.shape)
+            return step + 1, {"point": moved, "kept": kept, "found": found | reached, **memory}
 
-        _, point, kept, found = tf.while_loop(
-            lambda step, *_: step < count,
-            body,
-            (tf.constant(0), state["point"], state["kept"], state["found"]),
-            parallel_iterations=1,
+        _, state = tf.while_loop(
+            lambda step, _: step < count, body, (tf.constant(0), dict(state)), parallel_iterations=1
         )
-        return {"point": point, "kept": kept, "found": found}
+        return state
 
     def candidate(self, state):
         return base.select(state["found"], state["kept"], state["point"])
 
-    def _values(self, logits, labels, rounds):
+    def _values(self, logits, goal, rounds):
         """What evaluation climbs, [b], from the logits of the points."""
-        return objectives.cross_entropy_of(logits, labels)
+        return goal.cross_entropy(logits)
 
     def _begin(self, images, key):
         if self.random_start == "none":
@@ -133,9 +141,16 @@ class PGD(base.Attack):
         shape = [tf.shape(images)[0] if images.shape[0] is None else images.shape[0], *images.shape[1:]]
         return self.threat.project(images, images + randomness.draw(randomness.normal(scale), key, shape))
 
-    def _move(self, images, point, gradient):
-        size = 2.5 * self.threat.epsilon / self.steps if self.step_size is None else self.step_size
-        return self.threat.project(images, self.threat.step(point, gradient, size))
+    def _memory(self, images) -> dict:
+        """What goes from step to step beside the point, name -> tensor [b, ...], before the first step."""
+        return {}
+
+    def _steer(self, gradient, memory: dict) -> tuple[tf.Tensor, dict]:
+        """The direction to climb, from the gradient and what went before, and what goes on."""
+        return gradient, memory
+
+    def _move(self, images, point, direction):
+        return self.threat.project(images, self.threat.step(point, direction, self.resolved_step_size))
 
     def _check(self):
         where = type(self).__name__
@@ -151,6 +166,7 @@ class PGD(base.Attack):
             raise ValueError(f"{where}.random_start is {self.random_start!r}; it is one of {list(_START_SCALES)}.")
         if self.random_start == "none" and self.restarts > 1:
             raise ValueError(f"{where}: {self.restarts} restarts without a random start would all be the same.")
+        checks.check_norm(self)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -180,6 +196,72 @@ class FGSM(PGD):
         """
         threat = threat or ThreatModel()
         super().__init__(threat, steps=1, step_size=threat.epsilon, random_start="none")
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class MomentumPGD(PGD):
+    """PGD along a velocity that remembers earlier gradients: v_{i+1} = decay v_i + g_i / |g_i|_1, v_0 = 0.
+
+    The step goes in the steepest direction of the velocity (Linf: its sign; L2: itself, of length step_size; L1:
+    as in PGD). The iterative method of the paper (MI-FGSM) is steps=10, step_size = epsilon / 10,
+    random_start='none'; the defaults are those of PGD.
+
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> predict = lambda images: 10.0 * (images[:, 0, 0] - 0.5)  # two classes: which of two channels is brighter
+        >>> images = np.array([[0.6, 0.4], [1.0, 0.0]], "float32").reshape(2, 1, 1, 2)
+        >>> attack = robust.attacks.MomentumPGD(robust.attacks.ThreatModel(epsilon=0.2), steps=4)
+        >>> robust.attacks.run_attack(attack, predict, images, np.array([0, 0])).success.tolist()
+        [True, False]
+
+    Source:
+        Dong et al. 2018, https://arxiv.org/abs/1710.06081, algorithm 1; its extension to L2.
+    """
+
+    name = "momentum_pgd"
+
+    def __init__(
+        self,
+        threat: ThreatModel | None = None,
+        *,
+        steps: int = 100,
+        step_size: float | None = None,
+        random_start: str = "uniform",
+        start_scale: float | None = None,
+        restarts: int = 1,
+        decay: float = 1.0,
+    ):
+        """Args beyond those of PGD:
+
+        decay: what remains of the velocity at each step, >= 0; 0 is PGD.
+
+        Raises:
+            ValueError: a value out of its range.
+        """
+        super().__init__(
+            threat,
+            steps=steps,
+            step_size=step_size,
+            random_start=random_start,
+            start_scale=start_scale,
+            restarts=restarts,
+        )
+        self.decay = decay
+        if not 0 <= decay < float("inf"):
+            raise ValueError(f"MomentumPGD.decay is {decay!r}; it is a number >= 0, usually 1.")
+
+    def _memory(self, images):
+        return {"velocity": tf.zeros_like(images)}
+
+    def _steer(self, gradient, memory):
+        # By the largest first, so that the smallest gradients keep their sum; a broken one is forgotten.
+        axes = list(range(1, gradient.shape.rank))
+        gradient = gradient / tf.reduce_max(tf.abs(gradient), axes, keepdims=True)
+        gradient /= tf.reduce_sum(tf.abs(gradient), axes, keepdims=True)
+        gradient = tf.where(tf.math.is_finite(gradient), gradient, tf.zeros_like(gradient))
+        velocity = tf.ensure_shape(self.decay * memory["velocity"] + gradient, memory["velocity"].shape)
+        return velocity, {"velocity": velocity}
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -232,10 +314,12 @@ class MultiTargetedPGD(PGD):
     def rounds(self, class_count: int) -> int:
         return self.restarts * self._targets(class_count)
 
-    def _values(self, logits, labels, rounds):
+    def _values(self, logits, goal, rounds):
+        if goal.targets is not None:
+            raise ValueError("MultiTargetedPGD aims at every class in turn: use PGD with targets.")
         class_count = logits.shape[-1]
         # Offsets 1 .. k-1 from the label are all other classes; offset k is the label again.
-        targets = (labels + 1 + rounds % self._targets(class_count)) % class_count
+        targets = (goal.labels + 1 + rounds % self._targets(class_count)) % class_count
         return -objectives.cross_entropy_of(logits, targets)
 
     def _targets(self, class_count: int) -> int:

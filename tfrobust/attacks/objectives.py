@@ -80,6 +80,63 @@ def margin(predict: Callable, labels: tf.Tensor) -> Callable:
     return lambda images: margin_of(_logits(predict, images), labels)
 
 
+def dlr(predict: Callable, labels: tf.Tensor) -> Callable:
+    """The difference of logits ratio: the margin, measured in units of what lies between the largest logits.
+
+    (max over c != y of z_c, minus z_y) / (z_(1) - z_(3) + 1e-12), z_(1) >= z_(2) >= ... the sorted logits. It does
+    not change when all logits are scaled or shifted, so no confidence can hide its gradient. With two classes
+    there is no third logit: the margin alone.
+
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> predict = lambda images: images[:, 0, 0]
+        >>> objective = robust.attacks.objectives.dlr(predict, np.array([0]))
+        >>> logits = np.array([[[[4.0, 3.0, 2.0]]]], "float32")
+        >>> objective(logits).numpy().tolist(), objective(100 * logits).numpy().tolist()
+        ([-0.5], [-0.5])
+
+    Args:
+        predict: images -> logits [b, k], k >= 2.
+        labels: int [b].
+
+    Returns:
+        images -> float32 [b], > 0 where the model is wrong, >= -1 from three classes on.
+
+    Source:
+        Croce & Hein 2020, https://arxiv.org/abs/2003.01690, eq. 6. Two classes: ours.
+    """
+    return lambda images: dlr_of(_logits(predict, images), labels)
+
+
+def targeted_dlr(predict: Callable, labels: tf.Tensor, targets: tf.Tensor) -> Callable:
+    """The difference of logits ratio towards a target.
+
+    (z_t - z_y) / (z_(1) - (z_(3) + z_(4)) / 2 + 1e-12), z_(1) >= z_(2) >= ... the sorted logits. With three
+    classes there is no fourth logit: below the line stands z_(1) - z_(3); with two, nothing.
+
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> predict = lambda images: images[:, 0, 0]
+        >>> objective = robust.attacks.objectives.targeted_dlr(predict, np.array([0]), np.array([2]))
+        >>> objective(np.array([[[[6.0, 5.0, 3.0, 1.0]]]], "float32")).numpy().tolist()
+        [-0.75]
+
+    Args:
+        predict: images -> logits [b, k], k >= 2.
+        labels: int [b].
+        targets: int [b].
+
+    Returns:
+        images -> float32 [b].
+
+    Source:
+        Croce & Hein 2020, https://arxiv.org/abs/2003.01690, eq. 7. Fewer than four classes: ours.
+    """
+    return lambda images: targeted_dlr_of(_logits(predict, images), labels, targets)
+
+
 def kl(predict: Callable, clean_logits: tf.Tensor) -> Callable:
     """KL(softmax(clean) || softmax(predict(x))): the objective of TRADES.
 
@@ -164,6 +221,32 @@ def margin_of(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     own = tf.one_hot(labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
     others = tf.reduce_max(tf.where(own, tf.fill(tf.shape(logits), logits.dtype.min), logits), axis=-1)
     return others - tf.gather(logits, labels, batch_dims=1)
+
+
+# Below the line of the DLR losses, as in the authors' code.
+_SMALLEST_SPREAD = 1e-12
+
+
+def dlr_of(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """`dlr` [b] of logits [b, k]; which of equal logits counts as the larger is up to the order of sorting."""
+    count = min(logits.shape[-1], 3)
+    values, order = tf.math.top_k(logits, count)
+    top = tf.unstack(values, axis=-1)
+    others = tf.raw_ops.Select(condition=order[:, 0] == tf.cast(labels, tf.int32), x=top[1], y=top[0])
+    margin = others - tf.gather(logits, labels, batch_dims=1)
+    return margin if count < 3 else margin / (top[0] - top[2] + _SMALLEST_SPREAD)
+
+
+def targeted_dlr_of(logits: tf.Tensor, labels: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    """`targeted_dlr` [b] of logits [b, k]."""
+    count = min(logits.shape[-1], 4)
+    pair = tf.gather(logits, tf.stack([tf.cast(labels, tf.int32), tf.cast(targets, tf.int32)], axis=-1), batch_dims=1)
+    difference = pair[:, 1] - pair[:, 0]
+    if count < 3:
+        return difference
+    top = tf.unstack(tf.math.top_k(logits, count).values, axis=-1)
+    low = top[2] if count == 3 else 0.5 * (top[2] + top[3])
+    return difference / (top[0] - low + _SMALLEST_SPREAD)
 
 
 def _logits(predict: Callable, images) -> tf.Tensor:

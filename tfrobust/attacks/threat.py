@@ -24,14 +24,17 @@ class ThreatModel(Configured):
         [[0.0, 0.625, 0.75]]
 
     Attributes:
-        norm: 'linf', 'l2' or 'l1', of the whole image as one vector.
-        epsilon: radius in pixel units, > 0; pixels lie in [0, 1], normalisation belongs into the model.
+        norm: 'linf', 'l2', 'l1' or 'l0', of the whole image as one vector. 'l0' counts the values that change
+            (a pixel of three channels has three); only attacks that say so (`norms`) can search there.
+        epsilon: radius in pixel units, > 0; pixels lie in [0, 1], normalisation belongs into the model. With
+            'l0' a whole number >= 1.
         bounds: (low, high) of the pixels.
         l1_share: share of the coordinates over which one L1 step spreads, in [0, 1]; 0 is the strict
             steepest step, which fills one coordinate after the other. The default is SLIDE's 1 %.
 
     Raises:
-        ValueError: unknown norm, epsilon not a positive number, empty bounds, share outside [0, 1].
+        ValueError: unknown norm, epsilon not a positive number (for 'l0' a whole one), empty bounds, share outside
+            [0, 1].
     """
 
     norm: str = "linf"
@@ -40,9 +43,14 @@ class ThreatModel(Configured):
     l1_share: float = 0.01
 
     def __post_init__(self):
-        norms.check_kind(self.norm)
+        norms.check_kind(self.norm, norms.ALL_KINDS)
         if not _is_number(self.epsilon) or not self.epsilon > 0:
             raise ValueError(f"ThreatModel.epsilon is {self.epsilon!r}; it is a radius in pixel units, a number > 0.")
+        if self.norm == "l0" and self.epsilon != round(self.epsilon):
+            raise ValueError(
+                f"ThreatModel.epsilon is {self.epsilon!r}; with norm 'l0' it counts changed values, a whole number "
+                ">= 1: set EPSILON (in evaluation EVAL_EPSILON), such as EPSILON=5."
+            )
         bounds = tuple(self.bounds)
         if len(bounds) != 2 or not all(map(_is_number, bounds)) or not bounds[0] < bounds[1]:
             raise ValueError(f"ThreatModel.bounds is {self.bounds!r}; it is (lowest, highest) pixel, like (0.0, 1.0).")

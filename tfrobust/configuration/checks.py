@@ -30,7 +30,7 @@ def _epsilon(value) -> bool:
 _NORMS = ("linf", "l2", "l1", "l0")
 _STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 _EPSILON = (_epsilon, "a number above 0")
-_NORM = (lambda value: value in _NORMS, f"one of {', '.join(map(repr, _NORMS))}")
+_NORM = (lambda value: value in _NORMS, f"one of {', '.join(map(repr, _NORMS))} (prox_log_barrier only)")
 
 # The knobs of DESIGN section 8: what each may be. A knob may be set where nothing uses it.
 KNOBS: dict[str, tuple[Callable[[Any], bool], str]] = {

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from tfrobust.ops.labels import without_one_hot
+
 
 class DataNotFoundError(FileNotFoundError):
     """The data are not on this machine; the message says how to get them and where to put them."""
@@ -51,7 +53,7 @@ def check_labels(labels, count: int, class_count: int | None = None, where: str 
     """Class ids as the library keeps them.
 
     Args:
-        labels: integer array [n], each in 0..class_count-1.
+        labels: integer array [n], each in 0..class_count-1; or one-hot rows [n, k] of any numbers.
         count: how many images they belong to.
         class_count: None leaves the upper end open.
         where: what the message calls them.
@@ -60,12 +62,15 @@ def check_labels(labels, count: int, class_count: int | None = None, where: str 
         int32 [n].
 
     Raises:
-        ValueError: another rank, length or dtype, or an id out of range.
+        ValueError: another rank, length or dtype, rows that are not one-hot, or an id out of range.
     """
     labels = np.asarray(labels)
-    if labels.ndim != 1:
-        hint = "; take argmax of one-hot rows" if labels.ndim == 2 else ""
-        raise ValueError(f"{where}: labels have shape {list(labels.shape)}, not [n]{hint}.")
+    if labels.ndim not in (1, 2):
+        raise ValueError(f"{where}: labels have shape {list(labels.shape)}, not [n] or, one-hot, [n, k].")
+    try:
+        labels = without_one_hot(labels)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
     if len(labels) != count:
         raise ValueError(f"{where}: {len(labels)} labels for {count} images.")
     if not np.issubdtype(labels.dtype, np.integer):

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable
 
 import numpy as np
-import tensorflow as tf
 
-from tfrobust.attacks import objectives, runner
 from tfrobust.attacks.base import Attack
 from tfrobust.evaluation import accuracy, chunks, statistics
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
-from tfrobust.ops import configured, fingerprint, randomness
-from tfrobust.structs import AttackResult, Measurement, Series
+from tfrobust.evaluation.searching import search
+from tfrobust.ops import configured
+from tfrobust.structs import Measurement, Series
 
 # Sizes of a curve, as multiples of the attack's own epsilon.
 CURVE_FACTORS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+# What a report says of every attack, also where a subclass has fixed it.
+_ALWAYS = ("steps", "step_size", "restarts", "random_start")
+# Of the curve of a minimal-norm attack, whose points cost nothing.
+_MINIMAL_POINTS = 40
 
 
 def attack_label(attack: Attack, label: str | None = None) -> str:
@@ -47,182 +48,33 @@ def attack_settings(attack: Attack, setting: Setting, complete: bool = True) -> 
     """What a report says of an attack: threat, effort, objective, seed; `bound` where it did not finish."""
     threat = attack.threat
     settings = {"attack": attack.name, "norm": threat.norm, "epsilon": threat.epsilon}
-    for name in ("steps", "step_size", "restarts", "random_start", "include_true_class"):
-        if hasattr(attack, name):
+    if attack.members:
+        settings["members"] = [member.name for member in attack.members]
+    for name in (*_ALWAYS, *configured.constructor_arguments(type(attack))):
+        if name not in ("threat", "attacks") and not (attack.members and name in _ALWAYS) and hasattr(attack, name):
             settings[name] = getattr(attack, name)
-    if settings.get("step_size", 0) is None:
+    if "step_size" in settings:
         # The attack's own default, resolved: a reader of the report should not have to know it.
-        settings["step_size"] = 2.5 * threat.epsilon / attack.steps
-    settings["objective"] = getattr(attack, "objective", "cross_entropy")
+        settings["step_size"] = getattr(attack, "resolved_step_size", settings["step_size"])
+    if attack.needs_gradient and not attack.members:
+        settings["objective"] = getattr(attack, "objective", "cross_entropy")
+    words = attack.fallback(setting.predictor.class_count) if hasattr(attack, "fallback") else ""
+    if words:
+        settings["fallback"] = words
     settings |= {"seed": setting.seed, "batch_norm": "inference"}
     if not complete:
         settings["bound"] = "upper"
     return settings
 
 
-def attacked(setting: Setting, attack: Attack, limit: int | None) -> tuple[np.ndarray, AttackResult]:
-    """The result of an attack on at most `limit` images, computed once per setting.
-
-    Returns:
-        (positions int64 [m], result over these m images).
-
-    Raises:
-        ValueError: the attack needs gradients and the predictor has none.
-    """
-    positions = setting.subset(limit)
-    name = f"attacked {_identity(attack)} {len(positions)}"
-    return positions, setting.keep(name, lambda: run(setting, attack, positions))
-
-
-def check_gradients(setting: Setting, attack: Attack) -> None:
-    """Raises ValueError if the attack needs gradients and the predictor has none."""
-    predictor = setting.predictor
-    if not predictor.differentiable and getattr(attack, "needs_gradient", True):
-        raise ValueError(
-            f"{type(attack).__name__} needs input gradients, which {predictor.name} does not give; only "
-            "attacks that need none can judge it."
-        )
-
-
-def run(setting: Setting, attack: Attack, positions: np.ndarray) -> AttackResult:
-    """Runs an attack on the images at `positions`, in memory; Raises as `attacked`."""
-    check_gradients(setting, attack)
-    report = setting.reporter(_task(attack))
-    return runner.run_attack(
-        attack,
-        setting.predictor.logits,
-        setting.images[positions],
-        setting.labels[positions],
-        seed=setting.seed,
-        batch_size=setting.batch_size,
-        index=positions,
-        progress=None if report is None else (lambda done, total, standing: report(done, total)),
-    )
-
-
-def search(
-    setting: Setting,
-    attack: Attack,
-    positions: np.ndarray,
-    *,
-    seconds: float | None = None,
-    shard: chunks.Shard = chunks.Shard(1, 1),  # noqa: B008 - immutable
-) -> chunks.Found:
-    """Whom an attack brings down, chunk by chunk; a chunk that the setting's store holds is not searched again.
-
-    Draws follow from each image's position, so that the chunks make no difference (up to how kernels round).
-
-    Args:
-        setting: gives predictor, images, labels, seed, chunk size and store.
-        attack: who attacks.
-        positions: int64 [m], m >= 1, which images.
-        seconds: wall time after which images are only predicted, not searched; None: no end.
-        shard: only this one's share of the chunks.
-
-    Returns:
-        Results in the order of `positions` (of the shard's own ones).
-
-    Raises:
-        ValueError: as `attacked`.
-    """
-    check_gradients(setting, attack)
-    own = shard.own(chunks.split(positions, setting.chunk_size))
-    found = [setting.store and setting.store.read(attack, chunk) for chunk in own]
-    missing = [number for number, kept in enumerate(found) if kept is None]
-    engine = runner.Engine(attack, setting.predictor.logits) if missing else None
-    deadline = None if seconds is None else time.monotonic() + seconds
-    done, total = 0, sum(len(own[number]) for number in missing)
-    for number in missing:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        result = engine.run(
-            setting.images[own[number]],
-            setting.labels[own[number]],
-            seed=setting.seed,
-            batch_size=setting.batch_size,
-            index=own[number],
-            progress=_progress(setting.reporter(_task(attack)), done, len(own[number]), total),
-            seconds=left,
-        )
-        found[number] = chunks.Found(result.success, result.distance, bool(result.complete))
-        if setting.store is not None:
-            setting.store.write(attack, own[number], found[number])
-        done += len(own[number])
-    joined = [np.concatenate(column) for column in zip(*(one[:2] for one in found), strict=True)]
-    joined = joined or [np.zeros(0, bool), np.zeros(0, np.float32)]
-    return chunks.Found(*joined, all(one.complete for one in found))
-
-
-def _progress(report: Callable | None, before: int, size: int, total: int) -> Callable | None:
-    """A chunk's progress as that of everything that is left to search, so that the time left is right."""
-    if report is None:
-        return None
-    # A chunk's own total is its size times the steps of one image.
-    return lambda done, steps, standing: report(done + steps // size * before, steps // size * total)
-
-
-def _task(attack: Attack) -> str:
-    return f"{attack.name} {attack.threat.norm} {attack.threat.epsilon:.6g}"
-
-
-def perturbed(setting: Setting, attack: Attack, positions: np.ndarray) -> np.ndarray:
-    """The attack's last iterate for every image, also where the prediction was wrong all along.
-
-    This is the transformation T(x) of paper 003, section 2: `run_attack` stops at the first success and
-    leaves misclassified images alone: right for accuracies, wrong for distances between features.
-
-    Args:
-        setting: gives predictor, images, labels and seed.
-        attack: one with a `perturb` face that climbs the cross-entropy.
-        positions: int64 [m], which images.
-
-    Returns:
-        float32 [m, h, w, c].
-    """
-    size = min(setting.batch_size, len(positions))
-    function = setting.keep(
-        f"perturb {_identity(attack)} {size}",
-        lambda: _compiled_perturb(attack, setting.predictor.logits, (size, *setting.images.shape[1:])),
-    )
-    key = randomness.make_key(setting.seed, "evaluation", "perturb")
-    report = setting.reporter(f"adversaries {attack.threat.norm} {attack.threat.epsilon:.6g}")
-    found = []
-    for start in range(0, len(positions), size):
-        rows = positions[np.minimum(np.arange(start, start + size), len(positions) - 1)]
-        answer = function(
-            tf.constant(setting.images[rows]),
-            tf.constant(setting.labels[rows]),
-            key,
-            tf.constant(rows, tf.int64),
-        )
-        found.append(answer.numpy()[: len(positions) - start])
-        if report is not None:
-            report(min(start + size, len(positions)), len(positions))
-    return np.concatenate(found)
-
-
-def _compiled_perturb(attack: Attack, predict: Callable, shape: tuple[int, ...]) -> Callable:
-    def perturb(images, labels, key, index):
-        objective = objectives.cross_entropy(predict, labels)
-        return attack.perturb(objective, images, randomness.example_keys(key, index))
-
-    # Traced here and now, once: one function per epsilon would look like needless retracing to TensorFlow.
-    return tf.function(perturb, autograph=False).get_concrete_function(
-        tf.TensorSpec(shape),
-        tf.TensorSpec(shape[:1], tf.int32),
-        tf.TensorSpec([2], tf.int32),
-        tf.TensorSpec(shape[:1], tf.int64),
-    )
-
-
-def _identity(attack: Attack) -> str:
-    return fingerprint.json_sha256(configured.serialize(attack))
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttackAccuracy(Evaluator):
     """`attack.<label>_<norm>_<epsilon>.accuracy` and `.drop`: what an attack leaves of the accuracy.
 
-    drop = (clean - robust) / clean over the same images (paper 004, eq. 3).
+    drop = (clean - robust) / clean over the same images (paper 004, eq. 3). An ensemble also gives, cumulative
+    and in order, `attack.<label>_<norm>_<epsilon>.<member>.accuracy`: what is left after that member. A
+    minimal-norm attack gives the accuracy of those whose nearest point found lies beyond epsilon, and
+    `attack.<label>_<norm>_<epsilon>.median_distance` over all images.
 
     Attributes:
         attack: who attacks, with its own threat.
@@ -242,24 +94,60 @@ class AttackAccuracy(Evaluator):
     def run(self, setting: Setting) -> Outcome:
         ((attack, positions),) = self.attacks(setting)
         result = search(setting, attack, positions, seconds=self.seconds)
-        robust = ~result.success
-        settings = attack_settings(self.attack, setting, result.complete)
+        robust = ~fallen(attack, result)
+        settings = attack_settings(attack, setting, result.complete)
         if not result.complete:
             settings["seconds"] = self.seconds
-        name = attack_id(self.attack, self.label)
+        name = attack_id(attack, self.label)
+        found = [accuracy.accuracy(f"{name}.accuracy", robust, settings), self._drop(setting, robust, settings)]
+        for number, member in enumerate(attack.members):
+            standing = ~(result.success & (result.member <= number))
+            after = {**attack_settings(member, setting, result.complete), "ensemble": attack.name, "cumulative": True}
+            found.append(accuracy.accuracy(f"{name}.{member.name}.accuracy", standing, after))
+        if attack.minimal:
+            found.append(self._median(name, result, settings))
+        return Outcome(found)
+
+    def _drop(self, setting: Setting, robust: np.ndarray, settings: dict) -> Measurement:
         drop, low, high = statistics.relative_drop(setting.clean_correct, robust)
-        settings_of_drop = {**settings, "interval": "95 % over images, Wilson among the rightly classified"}
-        if not result.complete:
-            settings_of_drop["bound"] = "lower"
-        measured = Measurement(f"{name}.drop", drop, "fraction of clean", len(robust), low, high, settings_of_drop)
-        return Outcome([accuracy.accuracy(f"{name}.accuracy", robust, settings), measured])
+        settings = {**settings, "interval": "95 % over images, Wilson among the rightly classified"}
+        if "bound" in settings:
+            settings["bound"] = "lower"
+        identifier = f"{attack_id(self.attack, self.label)}.drop"
+        return Measurement(identifier, drop, "fraction of clean", len(robust), low, high, settings)
+
+    def _median(self, name: str, result: chunks.Found, settings: dict) -> Measurement:
+        # Whom nothing was found for lies farther than all others; with more than half of them there is no median.
+        distances = np.where(result.success, result.distance, np.inf)
+        value, low, high = statistics.median(distances)
+        unit = "changed values" if self.attack.threat.norm == "l0" else "pixel values in [0, 1]"
+        settings = {**settings, "interval": "95 % over images, order statistics", "found": float(result.success.mean())}
+        return Measurement(f"{name}.median_distance", value, unit, len(distances), low, high, settings)
 
     def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
         return ((self.attack, np.arange(len(setting.images))),)
 
+    def without_gradients(self) -> tuple[Evaluator, ...]:
+        members = [member for member in self.attack.members if not member.needs_gradient]
+        if not members or not self.attack.needs_gradient:
+            return super().without_gradients()
+        # What is left of an ensemble is not the ensemble: each goes by its own name.
+        return tuple(AttackAccuracy(attack=member, seconds=self.seconds) for member in members)
+
     def ids(self) -> tuple[str, ...]:
         name = attack_id(self.attack, self.label)
-        return (f"{name}.accuracy", f"{name}.drop")
+        extra = [f"{name}.{member.name}.accuracy" for member in self.attack.members]
+        if self.attack.minimal:
+            extra.append(f"{name}.median_distance")
+        return (f"{name}.accuracy", f"{name}.drop", *extra)
+
+
+def fallen(attack: Attack, result, epsilon: float | None = None) -> np.ndarray:
+    """Whom an attack brought down within epsilon (None: its own), bool [m]; a minimal-norm one is cut there."""
+    if not attack.minimal:
+        return np.asarray(result.success)
+    epsilon = attack.threat.epsilon if epsilon is None else epsilon
+    return np.asarray(result.success) & (np.asarray(result.distance) <= epsilon * (1 + 1e-6))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -267,7 +155,8 @@ class AccuracyCurve(Evaluator):
     """The series `attack.<label>_<norm>.curve`: accuracy against epsilon, every point attacked on its own.
 
     Points are not carried from one size to the next: that a larger budget never leaves more accuracy is then
-    evidence (the doctor looks at it), not a construction.
+    evidence (the doctor looks at it), not a construction. A minimal-norm attack is run once, and its distances
+    are counted at every size.
 
     Attributes:
         attack: attacks at its own epsilon times 0, 1/4, 1/2, 3/4, 1, 3/2, 2, or at `epsilons`.
@@ -287,9 +176,12 @@ class AccuracyCurve(Evaluator):
     def run(self, setting: Setting) -> Outcome:
         columns = {"epsilon": [], "accuracy": [], "low": [], "high": [], "n": []}
         positions = setting.subset(self.limit)
-        for epsilon in curve_epsilons(self.attack, self.epsilons):
+        once = search(setting, self.attack, positions) if self.attack.minimal else None
+        for epsilon in self._sizes(once):
             if epsilon == 0:
                 robust = setting.clean_correct[positions]
+            elif once is not None:
+                robust = ~fallen(self.attack, once, epsilon)
             else:
                 robust = ~search(setting, self.attack.with_epsilon(epsilon), positions).success
             low, high = statistics.wilson_interval(int(robust.sum()), len(robust))
@@ -298,7 +190,18 @@ class AccuracyCurve(Evaluator):
                 columns[name].append(value)
         return Outcome(series=[Series(self._id(), "Accuracy against epsilon", columns)])
 
+    def _sizes(self, once: chunks.Found | None) -> tuple[float, ...]:
+        """The epsilons; of a minimal-norm attack, where none are given, up to the largest distance found."""
+        if once is None or self.epsilons is not None or not np.any(once.distance[once.success] > 0):
+            return curve_epsilons(self.attack, self.epsilons)
+        largest = float(once.distance[once.success].max())
+        if self.attack.threat.norm == "l0":  # counts of values
+            return tuple(map(float, np.unique(np.linspace(0, largest, _MINIMAL_POINTS + 1).round())))
+        return tuple(largest * number / _MINIMAL_POINTS for number in range(_MINIMAL_POINTS + 1))
+
     def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
+        if self.attack.minimal:
+            return ((self.attack, setting.subset(self.limit)),)
         sizes = [epsilon for epsilon in curve_epsilons(self.attack, self.epsilons) if epsilon > 0]
         return tuple((self.attack.with_epsilon(epsilon), setting.subset(self.limit)) for epsilon in sizes)
 
@@ -307,11 +210,3 @@ class AccuracyCurve(Evaluator):
 
     def _id(self) -> str:
         return f"attack.{attack_label(self.attack, self.label)}_{self.attack.threat.norm}.curve"
-
-
-def robust_at(setting: Setting, attack: Attack, epsilon: float, limit: int | None) -> np.ndarray:
-    """Which of at most `limit` images stay rightly classified; size 0 is the clean prediction; bool [m]."""
-    if epsilon == 0:
-        return setting.clean_correct[setting.subset(limit)]
-    _, result = attacked(setting, attack.with_epsilon(epsilon), limit)
-    return ~np.asarray(result.success)

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +16,7 @@ from tfrobust.evaluation.chunks import Store
 from tfrobust.evaluation.predictor import Predictor, in_batches
 from tfrobust.ops import randomness
 from tfrobust.ops.configured import Configured
+from tfrobust.ops.labels import without_one_hot
 from tfrobust.structs import Finding, Measurement, Series
 
 
@@ -42,7 +44,7 @@ class Setting:
     Attributes:
         predictor: who is judged.
         images: float32 [n, h, w, c] in [0, 1] (any numeric dtype is converted).
-        labels: integer [n], in [0, k).
+        labels: integer [n] in [0, k), or one-hot [n, k], which become ids.
         class_names: k names, or None.
         seed: where every random draw starts from.
         batch_size: largest number of images in one graph call.
@@ -50,12 +52,15 @@ class Setting:
         train_images, train_labels: the training split, for evaluators that need one; or None.
         selected_on: what the published weights were chosen by: "last" (no choice), "validation", "test"; ""
             where it is not known.
+        training_attack: {"norm", "epsilon", "steps"} of the attack inside training; None where there was none, or
+            where it is not known.
+        evaluation_attacks: what the evaluation this belongs to attacks with; `run_evaluation` sets it.
         chunk_size: images per chunk of an attack, which is kept as a whole or not at all.
         store: where finished chunks are kept; `run_evaluation` sets it.
 
     Raises:
-        ValueError: labels out of range or of another length, pixels outside [0, 1] or NaN, shapes that do not
-            match the model, no data.
+        ValueError: labels out of range, of another length, or neither ids nor one-hot; pixels outside [0, 1] or
+            NaN; shapes that do not match the model; no data.
     """
 
     predictor: Predictor
@@ -68,6 +73,8 @@ class Setting:
     train_images: np.ndarray | None = None
     train_labels: np.ndarray | None = None
     selected_on: str = ""
+    training_attack: dict | None = None
+    evaluation_attacks: tuple[Attack, ...] = ()
     chunk_size: int = 1000
     store: Store | None = None
     _kept: dict = dataclasses.field(default_factory=dict, repr=False, compare=False)
@@ -120,10 +127,11 @@ class Setting:
         key = randomness.make_key(self.seed, "evaluation", purpose)
         return np.argsort(tf.random.stateless_uniform([len(self.images)], key).numpy(), kind="stable")
 
-    def kept_in(self, store: Store | None) -> Setting:
-        """The same setting, with this store; what was computed for it already is not computed again."""
+    def within(self, store: Store | None, evaluation_attacks: tuple[Attack, ...]) -> Setting:
+        """The same setting inside a run: what was computed for it already is not computed again."""
         setting = copy.copy(self)
         object.__setattr__(setting, "store", store)
+        object.__setattr__(setting, "evaluation_attacks", evaluation_attacks)
         return setting
 
     def keep(self, name: str, make: Callable):
@@ -134,7 +142,15 @@ class Setting:
 
 
 class Evaluator(Configured):
-    """One probe of a predictor: a frozen dataclass that measures and neither prints nor writes."""
+    """One probe of a predictor: a frozen dataclass that measures and neither prints nor writes.
+
+    Attributes of a subclass:
+        uses_training: whether the outcome hangs on how the model was trained, and on which images.
+        uses_attacks: whether it judges what the other evaluators attack with.
+    """
+
+    uses_training: ClassVar[bool] = False
+    uses_attacks: ClassVar[bool] = False
 
     def run(self, setting: Setting) -> Outcome:
         """Measures.
@@ -151,6 +167,15 @@ class Evaluator(Configured):
         """The attacks whose chunks may be made beforehand and elsewhere, each with its positions int64 [m]."""
         return ()
 
+    def without_gradients(self) -> tuple[Evaluator, ...]:
+        """What a predictor without input gradients can still be judged by: evaluators that run in this one's place.
+
+        Itself, unless its `attack` needs gradients: then nothing. Who judges what the others attack with leaves out
+        what needs gradients by itself.
+        """
+        attack = getattr(self, "attack", None)
+        return (self,) if attack is None or self.uses_attacks or not attack.needs_gradient else ()
+
     def ids(self) -> tuple[str, ...]:
         """The ids `run` will give, so that two that clash are refused before hours of work."""
         return ()
@@ -163,14 +188,15 @@ def checked_examples(images, labels, predictor: Predictor) -> tuple[np.ndarray, 
         raise ValueError("There are no images to evaluate on.")
     if images.ndim != 4 or images.dtype.kind not in "fiub":
         raise ValueError(f"Images are {images.dtype} of shape {images.shape}; they must be numbers [n, h, w, c].")
-    if labels.shape != (len(images),):
+    if labels.ndim not in (1, 2) or len(labels) != len(images):
         raise ValueError(f"There are {len(images)} images and labels of shape {labels.shape}; one label per image.")
+    labels = without_one_hot(labels)
     expected = predictor.image_shape
     if any(want not in (None, have) for want, have in zip(expected, images.shape[1:], strict=True)):
         raise ValueError(f"Images have the shape {images.shape[1:]}, but {predictor.name} takes {tuple(expected)}.")
     if labels.dtype.kind not in "iu":
         raise ValueError(
-            f"Labels are {labels.dtype}; they must be whole numbers from 0 to {predictor.class_count - 1}."
+            f"Labels are {labels.dtype}; they are whole numbers from 0 to {predictor.class_count - 1}, or one-hot rows."
         )
     if labels.min() < 0 or labels.max() >= predictor.class_count:
         wrong = labels.min() if labels.min() < 0 else labels.max()

@@ -18,11 +18,16 @@ _log = logging.getLogger("tfrobust")
 
 
 class Found(NamedTuple):
-    """What a search left of some images: success bool [m], distance float32 [m], and whether it was finished."""
+    """What a search left of some images.
+
+    success: bool [m]. distance: float32 [m]. complete: whether it was finished. member: int [m], which member of
+    an ensemble succeeded (`structs.AttackResult`); None for a single attack.
+    """
 
     success: np.ndarray
     distance: np.ndarray
     complete: bool = True
+    member: np.ndarray | None = None
 
 
 class Shard(NamedTuple):

@@ -7,13 +7,9 @@ import dataclasses
 import numpy as np
 
 from tfrobust.attacks.base import Attack
-from tfrobust.evaluation.adversarial import (
-    attack_settings,
-    check_epsilons,
-    curve_epsilons,
-    perturbed,
-)
+from tfrobust.evaluation.adversarial import attack_settings, check_epsilons, curve_epsilons
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.searching import perturbed
 from tfrobust.ops.divergence import entropy_from_logits
 from tfrobust.ops.geometry import Divergences, batched_divergences
 from tfrobust.structs import Finding, Measurement, Series

@@ -11,11 +11,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.attacks.checks import are_probabilities
 from tfrobust.ops import fingerprint
 
 _SIGNATURE = "serving_default"
 _SMALLEST_PROBABILITY = 1e-30
 _PROBE_SIZE = 32
+_GRADIENT_PROBES = 2
 # Layers that may stand between the last dense layer and the output.
 _AFTER_LOGITS = (keras.layers.Activation, keras.layers.Softmax)
 
@@ -31,7 +33,8 @@ class Predictor:
         image_shape: (h, w, c); None in a place where the model takes any size.
         class_count: k.
         name: how a report calls it.
-        differentiable: False where no input gradient can be had; white-box attacks refuse it.
+        differentiable: False where no input gradient can be had; white-box attacks refuse it. `judged_on` tries one.
+        no_gradient: why, where that was found out.
         outputs_probabilities: True where the model's own output is probabilities p; `logits` is then log(p).
         parameters: how many numbers its variables hold; None where not known.
         weights_sha256: hash of its variables (`ops.fingerprint.weights_sha256`); None where not known.
@@ -43,6 +46,7 @@ class Predictor:
     class_count: int
     name: str
     differentiable: bool = True
+    no_gradient: str = ""
     outputs_probabilities: bool = False
     parameters: int | None = None
     weights_sha256: str | None = None
@@ -63,7 +67,8 @@ class Predictor:
         """This predictor, turned to log-probabilities if its answers to `images` are probabilities.
 
         Softmax outputs taken for logits hide the gradient from an attack; log(p) differs from the logits by a
-        constant per image, which no attack here notices.
+        constant per image, which no attack here notices. Whether there are input gradients at all is tried here,
+        once.
 
         Args:
             images: float32 [b, h, w, c] in [0, 1], a few.
@@ -79,19 +84,42 @@ class Predictor:
             )
         if not np.all(np.isfinite(answers)):
             raise ValueError(f"{self.name} answers NaN or infinity to images of this data set.")
-        if self.outputs_probabilities or not looks_like_probabilities(answers):
-            return self
-        raw = self.logits
+        changes = {}
+        if not self.outputs_probabilities and are_probabilities(answers):
+            changes = {"logits": functools.partial(_log_probabilities, self.logits), "outputs_probabilities": True}
+        fault = self._gradient_fault(images[:_GRADIENT_PROBES]) if self.differentiable else ""
+        if fault:
+            changes |= {"differentiable": False, "no_gradient": fault}
+        judged = dataclasses.replace(self, **changes) if changes else self
+        judged.__dict__["_fault"] = fault
+        return judged
 
-        def logits(images):
-            return tf.math.log(tf.maximum(tf.cast(raw(images), tf.float32), _SMALLEST_PROBABILITY))
+    def _gradient_fault(self, images: np.ndarray) -> str:
+        """Why no input gradient can be had; "" where one can. Tried once for as long as the predictor lives."""
+        if "_fault" not in self.__dict__:
+            self.__dict__["_fault"] = _gradient_fault(self.logits, images)
+        return self.__dict__["_fault"]
 
-        return dataclasses.replace(self, logits=logits, outputs_probabilities=True)
+
+def _log_probabilities(probabilities: Callable, images):
+    return tf.math.log(tf.maximum(tf.cast(probabilities(images), tf.float32), _SMALLEST_PROBABILITY))
 
 
-def looks_like_probabilities(answers: np.ndarray) -> bool:
-    """Whether each row of float [b, k] lies in [0, 1] and sums to 1 within 1e-3."""
-    return bool(answers.min() >= 0.0 and answers.max() <= 1.0 and np.all(np.abs(answers.sum(axis=-1) - 1.0) < 1e-3))
+def _gradient_fault(logits: Callable, images: np.ndarray) -> str:
+    images = tf.constant(images)
+    try:
+        logits(images)
+    except Exception:  # noqa: BLE001 - takes no such small batch, it seems: then attacks will tell
+        return ""
+    try:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(images)
+            # Of a SavedModel the backward pass is made here already.
+            total = tf.reduce_sum(tf.cast(logits(images), tf.float32))
+        gradient = tape.gradient(total, images)
+    except Exception as error:  # noqa: BLE001 - without a tape all went well, so that it lies in the backward pass
+        return _first_line(error)
+    return "the answers do not depend on the pixels by differentiable operations" if gradient is None else ""
 
 
 def in_batches(function: Callable, images: np.ndarray, batch_size: int, progress: Callable | None = None):
@@ -147,17 +175,18 @@ def from_function(
     )
 
 
-def from_keras(model: keras.Model) -> Predictor:
+def from_keras(model: keras.Model, logits_output: str | None = None) -> Predictor:
     """A predictor from a built Keras model, run in inference mode.
 
     The embedding is `model.embed`, an output named 'embedding', or, in a Sequential or functional model that
     ends with a dense layer, that layer's input.
 
     Args:
-        model: images -> logits [b, k], or a dict with the key 'logits'. Probabilities are found out later.
+        model: images -> logits [b, k], or several named outputs. Probabilities are found out later.
+        logits_output: which of them holds the logits; None: the one named 'logits', else the only one.
 
     Raises:
-        ValueError: the model is not built, or its output has no logits.
+        ValueError: the model is not built, or has no such output.
     """
     if not model.built:
         raise ValueError(f"The Keras model {model.name!r} is not built: call it once on a batch, or build it.")
@@ -167,8 +196,8 @@ def from_keras(model: keras.Model) -> Predictor:
     weights = [variable.numpy() for variable in {id(v): v for part in parts for v in part.variables}.values()]
 
     def logits(images):
-        answer = model(images, training=False)
-        return pick_output(answer, None, model.name) if isinstance(answer, dict) else answer
+        answers = _named_outputs(model, model(images, training=False))
+        return answers[_output_name(list(answers), logits_output, f"The Keras model {model.name!r}")]
 
     return Predictor(
         logits=logits,
@@ -253,24 +282,38 @@ def load(path: str, logits_output: str | None = None) -> Predictor:
         model = keras.saving.load_model(place, compile=False, safe_mode=True)
     except Exception as error:  # noqa: BLE001 - Keras raises whatever a damaged or foreign file leads it to
         raise ValueError(f"{path} cannot be loaded as a .keras file: {_first_line(error)}") from error
-    return from_keras(model)
+    return from_keras(model, logits_output)
 
 
-def pick_output(answers: dict, logits_output: str | None, where: str):
-    """The logits among named outputs: the one asked for, else 'logits', else the only one."""
-    return answers[_output_name(list(answers), logits_output, where)]
+def _named_outputs(model: keras.Model, answers) -> dict:
+    """What a Keras model answers, by name: a dict's keys, or the names of the layers the outputs come from."""
+    if isinstance(answers, dict):
+        return answers
+    answers = list(answers) if isinstance(answers, (list, tuple)) else [answers]
+    names = getattr(model, "output_names", None) or []
+    if len(names) != len(answers):  # a subclassed model knows no names
+        names = [f"output_{number}" for number in range(len(answers))]
+    return dict(zip(names, answers, strict=True))
+
+
+class _NoSuchOutputError(ValueError):
+    """No output is the one asked for, or which one is meant must be said."""
 
 
 def _output_name(names: list[str], wanted: str | None, where: str) -> str:
     if wanted is not None and wanted not in names:
-        raise ValueError(f"{where} has no output {wanted!r}; its outputs are {sorted(names)} (--logits_output).")
+        raise _NoSuchOutputError(
+            f"{where} has no output {wanted!r}; its outputs are {sorted(names)} (--logits_output)."
+        )
     if wanted is not None:
         return wanted
     if "logits" in names:
         return "logits"
     if len(names) == 1:
         return names[0]
-    raise ValueError(f"{where} has the outputs {sorted(names)}: say which holds the logits with --logits_output.")
+    raise _NoSuchOutputError(
+        f"{where} has the outputs {sorted(names)}: say which holds the logits with --logits_output."
+    )
 
 
 def _saved_model_directory(place: pathlib.Path) -> pathlib.Path:
@@ -309,9 +352,8 @@ def _keras_image_shape(model) -> tuple[int | None, ...]:
 def _keras_embedding(model) -> Callable | None:
     if callable(getattr(model, "embed", None)):
         return model.embed
-    output = getattr(model, "output", None)
-    if isinstance(output, dict):
-        return (lambda images: model(images, training=False)["embedding"]) if "embedding" in output else None
+    if "embedding" in (*(getattr(model, "output_names", None) or ()), *_keys(getattr(model, "output", None))):
+        return lambda images: _named_outputs(model, model(images, training=False))["embedding"]
     # Only Sequential and functional models know their own graph.
     inputs = getattr(model, "inputs", None)
     layers = [each for each in model.layers if not isinstance(each, _AFTER_LOGITS)]
@@ -321,10 +363,16 @@ def _keras_embedding(model) -> Callable | None:
     return lambda images: penultimate(images, training=False)
 
 
+def _keys(output) -> tuple[str, ...]:
+    return tuple(output) if isinstance(output, dict) else ()
+
+
 def _probe(logits: Callable, image_shape, name: str) -> int:
     grey = tf.fill([1, *[size or _PROBE_SIZE for size in image_shape]], 0.5)
     try:
         answer = tf.convert_to_tensor(logits(grey))
+    except _NoSuchOutputError:
+        raise
     except (tf.errors.InvalidArgumentError, ValueError, TypeError) as error:
         raise ValueError(
             f"{name} cannot answer one image of shape {tuple(image_shape)}: {_first_line(error)}"

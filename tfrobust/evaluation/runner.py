@@ -19,7 +19,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfrobust.evaluation import adversarial
+from tfrobust.attacks.base import Attack
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.evaluation import doctor_model, searching
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.chunks import Shard, Store
 from tfrobust.evaluation.predictor import in_batches
@@ -45,14 +47,18 @@ def run_evaluation(
             known: nothing is kept.
 
     Returns:
-        The joined outcome, and `cost.evaluation`, the seconds it took (kept results: what they took then).
+        The joined outcome, and `cost.evaluation`, the seconds it took (kept results: what they took then). Where the
+        predictor gives no input gradients, a finding `white_box` names what was left out; where it answers with
+        probabilities, a finding `logits` says so, whoever ran.
 
     Raises:
-        ValueError: two evaluators give one id, or an evaluator refuses the setting.
+        ValueError: two evaluators give one id, an evaluator refuses the setting, an attack's pixels do not lie in
+            [0, 1], or nothing is left to run without gradients.
     """
+    evaluators, left_out = runnable(evaluators, setting)
     _check(evaluators, setting)
     common = _common_key(setting) if cache_directory is not None and setting.predictor.weights_sha256 else None
-    setting = setting.kept_in(None if common is None else _store(cache_directory, common))
+    setting = setting.within(None if common is None else _store(cache_directory, common), _attacks(evaluators, setting))
     outcome, seconds = Outcome(), 0.0
     for done, evaluator in enumerate(evaluators):
         found, took = _run_one(evaluator, setting, cache_directory, common)
@@ -60,7 +66,7 @@ def run_evaluation(
         seconds += took
         if setting.progress is not None:
             setting.progress("evaluation", done + 1, len(evaluators))
-    outcome.findings = _merged(outcome.findings)
+    outcome.findings = _merged([*left_out, *outcome.findings, *_said_anyway(outcome.findings, setting)])
     _refuse_equal([item.id for item in [*outcome.measurements, *outcome.series]])
     outcome.measurements.append(Measurement("cost.evaluation", seconds, "seconds"))
     return outcome
@@ -87,21 +93,70 @@ def run_shard(
         raise ValueError(f"There is no shard {shard.number} of {shard.count}; they are counted from 1.")
     if setting.predictor.weights_sha256 is None:
         raise ValueError(f"The weights of {setting.predictor.name} are not known: nothing can be kept, so no shards.")
+    evaluators, _ = runnable(evaluators, setting)
     _check(evaluators, setting)
-    setting = setting.kept_in(_store(cache_directory, _common_key(setting)))
+    setting = setting.within(_store(cache_directory, _common_key(setting)), _attacks(evaluators, setting))
     searches = [one for evaluator in evaluators for one in evaluator.attacks(setting)]
-    return sum(len(adversarial.search(setting, *one, shard=shard).success) for one in searches)
+    return sum(len(searching.search(setting, *one, shard=shard).success) for one in searches)
 
 
-def cache_key(evaluator: Evaluator, common: dict) -> str:
-    """The hash that names an evaluator's kept outcome."""
-    return fingerprint.json_sha256({**common, "evaluator": configured.serialize(evaluator)})
+def runnable(evaluators: Sequence[Evaluator], setting: Setting) -> tuple[list[Evaluator], list[Finding]]:
+    """Those a predictor can be judged by, and what a report has to say of the others.
+
+    Args:
+        evaluators: what was asked for.
+        setting: its predictor decides; all of them run on one with input gradients.
+
+    Returns:
+        (evaluators, findings); an ensemble may be replaced by those of its members that need no gradients.
+
+    Raises:
+        ValueError: none is left.
+    """
+    predictor = setting.predictor
+    if predictor.differentiable:
+        return list(evaluators), []
+    kept, left_out = [], []
+    taken = {name for one in evaluators if one in one.without_gradients() for name in one.ids()}
+    for evaluator in evaluators:
+        instead = evaluator.without_gradients()
+        if evaluator in instead:
+            kept.append(evaluator)
+            continue
+        left_out += evaluator.ids()[:1] or (type(evaluator).__name__,)
+        # A member of an ensemble may have been asked for by itself as well, or belong to two of them.
+        fresh = [one for one in instead if not taken.intersection(one.ids())]
+        taken.update(name for one in fresh for name in one.ids())
+        kept += fresh
+    reason = f" ({predictor.no_gradient.rstrip('.')})" if predictor.no_gradient else ""
+    fault = f"{predictor.name} gives no input gradients{reason}"
+    if not kept:
+        raise ValueError(
+            f"{fault}, and all that was asked for needs them; add an attack that needs none, like gin/eval/square.gin."
+        )
+    remedy = "Export the model with its gradients, or judge it by strong black-box attacks (gin/eval/square.gin)."
+    if not left_out:
+        evidence = f"{fault}: nothing that follows them was run."
+        return kept, [Finding("white_box", "warn", evidence, remedy)]
+    evidence = f"{fault}: left out was {', '.join(left_out)}. A white-box attack may find many more errors."
+    return kept, [Finding("white_box", "fail", evidence, remedy)]
+
+
+def cache_key(evaluator: Evaluator, setting: Setting, common: dict) -> str:
+    """The hash that names an evaluator's kept outcome: of everything it follows from, and of nothing else."""
+    parts = {**common, "evaluator": configured.serialize(evaluator)}
+    if evaluator.uses_training:
+        parts |= {"training_data": _training_data(setting), "training_attack": setting.training_attack}
+    if evaluator.uses_attacks:
+        parts["attacks"] = configured.serialize(setting.evaluation_attacks)
+    return fingerprint.json_sha256(parts)
 
 
 def _run_one(evaluator: Evaluator, setting: Setting, cache_directory, common: dict | None) -> tuple[Outcome, float]:
     path = None
     if common is not None:
-        path = pathlib.Path(cache_directory) / f"{type(evaluator).__name__}-{cache_key(evaluator, common)[:32]}.json"
+        name = f"{type(evaluator).__name__}-{cache_key(evaluator, setting, common)[:32]}.json"
+        path = pathlib.Path(cache_directory) / name
         kept = _read(path)
         if kept is not None:
             return kept
@@ -119,8 +174,35 @@ def _check(evaluators: Sequence[Evaluator], setting: Setting) -> None:
     """Refuses what would be refused hours later."""
     refuse_clashes(evaluators)
     for evaluator in evaluators:
+        for threat in _threats(evaluator):
+            if tuple(threat.bounds) != (0.0, 1.0):
+                raise ValueError(
+                    f"An attack of {type(evaluator).__name__} has the pixel bounds {tuple(threat.bounds)}; evaluation "
+                    "takes pixels in (0.0, 1.0), and any normalisation belongs into the model."
+                )
         for attack, _ in evaluator.attacks(setting):
-            adversarial.check_gradients(setting, attack)
+            searching.check_gradients(setting, attack)
+
+
+def _threats(evaluator: Evaluator) -> list[ThreatModel]:
+    """The threat models of an evaluator: its own, its attacks', and those of an ensemble's members."""
+    values = [getattr(evaluator, name) for name in configured.constructor_arguments(type(evaluator))]
+    attacks = [value for value in values if isinstance(value, Attack)]
+    attacks += [member for attack in attacks for member in attack.members]
+    return [value for value in values if isinstance(value, ThreatModel)] + [attack.threat for attack in attacks]
+
+
+def _said_anyway(findings: list[Finding], setting: Setting) -> list[Finding]:
+    """What a report must say even where no doctor looked."""
+    if not setting.predictor.outputs_probabilities or any(finding.check == "logits" for finding in findings):
+        return []
+    return [doctor_model.check_logits(setting)]
+
+
+def _attacks(evaluators: Sequence[Evaluator], setting: Setting) -> tuple:
+    """What the others attack with, for those who judge that."""
+    others = [evaluator for evaluator in evaluators if not evaluator.uses_attacks]
+    return tuple(attack for evaluator in others for attack, _ in evaluator.attacks(setting))
 
 
 def _store(cache_directory, common: dict) -> Store:
@@ -136,7 +218,6 @@ def _common_key(setting: Setting) -> dict:
         "weights": predictor.weights_sha256,
         "answers": fingerprint.weights_sha256([answers[:_PROBES]]),
         "data": fingerprint.data_sha256(setting.images, setting.labels),
-        "training_data": _training_data(setting),
         "seed": setting.seed,
         "batch_size": setting.batch_size,
         "selected_on": setting.selected_on,

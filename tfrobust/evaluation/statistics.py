@@ -44,6 +44,31 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean() - Z * error), float(values.mean() + Z * error)
 
 
+def median(values: np.ndarray) -> tuple[float | None, float | None, float | None]:
+    """The median of independent values [n] with its interval from order statistics.
+
+    The r-th smallest and the r-th largest of n values enclose the median with probability
+    1 - 2 P(B < r), B binomial (n, 1/2); r is the largest with at least 95 %.
+
+    Args:
+        values: float [n], n >= 1; infinity stands for "larger than all others".
+
+    Returns:
+        (median, low, high); None in place of infinity, and for both ends where n < 6 leaves no such r.
+
+    Source:
+        Conover, Practical Nonparametric Statistics, 3rd edition, section 3.2.
+    """
+    values = np.sort(np.asarray(values, np.float64))
+    count = len(values)
+    middle = np.inf if np.isinf(values[count // 2]) else np.median(values)
+    smaller = np.arange(1, count + 1)
+    logarithms = np.concatenate([[0.0], np.cumsum(np.log((count - smaller + 1) / smaller))]) - count * np.log(2)
+    rank = int(np.sum(2 * np.cumsum(np.exp(logarithms)) <= 0.05))  # so many may be left out at either end
+    ends = (values[rank - 1], values[count - rank]) if rank else (np.inf, np.inf)
+    return tuple(None if np.isinf(value) else float(value) for value in (middle, *ends))
+
+
 def paired_difference(first: np.ndarray, second: np.ndarray) -> tuple[float, float, float]:
     """The mean difference of paired values, first - second, with its interval.
 

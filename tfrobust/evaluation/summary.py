@@ -51,7 +51,7 @@ def evaluate(
         model: a built Keras model, a path (SavedModel or `.keras`), a function `images -> logits`, or a
             `Predictor`. Logits are best; probabilities are found out and judged as log(p).
         images: float [n, h, w, c] in [0, 1].
-        labels: integer [n] in [0, k).
+        labels: integer [n] in [0, k), or one-hot [n, k].
         epsilon: size of the attack in pixels of [0, 1], > 0.
         norm: 'linf', 'l2' or 'l1'.
         steps: PGD's, of 2.5 epsilon / steps each, from one random start.

@@ -1,8 +1,34 @@
 """Attacks on any Keras model or function `images -> logits`: where, how, and what is maximised (`objectives`)."""
 
 from tfrobust.attacks import objectives
-from tfrobust.attacks.gradient import FGSM, PGD, MultiTargetedPGD
+from tfrobust.attacks.apgd import APGDDLR, APGDCrossEntropy, APGDTargeted
+from tfrobust.attacks.ensemble import AutoAttack, Ensemble, standard_member
+from tfrobust.attacks.fab import FAB, FABUntargeted
+from tfrobust.attacks.gradient import FGSM, PGD, MomentumPGD, MultiTargetedPGD
+from tfrobust.attacks.noise import GaussianNoise, UniformNoise
+from tfrobust.attacks.prox_log_barrier import ProxLogBarrier
 from tfrobust.attacks.runner import run_attack
+from tfrobust.attacks.square import Square
 from tfrobust.attacks.threat import ThreatModel
 
-__all__ = ["FGSM", "MultiTargetedPGD", "PGD", "ThreatModel", "objectives", "run_attack"]
+__all__ = [
+    "APGDCrossEntropy",
+    "APGDDLR",
+    "APGDTargeted",
+    "AutoAttack",
+    "Ensemble",
+    "FAB",
+    "FABUntargeted",
+    "FGSM",
+    "GaussianNoise",
+    "MomentumPGD",
+    "MultiTargetedPGD",
+    "PGD",
+    "ProxLogBarrier",
+    "Square",
+    "ThreatModel",
+    "UniformNoise",
+    "objectives",
+    "run_attack",
+    "standard_member",
+]

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import keras
+import tensorflow as tf
 
 from tfrobust.models.normalization import BranchedBatchNormalization
 from tfrobust.ops.configured import Configured
@@ -150,7 +151,17 @@ class ConvolutionUnit(Configured, keras.layers.Layer):
         return self.chain[0].compute_output_shape(tuple(input_shape))
 
     def call(self, hidden, *, training=None, branch=0):
-        return run_chain(self.chain, hidden, training=training, branch=branch)
+        if training or not self.normalize:
+            return run_chain(self.chain, hidden, training=training, branch=branch)
+        # With fixed statistics the normalisation is part of the convolution: two passes over the map less on the
+        # way in, one less on the way back, a quarter of an attack's time.
+        convolution, normalization, *others = self.chain
+        scale, offset = normalization.moments(branch)
+        if convolution.bias is not None:
+            offset += tf.cast(convolution.bias, offset.dtype) * scale
+        kernel = tf.cast(convolution.kernel, scale.dtype) * scale
+        hidden = convolution.convolution_op(hidden, tf.cast(kernel, hidden.dtype))
+        return run_chain(others, tf.nn.bias_add(hidden, tf.cast(offset, hidden.dtype)))
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

@@ -104,3 +104,9 @@ class BranchedBatchNormalization(Configured, keras.layers.Layer):
 
     def call(self, hidden, *, training=None, branch=0):
         return self.norms[check_branch(branch, self.branches, self.name)](hidden, training=training)
+
+    def moments(self, branch=0) -> tuple[tf.Tensor, tf.Tensor]:
+        """(scale, offset), each [c], of which inference mode makes scale x + offset."""
+        norm = self.norms[check_branch(branch, self.branches, self.name)]
+        scale = norm.gamma * tf.math.rsqrt(norm.moving_variance + norm.epsilon)
+        return scale, norm.beta - norm.moving_mean * scale

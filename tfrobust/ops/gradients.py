@@ -36,3 +36,14 @@ def input_gradient(objective: Callable, images, *, has_auxiliary: bool = False):
     if any(leaf is None for leaf in tf.nest.flatten(gradient)):
         raise ValueError("The objective does not depend on the images by differentiable operations: no input gradient.")
     return (values, gradient, auxiliary) if has_auxiliary else (values, gradient)
+
+
+def finite(gradient: tf.Tensor) -> tf.Tensor:
+    """A gradient [b, ...] with 0 for NaN and +-1e30 for infinity: an overflowing model must not lose the points."""
+
+    def repaired():
+        limited = tf.clip_by_value(gradient, -1e30, 1e30)
+        return tf.where(tf.math.is_nan(gradient), tf.zeros_like(gradient), limited)
+
+    # A sum is one pass that writes nothing; where it overflows, the repair changes nothing.
+    return tf.cond(tf.math.is_finite(tf.reduce_sum(gradient)), lambda: gradient, repaired)

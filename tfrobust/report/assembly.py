@@ -32,8 +32,8 @@ def make_report(*, measurements, series, findings, history: dict[str, list], dev
     report = Report(
         measurements=tuple(measurements),
         doctor=tuple(findings),
-        threat=threat.threat_statement(measurements),
-        not_measured=tuple(threat.not_measured(measurements)),
+        threat=threat.threat_statement(measurements, findings),
+        not_measured=tuple(threat.not_measured(measurements, findings)),
         environment={**environment(), "devices": devices},
         series=tuple(series),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

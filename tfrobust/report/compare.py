@@ -153,8 +153,8 @@ def find_report(path) -> pathlib.Path | None:
 def _columns(reports) -> dict[str, str]:
     """Id -> heading of every main measurement, in the order in which one report would list them."""
     found = {m.id: reading.label(m) for _, report in reports for m in reading.main_measurements(report)}
-    places = {"accuracy": 0, "attack": 1, "corruption": 2, "stability": 3, "calibration": 4, "geometry": 5}
-    return dict(sorted(found.items(), key=lambda item: places[item[0].split(".")[0]]))
+    places = ("accuracy", "attack", "corruption", "stability", "calibration", "geometry", "sensitivity")
+    return dict(sorted(found.items(), key=lambda item: places.index(item[0].split(".")[0])))
 
 
 def _cell(report: Report, identity: str) -> str:

@@ -181,6 +181,34 @@ def entropy_map(identity: str, columns: dict) -> Plot:
     return Plot(output.text, (*keys, Key("triangles: adversarial images", "ink", -1, 2)))
 
 
+def pixel_maps(identity: str, titles: list[str], rows: list[tuple[str, list[list]]]) -> Plot:
+    """Rows of pictures: the first of each an image, the others maps, dark for 0 and bright for the map's largest value.
+
+    Args:
+        identity: unique in the page.
+        titles: one per column.
+        rows: (text at the left, pictures); an image [h][w] of grey values or [h][w][3] of colours in [0, 1], a map
+            [h][w] >= 0.
+    """
+    with _figure(identity, 0.3 + 1.45 * len(rows)) as (figure, output):
+        all_axes = figure.subplots(len(rows), len(titles), squeeze=False)
+        for axes_of_row, (text, pictures) in zip(all_axes, rows, strict=True):
+            axes_of_row[0].set_ylabel(text)
+            for column, (axes, picture) in enumerate(zip(axes_of_row, pictures, strict=True)):
+                _bare(axes)
+                axes.set_aspect("equal", adjustable="box")
+                # Not interpolated: the browser shows the pixels as they are, at any size.
+                axes.imshow(picture, cmap="magma" if column else "gray", vmin=0, interpolation="none", **_top(column))
+        for axes, title in zip(all_axes[0], titles, strict=True):
+            axes.set_title(title, fontsize=9.5)
+    return Plot(output.text)
+
+
+def _top(column: int) -> dict:
+    """An image is black to white from 0 to 1, a map from 0 to its own largest value."""
+    return {} if column else {"vmax": 1.0}
+
+
 class _Output:
     text = ""
 
@@ -234,6 +262,7 @@ def _inline(svg: str, identity: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
+    svg = svg.replace("base64,\n", "base64,")
     size = re.search(r'viewBox="([^"]*)"', svg)[1]
     prefix = re.sub(r"[^A-Za-z0-9]+", "-", identity).strip("-")
     head = f'<svg viewBox="{size}" role="img" aria-labelledby="{prefix}-caption" class="plot">'

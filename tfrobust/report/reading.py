@@ -17,6 +17,10 @@ _LABELS = {
     "accuracy.clean": "Clean accuracy",
     "corruption.mean.accuracy": "Corruptions, mean accuracy",
     "corruption.mean_without_noise.accuracy": "Corruptions without noise, mean accuracy",
+    "corruption.mean_noise.accuracy": "Noise, mean accuracy",
+    "corruption.mean_blur.accuracy": "Blur, mean accuracy",
+    "corruption.mean_weather.accuracy": "Weather, mean accuracy",
+    "corruption.mean_digital.accuracy": "Digital, mean accuracy",
     "corruption.mce": "Mean corruption error (mCE)",
     "corruption.relative_mce": "Relative mCE",
     "stability.mfr": "Mean flip rate",
@@ -31,6 +35,9 @@ _LABELS = {
     "geometry.inter_intra_ratio": "Inter / intra-class distance",
     "geometry.alignment": "Alignment",
     "geometry.uniformity": "Uniformity",
+    "sensitivity.utility_concentration": "Utility, concentration (Gini)",
+    "sensitivity.sensitivity_concentration": "Sensitivity, concentration (Gini)",
+    "sensitivity.agreement": "Utility-sensitivity agreement (rho)",
 }
 
 
@@ -84,13 +91,13 @@ def strongest(rows: list[AttackRow]) -> AttackRow | None:
 
 
 def main_measurements(report: Report) -> list[Measurement]:
-    """The headline numbers in their usual order: clean, attacks, corruption mean, calibration, geometry."""
+    """The headline numbers in their usual order: clean, attacks, corruptions, calibration, geometry, sensitivity."""
     chosen = [report.get("accuracy.clean")]
     chosen += [row.accuracy for row in attack_rows(report.measurements)]
     chosen += [report.get(f"corruption.{name}") for name in ("mean.accuracy", "mce")]
     chosen += [report.get("stability.mfr")]
     chosen += [report.get(f"calibration.{name}") for name in ("ece", "rms")]
-    chosen += [report.get("geometry.r_div")]
+    chosen += [report.get("geometry.r_div"), report.get("sensitivity.agreement")]
     return [measurement for measurement in chosen if measurement is not None]
 
 

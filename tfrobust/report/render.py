@@ -2,7 +2,7 @@
 
 import re
 
-from tfrobust.report import page, reading, sections
+from tfrobust.report import page, reading, section_corruption, sections
 from tfrobust.report.schema import Report
 from tfrobust.report.threat import summary_sentence
 
@@ -31,11 +31,19 @@ def markdown(report: Report) -> str:
     """A model card in Markdown; every text from the report is escaped, tables are aligned."""
     parts = [f"# {_safe(reading.title(report))}: robustness report", _safe(summary_sentence(report))]
     rows = [["Measurement", "Value", "95 % interval", "n"]]
-    for m in [m for m in report.measurements if not m.id.startswith("cost.")]:
+    # What the grid of corruptions shows is not listed again.
+    listed = [m for m in report.measurements if not m.id.startswith("cost.") and not section_corruption.is_cell(m)]
+    for m in listed:
         count = "-" if m.n is None else m.n
         rows.append([reading.label(m), reading.number(m), reading.interval(m) or "-", count])
     if len(rows) > 1:
         parts += ["## Measurements", _markdown_table(rows, right=(1, 2, 3))]
+    corrupted = section_corruption.table(report)
+    if corrupted:
+        header, grid = corrupted
+        written = [[row[0], *("-" if value is None else f"{100 * value:.1f}" for value in row[1:])] for row in grid]
+        columns = tuple(range(1, len(header)))
+        parts += ["## Accuracy under corruptions, per cent", _markdown_table([header, *written], right=columns)]
     if report.threat:
         parts += ["## What this means", _safe(report.threat)]
     if report.not_measured:

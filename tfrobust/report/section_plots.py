@@ -84,6 +84,43 @@ def features(report: Report) -> tuple[str, str] | None:
     return lead, page.figures(items)
 
 
+def sensitivity(report: Report) -> tuple[str, str] | None:
+    """A few images beside their utility and sensitivity, and the numbers over all images."""
+    numbers = [m for m in report.measurements if m.id.startswith("sensitivity.")]
+    body = ""
+    series = report.get_series("sensitivity.maps")
+    if series is not None and {"picture", "label", "row", "column", "utility"} <= series.columns.keys():
+        names = [name for name in ("utility", "sensitivity") if name in series.columns]
+        rows = [_pictures(report, series.columns, names, number) for number in sorted(set(series.columns["picture"]))]
+        plot = plots.pixel_maps("sensitivity-maps", ["image", *names], rows)
+        body += page.figure("sensitivity-maps", "Which pixels count (bright: most, in each picture)", plot)
+    if numbers:
+        body += section_results.measurement_table(numbers)
+    if not body:
+        return None
+    lead = (
+        "Utility: how much a pixel changes the loss. Sensitivity: how much it changes the features. Concentration is 0"
+        " where all pixels count alike and near 1 where few hold everything; agreement is 1 where the features react"
+        " most to the pixels that decide the loss."
+    )
+    return lead, body
+
+
+def _pictures(report: Report, columns: dict, names: list[str], number) -> tuple[str, list[list]]:
+    """One row of the figure: the class, and the image and its maps as nested lists [h][w]."""
+    places = [place for place, picture in enumerate(columns["picture"]) if picture == number]
+    channels = [name for name in sorted(columns) if name.startswith("channel_")]
+    shown = channels[:3] if len(channels) >= 3 else channels[:1]
+    lines: dict = {}
+    for place in places:
+        lines.setdefault(columns["row"][place], []).append(place)
+    colours = [[[columns[name][place] for name in shown] for place in line] for line in lines.values()]
+    image = colours if len(shown) == 3 else [[colour[0] for colour in line] for line in colours]
+    maps = [[[columns[name][place] or 0.0 for place in line] for line in lines.values()] for name in names]
+    label, classes = int(columns["label"][places[0]]), report.data.get("class_names") or []
+    return f"class {classes[label] if 0 <= label < len(classes) else label}"[:20], [image, *maps]
+
+
 def pairs(report: Report) -> tuple[str, str] | None:
     """How many positives and negatives each anchor had, epoch by epoch."""
     series = report.get_series("training.history")

@@ -117,7 +117,8 @@ def further(report: Report) -> tuple[str, str] | None:
         shown.add("accuracy.clean")
     if reliability_series(report):
         shown |= {m.id for m in report.measurements if m.id.startswith("calibration.")}
-    chosen = [m for m in report.measurements if m.id not in shown and not m.id.startswith("cost.")]
+    elsewhere = ("cost.", "sensitivity.", "corruption.")
+    chosen = [m for m in report.measurements if m.id not in shown and not m.id.startswith(elsewhere)]
     return ("Everything else that was measured.", measurement_table(chosen)) if chosen else None
 
 

@@ -1,6 +1,6 @@
 """The HTML report put together: headline tiles, then every section that has something to say."""
 
-from tfrobust.report import page, reading, section_plots, section_protocol, section_results
+from tfrobust.report import page, reading, section_corruption, section_plots, section_protocol, section_results
 from tfrobust.report.page import text
 from tfrobust.report.schema import Report
 
@@ -10,12 +10,14 @@ def build(report: Report) -> list[tuple[str, str, str]]:
     builders = (
         ("curve", "Accuracy against epsilon", section_results.accuracy_curve),
         ("attacks", "Attacks", section_results.attacks),
+        ("corruptions", "Corruptions", section_corruption.corruptions),
         ("further", "Further measurements", section_results.further),
         ("threat", "What this means", section_results.threat),
         ("doctor", "Doctor", section_results.doctor),
         ("calibration", "Calibration", section_plots.calibration),
         ("divergence", "Divergence", section_plots.divergence),
         ("features", "Feature map", section_plots.features),
+        ("sensitivity", "Utility and sensitivity", section_plots.sensitivity),
         ("pairs", "Selected pairs", section_plots.pairs),
         ("history", "Training", section_plots.history),
         ("protocol", "Protocol", section_protocol.protocol),

@@ -6,11 +6,12 @@ from tfrobust.report.schema import Report
 _MAIN_NORMS = ("linf", "l2", "l1")
 
 
-def threat_statement(measurements) -> str:
+def threat_statement(measurements, findings=()) -> str:
     """What the measured numbers hold against, and what they say nothing about.
 
     Args:
         measurements: sequence of Measurement.
+        findings: sequence of Finding, of the evaluation.
 
     Returns:
         A few sentences; one "Holds for ..." per budget (norm and epsilon), by the strongest attack there.
@@ -24,6 +25,8 @@ def threat_statement(measurements) -> str:
     sentences = []
     for budget in dict.fromkeys(row.budget for row in rows):
         sentences.append(_holds([row for row in rows if row.budget == budget]))
+    if _is_black_box(findings):
+        sentences.append("The model gives no input gradients: no attack that follows them was run.")
     sentences.append("A stronger attack may find more errors, so these are upper bounds.")
     mean = {m.id: m for m in measurements}.get("corruption.mean.accuracy")
     if mean is not None and mean.value is not None:
@@ -32,17 +35,26 @@ def threat_statement(measurements) -> str:
     return " ".join(sentences)
 
 
-def not_measured(measurements) -> list[str]:
-    """What a reader might expect and will not find: one sentence each, most important first."""
+def not_measured(measurements, findings=()) -> list[str]:
+    """What a reader might expect and will not find: one sentence each, most important first.
+
+    Args:
+        measurements: sequence of Measurement.
+        findings: sequence of Finding, the doctor's.
+    """
     rows = attack_rows(measurements, members=True)
     attacks = {row.attack for row in rows} | {row.member for row in rows if row.member}
     ids = [m.id for m in measurements]
     missing = []
+    if _is_black_box(findings):
+        missing.append("White-box attacks: the model gives no input gradients to follow.")
     if not any("autoattack" in name for name in attacks):
         missing.append("AutoAttack, the official ensemble: gradient attacks alone can overestimate robustness.")
     if not any("square" in name or "autoattack" in name for name in attacks):
         missing.append("Black-box attacks, which need no gradients (Square, decision-based, transfer).")
     missing.append("Adaptive attacks written against this particular defence.")
+    checked = {finding.check for finding in findings}
+    missing += [sentence for check, sentence in _CHECKS.items() if check not in checked]
     norms = _unmeasured_norms(rows)
     if norms:
         missing.append(f"Perturbations measured in {_enumerate(norms)}.")
@@ -56,6 +68,18 @@ def not_measured(measurements) -> list[str]:
     return missing
 
 
+def _is_black_box(findings) -> bool:
+    return any(finding.check == "white_box" for finding in findings)
+
+
+# The doctor's expensive checks, and the one that needs the training images.
+_CHECKS = {
+    "large_epsilon": "Whether the attack reaches 0 at a very large epsilon (gin/eval/full.gin).",
+    "more_effort": "Whether more steps or restarts would find much more (gin/eval/full.gin).",
+    "black_box": "Whether a black-box attack beats the white-box ones (gin/eval/full.gin).",
+    "transfer": "Whether attacks transferred from an undefended model beat them (gin/eval/full.gin).",
+    "duplicates": "Whether test images were trained on: the training images are not known, or nobody looked.",
+}
 _FAMILIES = {
     "corruption.": "Natural corruptions (noise, blur, weather, digital).",
     "stability.": "Stability of predictions along small natural changes (perturbation sequences).",

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks import objectives, runner
+from tfrobust.attacks import checks, objectives, runner
 from tfrobust.attacks.base import Attack
 from tfrobust.attacks.gradient import PGD
 from tfrobust.ops import geometry, randomness
@@ -36,12 +36,16 @@ class RobustAccuracy(keras.callbacks.Callback):
 
     Args:
         images: float32 [n, h, w, c] in [0, 1].
-        labels: int [n].
+        labels: int [n], or one-hot [n, k].
         attack: how to attack them. Defaults to PGD with 10 steps.
         every: epochs between two looks; the first is after the `every`-th epoch.
         seed: of the attack's random starts.
         batch_size: examples per call.
         from_logits: whether the model returns logits; False for probabilities p, which are attacked as log(p).
+
+    Raises:
+        ValueError: labels neither ids nor one-hot; when training begins (at its first look, where the model is not
+            built yet): the model answers with the one of the two that `from_logits` denies.
     """
 
     def __init__(
@@ -59,7 +63,7 @@ class RobustAccuracy(keras.callbacks.Callback):
         if every < 1:
             raise ValueError(f"RobustAccuracy.every is {every}; it counts epochs, from 1 on.")
         self.images = np.asarray(images, np.float32)
-        self.labels = np.asarray(labels).reshape(-1).astype(np.int32)
+        self.labels = checks.label_ids(labels, len(self.images))
         self.attack = attack or PGD(steps=10)
         self.every, self.seed, self.batch_size = every, seed, batch_size
         self.from_logits = from_logits
@@ -67,22 +71,27 @@ class RobustAccuracy(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         model = self.model
 
+        def answers(images):
+            return tf.cast(model(images, training=False), tf.float32)
+
         def predict(images):
-            answer = tf.cast(model(images, training=False), tf.float32)
+            answer = answers(images)
             return answer if self.from_logits else tf.math.log(tf.maximum(answer, _SMALLEST_PROBABILITY))
 
         def perturb(images, labels, keys):
             return self.attack.perturb(objectives.cross_entropy(predict, labels), images, keys)
 
         self._engine = runner.Engine(self.attack, predict)
-        self._logits = tf.function(predict, autograph=False)
+        self._answers = tf.function(answers, autograph=False)
         self._perturb = tf.function(perturb, autograph=False)
         self._embed = tf.function(model.embed, autograph=False) if hasattr(model, "embed") else None
+        if model.built:
+            self._clean(self.images[: self.batch_size])
 
     def on_epoch_end(self, epoch, logs=None):
         if (epoch + 1) % self.every or logs is None:
             return
-        clean = self._batched(self._logits, self.images).argmax(axis=-1)
+        clean = self._clean(self.images).argmax(axis=-1)
         result = self._engine.run(self.images, self.labels, seed=self.seed, batch_size=self.batch_size)
         logs["val_clean_accuracy"] = float(np.mean(clean == self.labels))
         logs["val_robust_accuracy"] = float(np.mean(~result.success))
@@ -93,6 +102,18 @@ class RobustAccuracy(keras.callbacks.Callback):
             embeddings = [self._batched(self._embed, images) for images in (self.images, attacked)]
             found = geometry.batched_divergences(*embeddings, self.labels, self.batch_size)
             logs["val_r_div"] = float(found.r_div)
+
+    def _clean(self, images: np.ndarray) -> np.ndarray:
+        """What the model answers to clean images [n, k]; refuses probabilities for logits, and the reverse."""
+        answers = self._batched(self._answers, images)
+        if np.all(np.isfinite(answers)) and checks.are_probabilities(answers) == self.from_logits:
+            raise ValueError(
+                "RobustAccuracy(from_logits=True) watches a model that answers with probabilities, which hide their "
+                "gradients: pass from_logits=False, or let the model answer with logits (no softmax)."
+                if self.from_logits
+                else "RobustAccuracy(from_logits=False) watches a model that answers with logits: leave it out."
+            )
+        return answers
 
     def _batched(self, function: Callable, *columns: np.ndarray) -> np.ndarray:
         """A function over columns [n, ...] in batches of one static size, the last one filled up from the front."""

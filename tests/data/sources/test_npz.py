@@ -56,6 +56,15 @@ def test_bad_contents(tmp_path, arrays, words):
     assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)
 
 
+def test_one_hot_labels(tmp_path):
+    ids = Npz(path=_save(tmp_path, images=IMAGES, labels=LABELS), test_size=0.3).load()
+    rows = Npz(path=_save(tmp_path, images=IMAGES, labels=np.eye(3)[LABELS]), test_size=0.3).load()
+    assert rows.fingerprint == ids.fingerprint and rows.class_names == ids.class_names
+    soft = _save(tmp_path, images=IMAGES, labels=np.full((30, 3), 1 / 3))
+    with pytest.raises(ValueError, match="mine.npz.*one-hot"):
+        Npz(path=soft).load()
+
+
 def test_labels_beyond_the_names(tmp_path):
     with pytest.raises(ValueError, match="label 2 .* 0..1"):
         Npz(path=_save(tmp_path, images=IMAGES, labels=LABELS), class_names=("a", "b")).load()

@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 import tarfile
 import zlib
+from collections.abc import Iterator
 
 import keras
 import numpy as np
@@ -81,9 +82,26 @@ class Cifar(Source):
         return self.assemble(layout.name, names, ArrayExamples(images, labels), ArrayExamples(*test))
 
 
-def _folder_files(folder: pathlib.Path) -> tuple[_Layout, dict[str, bytes]]:
+def is_cifar_folder(path: pathlib.Path) -> bool:
+    """Whether a folder, or one in it, holds files of a CIFAR archive by their real names, complete or not.
+
+    The names `train`, `test` and `meta` of CIFAR-100 tell nothing alone: then all three have to be there.
+    """
+    return path.is_dir() and any(present & _TELLING or _find_layout(present) for _, present in _places(path))
+
+
+_TELLING = {name for layout in _LAYOUTS for name in (*layout.train, layout.test, layout.classes)}
+_TELLING -= {"train", "test", "meta"}
+
+
+def _places(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, set[str]]]:
+    """The folder and those in it, each with the names of its files."""
     for place in (folder, *sorted(entry for entry in folder.iterdir() if entry.is_dir())):
-        present = {entry.name for entry in place.iterdir() if entry.is_file()}
+        yield place, {entry.name for entry in place.iterdir() if entry.is_file()}
+
+
+def _folder_files(folder: pathlib.Path) -> tuple[_Layout, dict[str, bytes]]:
+    for place, present in _places(folder):
         layout = _find_layout(present)
         if layout is not None:
             return layout, {name: (place / name).read_bytes() for name in _needed(layout)}

@@ -16,7 +16,7 @@ from tfrobust.data.spec import ArrayExamples, Dataset
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Npz(Source):
-    """A file with `images` [n, h, w, c] (uint8, or floats in [0, 1]) and `labels` [n] (integer class ids).
+    """A file with `images` [n, h, w, c] (uint8, or floats in [0, 1]) and `labels`: integer ids [n], or one-hot [n, k].
 
     With `test_images` and `test_labels` in the file, these are the test split; else `test_size` is held out.
     Class names may lie in the file as `class_names`.

@@ -1,0 +1,225 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from conformance.attacks import SHAPE, SIZE, smooth_model
+from oracles import nearest
+from tfrobust.attacks import fab, prox_log_barrier, runner
+from tfrobust.attacks.goal import Goal
+from tfrobust.attacks.prox_log_barrier import ProxLogBarrier
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.ops import randomness
+
+
+def case(count=20, seed=0, quantile=0.5):
+    """A linear model of unequal weights, images of which a third of the values are 0, and their labels."""
+    rng = np.random.default_rng(seed)
+    weights = rng.standard_normal(SIZE) * np.exp(0.5 * rng.standard_normal(SIZE))
+    pixels = rng.uniform(0, 1, [count, SIZE])
+    pixels[rng.random(pixels.shape) < 0.3] = 0.0
+    pixels = pixels.astype(np.float32)
+    bias = -np.quantile(pixels @ weights, quantile)
+
+    def predict(images):
+        score = tf.linalg.matvec(tf.reshape(images, [-1, SIZE]), tf.constant(weights, tf.float32)) + bias
+        return tf.stack([tf.zeros_like(score), score], axis=-1)
+
+    labels = (pixels @ weights + bias > 0).astype(np.int32)
+    return predict, pixels.reshape(count, *SHAPE), labels, weights, bias
+
+
+@pytest.mark.parametrize("kind,median,worst", [("linf", 1.005, 1.02), ("l2", 1.005, 1.02), ("l1", 1.02, 1.15)])
+def test_the_least_distance_of_a_linear_model_is_found(kind, median, worst):
+    predict, images, labels, weights, bias = case()
+    result = runner.run_attack(ProxLogBarrier(ThreatModel(norm=kind)), predict, images, labels)
+    least = np.array([nearest.linear_distance(weights, bias, x.ravel().astype(float), kind) for x in images])
+    ratio = result.distance / least
+    assert result.success.all() and np.all(ratio > 1 - 1e-4)
+    assert np.median(ratio) < median and ratio.max() < worst
+    assert result.adversarial.min() >= 0 and result.adversarial.max() <= 1
+
+
+def test_the_fewest_values_of_a_linear_model_are_found():
+    predict, images, labels, weights, bias = case(seed=3, quantile=0.02)
+    result = runner.run_attack(ProxLogBarrier(ThreatModel(norm="l0", epsilon=1)), predict, images, labels)
+    least = [nearest.linear_distance(weights, bias, x.ravel().astype(float), "l0") for x in images]
+    assert max(least) >= 3  # more than the one or two values that any search would meet
+    np.testing.assert_array_equal(result.distance, least)
+    changed = np.count_nonzero((result.adversarial != images).reshape(len(images), -1), axis=1)
+    np.testing.assert_array_equal(changed, least)
+
+
+def test_units_of_logits_and_of_pixels_do_not_matter():
+    predict, images, labels, *_ = case(6)
+    threat = ThreatModel(norm="l2")
+    plain = runner.run_attack(ProxLogBarrier(threat), predict, images, labels)
+    scaled = runner.run_attack(ProxLogBarrier(threat), lambda x: 1e3 * predict(x), images, labels)
+    np.testing.assert_allclose(scaled.distance, plain.distance, rtol=1e-3)
+    wide = ThreatModel(norm="l2", bounds=(0.0, 16.0))
+    far = runner.run_attack(ProxLogBarrier(wide), lambda x: predict(x / 16.0), 16 * images, labels)
+    np.testing.assert_allclose(far.distance / 16, plain.distance, rtol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind,allowed", [("linf", 1.25), ("l2", 1.25)])
+def test_as_near_as_fab_on_a_trained_network(kind, allowed):
+    keras.utils.set_random_seed(2)
+    rng = np.random.default_rng(3)
+    images = rng.uniform(0, 1, [300, *SHAPE]).astype(np.float32)
+    # Three classes with a curved boundary: which third of the image has the most contrast.
+    contrast = np.stack([part.var(axis=1) for part in np.split(images.reshape(300, SIZE)[:, :15], 3, axis=1)], axis=1)
+    labels = np.argmax(contrast, axis=1).astype(np.int32)
+    model = keras.Sequential(
+        [keras.Input(SHAPE), keras.layers.Flatten(), keras.layers.Dense(64, "gelu"), keras.layers.Dense(3)]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.01), loss)
+    model.fit(images, labels, epochs=60, batch_size=50, verbose=0)
+    images = images[:80]
+    labels = np.argmax(model(images), axis=-1).astype(np.int32)
+    found = runner.run_attack(ProxLogBarrier(ThreatModel(norm=kind)), model, images, labels)
+    reference = _distances(fab.FAB(ThreatModel(norm=kind)), model, images, labels)
+    assert found.success.all() and np.all(np.isfinite(reference))
+    assert np.median(found.distance) < allowed * np.median(reference)
+
+
+def _distances(attack, model, images, labels):
+    """The least distance over all rounds of FAB, each to its end: the runner would stop within epsilon."""
+    images, goal, keys = tf.constant(images), Goal(tf.constant(labels)), tf.zeros([len(images), 2], tf.int32)
+
+    @tf.function(autograph=False)
+    def one_round(rounds):
+        state = attack.start(model, images, goal, keys, rounds)
+        return attack.advance(model, images, goal, rounds, state, attack.steps)["distance"]
+
+    return np.min([one_round(tf.fill([len(images)], number)) for number in range(attack.rounds(3))], axis=0)
+
+
+@pytest.mark.parametrize("kind", ["linf", "l0"])
+def test_targets_are_reached_and_nothing_else_counts(kind):
+    model, images = smooth_model(), np.random.default_rng(0).uniform(0.3, 0.7, [6, *SHAPE]).astype(np.float32)
+    labels = np.argmax(model(images), axis=-1).astype(np.int32)
+    targets = (labels + 1) % 3
+    attack = ProxLogBarrier(ThreatModel(norm=kind, epsilon=1), outer_steps=10)
+    free = runner.run_attack(attack, model, images, labels)
+    aimed = runner.run_attack(attack, model, images, labels, targets=targets)
+    assert free.success.all() and aimed.success.any()
+    predicted = np.argmax(model(aimed.adversarial), axis=-1)
+    np.testing.assert_array_equal(predicted[aimed.success], targets[aimed.success])
+    # Where the untargeted search ended in that class too, it has gone the same way.
+    same = aimed.success & (np.argmax(model(free.adversarial), axis=-1) == targets)
+    assert same.any()
+    if kind == "linf":
+        np.testing.assert_allclose(aimed.distance[same], free.distance[same], rtol=0.02)
+
+
+def test_wrong_from_the_start_counts_with_distance_0_and_unreachable_as_not_found():
+    predict, images, labels, *_ = case(4)
+    labels[0] = 1 - labels[0]
+    attack = ProxLogBarrier(ThreatModel(), outer_steps=2, inner_steps=5)
+    result = runner.run_attack(attack, predict, images, labels)
+    assert result.success.all() and result.distance[0] == 0 and np.all(result.distance[1:] > 0)
+    np.testing.assert_array_equal(result.adversarial[0], images[0])
+    never = lambda x: tf.stack([tf.reduce_mean(x, [1, 2, 3]) + 2.0, tf.reduce_mean(x, [1, 2, 3])], 1)  # noqa: E731
+    nothing = runner.run_attack(attack, never, images, np.zeros(4, np.int32))
+    assert nothing.complete and not nothing.success.any() and not nothing.distance.any()
+    np.testing.assert_array_equal(nothing.adversarial, images)
+
+
+def test_noise_finds_what_the_gradient_does_not_show():
+    # Class 1 where the values scatter; the gradient is 0 almost everywhere.
+    def predict(images):
+        spread = tf.math.reduce_std(tf.stop_gradient(images), axis=[1, 2, 3]) - 0.2
+        return tf.stack([tf.zeros_like(spread), tf.sign(spread)], axis=-1) + 0.0 * tf.reduce_sum(images)
+
+    images = np.full([5, *SHAPE], 0.5, np.float32)
+    result = runner.run_attack(ProxLogBarrier(ThreatModel(norm="l2")), predict, images, np.zeros(5, np.int32))
+    assert result.success.all()
+    # sqrt(d) times the deviation 0.2: reached along the noise, by shrinking alone.
+    np.testing.assert_allclose(result.distance, 0.2 * SIZE**0.5, rtol=0.15)
+
+
+def test_a_step_back_is_a_share_of_the_step_and_ends_at_the_last_point():
+    attack = ProxLogBarrier(ThreatModel(norm="l2"), backtracking=0.25)
+    images = tf.zeros([1, 2])
+    goal, keys = Goal(tf.constant([0])), tf.constant([[1, 2]])
+    state = attack.start(None, images, goal, keys, tf.constant([0]))
+    state |= {"inside": tf.constant([True]), "point": tf.constant([[1.0, 0.5]]), "trial": tf.constant([[0.0, 0.5]])}
+    trials = []
+    for _ in range(prox_log_barrier._MOST_BACKTRACKS + 1):
+        state = attack._next(images, state, tf.constant([False]), tf.constant([-1.0]), tf.ones([1, 2]))
+        trials.append(float(state["trial"][0, 0]))
+        assert state["trial"][0, 1] == 0.5 and state["pull"] == 0.5  # halved once, not by every backtracking
+    np.testing.assert_allclose(trials, [0.75, 0.9375, 0.984375, 0.99609375, 1.0])
+
+
+def test_the_barrier_step_is_the_minimiser_along_a_linear_margin():
+    # Nothing pulls (a tiny prox parameter), so that the proposal is y itself.
+    attack = ProxLogBarrier(ThreatModel(norm="l2", bounds=(-9.0, 9.0)), prox_parameter=1e-9)
+    images, trial, gradient = tf.zeros([1, 2]), tf.constant([[0.3, 0.4]]), tf.constant([[6.0, 8.0]])
+    goal, keys = Goal(tf.constant([0])), tf.constant([[1, 2]])
+    state = attack.start(None, images, goal, keys, tf.constant([0]))
+    state |= {"trial": trial, "best": tf.constant([[3.0, 4.0]]), "barriers": tf.constant([1])}
+    moved = attack._propose(images, state, tf.constant([2.0]), gradient)
+    lengths = np.linspace(-0.19, 2, 200_001)
+    weight = 0.1 * 0.1 * 5.0**2  # step_size, barrier, squared length of the best
+    costs = lengths**2 / 2 - weight * np.log(2.0 + 10.0 * lengths)
+    best = lengths[np.argmin(costs)]
+    np.testing.assert_allclose(moved - trial, [[0.6 * best, 0.8 * best]], atol=1e-4)
+
+
+def test_examples_at_different_steps_do_not_disturb_each_other():
+    predict, images, labels, *_ = case(6)
+    attack = ProxLogBarrier(ThreatModel(norm="l1"), outer_steps=4, inner_steps=10)
+    goal, keys = Goal(tf.constant(labels)), randomness.example_keys(tf.constant([1, 2]), tf.range(6))
+    rounds = tf.zeros([6], tf.int32)
+    begin = attack.start(predict, tf.constant(images), goal, keys, rounds)
+    graph = tf.function(attack.advance, autograph=False)
+    advance = lambda state, count: graph(predict, tf.constant(images), goal, rounds, state, tf.constant(count))  # noqa: E731
+    ahead = advance(begin, 33)
+    # The first three start 33 steps later than the others.
+    mixed = tf.nest.map_structure(lambda new, old: tf.concat([new[:3], old[3:]], 0), begin, ahead)
+    mixed, early, late = advance(mixed, 50), advance(begin, 50), advance(begin, 83)
+    np.testing.assert_allclose(mixed["best"][:3], early["best"][:3], atol=1e-6)
+    np.testing.assert_allclose(mixed["best"][3:], late["best"][3:], atol=1e-6)
+
+
+def test_another_epsilon_is_the_same_search():
+    attack = ProxLogBarrier(ThreatModel(norm="l2", epsilon=0.5), step_size=0.2, outer_steps=3)
+    other = attack.with_epsilon(1.0)
+    assert other.threat.epsilon == 1.0 and other.step_size == 0.2 and other.outer_steps == 3
+    assert attack.steps == 2 * 24 + 3 * 30 and attack.rounds(10) == 1
+    with pytest.raises(NotImplementedError, match="PGD"):
+        attack.perturb(lambda x: x, tf.zeros([1, 2]), tf.constant([0, 0]))
+
+
+def test_a_model_that_overflows_leaves_a_point():
+    predict, images, labels, *_ = case(8)
+    images, labels = images[labels == 0], labels[labels == 0]
+
+    def broken(x):  # NaN wherever it would be misclassified, with NaN gradients
+        logits = predict(x)
+        wrong = tf.argmax(logits, -1) != 0
+        return tf.where(wrong[:, None], tf.math.log(-tf.abs(logits)), logits)
+
+    result = runner.run_attack(ProxLogBarrier(ThreatModel(), outer_steps=2), broken, images, labels)
+    assert np.all(np.isfinite(result.adversarial)) and result.success.all()
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        ({"outer_steps": 0}, "outer_steps is 0"),
+        ({"inner_steps": 2.5}, "integer"),
+        ({"step_size": 0.0}, "step_size"),
+        ({"barrier": -1.0}, "barrier is"),
+        ({"barrier_decay": 1.5}, "barrier_decay"),
+        ({"backtracking": 1.0}, "backtracking"),
+        ({"prox_parameter": 0.0}, "prox_parameter"),
+        ({"noise_scale": float("inf")}, "noise_scale"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ProxLogBarrier(**arguments)

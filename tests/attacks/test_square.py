@@ -1,0 +1,263 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles import projections
+from oracles import square as oracle
+from tfrobust.attacks import runner, square_patterns
+from tfrobust.attacks.goal import Goal
+from tfrobust.attacks.square import Square
+from tfrobust.attacks.threat import ThreatModel
+
+KINDS = ["linf", "l2", "l1"]
+EPSILONS = {"linf": 0.1, "l2": 0.8, "l1": 4.0}
+SHAPES = [(4, 4, 1), (8, 8, 1), (9, 9, 3), (6, 11, 2), (11, 6, 2), (1, 5, 1), (1, 1, 3), (12, 2, 1)]
+
+
+def images(shape, count=5, seed=0):
+    return np.random.default_rng(seed).uniform(0, 1, [count, *shape]).astype(np.float32)
+
+
+def still(points):
+    """Never misclassified, and every change of the brightness counts."""
+    return tf.stack([tf.fill([tf.shape(points)[0]], 1e3), tf.reduce_sum(points, [1, 2, 3])], axis=-1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("height,width", [(4, 4), (8, 8), (32, 32), (28, 17), (1, 3)])
+def test_sides_follow_the_schedule(height, width, kind):
+    steps = 9000
+    sides = square_patterns.sides(height, width, kind, steps=steps, initial_share=0.8, rescale=False)
+    some = [*range(0, 60), *range(190, 210), 500, 501, 1000, 1001, 2001, 4000, 4001, 6000, 6001, 8000, 8001, 8999]
+    assert [int(sides[step]) for step in some] == [oracle.side(step, height, width, kind) for step in some]
+    spread = square_patterns.sides(height, width, kind, steps=1000, initial_share=0.8, rescale=True)
+    np.testing.assert_array_equal(spread, [oracle.side(10 * step, height, width, kind) for step in range(1000)])
+
+
+@pytest.mark.parametrize("kind", ["l2", "l1"])
+def test_patterns(kind):
+    for side in range(1, 12):
+        pattern = square_patterns.window_pattern(side, kind)
+        np.testing.assert_allclose(pattern, oracle.pattern(side, kind), rtol=1e-12)
+        assert np.linalg.norm(pattern.ravel(), 2 if kind == "l2" else 1) == pytest.approx(1)
+        assert np.all(pattern[: side // 2] > 0) and np.all(pattern[side // 2 :] < 0)
+
+
+def test_the_smallest_patterns_in_closed_form():
+    np.testing.assert_array_equal(square_patterns.window_pattern(1, "l2"), [[-1.0]])
+    # Ring 1 adds 1/4 to all three places of the upper half and 1 + 1/4 stands in the middle; below it is two rows.
+    upper = np.array([1.0, 5.0, 1.0]) / np.sqrt(27)
+    below = np.array([[1.0, 1.0, 1.0], [1.0, 5.0, 1.0]]) / np.sqrt(30)
+    expected = np.stack([upper, *-below]) / np.sqrt(2)
+    np.testing.assert_allclose(square_patterns.window_pattern(3, "l2"), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "size,expected", [(4, (1, 0, 4, 4)), (8, (1, 1, 7, 7)), (28, (5, 1, 5, 5)), (32, (6, 1, 5, 5))]
+)
+def test_tilings(size, expected):
+    assert square_patterns.tiling(size, size) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_steps_agree_with_the_plain_ones(shape, kind):
+    if kind != "linf" and min(shape[:2]) == 1:
+        pytest.skip("In a window of one pixel content and filling may cancel: rounding decides what is left.")
+    epsilon, rng, centres = EPSILONS[kind], np.random.default_rng(3), images(shape)
+    attack, (height, width, channels) = Square(ThreatModel(norm=kind, epsilon=epsilon), steps=300), shape
+    propose = attack._proposals(tf.constant(centres))
+    best = attack._first_point(tf.constant(centres), tf.constant(rng.integers(0, 2**31 - 1, [5, 2]), tf.int32)).numpy()
+    for step in (0, 5, 30, 100, 250):
+        side = oracle.side(step, height, width, kind)
+        corners = np.stack([rng.integers(0, max(limit - side, 1), 5) for limit in [height, width] * 2], axis=-1)
+        signs, turned = rng.random([5, channels]) < 0.5, rng.random(5) < 0.5
+        draws = [
+            tf.constant(each)[None] for each in (np.full(5, side, np.int32), corners.astype(np.int32), signs, turned)
+        ]
+        draw = tf.nest.map_structure(lambda each: each[0], attack._windows(tf.constant(centres), *draws))
+        proposed = propose(tf.constant(best), draw).numpy()
+        for i in range(5):
+            plus_minus = np.where(signs[i], 1.0, -1.0)
+            one = centres[i].astype(np.float64), best[i].astype(np.float64), epsilon, side
+            if kind == "linf":
+                expected = oracle.linf_step(*one, corners[i, :2], plus_minus)
+            else:
+                expected = oracle.window_step(*one, corners[i].reshape(2, 2), plus_minus, turned[i], kind)
+            np.testing.assert_allclose(proposed[i], expected, atol=1e-5)
+        best = proposed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", [(4, 4, 1), (8, 8, 1), (14, 14, 2), (32, 32, 3)])
+def test_starts_agree_with_the_plain_ones(shape, kind):
+    epsilon, rng, centres = EPSILONS[kind], np.random.default_rng(4), images(shape, 3)
+    attack = Square(ThreatModel(norm=kind, epsilon=epsilon))
+    if kind == "linf":
+        signs = rng.random([3, 1, shape[1], shape[2]]) < 0.5
+        expected = np.clip(centres + epsilon * np.where(signs, 1, -1), 0, 1)
+        np.testing.assert_allclose(attack._striped(tf.constant(centres), tf.constant(signs)), expected, atol=1e-6)
+        return
+    _, _, down, across = square_patterns.tiling(*shape[:2])
+    signs, turned = rng.random([3, down, across, shape[2]]) < 0.5, rng.random([3, down, across]) < 0.5
+    points = attack._tiled(*map(tf.constant, (centres, signs, turned))).numpy()
+    for i in range(3):
+        one = centres[i].astype(np.float64), epsilon, np.where(signs[i], 1.0, -1.0), turned[i]
+        np.testing.assert_allclose(points[i], oracle.tiled(*one, kind), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_away_from_the_box_every_point_has_norm_epsilon(kind):
+    centres, epsilon = tf.fill([4, 8, 8, 2], 0.5), {"linf": 0.1, "l2": 0.3, "l1": 0.4}[kind]
+    attack = Square(ThreatModel(norm=kind, epsilon=epsilon), steps=40)
+    keys, goal, rounds = tf.constant([[1, i] for i in range(4)]), Goal(tf.zeros(4, tf.int32)), tf.zeros(4, tf.int32)
+    state = attack.start(still, centres, goal, keys, rounds)
+    margins = [state["margin"]]
+    for _ in range(3):
+        np.testing.assert_allclose(attack.threat.distance(centres, state["point"]), epsilon, rtol=1e-5)
+        state = attack.advance(still, centres, goal, rounds, state, tf.constant(10))
+        margins.append(state["margin"])
+    assert np.all(np.diff(margins, axis=0) >= 0) and np.all(margins[-1] > margins[0])
+
+
+def test_reaches_the_optimum_of_a_linear_model_where_it_can_go():
+    # The last row and column that a window fits in are never drawn, as in the official code: they carry no weight.
+    rng, epsilon, centres = np.random.default_rng(0), 0.1, images((5, 5, 1), 12, seed=1)
+    weights = rng.standard_normal([5, 5, 1])
+    weights[-1] = weights[:, -1] = 0
+    best = [projections.linear_maximiser(-weights.ravel(), x.ravel(), "linf", epsilon, 0, 1) for x in centres]
+    margins = np.array(best) @ weights.ravel()
+    for left, falls in ((1e-3, False), (-1e-3, True)):
+        # Each image's own bias: the best attack just fails, or just succeeds.
+        bias = tf.constant(left - margins, tf.float32)
+        attack = Square(ThreatModel(epsilon=epsilon), steps=1500)
+
+        def predict(points, bias=bias):
+            score = tf.linalg.matvec(tf.reshape(points, [-1, 25]), tf.constant(weights.ravel(), tf.float32)) + bias
+            return tf.stack([tf.zeros_like(score), score], axis=-1)
+
+        keys, labels = tf.constant([[7, i] for i in range(12)]), tf.ones(12, tf.int32)
+        search = tf.function(attack.attack, autograph=False)
+        result = search(predict, tf.constant(centres), labels, keys)
+        np.testing.assert_array_equal(result.success, np.full(12, falls))
+
+
+def test_a_targeted_search_ends_at_the_target():
+    def predict(points):
+        level = tf.reduce_mean(points, [1, 2])  # three channels, three classes
+        return 10 * level
+
+    centres = np.full([6, 6, 6, 3], 0.5, np.float32) + np.array([0.06, 0.0, 0.03], np.float32)
+    attack = Square(ThreatModel(epsilon=0.1), steps=300)
+    result = runner.run_attack(attack, predict, centres, np.zeros(6, int), targets=np.ones(6, int))
+    assert result.success.all()
+    np.testing.assert_array_equal(np.argmax(predict(tf.constant(result.adversarial)), -1), 1)
+
+
+def test_the_draws_do_not_depend_on_how_steps_are_grouped():
+    centres = tf.constant(images((6, 6, 1), 4))
+    attack, goal, rounds = Square(ThreatModel(epsilon=0.1)), Goal(tf.zeros(4, tf.int32)), tf.zeros(4, tf.int32)
+    keys = tf.constant([[3, i] for i in range(4)])
+    start = attack.start(still, centres, goal, keys, rounds)
+    advance = tf.function(attack.advance, autograph=False)
+    once = advance(still, centres, goal, rounds, start, tf.constant(150))
+    parts = start
+    for count in (1, 70, 79):
+        parts = advance(still, centres, goal, rounds, parts, tf.constant(count))
+    for name, value in once.items():
+        np.testing.assert_array_equal(value, parts[name])
+    # Beyond the last step nothing breaks, and whoever has fallen stays where it is.
+    fallen = once | {"found": tf.fill([4], True), "iteration": tf.fill([4], 5000)}
+    after = advance(still, centres, goal, rounds, fallen, tf.constant(20))
+    np.testing.assert_array_equal(after["point"], once["point"])
+
+
+def test_windows_are_drawn_evenly_and_apart_for_each_example():
+    centres = tf.zeros([2, 8, 8, 1])
+    attack = Square(ThreatModel(epsilon=0.1))
+    iterations = tf.tile(tf.range(2001, 4001)[:, None], [1, 2])  # side 1, seven places
+    draws = attack._draws(centres, tf.constant([[5, 0], [5, 1]]), iterations)
+    places = np.argmax(draws.rows.numpy()[..., 0, 0], axis=-1), np.argmax(draws.columns.numpy()[:, :, 0, :, 0], axis=-1)
+    for place in places:
+        for example in (0, 1):
+            counts = np.bincount(place[:, example], minlength=8)
+            assert counts[7] == 0  # as in the official code
+            assert np.all(np.abs(counts[:7] - 2000 / 7) < 5 * np.sqrt(2000 / 7))
+        assert np.mean(place[:, 0] == place[:, 1]) < 0.2
+    assert abs(np.mean(draws.signs) - 0.5) < 0.05
+    assert abs(np.mean(places[0][:, 0] == places[1][:, 0]) - 1 / 7) < 0.05
+
+
+def test_a_model_that_answers_nan():
+    linear = lambda points: tf.reduce_sum(points, [1, 2, 3])[:, None] * [[1.0, -1.0, 0.0]]  # noqa: E731
+
+    def nan_above(points, level):
+        logits = linear(points)
+        return tf.where(logits[:, :1] > level, float("nan"), logits)
+
+    centres = np.full([3, 4, 4, 1], 0.5, np.float32)
+    attack = Square(ThreatModel(epsilon=0.1), steps=60)
+    # No right answer: an untargeted search has found something, and its point is finite.
+    result = runner.run_attack(attack, lambda points: nan_above(points, 8.0), centres, np.zeros(3, int))
+    assert result.success.all() and np.all(np.isfinite(result.adversarial))
+    # But nothing that a targeted one would take: it goes on from the last number.
+    goal, rounds = Goal(tf.zeros(3, tf.int32), tf.ones(3, tf.int32)), tf.zeros(3, tf.int32)
+    predict, keys = lambda points: nan_above(points, 8.0), tf.constant([[1, i] for i in range(3)])
+    state = attack.start(predict, tf.constant(centres), goal, keys, rounds)
+    state = attack.advance(predict, tf.constant(centres), goal, rounds, state, tf.constant(60))
+    assert np.all(np.isfinite(state["margin"])) and not np.any(state["found"])
+    assert np.all(np.sum(state["point"], axis=(1, 2, 3)) < 8.0)
+
+
+def test_an_exact_tie_that_is_no_error_does_not_end_the_search():
+    def tie(points):
+        bright = tf.cast(tf.reduce_mean(points, [1, 2, 3]) > 0.53, tf.float32)
+        return tf.stack([tf.ones_like(bright), 1.0 + bright], axis=-1)
+
+    # Equal logits where it is dark: the label comes first, so that the model is right.
+    centres, attack = np.full([8, 6, 6, 1], 0.5, np.float32), Square(ThreatModel(epsilon=0.1), steps=50)
+    keys, goal, rounds = tf.constant([[1, i] for i in range(8)]), Goal(tf.zeros(8, tf.int32)), tf.zeros(8, tf.int32)
+    state = attack.start(tie, tf.constant(centres), goal, keys, rounds)
+    assert np.any(~state["found"].numpy() & (state["margin"].numpy() == 0))
+    state = attack.advance(tie, tf.constant(centres), goal, rounds, state, tf.constant(50))
+    assert np.all(state["found"]) and np.all(tf.reduce_mean(state["point"], [1, 2, 3]) > 0.53)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_any_image_size_is_searched_inside_the_set(shape, kind):
+    threat, centres = ThreatModel(norm=kind, epsilon=0.3), images(shape, 3, seed=2)
+    attack = Square(threat, steps=30)
+    goal, rounds = Goal(tf.zeros(3, tf.int32)), tf.zeros(3, tf.int32)
+    keys = tf.constant([[1, i] for i in range(3)])
+    state = attack.start(still, tf.constant(centres), goal, keys, rounds)
+    state = attack.advance(still, tf.constant(centres), goal, rounds, state, tf.constant(30))
+    point = state["point"].numpy()
+    assert np.all(np.isfinite(point)) and point.min() >= 0 and point.max() <= 1
+    assert np.all(threat.distance(tf.constant(centres), state["point"]) <= 0.3 * (1 + 1e-5))
+    assert np.all(threat.distance(tf.constant(centres), state["point"]) > 0)
+
+
+def test_it_has_no_training_face():
+    with pytest.raises(NotImplementedError, match="judges"):
+        Square().perturb(still, tf.zeros([1, 4, 4, 1]), tf.constant([0, 0]))
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        ({"steps": 0}, "Square.steps is 0"),
+        ({"restarts": 1.5}, "integer"),
+        ({"initial_share": 0.0}, "share of the pixels"),
+        ({"initial_share": 1.2}, "share of the pixels"),
+        ({"threat": ThreatModel(norm="l0", epsilon=3)}, "ProxLogBarrier"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Square(**arguments)
+
+
+def test_vectors_are_refused():
+    with pytest.raises(ValueError, match="h, w, c"):
+        Square().start(still, tf.zeros([2, 16]), Goal(tf.zeros(2, tf.int32)), tf.zeros([2, 2], tf.int32), tf.zeros(2))

@@ -1,0 +1,143 @@
+"""The command on models and data of other people's: what it takes, what it says of them, what it refuses."""
+
+import json
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust import evaluate
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SHAPE, CLASSES = (6, 5, 3), 3
+QUICK, PGD = "gin/eval/quick.gin", "gin/eval/pgd.gin"
+GENERATOR = np.random.default_rng(0)
+IMAGES = GENERATOR.integers(0, 256, (24, *SHAPE)).astype(np.uint8)
+LABELS = np.arange(24) % CLASSES
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with models and data."""
+    folder = tmp_path_factory.mktemp("foreign")
+    keras.utils.set_random_seed(1)
+    inputs = keras.Input(SHAPE)
+    hidden = keras.layers.Dense(8, activation="relu")(keras.layers.Flatten()(inputs))
+    scores = keras.layers.Dense(CLASSES)(hidden)
+    keras.Model(inputs, keras.layers.Softmax()(scores)).save(folder / "softmax.keras")
+    keras.Model(inputs, {"scores": scores, "other": hidden}).save(folder / "two.keras")
+    keras.Model(inputs, keras.layers.Dense(1)(hidden)).save(folder / "one_class.keras")
+    anywhere = keras.Input((None, None, 3))
+    pooled = keras.layers.GlobalAveragePooling2D()(keras.layers.Conv2D(4, 3)(anywhere))
+    keras.Model(anywhere, keras.layers.Dense(CLASSES)(pooled)).save(folder / "any_size.keras")
+    model = keras.Model(inputs, scores)
+
+    class Frozen(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        @tf.function
+        def __call__(self, images):
+            return {"logits": tf.raw_ops.PreventGradient(input=self.model(images), message="frozen for serving")}
+
+    frozen = Frozen()
+    signature = frozen.__call__.get_concrete_function(tf.TensorSpec([None, *SHAPE], name="images"))
+    tf.saved_model.save(frozen, str(folder / "frozen"), signatures={"serving_default": signature})
+    np.savez(folder / "ids.npz", images=IMAGES, labels=LABELS)
+    np.savez(folder / "one_hot.npz", images=IMAGES, labels=np.eye(CLASSES)[LABELS])
+    np.savez(folder / "soft.npz", images=IMAGES, labels=np.full((24, CLASSES), 1 / CLASSES))
+    np.savez(folder / "shifted.npz", images=IMAGES / np.float32(127.5) - 1, labels=LABELS)
+    np.savez(folder / "same.npz", images=IMAGES, labels=LABELS * 0)
+    for image, label in zip(IMAGES, LABELS, strict=True):
+        own = folder / "pictures" / f"class_{label}"
+        own.mkdir(parents=True, exist_ok=True)
+        (own / f"{len(list(own.iterdir()))}.png").write_bytes(tf.io.encode_png(image).numpy())
+    (folder / "only_white.gin").write_text("include 'eval/pgd.gin'\nEVALUATORS = [@pgd/AttackAccuracy()]\n")
+    (folder / "bounds.gin").write_text("include 'eval/pgd.gin'\nevaluation/ThreatModel.bounds = (-1.0, 1.0)\n")
+    return folder
+
+
+def _report(place, tmp_path, model, data, gin=QUICK, *more):
+    flags = [f"--model={place / model}", f"--data={place / data}", f"--gin_file={gin}", f"--output={tmp_path}"]
+    assert evaluate.main([*flags, "--gin_param=EPSILON=0.05", *more]) == 0
+    return json.loads((tmp_path / "robustness_report.json").read_text())
+
+
+def _findings(report):
+    return {finding["check"]: finding for finding in report["doctor"]}
+
+
+def test_probabilities_are_judged_as_log_p_and_the_report_says_so(place, tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    soft = _report(place, tmp_path, "softmax.keras", "ids.npz")
+    finding = _findings(soft)["logits"]
+    assert finding["verdict"] == "fail" and "log(p)" in finding["evidence"] and "--logits_output" in finding["remedy"]
+    assert "fail: logits" in capfd.readouterr().out
+    for ending in ("html", "md"):
+        assert "log(p)" in (tmp_path / f"robustness_report.{ending}").read_text()
+    # log(p) and the logits are attacked alike: the same weights without their softmax fall as often.
+    plain = _report(place, tmp_path / "plain", "two.keras", "ids.npz", QUICK, "--logits_output=scores")
+    assert "logits" not in _findings(plain)
+    for one, other in zip(soft["measurements"], plain["measurements"], strict=True):
+        if not one["id"].startswith("cost."):
+            assert abs(one["value"] - other["value"]) <= 1 / 24 + 1e-9
+
+
+def test_a_saved_model_without_gradients(place, tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    report = _report(place, tmp_path, "frozen", "ids.npz", PGD)
+    assert [one["id"] for one in report["measurements"] if "cost" not in one["id"]] == ["accuracy.clean"]
+    finding = _findings(report)["white_box"]
+    assert finding["verdict"] == "fail" and "attack.pgd_linf_0.05.accuracy" in finding["evidence"]
+    assert report["not_measured"][0].startswith("White-box attacks")
+    assert "fail: white_box" in capfd.readouterr().out
+
+
+def test_a_folder_of_pictures_is_read_at_the_model_s_own_size(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    report = _report(place, tmp_path / "a", "softmax.keras", "pictures")
+    assert report["data"]["source"]["config"]["image_shape"] == list(SHAPE) and report["data"]["test_size"] == 24
+    arrays = _report(place, tmp_path / "b", "softmax.keras", "ids.npz")
+    values = [{m["id"]: m["value"] for m in one["measurements"] if "cost" not in m["id"]} for one in (report, arrays)]
+    assert values[0]["accuracy.clean"] == values[1]["accuracy.clean"]
+
+
+def test_one_hot_labels_and_sensitivities(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    report = _report(place, tmp_path, "softmax.keras", "one_hot.npz", "gin/eval/sensitivity.gin")
+    ids = [one["id"] for one in report["measurements"]]
+    assert ids[1:4] == [
+        f"sensitivity.{name}" for name in ("utility_concentration", "sensitivity_concentration", "agreement")
+    ]
+    assert report["measurements"][2]["settings"]["sensitivity"] == "exact"
+    assert "sensitivity.maps" in [series["id"] for series in report["series"]]
+    assert 'id="sensitivity-maps-caption"' in (tmp_path / "robustness_report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "flags", "part"),
+    [
+        ("frozen", "ids.npz", ["--gin_file={place}/only_white.gin"], "gin/eval/square.gin"),
+        ("softmax.keras", "ids.npz", ["--gin_file={place}/bounds.gin"], "bounds (-1.0, 1.0)"),
+        ("softmax.keras", "ids.npz", ["--gin_param=EPSILON=0"], "EPSILON"),
+        ("softmax.keras", "ids.npz", ["--gin_param=EVAL_EPSILON=-0.1"], "EPSILON"),
+        ("softmax.keras", "soft.npz", [], "soft.npz: Labels of rank 2 must be one-hot"),
+        ("softmax.keras", "shifted.npz", [], "outside [0, 1]"),
+        ("softmax.keras", "same.npz", [], "at least 2 classes"),
+        ("softmax.keras", "ids.npz", ["--logits_output=scores"], "no output 'scores'"),
+        ("one_class.keras", "ids.npz", [], "at least two classes"),
+        ("two.keras", "ids.npz", [], "--logits_output"),
+        ("any_size.keras", "pictures", [], "ImageFolder.image_shape"),
+    ],
+)
+def test_refused_in_one_line_with_nothing_written(place, tmp_path, capfd, monkeypatch, model, data, flags, part):
+    monkeypatch.chdir(ROOT)
+    common = [f"--model={place / model}", f"--data={place / data}", f"--output={tmp_path / 'never'}"]
+    gin = [] if any("gin_file" in flag for flag in flags) else [f"--gin_file={QUICK}"]
+    assert evaluate.main([*common, *gin, *(flag.format(place=place) for flag in flags)]) == 2
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert part in line and len(line) <= 300
+    assert not (tmp_path / "never").exists()

@@ -1,0 +1,111 @@
+"""The expensive checks on a linear model, where every robust image is known."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles import linear_model
+from tfrobust.attacks.gradient import FGSM, PGD
+from tfrobust.attacks.prox_log_barrier import ProxLogBarrier
+from tfrobust.attacks.square import Square
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.evaluation import doctor_full, surrogate
+from tfrobust.evaluation.base import Setting
+from tfrobust.evaluation.predictor import from_function
+from tfrobust.evaluation.runner import run_evaluation
+
+PREDICT, IMAGES, LABELS, _, _ = linear_model.make(40)
+THREAT = ThreatModel(epsilon=0.02)
+WHITE, BLACK = PGD(threat=THREAT, steps=5), Square(threat=THREAT, steps=20)
+
+
+def _setting(predict=PREDICT, **more):
+    predictor = from_function(predict, image_shape=linear_model.SHAPE, **more)
+    return Setting(predictor=predictor, images=IMAGES, labels=LABELS, batch_size=16)
+
+
+def test_stronger():
+    more = doctor_full.stronger(PGD(threat=THREAT, steps=5, restarts=2), 4)
+    assert (more.steps, more.restarts, more.threat) == (20, 8, THREAT)
+    fixed = doctor_full.stronger(PGD(threat=THREAT, steps=5, random_start="none"), 4)
+    assert (fixed.steps, fixed.restarts) == (20, 1)
+    assert doctor_full.stronger(FGSM(threat=THREAT), 3).steps == 30
+
+
+@pytest.mark.parametrize(("norm", "radius"), [("linf", 0.5), ("l2", np.sqrt(12) / 2), ("l1", 6.0)])
+def test_enlarged_reaches_grey_from_anywhere_and_no_further(norm, radius):
+    attack = doctor_full.enlarged(PGD(threat=ThreatModel(norm=norm, epsilon=0.02)), _setting())
+    assert attack.threat.epsilon == pytest.approx(radius) and attack.threat.norm == norm
+    corners = np.random.default_rng(0).integers(0, 2, (50, 3, 4, 1)).astype(np.float32)
+    distance = attack.threat.distance(tf.constant(corners), tf.constant(np.full_like(corners, 0.5))).numpy()
+    np.testing.assert_allclose(distance, radius, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("only_other", "verdict"), [(0, "pass"), (2, "pass"), (3, "warn"), (5, "warn"), (6, "fail"), (40, "fail")]
+)
+def test_the_gain_of_another_attack(only_other, verdict):
+    white = np.arange(100) < 60
+    blind = np.ones(100, bool)
+    blind[:only_other] = False
+    finding = doctor_full.check_black_box(BLACK, white, blind)
+    assert finding.verdict == verdict and f"{only_other}.0% of 100 images" in finding.evidence
+
+
+def test_a_large_radius_that_leaves_more_than_grey_does_fails():
+    setting, positions = _setting(), np.arange(40)
+    attack = doctor_full.enlarged(WHITE, setting)
+    nobody, everybody = np.zeros(40, bool), np.ones(40, bool)
+    assert doctor_full.check_large(setting, attack, positions, nobody).verdict == "pass"
+    finding = doctor_full.check_large(setting, attack, positions, everybody)
+    # Grey is of one class for all: it alone shows that no more than that class can stand.
+    grey = PREDICT(np.full((1, 3, 4, 1), 0.5, np.float32)).numpy().argmax()
+    trivial = doctor_full._plainly_robust(setting, attack, positions)
+    assert finding.verdict == "fail" and trivial.mean() <= np.mean(LABELS == grey)
+    assert f"{trivial.mean():.1%}" in finding.evidence
+
+
+def test_surrogates_follow_from_the_seed():
+    first, second = (surrogate.train(_setting(), 5) for _ in range(2))
+    np.testing.assert_array_equal(first.clean_logits, second.clean_logits)
+    setting = _setting()
+    assert surrogate.train(setting, 5) is surrogate.train(setting, 5)
+    learned = surrogate.train(setting, 150)
+    assert np.mean(learned.clean_logits.argmax(-1) == setting.clean_logits.argmax(-1)) > 0.9
+
+
+def test_surrogates_shrink_large_images():
+    assert surrogate.network((224, 200, 3), 7, 0).count_params() < 3e6
+
+
+def test_its_attacks_can_be_shared_out_and_judge_no_evaluation():
+    doctor = doctor_full.FullDoctor(attack=WHITE, black_box=BLACK, limit=30, more=2, surrogate_steps=2)
+    names = [(attack.name, attack.steps, attack.threat.epsilon) for attack, _ in doctor.attacks(_setting())]
+    assert names == [("pgd", 5, 0.02), ("pgd", 10, 0.02), ("square", 20, 0.02), ("pgd", 5, 0.5)]
+    assert all(len(positions) == 30 for _, positions in doctor.attacks(_setting()))
+    findings = run_evaluation([doctor], _setting()).findings
+    assert [finding.check for finding in findings] == ["large_epsilon", "more_effort", "black_box", "transfer"]
+
+
+def test_without_gradients_only_the_black_box_runs():
+    doctor = doctor_full.FullDoctor(attack=WHITE, black_box=BLACK, limit=20, surrogate_steps=2)
+    setting = _setting(differentiable=False)
+    assert {attack.name for attack, _ in doctor.attacks(setting)} == {"square"}
+    findings = run_evaluation([doctor], setting).findings[1:]  # the first one says what was left out
+    assert [finding.check for finding in findings] == ["large_epsilon", "black_box", "transfer"]
+    assert findings[1].verdict == "warn" and "no input gradients" in findings[1].evidence
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"limit": 0}, "limit"),
+        ({"more": 1}, "more"),
+        ({"surrogate_steps": 0}, "surrogate"),
+        ({"black_box": WHITE}, "Square"),
+        ({"attack": ProxLogBarrier(threat=THREAT)}, "one epsilon"),
+    ],
+)
+def test_bad_arguments(changes, said):
+    with pytest.raises(ValueError, match=said):
+        doctor_full.FullDoctor(**{"attack": WHITE, "black_box": BLACK} | changes)

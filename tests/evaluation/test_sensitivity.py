@@ -1,0 +1,146 @@
+"""The evaluator against its parts put together by hand; exact and projected; what it says without an embedding."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+from oracles import linear_model
+from tfrobust.attacks import objectives
+from tfrobust.evaluation import statistics
+from tfrobust.evaluation.base import Setting
+from tfrobust.evaluation.predictor import from_function
+from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.evaluation.sensitivity import Sensitivity
+from tfrobust.ops import sensitivity as maps
+
+WIDTH = 20
+KERNEL = tf.constant(np.random.default_rng(2).normal(size=(12, WIDTH)), tf.float32)
+HEAD = tf.constant(np.random.default_rng(3).normal(size=(WIDTH, 2)), tf.float32)
+
+
+def embed(pixels):
+    return tf.nn.tanh(tf.matmul(tf.reshape(pixels, [-1, 12]) - 0.5, KERNEL))
+
+
+def predict(pixels):
+    return embed(pixels) @ HEAD
+
+
+@pytest.fixture(scope="module")
+def setting():
+    _, images, labels, _, _ = linear_model.make(30)
+    predictor = from_function(predict, image_shape=linear_model.SHAPE, embedding=embed)
+    return Setting(predictor=predictor, images=images, labels=labels, batch_size=8)
+
+
+def _by_hand(setting):
+    images = tf.constant(setting.images)
+    utility = maps.utility(objectives.cross_entropy(predict, setting.labels), images).numpy()
+    return utility, maps.sensitivity(embed, images).numpy()
+
+
+def test_the_numbers_are_means_over_all_images(setting):
+    outcome = Sensitivity().run(setting)
+    utility, sensitivity = _by_hand(setting)
+    agreement = [
+        scipy.stats.spearmanr(a.ravel(), b.ravel()).statistic for a, b in zip(utility, sensitivity, strict=True)
+    ]
+    by_hand = [maps.concentration(utility).numpy(), maps.concentration(sensitivity).numpy(), np.array(agreement)]
+    assert [m.id for m in outcome.measurements] == list(Sensitivity().ids()[:3]) and not outcome.findings
+    for measured, values in zip(outcome.measurements, by_hand, strict=True):
+        assert measured.value == pytest.approx(values.mean(), rel=1e-4) and measured.n == 30
+        assert (measured.low, measured.high) == pytest.approx(statistics.mean_interval(values), rel=1e-3)
+    settings = outcome.measurements[1].settings
+    assert settings["sensitivity"] == "exact" and settings["embedding_dimensions"] == WIDTH
+    assert "sensitivity" not in outcome.measurements[0].settings
+
+
+def test_projections_above_the_limit(setting):
+    exact = Sensitivity(exact_limit=WIDTH * 12).run(setting)
+    outcome = Sensitivity(exact_limit=WIDTH * 12 - 1, projections=10).run(setting)
+    settings = outcome.measurements[2].settings
+    assert exact.measurements[2].settings["sensitivity"] == "exact"
+    assert settings["sensitivity"] == "random projections" and settings["projections"] == 10
+    assert settings["relative_error_of_squares"] == maps.projection_error(WIDTH, 10)
+    assert outcome.measurements[0] == exact.measurements[0]
+    assert 0 < abs(outcome.measurements[1].value - exact.measurements[1].value) < 0.1
+    # More projections than dimensions would cost more than the exact map.
+    assert Sensitivity(exact_limit=0, projections=WIDTH).run(setting) == exact
+
+
+def test_pictures_show_the_maps(setting):
+    (series,) = Sensitivity(pictures=2).run(setting).series
+    columns = {name: np.array(values) for name, values in series.columns.items()}
+    assert series.id == Sensitivity().ids()[-1] and {len(values) for values in columns.values()} == {24}
+    assert list(columns) == ["picture", "label", "row", "column", "channel_0", "utility", "sensitivity"]
+    utility, sensitivity = _by_hand(setting)
+    for number in (0, 1):
+        own = {name: values[columns["picture"] == number] for name, values in columns.items()}
+        (which,) = np.flatnonzero(np.abs(setting.images.reshape(30, -1) - own["channel_0"]).max(axis=1) < 1e-3)
+        assert set(own["label"]) == {setting.labels[which]}
+        np.testing.assert_array_equal(own["row"] * 4 + own["column"], np.arange(12))
+        np.testing.assert_allclose(own["utility"], utility[which].ravel(), rtol=6e-3)
+        np.testing.assert_allclose(own["sensitivity"], sensitivity[which].ravel(), rtol=6e-3)
+    assert Sensitivity(pictures=0).run(setting).series == []
+
+
+@pytest.mark.parametrize(("shape", "shown"), [((100, 70, 3), (25, 17)), ((32, 32, 3), (32, 32)), ((40, 2, 1), (20, 1))])
+def test_large_pictures_are_averaged(shape, shown):
+    generator = np.random.default_rng(0)
+    images, labels = generator.random((4, *shape)).astype(np.float32), np.arange(4) % 2
+    weights = tf.constant(generator.normal(size=(int(np.prod(shape)), 2)), tf.float32)
+    predictor = from_function(lambda x: tf.reshape(x, [-1, weights.shape[0]]) @ weights, image_shape=shape)
+    outcome = Sensitivity(pictures=1).run(Setting(predictor=predictor, images=images, labels=labels))
+    columns = outcome.series[0].columns
+    assert (max(columns["row"]) + 1, max(columns["column"]) + 1) == shown
+    side = -(-max(shape[:2]) // 32)
+    first = columns["channel_0"][0]
+    assert any(abs(first - image[:side, :side, 0].mean()) < 2e-3 for image in images)
+
+
+def test_limit_and_batches_make_no_difference_to_an_image(setting):
+    few = Sensitivity(limit=9)
+    assert few.run(setting).measurements[0].n == 9
+    other = dataclasses.replace(setting, batch_size=30)
+    for one, two in zip(few.run(setting).measurements, few.run(other).measurements, strict=True):
+        assert one.value == pytest.approx(two.value, rel=1e-5)
+
+
+def test_no_embedding_leaves_the_utility(setting):
+    bare = from_function(predict, image_shape=linear_model.SHAPE)
+    outcome = Sensitivity().run(dataclasses.replace(setting, predictor=bare))
+    assert [m.id for m in outcome.measurements] == ["sensitivity.utility_concentration"]
+    assert outcome.measurements[0] == Sensitivity().run(setting).measurements[0]
+    assert "sensitivity" not in outcome.series[0].columns
+    assert outcome.findings[0].check == "embedding" and outcome.findings[0].verdict == "warn"
+
+
+def test_vanished_gradients_are_counted_not_averaged(setting):
+    """Half of the images have logits so far apart that the loss is 0 in float32, and its gradient too."""
+    sure = lambda x: predict(x) * tf.where(x[:, :1, 0, 0] > 0.5, 1e6, 1.0)  # noqa: E731
+    predictor = from_function(sure, image_shape=linear_model.SHAPE, embedding=embed)
+    measured = Sensitivity().run(dataclasses.replace(setting, predictor=predictor)).measurements
+    left = measured[0].settings["images_with_constant_maps"]
+    assert 0 < left < 30 and measured[0].n == measured[2].n == 30 - left and measured[1].n == 30
+    constant = from_function(lambda x: 0.0 * predict(x), image_shape=linear_model.SHAPE, embedding=embed)
+    (first, *_) = Sensitivity().run(dataclasses.replace(setting, predictor=constant)).measurements
+    assert (first.value, first.low, first.n) == (None, None, 0)
+
+
+def test_outcomes_survive_the_disk_and_report_progress(setting, tmp_path):
+    steps = []
+    predictor = dataclasses.replace(setting.predictor, weights_sha256="w")
+    watched = dataclasses.replace(setting, predictor=predictor, progress=lambda *step: steps.append(step))
+    first = run_evaluation([Sensitivity()], watched, cache_directory=tmp_path)
+    own = [step[1:] for step in steps if step[0] == "utility and sensitivity"]
+    assert own == sorted(own) and own[-1] == (4 * (1 + WIDTH), 4 * (1 + WIDTH))
+    assert run_evaluation([Sensitivity()], watched, cache_directory=tmp_path) == first
+
+
+@pytest.mark.parametrize("bad", [{"limit": 0}, {"projections": 0}, {"pictures": -1}, {"exact_limit": -1}])
+def test_bad_arguments(bad):
+    with pytest.raises(ValueError, match=f"Sensitivity.{next(iter(bad))}"):
+        Sensitivity(**bad)

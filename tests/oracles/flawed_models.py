@@ -1,0 +1,385 @@
+"""Models whose flaws are planted, each around one sound network on the digits; and sound ones of many kinds.
+
+`FLAWS` and `HEALTHY` are made of functions without arguments, so that nothing is trained before it is asked for.
+All training is closed form or a second of NumPy.
+"""
+
+import dataclasses
+import functools
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.data.sources.digits import Digits
+from tfrobust.evaluation.base import Setting
+from tfrobust.evaluation.predictor import from_function, from_keras
+
+EPSILON, TESTED = 0.1, 150
+ATTACK = PGD(threat=ThreatModel(epsilon=EPSILON), steps=10)
+
+
+@functools.cache
+def digits():
+    """(training images [1437, 8, 8, 1], labels, test images [150, 8, 8, 1], labels)."""
+    dataset = Digits().load()
+    test_images, test_labels = dataset.test.arrays()
+    return (*dataset.train.arrays(), test_images[:TESTED], test_labels[:TESTED])
+
+
+@functools.cache
+def perceptron(epsilon=0.0, epochs=30, width=64):
+    """The matrices of ReLU(x W + b) V + c, trained by Adam; on FGSM adversaries of size epsilon where > 0."""
+    images, labels, _, _ = digits()
+    rows, generator = images.reshape(len(images), -1), np.random.default_rng(0)
+    weights = [
+        generator.normal(0, np.sqrt(2 / 64), (64, width)),
+        np.zeros(width),
+        generator.normal(0, np.sqrt(1 / width), (width, 10)),
+        np.zeros(10),
+    ]
+    moments = [[np.zeros_like(w), np.zeros_like(w)] for w in weights]
+    step = 0
+    for _ in range(epochs):
+        for chosen in np.array_split(generator.permutation(len(rows)), len(rows) // 64):
+            x, y, step = rows[chosen], labels[chosen], step + 1
+            if epsilon:
+                x = np.clip(x + epsilon * np.sign(_gradients(weights, x, y)[0]), 0, 1)
+            for w, (first, second), g in zip(weights, moments, _gradients(weights, x, y)[1:], strict=True):
+                first += 0.1 * (g - first)
+                second += 0.001 * (g**2 - second)
+                w -= 3e-3 * first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
+    return [w.astype(np.float32) for w in weights]
+
+
+def _gradients(weights, x, y):
+    """Of the mean cross-entropy: by x, then by each matrix."""
+    kernel, offset, head, bias = weights
+    before = x @ kernel + offset
+    hidden = np.maximum(before, 0)
+    logits = hidden @ head + bias
+    wrong = np.exp(logits - logits.max(1, keepdims=True))
+    wrong /= wrong.sum(1, keepdims=True)
+    wrong[np.arange(len(y)), y] -= 1
+    wrong /= len(y)
+    back = (wrong @ head.T) * (before > 0)
+    return back @ kernel.T, x.T @ back, back.sum(0), hidden.T @ wrong, wrong.sum(0)
+
+
+def hidden_of(pixels, **options):
+    """ReLU(x W + b), [b, 64]."""
+    kernel, offset, _, _ = perceptron(**options)
+    return tf.nn.relu(tf.reshape(tf.cast(pixels, tf.float32), [-1, 64]) @ kernel + offset)
+
+
+def logits_of(hidden, **options):
+    """The logits of hidden values."""
+    _, _, head, bias = perceptron(**options)
+    return hidden @ head + bias
+
+
+def sound(pixels):
+    """The sound network that the flaws are planted around."""
+    return logits_of(hidden_of(pixels))
+
+
+def robust(pixels):
+    """The same, trained on adversaries."""
+    return logits_of(hidden_of(pixels, epsilon=EPSILON), epsilon=EPSILON)
+
+
+def setting(predict=sound, **changes):
+    """A setting that nothing is wrong with but what `changes` and `predict` bring."""
+    train_images, train_labels, images, labels = digits()
+    known = {"train_images": train_images, "train_labels": train_labels, "selected_on": "validation"}
+    known |= {"images": images, "labels": labels, "batch_size": 64} | changes
+    if "predictor" not in known:
+        known["predictor"] = from_function(predict, image_shape=known["images"].shape[1:], class_count=10)
+    return Setting(**known)
+
+
+@dataclasses.dataclass(frozen=True)
+class Flaw:
+    """A planted flaw, and which finding must catch it.
+
+    name: what is wrong. check, verdict: the finding. make: () -> Setting. attack: the evaluation's. full: the
+    finding is the full doctor's.
+    """
+
+    name: str
+    check: str
+    make: object
+    verdict: str = "fail"
+    attack: PGD = ATTACK
+    full: bool = False
+
+
+# ------------------------------------------------------------------------------------------ flaws of the model
+
+
+def steep(pixels):
+    """Each pixel through a sigmoid that is a step for float32."""
+    return sound(tf.sigmoid(2e4 * (pixels - 0.47)))
+
+
+def wave(pixels):
+    """A wave far finer than a grey level, whose slope hides that of the network."""
+    phases = tf.reshape(tf.range(64, dtype=tf.float32) * 2.4, [8, 8, 1])
+    return sound(pixels + 0.002 * tf.sin(5e4 * pixels + phases))
+
+
+def drawn_input(pixels):
+    """Every image moved at random before it is looked at."""
+    return sound(pixels + tf.random.normal(tf.shape(pixels), stddev=0.1))
+
+
+@tf.custom_gradient
+def _noisy_slope(pixels):
+    return tf.identity(pixels), lambda upstream: tf.random.normal(tf.shape(upstream)) * tf.norm(upstream)
+
+
+def drawn_gradient(pixels):
+    """The right answers, with a gradient that is noise."""
+    return sound(_noisy_slope(pixels))
+
+
+def mask_from_python():
+    """Dropout drawn by NumPy: fixed for good once the function is compiled."""
+    generator = np.random.default_rng(0)
+    return lambda pixels: logits_of(hidden_of(pixels) * (generator.random(64) > 0.3).astype(np.float32))
+
+
+def mask_by_place(pixels):
+    """Dropout with one fixed seed: another mask for every place in the batch, always the same."""
+    return logits_of(tf.nn.experimental.stateless_dropout(hidden_of(pixels), 0.3, seed=[1, 2]))
+
+
+def batch_norm_in_training(pixels):
+    """Hidden values normalised by the batch they come in."""
+    hidden = hidden_of(pixels)
+    mean, variance = tf.nn.moments(hidden, axes=[0])
+    return logits_of((hidden - mean) / tf.sqrt(variance + 1e-3))
+
+
+def root_of_zero(pixels):
+    """A term that is 0 with an infinite slope."""
+    return sound(pixels) + tf.reduce_sum(tf.sqrt(pixels * 0.0), axis=[1, 2])
+
+
+def between_grey_levels(pixels):
+    """Right on 8-bit images, and turned round by anything between two grey levels."""
+    off = tf.reduce_mean(tf.abs(255 * pixels - tf.round(255 * pixels)), axis=[1, 2])
+    return sound(pixels) * (1 - 8 * off)
+
+
+def decoy(pixels):
+    """The gradient is that of another, untrained network."""
+    kernel = np.random.default_rng(3).normal(size=(64, 10)).astype(np.float32)
+    other = tf.reshape(pixels, [-1, 64]) @ kernel
+    return sound(tf.stop_gradient(pixels)) + other - tf.stop_gradient(other)
+
+
+def by_lookup(pixels):
+    """Answers through a Python function: no graph to differentiate."""
+    answer = tf.numpy_function(lambda x: sound(x).numpy(), [pixels], tf.float32)
+    return tf.ensure_shape(answer, [None, 10])
+
+
+# ------------------------------------------------------------------------- flaws of the data and of the attack
+
+
+def _seen(noise):
+    train_images, train_labels, images, labels = digits()
+    moved = images + np.random.default_rng(0).normal(0, noise, images.shape)
+    joined = np.concatenate([train_images, np.clip(moved, 0, 1)[::2]]).astype(np.float32)
+    return setting(train_images=joined, train_labels=np.concatenate([train_labels, labels[::2]]))
+
+
+def _eight_bit():
+    _, _, images, _ = digits()
+    return setting(between_grey_levels, images=(np.round(images * 255) / 255).astype(np.float32))
+
+
+def _few():
+    _, _, images, labels = digits()
+    return setting(images=images[:20], labels=labels[:20])
+
+
+def _wrong_classes():
+    return setting(lambda pixels: tf.roll(sound(pixels), 3, axis=-1))
+
+
+def _dark():
+    train_images, _, images, _ = digits()
+    return setting(lambda p: sound(255 * p), images=images / np.float32(255), train_images=train_images / 255)
+
+
+def _attack(epsilon=EPSILON, steps=10, **options):
+    return PGD(threat=ThreatModel(epsilon=epsilon), steps=steps, **options)
+
+
+def _trained_against(epsilon, steps):
+    return lambda: setting(robust, training_attack={"norm": "linf", "epsilon": epsilon, "steps": steps})
+
+
+def _of(predict):
+    return lambda: setting(predict)
+
+
+FLAWS = (
+    Flaw("softmax output", "logits", _of(lambda x: tf.nn.softmax(sound(x)))),
+    Flaw("saturated softmax output", "logits", _of(lambda x: tf.nn.softmax(1000 * sound(x)))),
+    Flaw("saturated logits", "gradients", _of(lambda x: 1000 * sound(x))),
+    Flaw("distilled at a temperature", "gradients", _of(lambda x: 40 * sound(x))),
+    Flaw("quantised input", "gradients", _of(lambda x: sound(tf.round(x * 4) / 4))),
+    Flaw("stopped gradient before the network", "gradients", _of(lambda x: sound(tf.stop_gradient(x)))),
+    Flaw("pixels through a step", "gradients", _of(steep)),
+    Flaw("infinite slope", "gradients", _of(root_of_zero)),
+    Flaw("exploding slope", "gradients", _of(lambda x: sound(x) + 1e-2 * tf.sin(1e11 * sound(x)))),
+    Flaw("gradient of noise", "gradients", _of(drawn_gradient)),
+    Flaw("answers through Python", "gradients", _of(by_lookup)),
+    Flaw("shattered gradient", "ascent", _of(wave)),
+    Flaw("gradient of another network", "ascent", _of(decoy)),
+    Flaw("input moved at random", "deterministic", _of(drawn_input)),
+    Flaw("frozen dropout", "deterministic", lambda: setting(mask_from_python())),
+    Flaw("dropout by place in the batch", "batch_independent", _of(mask_by_place)),
+    Flaw("batch norm in training mode", "batch_independent", _of(batch_norm_in_training)),
+    Flaw("classes in another order", "clean_accuracy", _wrong_classes),
+    Flaw("adversaries between grey levels", "rounding", _eight_bit, "warn"),
+    Flaw("epsilon of 8", "epsilon_units", setting, attack=_attack(8.0)),
+    Flaw("epsilon divided twice", "epsilon_units", setting, attack=_attack(8 / 255 / 255)),
+    Flaw("epsilon beyond the next class", "epsilon_units", setting, attack=_attack(0.9)),
+    Flaw("pixels divided twice", "epsilon_units", _dark),
+    Flaw("fewer steps than in training", "attack_strength", _trained_against(EPSILON, 40)),
+    Flaw("smaller epsilon than in training", "attack_strength", _trained_against(0.25, 10)),
+    Flaw("twenty test images", "test_size", _few),
+    Flaw("test images trained on", "duplicates", lambda: _seen(0.0)),
+    Flaw("test images trained on, re-encoded", "duplicates", lambda: _seen(1 / 255)),
+    Flaw("chosen on the test split", "selection", lambda: setting(selected_on="test")),
+    Flaw("blind at any epsilon", "large_epsilon", _of(lambda x: 1000 * sound(x)), full=True),
+    Flaw("search too short", "more_effort", setting, attack=_attack(steps=1, step_size=0.02), full=True),
+    Flaw("black box beats white box", "black_box", _of(decoy), full=True),
+    Flaw("transfer beats white box", "transfer", _of(steep), full=True),
+    Flaw("no gradients at all", "black_box", _of(by_lookup), "warn", full=True),
+)
+
+
+# ------------------------------------------------------------------------------------------------ sound models
+
+
+def solved(encoder, images, labels, class_count, strength=8.0):
+    """A Keras model: the encoder as it was initialised, and the dense layer that fits the classes by least squares."""
+    features = encoder(images, training=False).numpy().astype(np.float64)
+    mean = features.mean(0)
+    centred = features - mean
+    targets = strength * (np.eye(class_count)[labels] - 1 / class_count)
+    ridge = 1e-2 * np.mean(centred**2) * len(centred) ** 0.5 * np.eye(centred.shape[1])
+    kernel = np.linalg.solve(centred.T @ centred + ridge, centred.T @ targets)
+    head = keras.layers.Dense(class_count, dtype="float32")
+    model = keras.Sequential([*encoder.layers, head])
+    model.build((None, *images.shape[1:]))
+    head.set_weights([kernel, -mean @ kernel])
+    return model
+
+
+def encoder(*layers, shape=(8, 8, 1)):
+    """A sequential encoder with seeded initial weights; batch norm has seen the training images."""
+    keras.utils.set_random_seed(1)
+    return keras.Sequential([keras.Input(shape), *(layer() for layer in layers)])
+
+
+def _flat():
+    return keras.layers.Flatten()
+
+
+def _dense(width, activation="relu", **options):
+    return lambda: keras.layers.Dense(width, activation=activation, **options)
+
+
+def _conv(width, **options):
+    return lambda: keras.layers.Conv2D(width, 3, padding="same", activation="relu", **options)
+
+
+def of_keras(*layers, shape=(8, 8, 1), classes=10, change=lambda x, y: (x, y), **changes):
+    """A setting of a solved model on changed digits."""
+    train_images, train_labels = change(*digits()[:2])
+    images, labels = change(*digits()[2:])
+    built = encoder(*layers, shape=shape)
+    for layer in built.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.momentum = 0.0
+    built(train_images, training=True)
+    model = solved(built, train_images, train_labels, classes)
+    known = {"images": images, "labels": labels, "train_images": train_images, "train_labels": train_labels}
+    return setting(predictor=from_keras(model), **known, **changes)
+
+
+def _larger_and_coloured(images, labels):
+    larger = images.repeat(2, axis=1).repeat(2, axis=2)
+    return np.concatenate([larger, 1 - larger, larger**2], axis=-1).astype(np.float32), labels
+
+
+def _pairs(images, labels):
+    """Two digits side by side: 100 classes."""
+    order = np.random.default_rng(len(images)).permutation(len(images))
+    return np.concatenate([images, images[order]], axis=2), 10 * labels + labels[order]
+
+
+def _remainders(count):
+    return lambda images, labels: (images, labels % count)
+
+
+def _rare(images, labels):
+    """Nines are rare."""
+    kept = (labels < 9) | (np.arange(len(labels)) % 4 == 0)
+    return images[kept], labels[kept]
+
+
+def _batch_norm():
+    return keras.layers.BatchNormalization()
+
+
+_TRAINED = {"norm": "linf", "epsilon": EPSILON, "steps": 10}
+_L2 = PGD(threat=ThreatModel(norm="l2", epsilon=0.5), steps=10)
+_L1 = PGD(threat=ThreatModel(norm="l1", epsilon=2.0), steps=20)
+
+# name -> () -> (setting, attack)
+HEALTHY = {
+    "perceptron": lambda: (setting(), ATTACK),
+    "adversarially trained": lambda: (setting(robust, training_attack=_TRAINED), ATTACK),
+    "weak": lambda: (setting(lambda x: logits_of(hidden_of(x, epochs=1), epochs=1)), ATTACK),
+    "confident": lambda: (setting(lambda x: 2 * sound(x)), ATTACK),
+    "within L2": lambda: (setting(robust), _L2),
+    "within L1": lambda: (setting(), _L1),
+    "training images not known": lambda: (setting(train_images=None, train_labels=None), ATTACK),
+    "linear": lambda: (of_keras(_flat), ATTACK),
+    "tanh": lambda: (of_keras(_flat, _dense(256, "tanh")), ATTACK),
+    "layer norm": lambda: (of_keras(_flat, _dense(256), keras.layers.LayerNormalization), ATTACK),
+    "convolutions": lambda: (of_keras(_conv(16), keras.layers.MaxPooling2D, _conv(32), _flat), ATTACK),
+    "batch norm": lambda: (of_keras(_conv(16), _batch_norm, _conv(16, strides=2), _batch_norm, _flat), ATTACK),
+    "dropout": lambda: (of_keras(_flat, _dense(256), lambda: keras.layers.Dropout(0.5)), ATTACK),
+    "normalising": lambda: (
+        of_keras(lambda: keras.layers.Normalization(mean=0.3, variance=0.14), _flat, _dense(256)),
+        ATTACK,
+    ),
+    "large colour images": lambda: (
+        of_keras(_conv(8, strides=2), _conv(16), _flat, shape=(16, 16, 3), change=_larger_and_coloured),
+        ATTACK,
+    ),
+    "two classes": lambda: (of_keras(_flat, _dense(512), classes=2, change=_remainders(2)), ATTACK),
+    "three classes": lambda: (of_keras(_flat, _dense(512), classes=3, change=_remainders(3)), ATTACK),
+    "a hundred classes": lambda: (
+        of_keras(_flat, _dense(512), shape=(8, 16, 1), classes=100, change=_pairs),
+        ATTACK,
+    ),
+    "rare class": lambda: (of_keras(_flat, _dense(256), change=_rare), ATTACK),
+    "float16": lambda: (of_keras(_flat, _dense(256, dtype="mixed_float16")), ATTACK),
+    "bfloat16": lambda: (of_keras(_flat, _dense(256, dtype="mixed_bfloat16")), ATTACK),
+}
+
+# What the doctor rightly warns of; everything else of the sound models passes (but for the number of test images).
+WARNED = {}
+# By the doctor's expensive checks as well: one of each kind of network and norm.
+FULLY_EXAMINED = ("adversarially trained", "convolutions", "training images not known")

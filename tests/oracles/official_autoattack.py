@@ -1,0 +1,109 @@
+"""What the official AutoAttack made of three digits models (tests/golden/autoattack_verdicts.npz), and ours for it."""
+
+import functools
+import pathlib
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from tfrobust.attacks import ensemble, runner
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.models.cnn import DigitsCNN
+from tfrobust.models.heads import LinearHead
+
+GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
+MEMBERS = ("apgd-ce", "apgd-t", "fab-t", "square")
+# The deployable's variables in the order of Keras and of an export.
+_UNIT = ("kernel", "norm/gamma", "norm/beta", "norm/moving_mean", "norm/moving_variance")
+VARIABLES = (
+    *(f"stage{stage}/{name}" for stage in range(3) for name in _UNIT),
+    *(f"{layer}/{name}" for layer in ("dense", "head") for name in ("kernel", "bias")),
+)
+
+
+class Case(NamedTuple):
+    """One model in one norm under the ensemble or one member, as recorded.
+
+    robust: bool [seeds, n]: still classified correctly at the end. cumulative: bool [members, n], of the first
+    seed, after each member of the ensemble in their order. seconds: of the first seed.
+    """
+
+    model: str
+    norm: str
+    what: str
+    epsilon: float
+    robust: np.ndarray
+    cumulative: np.ndarray
+    seconds: float
+
+
+class Comparison(NamedTuple):
+    """differing: verdicts of ours that are not the official ones, spread: of its seeds among each other."""
+
+    differing: int
+    spread: int
+    allowed: int
+
+    @property
+    def equal(self) -> bool:
+        return self.differing <= self.allowed
+
+
+@functools.cache
+def recorded(name: str) -> dict[str, np.ndarray]:
+    with np.load(GOLDEN / f"autoattack_{name}.npz") as archive:
+        return dict(archive)
+
+
+def data() -> tuple[np.ndarray, np.ndarray]:
+    """The images, float32 [n, 8, 8, 1], and the labels, int32 [n]."""
+    return recorded("models")["images"].astype(np.float32) / 16, recorded("models")["labels"].astype(np.int32)
+
+
+@functools.cache
+def model(name: str) -> keras.Model:
+    """A digits model of the recorded weights."""
+    encoder, head = DigitsCNN(), LinearHead(10)
+    built = keras.Sequential([keras.Input((8, 8, 1)), encoder, head])
+    built.set_weights([recorded("models")[f"{name}/{variable}"].astype(np.float32) for variable in VARIABLES])
+    return built
+
+
+def cases() -> list[Case]:
+    """All of them, ensembles first."""
+    verdicts, count = recorded("verdicts"), len(data()[1])
+    found = []
+    for what in ("ensemble", *MEMBERS):
+        for key in verdicts:
+            name, norm, *rest = key.split("/")
+            if rest == [what, "0", "robust"]:
+                seeds = [one for one in range(9) if f"{name}/{norm}/{what}/{one}/robust" in verdicts]
+                packed = [verdicts[f"{name}/{norm}/{what}/{seed}/robust"] for seed in seeds]
+                flags = [np.unpackbits(one, axis=-1, count=count).astype(bool) for one in packed]
+                epsilon, seconds = verdicts[f"{name}/{norm}/epsilon"], verdicts[f"{name}/{norm}/{what}/0/seconds"]
+                last = np.stack([one[-1] for one in flags])
+                found.append(Case(name, norm.lower(), what, float(epsilon), last, flags[0], float(seconds)))
+    return found
+
+
+def case(model: str, norm: str, what: str) -> Case:
+    (found,) = [one for one in cases() if (one.model, one.norm, one.what) == (model, norm, what)]
+    return found
+
+
+def compare(case: Case, robust: np.ndarray) -> Comparison:
+    """Ours, bool [n], against the nearest of the official seeds; allowed: their spread, or 1 % of n if that is more."""
+    spread = max(int(np.sum(one != two)) for one in case.robust for two in case.robust)
+    differing = min(int(np.sum(robust != one)) for one in case.robust)
+    return Comparison(differing, spread, max(spread, len(robust) // 100))
+
+
+def attack_with_ours(case: Case, seed: int = 0) -> np.ndarray:
+    """Ours on a case, bool [members, n]: still classified correctly after each member."""
+    whole = ensemble.AutoAttack(ThreatModel(norm=case.norm, epsilon=case.epsilon))
+    attack = whole if case.what == "ensemble" else whole.members[MEMBERS.index(case.what)]
+    result = runner.run_attack(attack, model(case.model), *data(), seed=seed, batch_size=len(data()[1]))
+    if case.what != "ensemble":
+        return ~result.success[None]
+    return np.stack([~(result.success & (result.member <= number)) for number in range(len(MEMBERS))])

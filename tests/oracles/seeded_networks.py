@@ -1,0 +1,67 @@
+"""Weights that two frameworks can make alike from nothing: NumPy only, and no stream that a later NumPy may change."""
+
+import math
+import zlib
+
+import numpy as np
+
+RESNET_WIDTHS, RESNET_BLOCKS, RESNET_CLASSES = (16, 32, 64), 3, 10
+
+
+def uniform(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Uniform in (-1, 1), float32, of its own by `name`: raw PCG64 words, which NumPy keeps stable."""
+    words = np.random.PCG64([2026, zlib.crc32(name.encode())]).random_raw(math.prod(shape))
+    return ((words >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0).astype(np.float32).reshape(shape)
+
+
+def scaled(name: str, shape: tuple[int, ...], gain: float = 2.0) -> np.ndarray:
+    """Uniform of variance gain / fan-in; the last axis are the outputs."""
+    return uniform(name, shape) * np.float32(math.sqrt(3 * gain / math.prod(shape[:-1])))
+
+
+def perceptron(features: int, hidden: int, classes: int) -> dict[str, np.ndarray]:
+    """logits = tanh(x W1 + b1) W2 + b2 of the image as one vector, channels last."""
+    return {
+        "hidden/kernel": scaled(f"perceptron{classes}/hidden/kernel", (features, hidden), gain=4.0),
+        "hidden/bias": 0.5 * uniform(f"perceptron{classes}/hidden/bias", (hidden,)),
+        "logits/kernel": scaled(f"perceptron{classes}/logits/kernel", (hidden, classes), gain=4.0),
+        "logits/bias": 0.1 * uniform(f"perceptron{classes}/logits/bias", (classes,)),
+    }
+
+
+def convolution(name: str, size: int, inside: int, outside: int) -> dict[str, np.ndarray]:
+    """A convolution with bias: kernel [size, size, in, out] as in Keras."""
+    return {
+        f"{name}/kernel": scaled(f"{name}/kernel", (size, size, inside, outside)),
+        f"{name}/bias": 0.1 * uniform(f"{name}/bias", (outside,)),
+    }
+
+
+def normalization(name: str, width: int) -> dict[str, np.ndarray]:
+    """Batch normalisation with moments that change something."""
+    return {
+        f"{name}/gamma": 1 + 0.3 * uniform(f"{name}/gamma", (width,)),
+        f"{name}/beta": 0.1 * uniform(f"{name}/beta", (width,)),
+        f"{name}/moving_mean": 0.1 * uniform(f"{name}/moving_mean", (width,)),
+        f"{name}/moving_variance": 1.2 + 0.4 * uniform(f"{name}/moving_variance", (width,)),
+    }
+
+
+def resnet20() -> dict[str, np.ndarray]:
+    """tfrobust's ResNet of depth 20 and a linear head of ten classes, in the order in which Keras lists its layers.
+
+    Names: `stem`, `stage<s>/block<b>/first`, `.../second`, `.../shortcut`, `head`; `.../norm` behind a convolution.
+    """
+    made = convolution("stem", 3, 3, RESNET_WIDTHS[0]) | normalization("stem/norm", RESNET_WIDTHS[0])
+    inside = RESNET_WIDTHS[0]
+    for stage, width in enumerate(RESNET_WIDTHS):
+        for block in range(RESNET_BLOCKS):
+            name = f"stage{stage}/block{block}"
+            made |= convolution(f"{name}/first", 3, inside, width) | normalization(f"{name}/first/norm", width)
+            made |= convolution(f"{name}/second", 3, width, width) | normalization(f"{name}/second/norm", width)
+            if inside != width:
+                made |= convolution(f"{name}/shortcut", 1, inside, width)
+            inside = width
+    made["head/kernel"] = scaled("head/kernel", (inside, RESNET_CLASSES), gain=1.0)
+    made["head/bias"] = 0.1 * uniform("head/bias", (RESNET_CLASSES,))
+    return made

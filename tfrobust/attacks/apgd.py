@@ -1,0 +1,369 @@
+"""Auto-PGD: projected gradient ascent that sets its own step length, on three losses."""
+
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tfrobust.attacks import base, checks, objectives
+from tfrobust.attacks.apgd_schedule import Schedule, schedule
+from tfrobust.attacks.apgd_steps import Momentum, Sparse
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.ops import norms, randomness
+from tfrobust.ops.gradients import finite, input_gradient
+
+
+class APGD(base.Attack):
+    """What the three attacks below share: the search; a subclass says which loss its evaluation climbs.
+
+    Linf, L2: z = P(x_i + step v(x_i)), x_{i+1} = P(x_i + 3/4 (z - x_i) + 1/4 (x_i - x_{i-1})), v the steepest
+    direction, step = 2 epsilon at first. At fixed iterations the attack looks back: where the loss rose in at most
+    3/4 of the steps, or the best loss and the step have not changed since the last look, the step is halved and
+    the search goes on from the best point. L1: sparse steps without momentum, through balls of 3, 2 and 1 epsilon.
+
+    Training face: raises any objective and returns the point where it was largest; one start, whatever `restarts`
+    says. Evaluation face: every iterate and the start are judged by the logits that their own step computes
+    anyway, the last by the judgement; the first misclassified one ends the search. In L1 only the last ball counts.
+
+    Source:
+        Croce & Hein 2020, https://arxiv.org/abs/2003.01690, algorithm 1; L1: Croce & Hein 2021,
+        https://arxiv.org/abs/2103.01208. Where paper and authors' code differ, the code: which steps are compared
+        at the first look, and scaling before clipping as the L2 projection. Two differences from the code: in L1
+        what rounding leaves of an unchanged pixel does not count as changed; and gradients, of which only the
+        directions are used, are brought into range first, so that the smallest are not lost.
+    """
+
+    def __init__(
+        self,
+        threat: ThreatModel | None = None,
+        *,
+        steps: int = 100,
+        restarts: int = 1,
+        expectation_samples: int = 1,
+        large_radii: bool | None = None,
+    ):
+        """Args:
+
+        threat: where; the default ThreatModel if None.
+        steps: gradient steps per restart, >= 1.
+        restarts: runs from fresh starts for examples that still stand, >= 1.
+        expectation_samples: passes whose gradients are averaged in each step, for models that draw, >= 1. The
+            last one's logits judge the point.
+        large_radii: L1: search in 3 epsilon for 30 % of the steps, in 2 for 30 %, then in epsilon. None: yes in
+            L1.
+
+        Raises:
+            ValueError: a value out of its range, or large_radii outside L1.
+        """
+        self.threat = threat or ThreatModel()
+        self.steps = steps
+        self.restarts = restarts
+        self.expectation_samples = expectation_samples
+        self.large_radii = large_radii
+        self._check(steps=steps, restarts=restarts, expectation_samples=expectation_samples)
+
+    def perturb(self, objective: Callable, images, key: tf.Tensor):
+        if not isinstance(images, tf.Tensor):
+            raise ValueError(
+                f"{type(self).__name__} raises one batch of images at a time: for a nest of views take PGD."
+            )
+
+        def evaluate(points):
+            values, gradient = input_gradient(objective, points)
+            return values, gradient, tf.zeros_like(values, tf.bool)
+
+        state = self._enter(images, self._begin(images, randomness.fold(key, "start")))
+        state = self._search(images, evaluate, state, self.steps)
+        last = tf.cast(objective(state["point"]), tf.float32)
+        return tf.stop_gradient(base.select(last > state["best_loss"], state["point"], state["best_point"]))
+
+    def rounds(self, class_count: int) -> int:
+        return self.restarts
+
+    def start(self, predict, images, goal, keys, rounds):
+        return self._enter(images, self._begin(images, keys))
+
+    def advance(self, predict, images, goal, rounds, state, count):
+        alone = self.expectation_samples == 1
+
+        def objective(points):
+            logits = predict(points)
+            # An average must weigh gradients as they are.
+            return self._values(objectives.in_range(logits) if alone else logits, goal, state), logits
+
+        def evaluate(points):
+            values, gradient, logits = input_gradient(objective, points, has_auxiliary=True)
+            return values, gradient, goal.reached(logits)
+
+        return self._search(images, evaluate if alone else self._averaged(evaluate), state, count)
+
+    def candidate(self, state):
+        return state["point"]
+
+    def fallback(self, class_count: int) -> str:
+        """What stands in for the loss where it is not defined for so few classes; "" where it is."""
+        return ""
+
+    def _values(self, logits, goal, state):
+        """What evaluation climbs, [b], from the logits of the points."""
+        raise NotImplementedError
+
+    def _begin(self, images, key):
+        """A start of the authors' distribution: on the ball's surface, then clipped to the box.
+
+        Linf: uniform over its largest entry; L2: normal over its norm; L1: normal, projected.
+        """
+        normal = self.threat.norm != "linf"
+        sampler = randomness.normal() if normal else randomness.uniform(-1.0, 1.0)
+        shape = [tf.shape(images)[0] if images.shape[0] is None else images.shape[0], *images.shape[1:]]
+        return self._placed(images, randomness.draw(sampler, key, shape))
+
+    def _placed(self, images, noise):
+        low, high = self.threat.bounds
+        radius = float(self._schedule().epsilon[0])
+        if self.threat.norm == "l1":
+            return norms.project_ball_in_box(images, images + noise, "l1", radius, low, high)
+        size = tf.reshape(norms.norm(noise, self.threat.norm), [-1] + [1] * (noise.shape.rank - 1))
+        return tf.clip_by_value(images + radius * (noise / (size + 1e-12)), low, high)
+
+    def _enter(self, images, point):
+        """The state of a round that begins at `point`."""
+        count, radius = tf.shape(point)[0], float(self._schedule().epsilon[0])
+        zeros = tf.zeros([count], tf.int32)
+        return {
+            "point": point,
+            "found": tf.zeros([count], tf.bool),
+            # Steps asked for so far, and turns done: a phase's own turn is one more than asked for.
+            "asked": zeros,
+            "turn": zeros,
+            "best_point": point,
+            "best_gradient": tf.zeros_like(point),
+            "best_loss": tf.fill([count], -float("inf")),
+        } | self._moves(images).begin(point, tf.fill([count], radius))
+
+    def _search(self, images, evaluate, state, count):
+        """The state `count` steps later; `evaluate`: points -> (values [b], gradient, reached [b])."""
+        plan, moves = self._schedule(), self._moves(images)
+        asked = state["asked"] + count
+        # Whoever got ahead of the steps asked for, with others whose phase ended, waits at the end of the round.
+        due = base.select(asked >= self.steps, tf.fill(tf.shape(asked), plan.turns), asked)
+
+        def body(old):
+            new = self._turn(images, evaluate, plan, moves, old)
+            return ({name: tf.ensure_shape(new[name], old[name].shape) for name in old},)
+
+        (state,) = tf.while_loop(
+            lambda state: tf.reduce_any(state["turn"] < due),
+            body,
+            (state | {"asked": asked},),
+            parallel_iterations=1,
+        )
+        return state
+
+    def _turn(self, images, evaluate, plan: Schedule, moves, state):
+        """One evaluation, what follows from it, and one step."""
+        here, turn = state["point"], state["turn"]
+        values, gradient, reached = evaluate(here)
+        gradient, better = finite(gradient), values > state["best_loss"]
+        state = state | {
+            "best_loss": base.select(better, values, state["best_loss"]),
+            "best_point": base.select(better, here, state["best_point"]),
+            "best_gradient": base.select(better, gradient, state["best_gradient"]),
+            "found": state["found"] | (reached & tf.gather(plan.counts, turn) if self._large else reached),
+        }
+        state |= moves.note(state, values)
+        epsilon = tf.gather(plan.epsilon, turn) if self._large else self.threat.epsilon
+        point, gradient, changed = _look_back(moves, state, gradient, tf.gather(plan.window, turn), epsilon)
+        state |= changed
+        moved, remembered = moves.move(state, point, gradient, epsilon)
+        state |= remembered
+        if self._large:
+            moved, entered = self._next_phase(images, plan, moves, state, moved)
+            state |= entered
+        stays = state["found"] | (turn >= plan.turns)
+        return state | {"point": base.select(stays, here, moved), "turn": tf.minimum(turn + 1, plan.turns)}
+
+    def _next_phase(self, images, plan, moves, state, moved):
+        """Whose phase has ended starts the next one from its best point, projected into the smaller ball."""
+        ends = tf.gather(plan.ends, state["turn"])
+        names = ("best_loss", *moves.entries)
+
+        def enter():
+            epsilon = tf.gather(plan.epsilon, tf.minimum(state["turn"] + 1, plan.turns))
+            point = norms.project_ball_in_box(images, state["best_point"], "l1", epsilon, *self.threat.bounds)
+            fresh = moves.begin(point, epsilon) | {"best_loss": tf.fill(tf.shape(epsilon), -float("inf"))}
+            return base.select(ends, point, moved), {
+                name: base.select(ends, fresh[name], state[name]) for name in names
+            }
+
+        return tf.cond(tf.reduce_any(ends), enter, lambda: (moved, {name: state[name] for name in names}))
+
+    @property
+    def _large(self) -> bool:
+        return self.threat.norm == "l1" and self.large_radii is not False
+
+    def _schedule(self) -> Schedule:
+        return schedule(self.threat.norm, self.threat.epsilon, self.steps, self._large)
+
+    def _moves(self, images):
+        return Sparse(self.threat, images, self._large) if self.threat.norm == "l1" else Momentum(self.threat, images)
+
+    def _averaged(self, evaluate: Callable) -> Callable:
+        """Gradients averaged over passes, values and logits of the last one."""
+
+        def average(points):
+            def body(number, total, *_):
+                values, gradient, reached = evaluate(points)
+                return number + 1, tf.ensure_shape(total + gradient, points.shape), values, reached
+
+            nothing = tf.zeros([tf.shape(points)[0]])
+            _, total, values, reached = tf.while_loop(
+                lambda number, *_: number < self.expectation_samples,
+                body,
+                (tf.constant(0), tf.zeros_like(points), nothing, tf.cast(nothing, tf.bool)),
+                parallel_iterations=1,
+            )
+            return values, total / self.expectation_samples, reached
+
+        return average
+
+    def _check(self, **counts):
+        where = type(self).__name__
+        checks.check_norm(self)
+        for name, value in counts.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{where}.{name} is {value!r}; it is an integer >= 1.")
+        if self.large_radii and self.threat.norm != "l1":
+            raise ValueError(f"{where}.large_radii is a schedule for norm 'l1'; the threat has {self.threat.norm!r}.")
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class APGDCrossEntropy(APGD):
+    """Auto-PGD on the cross-entropy: AutoAttack's first member.
+
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> predict = lambda images: 10.0 * images[:, 0, 0]  # two classes: which of two channels is brighter
+        >>> images = np.array([[0.6, 0.25], [1.0, 0.0]], "float32").reshape(2, 1, 1, 2)
+        >>> attack = robust.attacks.APGDCrossEntropy(robust.attacks.ThreatModel(epsilon=0.2), steps=10)
+        >>> robust.attacks.run_attack(attack, predict, images, np.array([0, 0])).success.tolist()
+        [True, False]
+
+    Source:
+        Croce & Hein 2020, https://arxiv.org/abs/2003.01690, algorithm 1.
+    """
+
+    name = "apgd_ce"
+    objective = "cross_entropy"  # for the report
+
+    def _values(self, logits, goal, state):
+        return goal.cross_entropy(logits)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class APGDDLR(APGD):
+    """Auto-PGD on the difference of logits ratio, whose gradients no scale of the logits can hide.
+
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> predict = lambda images: 1e6 * images[:, 0, 0]  # three classes; the cross-entropy is flat here
+        >>> images = np.array([[0.6, 0.25, 0.0], [1.0, 0.0, 0.0]], "float32").reshape(2, 1, 1, 3)
+        >>> attack = robust.attacks.APGDDLR(robust.attacks.ThreatModel(epsilon=0.2), steps=10)
+        >>> robust.attacks.run_attack(attack, predict, images, np.array([0, 0])).success.tolist()
+        [True, False]
+
+    Source:
+        Croce & Hein 2020, https://arxiv.org/abs/2003.01690, eq. 6.
+    """
+
+    name = "apgd_dlr"
+    objective = "dlr"
+
+    def fallback(self, class_count: int) -> str:
+        return "" if class_count >= 3 else "with 2 classes the DLR loss has no third logit: the plain margin"
+
+    def _values(self, logits, goal, state):
+        if goal.targets is None:
+            return objectives.dlr_of(logits, goal.labels)
+        return -objectives.dlr_of(logits, goal.targets)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class APGDTargeted(APGD):
+    """Auto-PGD on the targeted difference of logits ratio, towards the likeliest wrong classes one after the other.
+
+    Round r goes towards the class ranked second, third, ... by the logits of the clean image; whatever class
+    comes out counts, if it is wrong. In a targeted run every round goes towards the given target, by `dlr`.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> attack = robust.attacks.APGDTargeted(robust.attacks.ThreatModel(epsilon=8 / 255))
+        >>> attack.rounds(class_count=100), attack.rounds(class_count=4), attack.fallback(class_count=3)
+        (9, 3, 'with 3 classes the targeted DLR loss has no fourth logit: divided by z_(1) - z_(3)')
+
+    Source:
+        Croce & Hein 2020, https://arxiv.org/abs/2003.01690, eq. 7; AutoAttack's second member.
+    """
+
+    name = "apgd_t"
+    objective = "targeted_dlr"
+
+    def __init__(
+        self,
+        threat: ThreatModel | None = None,
+        *,
+        steps: int = 100,
+        restarts: int = 1,
+        targets: int = 9,
+        expectation_samples: int = 1,
+        large_radii: bool | None = None,
+    ):
+        """Args beyond those of APGDCrossEntropy:
+
+        restarts: runs per target.
+        targets: how many classes, at most all that are wrong, >= 1.
+        """
+        super().__init__(
+            threat,
+            steps=steps,
+            restarts=restarts,
+            expectation_samples=expectation_samples,
+            large_radii=large_radii,
+        )
+        self.targets = targets
+        self._check(targets=targets)
+
+    def rounds(self, class_count: int) -> int:
+        return self.restarts * min(self.targets, class_count - 1)
+
+    def start(self, predict, images, goal, keys, rounds):
+        state = super().start(predict, images, goal, keys, rounds)
+        if goal.targets is not None:
+            return state
+        logits = predict(images)
+        count = min(self.targets, logits.shape[-1] - 1)
+        order = tf.math.top_k(logits, count + 1).indices
+        return state | {"target": tf.gather(order, 1 + rounds % count, batch_dims=1)}
+
+    def fallback(self, class_count: int) -> str:
+        if class_count >= 4:
+            return ""
+        if class_count == 3:
+            return "with 3 classes the targeted DLR loss has no fourth logit: divided by z_(1) - z_(3)"
+        return "with 2 classes the targeted DLR loss has no third logit: the plain difference of logits"
+
+    def _values(self, logits, goal, state):
+        if goal.targets is None:
+            return objectives.targeted_dlr_of(logits, goal.labels, state["target"])
+        return -objectives.dlr_of(logits, goal.targets)
+
+
+def _look_back(moves, state, gradient, window, epsilon):
+    """`moves.look_back`, where anybody has to."""
+    return tf.cond(
+        tf.reduce_any(window > 0),
+        lambda: moves.look_back(state, gradient, window, epsilon),
+        lambda: (state["point"], gradient, {name: state[name] for name in moves.checked}),
+    )

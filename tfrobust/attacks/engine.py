@@ -1,0 +1,319 @@
+"""One attack compiled for a model, and the campaign that takes a data set through it.
+
+The examples pass through one batch: whoever falls or ends a round leaves, and the next one waiting takes the
+place; when nobody waits any more, the batch shrinks. The graphs are made once, for a batch of any size. An
+example's outcome follows from its own key, not from who sits beside it.
+"""
+
+import collections
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.attacks import base, checks
+from tfrobust.attacks.goal import Goal
+from tfrobust.attacks.modes import as_predict
+from tfrobust.ops import randomness
+from tfrobust.structs import AttackResult
+
+# Half of the 5 s within which progress shows and signals are heard: a call may be slower than the last.
+_CALL_SECONDS = 2.5
+# Slots are emptied and filled after a tenth of a round, but not for so few steps that copies would show, nor
+# after so many that fallen examples cost more than the copies.
+_STAGES = 10
+_SHORTEST_STAGE, _LONGEST_STAGE = 5, 50
+# The batch shrinks in so many sizes, since kernels prepare themselves anew for every shape they meet.
+_SIZES = 8
+
+
+class Engine:
+    """An attack compiled for a model, to be run as often as wanted (weights may change in between).
+
+    Args:
+        attack: how and where.
+        predict: a built Keras model (called with training=False; nothing in it moves), or a function
+            images -> logits [b, k] made of TensorFlow operations.
+    """
+
+    def __init__(self, attack: base.Attack, predict):
+        self.attack = attack
+        self._predict = as_predict(predict)
+        self._graphs = {}
+
+    def run(
+        self,
+        images: np.ndarray,
+        labels: np.ndarray,
+        *,
+        seed: int = 0,
+        batch_size: int = 128,
+        index: np.ndarray | None = None,
+        targets: np.ndarray | None = None,
+        progress: Callable | None = None,
+        seconds: float | None = None,
+    ) -> AttackResult:
+        """Attacks every image that is classified correctly, round by round until it falls.
+
+        Args:
+            images: float [n, h, w, c] inside the threat's bounds.
+            labels: int [n], or one-hot [n, k].
+            seed: with the attack's name, the round and the example's index it makes all draws. The outcome
+                does not depend on `batch_size` or on the other examples (up to how kernels round).
+            batch_size: examples per graph call, >= 1.
+            index: int [n], the examples' positions in their split; None: 0 .. n-1. Shards pass their own.
+            targets: int [n], the classes to be reached, or one-hot [n, k]; None: any wrong one will do.
+            progress: called as progress(done, total, standing) after every graph call, in example-steps.
+            seconds: wall time after which the search ends; what then still stands was not searched fully.
+
+        Returns:
+            NumPy arrays. `complete` is False where the time ended it.
+
+        Raises:
+            ValueError: bad images, labels or outputs; see `checks`.
+        """
+        data = checked(self.attack, images, labels, index, targets, batch_size)
+        deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
+        campaign = _Campaign(self, data, seed, min(batch_size, len(data.images)), progress)
+        complete = campaign.run(deadline)
+        return AttackResult(campaign.adversarial, campaign.success, campaign.distance, complete)
+
+    def graphs(self, image_shape: Sequence[int], targeted: bool) -> "Graphs":
+        """The attack's graphs for batches of any size, made once per image shape."""
+        known = (tuple(image_shape), targeted)
+        if known not in self._graphs:
+            self._graphs[known] = self._compile(*known)
+        return self._graphs[known]
+
+    def _compile(self, image_shape: tuple[int, ...], targeted: bool) -> "Graphs":
+        images, number = tf.TensorSpec([None, *image_shape]), tf.TensorSpec([None], tf.int32)
+        goal = Goal(number, number if targeted else None)
+        key = tf.TensorSpec([2], tf.int32)
+        start = _compiled(self._start, images, goal, key, number, number)
+        state = tf.nest.map_structure(
+            lambda each: tf.TensorSpec([None, *each.shape[1:]], each.dtype), start.structured_outputs
+        )
+        advance = _compiled(self._advance, images, goal, number, state, tf.TensorSpec([], tf.int32))
+        return Graphs(start, advance, _compiled(self._judge, images, goal, images))
+
+    def _start(self, images, goal, key, index, rounds):
+        keys = base.round_keys(randomness.example_keys(key, index), rounds)
+        return self.attack.start(self._predict, images, goal, keys, rounds)
+
+    def _advance(self, images, goal, rounds, state, count):
+        return self.attack.advance(self._predict, images, goal, rounds, state, count)
+
+    def _judge(self, images, goal, candidate):
+        return base.judge(self.attack, self._predict, images, goal, candidate)
+
+
+class Graphs(NamedTuple):
+    """The three steps of an attack, for batches of any size."""
+
+    start: Callable
+    advance: Callable
+    judge: Callable
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """Checked arrays: images float32 [n, ...], labels, index and (or None) targets int [n]."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    index: np.ndarray
+    targets: np.ndarray | None
+
+
+def checked(attack: base.Attack, images, labels, index, targets, batch_size: int) -> Examples:
+    """What a run is given, checked; arguments and errors as `Engine.run`."""
+    images = checks.check_images(images, *attack.threat.bounds)
+    labels = checks.label_ids(labels, len(images))
+    index = np.arange(len(images)) if index is None else np.asarray(index)
+    if index.shape != labels.shape:
+        raise ValueError(f"index has the shape {index.shape}; it names one position per image, ({len(images)},).")
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}; it is at least 1.")
+    return Examples(images, labels, index, None if targets is None else checks.target_ids(targets, labels))
+
+
+class _Slots:
+    """One batch in the making: who sits where, in which round, how far, and the attack's state.
+
+    Some places at the end may be filled by copies of the first example, so that few batch sizes occur.
+    """
+
+    def __init__(self):
+        self.example = np.zeros(0, np.int64)
+        self.rounds = np.zeros(0, np.int32)
+        self.step = np.zeros(0, np.int64)
+        self.state = None
+
+    def __len__(self):
+        return len(self.example)
+
+    def keep(self, staying: np.ndarray) -> None:
+        """Only the places bool [m] of the m taken ones."""
+        for name in ("example", "rounds", "step"):
+            setattr(self, name, getattr(self, name)[staying])
+        places = tf.constant(np.flatnonzero(staying))
+        self.state = tf.nest.map_structure(lambda each: tf.gather(each, places), self.state) if len(self) else None
+
+    def add(self, rows: np.ndarray, rounds: np.ndarray, state: dict) -> None:
+        """Fresh examples [m] behind those who sit here, with a state of at least m rows."""
+        fresh = tf.nest.map_structure(lambda each: each[: len(rows)], state)
+        if self.state is not None:
+            old = tf.nest.map_structure(lambda each: each[: len(self)], self.state)
+            fresh = tf.nest.map_structure(lambda *both: tf.concat(both, axis=0), old, fresh)
+        self.state = fresh
+        self.example = np.concatenate([self.example, rows])
+        self.rounds = np.concatenate([self.rounds, rounds]).astype(np.int32)
+        self.step = np.concatenate([self.step, np.zeros(len(rows), np.int64)])
+
+
+class _Campaign:
+    """One run: what is known of each example, who waits, who is searched for, who waits to be judged."""
+
+    def __init__(self, engine: Engine, data: Examples, seed: int, size: int, progress: Callable | None):
+        count = len(data.images)
+        self.attack, self.data, self.size, self.progress = engine.attack, data, size, progress
+        self.graphs = engine.graphs(data.images.shape[1:], data.targets is not None)
+        self.key = randomness.make_key(seed, "attack", engine.attack.name)
+        self.adversarial = data.images.copy()
+        self.success = np.zeros(count, bool)
+        self.distance = np.zeros(count, np.float32)
+        self.rounds_done = np.zeros(count, np.int64)
+        self.rounds = 0
+        self.waiting = collections.deque()
+        self.pending = []
+        self.slots = _Slots()
+        self.inputs = None
+        self.seconds_per_step = None
+        self.timed = False
+
+    def run(self, deadline: float) -> bool:
+        """Searches until nobody stands with a round to go (True) or the deadline has passed (False)."""
+        self._judge_clean()
+        in_time = True
+        while in_time:
+            self._fill()
+            if len(self.slots):
+                in_time = self._stage(deadline)
+                self._harvest()
+            self._settle(everything=not in_time)
+            if not self.waiting and not self.pending and not len(self.slots):
+                break
+        return bool(np.all(self.success | (self.rounds_done >= self.rounds)))
+
+    def _judge_clean(self):
+        everyone = np.arange(len(self.data.images))
+        batches = [everyone[i : i + self.size] for i in range(0, len(everyone), self.size)]
+        logits = np.concatenate([self._judge(rows, self.data.images[rows]) for rows in batches])
+        highest = self.data.labels if self.data.targets is None else np.maximum(self.data.labels, self.data.targets)
+        class_count = checks.check_logits(logits, highest)
+        self.rounds = self.attack.rounds(class_count)
+        self.waiting.extend(np.flatnonzero(~self.success))
+        self._report()
+
+    def _fill(self):
+        """Gives free places to those who wait, at least a quarter of the batch at a time."""
+        count = min(self.size - len(self.slots), len(self.waiting))
+        if count and (count >= self.size // 4 or count == len(self.waiting)):
+            rows = np.array([self.waiting.popleft() for _ in range(count)])
+            padded = self._padded(rows)
+            state = self.graphs.start(
+                *self._inputs(padded),
+                self.key,
+                tf.constant(self.data.index[padded], tf.int32),
+                tf.constant(self.rounds_done[padded], tf.int32),
+            )
+            self.slots.add(rows, self.rounds_done[rows], state)
+        elif self.inputs is not None:
+            return  # nobody came, nobody went
+        if len(self.slots):
+            places = self._padded(np.arange(len(self.slots)))
+            if len(places) > len(self.slots):
+                self.slots.state = tf.nest.map_structure(lambda each: tf.gather(each, places), self.slots.state)
+            self.inputs = (*self._inputs(self.slots.example[places]), tf.constant(self.slots.rounds[places]))
+
+    def _stage(self, deadline: float) -> bool:
+        """Some steps for everybody, in graph calls short enough to interrupt; False past the deadline."""
+        slots, steps = self.slots, self.attack.steps
+        # Whoever sits here came at the end of a stage: the stages, unlike the calls, do not follow the clock,
+        # and neither does who shares a batch with whom.
+        left = min(max(_SHORTEST_STAGE, -(-steps // _STAGES)), _LONGEST_STAGE, steps - int(slots.step.max()))
+        while left:
+            if time.monotonic() > deadline:
+                return False
+            count = 1 if self.seconds_per_step is None else int(_CALL_SECONDS / self.seconds_per_step)
+            count = max(1, min(count, left))
+            began = time.monotonic()
+            slots.state = self.graphs.advance(*self.inputs, slots.state, tf.constant(count, tf.int32))
+            slots.state["found"].numpy()  # waits for the device
+            if self.timed:  # the first call also prepares the kernels
+                self.seconds_per_step = max((time.monotonic() - began) / count, 1e-6)
+            self.timed = True
+            slots.step += count
+            left -= count
+            self._report()
+        return True
+
+    def _harvest(self):
+        """Takes out who believes to have fallen and who has ended the round."""
+        slots = self.slots
+        found = slots.state["found"].numpy()[: len(slots)]
+        leaving = found | (slots.step >= self.attack.steps)
+        if not leaving.any():
+            return
+        places = np.flatnonzero(leaving)
+        candidates = self.attack.candidate(slots.state).numpy()[places]
+        self.pending += list(zip(slots.example[places], candidates, strict=True))
+        self.rounds_done[slots.example[places]] += 1
+        slots.keep(~leaving)
+        self.inputs = None
+
+    def _settle(self, everything: bool):
+        """Judges full batches of candidates; the rest too where somebody must wait for the verdict."""
+        needed = self.rounds > 1 and len(self.waiting) < self.size - len(self.slots)
+        everything = everything or needed or not (self.waiting or len(self.slots))
+        while self.pending and (everything or len(self.pending) >= self.size):
+            batch, self.pending = self.pending[: self.size], self.pending[self.size :]
+            rows = np.array([row for row, _ in batch])
+            self._judge(rows, np.stack([candidate for _, candidate in batch]))
+            self.waiting.extend(rows[~self.success[rows] & (self.rounds_done[rows] < self.rounds)])
+            self._report()
+
+    def _judge(self, rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+        places = self._padded(np.arange(len(rows)))
+        adversarial, reached, distance, logits = (
+            answer.numpy()[: len(rows)]
+            for answer in self.graphs.judge(*self._inputs(rows[places]), tf.constant(candidates[places]))
+        )
+        self.adversarial[rows], self.success[rows], self.distance[rows] = adversarial, reached, distance
+        return logits
+
+    def _padded(self, rows: np.ndarray) -> np.ndarray:
+        """The rows [m], m >= 1, then copies of the first, up to one of the few batch sizes."""
+        unit = -(-self.size // _SIZES)
+        return np.concatenate([rows, np.repeat(rows[:1], -len(rows) % unit)])
+
+    def _inputs(self, rows: np.ndarray):
+        targets = None if self.data.targets is None else tf.constant(self.data.targets[rows])
+        return tf.constant(self.data.images[rows]), Goal(tf.constant(self.data.labels[rows]), targets)
+
+    def _report(self):
+        if self.progress is None:
+            return
+        steps = self.attack.steps
+        done = steps * np.where(self.success, self.rounds, self.rounds_done).sum() + self.slots.step.sum()
+        self.progress(int(done), int(steps * self.rounds * len(self.success)), int(np.sum(~self.success)))
+
+
+def _compiled(method: Callable, *specs) -> Callable:
+    # TensorFlow counts traces by code object, so that a curve's engines would look like one that retraces: a
+    # partial has none of its own.
+    return tf.function(functools.partial(method), autograph=False).get_concrete_function(*specs)

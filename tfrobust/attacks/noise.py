@@ -1,0 +1,134 @@
+"""Noise instead of an attack: what a model must stand before a robust accuracy means anything."""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from tfrobust.attacks.random_search import RandomSearch
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.ops import hashing, randomness
+
+
+class _Noise(RandomSearch):
+    """The best of some independent draws around the image; see `UniformNoise`."""
+
+    def perturb(self, objective, images, key):
+        """One draw for each leaf, whatever the objective; else as `Attack.perturb`."""
+        leaves = tf.nest.flatten(images)
+        keys = [randomness.fold(key, "start", place) for place in range(len(leaves))]
+        noisy = [tf.ensure_shape(self._noisy(*pair), pair[0].shape) for pair in zip(leaves, keys, strict=True)]
+        return tf.nest.pack_sequence_as(images, [tf.stop_gradient(leaf) for leaf in noisy])
+
+    def _first_point(self, images, keys):
+        return tf.identity(images)
+
+    def _draws(self, images, keys, iterations):
+        return tf.bitcast(hashing.random_bits(keys, iterations, 2, "noise"), tf.int32)
+
+    def _proposals(self, images):
+        return lambda point, keys: self._noisy(images, keys)
+
+    def _noisy(self, images, key):
+        """A draw around each image, inside the threat set; key int32 [2] or [b, 2]."""
+        raise NotImplementedError
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class UniformNoise(_Noise):
+    """Points drawn uniformly from the ball, projected into the box: the random start of PGD, without PGD.
+
+    In evaluation an example falls if any of its draws is misclassified. In training one draw, whatever the objective.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> attack = robust.attacks.UniformNoise(robust.attacks.ThreatModel(epsilon=0.1))
+        >>> points = attack.perturb(None, tf.fill([100, 2, 2, 1], 0.95), tf.constant([0, 1]))
+        >>> bool(tf.reduce_all((points >= 0.85) & (points <= 1.0))), bool(tf.math.reduce_std(points) > 0.04)
+        (True, True)
+
+    Source:
+        Foolbox's additive noise attacks, as baselines; the draw is uniform by volume in every norm.
+    """
+
+    name = "uniform_noise"
+
+    def __init__(self, threat: ThreatModel | None = None, *, draws: int = 10):
+        """Args:
+
+        threat: where; the default ThreatModel if None.
+        draws: per example, each one query, >= 1.
+
+        Raises:
+            ValueError: a value out of its range.
+        """
+        self.threat = threat or ThreatModel()
+        self.draws = self.steps = draws
+        self._check("draws")
+
+    def _noisy(self, images, key):
+        return self.threat.random_start(images, key)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class GaussianNoise(_Noise):
+    """Gaussian noise on every value, projected into the threat set.
+
+    In evaluation an example falls if any of its draws is misclassified. In training one draw, whatever the objective.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> threat = robust.attacks.ThreatModel(norm="l2", epsilon=0.5)
+        >>> attack = robust.attacks.GaussianNoise(threat)
+        >>> points = attack.perturb(None, tf.fill([100, 5, 5, 1], 0.5), tf.constant([0, 1]))
+        >>> bool(tf.reduce_all(threat.distance(tf.fill([100, 5, 5, 1], 0.5), points) <= 0.5001))
+        True
+        >>> attack.resolved_deviation((5, 5, 1))
+        0.1
+
+    Source:
+        Foolbox's additive noise attacks, as baselines; there the noise is scaled to norm epsilon, here projected.
+    """
+
+    name = "gaussian_noise"
+
+    def __init__(self, threat: ThreatModel | None = None, *, draws: int = 10, deviation: float | None = None):
+        """Args:
+
+        threat: where; the default ThreatModel if None.
+        draws: per example, each one query, >= 1.
+        deviation: standard deviation in pixel units, > 0; None: see `resolved_deviation`.
+
+        Raises:
+            ValueError: a value out of its range.
+        """
+        self.threat = threat or ThreatModel()
+        self.draws = self.steps = draws
+        self.deviation = deviation
+        self._check("draws")
+        if deviation is not None and not deviation > 0:
+            raise ValueError(
+                f"GaussianNoise.deviation is {deviation!r}; it is a number > 0 in pixel units, or None for the default."
+            )
+
+    def resolved_deviation(self, image_shape) -> float:
+        """The deviation used; by default the one at which the noise is as large as the ball.
+
+        Linf: epsilon. L2: epsilon / sqrt(d), the root mean square norm is epsilon. L1: epsilon / (d sqrt(2 / pi)),
+        the mean norm is.
+
+        Args:
+            image_shape: (h, w, c), d values.
+        """
+        if self.deviation is not None:
+            return self.deviation
+        size = math.prod(image_shape)
+        typical = {"linf": 1.0, "l2": math.sqrt(size), "l1": size * math.sqrt(2 / math.pi)}
+        return self.threat.epsilon / typical[self.threat.norm]
+
+    def _noisy(self, images, key):
+        normal = randomness.normal(self.resolved_deviation(images.shape[1:]))
+        shape = [tf.shape(images)[0] if images.shape[0] is None else images.shape[0], *images.shape[1:]]
+        return self.threat.project(images, images + randomness.draw(normal, key, shape))

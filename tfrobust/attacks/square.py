@@ -1,0 +1,249 @@
+"""The Square attack: random windows of shrinking size, kept where the margin rises; no gradients."""
+
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.attacks import base, square_patterns
+from tfrobust.attacks.random_search import RandomSearch
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.ops import hashing
+
+# Norms are divided by this much more than themselves, as the official code does.
+_TINY = 1e-12
+# What a norm may be above epsilon, of epsilon.
+_ROUNDING = 1e-6
+
+
+class _Draws(NamedTuple):
+    """The draws of one step for each example; of n steps, with an axis [n] in front.
+
+    rows bool [b, h, 1, 1], columns bool [b, 1, w, 1]: the window. signs bool [b, 1, 1, c]. extra: of L2 and L1,
+    where in the table of patterns the image's corner lies, int32 [b, 1], and rows and columns of the second window.
+    """
+
+    rows: tf.Tensor
+    columns: tf.Tensor
+    signs: tf.Tensor
+    extra: tuple[tf.Tensor, ...] = ()
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class Square(RandomSearch):
+    """Random search by square windows: sees logits only, one forward pass per step.
+
+    A step changes the best point so far in one window and is kept where the margin rises (largest other logit minus
+    the label's; targeted: the target's minus the largest other) or the goal is reached.
+
+        Linf: start: vertical stripes of +-epsilon. Step: the whole window, for each channel, to +epsilon or
+              -epsilon of the image (what adding +-2 epsilon and clipping comes to).
+        L2:   start: tiles of `square_patterns.window_pattern` with random signs, scaled to norm epsilon. Step:
+              window A gets the pattern +- its own normalised content, with the norm that window B gives up and
+              that is not used yet; B is emptied; the change is scaled to norm epsilon and clipped.
+        L1:   as L2, with the L1 norm, and projected instead of scaled.
+
+    The side of the window follows sqrt(share x h x w), the share halved after 10, 50, 200, 500, 1000, 2000,
+    4000, 6000, 8000 steps. All draws are each example's own; the official code draws positions and patterns
+    (Linf: also signs) once for its whole batch, which is the same for an example. As there, the last row and
+    column at which a window would fit are never drawn. Unlike there, a margin of exactly 0 ends the search only
+    if the goal is reached, and targeted runs watch the margin too, not the cross-entropy.
+
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> predict = lambda images: 10.0 * (images[:, 0, 0] - 0.5)  # two classes: which of two channels is brighter
+        >>> images = np.array([[0.6, 0.4], [1.0, 0.0]], "float32").reshape(2, 1, 1, 2)
+        >>> attack = robust.attacks.Square(robust.attacks.ThreatModel(epsilon=0.2), steps=50)
+        >>> robust.attacks.run_attack(attack, predict, images, np.array([0, 0])).success.tolist()
+        [True, False]
+
+    Source:
+        Andriushchenko et al. 2020, https://arxiv.org/abs/1912.00049, algorithms 1-3; L1 and the constants from
+        AutoAttack (FACTS 6.5), Croce & Hein 2020, https://arxiv.org/abs/2003.01690.
+    """
+
+    name = "square"
+
+    def __init__(
+        self,
+        threat: ThreatModel | None = None,
+        *,
+        steps: int = 5000,
+        restarts: int = 1,
+        initial_share: float = 0.8,
+        rescale_schedule: bool = False,
+    ):
+        """Args:
+
+        threat: where; the default ThreatModel if None.
+        steps: windows tried per restart, each one query, >= 1; the start is one query more.
+        restarts: runs from fresh starts for examples that still stand, >= 1.
+        initial_share: of the pixels, in the first window, 0 < share <= 1.
+        rescale_schedule: spread the schedule, written for 10,000 steps, over `steps`. AutoAttack does not.
+
+        Raises:
+            ValueError: a value out of its range.
+        """
+        self.threat = threat or ThreatModel()
+        self.steps = steps
+        self.restarts = restarts
+        self.initial_share = initial_share
+        self.rescale_schedule = rescale_schedule
+        self._check("steps", "restarts")
+        if not 0 < initial_share <= 1:
+            raise ValueError(
+                f"Square.initial_share is {initial_share!r}; it is a share of the pixels, above 0, up to 1."
+            )
+
+    def perturb(self, objective, images, key):
+        raise NotImplementedError(
+            "Square takes thousands of queries and sees logits only: it judges, it does not train."
+        )
+
+    def rounds(self, class_count: int) -> int:
+        return self.restarts
+
+    def _sides(self, images) -> np.ndarray:
+        height, width, _ = images.shape[1:]
+        return square_patterns.sides(
+            height,
+            width,
+            self.threat.norm,
+            steps=self.steps,
+            initial_share=self.initial_share,
+            rescale=self.rescale_schedule,
+        )
+
+    def _draws(self, images, keys, iterations) -> _Draws:
+        height, width, channels = images.shape[1:]
+        # Whoever has ended the round may be advanced further, to no effect that counts.
+        side = tf.gather(tf.constant(self._sides(images)), tf.minimum(iterations, self.steps - 1))
+        bits = hashing.random_bits(keys, iterations, 5 + channels, "square step")
+        corners = hashing.below(bits[..., :4], tf.stack([height - side, width - side] * 2, axis=-1))
+        coins = hashing.coins(bits[..., 4:])
+        return self._windows(images, side, corners, coins[..., 1:], coins[..., 0])
+
+    def _windows(self, images, side, corners, signs, turned) -> _Draws:
+        """The draws as a step needs them.
+
+        side int32 [n, b]; corners int32 [n, b, 4], row and column of the first and of the second window; signs
+        bool [n, b, c]; turned bool [n, b]: is the pattern transposed?
+        """
+        height, width, _ = images.shape[1:]
+
+        def window(row, column):
+            within = _within(row, side, height), _within(column, side, width)
+            return within[0][..., None, None], within[1][..., None, :, None]
+
+        row, column, *other = tf.unstack(corners, axis=-1)
+        first, signs = window(row, column), signs[..., None, None, :]
+        if self.threat.norm == "linf":
+            return _Draws(*first, signs)
+        known = np.unique(self._sides(images))
+        place = tf.constant(np.searchsorted(known, np.arange(known[-1] + 1)), tf.int32)
+        table = 2 * tf.gather(place, side) + tf.cast(turned, tf.int32)
+        corner = (table * 2 * height + height - row) * 2 * width + width - column
+        return _Draws(*first, signs, (corner[..., None], *window(*other)))
+
+    def _proposals(self, images):
+        """The function (point, draw) -> the point to try."""
+        if self.threat.norm == "linf":
+            low, high = self.threat.bounds
+            lower = tf.maximum(images - self.threat.epsilon, low)
+            upper = tf.minimum(images + self.threat.epsilon, high)
+            return lambda point, draw: tf.where(draw.rows & draw.columns, tf.where(draw.signs, upper, lower), point)
+        height, width, _ = images.shape[1:]
+        patterns = square_patterns.placed_patterns(np.unique(self._sides(images)), height, width, self.threat.norm)
+        patterns = tf.constant(patterns.ravel())
+        inside = tf.constant((np.arange(height)[:, None] * 2 * width + np.arange(width)).reshape(1, -1), tf.int32)
+
+        def propose(point, draw):
+            corner, *other = draw.extra
+            pattern = tf.reshape(tf.gather(patterns, corner + inside), [-1, height, width, 1])
+            return self._bounded(images, self._rearranged(point - images, pattern, draw, *other))
+
+        return propose
+
+    def _rearranged(self, change, pattern, draw: _Draws, other_rows, other_columns):
+        """The change [b, h, w, c] with the second window emptied into the first, where the pattern is added."""
+        channels, epsilon = change.shape[-1], self.threat.epsilon
+        first = tf.cast(draw.rows & draw.columns, change.dtype)
+        either = tf.maximum(first, tf.cast(other_rows & other_columns, change.dtype))
+        content, given_up = change * first, change * either
+        new = tf.where(draw.signs, pattern, -pattern) + content / (_TINY + self._size(content))
+        if self.threat.norm == "l2":
+            used = tf.reduce_sum(tf.square(change), [1, 2, 3], keepdims=True)
+            free = tf.maximum(epsilon**2 - used, 0.0) / channels
+            size = tf.sqrt(free + tf.reduce_sum(tf.square(given_up), [1, 2], keepdims=True))
+        else:
+            used = tf.reduce_sum(tf.abs(change), [1, 2, 3], keepdims=True)
+            size = tf.maximum(epsilon - used, 0.0) + channels * self._size(given_up)
+        return change - given_up + new * (size / (_TINY + self._size(new)))
+
+    def _bounded(self, images, change):
+        """The image with a change of any size: L2 scaled to epsilon and clipped, L1 projected."""
+        if self.threat.norm == "l1":
+            return self._projected(images, images + change)
+        length = tf.sqrt(tf.reduce_sum(tf.square(change), [1, 2, 3], keepdims=True))
+        return tf.clip_by_value(images + change * (self.threat.epsilon / (length + _TINY)), *self.threat.bounds)
+
+    def _projected(self, images, candidate):
+        # With one channel the change has norm epsilon, and clipping to the box is the projection: nothing to sort.
+        clipped = tf.clip_by_value(candidate, *self.threat.bounds)
+        outside = self.threat.distance(images, clipped) > self.threat.epsilon * (1 + _ROUNDING)
+        return tf.cond(
+            tf.reduce_any(outside),
+            lambda: base.select(outside, self.threat.project(images, candidate), clipped),
+            lambda: clipped,
+        )
+
+    def _size(self, content):
+        """The norm within each channel, [b, 1, 1, c]."""
+        if self.threat.norm == "l2":
+            return tf.sqrt(tf.reduce_sum(tf.square(content), [1, 2], keepdims=True))
+        return tf.reduce_sum(tf.abs(content), [1, 2], keepdims=True)
+
+    def _first_point(self, images, keys):
+        _check_images(images)
+        height, width, channels = images.shape[1:]
+        step = tf.zeros_like(keys[:, 0])
+        if self.threat.norm == "linf":
+            bits = hashing.random_bits(keys, step, width * channels, "square start")
+            return self._striped(images, tf.reshape(hashing.coins(bits), [-1, 1, width, channels]))
+        _, _, down, across = square_patterns.tiling(height, width)
+        bits = hashing.random_bits(keys, step, down * across * (1 + channels), "square start")
+        coins = hashing.coins(tf.reshape(bits, [-1, down, across, 1 + channels]))
+        return self._tiled(images, coins[..., 1:], coins[..., 0])
+
+    def _striped(self, images, signs):
+        """The Linf start from signs bool [b, 1, w, c]."""
+        return tf.clip_by_value(images + self.threat.epsilon * _plus_minus(signs), *self.threat.bounds)
+
+    def _tiled(self, images, signs, turned):
+        """The L2 and L1 start from signs bool [b, down, across, c] and turned bool [b, down, across]."""
+        height, width, channels = images.shape[1:]
+        side, before, down, across = square_patterns.tiling(height, width)
+        pattern = square_patterns.window_pattern(side, self.threat.norm).astype(np.float32)
+        upright, lying = (tf.constant(each.reshape(side, 1, side, 1)) for each in (pattern, pattern.T))
+        tiles = tf.where(turned[:, :, None, :, None, None], lying, upright)
+        tiles *= _plus_minus(signs)[:, :, None, :, None, :]
+        tiles = tf.reshape(tiles, [-1, down * side, across * side, channels])
+        around = [[before, height - before - down * side], [before, width - before - across * side]]
+        return self._bounded(images, tf.pad(tiles, [[0, 0], *around, [0, 0]]))
+
+
+def _check_images(images):
+    if images.shape.rank != 4 or None in images.shape[1:]:
+        raise ValueError(f"Square needs images [b, h, w, c] of a known size, found the shape {images.shape}.")
+
+
+def _within(corner, side, size: int):
+    """Which of `size` places lie in [corner, corner + side): int32 [...] -> bool [..., size]."""
+    place = tf.range(size) - corner[..., None]
+    return (place >= 0) & (place < side[..., None])
+
+
+def _plus_minus(signs):
+    return tf.where(signs, 1.0, -1.0)

@@ -1,0 +1,207 @@
+"""The doctor's look at the data and the claim: sizes, units, who has seen which images."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from tfrobust.attacks.base import Attack
+from tfrobust.evaluation import statistics
+from tfrobust.evaluation.base import Setting
+from tfrobust.structs import Finding
+
+_GREY_LEVEL = 1 / 255
+_IMAGES_FOR_FIVE_POINTS = int(np.ceil((statistics.Z / 0.1) ** 2))
+# Root mean square differences of pixels that count as the same picture, re-encoded or shifted in brightness.
+_NEAR, _NEAR_OF_CONTRAST = 4 / 255, 0.1
+_SMALL_SIDE = 8
+_TEST_ROWS = 256
+# About a second's work.
+_SEPARATION_IMAGES, _SEPARATION_VALUES = 500, 1e9
+
+
+def check_accuracy(setting: Setting) -> Finding:
+    """Whether clean images are classified better than by always naming the most frequent class."""
+    right, count = int(setting.clean_correct.sum()), len(setting.labels)
+    chance = np.bincount(setting.labels).max() / count
+    low, high = statistics.wilson_interval(right, count)
+    evidence = f"{right / count:.1%} of {count} clean images are right (95 % interval {low:.1%} to {high:.1%})"
+    evidence += f"; always naming the most frequent class makes {chance:.1%}."
+    remedy = "Check that labels and classes are in the model's order and that pixels are scaled as in its training."
+    if low > chance:
+        return Finding("clean_accuracy", "pass", evidence)
+    return Finding("clean_accuracy", "fail" if right / count <= chance else "warn", evidence, remedy)
+
+
+def check_units(setting: Setting, own: Attack) -> Finding:
+    """Whether every epsilon is a radius in pixels of [0, 1]: neither 8 for 8/255, nor 8/255/255."""
+    images = setting.images
+    attacks = {attack for attack in (own, *setting.evaluation_attacks) if not attack.minimal}
+    spread = float(images.max() - images.min())
+    if spread <= 2 * _GREY_LEVEL:
+        return Finding(
+            "epsilon_units",
+            "fail",
+            f"All pixels of all images lie within {spread:.2g} of each other.",
+            "Pixels run over [0, 1]: these were divided by 255 once too often, or are empty.",
+        )
+    worst, remedy = "pass", ""
+    said = []
+    for norm in sorted({attack.threat.norm for attack in attacks}):
+        sizes = [float(attack.threat.epsilon) for attack in attacks if attack.threat.norm == norm]
+        verdict, evidence, remedy_of_norm = _judge_sizes(setting, norm, min(sizes), max(sizes), spread)
+        said.append(evidence)
+        if _WORSE.index(verdict) > _WORSE.index(worst):
+            worst, remedy = verdict, remedy_of_norm
+    return Finding("epsilon_units", worst, " ".join(said), remedy)
+
+
+_ORDERS = {"linf": np.inf, "l2": 2, "l1": 1}
+_WORSE = ("pass", "warn", "fail")
+
+
+def _judge_sizes(setting: Setting, norm: str, smallest: float, largest: float, spread: float) -> tuple[str, str, str]:
+    """Verdict, evidence and remedy for the attacks in one norm."""
+    values = int(np.prod(setting.images.shape[1:]))
+    if norm == "l0":
+        evidence = f"l0: epsilon {smallest:.6g} to {largest:.6g} of {values} values."
+        if largest < 1 or smallest >= values:
+            return "fail", evidence, "For l0 epsilon counts pixel values that may change, from 1 to less than all."
+        return "pass", evidence, ""
+    span = spread * {"linf": 1.0, "l2": np.sqrt(values), "l1": values}[norm]
+    apart = setting.keep(f"separation {norm}", lambda: separation(setting, norm))
+    evidence = (
+        f"{norm}: epsilon {smallest:.4g} to {largest:.4g}; black and white lie {span:.4g} apart, and an image and its "
+        f"nearest one of another class {apart:.4g} in the median."
+    )
+    remedy = f"Epsilon is in pixels of [0, 1]: {smallest:.4g}/255 = {smallest * _GREY_LEVEL:.4g}, if that was meant."
+    if smallest >= min(span, apart):
+        # Whole images of another class lie within reach: no classifier is right on both.
+        return "fail", evidence, remedy
+    if smallest >= min(span, apart) / 2:
+        return "warn", f"{evidence} Half way to another class, or grey, lies within reach.", remedy
+    if largest < _GREY_LEVEL / 2:
+        steps = f"Epsilon is in pixels of [0, 1]: {largest:.2g} is {largest * 255:.2g} of 255 grey levels"
+        return "fail", evidence, f"{steps}, too little to change any 8-bit image; was it divided by 255 twice?"
+    return "pass", evidence, ""
+
+
+def separation(setting: Setting, norm: str) -> float:
+    """The median distance of an image to the nearest one with another label, over a few hundred images."""
+    fits = int(np.sqrt(_SEPARATION_VALUES / np.prod(setting.images.shape[1:])))
+    chosen = setting.order("separation")[: max(2, min(_SEPARATION_IMAGES, fits))]
+    rows, labels = setting.images[chosen].reshape(len(chosen), -1), setting.labels[chosen]
+    nearest = []
+    for row, label in zip(rows, labels, strict=True):
+        gaps = np.abs(rows[labels != label] - row)
+        if not len(gaps):
+            return float("inf")
+        nearest.append(np.linalg.norm(gaps, _ORDERS[norm], axis=1).min())
+    return float(np.median(nearest))
+
+
+def check_test_size(setting: Setting, robust: np.ndarray | None) -> Finding:
+    """Whether there are enough test images for the percentages that are claimed.
+
+    Args:
+        setting: gives the number of images.
+        robust: bool [m], who stands against the doctor's attack; None: the clean accuracy is the only claim.
+    """
+    count = len(setting.labels)
+    claims = {"clean accuracy": float(setting.clean_correct.mean())}
+    if robust is not None:
+        claims["accuracy under the doctor's attack"] = float(robust.mean())
+    halves = {}
+    for name, share in claims.items():
+        low, high = statistics.wilson_interval(round(share * count), count)
+        halves[name] = (high - low) / 2
+    said = " and ".join(f"a {name} of {claims[name]:.1%} to within {half:.1%}" for name, half in halves.items())
+    evidence = f"{count} test images tell {said} (95 % intervals).".replace("a accuracy", "an accuracy")
+    worst = max(halves.values())
+    if worst <= 0.06:
+        return Finding("test_size", "pass", evidence)
+    remedy = (
+        f"Judge on {_IMAGES_FOR_FIVE_POINTS} images, which tell any share to within 5 %, or claim no more than this."
+    )
+    return Finding("test_size", "fail" if worst > 0.1 else "warn", evidence, remedy)
+
+
+def check_duplicates(setting: Setting) -> Finding | None:
+    """Whether test images, or nearly the same ones, are among the training images; None where those are not known."""
+    if setting.train_images is None or not len(setting.train_images):
+        return None
+    train, test = np.asarray(setting.train_images, np.float32), setting.images
+    if train.shape[1:] != test.shape[1:]:
+        return None
+    exact = _equal(train, test)
+    near = _nearly_equal(train, test) & ~exact
+    evidence = (
+        f"Of {len(test)} test images {exact.sum()} ({exact.mean():.1%}) are among {len(train)} training images, "
+        f"and {near.sum()} ({near.mean():.1%}) differ from one by less than {_NEAR:.3f} (root mean square)."
+    )
+    share = float(np.mean(exact | near))
+    if share == 0:
+        return Finding("duplicates", "pass", evidence)
+    remedy = "Take the test images out of the training set, or the duplicates out of the test set, and judge again."
+    return Finding("duplicates", "fail" if share > 0.05 else "warn", evidence, remedy)
+
+
+def check_selection(setting: Setting) -> Finding:
+    """Whether the published weights were chosen on anything but the test split."""
+    chosen = setting.selected_on
+    if chosen == "test":
+        remedy = "Choose on a validation split: numbers on the split that chose are too good."
+        return Finding("selection", "fail", "The weights were chosen by their test results.", remedy)
+    if chosen:
+        return Finding(
+            "selection",
+            "pass",
+            f"The weights are the {chosen} ones."
+            if chosen == "last"
+            else f"The weights were chosen on the {chosen} split, not on test.",
+        )
+    return Finding(
+        "selection",
+        "warn",
+        "It is not known on which split the weights were chosen.",
+        "Ask whoever trained the model; test results chose many published ones.",
+    )
+
+
+def _equal(train: np.ndarray, test: np.ndarray) -> np.ndarray:
+    """Which test images are, to 8 bits, among the training images; bool [n]."""
+    seen = set().union(*(_hashes(train[start : start + 4096]) for start in range(0, len(train), 4096)))
+    return np.array([digest in seen for digest in _hashes(test)])
+
+
+def _hashes(images: np.ndarray) -> list[bytes]:
+    levels = np.round(images * 255).astype(np.uint8)
+    return [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for image in levels]
+
+
+def _nearly_equal(train: np.ndarray, test: np.ndarray) -> np.ndarray:
+    """Which test images have a training image within the near distance; bool [n].
+
+    Averaging over blocks of pixels never makes two images lie further apart, root mean square, so that the
+    nearest small image is the one to look at in full.
+    """
+    small_train, small_test = _small(train), _small(test)
+    lengths, found = np.sum(small_train**2, axis=1), np.zeros(len(test), bool)
+    for start in range(0, len(test), _TEST_ROWS):
+        rows = small_test[start : start + _TEST_ROWS]
+        nearest = np.argmin(lengths[None] - 2 * rows @ small_train.T, axis=1)
+        images = test[start : start + _TEST_ROWS]
+        gap = np.sqrt(np.mean((images - train[nearest]) ** 2, axis=(1, 2, 3)))
+        # Two almost empty images are alike without being the same.
+        found[start : start + _TEST_ROWS] = gap <= np.minimum(_NEAR, _NEAR_OF_CONTRAST * images.std(axis=(1, 2, 3)))
+    return found
+
+
+def _small(images: np.ndarray) -> np.ndarray:
+    """Means over blocks: float32 [n, d] of at most 15 x 15 blocks a channel."""
+    height, width = (max(1, size // _SMALL_SIDE) for size in images.shape[1:3])
+    high, wide = images.shape[1] // height, images.shape[2] // width
+    cut = images[:, : high * height, : wide * width]
+    blocks = cut.reshape(len(cut), high, height, wide, width, -1)
+    return blocks.mean(axis=(2, 4)).reshape(len(cut), -1)

@@ -1,0 +1,176 @@
+"""The doctor's look at the model alone: what it answers, and which gradients it gives."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.attacks import objectives
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.evaluation.base import Setting
+from tfrobust.ops import randomness
+from tfrobust.structs import Finding
+
+# Shares of images above which a finding warns or fails.
+_FEW, _MANY = 0.05, 0.5
+_SAME = 1e-5
+_ALONE = 4
+_PROBES = 128
+# The largest entry of a gradient: float32 ends at 1e-38, and a loss that moves by 1 within a 4000th of one of 255
+# grey levels shows an attack nothing of what lies a step away.
+_VANISHING, _EXPLODING = 1e-30, 1e6
+# How far along the gradient the loss is looked at, as a share of epsilon.
+_SMALL_STEP = 0.1
+
+
+class Gradients(NamedTuple):
+    """Input gradients of the cross-entropy at some clean images: rows [m, d], and the same asked for again."""
+
+    rows: np.ndarray
+    again: np.ndarray
+
+
+def check_logits(setting: Setting) -> Finding:
+    """Whether the model answers with logits: log(p) is empty wherever rounding has made p 0 or 1."""
+    if not setting.predictor.outputs_probabilities:
+        return Finding("logits", "pass", "The answers are logits, not probabilities.")
+    saturated = np.mean(setting.clean_logits.max(axis=-1) > -1e-7)
+    return Finding(
+        "logits",
+        "fail",
+        f"The answers are probabilities; log(p) is attacked instead. For {saturated:.1%} of the images p "
+        "rounds to 1, which leaves no gradient.",
+        "Let the model answer with logits (drop the softmax), or name them with --logits_output.",
+    )
+
+
+def check_deterministic(setting: Setting) -> Finding:
+    """Whether the same images get the same answer twice, compiled and not."""
+    images = setting.images[: setting.batch_size]
+    first = np.asarray(setting.predictor.compiled_logits(tf.constant(images)))
+    second = np.asarray(setting.predictor.compiled_logits(tf.constant(images)))
+    # A Python-side draw is frozen into the compiled function, so that only an uncompiled call shows it.
+    third = np.asarray(setting.predictor.logits(tf.constant(images)))
+    gap, scale = max(np.abs(first - second).max(), np.abs(first - third).max()), np.abs(first).max()
+    if gap <= _SAME * max(1.0, scale):
+        return Finding("deterministic", "pass", f"Equal images get equal answers (largest difference {gap:.1e}).")
+    return Finding(
+        "deterministic",
+        "fail",
+        f"Equal images get answers up to {gap:.3g} apart (largest logit {scale:.3g}): the model draws.",
+        "Export it in inference mode (no dropout, no noise), or attack the expectation over its draws.",
+    )
+
+
+def check_batch_independent(setting: Setting) -> Finding:
+    """Whether an image's answer depends on the images beside it, or on its place among them."""
+    images = setting.images[: max(setting.batch_size, 2 * _ALONE)]
+    count = min(_ALONE, len(images))
+    together = np.asarray(setting.predictor.compiled_logits(tf.constant(images)))[:count]
+    alone = np.concatenate([np.asarray(setting.predictor.logits(tf.constant(images[i : i + 1]))) for i in range(count)])
+    gap, scale = np.abs(together - alone).max(), np.abs(together).max()
+    if gap <= 1e-3 * max(1.0, scale):
+        evidence = f"{count} images get the same answers alone as in their batch (largest difference {gap:.1e})."
+        return Finding("batch_independent", "pass", evidence)
+    return Finding(
+        "batch_independent",
+        "fail",
+        f"Answers move by {gap:.3g} when images stand alone: they depend on the batch.",
+        "Call the model with training=False, so that batch norm uses its moving statistics and dropout drops nothing.",
+    )
+
+
+def gradients(setting: Setting) -> Gradients | str:
+    """Input gradients at rightly classified images (any, where none is), or why there are none."""
+    return setting.keep("input gradients", lambda: _gradients(setting))
+
+
+def check_gradients(setting: Setting) -> Finding:
+    """Whether the loss has input gradients that can be followed: finite, neither 0 nor lost in rounding."""
+    found = gradients(setting)
+    if isinstance(found, str):
+        return Finding(
+            "gradients",
+            "fail",
+            f"Input gradients cannot be had: {found.rstrip('.')}. White-box attacks were left out.",
+            "Judge the model by black-box attacks (gin/eval/square.gin), and read the numbers as upper bounds.",
+        )
+    largest = np.abs(found.rows).max(axis=1)
+    faults = {
+        "of exactly 0": np.mean(largest == 0),
+        f"below {_VANISHING:g}": np.mean((largest > 0) & (largest < _VANISHING)),
+        f"above {_EXPLODING:g}": np.mean(largest > _EXPLODING),
+        "that is not finite": np.mean(~np.isfinite(largest)),
+        "that changes when asked for again": np.mean(np.abs(found.rows - found.again).max(axis=1) > 1e-3 * largest),
+    }
+    seen = " and ".join(f"{share:.1%} have a gradient {fault}" for fault, share in faults.items() if share)
+    evidence = f"Of {len(largest)} images {seen or 'all have a gradient that is finite and not 0'}; its largest entry "
+    evidence += f"is {np.median(largest):.2g} in the median."
+    zero, vanishing, exploding, broken, drawn = faults.values()
+    remedy = "Attacks along gradients overstate this model: add black-box attacks, or remove what masks them."
+    worst = max(zero + vanishing, exploding, drawn)
+    if broken > 0 or worst > _MANY:
+        return Finding("gradients", "fail", evidence, remedy)
+    return Finding("gradients", "warn", evidence, remedy) if worst > _FEW else Finding("gradients", "pass", evidence)
+
+
+def check_ascent(setting: Setting, threat: ThreatModel) -> Finding | None:
+    """Whether a step up the gradient makes things worse than a step anywhere, as a gradient that means something does.
+
+    The cross-entropy a tenth of epsilon along the steepest direction, against that along one drawn at random: a
+    gradient of noise wins for half of the images. None where no image has a gradient to follow: `gradients` says so.
+    """
+    positions = _probed(setting)
+    images, labels = tf.constant(setting.images[positions]), setting.labels[positions]
+    gradient = tf.reshape(tf.constant(np.nan_to_num(gradients(setting).rows)), images.shape)
+    key = randomness.make_key(setting.seed, "evaluation", "ascent")
+    drawn = tf.random.stateless_normal(images.shape, key)
+    stepped = [threat.step(images, each, _SMALL_STEP * threat.epsilon) for each in (gradient, drawn)]
+    up, anywhere = (np.asarray(threat.project(images, point)) for point in stepped)
+    followed = np.abs(up - images).max(axis=(1, 2, 3)) > 0
+    if not followed.any():
+        return None
+    losses = [_cross_entropy(setting.predict(points)[followed], labels[followed]) for points in (up, anywhere)]
+    won = float(np.mean(losses[0] > losses[1]))
+    evidence = (
+        f"A step of {_SMALL_STEP:g} epsilon up the gradient raises the loss more than one drawn at random for "
+        f"{won:.1%} of {followed.sum()} images."
+    )
+    if won >= 0.9:
+        return Finding("ascent", "pass", evidence)
+    remedy = "The gradient does not show where the loss rises: average it over noise, or add black-box attacks."
+    return Finding("ascent", "fail" if won < 0.75 else "warn", evidence, remedy)
+
+
+def _cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """log(sum_k exp(z_k - z_y)) in float64, which tells confident answers apart where float32 says 0."""
+    logits = logits.astype(np.float64)
+    apart = logits - logits[np.arange(len(labels)), labels][:, None]
+    apart[np.arange(len(labels)), labels] = -np.inf
+    largest = apart.max(axis=1)
+    return np.logaddexp(0, largest + np.log(np.exp(apart - largest[:, None]).sum(axis=1)))
+
+
+def _probed(setting: Setting) -> np.ndarray:
+    """Positions of the images whose gradients are looked at; int64 [m]."""
+    right = np.flatnonzero(setting.clean_correct)
+    chosen = right if len(right) else np.arange(len(setting.images))
+    return chosen[: min(_PROBES, setting.batch_size)]
+
+
+def _gradients(setting: Setting) -> Gradients | str:
+    if not setting.predictor.differentiable:
+        return setting.predictor.no_gradient or f"{setting.predictor.name} gives none"
+    positions = _probed(setting)
+    return Gradients(*(_input_gradient(setting, positions) for _ in range(2)))
+
+
+def _input_gradient(setting: Setting, positions: np.ndarray) -> np.ndarray:
+    """Gradient of the summed cross-entropy, float32 [m, d]."""
+    images, labels = tf.constant(setting.images[positions]), tf.constant(setting.labels[positions])
+    with tf.GradientTape() as tape:
+        tape.watch(images)
+        loss = tf.reduce_sum(objectives.cross_entropy(setting.predictor.logits, labels)(images))
+    return tf.reshape(tape.gradient(loss, images), [len(positions), -1]).numpy()

@@ -1,0 +1,207 @@
+"""Which input values the loss hangs on, which the features hang on, and whether these are the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.attacks import objectives
+from tfrobust.evaluation import statistics
+from tfrobust.evaluation.base import Evaluator, Outcome, Setting
+from tfrobust.ops import randomness
+from tfrobust.ops import sensitivity as maps
+from tfrobust.structs import Finding, Measurement, Series
+
+# Half of the 5 s within which progress shows and signals are heard: a call may be slower than the last.
+_CALL_SECONDS = 2.5
+# Pictures in a report have at most so many pixels a side.
+_LONGEST_SIDE = 32
+_NAMES = ("utility_concentration", "sensitivity_concentration", "agreement")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sensitivity(Evaluator):
+    """`sensitivity.utility_concentration`, `.sensitivity_concentration`, `.agreement`, and pictures of the maps.
+
+    Per clean image: utility |d loss / d x_j| and sensitivity |d embedding / d x_j|_2 of each input value (a pixel of
+    a channel). Concentration is a map's Gini coefficient: 0 where all input values count alike, near 1 where few hold
+    everything. Agreement is Spearman's rank correlation of the two maps: 1 where the features react most to what
+    decides the loss. Means over images with 95 % intervals. The series `sensitivity.maps` has a few images with both
+    maps; there channels are joined by their Euclidean norm, and large images averaged over squares of pixels.
+
+    A predictor without an embedding has its utility measured alone, and a finding says so.
+
+    Attributes:
+        limit: at most so many images, drawn by the seed; None: all.
+        exact_limit: embedding dimensions times input values up to which sensitivities are exact, one backward pass
+            per dimension; above, they are estimated.
+        projections: random orthonormal projections of an estimate, >= 1; the settings say how far off it is.
+        pictures: how many images the series shows; 0: no series.
+
+    Source:
+        Paper 000, definitions 1 and 2. The summaries in one number are ours: the paper defines the maps.
+    """
+
+    limit: int | None = 256
+    exact_limit: int = 2**18
+    projections: int = 64
+    pictures: int = 3
+
+    def __post_init__(self):
+        for name, least in (("limit", 1), ("exact_limit", 0), ("projections", 1), ("pictures", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"Sensitivity.{name} is {value}; it must be at least {least}.")
+
+    def run(self, setting: Setting) -> Outcome:
+        order = setting.order("sensitivity")
+        positions = order[np.isin(order, setting.subset(self.limit))]
+        directions, settings = self._directions(setting)
+        size = min(setting.batch_size, len(positions))
+        engine = _Engine(setting, directions, size, -(-len(positions) // size))
+        values, pictures = {name: [] for name in _NAMES}, []
+        for start in range(0, len(positions), size):
+            own = positions[start : start + size]
+            utility, sensitivity = engine.run(own)
+            values["utility_concentration"] += list(maps.concentration(utility).numpy())
+            if sensitivity is not None:
+                values["sensitivity_concentration"] += list(maps.concentration(sensitivity).numpy())
+                values["agreement"] += list(maps.rank_correlation(utility, sensitivity).numpy())
+            for row in range(min(len(own), self.pictures - len(pictures))):
+                found = {"utility": utility[row]} | ({} if sensitivity is None else {"sensitivity": sensitivity[row]})
+                pictures.append(_picture(setting, own[row], found))
+        outcome = Outcome([_mean(name, found, settings) for name, found in values.items() if found])
+        if pictures:
+            columns = {"picture": [number for number, one in enumerate(pictures) for _ in one["label"]]}
+            columns |= {name: [value for one in pictures for value in one[name]] for name in pictures[0]}
+            outcome.series.append(Series("sensitivity.maps", "Utility and sensitivity of each pixel", columns))
+        if directions is None:
+            outcome.findings.append(_no_embedding(setting))
+        return outcome
+
+    def ids(self) -> tuple[str, ...]:
+        return (*(f"sensitivity.{name}" for name in _NAMES), "sensitivity.maps")
+
+    def without_gradients(self) -> tuple[Evaluator, ...]:
+        return ()
+
+    def _directions(self, setting: Setting) -> tuple[np.ndarray | None, dict]:
+        """What the embedding is projected on, float32 [d, m], chosen by cost; and what the report says of it."""
+        embedding, shape = setting.predictor.embedding, setting.images.shape[1:]
+        if embedding is None:
+            return None, {}
+        width = maps.embedding_width(embedding, tf.TensorSpec([1, *shape]))
+        settings = {"sensitivity": "exact", "embedding_dimensions": width}
+        if width * int(np.prod(shape)) <= self.exact_limit or width <= self.projections:
+            return np.eye(width, dtype=np.float32), settings
+        key = randomness.make_key(setting.seed, "evaluation", "sensitivity")
+        settings |= {
+            "sensitivity": "random projections",
+            "projections": self.projections,
+            "relative_error_of_squares": maps.projection_error(width, self.projections),
+        }
+        return maps.random_directions(key, width, self.projections).numpy(), settings
+
+
+class _Engine:
+    """Both maps of one batch after the other, in graph calls short enough to interrupt."""
+
+    def __init__(self, setting: Setting, directions: np.ndarray | None, size: int, batches: int):
+        self.setting, self.directions, self.size = setting, directions, size
+        self.passes = 0 if directions is None else directions.shape[1]
+        self.done, self.total = 0, batches * (1 + self.passes)
+        self.report = setting.reporter("utility and sensitivity")
+        shape, predictor = (size, *setting.images.shape[1:]), setting.predictor
+        # Traced here and now, once, for batches of one static size.
+        self.utility = tf.function(
+            lambda images, labels: maps.utility(objectives.cross_entropy(predictor.logits, labels), images),
+            autograph=False,
+        ).get_concrete_function(tf.TensorSpec(shape), tf.TensorSpec(shape[:1], tf.int32))
+        if directions is None:
+            return
+        self.add = tf.function(
+            lambda images, some, total: maps.add_squared_derivatives(predictor.embedding, images, some, total),
+            autograph=False,
+        ).get_concrete_function(tf.TensorSpec(shape), tf.TensorSpec([len(directions), None]), tf.TensorSpec(shape))
+
+    def run(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Utilities and sensitivities of the images at `positions` [m], m <= size, float32 [m, h, w, c] each."""
+        rows = positions[np.minimum(np.arange(self.size), len(positions) - 1)]
+        images, labels = tf.constant(self.setting.images[rows]), tf.constant(self.setting.labels[rows])
+        utility = self.utility(images, labels).numpy()[: len(positions)]
+        self._reported(1)
+        if self.directions is None:
+            return utility, None
+        # Added up one by one, so that the sum does not follow the clock, as the chunks do.
+        squares, start, count = tf.zeros_like(images), 0, 1
+        while start < self.passes:
+            some = self.directions[:, start : start + count]
+            began = time.monotonic()
+            squares = self.add(images, tf.constant(some), squares)
+            squares.numpy()  # waits for the device
+            seconds = max((time.monotonic() - began) / some.shape[1], 1e-6)
+            self._reported(some.shape[1])
+            start, count = start + some.shape[1], max(1, int(_CALL_SECONDS / seconds))
+        return utility, np.sqrt(squares.numpy())[: len(positions)]
+
+    def _reported(self, passes: int):
+        self.done += passes
+        if self.report is not None:
+            self.report(self.done, self.total)
+
+
+def _picture(setting: Setting, position: int, found: dict[str, np.ndarray]) -> dict[str, list]:
+    """One image and its maps, a row per pixel: label, row, column, one value per channel, one per map."""
+    image = _shrunk(setting.images[position])
+    height, width, channels = image.shape
+    rows, columns = np.indices((height, width)).reshape(2, -1)
+    label = int(setting.labels[position])
+    picture = {"label": [label] * len(rows), "row": rows.tolist(), "column": columns.tolist()}
+    for channel in range(channels):
+        picture[f"channel_{channel}"] = _short(image[..., channel])
+    for name, values in found.items():
+        picture[name] = _short(_shrunk(np.linalg.norm(values, axis=-1, keepdims=True)))
+    return picture
+
+
+def _shrunk(image: np.ndarray) -> np.ndarray:
+    """[h, w, c] averaged over squares of pixels, so that no side is too long; what is left over at the end is cut."""
+    side = -(-max(image.shape[:2]) // _LONGEST_SIDE)
+    height, width = (max(1, size // side) for size in image.shape[:2])
+    image = image[: height * side, : width * side]
+    squares = image.reshape(height, min(side, image.shape[0]), width, min(side, image.shape[1]), -1)
+    return squares.mean(axis=(1, 3))
+
+
+def _short(values: np.ndarray) -> list[float]:
+    """Three digits: enough for a picture, and a report stays small."""
+    return [float(f"{value:.3g}") for value in values.ravel()]
+
+
+def _mean(name: str, values: list[float], settings: dict) -> Measurement:
+    known = np.array(values)[np.isfinite(values)]
+    measure = "Spearman's rank correlation" if name == "agreement" else "Gini coefficient"
+    settings = {**settings, "measure": measure, "interval": "95 % over images, normal"}
+    if name == "utility_concentration":
+        settings = {name: settings[name] for name in ("measure", "interval")}
+    if len(known) < len(values):
+        # A map of zeros has no shape; a gradient that vanished is such a map.
+        settings["images_with_constant_maps"] = len(values) - len(known)
+    if not len(known):
+        return Measurement(f"sensitivity.{name}", None, "ratio", 0, settings=settings)
+    low, high = statistics.mean_interval(known)
+    least = -1.0 if name == "agreement" else 0.0
+    bounds = (max(least, low), min(1.0, high))
+    return Measurement(f"sensitivity.{name}", float(known.mean()), "ratio", len(known), *bounds, settings)
+
+
+def _no_embedding(setting: Setting) -> Finding:
+    return Finding(
+        "embedding",
+        "warn",
+        f"{setting.predictor.name} has no output 'embedding': utility alone is measured, no sensitivity, no agreement.",
+        "Export the penultimate features as an output named 'embedding'.",
+    )

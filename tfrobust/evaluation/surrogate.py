@@ -1,0 +1,81 @@
+"""A small undefended network of one's own, whose adversaries are tried on the model that is judged."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.evaluation.base import Setting
+from tfrobust.evaluation.predictor import from_keras
+
+_BATCH = 128
+_LARGEST_SIDE = 32
+_LEARNING_RATE = 2e-3
+
+
+def train(setting: Setting, steps: int) -> Setting:
+    """A convolutional network trained in seconds, as a setting of its own on the same test images.
+
+    On the training images where they are known; else on the test images and the classes that the judged model
+    gives them, as whoever can only ask it would.
+
+    Args:
+        setting: images, labels, seed.
+        steps: Adam's, of 128 images each.
+
+    Returns:
+        The same setting with the network as its predictor.
+    """
+    return setting.keep(f"surrogate {steps}", lambda: _trained(setting, steps))
+
+
+def _trained(setting: Setting, steps: int) -> Setting:
+    if setting.train_images is not None and len(setting.train_images):
+        images, labels = np.asarray(setting.train_images), np.asarray(setting.train_labels)
+    else:
+        images, labels = setting.images, setting.clean_logits.argmax(axis=-1)
+    model = network(images.shape[1:], setting.predictor.class_count, setting.seed)
+    optimizer = keras.optimizers.Adam(_LEARNING_RATE)
+    optimizer.build(model.trainable_variables)
+
+    @tf.function(autograph=False)
+    def step(batch, targets):
+        with tf.GradientTape() as tape:
+            logits = model(batch, training=True)
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits))
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return loss
+
+    generator = np.random.default_rng(setting.seed)
+    size, report = min(_BATCH, len(images)), setting.reporter("undefended network")
+    for done in range(steps):
+        rows = generator.integers(0, len(images), size)
+        step(tf.constant(images[rows], tf.float32), tf.constant(labels[rows], tf.int32))
+        if report is not None:
+            report(done + 1, steps)
+    return dataclasses.replace(setting, predictor=from_keras(model), store=None, _kept={})
+
+
+def network(image_shape: tuple[int, ...], class_count: int, seed: int) -> keras.Model:
+    """Two convolutions and two dense layers, float32; larger images are averaged down to about 32 pixels."""
+    layers, count = [keras.Input(image_shape)], iter(range(4))
+
+    def made(kind, *arguments, **options):
+        initializer = keras.initializers.HeNormal(seed=seed * 4 + next(count))
+        return kind(*arguments, kernel_initializer=initializer, dtype="float32", **options)
+
+    shrink = max(1, max(image_shape[:2]) // _LARGEST_SIDE)
+    if shrink > 1:
+        layers.append(keras.layers.AveragePooling2D(shrink, padding="same", dtype="float32"))
+    layers += [
+        keras.layers.Rescaling(2.0, offset=-1.0, dtype="float32"),
+        made(keras.layers.Conv2D, 32, 3, padding="same", activation="relu"),
+        made(keras.layers.Conv2D, 64, 3, strides=2, padding="same", activation="relu"),
+        keras.layers.Flatten(dtype="float32"),
+        made(keras.layers.Dense, 128, activation="relu"),
+        made(keras.layers.Dense, class_count),
+    ]
+    return keras.Sequential(layers)

@@ -1,0 +1,63 @@
+"""Random bits as a hash of (key, step), for all examples at once.
+
+`randomness.draw` maps over the keys of a batch one by one: right for a start, but in an attack of thousands of
+cheap steps it would cost more than the model. Here a draw is integer arithmetic on the whole batch, the same on
+every device, compiled or not, and however many steps are drawn together.
+"""
+
+import zlib
+
+import tensorflow as tf
+
+
+def random_bits(keys: tf.Tensor, steps: tf.Tensor, count: int, purpose: str) -> tf.Tensor:
+    """`count` words of 32 random bits for each example and step.
+
+    word_j = m(m(step x count + j + key_0) ^ key_1 ^ crc32(purpose)), m the mixer below, modulo 2^32.
+
+    Args:
+        keys: int32 [b, 2], one per example, themselves random (from `randomness`).
+        steps: int32 [..., b], which step each example is at, >= 0.
+        count: words per example and step, >= 1.
+        purpose: keeps the draws of one key for different ends apart.
+
+    Returns:
+        uint32 [..., b, count].
+    """
+    first, second = tf.unstack(tf.bitcast(keys, tf.uint32), axis=-1)
+    words = steps[..., None] * count + tf.range(count)
+    mixed = _mix(tf.bitcast(words, tf.uint32) + first[:, None])
+    apart = tf.bitwise.bitwise_xor(second, tf.constant(zlib.crc32(purpose.encode()), tf.uint32))
+    return _mix(tf.bitwise.bitwise_xor(mixed, apart[:, None]))
+
+
+def below(bits: tf.Tensor, limit) -> tf.Tensor:
+    """Whole numbers drawn evenly from 0 .. limit - 1, and 0 where the limit is 0: (top 16 bits x limit) / 2^16.
+
+    Args:
+        bits: uint32 [...].
+        limit: int32, broadcastable to `bits`, 0 <= limit <= 65536.
+
+    Returns:
+        int32 [...].
+    """
+    high = tf.bitwise.right_shift(bits, tf.constant(16, tf.uint32))
+    scaled = high * tf.bitcast(tf.convert_to_tensor(limit, tf.int32), tf.uint32)
+    return tf.bitcast(tf.bitwise.right_shift(scaled, tf.constant(16, tf.uint32)), tf.int32)
+
+
+def coins(bits: tf.Tensor) -> tf.Tensor:
+    """A fair coin from each word's top bit, bool [...]."""
+    return tf.bitcast(bits, tf.int32) < 0
+
+
+def _mix(word: tf.Tensor) -> tf.Tensor:
+    """A bijection of 32 bits in which every bit of the input moves each bit of the output half the time.
+
+    Source:
+        Wellons 2018, "Prospecting for hash functions", https://nullprogram.com/blog/2018/07/31/ (lowbias32).
+    """
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        word = tf.bitwise.bitwise_xor(word, tf.bitwise.right_shift(word, tf.constant(shift, tf.uint32)))
+        word *= tf.constant(factor, tf.uint32)
+    return tf.bitwise.bitwise_xor(word, tf.bitwise.right_shift(word, tf.constant(16, tf.uint32)))

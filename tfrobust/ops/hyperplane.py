@@ -1,0 +1,122 @@
+"""The shortest way onto a hyperplane without leaving a box, in Linf, L2 and L1.
+
+Everything is per example: the first axis counts examples, all others together are one vector of length d.
+"""
+
+import tensorflow as tf
+
+from tfrobust.ops import norms
+
+# Each pass fills at least one more coordinate, in practice a handful of passes is enough. Stopping early is
+# safe: every scale on the way is a lower bound of the exact one.
+_MAX_PASSES = 60
+
+
+def project(points, normals, offsets, kind: str, low: float = 0.0, high: float = 1.0) -> tf.Tensor:
+    """The smallest move from each point onto its hyperplane {z : <w, z> = b}, inside the box.
+
+    minimise |m| subject to <w, t + m> = b, low <= t + m <= high. See `move` for how.
+
+    Args:
+        points: float32 [b, ...], t, inside the box, static but for b.
+        normals: float32 [b, ...], w, of any length.
+        offsets: float32 [b], b.
+        kind: norm of the move: 'linf', 'l2' or 'l1'.
+        low, high: the box.
+
+    Returns:
+        float32 [b, ...], the moves m. Where the box does not reach the plane: as near to it as it goes.
+
+    Raises:
+        ValueError: unknown kind.
+    """
+    axes = list(range(1, points.shape.rank))
+    return move(points, normals, tf.reduce_sum(normals * points, axes) - offsets, kind, low, high)
+
+
+def move(points, normals, excess, kind: str, low: float = 0.0, high: float = 1.0) -> tf.Tensor:
+    """`project` for those who know how far <w, t> is above b: exact also next to the plane.
+
+    Coordinate j moves against sign(excess) w_j and has room_j until the box ends. With c = |excess|:
+
+        Linf: |m_j| = min(s, room_j)         and sum_j |w_j| |m_j| = c, s >= 0
+        L2:   |m_j| = min(s |w_j|, room_j)   and sum_j |w_j| |m_j| = c, s >= 0
+        L1:   room_j in the order of |w_j|, largest first, until sum_j |w_j| |m_j| = c; the last ones, where
+              several tie, take equal shares of their room.
+
+    Coordinates with w_j = 0 stay. If c is out of reach, the others use all their room.
+
+    Args:
+        points, normals, kind, low, high: as in `project`.
+        excess: float32 [b], <w, t> - b.
+
+    Returns:
+        float32 [b, ...], the moves.
+
+    Raises:
+        ValueError: unknown kind.
+
+    Source:
+        Croce & Hein 2020, https://arxiv.org/abs/1907.02044, section 3.1 and appendix A. Their code does not
+        move coordinates with |w_j| < 1e-8 in L2 and L1; here the length of w does not matter.
+    """
+    norms.check_kind(kind)
+    shape, size = tf.shape(points), points.shape[1:].num_elements()
+    points, normals = tf.reshape(points, [-1, size]), tf.reshape(normals, [-1, size])
+    excess = excess[:, None]
+    way = tf.where(excess >= 0, -normals, normals)
+    weight = tf.abs(way)
+    # Brings w to a largest entry of 1, so that squares of tiny gradients do not vanish.
+    largest = tf.reduce_max(weight, 1, keepdims=True)
+    weight, needed = (tf.math.divide_no_nan(each, largest) for each in (weight, tf.abs(excess)))
+    room = tf.maximum(tf.where(way > 0, high - points, points - low), 0.0)
+    room = tf.where(weight > 0, room, 0.0)
+    fill = _by_weight if kind == "l1" else _by_scale
+    length = fill(weight, room, needed, weight if kind == "l2" else tf.ones_like(needed))
+    return tf.reshape(tf.sign(way) * length, shape)
+
+
+def _by_scale(weight, room, needed, speed):
+    """min(s speed, room) with the s for which <weight, .> = needed; all of room where that is too little.
+
+    The sum is concave and piecewise linear in s, so Newton's method from 0 rises to the exact s: given who has
+    used up its room, s = (needed - sum over them weight room) / sum over the others weight speed.
+    """
+    filled, slope = weight * room, weight * speed
+    short = tf.reduce_sum(filled, 1, keepdims=True) <= needed
+
+    def improve(scale, _):
+        used = scale * speed >= room
+        fixed = tf.reduce_sum(tf.where(used, filled, 0.0), 1, keepdims=True)
+        free = tf.reduce_sum(tf.where(used, 0.0, slope), 1, keepdims=True)
+        better = tf.math.divide_no_nan(needed - fixed, free)
+        # Below 1e-6 relative it is rounding that moves, not the set of those who used up their room.
+        rising = ~short & (better > scale * (1.0 + 1e-6))
+        return tf.where(rising, better, scale), rising
+
+    scale, _ = tf.while_loop(
+        lambda _, rising: tf.reduce_any(rising),
+        improve,
+        (tf.zeros_like(needed), ~short),
+        parallel_iterations=1,
+        maximum_iterations=_MAX_PASSES,
+    )
+    return tf.where(short, room, tf.minimum(scale * speed, room))
+
+
+def _by_weight(weight, room, needed, _):
+    """Room used up in the order of weight until <weight, .> = needed.
+
+    One sort finds the weight at which the sum is reached; who lies above it, on it and below it follows from
+    comparisons, without sorting back.
+    """
+    filled, size = weight * room, weight.shape[1]
+    ordered, order = tf.math.top_k(weight, size)
+    reached = tf.cumsum(tf.gather(filled, order, batch_dims=1), 1)
+    last = tf.reduce_sum(tf.cast(reached < needed, tf.int32), 1, keepdims=True)
+    threshold = tf.gather(ordered, tf.minimum(last, size - 1), batch_dims=1)
+    above, tied = weight > threshold, weight == threshold
+    left = needed - tf.reduce_sum(tf.where(above, filled, 0.0), 1, keepdims=True)
+    share = tf.math.divide_no_nan(left, tf.reduce_sum(tf.where(tied, filled, 0.0), 1, keepdims=True))
+    partly = tf.where(tied, tf.clip_by_value(share, 0.0, 1.0) * room, 0.0)
+    return tf.where(last < size, tf.where(above, room, partly), room)

@@ -1,0 +1,202 @@
+"""Contextual utility and sensitivity of every input value, how far such maps are concentrated, and how they agree."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tfrobust.ops import randomness
+from tfrobust.ops.gradients import input_gradient
+
+
+def utility(objective: Callable, images: tf.Tensor) -> tf.Tensor:
+    """How much the loss changes with each input value.
+
+    u_ij = |d l(y_i, f(x_i)) / d x_ij|, j over pixels and channels.
+
+    Args:
+        objective: images -> float [b], the loss of each example, as `attacks.objectives.cross_entropy` makes it.
+        images: float32 [b, ...].
+
+    Returns:
+        float32 in the shape of `images`, >= 0, no gradient attached.
+
+    Raises:
+        ValueError: the loss does not depend on the images by differentiable operations.
+
+    Source:
+        Paper 000, definition 1 (continuous inputs).
+    """
+    return tf.stop_gradient(tf.abs(input_gradient(objective, images)[1]))
+
+
+def sensitivity(
+    embed: Callable, images: tf.Tensor, *, projections: int | None = None, key: tf.Tensor | None = None
+) -> tf.Tensor:
+    """How much the embedding changes with each input value, exactly or estimated.
+
+    s_ij = |d phi(x_i) / d x_ij|_2, the norm of column j of the Jacobian: d backward passes. With m `projections` it
+    takes m of them, s_ij^2 ~ (d/m) sum_k (d <q_k, phi(x_i)> / d x_ij)^2 with q_1 .. q_m a random orthonormal set, the
+    same for all examples: unbiased, its error is `projection_error`.
+
+    Args:
+        embed: images -> float [b, d], the penultimate features.
+        images: float32 [b, ...].
+        projections: m >= 1; None, or m >= d: exact.
+        key: int32 [2], of the projections.
+
+    Returns:
+        float32 in the shape of `images`, >= 0, no gradient attached.
+
+    Raises:
+        ValueError: projections below 1 or without a key; an embedding that is not [b, d], or does not depend on the
+            images by differentiable operations.
+
+    Source:
+        Paper 000, definition 2 (continuous inputs). The projections are Hutchinson's (1990), orthonormal.
+    """
+    width = embedding_width(embed, images)
+    if projections is None or projections >= width:
+        directions = tf.eye(width)
+    elif projections < 1 or key is None:
+        raise ValueError(f"sensitivity takes a key and at least 1 projection, not {projections} with the key {key}.")
+    else:
+        directions = random_directions(key, width, projections)
+    return tf.sqrt(add_squared_derivatives(embed, images, directions, tf.zeros_like(images)))
+
+
+def embedding_width(embed: Callable, images) -> int:
+    """d of embeddings [b, d].
+
+    Raises:
+        ValueError: another rank, or d not known before the embedding is computed.
+    """
+    shape = tf.function(embed, autograph=False).get_concrete_function(images).output_shapes
+    if not isinstance(shape, tf.TensorShape) or shape.rank != 2 or shape[1] is None:
+        raise ValueError(f"An embedding is one tensor [b, d] of known d; this one has the shape {shape}.")
+    return int(shape[1])
+
+
+def random_directions(key: tf.Tensor, width: int, count: int) -> tf.Tensor:
+    """A random orthonormal set, scaled so that the squares of projections add up to the squared norm on average.
+
+    E sum_k <v_k, a>^2 = |a|^2 for every a; for `count` = `width` without E.
+
+    Args:
+        key: int32 [2].
+        width: d.
+        count: m, 1 <= m <= d.
+
+    Returns:
+        float32 [d, m], columns of length sqrt(d / m).
+    """
+    basis, _ = tf.linalg.qr(tf.random.stateless_normal([width, count], randomness.fold(key, "directions")))
+    return basis * (width / count) ** 0.5
+
+
+def projection_error(width: int, count: int) -> float:
+    """The standard deviation of a squared sensitivity estimated by projections, relative to it.
+
+    sqrt(2 (d - m) / (m (d + 2))): m orthonormal directions of d catch a share of Beta(m/2, (d - m)/2) of a squared
+    norm. About half of it is the relative error of the sensitivity itself.
+
+    Args:
+        width: d.
+        count: m; m >= d is exact.
+    """
+    count = min(count, width)
+    return (2 * (width - count) / (count * (width + 2))) ** 0.5
+
+
+def add_squared_derivatives(embed: Callable, images: tf.Tensor, directions: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
+    """total + sum_k (d <v_k, phi(x_i)> / d x_ij)^2, one backward pass after the other: memory does not grow with m.
+
+    Args:
+        embed: images -> float [b, d].
+        images: float32 [b, ...].
+        directions: float32 [d, m], columns v_k; m may be dynamic.
+        total: float32 in the shape of `images`.
+
+    Returns:
+        float32 in the shape of `images`, no gradient attached.
+
+    Raises:
+        ValueError: the embedding does not depend on the images by differentiable operations.
+    """
+    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+        tape.watch(images)
+        embedding = tf.cast(embed(images), tf.float32)
+
+    def add(number, total):
+        direction = tf.broadcast_to(directions[:, number], tf.shape(embedding))
+        gradient = tape.gradient(embedding, images, output_gradients=direction)
+        if gradient is None:
+            raise ValueError("The embedding does not depend on the images by differentiable operations.")
+        return number + 1, total + tf.square(gradient)
+
+    count = tf.shape(directions)[1]
+    _, total = tf.while_loop(lambda number, _: number < count, add, (tf.constant(0), total))
+    return tf.stop_gradient(total)
+
+
+def concentration(maps: tf.Tensor) -> tf.Tensor:
+    """The Gini coefficient of each map: 0 where all values are equal, near 1 where one holds everything.
+
+    G = sum_k (2k - D - 1) v_(k) / (D sum_k v_k) with v_(1) <= ... <= v_(D); at most 1 - 1/D.
+
+    Args:
+        maps: float [b, ...], >= 0.
+
+    Returns:
+        float64 [b]; NaN where all values are 0.
+
+    Source:
+        Gini 1912; as a measure of sparsity: Hurley and Rickard 2009, IEEE Trans. Information Theory 55(10).
+    """
+    values = tf.sort(_rows(maps), axis=1)
+    count = tf.cast(tf.shape(values)[1], tf.float64)
+    weights = 2 * tf.range(1, count + 1, dtype=tf.float64) - count - 1
+    total = tf.reduce_sum(values, axis=1)
+    spread = tf.reduce_sum(weights * values, axis=1) / (count * total)
+    return tf.where(total > 0, spread, tf.constant(float("nan"), tf.float64))
+
+
+def rank_correlation(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+    """Spearman's correlation of two maps of each example: Pearson's of the ranks, ties averaged.
+
+    Args:
+        first, second: float [b, ...] of equal shape.
+
+    Returns:
+        float64 [b] in [-1, 1]; NaN where one of the maps is constant.
+
+    Source:
+        Spearman 1904.
+    """
+    first, second = (_centred(average_ranks(_rows(maps))) for maps in (first, second))
+    squares = tf.reduce_sum(first**2, axis=1) * tf.reduce_sum(second**2, axis=1)
+    # Ranks are halves, so that a constant map's deviations are exactly 0.
+    found = tf.clip_by_value(tf.reduce_sum(first * second, axis=1) / tf.sqrt(squares), -1.0, 1.0)
+    return tf.where(squares > 0, found, tf.constant(float("nan"), tf.float64))
+
+
+def average_ranks(values: tf.Tensor) -> tf.Tensor:
+    """Ranks 1 .. D within each row, equal values sharing the mean of theirs.
+
+    Args:
+        values: float [b, D].
+
+    Returns:
+        float64 [b, D].
+    """
+    ordered = tf.sort(values, axis=1)
+    below, upto = (tf.searchsorted(ordered, values, side=side) for side in ("left", "right"))
+    return tf.cast(below + upto + 1, tf.float64) / 2
+
+
+def _rows(maps: tf.Tensor) -> tf.Tensor:
+    maps = tf.cast(maps, tf.float64)
+    return tf.reshape(maps, [tf.shape(maps)[0], -1])
+
+
+def _centred(rows: tf.Tensor) -> tf.Tensor:
+    return rows - tf.reduce_mean(rows, axis=1, keepdims=True)

@@ -1,0 +1,218 @@
+"""What the benchmarks against other libraries share: a task on disk, and one process for each side.
+
+Every side of a comparison is a function `side(task) -> (run, outcome)` in a module beside this one: `run()` is what
+is timed, `outcome(result)` tells afterwards what came of it, and may take its time. A side lives in a process of its
+own, with its libraries imported, its model built and its graph traced before the first round; there it waits for its
+turn. So frameworks do not quarrel over threads, and all sides see the same state of the machine, round by round.
+"""
+
+import argparse
+import dataclasses
+import importlib
+import json
+import os
+import pathlib
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+TOOLS = pathlib.Path(__file__).resolve().parent
+ARRAYS, SETTINGS = "arrays.npz", "settings.json"
+LARGEST_LOGIT_DIFFERENCE = 1e-3  # of the largest logit
+
+
+# ------------------------------------------------------------------------------------------------------- tasks
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What all sides do, the same for all.
+
+    Attributes:
+        network: 'resnet20' or 'digits'.
+        images: float32 [n, h, w, c] in [0, 1].
+        labels: int64 [n].
+        logits: float32 [n, k], what our network makes of the images.
+        weights: 'place/name' -> array in Keras's layout; the places count convolutions, then dense layers, in the
+            order of the forward pass (a projection behind its path).
+        settings: 'epsilon', 'batch', 'threads' and whatever the attack needs.
+    """
+
+    network: str
+    images: np.ndarray
+    labels: np.ndarray
+    logits: np.ndarray
+    weights: dict[str, np.ndarray]
+    settings: dict
+
+    def write(self, folder: pathlib.Path) -> None:
+        """Writes it where `read` finds it."""
+        weights = {f"weights/{name}": value for name, value in self.weights.items()}
+        np.savez(folder / ARRAYS, images=self.images, labels=self.labels, logits=self.logits, **weights)
+        (folder / SETTINGS).write_text(json.dumps({"network": self.network, **self.settings}))
+
+    @classmethod
+    def read(cls, folder: pathlib.Path) -> "Task":
+        """The task that `write` has left in a folder."""
+        settings = json.loads((folder / SETTINGS).read_text())
+        with np.load(folder / ARRAYS) as arrays:
+            weights = {name.partition("/")[2]: arrays[name] for name in arrays.files if name.startswith("weights/")}
+            images, labels, logits = (arrays[name] for name in ("images", "labels", "logits"))
+        return cls(settings.pop("network"), images, labels, logits, weights, settings)
+
+    def batches(self):
+        """Slices of `batch` images."""
+        size = self.settings["batch"]
+        return [slice(start, start + size) for start in range(0, len(self.images), size)]
+
+    def check(self, logits: np.ndarray) -> None:
+        """Stops a side whose network is not the one of the task."""
+        difference, largest = np.abs(logits - self.logits).max(), np.abs(self.logits).max()
+        if not difference <= LARGEST_LOGIT_DIFFERENCE * largest:
+            raise SystemExit(
+                f"the logits differ by {difference} from those of the task, of which the largest is {largest}"
+            )
+
+
+# ---------------------------------------------------------------------------------------------------- processes
+
+
+class Side:
+    """A side in its process, seen from the tool.
+
+    Args:
+        name: for the table.
+        function: 'module:function' of the side.
+        python: the interpreter that has the side's libraries.
+        folder: of the task.
+    """
+
+    def __init__(self, name: str, function: str, python: str, folder: pathlib.Path):
+        self.name = name
+        self.rounds: list[dict] = []
+        self.log = folder / f"{function.replace(':', '_')}.log"
+        environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(
+                [python, str(TOOLS / "_peers.py"), function, str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                text=True,
+            )
+
+    def ready(self) -> str:
+        """Waits until it can run; returns its versions, or raises RuntimeError with the end of its log."""
+        return self._answer()["versions"]
+
+    def run(self, keep: bool = True) -> dict:
+        """One round: {'wall', 'processor' (seconds), and what the side's outcome says}."""
+        self.process.stdin.write("run\n")
+        self.process.stdin.flush()
+        answer = self._answer()
+        if keep:
+            self.rounds.append(answer)
+        return answer
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+    def median(self, entry: str = "wall") -> float:
+        """Median over the rounds."""
+        return statistics.median(answer[entry] for answer in self.rounds)
+
+    def _answer(self) -> dict:
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.wait()
+            raise RuntimeError(self.log.read_text().strip()[-2000:] or f"{self.name} ended without a word.")
+        return json.loads(line)
+
+
+def on_processors(count: int) -> None:
+    """Keeps this process and those it starts on the first `count` processors that it may use."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
+
+
+def start(sides: dict[str, tuple[str, str]], folder: pathlib.Path, cold=()) -> tuple[list[Side], list[str]]:
+    """Starts sides one after the other, so that they do not slow each other down.
+
+    Args:
+        sides: name -> ('module:function', interpreter).
+        folder: of the task.
+        cold: names of those that need no round to warm up.
+
+    Returns:
+        Those that run, warmed up, and a line on every side: versions, or why it does not run.
+    """
+    running, said = [], []
+    for name, (function, python) in sides.items():
+        side = Side(name, function, python, folder)
+        try:
+            versions = side.ready()
+            if name not in cold:
+                side.run(keep=False)
+        except RuntimeError as error:
+            said.append(f"{name}: does not run: {error}")
+        else:
+            running.append(side)
+            said.append(f"{name}: {versions}")
+    return running, said
+
+
+def make_task(function: str, settings: dict, folder: pathlib.Path) -> None:
+    """Lets a process of tfrobust make a task, unless the folder has one of these settings.
+
+    Args:
+        function: 'module:function' with settings -> Task.
+        settings: with 'network' where the function does not know it.
+        folder: is made if need be.
+    """
+    made = folder / SETTINGS
+    if made.is_file() and settings.items() <= json.loads(made.read_text()).items():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, str(TOOLS / "_peers.py"), function, str(folder), f"--make={json.dumps(settings)}"]
+    done = subprocess.run(command, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{shlex.join(command)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+
+
+def function_of(name: str):
+    """The function behind 'module:function'."""
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def serve(function: str, folder: pathlib.Path) -> None:
+    """What a side's process does: builds it, then one round for every line that comes in."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print goes to the log
+    run, outcome, versions = function_of(function)(Task.read(folder))
+    print(json.dumps({"versions": versions}), file=answers, flush=True)
+    for _ in sys.stdin:
+        wall, processor = time.perf_counter(), time.process_time()
+        result = run()
+        clocks = {"wall": time.perf_counter() - wall, "processor": time.process_time() - processor}
+        print(json.dumps(clocks | outcome(result)), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    flags = argparse.ArgumentParser(
+        description="The process of one side, or one that makes a task; for the benchmarks."
+    )
+    flags.add_argument("function")
+    flags.add_argument("folder", type=pathlib.Path)
+    flags.add_argument("--make", help="settings of a task to be made, as JSON")
+    given = flags.parse_args()
+    if given.make is None:
+        serve(given.function, given.folder)
+    else:
+        function_of(given.function)(json.loads(given.make)).write(given.folder)

@@ -1,0 +1,251 @@
+"""The sides that run on PyTorch: torchattacks, Foolbox, ART, the official AutoAttack.
+
+Their networks are those of tfrobust as a PyTorch user would write them, with frozen weights (or else some libraries
+would compute gradients of the weights too), and with the faster layout inside.
+"""
+
+import importlib.metadata
+import time
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+NORMALIZATION_EPSILON = 1e-5
+
+
+# ---------------------------------------------------------------------------------------------------- networks
+
+
+class Unit(nn.Module):
+    """Convolution as Keras pads it ('same'), batch normalisation and ReLU where the weights have them."""
+
+    def __init__(self, weights: dict[str, np.ndarray], stride: int = 1, activate: bool = True):
+        super().__init__()
+        kernel = weights["kernel"]
+        size, _, inputs, outputs = kernel.shape
+        # At stride 2 Keras pads even sizes by 0 before and 1 behind, which nn.Conv2d cannot say.
+        self.behind = size > 1 and stride == 2
+        padding = 0 if self.behind else size // 2
+        self.convolution = nn.Conv2d(inputs, outputs, size, stride, padding, bias="bias" in weights)
+        fill(self.convolution, weight=kernel.transpose(3, 2, 0, 1), bias=weights.get("bias"))
+        self.normalization = None
+        if "gamma" in weights:
+            self.normalization = nn.BatchNorm2d(outputs, eps=NORMALIZATION_EPSILON)
+            fill(
+                self.normalization,
+                weight=weights["gamma"],
+                bias=weights["beta"],
+                running_mean=weights["moving_mean"],
+                running_var=weights["moving_variance"],
+            )
+        self.activate = activate
+
+    def forward(self, hidden):
+        hidden = self.convolution(functional.pad(hidden, (0, 1, 0, 1)) if self.behind else hidden)
+        if self.normalization is not None:
+            hidden = self.normalization(hidden)
+        return functional.relu(hidden) if self.activate else hidden
+
+
+class Block(nn.Module):
+    """Two units and a shortcut."""
+
+    def __init__(self, places, stride: int):
+        super().__init__()
+        self.path = nn.Sequential(Unit(next(places), stride), Unit(next(places), activate=False))
+        self.shortcut = Unit(next(places), stride, activate=False) if stride > 1 else nn.Identity()
+
+    def forward(self, hidden):
+        return functional.relu(self.path(hidden) + self.shortcut(hidden))
+
+
+class Network(nn.Module):
+    """Convolutions, global average, dense layers with ReLU in between."""
+
+    def __init__(self, convolutions: list[nn.Module], dense: list[nn.Module], layout):
+        super().__init__()
+        self.convolutions, self.dense, self.layout = nn.Sequential(*convolutions), nn.Sequential(*dense), layout
+
+    def forward(self, images):
+        hidden = self.convolutions(images.contiguous(memory_format=self.layout))
+        return self.dense(hidden.mean((2, 3)))
+
+
+def fill(module: nn.Module, **arrays) -> None:
+    """Copies arrays into parameters and buffers; None is left out."""
+    for name, array in arrays.items():
+        if array is not None:
+            getattr(module, name).data.copy_(torch.from_numpy(np.ascontiguousarray(array)))
+
+
+def linear(weights: dict[str, np.ndarray]) -> nn.Linear:
+    """A dense layer."""
+    layer = nn.Linear(*weights["kernel"].shape)
+    fill(layer, weight=weights["kernel"].T, bias=weights["bias"])
+    return layer
+
+
+def network(task) -> nn.Module:
+    """The network of a task, checked by its logits; sets the threads."""
+    torch.set_num_threads(task.settings["threads"])
+    by_place = {}
+    for name, array in task.weights.items():
+        place, _, kind = name.partition("/")
+        by_place.setdefault(int(place), {})[kind] = array
+    places = iter([by_place[place] for place in sorted(by_place)])
+    if task.network == "resnet20":
+        convolutions = [Unit(next(places))]
+        convolutions += [Block(places, 2 if stage and not block else 1) for stage in range(3) for block in range(3)]
+        dense = [linear(next(places))]
+    else:
+        convolutions = [Unit(next(places), stride) for stride in (1, 2, 2)]
+        dense = [linear(next(places)), nn.ReLU(), linear(next(places))]
+    layout = torch.channels_last if task.settings["channels_last"] else torch.contiguous_format
+    model = Network(convolutions, dense, layout).eval().requires_grad_(False).to(memory_format=layout)
+    with torch.no_grad():
+        task.check(model(first(task.images)).numpy())
+    return model
+
+
+def first(images: np.ndarray) -> torch.Tensor:
+    """Images as PyTorch has them, [n, c, h, w]."""
+    return torch.from_numpy(np.ascontiguousarray(np.moveaxis(images, -1, 1)))
+
+
+def inputs(task) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Images and labels by batch."""
+    images, labels = first(task.images), torch.from_numpy(task.labels)
+    return [(images[rows], labels[rows]) for rows in task.batches()]
+
+
+def judge(model, task):
+    """adversaries by batch -> {'right': how many images the model still gets right}."""
+
+    def outcome(adversaries):
+        images = torch.cat([torch.as_tensor(batch) for batch in adversaries])
+        distance = (images - first(task.images)).abs().max().item()
+        if distance > task.settings["epsilon"] * (1 + 1e-4):
+            raise SystemExit(f"an adversary is {distance} away; the radius is {task.settings['epsilon']}")
+        with torch.no_grad():
+            return {"right": int((model(images).argmax(1) == torch.from_numpy(task.labels)).sum())}
+
+    return outcome
+
+
+def versions(*packages: str) -> str:
+    """What is installed, as 'name version'."""
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in (*packages, "torch"))
+
+
+# --------------------------------------------------------------------------------------------- sides: PGD
+
+
+def torchattacks_pgd(task):
+    """torchattacks.PGD."""
+    import torchattacks
+
+    model, settings = network(task), task.settings
+    attack = torchattacks.PGD(model, eps=settings["epsilon"], alpha=settings["step_size"], steps=settings["steps"])
+    batches = inputs(task)
+    return lambda: [attack(*batch) for batch in batches], judge(model, task), versions("torchattacks")
+
+
+def foolbox_pgd(task):
+    """foolbox.attacks.LinfPGD."""
+    import foolbox
+
+    model, settings = network(task), task.settings
+    wrapped = foolbox.PyTorchModel(model, bounds=(0, 1), device="cpu")
+    attack = foolbox.attacks.LinfPGD(abs_stepsize=settings["step_size"], steps=settings["steps"])
+    batches = inputs(task)
+
+    def run():
+        return [attack(wrapped, *batch, epsilons=settings["epsilon"])[1] for batch in batches]
+
+    return run, judge(model, task), versions("foolbox")
+
+
+def art_pgd(task):
+    """ART's ProjectedGradientDescent for PyTorch."""
+    from art.attacks.evasion import ProjectedGradientDescentPyTorch
+    from art.estimators.classification import PyTorchClassifier
+
+    model, settings = network(task), task.settings
+    classifier = PyTorchClassifier(
+        model,
+        nn.CrossEntropyLoss(),
+        input_shape=first(task.images[:1]).shape[1:],
+        nb_classes=task.logits.shape[1],
+        clip_values=(0.0, 1.0),
+        device_type="cpu",
+    )
+    attack = ProjectedGradientDescentPyTorch(
+        classifier,
+        eps=settings["epsilon"],
+        eps_step=settings["step_size"],
+        max_iter=settings["steps"],
+        num_random_init=1,
+        batch_size=settings["batch"],
+        verbose=False,
+    )
+    batches = [tuple(tensor.numpy() for tensor in batch) for batch in inputs(task)]
+    return (
+        lambda: [attack.generate(*batch) for batch in batches],
+        judge(model, task),
+        versions("adversarial-robustness-toolbox"),
+    )
+
+
+def official_apgd(task):
+    """The official APGD on the cross-entropy, with as many iterations as PGD has steps."""
+    from autoattack.autopgd_base import APGDAttack
+
+    model, settings = network(task), task.settings
+    attack = APGDAttack(
+        model, n_iter=settings["steps"], norm="Linf", eps=settings["epsilon"], loss="ce", seed=0, device="cpu"
+    )
+    batches = inputs(task)
+    return lambda: [attack.perturb(*batch) for batch in batches], judge(model, task), versions()
+
+
+# -------------------------------------------------------------------------------------- side: AutoAttack
+
+
+def official_autoattack(task):
+    """AutoAttack 'standard', with the time of each member."""
+    from autoattack import AutoAttack
+
+    model, settings = network(task), task.settings
+    attack = AutoAttack(
+        model, norm=settings["norm"], eps=settings["epsilon"], version="standard", seed=0, verbose=False, device="cpu"
+    )
+    members = {"apgd_ce": attack.apgd, "apgd_t": attack.apgd_targeted, "fab_t": attack.fab, "square": attack.square}
+    seconds = {}
+    for name, member in members.items():
+        member.perturb = timed(member.perturb, seconds, name)
+    images, labels = first(task.images), torch.from_numpy(task.labels)
+
+    def run():
+        seconds.clear()
+        return attack.run_standard_evaluation(images, labels, bs=settings["batches"]["official"])
+
+    def outcome(adversarial):
+        with torch.no_grad():
+            right = int((model(adversarial).argmax(1) == labels).sum())
+        return {"right": right, "members": dict(seconds)}
+
+    return run, outcome, versions()
+
+
+def timed(function, seconds: dict, name: str):
+    """The function, which adds its wall time to seconds[name]."""
+
+    def call(*arguments):
+        began = time.perf_counter()
+        answer = function(*arguments)
+        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - began
+        return answer
+
+    return call

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Times AutoAttack 'standard' against the official package: wall time, by member, and what is left standing.
+
+    python3 -m venv peers
+    peers/bin/pip install torch==2.13.0 numpy git+https://github.com/fra31/auto-attack
+    python tools/bench_autoattack.py --peers=peers/bin/python          # about half an hour on 2 cores
+
+    digits      the CNN of gin/ascl_leaked.gin, 360 test images, Linf 0.2
+    resnet20    a plainly trained ResNet-20 on enlarged digits, 64 images, Linf 1/255
+
+Same weights, same images, logits compared first; both sides in one run, each in a process of its own, in turn.
+Imports, tracing and our first run, which warms up, are not counted (PyTorch traces nothing). A member's time is that
+of its runs on what still stands; ours holds the judgement of its candidates. Nothing else heavy should be running:
+the load average is printed. Returns 1 where tfrobust takes more than 0.6 (digits) or 0.95 (resnet20) of the
+official time.
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import shlex
+import statistics
+import sys
+import tempfile
+
+from _peers import Side, make_task, on_processors, start
+from bench_step import progress, table
+
+SIDES = {"tfrobust": "_peers_tensorflow:own_autoattack", "official": "_peers_torch:official_autoattack"}
+# part -> (function that makes the task, settings of it, largest share of the official time)
+PARTS = {
+    "digits": ("trained_digits", {"count": 360, "recipe": "ascl_leaked", "gin_param": []}, 0.6),
+    "resnet20": ("trained_resnet", {"count": 64, "epochs": 4}, 0.95),
+}
+EPSILONS = {"digits": 0.2, "resnet20": 1 / 255}
+# Each side's own default.
+BATCHES = {"tfrobust": 128, "official": 250}
+
+
+def measure(part: str, flags: argparse.Namespace, folder: pathlib.Path) -> list[Side]:
+    """Runs both sides of a part in turn; those that run."""
+    function, settings, _ = PARTS[part]
+    epsilon = EPSILONS[part] if flags.epsilon is None else flags.epsilon
+    settings = settings | {"epsilon": epsilon, "norm": flags.norm, "batches": BATCHES, "threads": flags.threads}
+    settings |= {"channels_last": not flags.channels_first, "count": flags.count or settings["count"]}
+    if part == "digits" and flags.gin_param:
+        settings["gin_param"] = flags.gin_param
+    make_task(f"_peers_tensorflow:{function}", settings, folder / part)
+    interpreters = {"tfrobust": sys.executable, "official": flags.peers}
+    sides = {name: (SIDES[name], python) for name, python in interpreters.items() if python}
+    running, said = start(sides, folder / part, cold=("official",))
+    print("\n" + "\n".join(said), flush=True)
+    with contextlib.ExitStack() as stack:
+        for side in running:
+            stack.callback(side.close)
+        for number in range(flags.rounds):
+            for side in running:
+                progress(f"{part}: round {number + 1} of {flags.rounds}, {side.name}")
+                side.run()
+    progress("")
+    return running
+
+
+def seconds(side: Side, name: str) -> float | None:
+    """Median seconds of a member, of 'the rest' or of 'all'; None for a member that had nothing to do."""
+    if name == "all":
+        return side.median()
+    if name == "the rest":
+        return statistics.median(each["wall"] - sum(each["members"].values()) for each in side.rounds)
+    members = [each["members"].get(name) for each in side.rounds]
+    return None if None in members else statistics.median(members)
+
+
+def rows(sides: list[Side]) -> list[tuple[str, ...]]:
+    """A line for each member and for the whole: seconds of each side, and the share of the official time."""
+    names = list(dict.fromkeys(name for side in sides for each in side.rounds for name in each["members"]))
+    lines = [("seconds", *(side.name for side in sides), "ratio")]
+    for name in [*names, "the rest", "all"]:
+        taken = [seconds(side, name) for side in sides]
+        ratio = f"{taken[0] / taken[1]:.2f}" if len(taken) == 2 and all(taken) else ""
+        lines.append((name, *("-" if value is None else f"{value:.2f}" for value in taken), ratio))
+    lines.append(("CPU seconds", *(f"{side.median('processor'):.2f}" for side in sides), ""))
+    lines.append(("left standing", *(str(side.rounds[-1]["right"]) for side in sides), ""))
+    return lines
+
+
+def share(sides: list[Side]) -> float:
+    """Our wall time over the official one's: ratio of medians."""
+    own, official = sides
+    return own.median() / official.median()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The tool's flags."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = lambda text: text.split(",")  # noqa: E731
+    flags.add_argument("--peers", help="a Python that has the official package; without it tfrobust runs alone")
+    flags.add_argument("--parts", type=names, default=list(PARTS), help=f"some of {','.join(PARTS)}; default: all")
+    flags.add_argument("--rounds", type=int, default=3, help="in which each side runs once; default 3")
+    flags.add_argument("--norm", default="Linf", choices=("Linf", "L2", "L1"), help="default Linf")
+    flags.add_argument("--epsilon", type=float, help="default: 0.2 on the digits, 1/255 on ResNet-20")
+    flags.add_argument("--count", type=int, help="images; default 360 and 64")
+    flags.add_argument("--gin_param", action="append", default=[], help="of the digits' recipe, such as EPOCHS=1")
+    flags.add_argument("--threads", type=int, default=2, help="of both sides, on as many processors; default 2")
+    flags.add_argument("--channels_first", action="store_true", help="PyTorch's own layout")
+    flags.add_argument("--folder", type=pathlib.Path, help="keeps the tasks (trained networks) for the next time")
+    return flags
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measures and prints; returns 1 where a limit is not kept."""
+    flags = parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    print(shlex.join(["python", "tools/bench_autoattack.py", *given]))
+    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
+    print(f"{flags.threads} of {os.cpu_count()} processors, load average {load} before the start")
+    on_processors(flags.threads)
+    kept = True
+    with tempfile.TemporaryDirectory() as temporary:
+        for part in flags.parts:
+            sides = measure(part, flags, flags.folder or pathlib.Path(temporary))
+            print(f"\n{part}: AutoAttack standard, {flags.norm}, {flags.rounds} rounds")
+            print(table(rows(sides)), flush=True)
+            kept &= len(sides) < 2 or share(sides) <= PARTS[part][2]
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
