@@ -41,6 +41,7 @@ setup(
             "hypothesis",
             "jsonschema",
             "pillow",
+            "opencv-python-headless",
             "scipy",
             "ruff",
             "setuptools>=64",

@@ -136,9 +136,12 @@ class Side:
         return json.loads(line)
 
 
-def on_processors(count: int) -> None:
-    """Keeps this process and those it starts on the first `count` processors that it may use."""
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
+def begin(tool: str, arguments: list[str] | None, processors: int) -> None:
+    """Prints how the tool was called and how busy the machine is, and keeps to the first `processors`."""
+    print(shlex.join(["python", tool, *(sys.argv[1:] if arguments is None else arguments)]))
+    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
+    print(f"{processors} of {os.cpu_count()} processors, load average {load} before the start")
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:processors])
 
 
 def start(sides: dict[str, tuple[str, str]], folder: pathlib.Path, cold=()) -> tuple[list[Side], list[str]]:

@@ -22,14 +22,12 @@ else heavy should be running: the load average is printed. Returns 1 where tfrob
 
 import argparse
 import contextlib
-import os
 import pathlib
-import shlex
 import statistics
 import sys
 import tempfile
 
-from _peers import Side, make_task, on_processors, start
+from _peers import Side, begin, make_task, start
 from bench_step import progress, table
 
 SMALLEST_RATIO = 1.15
@@ -136,11 +134,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Measures and prints; returns 1 where a limit is not kept."""
     flags = parser().parse_args(arguments)
-    given = sys.argv[1:] if arguments is None else arguments
-    print(shlex.join(["python", "tools/bench_attacks.py", *given]))
-    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
-    print(f"{flags.threads} of {os.cpu_count()} processors, load average {load} before the start")
-    on_processors(flags.threads)
+    begin("tools/bench_attacks.py", arguments, flags.threads)
     good = True
     with tempfile.TemporaryDirectory() as temporary:
         for part in flags.parts:

@@ -17,14 +17,12 @@ official time.
 
 import argparse
 import contextlib
-import os
 import pathlib
-import shlex
 import statistics
 import sys
 import tempfile
 
-from _peers import Side, make_task, on_processors, start
+from _peers import Side, begin, make_task, start
 from bench_step import progress, table
 
 SIDES = {"tfrobust": "_peers_tensorflow:own_autoattack", "official": "_peers_torch:official_autoattack"}
@@ -111,11 +109,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Measures and prints; returns 1 where a limit is not kept."""
     flags = parser().parse_args(arguments)
-    given = sys.argv[1:] if arguments is None else arguments
-    print(shlex.join(["python", "tools/bench_autoattack.py", *given]))
-    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
-    print(f"{flags.threads} of {os.cpu_count()} processors, load average {load} before the start")
-    on_processors(flags.threads)
+    begin("tools/bench_autoattack.py", arguments, flags.threads)
     kept = True
     with tempfile.TemporaryDirectory() as temporary:
         for part in flags.parts:

@@ -204,7 +204,9 @@ def test_one_batch_and_the_runner_agree(row):
     attack: Attack = row.make(ThreatModel(epsilon=0.1))
     labels = model.labels(images)
     key = randomness.make_key(4, "attack", attack.name)
-    one = attack.attack(model, images, labels, key)
+    # As a graph: thousands of eager operations take longer than the search.
+    batch = tf.function(lambda x, y: attack.attack(model, x, y, key), autograph=False)
+    one = batch(tf.constant(images), tf.constant(labels))
     many = runner.run_attack(attack, model, images, labels, seed=4)
     np.testing.assert_array_equal(one.success, many.success)
     np.testing.assert_allclose(one.adversarial, many.adversarial, atol=1e-5)

@@ -31,6 +31,21 @@ def test_clean_accuracy(model):
     assert (measured.low, measured.high) == statistics.wilson_interval(37, 40)
 
 
+def test_an_answer_that_is_no_number_is_not_right(model):
+    setting, margins, _ = model
+    # argmax calls NaN class 0; the first batch is sound, so that nothing else stops it.
+    (place, *_) = np.flatnonzero((margins > 0) & (setting.labels == 0) & (np.arange(40) > 0))
+    broken = tf.constant(setting.images[place])
+
+    def predict(images):
+        same = tf.reduce_all(images == broken, axis=[1, 2, 3])
+        return tf.where(same[:, None], np.float32(np.nan), setting.predictor.logits(images))
+
+    predictor = from_function(predict, image_shape=linear_model.SHAPE)
+    found = dataclasses.replace(setting, predictor=predictor, batch_size=1).clean_correct
+    assert not found[place] and found.sum() == 36
+
+
 @pytest.mark.parametrize(
     ("attack", "name"),
     [
@@ -199,7 +214,7 @@ class Exact(Attack):
         return state["point"]
 
 
-def test_a_minimal_attack_is_run_once_and_counted_at_every_size(model):
+def test_a_minimal_attack_is_run_once_and_counted_at_every_size(model, monkeypatch):
     setting, margins, weights = model
     attack = Exact(ThreatModel(epsilon=0.03), weights)
     # Twice the margin, since the logits are (0, score) and the box does not bind.
@@ -208,6 +223,7 @@ def test_a_minimal_attack_is_run_once_and_counted_at_every_size(model):
     assert total.value == np.mean(known > 0.03)
     assert middle.id == "attack.exact_linf_0.03.median_distance"
     assert middle.value == pytest.approx(np.median(known), rel=1e-3) and middle.low < middle.value < middle.high
+    monkeypatch.delattr(searching.Engine, "run")  # also without a store the curves below search for nothing again
     (curve,) = adversarial.AccuracyCurve(attack=attack, epsilons=(0.0, 0.02, 0.05), limit=None).run(setting).series
     np.testing.assert_allclose(curve.columns["accuracy"], [np.mean(known > size) for size in (0.0, 0.02, 0.05)])
     (whole,) = adversarial.AccuracyCurve(attack=attack, limit=None).run(setting).series

@@ -60,6 +60,10 @@ def test_the_size_that_is_wrong_may_be_any_attack_of_the_evaluation():
     # A curve goes far on purpose: it starts small.
     setting = _setting(evaluation_attacks=tuple(_attack(epsilon) for epsilon in (0.02, 0.1, 0.9)))
     assert doctor_data.check_units(setting, _attack(0.02)).verdict == "pass"
+    # Its small end does not excuse the size that it is drawn around.
+    setting = _setting(evaluation_attacks=tuple(_attack(epsilon) for epsilon in (0.0375, 0.15, 0.3)))
+    finding = doctor_data.check_units(setting, _attack(0.15))
+    assert finding.verdict == "fail" and "0.15/255" in finding.remedy
 
 
 def test_images_without_contrast_were_divided_once_too_often():

@@ -115,6 +115,20 @@ class Judge(Probe):
         return Outcome()
 
 
+def test_equal_answers_with_other_gradients_are_another_model(tmp_path):
+    @tf.custom_gradient
+    def masked(images):
+        return tf.identity(images), tf.zeros_like
+
+    evaluator = AttackAccuracy(attack=PGD(threat=ThreatModel(epsilon=0.04), steps=3, random_start="none"))
+    blind, seeing = (
+        run_evaluation([evaluator], _setting(predict), cache_directory=tmp_path).measurements[0].value
+        for predict in (lambda images: PREDICT(masked(images)), PREDICT)
+    )
+    assert blind == _setting().clean_correct.mean() > seeing
+    assert run_evaluation([evaluator], _setting()).measurements[0].value == seeing
+
+
 def test_only_those_who_judge_training_and_attacks_run_again_when_these_change(setting, tmp_path):
     evaluators = [Probe(name="a"), Judge(name="j")]
     trained = {"norm": "linf", "epsilon": 0.1, "steps": 3}
@@ -133,7 +147,7 @@ def test_another_configuration_runs_again(setting, tmp_path):
     assert RUNS == ["a", "a"]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b'{"format": 1, "seconds": 1, "outcome": {}}'])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b'{"format": 2, "seconds": 1, "outcome": {}}'])
 def test_damaged_files_are_made_again(setting, tmp_path, caplog, content):
     expected = _without_cost(run_evaluation([Probe(name="a")], setting, cache_directory=tmp_path))
     (path,) = tmp_path.iterdir()
@@ -141,7 +155,7 @@ def test_damaged_files_are_made_again(setting, tmp_path, caplog, content):
     with caplog.at_level(logging.WARNING, logger="tfrobust"):
         found = run_evaluation([Probe(name="a")], setting, cache_directory=tmp_path)
     assert _without_cost(found) == expected and RUNS == ["a", "a"]
-    assert "cannot be read" in caplog.text and json.loads(path.read_text())["format"] == 1
+    assert "cannot be read" in caplog.text and json.loads(path.read_text())["format"] == 2
 
 
 ATTACKS = [

@@ -82,3 +82,31 @@ for _ in range(2):
 def test_two_replicas_draw_what_one_would():
     done = subprocess.run([sys.executable, "-c", REPLICAS], env=os.environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+# ------------------------------------------------------------------------------------------------- Corrupt
+
+
+def test_a_corruption_layer_draws_anew_in_training_and_the_same_otherwise():
+    layer = robust.layers.Corrupt("gaussian_noise", severity=5, seed=1)
+    images = np.full((3, 8, 8, 1), 0.5, np.float32)
+    first, second = (layer(images, training=True).numpy() for _ in range(2))
+    assert np.any(first != second) and np.any(first[0] != first[1])
+    quiet = [layer(images, training=False).numpy() for _ in range(2)]
+    np.testing.assert_array_equal(*quiet)
+    np.testing.assert_array_equal(quiet[0], first)  # call 0
+    assert int(layer.calls) == 2
+    again = robust.layers.Corrupt.from_config(layer.get_config())
+    np.testing.assert_array_equal(again(images), quiet[0])
+    assert layer(images.astype("float16")).dtype == "float16"
+
+
+@pytest.mark.parametrize("bad", [{"corruption": "rain"}, {"corruption": "fog", "severity": 6}])
+def test_a_corruption_layer_refuses_what_does_not_exist(bad):
+    with pytest.raises(ValueError, match="rain|severity"):
+        robust.layers.Corrupt(**bad)
+
+
+def test_a_corruption_layer_refuses_bytes():
+    with pytest.raises(ValueError, match="divide bytes by 255"):
+        robust.layers.Corrupt("fog")(np.zeros((1, 8, 8, 3), np.uint8))

@@ -114,7 +114,7 @@ def test_an_evaluation_file_builds_and_obeys_the_knobs(name):
     cli.configure([str(GIN / "eval" / name)], ["EPSILON=0.07", "NORM='l2'"])
     evaluators = gin.get_bindings("tfrobust.experiment.evaluate", resolve_references=True)["evaluators"]
     attacks = [evaluator.attack for evaluator in evaluators if getattr(evaluator, "attack", None) is not None]
-    assert (attacks or name == "sensitivity.gin") and all(
+    assert (attacks or name in ("sensitivity.gin", "corruptions.gin")) and all(
         (a.threat.norm, a.threat.epsilon) == ("l2", 0.07) for a in attacks
     )
 

@@ -206,6 +206,16 @@ def test_console_table():
     assert console_table(make_report()).isascii()
 
 
+@pytest.mark.parametrize(("value", "shown"), [(0.25, "0.25 pixel units"), (None, "-")])
+def test_a_minimal_attack_shows_its_median_distance(value, shown):
+    found = [
+        *attack("prox_log_barrier", 0.5, 0.9, norm="l2"),
+        Measurement("attack.prox_log_barrier_l2_0.2.median_distance", value, "pixel units", 360, None, None),
+    ]
+    (row,) = [line for line in console_table(make_report(measurements=found)).splitlines() if "median" in line]
+    assert row.split() == ["prox_log_barrier,", "L2,", "median", "distance", *shown.split(), "360"]
+
+
 def test_upper_bounds_are_marked_everywhere():
     report = make_report(measurements=attack("apgd", 0.5, 0.9, bound="upper"))
     assert "<= 50.0 %" in console_table(report)

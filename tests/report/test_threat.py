@@ -56,6 +56,15 @@ def test_what_is_measured_leaves_the_list_of_what_is_not(extra, word):
     assert not any(word in sentence for sentence in not_measured([*base, *extra]))
 
 
+@pytest.mark.parametrize(("member", "seen"), [("square", True), ("apgd_dlr", False)])
+def test_an_ensemble_is_a_black_box_where_one_of_its_members_is(member, seen):
+    found = [
+        *attack("autoattack_rand", 0.4, 0.9),
+        Measurement(f"attack.autoattack_rand_linf_0.2.{member}.accuracy", 0.4),
+    ]
+    assert seen != any("Black-box" in sentence for sentence in not_measured(found))
+
+
 @pytest.mark.parametrize("check", ["large_epsilon", "more_effort", "black_box", "transfer", "duplicates"])
 def test_what_the_doctor_has_not_checked_is_said(check):
     base = attack("fgsm", 0.7, 0.9)

@@ -57,11 +57,7 @@ class Adversary(Configured):
         Returns:
             float32 [b, h, w, c], inside the attack's threat set.
         """
-        plain = modes.forward_in_mode(predict, self.mode)
-
-        def forward(images):
-            return objectives.in_range(tf.cast(plain(images), tf.float32), alone=self.mode == "inference")
-
+        forward = objectives.ranged(modes.forward_in_mode(predict, self.mode), alone=self.mode == "inference")
         if self.objective == "kl":
             # The reference runs the clean pass again in every step; its result is the same each time.
             objective = objectives.kl(forward, tf.stop_gradient(forward(images)))

@@ -60,7 +60,10 @@ class APGD(base.Attack):
         self.restarts = restarts
         self.expectation_samples = expectation_samples
         self.large_radii = large_radii
-        self._check(steps=steps, restarts=restarts, expectation_samples=expectation_samples)
+        checks.check_counts(self, "steps", "restarts", "expectation_samples")
+        if large_radii and self.threat.norm != "l1":
+            name, norm = type(self).__name__, self.threat.norm
+            raise ValueError(f"{name}.large_radii is a schedule for norm 'l1'; the threat has {norm!r}.")
 
     def perturb(self, objective: Callable, images, key: tf.Tensor):
         if not isinstance(images, tf.Tensor):
@@ -227,15 +230,6 @@ class APGD(base.Attack):
 
         return average
 
-    def _check(self, **counts):
-        where = type(self).__name__
-        checks.check_norm(self)
-        for name, value in counts.items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{where}.{name} is {value!r}; it is an integer >= 1.")
-        if self.large_radii and self.threat.norm != "l1":
-            raise ValueError(f"{where}.large_radii is a schedule for norm 'l1'; the threat has {self.threat.norm!r}.")
-
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class APGDCrossEntropy(APGD):
@@ -333,7 +327,7 @@ class APGDTargeted(APGD):
             large_radii=large_radii,
         )
         self.targets = targets
-        self._check(targets=targets)
+        checks.check_counts(self, "targets")
 
     def rounds(self, class_count: int) -> int:
         return self.restarts * min(self.targets, class_count - 1)

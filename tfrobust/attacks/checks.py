@@ -14,6 +14,15 @@ def check_norm(attack) -> None:
         )
 
 
+def check_counts(attack, *names: str) -> None:
+    """Raises ValueError unless the attributes named are integers >= 1, and the norm is one of the attack's."""
+    for name in names:
+        value = getattr(attack, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{type(attack).__name__}.{name} is {value!r}; it is an integer >= 1.")
+    check_norm(attack)
+
+
 def check_images(images, low: float, high: float) -> np.ndarray:
     """Images as float32 [n, ...] inside the bounds.
 

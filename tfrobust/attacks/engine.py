@@ -120,7 +120,7 @@ class Graphs(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Examples:
+class _Examples:
     """Checked arrays: images float32 [n, ...], labels, index and (or None) targets int [n]."""
 
     images: np.ndarray
@@ -129,7 +129,7 @@ class Examples:
     targets: np.ndarray | None
 
 
-def checked(attack: base.Attack, images, labels, index, targets, batch_size: int) -> Examples:
+def checked(attack: base.Attack, images, labels, index, targets, batch_size: int) -> _Examples:
     """What a run is given, checked; arguments and errors as `Engine.run`."""
     images = checks.check_images(images, *attack.threat.bounds)
     labels = checks.label_ids(labels, len(images))
@@ -138,7 +138,7 @@ def checked(attack: base.Attack, images, labels, index, targets, batch_size: int
         raise ValueError(f"index has the shape {index.shape}; it names one position per image, ({len(images)},).")
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; it is at least 1.")
-    return Examples(images, labels, index, None if targets is None else checks.target_ids(targets, labels))
+    return _Examples(images, labels, index, None if targets is None else checks.target_ids(targets, labels))
 
 
 class _Slots:
@@ -178,7 +178,7 @@ class _Slots:
 class _Campaign:
     """One run: what is known of each example, who waits, who is searched for, who waits to be judged."""
 
-    def __init__(self, engine: Engine, data: Examples, seed: int, size: int, progress: Callable | None):
+    def __init__(self, engine: Engine, data: _Examples, seed: int, size: int, progress: Callable | None):
         count = len(data.images)
         self.attack, self.data, self.size, self.progress = engine.attack, data, size, progress
         self.graphs = engine.graphs(data.images.shape[1:], data.targets is not None)

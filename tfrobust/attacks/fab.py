@@ -181,17 +181,13 @@ class FAB(base.Attack):
 
     def _check(self):
         where = type(self).__name__
-        for name in ("targets", "restarts", "steps"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{where}.{name} is {value!r}; it is an integer >= 1.")
+        checks.check_counts(self, "targets", "restarts", "steps")
         for name in ("alpha_max", "beta"):
             value = getattr(self, name)
             if not 0 < value <= 1:
                 raise ValueError(f"{where}.{name} is {value!r}; it is a number above 0, at most 1.")
         if not self.eta > 0:
             raise ValueError(f"{where}.eta is {self.eta!r}; it is a number > 0, 1 just reaches the plane.")
-        checks.check_norm(self)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

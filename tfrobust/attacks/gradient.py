@@ -154,10 +154,7 @@ class PGD(base.Attack):
 
     def _check(self):
         where = type(self).__name__
-        for name in ("steps", "restarts"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{where}.{name} is {value!r}; it is an integer >= 1.")
+        checks.check_counts(self, "steps", "restarts")
         for name in ("step_size", "start_scale"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -166,7 +163,6 @@ class PGD(base.Attack):
             raise ValueError(f"{where}.random_start is {self.random_start!r}; it is one of {list(_START_SCALES)}.")
         if self.random_start == "none" and self.restarts > 1:
             raise ValueError(f"{where}: {self.restarts} restarts without a random start would all be the same.")
-        checks.check_norm(self)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

@@ -5,6 +5,7 @@ import math
 import keras
 import tensorflow as tf
 
+from tfrobust.attacks import checks
 from tfrobust.attacks.random_search import RandomSearch
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.ops import hashing, randomness
@@ -65,7 +66,7 @@ class UniformNoise(_Noise):
         """
         self.threat = threat or ThreatModel()
         self.draws = self.steps = draws
-        self._check("draws")
+        checks.check_counts(self, "draws")
 
     def _noisy(self, images, key):
         return self.threat.random_start(images, key)
@@ -107,7 +108,7 @@ class GaussianNoise(_Noise):
         self.threat = threat or ThreatModel()
         self.draws = self.steps = draws
         self.deviation = deviation
-        self._check("draws")
+        checks.check_counts(self, "draws")
         if deviation is not None and not deviation > 0:
             raise ValueError(
                 f"GaussianNoise.deviation is {deviation!r}; it is a number > 0 in pixel units, or None for the default."

@@ -208,6 +208,11 @@ def in_range(logits: tf.Tensor, *, alone: bool = True) -> tf.Tensor:
     return unchanged(logits)
 
 
+def ranged(predict: Callable, *, alone: bool = True) -> Callable:
+    """`predict` with its logits in float32 and their gradients brought `in_range`, for attacks."""
+    return lambda images: in_range(_logits(predict, images), alone=alone)
+
+
 def cross_entropy_of(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Cross-entropy [b] of logits [b, k] with ids [b] or distributions [b, k]."""
     labels = tf.convert_to_tensor(labels)

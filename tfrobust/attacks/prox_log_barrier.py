@@ -224,11 +224,7 @@ class ProxLogBarrier(base.Attack):
         return tf.where(kept, tf.clip_by_value(moved, low, high), images)
 
     def _check(self):
-        checks.check_norm(self)
-        for name in ("outer_steps", "inner_steps"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"ProxLogBarrier.{name} is {value!r}; it is an integer >= 1.")
+        checks.check_counts(self, "outer_steps", "inner_steps")
         for name in ("step_size", "barrier", "noise_scale"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"ProxLogBarrier.{name} is {getattr(self, name)!r}; it is a number > 0.")

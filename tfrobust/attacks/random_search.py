@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfrobust.attacks import base, checks
+from tfrobust.attacks import base
 
 # The draws of so many steps are made together: a few large operations instead of many small ones per step.
 _DRAWN_TOGETHER = 64
@@ -74,12 +74,3 @@ class RandomSearch(base.Attack):
     def _proposals(self, images) -> Callable:
         """The function (point [b, ...], draws of one step) -> the point to try, inside the threat set."""
         raise NotImplementedError
-
-    def _check(self, *counts: str) -> None:
-        """Raises ValueError unless the attributes named are integers >= 1 and the norm is one to search in."""
-        where = type(self).__name__
-        for name in counts:
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{where}.{name} is {value!r}; it is an integer >= 1.")
-        checks.check_norm(self)

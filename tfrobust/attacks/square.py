@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks import base, square_patterns
+from tfrobust.attacks import base, checks, square_patterns
 from tfrobust.attacks.random_search import RandomSearch
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.ops import hashing
@@ -91,7 +91,7 @@ class Square(RandomSearch):
         self.restarts = restarts
         self.initial_share = initial_share
         self.rescale_schedule = rescale_schedule
-        self._check("steps", "restarts")
+        checks.check_counts(self, "steps", "restarts")
         if not 0 < initial_share <= 1:
             raise ValueError(
                 f"Square.initial_share is {initial_share!r}; it is a share of the pixels, above 0, up to 1."

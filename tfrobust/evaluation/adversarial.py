@@ -120,7 +120,7 @@ class AttackAccuracy(Evaluator):
         # Whom nothing was found for lies farther than all others; with more than half of them there is no median.
         distances = np.where(result.success, result.distance, np.inf)
         value, low, high = statistics.median(distances)
-        unit = "changed values" if self.attack.threat.norm == "l0" else "pixel values in [0, 1]"
+        unit = "changed values" if self.attack.threat.norm == "l0" else "pixel units"
         settings = {**settings, "interval": "95 % over images, order statistics", "found": float(result.success.mean())}
         return Measurement(f"{name}.median_distance", value, unit, len(distances), low, high, settings)
 

@@ -77,7 +77,8 @@ class Setting:
     evaluation_attacks: tuple[Attack, ...] = ()
     chunk_size: int = 1000
     store: Store | None = None
-    _kept: dict = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    # Not an argument, so that `dataclasses.replace` with another predictor or seed starts anew.
+    _kept: dict = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
         images, labels = checked_examples(self.images, self.labels, self.predictor)
@@ -98,8 +99,8 @@ class Setting:
 
     @functools.cached_property
     def clean_correct(self) -> np.ndarray:
-        """bool [n]: which clean images are rightly classified."""
-        return self.clean_logits.argmax(axis=-1) == self.labels
+        """bool [n]: which clean images are rightly classified; an answer with NaN in it is wrong, as to an attack."""
+        return (self.clean_logits.argmax(axis=-1) == self.labels) & ~np.isnan(self.clean_logits).any(axis=-1)
 
     def predict(self, images: np.ndarray, task: str = "predictions") -> np.ndarray:
         """Logits of images, float32 [n, k]."""

@@ -50,7 +50,9 @@ def check_units(setting: Setting, own: Attack) -> Finding:
     said = []
     for norm in sorted({attack.threat.norm for attack in attacks}):
         sizes = [float(attack.threat.epsilon) for attack in attacks if attack.threat.norm == norm]
-        verdict, evidence, remedy_of_norm = _judge_sizes(setting, norm, min(sizes), max(sizes), spread)
+        # A curve starts small whatever its unit is: where the doctor's own attack is among them, its size decides.
+        claimed = float(own.threat.epsilon) if own.threat.norm == norm else min(sizes)
+        verdict, evidence, remedy_of_norm = _judge_sizes(setting, norm, sizes, claimed, spread)
         said.append(evidence)
         if _WORSE.index(verdict) > _WORSE.index(worst):
             worst, remedy = verdict, remedy_of_norm
@@ -61,9 +63,10 @@ _ORDERS = {"linf": np.inf, "l2": 2, "l1": 1}
 _WORSE = ("pass", "warn", "fail")
 
 
-def _judge_sizes(setting: Setting, norm: str, smallest: float, largest: float, spread: float) -> tuple[str, str, str]:
-    """Verdict, evidence and remedy for the attacks in one norm."""
+def _judge_sizes(setting: Setting, norm: str, sizes: list, claimed: float, spread: float) -> tuple[str, str, str]:
+    """Verdict, evidence and remedy for the attacks in one norm, of which the `claimed` size must not be too large."""
     values = int(np.prod(setting.images.shape[1:]))
+    smallest, largest = min(sizes), max(sizes)
     if norm == "l0":
         evidence = f"l0: epsilon {smallest:.6g} to {largest:.6g} of {values} values."
         if largest < 1 or smallest >= values:
@@ -75,11 +78,11 @@ def _judge_sizes(setting: Setting, norm: str, smallest: float, largest: float, s
         f"{norm}: epsilon {smallest:.4g} to {largest:.4g}; black and white lie {span:.4g} apart, and an image and its "
         f"nearest one of another class {apart:.4g} in the median."
     )
-    remedy = f"Epsilon is in pixels of [0, 1]: {smallest:.4g}/255 = {smallest * _GREY_LEVEL:.4g}, if that was meant."
-    if smallest >= min(span, apart):
+    remedy = f"Epsilon is in pixels of [0, 1]: {claimed:.4g}/255 = {claimed * _GREY_LEVEL:.4g}, if that was meant."
+    if claimed >= min(span, apart):
         # Whole images of another class lie within reach: no classifier is right on both.
         return "fail", evidence, remedy
-    if smallest >= min(span, apart) / 2:
+    if claimed >= min(span, apart) / 2:
         return "warn", f"{evidence} Half way to another class, or grey, lies within reach.", remedy
     if largest < _GREY_LEVEL / 2:
         steps = f"Epsilon is in pixels of [0, 1]: {largest:.2g} is {largest * 255:.2g} of 255 grey levels"

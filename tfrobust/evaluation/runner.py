@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+import tensorflow as tf
 
 from tfrobust.attacks.base import Attack
 from tfrobust.attacks.threat import ThreatModel
@@ -29,7 +30,8 @@ from tfrobust.ops import configured, files, fingerprint
 from tfrobust.structs import Finding, Measurement, Series
 
 _log = logging.getLogger("tfrobust")
-_FORMAT = 1
+# Raised with what a kept result means: a new shape, or attacks that find something else than before.
+_FORMAT = 2
 _PROBES = 32
 
 
@@ -217,11 +219,32 @@ def _common_key(setting: Setting) -> dict:
         "format": _FORMAT,
         "weights": predictor.weights_sha256,
         "answers": fingerprint.weights_sha256([answers[:_PROBES]]),
+        "gradients": _steepest_places(setting),
         "data": fingerprint.data_sha256(setting.images, setting.labels),
         "seed": setting.seed,
         "batch_size": setting.batch_size,
         "selected_on": setting.selected_on,
     }
+
+
+def _steepest_places(setting: Setting) -> list[int] | None:
+    """Which value of an image its label's logit hangs on most, -1 where on none; None where there are no gradients.
+
+    Equal weights and answers can hide other gradients: a mask that was taken off since, or put on. Places, since
+    they outlive the rounding that differs from run to run.
+    """
+    predictor, rows = setting.predictor, slice(setting.batch_size)
+    if not predictor.differentiable:
+        return None
+    images = tf.constant(setting.images[rows])
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(images)
+        chosen = tf.gather(tf.cast(predictor.logits(images), tf.float32), setting.labels[rows], batch_dims=1)
+    gradient = tape.gradient(chosen, images)
+    if gradient is None:
+        return None
+    sizes = np.nan_to_num(np.abs(gradient.numpy()[:_PROBES])).reshape(min(_PROBES, len(images)), -1)
+    return np.where(sizes.any(axis=1), sizes.argmax(axis=1), -1).tolist()
 
 
 def _training_data(setting: Setting) -> str | None:

@@ -102,7 +102,9 @@ def _search_chunks(
     setting: Setting, attack: Attack, own: list[np.ndarray], deadline: float | None, ensemble: str = ""
 ) -> list[chunks.Found]:
     """A single attack's chunks: read where kept, else searched and kept."""
-    found = [setting.store and setting.store.read(attack, chunk) for chunk in own]
+    # Without a store, in memory: a curve counts the distances of a search that was made already.
+    memory = setting.keep(f"finished {_identity(attack)}", dict) if setting.store is None else {}
+    found = [setting.store.read(attack, chunk) if setting.store else memory.get(chunk.tobytes()) for chunk in own]
     missing = [number for number, kept in enumerate(found) if kept is None]
     engine = _engine(setting, attack) if missing else None
     done, total = 0, sum(len(own[number]) for number in missing)
@@ -121,6 +123,8 @@ def _search_chunks(
         found[number] = chunks.Found(result.success, result.distance, bool(result.complete))
         if setting.store is not None:
             setting.store.write(attack, own[number], found[number])
+        elif result.complete:
+            memory[own[number].tobytes()] = found[number]
         done += len(own[number])
     return found
 
@@ -188,7 +192,7 @@ def perturbed(setting: Setting, attack: Attack, positions: np.ndarray) -> np.nda
 
 def _compiled_perturb(attack: Attack, predict: Callable, shape: tuple[int, ...]) -> Callable:
     def perturb(images, labels, key, index):
-        objective = objectives.cross_entropy(predict, labels)
+        objective = objectives.cross_entropy(objectives.ranged(predict), labels)
         return attack.perturb(objective, images, randomness.example_keys(key, index))
 
     # Traced here and now, once: one function per epsilon would look like needless retracing to TensorFlow.

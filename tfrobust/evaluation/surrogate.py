@@ -56,7 +56,7 @@ def _trained(setting: Setting, steps: int) -> Setting:
         step(tf.constant(images[rows], tf.float32), tf.constant(labels[rows], tf.int32))
         if report is not None:
             report(done + 1, steps)
-    return dataclasses.replace(setting, predictor=from_keras(model), store=None, _kept={})
+    return dataclasses.replace(setting, predictor=from_keras(model), store=None)
 
 
 def network(image_shape: tuple[int, ...], class_count: int, seed: int) -> keras.Model:

@@ -9,7 +9,7 @@ classes are registered with Keras as soon as this package is imported, so that `
 """
 
 from tfrobust.evaluation.summary import evaluate
-from tfrobust.keras import attacks, augment, callbacks, layers, losses, methods, metrics, models
+from tfrobust.keras import attacks, augment, callbacks, corruptions, layers, losses, methods, metrics, models
 from tfrobust.saving import load as load_model
 from tfrobust.saving import save as save_model
 
@@ -17,6 +17,7 @@ __all__ = [
     "attacks",
     "augment",
     "callbacks",
+    "corruptions",
     "evaluate",
     "layers",
     "load_model",

@@ -3,13 +3,14 @@
 import keras
 import tensorflow as tf
 
+from tfrobust import corruptions
 from tfrobust.augment.base import Augmentation
 from tfrobust.models.heads import LinearHead, LinearProjection, MLPProjection
 from tfrobust.models.normalization import BranchedBatchNormalization
-from tfrobust.ops import randomness
+from tfrobust.ops import distribution, randomness
 from tfrobust.ops.configured import Configured
 
-__all__ = ["Augment", "BranchedBatchNormalization", "LinearHead", "LinearProjection", "MLPProjection"]
+__all__ = ["Augment", "BranchedBatchNormalization", "Corrupt", "LinearHead", "LinearProjection", "MLPProjection"]
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -64,3 +65,57 @@ class Augment(Configured, keras.layers.Layer):
         key = randomness.make_key(self.seed, "augment", tf.convert_to_tensor(self.calls))
         self.calls.assign_add(1)
         return tf.cast(self.augmentation(tf.cast(images, tf.float32), key), images.dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class Corrupt(Configured, keras.layers.Layer):
+    """A natural corruption as a layer, while training and after it: noise, blur, weather, digital artefacts.
+
+    While training, call number n draws with the key (seed, n), saved with the model; otherwise every call draws as
+    call 0, so that the same batch gives the same answer. Each row of the global batch has a draw of its own.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> layer = robust.layers.Corrupt("contrast", severity=5)
+        >>> images = tf.reshape([0.0, 1.0], [1, 1, 2, 1])
+        >>> [round(float(value), 3) for value in tf.reshape(layer(images), [-1])]
+        [0.424, 0.573]
+
+    Args:
+        corruption: its name, such as "fog" (`tfrobust.corruptions.NAMES`, `EXTRA_NAMES`).
+        severity: 1 to 5.
+        seed: where the draws start from.
+
+    Returns:
+        Of `call`: images [b, h, w, c] in [0, 1] in the dtype they came in; c is 1 or 3.
+
+    Raises:
+        ValueError: no such corruption or severity; in `call`, pixels that are not floating point.
+    """
+
+    def __init__(self, corruption: str, severity: int = 3, *, seed: int = 0, name: str | None = None, **kwargs):
+        super().__init__(name=name, autocast=False, **kwargs)
+        corruptions.check(corruption, severity)
+        self.corruption = corruption
+        self.severity = severity
+        self.seed = seed
+        self.calls = self.add_weight(
+            name="calls",
+            shape=(),
+            dtype="int64",
+            initializer="zeros",
+            trainable=False,
+            aggregation="only_first_replica",
+        )
+
+    def call(self, images, *, training=None):
+        if not images.dtype.is_floating:
+            raise ValueError(f"{self.name} takes float pixels in [0, 1], got {images.dtype.name}; divide bytes by 255.")
+        number = tf.convert_to_tensor(self.calls) if training else 0
+        if training:
+            self.calls.assign_add(1)
+        rows = distribution.global_rows(tf.shape(images)[0])
+        keys = randomness.example_keys(randomness.make_key(self.seed, "corrupt", number), rows)
+        found = corruptions.corrupt(tf.cast(images, tf.float32), self.corruption, self.severity, keys)
+        return tf.cast(found, images.dtype)

@@ -8,7 +8,7 @@ from tfrobust.structs import Measurement
 
 _ATTACK_ID = re.compile(
     r"^attack\.(?P<attack>.+?)_(?P<norm>linf|l2|l1|l0)_(?P<epsilon>[0-9][0-9.e+-]*?)"
-    r"(?:\.(?P<member>[a-z][a-z0-9_]*))?\.(?P<what>accuracy|drop)$"
+    r"(?:\.(?P<member>[a-z][a-z0-9_]*))?\.(?P<what>accuracy|drop|median_distance)$"
 )
 
 NORM_NAMES = {"linf": "Linf", "l2": "L2", "l1": "L1", "l0": "L0"}
@@ -94,6 +94,7 @@ def main_measurements(report: Report) -> list[Measurement]:
     """The headline numbers in their usual order: clean, attacks, corruptions, calibration, geometry, sensitivity."""
     chosen = [report.get("accuracy.clean")]
     chosen += [row.accuracy for row in attack_rows(report.measurements)]
+    chosen += [m for m in report.measurements if m.id.startswith("attack.") and m.id.endswith(".median_distance")]
     chosen += [report.get(f"corruption.{name}") for name in ("mean.accuracy", "mce")]
     chosen += [report.get("stability.mfr")]
     chosen += [report.get(f"calibration.{name}") for name in ("ece", "rms")]
@@ -106,6 +107,8 @@ def label(measurement: Measurement) -> str:
     match = _ATTACK_ID.match(measurement.id)
     if match:
         name = f"{match['attack']} ({match['member']})" if match["member"] else match["attack"]
+        if match["what"] == "median_distance":  # whatever epsilon is
+            return f"{name}, {NORM_NAMES[match['norm']]}, median distance"
         suffix = ", relative drop" if match["what"] == "drop" else ""
         return f"{name}, {NORM_NAMES[match['norm']]} {match['epsilon']}{suffix}"
     return _LABELS.get(measurement.id, measurement.id)

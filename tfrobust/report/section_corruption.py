@@ -9,6 +9,9 @@ from tfrobust.structs import Measurement
 
 _CELL_ID = re.compile(r"^corruption\.(?P<name>[a-z_]+)\.(?P<severity>[1-9])\.(?P<what>accuracy|drop)$")
 
+# Per cent of the colour under an accuracy of 1: the number on it stays readable, by day and by night.
+_DEEPEST = 60
+
 
 def is_cell(measurement: Measurement) -> bool:
     """Whether a measurement stands in the heat map (an accuracy) or beside it (its drop)."""
@@ -60,8 +63,8 @@ def _heat(value: float | None) -> str:
     """One accuracy over a colour as deep as it is high."""
     if value is None:
         return "-"
-    share = 100 * min(1.0, max(0.0, value))
-    return f'<span class="heat" style="--share:{share:.0f}%">{100 * value:.1f}</span>'
+    colour = f"color-mix(in srgb,var(--series-0) {_DEEPEST * min(1.0, max(0.0, value)):.0f}%,transparent)"
+    return f'<span class="heat" style="background:{colour}">{100 * value:.1f}</span>'
 
 
 def _origin(report: Report) -> str:

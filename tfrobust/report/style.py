@@ -49,8 +49,7 @@ td small{color:var(--muted);font-size:13px;display:block}
 .dense td{padding:4px 6px}
 .dense td small{display:inline;margin-left:10px}
 td.name{width:34%}
-.heat{display:block;padding:2px 6px;border-radius:4px;
-background:color-mix(in srgb,var(--series-0) calc(var(--share)*.55),transparent)}
+.heat{display:block;padding:2px 6px;border-radius:4px}
 code,pre,.hash{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"Liberation Mono",monospace}
 .hash{overflow-wrap:anywhere}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:10px 0 0;padding:14px;border-radius:8px;

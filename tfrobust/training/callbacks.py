@@ -79,7 +79,7 @@ class RobustAccuracy(keras.callbacks.Callback):
             return answer if self.from_logits else tf.math.log(tf.maximum(answer, _SMALLEST_PROBABILITY))
 
         def perturb(images, labels, keys):
-            return self.attack.perturb(objectives.cross_entropy(predict, labels), images, keys)
+            return self.attack.perturb(objectives.cross_entropy(objectives.ranged(predict), labels), images, keys)
 
         self._engine = runner.Engine(self.attack, predict)
         self._answers = tf.function(answers, autograph=False)

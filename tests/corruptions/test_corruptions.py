@@ -1,0 +1,192 @@
+"""Every corruption against the benchmark's own libraries, given the same random numbers; and what all must keep."""
+
+import cv2
+import numpy as np
+import pytest
+import scipy.ndimage
+import tensorflow as tf
+
+from oracles import corruptions as oracle
+from tfrobust import corruptions
+from tfrobust.corruptions import digital, severities
+from tfrobust.ops import randomness
+
+ALL = (*corruptions.NAMES, *corruptions.EXTRA_NAMES)
+KEYS = randomness.example_keys(randomness.make_key(3, "test"), tf.range(3))
+
+
+def pictures(height, width, channels, count=3):
+    """Bytes with edges, flat parts and slopes, as photographs have them."""
+    generator = np.random.default_rng(height + width)
+    smooth = scipy.ndimage.gaussian_filter(generator.normal(size=(count, height, width, channels)), (0, 2, 2, 0))
+    smooth = 128 + 55 * smooth / smooth.std()
+    smooth[:, height // 4 : height // 2, width // 3 : -2] += generator.uniform(-90, 90, (count, 1, 1, channels))
+    smooth[0, :2, :3] = 0  # black and white have no hue
+    smooth[0, :2, 3:5] = 255
+    return np.clip(smooth, 0, 255).astype(np.uint8)
+
+
+def as_images(pixels):
+    return tf.constant(pixels.astype(np.float32) / np.float32(255))
+
+
+def by_oracle(pixels, name, severity, drawn):
+    constants = severities.constants(name, severity, *pixels.shape[1:3])
+    found = []
+    for number, image in enumerate(pixels):
+        own = {key: value[number].numpy() for key, value in drawn.items()}
+        found.append(getattr(oracle, name)(image, own, constants))
+    return np.stack(found)
+
+
+def off_by(pixels, name, severity):
+    """How many grey levels each stored value differs from the oracle's; and each before it is stored."""
+    images = as_images(pixels)
+    keys = KEYS[: len(pixels)]
+    drawn = corruptions.draw(images, name, severity, keys)
+    expected = by_oracle(pixels, name, severity, drawn)
+    found = corruptions.corrupt(images, name, severity, keys).numpy() * 255
+    np.testing.assert_allclose(found, np.round(found), atol=1e-3)
+    exact = corruptions.corrupt(images, name, severity, keys, quantised=False).numpy() * 255
+    stored = np.abs(np.round(found) - oracle.bytes_of(expected).astype(float))
+    return stored, np.abs(exact - np.clip(expected, 0, 255))
+
+
+def check_off(stored, exact):
+    """Nowhere by more than a level; by a fiftieth of one hardly anywhere (bytes inside a corruption may be cut so)."""
+    assert stored.max() <= 1 and stored.mean() < 0.01, (stored.max(), stored.mean())
+    assert np.mean(exact > 0.02) < 0.02, np.mean(exact > 0.02)
+
+
+@pytest.mark.parametrize("severity", corruptions.SEVERITIES)
+@pytest.mark.parametrize("name", ALL)
+def test_equals_the_benchmark_s_libraries(name, severity):
+    check_off(*off_by(pictures(32, 32, 3, 2), name, severity))
+
+
+@pytest.mark.parametrize("severity", [2, 5])
+@pytest.mark.parametrize("name", ALL)
+def test_equals_them_with_the_constants_of_large_images(name, severity):
+    check_off(*off_by(pictures(96, 88, 3, 1), name, severity))
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in ("brightness", "saturate", "spatter")])
+def test_equals_them_on_small_grey_images(name):
+    pixels = pictures(8, 11, 1)
+    if name in ("pixelate", "jpeg_compression"):
+        images = as_images(pixels)
+        constants = severities.constants(name, 4, 8, 11)
+        expected = np.stack([getattr(oracle, name)(each[..., 0], {}, constants) for each in pixels])[..., None]
+        found = corruptions.corrupt(images, name, 4, KEYS).numpy() * 255
+        assert np.abs(np.round(found) - expected).max() <= 1
+        return
+    check_off(*off_by(pixels, name, 4))
+
+
+@pytest.mark.parametrize("name", ["brightness", "saturate", "spatter"])
+def test_grey_images_are_what_grey_colours_become(name):
+    """Equal channels stay equal, or become a tint whose brightness is the grey result."""
+    images = as_images(pictures(16, 16, 1))
+    grey = corruptions.corrupt(images, name, 1, KEYS, quantised=False)
+    if name == "saturate":
+        np.testing.assert_array_equal(grey, images)
+        return
+    drawn = corruptions.draw(images, name, 1, KEYS)
+    colour = corruptions.apply(tf.repeat(images, 3, axis=-1), name, 1, drawn)
+    weights = [0.299, 0.587, 0.114]
+    np.testing.assert_allclose(grey[..., 0], np.clip(colour.numpy() @ weights, 0, 1), atol=1e-5)
+
+
+def test_the_affine_change_is_opencv_s():
+    """On a smooth image, where the fineness of OpenCV's weights does not show."""
+    slope = np.linspace(0, 255, 48)
+    pixels = np.stack([*np.meshgrid(slope, slope), np.full([48, 48], 90.0)], axis=-1)
+    images = tf.constant(pixels[None] / 255, tf.float32)
+    drawn = corruptions.draw(images, "elastic_transform", 1, KEYS[:1])
+    found = digital.elastic_transform(images, drawn, (0, 0, 4.0))[0].numpy() * 255
+    matrix = oracle.affine(pixels.shape, drawn["corners"][0].numpy(), 4.0)
+    expected = cv2.warpAffine(
+        pixels.astype(np.float32), matrix, (48, 48), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101
+    )
+    assert np.abs(found - expected).max() < 1 and np.abs(found - pixels).max() > 5
+
+
+# --------------------------------------------------------------------------------------------- what all must keep
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_in_a_graph_an_image_follows_from_itself_and_its_key_alone(name):
+    images = as_images(pictures(16, 20, 3))
+    compiled = tf.function(lambda x, keys: corruptions.corrupt(x, name, 3, keys), autograph=False)
+    traced = compiled.get_concrete_function(tf.TensorSpec([None, 16, 20, 3]), tf.TensorSpec([None, 2], tf.int32))
+    together = traced(images, KEYS).numpy()
+    assert together.shape == (3, 16, 20, 3) and together.min() >= 0 and together.max() <= 1
+    alone = traced(images[1:2], KEYS[1:2]).numpy()
+    np.testing.assert_allclose(alone[0], together[1], atol=1e-6)
+    eager = corruptions.corrupt(images, name, 3, KEYS).numpy()
+    # Another order of adding may cross the edge of a grey level.
+    assert np.abs(eager - together).max() < 1.1 / 255 and np.mean(np.abs(eager - together) > 1e-5) < 0.01
+
+
+RANDOM = [name for name in ALL if name not in ("gaussian_blur", "defocus_blur", "zoom_blur", "brightness", "contrast")]
+RANDOM = [name for name in RANDOM if name not in ("saturate", "pixelate", "jpeg_compression")]
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_keys_and_severities_draw_anew(name):
+    images = tf.repeat(as_images(pictures(32, 32, 3, 1)), 2, axis=0)
+    drawn = corruptions.draw(images, name, 4, KEYS[:2])
+    again = corruptions.draw(images, name, 4, KEYS[:2])
+    other = corruptions.draw(images, name, 5, KEYS[:2])
+    for key, value in drawn.items():
+        np.testing.assert_array_equal(value, again[key])
+        assert np.any(value[0] != value[1]) and (value.shape != other[key].shape or np.any(value != other[key]))
+    found = corruptions.corrupt(images, name, 4, KEYS[:2])
+    assert np.any(found[0] != found[1]) and np.any(found[0] != images[0])
+
+
+def test_in_a_pipeline():
+    images = as_images(pictures(8, 8, 1))
+    data = tf.data.Dataset.from_tensor_slices((images, KEYS)).batch(2)
+    data = data.map(lambda x, keys: corruptions.corrupt(x, "snow", 2, keys))
+    found = np.concatenate(list(data.as_numpy_iterator()))
+    np.testing.assert_allclose(found, corruptions.corrupt(images, "snow", 2, KEYS), atol=1.1 / 255)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 3), (5, 4, 1), (33, 7, 3)])
+@pytest.mark.parametrize("name", ALL)
+def test_any_size(name, shape):
+    images = as_images(np.random.default_rng(0).integers(0, 256, (1, *shape), dtype=np.uint8))
+    found = corruptions.corrupt(images, name, 5, KEYS[:1]).numpy()
+    assert found.shape == (1, *shape) and np.all(np.isfinite(found)) and found.min() >= 0 and found.max() <= 1
+
+
+def test_not_quantised():
+    images = as_images(pictures(8, 8, 3))
+    fine = corruptions.corrupt(images, "gaussian_noise", 3, KEYS, quantised=False)
+    coarse = corruptions.corrupt(images, "gaussian_noise", 3, KEYS)
+    # The cast cuts: always downwards, by less than a level.
+    assert np.all(fine - coarse < 1.01 / 255) and np.all(fine - coarse > -1e-4) and np.any(fine != coarse)
+
+
+def test_names_and_groups():
+    assert len(corruptions.NAMES) == len(set(corruptions.NAMES)) == 15 and len(corruptions.EXTRA_NAMES) == 4
+    assert list(map(len, corruptions.GROUPS.values())) == [3, 4, 4, 4]
+    assert not set(corruptions.NAMES) & set(corruptions.EXTRA_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": "fogg"}, "no corruption 'fogg'"),
+        ({"severity": 0}, "from 1 to 5"),
+        ({"severity": 6}, "from 1 to 5"),
+        ({"images": tf.zeros([1, 8, 8, 2])}, "c = 1 or 3"),
+        ({"images": tf.zeros([8, 8, 3])}, "c = 1 or 3"),
+        ({"images": tf.zeros([1, 8, 8, 3], tf.uint8)}, "float32"),
+    ],
+)
+def test_wrong_input_is_named(change, message):
+    given = {"images": tf.zeros([1, 8, 8, 3]), "name": "fog", "severity": 1, "keys": KEYS[:1]} | change
+    with pytest.raises(ValueError, match=message):
+        corruptions.corrupt(**given)

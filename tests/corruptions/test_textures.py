@@ -1,0 +1,136 @@
+"""Plasma and frost: what they must look like, whatever their pixels; pictures from a folder; the constants' rule."""
+
+import math
+
+import numpy as np
+import PIL.Image
+import pytest
+import tensorflow as tf
+
+from tfrobust import corruptions
+from tfrobust.corruptions import blur, resampling, severities, textures
+
+KEYS = tf.constant([[1, 2], [3, 4]])
+
+
+def test_plasma_fills_zero_to_one_and_wraps_around():
+    field = tf.random.stateless_uniform([3, 64, 64], [1, 2], -1, 1)
+    found = textures.plasma(field, 3.0).numpy()
+    np.testing.assert_allclose(found.min(axis=(1, 2)), 0, atol=1e-6)
+    np.testing.assert_allclose(found.max(axis=(1, 2)), 1, atol=1e-6)
+    seam, inside = np.abs(found[:, 0] - found[:, -1]).mean(), np.abs(np.diff(found, axis=1)).mean()
+    assert seam < 2 * inside
+    rough = np.abs(np.diff(textures.plasma(field, 1.75).numpy(), axis=1)).mean()
+    assert rough > 1.5 * inside
+    assert [textures.plasma_size(*size) for size in ((8, 8), (32, 20), (33, 5), (224, 224))] == [8, 32, 64, 256]
+
+
+@pytest.mark.parametrize(("size", "expected"), [(8, 32), (32, 128)])
+def test_frost_panes(size, expected):
+    panes = textures.frost(size, size)
+    assert panes.shape == (5, expected, expected, 3) and panes.dtype == np.uint8
+    levels = panes.astype(float) / 255
+    means = levels.mean(axis=(1, 2))
+    # Equally bright, bluish, all different, with light and dark places.
+    assert np.ptp(means[:, 1]) < 0.01 and np.all(means[:, 2] > means[:, 0]) and 0.4 < means.mean() < 0.65
+    assert levels.std(axis=(1, 2)).min() > 0.15
+    correlations = np.corrcoef(levels[..., 1].reshape(5, -1)) - np.eye(5)
+    assert np.abs(correlations).max() < 0.3
+
+
+def test_frost_has_needles():
+    """Brightness goes on along some direction for longer than across it; of white noise the ratio is 1.2."""
+    pane = textures.frost(32, 32)[0, :, :, 1].astype(float)
+    blocks = pane.reshape(8, 16, 8, 16).swapaxes(1, 2).reshape(64, 16, 16)
+    down, right = np.gradient(blocks, axis=(1, 2))
+    tensor = np.array([[np.mean(a * b, axis=(1, 2)) for a in (down, right)] for b in (down, right)]).transpose(2, 0, 1)
+    small, large = np.linalg.eigvalsh(tensor).T
+    assert np.median(large / small) > 2
+
+
+def save(folder, name, size, value):
+    PIL.Image.fromarray(np.full([*size, 3], value, np.uint8)).save(folder / name)
+
+
+def test_frost_from_a_folder(tmp_path):
+    for number in range(6):
+        save(tmp_path, f"frost{number}.png", (300 + 10 * number, 400), 40 * number)
+    (tmp_path / "notes.txt").write_text("no picture")
+    pictures = textures.read_frost(tmp_path, 32, 32)
+    assert pictures.shape == (5, 60, 80, 3)  # a fifth of the smallest; the sixth is never used
+    np.testing.assert_array_equal(pictures[:, 0, 0, 0], [0, 40, 80, 120, 160])
+    images = tf.zeros([2, 32, 32, 3])
+    found = corruptions.corrupt(images, "frost", 5, KEYS, frost_pictures=pictures, quantised=False).numpy() * 255
+    assert all(np.any(np.isclose(value, 0.45 * 40.0 * np.arange(5), atol=1e-3)) for value in np.unique(found))
+    assert textures.read_frost(tmp_path, 224, 224).shape == (5, 300, 400, 3)
+
+
+def test_bad_folders_are_named(tmp_path):
+    with pytest.raises(ValueError, match="no pictures of frost"):
+        textures.read_frost(tmp_path, 32, 32)
+    save(tmp_path, "small.png", (100, 400), 9)
+    with pytest.raises(ValueError, match="small.png has 20 x 80 pixels once scaled; images have 32 x 32"):
+        textures.read_frost(tmp_path, 32, 32)
+
+
+# ------------------------------------------------------------------------------------------ the rule of constants
+
+
+def test_the_benchmark_s_two_sizes_have_its_constants():
+    assert severities.constants("defocus_blur", 5, 32, 32) == (1.5, 0.1)
+    assert severities.constants("snow", 3, 32, 32) == (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9)
+    assert severities.constants("glass_blur", 4, 224, 224) == (1.1, 3, 2)
+    assert severities.constants("spatter", 5, 224, 224) == (0.67, 0.4, 1, 0.65, 1.5, 1)
+    assert severities.constants("elastic_transform", 2, 32, 32) == pytest.approx((1.6, 6.4, 2.24))
+    assert severities.constants("elastic_transform", 3, 224, 224) == pytest.approx((244 * 0.05, 2.44, 4.88))
+
+
+def test_other_sizes_follow_the_rule():
+    assert severities.constants("gaussian_blur", 5, 64, 64) == 2
+    assert severities.constants("gaussian_blur", 5, 64, 200) == 2  # the shorter side
+    assert severities.constants("motion_blur", 4, 64, 64) == (16, 4)
+    assert severities.constants("glass_blur", 2, 448, 448) == (1.8, 4, 1)
+    assert severities.constants("gaussian_noise", 3, 84, 84) == 0.08
+    assert severities.constants("gaussian_noise", 3, 85, 85) == 0.18
+    # Below 32 pixels lengths stay, but for streaks.
+    assert severities.constants("gaussian_blur", 5, 8, 8) == 1
+    assert severities.constants("motion_blur", 5, 8, 8) == (round(9 * 0.5), 1.25)
+    assert severities.constants("snow", 3, 8, 8) == (0.15, 0.3, 1.75, 0.55, 5, 2, 0.9)
+    assert severities.constants("elastic_transform", 4, 8, 8) == pytest.approx((0.8, 0.32, 0.4))
+
+
+@pytest.mark.parametrize("side", [8, 32, 64, 224])
+def test_kernels_keep_brightness(side):
+    radius, alias = severities.constants("defocus_blur", 4, side, side)
+    kernel = blur.disk(radius, alias)
+    # A disk of 8 pixels touches the border of its square, where mirroring counts the rim twice: so in the benchmark.
+    assert (
+        kernel.sum() == pytest.approx(1, abs=0.02 if side == 224 else 1e-6)
+        and np.allclose(kernel, kernel[::-1])
+        and np.allclose(kernel, kernel.T)
+    )
+    for matrix in (
+        resampling.gaussian_matrix(side, 1.3),
+        resampling.gaussian_matrix(side, 0.9 * side, 3.0, "reflect"),
+        resampling.zoom_matrix(side, 1.17),
+        resampling.box_matrix(side, max(1, int(0.65 * side))),
+    ):
+        np.testing.assert_allclose(matrix.sum(axis=1), 1, atol=1e-5)
+
+
+def test_folding_is_numpy_s_padding():
+    line = np.arange(5)
+    for border, mode in (("nearest", "edge"), ("reflect", "symmetric"), ("mirror", "reflect")):
+        places = np.arange(-13, 18)
+        expected = np.pad(line, 13, mode=mode)
+        np.testing.assert_array_equal(resampling.fold(places, 5, border), expected)
+        np.testing.assert_array_equal(resampling.fold(tf.constant(places), 5, border), expected)
+        assert resampling.fold(places, 1, border).max() == 0
+
+
+def test_a_streak_longer_than_the_image_darkens_it():
+    images = tf.ones([1, 4, 4, 1])
+    weights = np.exp(-(np.arange(13) ** 2) / (2 * 5.0**2))
+    found = blur.streaks(images, tf.zeros([1]), 6, 5.0).numpy()
+    np.testing.assert_allclose(found, weights[:4].sum() / weights.sum(), rtol=1e-5)
+    assert math.isclose(float(blur.streaks(images, tf.zeros([1]), 6, 0.5).numpy().min()), 1, rel_tol=1e-4)

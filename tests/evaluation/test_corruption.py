@@ -1,0 +1,180 @@
+"""The evaluator against its numbers put together by hand; baselines; what it refuses."""
+
+import dataclasses
+import json
+
+import numpy as np
+import PIL.Image
+import pytest
+import tensorflow as tf
+
+from tfrobust import corruptions
+from tfrobust.evaluation import corruption, statistics
+from tfrobust.evaluation.base import Setting
+from tfrobust.evaluation.corruption import ALEXNET, CorruptionAccuracy
+from tfrobust.evaluation.predictor import from_function
+from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.ops import randomness
+
+SHAPE = (8, 8, 3)
+KERNEL = tf.constant(np.random.default_rng(2).normal(size=(192, 3)), tf.float32)
+FEW = CorruptionAccuracy(names=("gaussian_noise", "brightness", "fog", "speckle_noise"), severities=(2, 5))
+
+
+def predict(pixels):
+    return tf.reshape(pixels - 0.5, [-1, 192]) @ KERNEL
+
+
+@pytest.fixture(scope="module")
+def setting():
+    images = np.random.default_rng(1).random((30, *SHAPE)).astype(np.float32)
+    labels = predict(images).numpy().argmax(-1)
+    labels[:4] = (labels[:4] + 1) % 3  # not all right on clean images
+    predictor = from_function(predict, image_shape=SHAPE)
+    return Setting(predictor=predictor, images=images, labels=labels, batch_size=8, seed=5)
+
+
+def by_hand(setting, name, severity):
+    """All images at once, where the evaluator goes batch by batch."""
+    keys = randomness.example_keys(randomness.make_key(5, "evaluation", "corruption"), tf.range(30))
+    changed = corruptions.corrupt(tf.constant(setting.images), name, severity, keys)
+    return predict(changed).numpy().argmax(-1) == setting.labels
+
+
+def test_the_numbers_are_those_of_the_images_corrupted_by_hand(setting):
+    outcome = FEW.run(setting)
+    found = {measured.id: measured for measured in outcome.measurements}
+    assert list(found) == list(FEW.ids()) and len(outcome.measurements) == len(found) == 18
+    correct = {(name, severity): by_hand(setting, name, severity) for name in FEW.names for severity in (2, 5)}
+    assert len({tuple(each) for each in correct.values()}) > 4  # they do differ
+    for (name, severity), right in correct.items():
+        measured, drop = (found[f"corruption.{name}.{severity}.{what}"] for what in ("accuracy", "drop"))
+        assert measured.value == pytest.approx(right.mean()) and measured.n == 30
+        assert (measured.low, measured.high) == pytest.approx(statistics.wilson_interval(right.sum(), 30))
+        assert drop.value == pytest.approx(1 - right.mean() / setting.clean_correct.mean())
+        settings = measured.settings
+        assert (settings["source"], settings["corruption"], settings["severity"]) == ("generated", name, severity)
+        assert settings["constants_of"] == "32 x 32 pixels" and settings["seed"] == 5
+    # The validation corruption is in no mean; a group of which only some were measured has none.
+    for identity, names in (("mean", FEW.names[:3]), ("mean_without_noise", FEW.names[1:3])):
+        each = np.mean([correct[name, severity] for name in names for severity in (2, 5)], axis=0)
+        measured = found[f"corruption.{identity}.accuracy"]
+        assert measured.value == pytest.approx(each.mean())
+        assert measured.low == pytest.approx(max(0, statistics.mean_interval(each)[0]))
+    assert not any("mean_noise" in identity or "mce" in identity for identity in found)
+
+
+def test_groups(setting):
+    names = corruptions.GROUPS["noise"]
+    found = {m.id: m.value for m in CorruptionAccuracy(names=names, severities=(5,)).run(setting).measurements}
+    mean = np.mean([found[f"corruption.{name}.5.accuracy"] for name in names])
+    assert found["corruption.mean_noise.accuracy"] == found["corruption.mean.accuracy"] == pytest.approx(mean)
+    assert "corruption.mean_without_noise.accuracy" not in found and "corruption.mean_blur.accuracy" not in found
+
+
+@pytest.mark.parametrize("changes", [{"batch_size": 30}, {"batch_size": 2}])
+def test_batches_and_tracing_change_nothing(setting, changes):
+    """With batches of 2 there are more than it takes to be worth a graph."""
+    one = CorruptionAccuracy(names=("gaussian_noise", "jpeg_compression"), severities=(3,))
+    same = one.run(dataclasses.replace(setting, **changes)).measurements
+    assert [m.value for m in one.run(setting).measurements] == [m.value for m in same]
+
+
+def test_a_limit_takes_the_drawn_images(setting):
+    few = CorruptionAccuracy(names=("brightness",), severities=(5,), limit=11)
+    measured = few.run(setting).measurements[0]
+    assert measured.n == 11
+    assert measured.value == pytest.approx(by_hand(setting, "brightness", 5)[setting.subset(11)].mean())
+
+
+# ----------------------------------------------------------------------------------------------------- mCE
+
+
+def test_errors_relative_to_a_baseline_by_hand():
+    errors = {name: 0.1 + 0.02 * place for place, name in enumerate(corruptions.NAMES)}
+    baseline = {"clean": 0.3, "errors": {name: 0.5 + 0.01 * place for place, name in enumerate(corruptions.NAMES)}}
+    mce, relative = corruption.mean_corruption_errors(errors, 0.05, baseline)
+    assert mce == pytest.approx(sum((0.1 + 0.02 * p) / (0.5 + 0.01 * p) for p in range(15)) / 15)
+    assert relative == pytest.approx(sum((0.05 + 0.02 * p) / (0.2 + 0.01 * p) for p in range(15)) / 15)
+    assert corruption.mean_corruption_errors(errors, 0.05, {**baseline, "clean": 0.5})[1] is None
+    same = corruption.mean_corruption_errors(ALEXNET["errors"], ALEXNET["clean"], ALEXNET)
+    assert same == pytest.approx((1, 1))
+
+
+def test_alexnet_s_mean_error_is_the_published_one():
+    """Its mean over the 15, from the same table; and the per-severity errors of one, from the benchmark's authors."""
+    assert np.mean(list(ALEXNET["errors"].values())) == pytest.approx(0.7890, abs=5e-4)
+    gaussian = np.mean([0.69528, 0.82542, 0.93554, 0.98138, 0.99452])
+    assert ALEXNET["errors"]["gaussian_noise"] == pytest.approx(gaussian, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_a_report_as_baseline(setting, tmp_path):
+    plain = CorruptionAccuracy()
+    outcome = plain.run(setting)
+    values = [{"id": m.id, "value": m.value} for m in outcome.measurements]
+    values.append({"id": "accuracy.clean", "value": float(setting.clean_correct.mean())})
+    path = tmp_path / "robustness_report.json"
+    path.write_text(json.dumps({"model": {"name": "other"}, "measurements": values}))
+    against = CorruptionAccuracy(baseline=str(path))
+    path.unlink()  # the values are kept
+    assert CorruptionAccuracy.from_config(json.loads(json.dumps(against.get_config()))) == against
+    assert against.ids()[: len(plain.ids())] == plain.ids()
+    found = {m.id: m for m in against.run(setting).measurements}
+    mce = found["corruption.mce"]
+    assert mce.value == pytest.approx(1) and mce.settings["baseline"] == "other"
+    assert found["corruption.relative_mce"].value == pytest.approx(1)
+    groups = {m.id: m.value for m in outcome.measurements if ".mean" in m.id}
+    weighted = sum(groups[f"corruption.mean_{g}.accuracy"] * len(n) for g, n in corruptions.GROUPS.items()) / 15
+    assert groups["corruption.mean.accuracy"] == pytest.approx(weighted)
+
+
+# ------------------------------------------------------------------------------------------------ the rest
+
+
+def test_outcomes_survive_the_disk_and_report_progress(setting, tmp_path):
+    steps = []
+    predictor = dataclasses.replace(setting.predictor, weights_sha256="w")
+    watched = dataclasses.replace(setting, predictor=predictor, progress=lambda *step: steps.append(step))
+    first = run_evaluation([FEW], watched, cache_directory=tmp_path)
+    assert [step[1:] for step in steps if step[0] == "corruptions"] == [(n, 8) for n in range(1, 9)]
+    assert run_evaluation([FEW], watched, cache_directory=tmp_path) == first
+
+
+def test_no_gradients_are_needed(setting):
+    """Rounding has none."""
+    predictor = from_function(lambda x: tf.round(predict(x) * 10), image_shape=SHAPE)
+    rounded = dataclasses.replace(setting, predictor=predictor)
+    assert not rounded.predictor.differentiable
+    assert len(run_evaluation([FEW], rounded).measurements) == 18 + 1
+
+
+def test_pictures_of_frost(setting, tmp_path):
+    for number in range(2):
+        PIL.Image.fromarray(np.full([200, 240, 3], 250 - 9 * number, np.uint8)).save(tmp_path / f"{number}.png")
+    found = [
+        CorruptionAccuracy(names=("frost",), severities=(5,), frost_pictures=folder).run(setting).measurements[0]
+        for folder in ("", str(tmp_path))
+    ]
+    assert [one.settings["frost"] for one in found] == ["textures of tfrobust", "pictures"]
+    with pytest.raises(ValueError, match="no pictures"):
+        CorruptionAccuracy(names=("frost",), frost_pictures=str(tmp_path / "none")).run(setting)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"names": ("fog", "smog")}, "names has 'smog'"),
+        ({"names": ()}, "names is empty"),
+        ({"names": ("fog", "fog")}, "twice"),
+        ({"severities": (0,)}, "severities has 0"),
+        ({"limit": 0}, "limit"),
+        ({"baseline": "resnet"}, "neither 'alexnet' nor"),
+        ({"baseline": {"name": "a", "clean": 0.1, "errors": {"fog": 0.5}}}, "lacks gaussian_noise"),
+        ({"baseline": {"name": "a", "errors": ALEXNET["errors"]}}, "clean error"),
+        ({"baseline": "alexnet", "severities": (1, 2)}, "all 15 corruptions at all 5"),
+    ],
+)
+def test_bad_arguments(bad, message):
+    with pytest.raises(ValueError, match=message):
+        CorruptionAccuracy(**bad)

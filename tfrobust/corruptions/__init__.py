@@ -1,0 +1,132 @@
+"""The common corruptions of Hendrycks and Dietterich (2019) as tensor operations: 15, and 4 more for validation.
+
+    corrupted = corrupt(images, "gaussian_noise", severity=3, keys=keys)
+
+They run eagerly, in a tf.function, in tf.data and on any device; draws are stateless, one key per example. Constants
+for any size of image: `severities`. What is random is split into a draw and what is done with it (`draw`, `apply`), so
+that each can be checked with the random numbers of another implementation.
+
+Source:
+    Hendrycks and Dietterich 2019 (arXiv 1903.12261) and their code. Differences: frost is laid on from textures of our
+    own unless pictures are given; motion blur follows ImageMagick's up to rounding; JPEG is TensorFlow's own codec.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfrobust.corruptions import blur, digital, draws, noise, resampling, severities, spatter, weather
+from tfrobust.corruptions.severities import SEVERITIES
+
+__all__ = ["EXTRA_NAMES", "GROUPS", "NAMES", "SEVERITIES", "apply", "check", "corrupt", "draw"]
+
+
+class _Corruption(NamedTuple):
+    """draw: (keys, images, constants) -> tensors by name; apply: (images, draw, constants) -> images."""
+
+    draw: Callable
+    apply: Callable
+
+
+# The benchmark's groups, and their order.
+GROUPS = {
+    "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
+    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    "weather": ("snow", "frost", "fog", "brightness"),
+    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+}
+NAMES = tuple(name for names in GROUPS.values() for name in names)
+EXTRA_NAMES = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+
+_CORRUPTIONS = {
+    "gaussian_noise": _Corruption(noise.draw_normal, noise.gaussian_noise),
+    "shot_noise": _Corruption(noise.draw_counts, noise.shot_noise),
+    "impulse_noise": _Corruption(noise.draw_uniform, noise.impulse_noise),
+    "speckle_noise": _Corruption(noise.draw_normal, noise.speckle_noise),
+    "gaussian_blur": _Corruption(blur.draw_nothing, blur.gaussian_blur),
+    "defocus_blur": _Corruption(blur.draw_nothing, blur.defocus_blur),
+    "glass_blur": _Corruption(blur.draw_offsets, blur.glass_blur),
+    "motion_blur": _Corruption(blur.draw_angle, blur.motion_blur),
+    "zoom_blur": _Corruption(blur.draw_nothing, blur.zoom_blur),
+    "snow": _Corruption(weather.draw_snow, weather.snow),
+    "frost": _Corruption(weather.draw_frost, weather.frost),
+    "fog": _Corruption(weather.draw_fog, weather.fog),
+    "spatter": _Corruption(spatter.draw_spatter, spatter.spatter),
+    "brightness": _Corruption(blur.draw_nothing, digital.brightness),
+    "contrast": _Corruption(blur.draw_nothing, digital.contrast),
+    "saturate": _Corruption(blur.draw_nothing, digital.saturate),
+    "elastic_transform": _Corruption(digital.draw_elastic, digital.elastic_transform),
+    "pixelate": _Corruption(blur.draw_nothing, digital.pixelate),
+    "jpeg_compression": _Corruption(blur.draw_nothing, digital.jpeg_compression),
+}
+
+
+@tf.autograph.experimental.do_not_convert
+def corrupt(
+    images: tf.Tensor, name: str, severity: int, keys: tf.Tensor, *, quantised: bool = True, frost_pictures=None
+) -> tf.Tensor:
+    """Images with one corruption.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> images, keys = tf.fill([2, 8, 8, 3], 0.5), tf.constant([[7, 0], [7, 1]])
+        >>> brighter = robust.corruptions.corrupt(images, "brightness", 5, keys)
+        >>> brighter.shape, round(float(brighter[0, 0, 0, 0]), 3)
+        (TensorShape([2, 8, 8, 3]), 0.8)
+        >>> noisy = robust.corruptions.corrupt(images, "gaussian_noise", 5, keys)
+        >>> bool(tf.reduce_all(noisy[0] == noisy[1]))
+        False
+
+    Args:
+        images: float32 [b, h, w, c] in [0, 1], c = 1 (grey) or 3 (RGB); b may be unknown, the rest is static.
+        name: one of NAMES or EXTRA_NAMES.
+        severity: 1 to 5.
+        keys: int32 [b, 2], one per example (`ops.randomness.example_keys`).
+        quantised: cut to the 256 grey levels (downwards), as the benchmark's files are.
+        frost_pictures: uint8 [n, H, W, 3] (`textures.read_frost`) in place of our own frost; or None.
+
+    Returns:
+        float32 [b, h, w, c] in [0, 1]: a function of each image, its key and the arguments alone.
+
+    Raises:
+        ValueError: unknown name or severity, or images of another shape.
+    """
+    images = tf.convert_to_tensor(images)
+    drawn = draw(images, name, severity, keys, frost_pictures=frost_pictures)
+    found = tf.clip_by_value(apply(images, name, severity, drawn), 0.0, 1.0)
+    return resampling.to_bytes(found) if quantised else found
+
+
+@tf.autograph.experimental.do_not_convert
+def draw(images: tf.Tensor, name: str, severity: int, keys: tf.Tensor, *, frost_pictures=None) -> dict:
+    """The random numbers of a corruption, tensors [b, ...] by name; arguments as of `corrupt`."""
+    chosen, constants = _find(images, name, severity)
+    more = {"pictures": frost_pictures} if name == "frost" else {}
+    return chosen.draw(draws.fold(keys, name, severity), images, constants, **more)
+
+
+@tf.autograph.experimental.do_not_convert
+def apply(images: tf.Tensor, name: str, severity: int, drawn: dict) -> tf.Tensor:
+    """The images changed by given random numbers, neither clipped nor quantised; arguments as of `corrupt`."""
+    chosen, constants = _find(images, name, severity)
+    return tf.ensure_shape(chosen.apply(images, drawn, constants), images.shape)
+
+
+def check(name: str, severity: int) -> None:
+    """Refuses what is no corruption, or no severity, with a ValueError."""
+    if name not in _CORRUPTIONS:
+        raise ValueError(f"There is no corruption {name!r}; there are {', '.join((*NAMES, *EXTRA_NAMES))}.")
+    if severity not in SEVERITIES:
+        raise ValueError(f"The severity is {severity}; it is a whole number from 1 to 5.")
+
+
+def _find(images: tf.Tensor, name: str, severity: int) -> tuple[_Corruption, object]:
+    check(name, severity)
+    shape = images.shape
+    if shape.rank != 4 or None in shape[1:].as_list() or shape[3] not in (1, 3) or images.dtype != tf.float32:
+        raise ValueError(
+            f"Images are {images.dtype.name} of shape {shape}; they are float32 [b, h, w, c] in [0, 1] with c = 1 or 3."
+        )
+    return _CORRUPTIONS[name], severities.constants(name, severity, *shape[1:3])

@@ -1,0 +1,106 @@
+"""Digital: brightness, contrast, saturate, elastic transform, pixelate, JPEG.
+
+Each a draw and a function of images, draw and the severity's constants.
+
+Source of all: Hendrycks and Dietterich 2019 (arXiv 1903.12261), their make_cifar_c.py and make_imagenet_c.py.
+"""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.corruptions import draws, resampling
+
+
+def brightness(images: tf.Tensor, draw: dict, shift: float) -> tf.Tensor:
+    """V + shift in HSV, clipped to [0, 1]; of a grey image, its values."""
+    value = tf.reduce_max(images, axis=-1, keepdims=True)
+    shifted = tf.clip_by_value(value + shift, 0.0, 1.0)
+    # Hue and saturation stay, so all channels grow by one factor; black has no hue and becomes grey.
+    return tf.where(value > 0, images * tf.math.divide_no_nan(shifted, value), shifted)
+
+
+def saturate(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
+    """gain S + shift in HSV, clipped to [0, 1]; a grey image has no saturation and stays as it is."""
+    if images.shape[-1] == 1:
+        return images
+    gain, shift = constants
+    value = tf.reduce_max(images, axis=-1, keepdims=True)
+    spread = value - tf.reduce_min(images, axis=-1, keepdims=True)
+    saturation = tf.math.divide_no_nan(spread, value)
+    changed = tf.clip_by_value(saturation * gain + shift, 0.0, 1.0)
+    # What lies below the largest channel, as a share of the spread; a grey pixel has the hue red, by convention.
+    below = tf.where(spread > 0, tf.math.divide_no_nan(value - images, spread), tf.constant([0.0, 1.0, 1.0]))
+    return value * (1.0 - changed * below)
+
+
+def contrast(images: tf.Tensor, draw: dict, factor: float) -> tf.Tensor:
+    """(x - m) factor + m, m the mean of the channel."""
+    mean = tf.reduce_mean(images, axis=[1, 2], keepdims=True)
+    return (images - mean) * factor + mean
+
+
+def pixelate(images: tf.Tensor, draw: dict, ratio: float) -> tf.Tensor:
+    """Pillow's BOX resize to int(ratio x size) and back, bytes after each pass."""
+    height, width = images.shape[1:3]
+    low, narrow = max(1, int(height * ratio)), max(1, int(width * ratio))
+    images = resampling.rounded(images)
+    images = resampling.rounded(resampling.along_columns(images, resampling.box_matrix(width, narrow)))
+    images = resampling.rounded(resampling.along_rows(images, resampling.box_matrix(height, low)))
+    return resampling.separable(images, resampling.box_matrix(low, height), resampling.box_matrix(narrow, width))
+
+
+def jpeg_compression(images: tf.Tensor, draw: dict, quality: int) -> tf.Tensor:
+    """Saved as a JPEG of this quality, colours at half resolution, and read again; TensorFlow's own codec."""
+    pixels = tf.cast(resampling.rounded(images) * 255.0 + 0.5, tf.uint8)
+    return tf.cast(_through_jpeg(pixels, quality), tf.float32) / 255.0
+
+
+# A graph of its own: one call per image from Python would take longer than the codec.
+@functools.partial(tf.function, autograph=False)
+def _through_jpeg(pixels: tf.Tensor, quality: int) -> tf.Tensor:
+    """Bytes [b, h, w, c] coded and decoded one by one."""
+    channels = pixels.shape[-1]
+
+    def coded(one):
+        data = tf.io.encode_jpeg(one, format="grayscale" if channels == 1 else "rgb", quality=quality)
+        # Pillow decodes by the accurate transform; TensorFlow's default is the fast one.
+        found = tf.io.decode_jpeg(data, channels=channels, dct_method="INTEGER_ACCURATE")
+        return tf.ensure_shape(found, pixels.shape[1:])
+
+    return tf.map_fn(coded, pixels)
+
+
+def draw_elastic(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
+    """`corners` float32 [b, 3, 2] and `field` float32 [b, h, w, 2], uniform on [-1, 1)."""
+    corners = draws.uniform(keys, [3, 2], "corners", -1.0, 1.0)
+    return {"corners": corners, "field": draws.uniform(keys, [*images.shape[1:3], 2], "field", -1.0, 1.0)}
+
+
+def elastic_transform(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
+    """A random affine change, then every pixel moved by a smooth random field.
+
+    The affine map takes three corners of the middle square (half side a third of the image) to places up to `jitter`
+    pixels off, mirrored at the borders (reflect101). The field is U(-1, 1) filtered by a Gaussian of `sigma` pixels
+    (cut at 3 sigma, reflect), times `alpha` pixels. Both interpolate linearly.
+    """
+    alpha, sigma, jitter = constants
+    height, width = images.shape[1:3]
+    square = max(1, min(height, width) // 3)
+    middle = np.array([width // 2, height // 2], np.float32)
+    corners = middle + square * np.array([[1, 1], [1, -1], [-1, -1]], np.float32)
+    moved = corners + jitter * draw["corners"]
+    # Where each pixel of the result comes from: the map back, from the moved corners to the corners.
+    known = tf.concat([moved, tf.ones_like(moved[..., :1])], axis=-1)
+    back = tf.linalg.solve(known, tf.broadcast_to(corners, tf.shape(moved)))
+    rows, columns = np.indices([height, width]).astype(np.float32)
+    grid = tf.constant(np.stack([columns, rows, np.ones_like(rows)], axis=-1).reshape(1, -1, 3))
+    source = tf.reshape(
+        tf.matmul(tf.broadcast_to(grid, [tf.shape(back)[0], *grid.shape[1:]]), back), [-1, height, width, 2]
+    )
+    images = resampling.sample(images, source[..., 1], source[..., 0], "mirror")
+    if alpha == 0:
+        return images
+    field = alpha * resampling.gaussian(draw["field"], sigma, truncate=3.0, border="reflect")
+    return resampling.sample(images, rows + field[..., 1], columns + field[..., 0], "reflect")

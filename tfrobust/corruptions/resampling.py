@@ -1,0 +1,199 @@
+"""Blurs, zooms and resizes as products with small matrices, and sampling between pixels.
+
+Whatever acts on rows and columns apart (a Gaussian filter, a zoom, a box resize) is A x B^T for each channel, with
+matrices known when the graph is made; how the border is treated is in the matrices.
+"""
+
+import functools
+import math
+
+import numpy as np
+import tensorflow as tf
+
+# How a place outside 0 .. n-1 is led back inside.
+BORDERS = ("nearest", "reflect", "mirror")
+# Up to so many pixels one matrix for all of an image is cheaper than many for its rows and columns.
+_DENSE = 1024
+
+
+def fold(places, size: int, border: str):
+    """Places on an endless line led back to 0 .. size - 1, for NumPy and TensorFlow integers alike.
+
+    Args:
+        places: integers of any shape.
+        size: n >= 1.
+        border: "nearest" repeats the edge (aaa|abcd|ddd), "reflect" mirrors at it (cba|abcd|dcb), "mirror" mirrors
+            around the outermost pixel (dcb|abcd|cba; OpenCV's reflect101).
+    """
+    library = np if isinstance(places, np.ndarray) else tf
+    if border == "nearest" or size == 1:
+        return library.clip(places, 0, size - 1) if library is np else tf.clip_by_value(places, 0, size - 1)
+    period = 2 * size if border == "reflect" else 2 * size - 2
+    inside = places % period
+    return library.minimum(inside, period - inside - (border == "reflect"))
+
+
+@functools.lru_cache(maxsize=256)
+def gaussian_matrix(size: int, sigma: float, truncate: float = 4.0, border: str = "nearest") -> np.ndarray:
+    """The matrix float32 [n, n] of scipy.ndimage.gaussian_filter1d over n pixels; sigma = 0 is the identity."""
+    radius = int(truncate * sigma + 0.5)
+    if radius == 0:
+        return np.eye(size, dtype=np.float32)
+    taps = np.arange(-radius, radius + 1)
+    weights = np.exp(-0.5 * (taps / sigma) ** 2)
+    matrix = np.zeros([size, size])
+    source = fold(np.arange(size)[:, None] + taps, size, border)
+    np.add.at(matrix, (np.arange(size)[:, None], source), weights / weights.sum())
+    return matrix.astype(np.float32)
+
+
+@functools.lru_cache(maxsize=256)
+def zoom_matrix(size: int, factor: float) -> np.ndarray:
+    """The benchmark's clipped zoom over n pixels, float32 [n, n]: the middle n / factor pixels, n of them again.
+
+    The middle ceil(n / factor) are stretched by linear interpolation, corner pixel on corner pixel, and trimmed to n.
+    """
+    kept = math.ceil(size / factor)
+    stretched = round(kept * factor)
+    first, trimmed = (size - kept) // 2, (stretched - size) // 2
+    places = (np.arange(size) + trimmed) * (kept - 1) / max(1, stretched - 1)
+    below = np.minimum(places.astype(int), max(0, kept - 2))
+    share = places - below
+    matrix = np.zeros([size, size])
+    matrix[np.arange(size), first + below] += 1 - share
+    matrix[np.arange(size), np.minimum(first + below + 1, size - 1)] += share
+    return matrix.astype(np.float32)
+
+
+@functools.lru_cache(maxsize=64)
+def box_matrix(source: int, target: int) -> np.ndarray:
+    """Pillow's BOX resize of `source` pixels to `target`, float32 [target, source]: means of whole pixels."""
+    scale = source / target
+    support = 0.5 * max(scale, 1.0)
+    matrix = np.zeros([target, source])
+    for row in range(target):
+        centre = (row + 0.5) * scale
+        first, last = max(0, int(centre - support + 0.5)), min(source, int(centre + support + 0.5))
+        offsets = (np.arange(first, last) - centre + 0.5) / max(scale, 1.0)
+        matrix[row, first:last] = (offsets > -0.5) & (offsets <= 0.5)
+    return (matrix / matrix.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def separable(images: tf.Tensor, rows: np.ndarray, columns: np.ndarray) -> tf.Tensor:
+    """rows x columns^T for each channel.
+
+    Args:
+        images: float32 [b, h, w, c].
+        rows: float32 [h', h].
+        columns: float32 [w', w].
+
+    Returns:
+        float32 [b, h', w', c].
+    """
+    return along_columns(along_rows(images, rows), columns)
+
+
+def along_rows(images: tf.Tensor, rows: np.ndarray) -> tf.Tensor:
+    """float32 [b, h', w, c]: a matrix [h', h] applied down each column."""
+    height, width, channels = images.shape[1:]
+    flat = tf.reshape(images, [-1, height, width * channels])
+    return tf.reshape(tf.matmul(tf.constant(rows), flat), [-1, rows.shape[0], width, channels])
+
+
+def along_columns(images: tf.Tensor, columns: np.ndarray) -> tf.Tensor:
+    """float32 [b, h, w', c]: a matrix [w', w] applied along each row."""
+    height, width, channels = images.shape[1:]
+    # One product of large matrices, not one of [w, c] for each row.
+    lines = tf.reshape(tf.transpose(images, [0, 1, 3, 2]), [-1, width])
+    found = tf.reshape(tf.matmul(lines, tf.constant(columns), transpose_b=True), [-1, height, channels, len(columns)])
+    return tf.transpose(found, [0, 1, 3, 2])
+
+
+def gaussian(images: tf.Tensor, sigma: float, truncate: float = 4.0, border: str = "nearest") -> tf.Tensor:
+    """scipy.ndimage.gaussian_filter on each channel of float32 [b, h, w, c]."""
+    height, width = images.shape[1:3]
+    rows = gaussian_matrix(height, float(sigma), truncate, border)
+    return separable(images, rows, gaussian_matrix(width, float(sigma), truncate, border))
+
+
+def zoom(images: tf.Tensor, factor: float) -> tf.Tensor:
+    """The middle of float32 [b, h, w, c] magnified `factor` >= 1 times, the size kept."""
+    height, width = images.shape[1:3]
+    return separable(images, zoom_matrix(height, float(factor)), zoom_matrix(width, float(factor)))
+
+
+def mean_zoom(images: tf.Tensor, factors: tuple[float, ...]) -> tf.Tensor:
+    """The mean of `zoom` over several factors."""
+    height, width, channels = images.shape[1:]
+    if height * width > _DENSE:
+        return tf.add_n([zoom(images, factor) for factor in factors]) / len(factors)
+    flat = tf.reshape(tf.transpose(images, [0, 3, 1, 2]), [-1, height * width])
+    found = tf.matmul(flat, tf.constant(_zoom_pixels(height, width, factors)), transpose_b=True)
+    return tf.transpose(tf.reshape(found, [-1, channels, height, width]), [0, 2, 3, 1])
+
+
+@functools.lru_cache(maxsize=16)
+def _zoom_pixels(height: int, width: int, factors: tuple[float, ...]) -> np.ndarray:
+    """All factors in one matrix, float32 [h w, h w]."""
+    total = np.zeros([height * width, height * width], np.float32)
+    for factor in factors:
+        total += np.kron(zoom_matrix(height, factor), zoom_matrix(width, factor))
+    return total / np.float32(len(factors))
+
+
+def filter_2d(images: tf.Tensor, kernel: np.ndarray, border: str = "mirror") -> tf.Tensor:
+    """Correlation of each channel with a kernel [odd, odd], as cv2.filter2D."""
+    height, width, channels = images.shape[1:]
+    images = pad(images, kernel.shape[0] // 2, kernel.shape[1] // 2, border)
+    weights = tf.constant(np.repeat(kernel[:, :, None, None], channels, axis=2), tf.float32)
+    found = tf.nn.depthwise_conv2d(images, weights, [1, 1, 1, 1], "VALID")
+    return tf.ensure_shape(found, [None, height, width, channels])
+
+
+def pad(images: tf.Tensor, rows: int, columns: int, border: str) -> tf.Tensor:
+    """[b, h, w, c] with so many pixels more on each side, however small the image is."""
+    height, width = images.shape[1:3]
+    images = tf.gather(images, fold(np.arange(-rows, height + rows), height, border), axis=1)
+    return tf.gather(images, fold(np.arange(-columns, width + columns), width, border), axis=2)
+
+
+def sample(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, border: str) -> tf.Tensor:
+    """Linear interpolation of images at fractional places.
+
+    Args:
+        images: float32 [b, h, w, c].
+        rows, columns: float32 [b, h', w'], in pixels, 0 the middle of the first.
+        border: one of BORDERS.
+
+    Returns:
+        float32 [b, h', w', c].
+    """
+    height, width, channels = images.shape[1:]
+    flat = tf.reshape(images, [-1, height * width, channels])
+    top, left = tf.floor(rows), tf.floor(columns)
+    down, right = (rows - top)[..., None], (columns - left)[..., None]
+    total = 0.0
+    for step_down, weight_down in ((0, 1 - down), (1, down)):
+        row = fold(tf.cast(top, tf.int32) + step_down, height, border)
+        for step_right, weight_right in ((0, 1 - right), (1, right)):
+            column = fold(tf.cast(left, tf.int32) + step_right, width, border)
+            total += weight_down * weight_right * tf.gather(flat, row * width + column, batch_dims=1)
+    return total
+
+
+def to_bytes(images: tf.Tensor) -> tf.Tensor:
+    """Cut to the nearest lower grey level: floor(255 x) / 255, clipped to [0, 1], as a cast to uint8 does."""
+    # A ten-thousandth of a level keeps k / 255 at k where float32 puts it just below.
+    return tf.floor(tf.clip_by_value(images, 0.0, 1.0) * 255.0 + 1e-4) / 255.0
+
+
+def rounded(images: tf.Tensor) -> tf.Tensor:
+    """Rounded to the nearest grey level, clipped to [0, 1]."""
+    return tf.floor(tf.clip_by_value(images, 0.0, 1.0) * 255.0 + 0.5) / 255.0
+
+
+def grey(images: tf.Tensor) -> tf.Tensor:
+    """The brightness [b, h, w, 1] of grey or RGB images, as cv2.COLOR_RGB2GRAY."""
+    if images.shape[-1] == 1:
+        return images
+    return tf.reduce_sum(images * tf.constant([0.299, 0.587, 0.114]), axis=-1, keepdims=True)

@@ -1,0 +1,128 @@
+"""Fog and frost to lay over images, made by arithmetic: the benchmark's frost pictures are not ours to ship.
+
+The frost is synthetic: ridges of noise stretched along a few directions, as ice needles grow, each direction in its
+own patches of the pane. What it shares with photographed frost is brightness, tint and streaks, not the very pixels,
+so numbers on generated frost are close to the published ones, not equal.
+"""
+
+import functools
+import os
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.corruptions import severities
+
+# The benchmark draws from five pictures.
+PICTURES = 5
+_LARGEST = 512
+_SHRINK = 0.2  # what the benchmark does to the pictures for 32-pixel images
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
+
+
+def plasma(field: tf.Tensor, decay: float) -> tf.Tensor:
+    """Clouds by diamond-square on a grid that wraps around, scaled to [0, 1] per example.
+
+    The corner is 0. At each halving of the step, the middle of each square, then of each edge, is the mean of its
+    four neighbours + wibble^2 u, wibble = 100 / decay^level.
+
+    Args:
+        field: float32 [b, s, s], u uniform on [-1, 1); s a power of two.
+        decay: of the wibble from level to level; the larger, the smoother.
+
+    Returns:
+        float32 [b, s, s].
+    """
+    size = field.shape[1]
+    grid, step, wibble = tf.zeros_like(field[:, :1, :1]), size, 100.0
+    while step >= 2:
+        half = step // 2
+        noise = wibble * wibble * field
+        right, below = tf.roll(grid, -1, axis=2), tf.roll(grid, -1, axis=1)
+        square = (grid + right + below + tf.roll(right, -1, axis=1)) / 4 + noise[:, half::step, half::step]
+        top = (grid + right + square + tf.roll(square, 1, axis=1)) / 4 + noise[:, ::step, half::step]
+        left = (grid + below + square + tf.roll(square, 1, axis=2)) / 4 + noise[:, half::step, ::step]
+        grid = _interleaved(_interleaved(grid, top, 2), _interleaved(left, square, 2), 1)
+        step, wibble = half, wibble / decay
+    grid -= tf.reduce_min(grid, axis=[1, 2], keepdims=True)
+    return tf.math.divide_no_nan(grid, tf.reduce_max(grid, axis=[1, 2], keepdims=True))
+
+
+def plasma_size(height: int, width: int) -> int:
+    """The side of the plasma for an image: the next power of two."""
+    return 1 << (max(height, width, 2) - 1).bit_length()
+
+
+def _interleaved(first: tf.Tensor, second: tf.Tensor, axis: int) -> tf.Tensor:
+    shape = first.shape.as_list()
+    stacked = tf.stack([first, second], axis=axis + 1)
+    shape[axis] *= 2
+    return tf.reshape(stacked, [-1, *shape[1:]])
+
+
+@functools.lru_cache(maxsize=4)
+def frost(height: int, width: int) -> np.ndarray:
+    """Five frosted panes two to four times as large as the image, uint8 [5, s, s, 3], always the same."""
+    size = min(max(_LARGEST, plasma_size(height, width)), 4 * plasma_size(height, width))
+    return np.stack([_pane(size, np.random.default_rng(number)) for number in range(PICTURES)])
+
+
+def _pane(size: int, generator: np.random.Generator) -> np.ndarray:
+    down, across = np.meshgrid(np.fft.fftfreq(size) * size, np.fft.rfftfreq(size) * size, indexing="ij")
+
+    def noise(filtered):
+        white = np.fft.rfft2(generator.standard_normal([size, size]))
+        found = np.fft.irfft2(white * filtered, s=[size, size])
+        return (found - found.mean()) / found.std()
+
+    first = generator.uniform(0, np.pi)
+    needles, patches = [], []
+    for angle in first + np.arange(4) * np.pi / 4 + generator.uniform(-0.2, 0.2, 4):
+        along, aside = down * np.sin(angle) + across * np.cos(angle), down * np.cos(angle) - across * np.sin(angle)
+        # Needles about a tenth of the pane long and a sixtieth of that wide.
+        needles.append(np.exp(-np.abs(noise(np.exp(-((along / 6) ** 2) - (aside / (size / 6)) ** 2))) / 0.5))
+        patches.append(noise(np.exp(-((down**2 + across**2) / 3.0**2))))
+    shares = np.exp(2.5 * np.stack(patches))
+    ice = np.sum(np.stack(needles) * shares / shares.sum(axis=0), axis=0)
+    slow = noise(1.0 / (1.0 + down**2 + across**2) ** 0.75)
+    grain = noise(np.exp(-((down**2 + across**2) / (size / 5) ** 2)))
+    mixed = ice / ice.std() + 0.8 * slow + 0.25 * grain
+    # By rank, so that every pane is equally bright: from 0.15 to 1.
+    rank = np.argsort(np.argsort(mixed, axis=None)).reshape(size, size) / (size * size - 1)
+    brightness = 0.15 + 0.85 * rank**1.2
+    return np.stack([255 * brightness**power for power in (1.25, 1.05, 0.9)], axis=-1).astype(np.uint8)
+
+
+def read_frost(folder: str | os.PathLike, height: int, width: int) -> np.ndarray:
+    """The first five pictures of a folder by name, scaled as the benchmark scales them, cut to a common size.
+
+    For images whose constants are those of 32 pixels they shrink to 0.2 S / 32 of their size, otherwise to S / 224,
+    S the shorter side of the image.
+
+    Args:
+        folder: PNG, JPEG, BMP or GIF files.
+        height, width: of the images to be corrupted.
+
+    Returns:
+        uint8 [n, H, W, 3].
+
+    Raises:
+        ValueError: no pictures, or one smaller than the image after scaling.
+    """
+    paths = sorted(path for path in pathlib.Path(folder).glob("*") if path.suffix.lower() in _SUFFIXES)[:PICTURES]
+    if not paths:
+        raise ValueError(f"{folder} holds no pictures of frost ({', '.join(_SUFFIXES)}).")
+    side = min(height, width)
+    reference = severities.reference_side(side)
+    factor = side / reference * (_SHRINK if reference == 32 else 1.0)
+    pictures = []
+    for path in paths:
+        picture = tf.io.decode_image(tf.io.read_file(str(path)), channels=3, expand_animations=False)
+        size = [max(1, round(length * factor)) for length in picture.shape[:2]]
+        picture = tf.image.resize(picture, size, antialias=True)
+        if size[0] <= height or size[1] <= width:
+            raise ValueError(f"{path} has {size[0]} x {size[1]} pixels once scaled; images have {height} x {width}.")
+        pictures.append(tf.cast(tf.round(picture), tf.uint8).numpy())
+    low, narrow = (min(picture.shape[axis] for picture in pictures) for axis in (0, 1))
+    return np.stack([picture[:low, :narrow] for picture in pictures])

@@ -1,0 +1,71 @@
+"""Weather: snow, frost, fog. Each a draw and a function of images, draw and the severity's constants.
+
+Source of all: Hendrycks and Dietterich 2019 (arXiv 1903.12261), their make_cifar_c.py and make_imagenet_c.py.
+"""
+
+import tensorflow as tf
+
+from tfrobust.corruptions import blur, draws, resampling, textures
+
+
+def draw_snow(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
+    """`flakes` standard normal [b, h, w, 1]; `angle` [b] in degrees, uniform on [-135, -45)."""
+    flakes = draws.normal(keys, [*images.shape[1:3], 1], "flakes")
+    return {"flakes": flakes, "angle": draws.uniform(keys, [], "angle", -135.0, -45.0)}
+
+
+def snow(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
+    """Flakes falling in streaks over a paler image, and the same flakes turned by 180 degrees.
+
+    layer = N(loc, scale), its middle magnified `zoom` times, 0 below `threshold`, streaked by (radius, sigma);
+    blend x + (1 - blend) max(x, 1.5 grey(x) + 0.5) + layer + turned layer.
+    """
+    location, scale, zoom, threshold, radius, sigma, blend = constants
+    layer = resampling.zoom(location + scale * draw["flakes"], zoom)
+    layer = resampling.to_bytes(tf.where(layer < threshold, 0.0, layer))
+    layer = resampling.rounded(blur.streaks(layer, draw["angle"], radius, sigma))
+    paler = tf.maximum(images, 1.5 * resampling.grey(images) + 0.5)
+    return blend * images + (1 - blend) * paler + layer + layer[:, ::-1, ::-1]
+
+
+def draw_frost(keys: tf.Tensor, images: tf.Tensor, constants, pictures=None) -> dict:
+    """`frost` float32 [b, h, w, c] in [0, 1]: a random window of a random picture.
+
+    Args:
+        keys: int32 [b, 2].
+        images: float32 [b, h, w, c].
+        constants: not used.
+        pictures: uint8 [n, H, W, 3], larger than the images; None takes our own.
+    """
+    height, width, channels = images.shape[1:]
+    pictures = textures.frost(height, width) if pictures is None else pictures
+    count, low, narrow = pictures.shape[:3]
+    which, top, left = (
+        draws.below(keys, [1, 1], purpose, limit)
+        for purpose, limit in (("picture", count), ("top", low - height), ("left", narrow - width))
+    )
+    rows = (which * low + top) + tf.range(height)[:, None]
+    window = tf.gather(tf.constant(pictures.reshape(-1, 3)), rows * narrow + left + tf.range(width))
+    window = tf.cast(window, tf.float32) / 255.0
+    return {"frost": window if channels == 3 else resampling.grey(window)}
+
+
+def frost(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
+    """weight x + frost_weight frost."""
+    weight, frost_weight = constants
+    return weight * images + frost_weight * draw["frost"]
+
+
+def draw_fog(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
+    """`field` float32 [b, s, s], uniform on [-1, 1), s the side of the plasma."""
+    size = textures.plasma_size(*images.shape[1:3])
+    return {"field": draws.uniform(keys, [size, size], "field", -1.0, 1.0)}
+
+
+def fog(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
+    """(x + amount plasma) m / (m + amount), m the largest value of the image."""
+    amount, decay = constants
+    height, width = images.shape[1:3]
+    largest = tf.reduce_max(images, axis=[1, 2, 3], keepdims=True)
+    clouds = textures.plasma(draw["field"], decay)[:, :height, :width, None]
+    return (images + amount * clouds) * largest / (largest + amount)

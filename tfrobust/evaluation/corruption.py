@@ -1,0 +1,239 @@
+"""How many images stay rightly classified under natural corruptions, and the benchmark's summary errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust import corruptions
+from tfrobust.corruptions import severities, textures
+from tfrobust.evaluation import statistics
+from tfrobust.evaluation.accuracy import accuracy
+from tfrobust.evaluation.base import Evaluator, Outcome, Setting
+from tfrobust.ops import randomness
+from tfrobust.structs import Measurement
+
+# AlexNet's mean errors over five severities of ImageNet-C, and its clean error.
+# Source: google-research/augmix, imagenet.py; the clean error from Table 1 of arXiv 1903.12261.
+ALEXNET = {
+    "name": "AlexNet",
+    "clean": 0.435,
+    "errors": {
+        "gaussian_noise": 0.886428,
+        "shot_noise": 0.894468,
+        "impulse_noise": 0.922640,
+        "defocus_blur": 0.819880,
+        "glass_blur": 0.826268,
+        "motion_blur": 0.785948,
+        "zoom_blur": 0.798360,
+        "snow": 0.866816,
+        "frost": 0.826572,
+        "fog": 0.819324,
+        "brightness": 0.564592,
+        "contrast": 0.853204,
+        "elastic_transform": 0.646056,
+        "pixelate": 0.717840,
+        "jpeg_compression": 0.606500,
+    },
+}
+# Tracing a corruption costs about as much as running it so often without.
+_WORTH_TRACING = 8
+_INTERVAL = "95 % over images, of each image's mean, normal"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorruptionAccuracy(Evaluator):
+    """`corruption.<name>.<severity>.accuracy` and `.drop`, means over groups, mCE and relative mCE.
+
+    The corruptions are generated here (`tfrobust.corruptions`), and the settings say so. Means are over the benchmark's
+    15 as far as they were asked for, each severity counting alike; a group that was not measured, or not in whole, is
+    left out. With E(c, s) the error under corruption c at severity s, B the baseline's:
+
+    `corruption.mce` = mean_c [ sum_s E(c, s) / sum_s B(c, s) ], `corruption.relative_mce` = mean_c [ sum_s (E(c, s) -
+    E_clean) / sum_s (B(c, s) - B_clean) ]; both need all 15 at all 5 severities, and a baseline.
+
+    Attributes:
+        names: of `corruptions.NAMES` or `corruptions.EXTRA_NAMES`.
+        severities: of 1 to 5.
+        limit: at most so many images, drawn by the seed; None: all.
+        baseline: whose errors stand in the denominators: "alexnet" (meaningful for ImageNet's 1000 classes alone); a
+            `robustness_report.json` with the same corruptions; or {"name", "clean", "errors": {name: mean error}}. A
+            report's values are read when this is made, and kept. "": no mCE.
+        frost_pictures: a folder with pictures of frost, in place of our own textures; "": our own.
+
+    Raises:
+        ValueError: unknown names or severities, or a baseline that lacks one of the 15.
+
+    Source:
+        Hendrycks and Dietterich 2019 (arXiv 1903.12261), section 4. The drop: paper 004, eq. 3.
+    """
+
+    names: tuple[str, ...] = corruptions.NAMES
+    severities: tuple[int, ...] = corruptions.SEVERITIES
+    limit: int | None = None
+    baseline: str | dict = ""
+    frost_pictures: str = ""
+
+    def __post_init__(self):
+        known = (*corruptions.NAMES, *corruptions.EXTRA_NAMES)
+        for what, given, allowed in (("names", self.names, known), ("severities", self.severities, (1, 2, 3, 4, 5))):
+            given = tuple(given)
+            wrong = [value for value in given if value not in allowed]
+            if wrong or not given or len(set(given)) < len(given):
+                fault = f"has {wrong[0]!r}" if wrong else "is empty or names something twice"
+                raise ValueError(f"CorruptionAccuracy.{what} {fault}; it is some of {', '.join(map(str, allowed))}.")
+            object.__setattr__(self, what, given)
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"CorruptionAccuracy.limit is {self.limit}; it must be at least 1.")
+        object.__setattr__(self, "baseline", _baseline(self.baseline))
+        if self.baseline and not self._complete:
+            raise ValueError("CorruptionAccuracy.baseline is of use for all 15 corruptions at all 5 severities only.")
+
+    @property
+    def _complete(self) -> bool:
+        return set(corruptions.NAMES) <= set(self.names) and len(self.severities) == 5
+
+    def run(self, setting: Setting) -> Outcome:
+        positions = setting.subset(self.limit)
+        clean = setting.clean_correct[positions]
+        measurements, correct = [], {}
+        for name in self.names:
+            for severity in self.severities:
+                correct[name, severity] = right = self._correct(setting, positions, name, severity)
+                settings = self._settings(setting, {"corruption": name, "severity": severity})
+                prefix = f"corruption.{name}.{severity}"
+                drop = statistics.relative_drop(clean, right)
+                measurements.append(accuracy(f"{prefix}.accuracy", right, settings))
+                measurements.append(Measurement(f"{prefix}.drop", drop[0], "fraction", len(right), *drop[1:], settings))
+                if setting.progress is not None:
+                    setting.progress("corruptions", len(correct), len(self.names) * len(self.severities))
+        measurements += [self._mean(setting, *group, correct) for group in self._groups()]
+        return Outcome([*measurements, *self._errors(setting, clean, correct)])
+
+    def ids(self) -> tuple[str, ...]:
+        found = [f"corruption.{name}.{s}.{what}" for name in self.names for s in self.severities for what in _WHAT]
+        found += [identity for identity, _ in self._groups()]
+        return (*found, *(("corruption.mce", "corruption.relative_mce") if self.baseline else ()))
+
+    def _groups(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Id and corruptions of each mean."""
+        measured = tuple(name for name in corruptions.NAMES if name in self.names)
+        noise = corruptions.GROUPS["noise"]
+        found = [("corruption.mean.accuracy", measured)]
+        found.append(("corruption.mean_without_noise.accuracy", tuple(name for name in measured if name not in noise)))
+        for group, names in corruptions.GROUPS.items():
+            found.append((f"corruption.mean_{group}.accuracy", names if set(names) <= set(measured) else ()))
+        return [(identity, names) for identity, names in found if names]
+
+    def _correct(self, setting: Setting, positions: np.ndarray, name: str, severity: int) -> np.ndarray:
+        """bool [n]: which images are rightly classified under one corruption."""
+        pictures = self._pictures(setting) if name == "frost" else None
+        key = randomness.make_key(setting.seed, "evaluation", "corruption")
+        size, found = min(setting.batch_size, len(positions)), []
+
+        def change(images, keys):
+            return corruptions.corrupt(images, name, severity, keys, frost_pictures=pictures)
+
+        if len(positions) > _WORTH_TRACING * size:
+            change = tf.function(change, autograph=False)
+        for start in range(0, len(positions), size):
+            # The last batch is filled up, so that nothing is traced twice.
+            rows = positions[np.minimum(np.arange(start, start + size), len(positions) - 1)]
+            images = change(tf.constant(setting.images[rows]), randomness.example_keys(key, rows))
+            answers = setting.predictor.compiled_logits(images).numpy().argmax(axis=-1)
+            found.append((answers == setting.labels[rows])[: len(positions) - start])
+        return np.concatenate(found)
+
+    def _pictures(self, setting: Setting) -> np.ndarray | None:
+        if not self.frost_pictures:
+            return None
+        folder = self.frost_pictures
+        return setting.keep(f"frost {folder}", lambda: textures.read_frost(folder, *_size(setting)))
+
+    def _settings(self, setting: Setting, more: dict) -> dict:
+        side = severities.reference_side(min(_size(setting)))
+        own = {"frost": "pictures" if self.frost_pictures else "textures of tfrobust"} if "frost" in self.names else {}
+        return {"source": "generated", "constants_of": f"{side} x {side} pixels", "seed": setting.seed, **own, **more}
+
+    def _mean(self, setting: Setting, identity: str, names: tuple[str, ...], correct: dict) -> Measurement:
+        each = np.mean([correct[name, severity] for name in names for severity in self.severities], axis=0)
+        low, high = statistics.mean_interval(each)
+        more = {"corruptions": len(names), "severities": list(self.severities), "interval": _INTERVAL}
+        bounds = max(0.0, low), min(1.0, high)
+        return Measurement(identity, float(each.mean()), "fraction", len(each), *bounds, self._settings(setting, more))
+
+    def _errors(self, setting: Setting, clean: np.ndarray, correct: dict) -> list[Measurement]:
+        """mCE and relative mCE."""
+        if not self.baseline:
+            return []
+        own = {name: 1 - np.mean([correct[name, s] for s in self.severities]) for name in corruptions.NAMES}
+        mce, relative = mean_corruption_errors(own, 1 - clean.mean(), self.baseline)
+        settings = self._settings(setting, {"baseline": self.baseline["name"]})
+        unit = "fraction of the baseline's error"
+        return [
+            Measurement("corruption.mce", mce, unit, len(clean), settings=settings),
+            Measurement("corruption.relative_mce", relative, unit, len(clean), settings=settings),
+        ]
+
+
+_WHAT = ("accuracy", "drop")
+
+
+def mean_corruption_errors(errors: dict, clean: float, baseline: dict) -> tuple[float | None, float | None]:
+    """mCE and relative mCE of mean errors over severities.
+
+    Args:
+        errors: {name: mean error over severities} of the 15 corruptions.
+        clean: the error on clean images.
+        baseline: {"clean": its clean error, "errors": {name: its mean error}}.
+
+    Returns:
+        (mCE, relative mCE); None where the baseline's error, or its growth, is 0 for some corruption.
+    """
+    pairs = [(errors[name], baseline["errors"][name]) for name in corruptions.NAMES]
+    growths = [(own - clean, other - baseline["clean"]) for own, other in pairs]
+    return tuple(
+        float(np.mean([own / other for own, other in ratios])) if all(other for _, other in ratios) else None
+        for ratios in (pairs, growths)
+    )
+
+
+def _baseline(given: str | dict) -> dict:
+    """A baseline's name, clean error and mean errors by corruption; {} for none."""
+    if not given:
+        return {}
+    if given == "alexnet":
+        return ALEXNET
+    if isinstance(given, str):
+        given = _from_report(pathlib.Path(given))
+    missing = [name for name in corruptions.NAMES if name not in given.get("errors", {})]
+    if missing or not {"name", "clean"} <= given.keys():
+        raise ValueError(
+            f"The baseline lacks {missing[0] if missing else 'its name or clean error'}: it needs the mean error of "
+            "each of the 15 corruptions, and the clean one."
+        )
+    return given
+
+
+def _from_report(path: pathlib.Path) -> dict:
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+        values = {one["id"]: one["value"] for one in report["measurements"]}
+        name = report["model"]["name"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"The baseline {path} is neither 'alexnet' nor a robustness_report.json.") from error
+    errors = {}
+    for corruption in corruptions.NAMES:
+        each = [values.get(f"corruption.{corruption}.{severity}.accuracy") for severity in corruptions.SEVERITIES]
+        if None not in each:
+            errors[corruption] = 1 - float(np.mean(each))
+    clean = values.get("accuracy.clean")
+    return {"name": name, "errors": errors} | ({} if clean is None else {"clean": 1 - clean})
+
+
+def _size(setting: Setting) -> tuple[int, int]:
+    return setting.images.shape[1:3]
