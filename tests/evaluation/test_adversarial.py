@@ -90,12 +90,14 @@ def test_a_time_budget_gives_bounds(model):
     attack = PGD(threat=ThreatModel(epsilon=0.03), steps=50, step_size=1e-4)
     full = adversarial.AttackAccuracy(attack=attack).run(setting).measurements[0]
     hurried = dataclasses.replace(setting, chunk_size=7)
-    accuracy, drop = adversarial.AttackAccuracy(attack=attack, seconds=1e-9).run(hurried).measurements
+    outcome = adversarial.AttackAccuracy(attack=attack, seconds=1e-9).run(hurried)
+    (accuracy, drop), (finding,) = outcome.measurements, outcome.findings
+    assert (finding.check, finding.verdict) == ("complete_search", "warn") and accuracy.id[:-9] in finding.evidence
     assert accuracy.settings["bound"] == "upper" and drop.settings["bound"] == "lower"
     assert accuracy.settings["seconds"] == 1e-9
     assert full.value < accuracy.value <= 37 / 40 and accuracy.n == 40
-    enough = adversarial.AttackAccuracy(attack=attack, seconds=1e6).run(setting).measurements[0]
-    assert enough == full
+    enough = adversarial.AttackAccuracy(attack=attack, seconds=1e6).run(setting)
+    assert enough.measurements[0] == full and not enough.findings
     with pytest.raises(ValueError, match="time budget"):
         adversarial.AttackAccuracy(attack=attack, seconds=0)
 

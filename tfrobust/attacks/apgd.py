@@ -172,15 +172,16 @@ class APGD(base.Attack):
             "best_loss": base.select(better, values, state["best_loss"]),
             "best_point": base.select(better, here, state["best_point"]),
             "best_gradient": base.select(better, gradient, state["best_gradient"]),
-            "found": state["found"] | (reached & tf.gather(plan.counts, turn) if self._large else reached),
+            "found": state["found"]
+            | (reached & tf.gather(plan.counts, turn) if self.resolved_large_radii else reached),
         }
         state |= moves.note(state, values)
-        epsilon = tf.gather(plan.epsilon, turn) if self._large else self.threat.epsilon
+        epsilon = tf.gather(plan.epsilon, turn) if self.resolved_large_radii else self.threat.epsilon
         point, gradient, changed = _look_back(moves, state, gradient, tf.gather(plan.window, turn), epsilon)
         state |= changed
         moved, remembered = moves.move(state, point, gradient, epsilon)
         state |= remembered
-        if self._large:
+        if self.resolved_large_radii:
             moved, entered = self._next_phase(images, plan, moves, state, moved)
             state |= entered
         stays = state["found"] | (turn >= plan.turns)
@@ -202,14 +203,19 @@ class APGD(base.Attack):
         return tf.cond(tf.reduce_any(ends), enter, lambda: (moved, {name: state[name] for name in names}))
 
     @property
-    def _large(self) -> bool:
+    def resolved_large_radii(self) -> bool:
+        """Whether the search goes through larger balls first."""
         return self.threat.norm == "l1" and self.large_radii is not False
 
     def _schedule(self) -> Schedule:
-        return schedule(self.threat.norm, self.threat.epsilon, self.steps, self._large)
+        return schedule(self.threat.norm, self.threat.epsilon, self.steps, self.resolved_large_radii)
 
     def _moves(self, images):
-        return Sparse(self.threat, images, self._large) if self.threat.norm == "l1" else Momentum(self.threat, images)
+        return (
+            Sparse(self.threat, images, self.resolved_large_radii)
+            if self.threat.norm == "l1"
+            else Momentum(self.threat, images)
+        )
 
     def _averaged(self, evaluate: Callable) -> Callable:
         """Gradients averaged over passes, values and logits of the last one."""

@@ -136,6 +136,11 @@ class AutoAttack(_Cascade):
     def members(self):
         return self._members
 
+    @property
+    def resolved_expectation_samples(self) -> int | None:
+        """What a report says: None where the version averages nothing."""
+        return self.expectation_samples if self.version == "rand" else None
+
 
 def standard_member(threat: ThreatModel | None = None, *, name: str = "apgd_ce") -> base.Attack:
     """One member of AutoAttack's standard version alone, with the parameters that it has there in the threat's norm.

@@ -11,7 +11,7 @@ from tfrobust.evaluation import accuracy, chunks, statistics
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.searching import search
 from tfrobust.ops import configured
-from tfrobust.structs import Measurement, Series
+from tfrobust.structs import Finding, Measurement, Series
 
 # Sizes of a curve, as multiples of the attack's own epsilon.
 CURVE_FACTORS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
@@ -52,10 +52,9 @@ def attack_settings(attack: Attack, setting: Setting, complete: bool = True) -> 
         settings["members"] = [member.name for member in attack.members]
     for name in (*_ALWAYS, *configured.constructor_arguments(type(attack))):
         if name not in ("threat", "attacks") and not (attack.members and name in _ALWAYS) and hasattr(attack, name):
-            settings[name] = getattr(attack, name)
-    if "step_size" in settings:
-        # The attack's own default, resolved: a reader of the report should not have to know it.
-        settings["step_size"] = getattr(attack, "resolved_step_size", settings["step_size"])
+            # The attack's own default, resolved: a reader of the report should not have to know it.
+            settings[name] = getattr(attack, f"resolved_{name}", getattr(attack, name))
+    settings = {name: value for name, value in settings.items() if value is not None}
     if attack.needs_gradient and not attack.members:
         settings["objective"] = getattr(attack, "objective", "cross_entropy")
     words = attack.fallback(setting.predictor.class_count) if hasattr(attack, "fallback") else ""
@@ -106,7 +105,14 @@ class AttackAccuracy(Evaluator):
             found.append(accuracy.accuracy(f"{name}.{member.name}.accuracy", standing, after))
         if attack.minimal:
             found.append(self._median(name, result, settings))
-        return Outcome(found)
+        return Outcome(found, findings=[] if result.complete else [self._cut_short(name, result)])
+
+    def _cut_short(self, name: str, result: chunks.Found) -> Finding:
+        count = f"{result.success.sum()} of {len(result.success)} images had fallen"
+        evidence = f"{name} was ended after {self.seconds:g} s; {count}."
+        return Finding(
+            "complete_search", "warn", evidence, "Give it more time, or run again to go on: this is a bound."
+        )
 
     def _drop(self, setting: Setting, robust: np.ndarray, settings: dict) -> Measurement:
         drop, low, high = statistics.relative_drop(setting.clean_correct, robust)
