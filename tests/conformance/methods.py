@@ -10,10 +10,15 @@ import tensorflow as tf
 from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.threat import ThreatModel
+from tfrobust.augment.mixing import Mixing
 from tfrobust.methods.adr import ADR
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL, TwoTransforms
 from tfrobust.methods.base import Contrast
+from tfrobust.methods.cutmix import CutMix
+from tfrobust.methods.manifold_mixup import ManifoldMixup
+from tfrobust.methods.mixup import Mixup
+from tfrobust.methods.nfm import NFM
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
 from tfrobust.methods.trades import TRADES
@@ -38,6 +43,9 @@ def _ascl(*, projected: bool = False, **own):
     return make
 
 
+# Divides what a replica has of the smallest batch of the tests.
+MIXING = Mixing(group=2)
+
 ROWS = {
     "supervised": Supervised,
     "supervised_contrastive": lambda *parts, **k: SupervisedContrastive(*parts, projection=LinearProjection(4), **k),
@@ -53,6 +61,10 @@ ROWS = {
     "ascl_soft": _ascl(contrast=Contrast(selection=SoftSelection(), similarity="linf", normalized=True)),
     "ascl_leaked": _ascl(contrast=Contrast(selection=LeakedSelection()), projected=True),
     "ascl_trades": lambda *parts, **k: ASCL(*parts, objective="trades", adversary=adversary(objective="kl"), **k),
+    "mixup": lambda *parts, **k: Mixup(*parts, mixing=MIXING, **k),
+    "cutmix": lambda *parts, **k: CutMix(*parts, mixing=Mixing(group=2, per_example=True), **k),
+    "manifold_mixup": lambda *parts, **k: ManifoldMixup(*parts, mixing=MIXING, **k),
+    "nfm": lambda *parts, **k: NFM(*parts, mixing=MIXING, stages=(0, 1, 2), **k),
     "ascl_two_transforms": _ascl(transforms=TwoTransforms(combine="by_kind"), vat_divide_by_classes=True),
 }
 

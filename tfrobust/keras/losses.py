@@ -3,6 +3,7 @@
 from tfrobust.losses.classification import cross_entropy, margin
 from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.losses.keras_api import LogitsKLDivergence, SupervisedContrastiveLoss
+from tfrobust.losses.mixed import mixed_cross_entropy, softmax_binary_cross_entropy
 from tfrobust.losses.robust import trades_kl, virtual_adversarial
 from tfrobust.structs import PairMasks
 
@@ -13,6 +14,8 @@ __all__ = [
     "cross_entropy",
     "margin",
     "masked_contrastive",
+    "mixed_cross_entropy",
+    "softmax_binary_cross_entropy",
     "trades_kl",
     "virtual_adversarial",
 ]

@@ -1,10 +1,15 @@
 """Training methods: Keras models to compile and fit, and the parts they are configured with."""
 
 from tfrobust.attacks.adversary import Adversary
+from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.methods.adr import ADR
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL, TwoTransforms
 from tfrobust.methods.base import Contrast, Method
+from tfrobust.methods.cutmix import CutMix
+from tfrobust.methods.manifold_mixup import ManifoldMixup
+from tfrobust.methods.mixup import Mixup
+from tfrobust.methods.nfm import NFM
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
 from tfrobust.methods.trades import TRADES
@@ -16,10 +21,16 @@ __all__ = [
     "AdversarialTraining",
     "Adversary",
     "Contrast",
+    "CutMix",
+    "FeatureNoise",
     "GlobalSelection",
     "HardSelection",
     "LeakedSelection",
+    "ManifoldMixup",
     "Method",
+    "Mixing",
+    "Mixup",
+    "NFM",
     "SoftSelection",
     "Supervised",
     "SupervisedContrastive",

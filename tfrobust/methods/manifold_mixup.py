@@ -1,0 +1,71 @@
+"""Manifold Mixup."""
+
+import keras
+import tensorflow as tf
+
+from tfrobust.augment.mixing import Mixing, at_one_stage, batch_size, mix_rows, require_stages
+from tfrobust.losses.mixed import mixed_cross_entropy, softmax_binary_cross_entropy
+from tfrobust.methods.base import Method
+from tfrobust.ops import randomness
+
+OBJECTIVES = ("cross_entropy", "binary_cross_entropy")
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class ManifoldMixup(Method):
+    """Mixup of the hidden states at one stage of the encoder, drawn anew for each step.
+
+    g~ = lambda g_k(x) + (1 - lambda) g_k(x') at stage k, then on through the rest of the network; ce_mixed = lambda
+    CE(y) + (1 - lambda) CE(y'). One k and one lambda ~ Beta(2, 2) a step, partners inside groups of rows (the
+    authors permute the whole batch).
+
+    Terms: `ce_mixed`. Needs: labels, an encoder with stages. The training accuracy is that of the mixed examples
+    against y.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> parts = robust.models.DigitsCNN(), robust.models.LinearHead(10)
+        >>> robust.methods.ManifoldMixup(*parts, stages=(0, 3)).mixing.alpha
+        2.0
+
+    Source:
+        Verma et al. 2019, https://arxiv.org/abs/1806.05236, and its released code.
+    """
+
+    terms = ("ce_mixed",)
+
+    def __init__(
+        self,
+        encoder,
+        head,
+        *,
+        mixing: Mixing | None = None,
+        stages: tuple[int, ...] = (0, 1, 2),
+        objective: str = "cross_entropy",
+        **kwargs,
+    ):
+        """Args beyond the base's:
+
+        mixing: how weights and partners are drawn.
+        stages: where it may mix, each equally likely: 0 the input, k the output of stage k.
+        objective: "cross_entropy" (the paper), or "binary_cross_entropy" of the softmax against the mixed one-hot
+            labels, averaged over the classes (the released code).
+        """
+        super().__init__(encoder, head, **kwargs)
+        if objective not in OBJECTIVES:
+            raise ValueError(f"ManifoldMixup.objective is {objective!r}; it is one of {list(OBJECTIVES)}.")
+        self.mixing = mixing or Mixing(alpha=2.0)
+        self.stages = require_stages(encoder, stages, "ManifoldMixup")
+        self.objective = objective
+
+    def loss_terms(self, views, batch, context):
+        mix = self.mixing.draw(randomness.fold(context.key, "mixing"), batch_size(batch.images))
+        at_stage = at_one_stage(
+            randomness.fold(context.key, "stage"), self.stages, lambda hidden: mix_rows(hidden, mix)
+        )
+        _, logits = self.propagate(views["images"], at_stage=at_stage)
+        if self.objective == "binary_cross_entropy":
+            targets = mix_rows(tf.one_hot(batch.labels, logits.shape[-1]), mix)
+            return {"ce_mixed": softmax_binary_cross_entropy(logits, targets)}, logits
+        partner_labels = tf.gather(batch.labels, mix.partner)
+        return {"ce_mixed": mixed_cross_entropy(logits, batch.labels, partner_labels, mix.weight)}, logits

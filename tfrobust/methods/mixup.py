@@ -1,0 +1,51 @@
+"""Mixup."""
+
+import keras
+import tensorflow as tf
+
+from tfrobust.augment.mixing import Mixing, batch_size, mix_rows
+from tfrobust.losses.mixed import mixed_cross_entropy
+from tfrobust.methods.base import Method
+from tfrobust.ops import randomness
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class Mixup(Method):
+    """Cross-entropy on convex combinations of two images, weighted like the images.
+
+    x~ = lambda x + (1 - lambda) x', ce_mixed = lambda CE(h(x~), y) + (1 - lambda) CE(h(x~), y'). One lambda ~
+    Beta(1, 1) a step, partners inside groups of rows (the authors permute the whole batch).
+
+    Terms: `ce_mixed`. Needs: labels. The training accuracy is that of the mixed images against y.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> parts = robust.models.DigitsCNN(), robust.models.LinearHead(10)
+        >>> robust.methods.Mixup(*parts, mixing=robust.methods.Mixing(alpha=0.2)).terms
+        ('ce_mixed',)
+
+    Source:
+        Zhang et al. 2018, https://arxiv.org/abs/1710.09412, and its released code.
+    """
+
+    terms = ("ce_mixed",)
+
+    def __init__(self, encoder, head, *, mixing: Mixing | None = None, **kwargs):
+        """Args beyond the base's:
+
+        mixing: how weights and partners are drawn.
+        """
+        super().__init__(encoder, head, **kwargs)
+        self.mixing = mixing or Mixing()
+
+    def make_views(self, batch, context):
+        return {"images": batch.images, "mixed": mix_rows(batch.images, self._mix(batch, context))}
+
+    def loss_terms(self, views, batch, context):
+        mix = self._mix(batch, context)
+        _, logits = self.propagate(views["mixed"])
+        partner_labels = tf.gather(batch.labels, mix.partner)
+        return {"ce_mixed": mixed_cross_entropy(logits, batch.labels, partner_labels, mix.weight)}, logits
+
+    def _mix(self, batch, context):
+        return self.mixing.draw(randomness.fold(context.key, "mixing"), batch_size(batch.images))
