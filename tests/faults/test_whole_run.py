@@ -21,7 +21,7 @@ SECONDS = 30  # asked for are 10; the machine may be busy
 PROGRESS = [
     *CRITICAL,
     "tfrobust.training.loop:Loop._check_finite",
-    "tfrobust.attacks.runner:_Campaign._report",
+    "tfrobust.attacks.engine:_Campaign._report",
     "tfrobust.evaluation.runner:_run_one",
     "tfrobust.report.render:html",
     "tfrobust.serving.golden:record",
@@ -120,7 +120,7 @@ def test_killed_inside_the_publication_between_write_fsync_and_rename(trained, e
 def test_a_signal_stops_everything_in_time_and_the_rerun_finishes(trained, tmp_path, number):
     for target, call in [
         ("tfrobust.training.loop:Loop._check_finite", 3),
-        ("tfrobust.attacks.runner:_Campaign._report", 2),
+        ("tfrobust.attacks.engine:_Campaign._report", 2),
         ("tfrobust.report.render:html", 1),
         ("tfrobust.serving.verify:verify", 1),
         (f"{PUBLISH}:_complete", 1),
@@ -152,7 +152,7 @@ def test_a_long_evaluation_goes_on_and_is_shared_out(trained, tmp_path):
     """By the command: killed in the middle of an attack, then by two shards, to the numbers of the report."""
     copy(trained, tmp_path, "exported")
     expected = numbers(report_of(trained / WORKDIR))
-    engine = "tfrobust.attacks.runner:Engine.run"
+    engine = "tfrobust.attacks.engine:Engine.run"
     flags = ["--model=exported/tiny", "--gin_file=gin/eval/quick.gin", "--gin_param=evaluate.chunk_size=100"]
 
     def evaluate(*more, **keywords):

@@ -209,7 +209,20 @@ def in_range(logits: tf.Tensor, *, alone: bool = True) -> tf.Tensor:
 
 
 def ranged(predict: Callable, *, alone: bool = True) -> Callable:
-    """`predict` with its logits in float32 and their gradients brought `in_range`, for attacks."""
+    """`predict` with its logits in float32 and their gradients brought `in_range`, for attacks.
+
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> predict = robust.attacks.objectives.ranged(lambda images: images[:, 0, 0])
+        >>> objective = robust.attacks.objectives.cross_entropy(predict, np.array([0]))
+        >>> print(objective(np.zeros((1, 1, 1, 2), "float32")).numpy().round(3))
+        [0.693]
+
+    Args:
+        predict: images -> logits [b, k].
+        alone: as in `in_range`.
+    """
     return lambda images: in_range(_logits(predict, images), alone=alone)
 
 
