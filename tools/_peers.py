@@ -136,6 +136,17 @@ class Side:
         return json.loads(line)
 
 
+def add_flags(flags: argparse.ArgumentParser, parts, rounds: int) -> None:
+    """The flags that both benchmarks have."""
+    flags.add_argument("--peers", help="a Python that has the other libraries; without it tfrobust runs alone")
+    help_of_parts = f"some of {','.join(parts)}; default: all"
+    flags.add_argument("--parts", type=lambda text: text.split(","), default=list(parts), help=help_of_parts)
+    flags.add_argument("--rounds", type=int, default=rounds, help=f"in which every side runs once; default {rounds}")
+    flags.add_argument("--threads", type=int, default=2, help="of all sides, on as many processors; default 2")
+    flags.add_argument("--channels_first", action="store_true", help="PyTorch's own layout, which is slower")
+    flags.add_argument("--folder", type=pathlib.Path, help="keeps the tasks (trained networks) for the next time")
+
+
 def begin(tool: str, arguments: list[str] | None, processors: int) -> None:
     """Prints how the tool was called and how busy the machine is, and keeps to the first `processors`."""
     print(shlex.join(["python", tool, *(sys.argv[1:] if arguments is None else arguments)]))

@@ -27,7 +27,7 @@ import statistics
 import sys
 import tempfile
 
-from _peers import Side, begin, make_task, start
+from _peers import Side, add_flags, begin, make_task, start
 from bench_step import progress, table
 
 SMALLEST_RATIO = 1.15
@@ -115,19 +115,13 @@ def kept(sides: list[Side], own: list[Side]) -> bool:
 def parser() -> argparse.ArgumentParser:
     """The tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = lambda text: text.split(",")  # noqa: E731
-    flags.add_argument("--peers", help="a Python that has the other libraries; without it tfrobust runs alone")
+    add_flags(flags, PARTS, rounds=5)
     flags.add_argument("--only", type=lambda text: text.split(";"), help=f"some of the peers: {';'.join(PEERS)}")
-    flags.add_argument("--parts", type=names, default=list(PARTS), help=f"some of {','.join(PARTS)}; default: all")
-    flags.add_argument("--rounds", type=int, default=5, help="in which every side runs once; default 5")
     flags.add_argument("--steps", type=int, default=40, help="of PGD; default 40")
     flags.add_argument("--epsilon", type=float, default=8 / 255, help="of full; default 8/255")
     flags.add_argument("--batch", type=int, default=128, help="images in a batch; default 128")
     flags.add_argument("--count", type=int, help="images; default 128 where none falls, else 360")
     flags.add_argument("--epochs", type=int, default=4, help="of the plainly trained ResNet-20; default 4")
-    flags.add_argument("--threads", type=int, default=2, help="of all sides, on as many processors; default 2")
-    flags.add_argument("--channels_first", action="store_true", help="PyTorch's own layout, which is slower")
-    flags.add_argument("--folder", type=pathlib.Path, help="keeps the tasks (trained networks) for the next time")
     return flags
 
 

@@ -22,7 +22,7 @@ import statistics
 import sys
 import tempfile
 
-from _peers import Side, begin, make_task, start
+from _peers import Side, add_flags, begin, make_task, start
 from bench_step import progress, table
 
 SIDES = {"tfrobust": "_peers_tensorflow:own_autoattack", "official": "_peers_torch:official_autoattack"}
@@ -92,17 +92,11 @@ def share(sides: list[Side]) -> float:
 def parser() -> argparse.ArgumentParser:
     """The tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = lambda text: text.split(",")  # noqa: E731
-    flags.add_argument("--peers", help="a Python that has the official package; without it tfrobust runs alone")
-    flags.add_argument("--parts", type=names, default=list(PARTS), help=f"some of {','.join(PARTS)}; default: all")
-    flags.add_argument("--rounds", type=int, default=3, help="in which each side runs once; default 3")
+    add_flags(flags, PARTS, rounds=3)
     flags.add_argument("--norm", default="Linf", choices=("Linf", "L2", "L1"), help="default Linf")
     flags.add_argument("--epsilon", type=float, help="default: 0.2 on the digits, 1/255 on ResNet-20")
     flags.add_argument("--count", type=int, help="images; default 360 and 64")
     flags.add_argument("--gin_param", action="append", default=[], help="of the digits' recipe, such as EPOCHS=1")
-    flags.add_argument("--threads", type=int, default=2, help="of both sides, on as many processors; default 2")
-    flags.add_argument("--channels_first", action="store_true", help="PyTorch's own layout")
-    flags.add_argument("--folder", type=pathlib.Path, help="keeps the tasks (trained networks) for the next time")
     return flags
 
 

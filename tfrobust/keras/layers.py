@@ -13,8 +13,29 @@ from tfrobust.ops.configured import Configured
 __all__ = ["Augment", "BranchedBatchNormalization", "Corrupt", "LinearHead", "LinearProjection", "MLPProjection"]
 
 
+class _DrawingLayer(Configured, keras.layers.Layer):
+    """A layer on pixels that counts its calls while training, so that each of them draws anew."""
+
+    def __init__(self, *, name: str | None = None, **kwargs):
+        # Pixels stay as precise as they came: an encoder normalises them before it goes to 16 bits.
+        super().__init__(name=name, autocast=False, **kwargs)
+        self.calls = self.add_weight(
+            name="calls",
+            shape=(),
+            dtype="int64",
+            initializer="zeros",
+            trainable=False,
+            aggregation="only_first_replica",
+        )
+
+    def check_pixels(self, images):
+        """Raises ValueError for pixels that are not floating point."""
+        if not images.dtype.is_floating:
+            raise ValueError(f"{self.name} takes float pixels in [0, 1], got {images.dtype.name}; divide bytes by 255.")
+
+
 @keras.saving.register_keras_serializable(package="tfrobust")
-class Augment(Configured, keras.layers.Layer):
+class Augment(_DrawingLayer):
     """An augmentation as a layer: random per image and per call while training, the identity otherwise.
 
     Call number n draws with the key (seed, n); n is a variable that is saved with the model, so that training
@@ -42,24 +63,14 @@ class Augment(Configured, keras.layers.Layer):
     """
 
     def __init__(self, augmentation: Augmentation, *, seed: int = 0, name: str | None = None, **kwargs):
-        # Pixels stay as precise as they came: an encoder normalises them before it goes to 16 bits.
-        super().__init__(name=name, autocast=False, **kwargs)
+        super().__init__(name=name, **kwargs)
         if not isinstance(augmentation, Augmentation):
             raise TypeError(f"Augment takes an augmentation such as RandomShift(), not {type(augmentation).__name__}.")
         self.augmentation = augmentation
         self.seed = seed
-        self.calls = self.add_weight(
-            name="calls",
-            shape=(),
-            dtype="int64",
-            initializer="zeros",
-            trainable=False,
-            aggregation="only_first_replica",
-        )
 
     def call(self, images, *, training=None):
-        if not images.dtype.is_floating:
-            raise ValueError(f"{self.name} takes float pixels in [0, 1], got {images.dtype.name}; divide bytes by 255.")
+        self.check_pixels(images)
         if not training:
             return images
         key = randomness.make_key(self.seed, "augment", tf.convert_to_tensor(self.calls))
@@ -68,7 +79,7 @@ class Augment(Configured, keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class Corrupt(Configured, keras.layers.Layer):
+class Corrupt(_DrawingLayer):
     """A natural corruption as a layer, while training and after it: noise, blur, weather, digital artefacts.
 
     While training, call number n draws with the key (seed, n), saved with the model; otherwise every call draws as
@@ -95,23 +106,14 @@ class Corrupt(Configured, keras.layers.Layer):
     """
 
     def __init__(self, corruption: str, severity: int = 3, *, seed: int = 0, name: str | None = None, **kwargs):
-        super().__init__(name=name, autocast=False, **kwargs)
+        super().__init__(name=name, **kwargs)
         corruptions.check(corruption, severity)
         self.corruption = corruption
         self.severity = severity
         self.seed = seed
-        self.calls = self.add_weight(
-            name="calls",
-            shape=(),
-            dtype="int64",
-            initializer="zeros",
-            trainable=False,
-            aggregation="only_first_replica",
-        )
 
     def call(self, images, *, training=None):
-        if not images.dtype.is_floating:
-            raise ValueError(f"{self.name} takes float pixels in [0, 1], got {images.dtype.name}; divide bytes by 255.")
+        self.check_pixels(images)
         number = tf.convert_to_tensor(self.calls) if training else 0
         if training:
             self.calls.assign_add(1)
