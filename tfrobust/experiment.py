@@ -129,7 +129,12 @@ def train(
         method=model,
         strategy=scope,
         batches=lambda step: pipeline.training_batches(
-            dataset.train, batch_size=batch_size, seed=seed, augmentation=augmentation, start_step=step
+            dataset.train,
+            batch_size=batch_size,
+            seed=seed,
+            augmentation=augmentation,
+            views=model.host_views,
+            start_step=step,
         ),
         steps_per_epoch=steps_per_epoch,
         epochs=epochs,

@@ -128,6 +128,7 @@ def train(model, parts: dict, dataset, say) -> None:
             batch_size=parts["batch_size"],
             seed=parts["seed"],
             augmentation=augmentation,
+            views=model.host_views,
             start_step=step,
         )
 

@@ -14,7 +14,7 @@ from tfrobust.augment.mixing import Mixing
 from tfrobust.methods.adr import ADR
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL, TwoTransforms
-from tfrobust.methods.base import Contrast
+from tfrobust.methods.contrast import Contrast
 from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mixup import Mixup

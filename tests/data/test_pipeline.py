@@ -144,3 +144,19 @@ def test_bad_evaluation_arguments():
         evaluation_batches(IMAGES[:0], np.zeros(0, int), 4)
     with pytest.raises(ValueError, match="batch_size is 0"):
         evaluation_batches(IMAGES, EXAMPLES.labels, 0)
+
+
+def test_views_follow_from_the_augmented_image_and_the_example_alone():
+    def views(images, keys):
+        return {"noisy": images + randomness.draw(randomness.uniform(), keys, images.shape)}
+
+    whole = _take(8, augmentation=SHAKE, views=views)
+    plain = _take(8, augmentation=SHAKE)
+    for batch, other in zip(whole, plain, strict=True):
+        assert np.array_equal(batch.images, other.images)  # draws of their own, and no others'
+        assert 0 < np.ptp(batch.extra["noisy"] - batch.images) < 1
+    assert _equal(whole[3:], _take(5, augmentation=SHAKE, views=views, start_step=3))
+    noise = [{int(i): v for b in _take(3, views=views, batch_size=size, start_step=0) for i, v in
+              zip(b.index, b.extra["noisy"] - b.images, strict=True)} for size in (6, 2)]  # fmt: skip
+    shared = set(noise[0]) & set(noise[1])
+    assert shared and all(np.allclose(noise[0][i], noise[1][i], atol=1e-6) for i in shared)

@@ -11,7 +11,7 @@ from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.augment.standard import RandomShift
 from tfrobust.methods.ascl import ASCL, TwoTransforms
-from tfrobust.methods.base import Contrast
+from tfrobust.methods.contrast import Contrast
 from tfrobust.models.heads import LinearProjection, MLPProjection
 from tfrobust.pairs import masks
 from tfrobust.pairs.selection import GlobalSelection, HardSelection, LeakedSelection, SoftSelection

@@ -5,7 +5,7 @@ import pytest
 
 from oracles import contrastive, tiny_network
 from tfrobust.augment.standard import RandomShift
-from tfrobust.methods.base import Contrast
+from tfrobust.methods.contrast import Contrast
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
 from tfrobust.models.heads import LinearProjection
 

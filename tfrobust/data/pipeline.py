@@ -30,6 +30,7 @@ def training_batches(
     batch_size: int,
     seed: int,
     augmentation: Callable | None = None,
+    views: Callable | None = None,
     start_step: int = 0,
     steps: int | None = None,
     pipelines: int = 1,
@@ -46,6 +47,8 @@ def training_batches(
         batch_size: rows of the global batch.
         seed: the run's seed.
         augmentation: (images [b, h, w, c], keys int32 [b, 2]) -> images; None for none.
+        views: (images as augmented, keys int32 [b, 2]) -> {name: [b, ...]}, such as a method's `host_views`; they
+            join the extra values.
         start_step: global step of the first batch, >= 0.
         steps: how many batches to yield; None for no end.
         pipelines: number of input pipelines that share the global batch, in equal blocks of adjacent rows.
@@ -68,12 +71,16 @@ def training_batches(
         positions = offset * batch_size + pipeline * rows + tf.range(rows, dtype=tf.int64)
         index = shuffled(positions, len(examples), randomness.make_key(seed, "shuffle", epoch))
         images = examples.fetch(index)
+
+        def keys(purpose):
+            return randomness.example_keys(randomness.make_key(seed, purpose, epoch), index)
+
         if augmentation is not None:
-            key = randomness.make_key(seed, "augmentation", epoch)
-            images = augmentation(images, randomness.example_keys(key, index))
-        values = {name: tf.gather(column, index) for name, column in columns.items()}
+            images = augmentation(images, keys("augmentation"))
         images = tf.ensure_shape(images, [rows, *examples.image_shape])
-        return Batch(images, values.pop("labels"), index, values)
+        values = {name: tf.gather(column, index) for name, column in columns.items()}
+        made = {} if views is None else views(images, keys("views"))
+        return Batch(images, values.pop("labels"), index, {**values, **made})
 
     stop = np.iinfo(np.int64).max if steps is None else start_step + steps
     return _mapped(tf.data.Dataset.range(start_step, stop), batch)

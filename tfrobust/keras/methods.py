@@ -5,7 +5,8 @@ from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.methods.adr import ADR
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL, TwoTransforms
-from tfrobust.methods.base import Contrast, Method
+from tfrobust.methods.base import Method
+from tfrobust.methods.contrast import Contrast
 from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mixup import Mixup

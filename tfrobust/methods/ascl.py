@@ -9,14 +9,8 @@ from tfrobust.attacks.adversary import Adversary
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.standard import RandomShift
 from tfrobust.losses import robust
-from tfrobust.methods.base import (
-    ROBUST_TERMS,
-    Contrast,
-    Method,
-    adversarial_views,
-    checked_forward,
-    robust_terms,
-)
+from tfrobust.methods.base import ROBUST_TERMS, Method, adversarial_views, checked_forward, robust_terms
+from tfrobust.methods.contrast import Contrast
 from tfrobust.ops import randomness
 from tfrobust.ops.configured import Configured
 from tfrobust.pairs import masks

@@ -1,6 +1,5 @@
 """The contract of a training method: three hooks, named per-example terms, one place that reduces."""
 
-import dataclasses
 from collections.abc import Callable
 
 import keras
@@ -8,12 +7,9 @@ import tensorflow as tf
 
 from tfrobust.attacks import modes
 from tfrobust.losses import classification, robust
-from tfrobust.losses.contrastive import masked_contrastive
-from tfrobust.ops import distribution, randomness, similarity
+from tfrobust.ops import distribution, randomness
 from tfrobust.ops.configured import Configured
-from tfrobust.pairs import masks
-from tfrobust.pairs.selection import GlobalSelection, Selection, count_pairs
-from tfrobust.structs import Batch, Context, Tags
+from tfrobust.structs import Batch, Context
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -41,11 +37,13 @@ class Method(Configured, keras.Model):
         terms: names of the trained terms; they are the log names, the gin keys and the report keys.
         observations: names of per-example values that are logged every epoch, never trained.
         default_weights: weight by term where it is not 1.
+        host_view_names: what `host_views` returns.
     """
 
     terms: tuple[str, ...] = ()
     observations: tuple[str, ...] = ()
     default_weights: dict[str, float] = {}
+    host_view_names: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -155,6 +153,24 @@ class Method(Configured, keras.Model):
         return self.encoder(images, training=False)
 
     # ---------------------------------------------------------------------------------------------- hooks
+
+    def host_views(self, images: tf.Tensor, key: tf.Tensor) -> dict:
+        """Hook, run by the input pipeline ahead of the step: further views that need no weights.
+
+        Args:
+            images: float32 [b, h, w, c], as the recipe augmented them.
+            key: int32 [b, 2], one per example; [2] for a whole batch, where `extra_views` makes them.
+
+        Returns:
+            `host_view_names` -> tensors [b, ...]; the pipeline puts them into `batch.extra`.
+        """
+        return {}
+
+    def extra_views(self, batch: Batch, context: Context) -> dict:
+        """The `host_views` of a batch: the pipeline's, or, from a plain `fit` on (x, y), made here."""
+        if all(name in batch.extra for name in self.host_view_names):
+            return {name: batch.extra[name] for name in self.host_view_names}
+        return self.host_views(batch.images, randomness.fold(context.key, "host_views"))
 
     def make_views(self, batch: Batch, context: Context) -> dict:
         """Hook, outside the weight tape: named views [b, ...]. They come back with gradients stopped."""
@@ -336,65 +352,3 @@ def robust_terms(objective: str, clean_logits: tf.Tensor, adversarial_logits: tf
     if objective == "trades":
         return {**terms, "kl": robust.trades_kl(clean_logits, adversarial_logits)}
     return {**terms, "ce_adv": classification.cross_entropy(adversarial_logits, labels)}
-
-
-SCALES = ("paper", "code")
-
-
-@keras.saving.register_keras_serializable(package="tfrobust")
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Contrast(Configured):
-    """How a method contrasts the views of its batch: pairs, temperature, similarity, scale.
-
-    Example:
-        >>> from tfrobust import keras as robust
-        >>> robust.methods.Contrast(selection=robust.methods.LeakedSelection(), temperature=0.2).similarity
-        'cosine'
-
-    Attributes:
-        selection: which keys attract and which repel an anchor.
-        temperature: tau > 0.
-        similarity: one of `ops.similarity.SIMILARITIES`. Paper 003 leaves it open; the released code takes
-            "linf" (minus the largest coordinate gap) with `normalized` and temperature 0.2.
-        normalized: whether embeddings are put on the unit sphere first (the cosine does so by itself).
-        scale: "paper": the sum over an image's clean and adversarial anchor (paper 003, eq. 3). "code": the mean
-            over all anchors, half of it.
-    """
-
-    selection: Selection = dataclasses.field(default_factory=GlobalSelection)
-    temperature: float = 0.07
-    similarity: str = "cosine"
-    normalized: bool = False
-    scale: str = "paper"
-
-    def __post_init__(self):
-        if self.scale not in SCALES:
-            raise ValueError(f"Contrast.scale is {self.scale!r}; it is one of {list(SCALES)}.")
-        if not self.temperature > 0 or self.similarity not in similarity.SIMILARITIES:
-            valid = f"temperature > 0 and similarity one of {list(similarity.SIMILARITIES)}"
-            raise ValueError(f"Contrast has {self.temperature} and {self.similarity!r}; it takes {valid}.")
-
-    def __call__(self, embeddings: list, tags: list[Tags], *, clean_views: int) -> tuple[tf.Tensor, dict]:
-        """The contrastive term of each image, and its pairs.
-
-        Args:
-            embeddings: one float [b, d] per view; keys are gathered over the replicas.
-            tags: one `Tags` of int32 [b] per view.
-            clean_views: tags with a view below this number are clean.
-
-        Returns:
-            float32 [b]; and the counts of `pairs.selection.count_pairs`, float32 [b], the mean over the image's
-            anchors.
-        """
-        anchors, own = tf.concat(embeddings, axis=0), masks.join(*tags)
-        if self.normalized:
-            anchors = similarity.normalize(anchors)
-        keys, others = distribution.gather((anchors, own))
-        pairs = masks.ByRows(self.selection, own, others)
-        values = masked_contrastive(anchors, keys, pairs, temperature=self.temperature, similarity=self.similarity)
-        counts = count_pairs(pairs, others.view, clean_views=clean_views)
-        views = len(embeddings)
-        # [views * b] anchors, view by view, fold back to the image they show.
-        folded = {name: tf.add_n(tf.split(column, views)) / views for name, column in {"": values, **counts}.items()}
-        term = folded.pop("")
-        return (2.0 * term if self.scale == "paper" else term), folded

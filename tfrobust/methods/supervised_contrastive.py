@@ -6,7 +6,8 @@ import tensorflow as tf
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.standard import RandomShift
 from tfrobust.losses import classification
-from tfrobust.methods.base import Contrast, Method, checked_forward
+from tfrobust.methods.base import Method, checked_forward
+from tfrobust.methods.contrast import Contrast
 from tfrobust.ops import randomness
 from tfrobust.pairs import masks
 from tfrobust.pairs.selection import PAIR_COUNTS

@@ -1,0 +1,74 @@
+"""The contrastive term as methods use it: pairs, temperature, similarity and scale in one frozen part."""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from tfrobust.losses.contrastive import masked_contrastive
+from tfrobust.ops import distribution, similarity
+from tfrobust.ops.configured import Configured
+from tfrobust.pairs import masks
+from tfrobust.pairs.selection import GlobalSelection, Selection, count_pairs
+from tfrobust.structs import Tags
+
+SCALES = ("paper", "code")
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contrast(Configured):
+    """How a method contrasts the views of its batch: pairs, temperature, similarity, scale.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> robust.methods.Contrast(selection=robust.methods.LeakedSelection(), temperature=0.2).similarity
+        'cosine'
+
+    Attributes:
+        selection: which keys attract and which repel an anchor.
+        temperature: tau > 0.
+        similarity: one of `ops.similarity.SIMILARITIES`. Paper 003 leaves it open; the released code takes
+            "linf" (minus the largest coordinate gap) with `normalized` and temperature 0.2.
+        normalized: whether embeddings are put on the unit sphere first (the cosine does so by itself).
+        scale: "paper": the sum over an image's clean and adversarial anchor (paper 003, eq. 3). "code": the mean
+            over all anchors, half of it.
+    """
+
+    selection: Selection = dataclasses.field(default_factory=GlobalSelection)
+    temperature: float = 0.07
+    similarity: str = "cosine"
+    normalized: bool = False
+    scale: str = "paper"
+
+    def __post_init__(self):
+        if self.scale not in SCALES:
+            raise ValueError(f"Contrast.scale is {self.scale!r}; it is one of {list(SCALES)}.")
+        if not self.temperature > 0 or self.similarity not in similarity.SIMILARITIES:
+            valid = f"temperature > 0 and similarity one of {list(similarity.SIMILARITIES)}"
+            raise ValueError(f"Contrast has {self.temperature} and {self.similarity!r}; it takes {valid}.")
+
+    def __call__(self, embeddings: list, tags: list[Tags], *, clean_views: int) -> tuple[tf.Tensor, dict]:
+        """The contrastive term of each image, and its pairs.
+
+        Args:
+            embeddings: one float [b, d] per view; keys are gathered over the replicas.
+            tags: one `Tags` of int32 [b] per view.
+            clean_views: tags with a view below this number are clean.
+
+        Returns:
+            float32 [b]; and the counts of `pairs.selection.count_pairs`, float32 [b], the mean over the image's
+            anchors.
+        """
+        anchors, own = tf.concat(embeddings, axis=0), masks.join(*tags)
+        if self.normalized:
+            anchors = similarity.normalize(anchors)
+        keys, others = distribution.gather((anchors, own))
+        pairs = masks.ByRows(self.selection, own, others)
+        values = masked_contrastive(anchors, keys, pairs, temperature=self.temperature, similarity=self.similarity)
+        counts = count_pairs(pairs, others.view, clean_views=clean_views)
+        views = len(embeddings)
+        # [views * b] anchors, view by view, fold back to the image they show.
+        folded = {name: tf.add_n(tf.split(column, views)) / views for name, column in {"": values, **counts}.items()}
+        term = folded.pop("")
+        return (2.0 * term if self.scale == "paper" else term), folded
