@@ -47,6 +47,7 @@ class Artefact:
             image_shape=self.dataset.image_shape,
             class_names=self.dataset.class_names,
             name=name,
+            short_side=self.dataset.test.short_side,
         )
         staged, final = self.folder / "staged", self.folder / "final"
         weights = assets.assemble(staged, **parts)

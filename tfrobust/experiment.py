@@ -21,6 +21,7 @@ from tfrobust.evaluation.runner import refuse_clashes, run_evaluation, run_shard
 from tfrobust.methods.base import Method
 from tfrobust.models.heads import LinearHead
 from tfrobust.ops import configured, files
+from tfrobust.pretrained import Pretrained
 from tfrobust.report import assembly, render, writer
 from tfrobust.report.schema import Report
 from tfrobust.serving import publish
@@ -47,6 +48,7 @@ def train(
     validation: Callable[..., keras.callbacks.Callback] | None = None,
     callbacks: tuple = (),
     evaluators: tuple = (),
+    pretrained: Pretrained | None = None,
     publish_weights: str = "last",
     precision: str = "float32",
     jit_compile: bool | str = "auto",
@@ -77,6 +79,7 @@ def train(
         validation: constructor of a callback, called as validation(images=, labels=) with the validation split.
         callbacks: further Keras callbacks.
         evaluators: what is measured on the test split of the staged SavedModel.
+        pretrained: a model whose encoder this one starts from, fine-tuned or frozen; None for fresh weights.
         publish_weights: "last", "best" (by validation robust accuracy) or "averaged" (by an AveragedWeights).
         precision: Keras dtype policy, 'float32', 'mixed_bfloat16' or 'mixed_float16'; losses and attack gradients
             are float32 in each.
@@ -111,13 +114,14 @@ def train(
     with cluster.watched(worker), scope.scope():
         parts = {"encoder": _encoder(encoder, scope), "head": head(class_count=dataset.class_count)}
         model = _built(method(**parts, seed=seed), dataset, optimizer())
+        origin = {} if pretrained is None else {"pretrained": pretrained.give(model.encoder, dataset.image_shape)}
     if dry_run:
         _print_estimate(configuration(), model, epochs * steps_per_epoch, steps_per_epoch)
         return None
     numbers = {"epochs": epochs, "batch_size": batch_size, "seed": seed}
     described = {"method": model, "optimizer": model.optimizer, "data": data, "augmentation": augmentation}
     training = artefacts.described(described | {"callbacks": [_callback_facts(one) for one in callbacks]} | numbers)
-    training["data_fingerprint"] = dataset.fingerprint
+    training |= {"data_fingerprint": dataset.fingerprint, **origin}
     publish.check_available(pathlib.Path(export_dir, name), version, workdirs.owner(workdir))
     agreement = cluster.Agreement(scope, worker)
     with agreement.after_chief():
@@ -125,17 +129,11 @@ def train(
     own = cluster.own_folder(folder, worker)
     watchers = selection.watch(own, dataset.validation.arrays(), validation, callbacks, batch_size)
     files.write_atomically(own / workdirs.CONFIGURATION_FILE, configuration())
+    drawn = {"batch_size": batch_size, "seed": seed, "augmentation": augmentation, "views": model.host_views}
     loop = Loop(
         method=model,
         strategy=scope,
-        batches=lambda step: pipeline.training_batches(
-            dataset.train,
-            batch_size=batch_size,
-            seed=seed,
-            augmentation=augmentation,
-            views=model.host_views,
-            start_step=step,
-        ),
+        batches=lambda step: pipeline.training_batches(dataset.train, start_step=step, **drawn),
         steps_per_epoch=steps_per_epoch,
         epochs=epochs,
         checkpoint_directory=str(folder / "checkpoints"),
@@ -153,7 +151,7 @@ def train(
         print(f"worker {worker.index} of {worker.count} has trained; the chief evaluates and publishes", flush=True)
         agreement.part()
         return None
-    facts = {"method": type(model).__name__, **numbers, **_adversary_facts(model), "precision": precision}
+    facts = {"method": type(model).__name__, **numbers, **origin, **_adversary_facts(model), "precision": precision}
     facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
     artefact = artefacts.Artefact(model, dataset, data, evaluators, folder, facts, history, loop.seconds, configuration)
     report = artefact.publish(name, export_dir, version)

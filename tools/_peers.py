@@ -7,6 +7,7 @@ turn. So frameworks do not quarrel over threads, and all sides see the same stat
 """
 
 import argparse
+import contextlib
 import dataclasses
 import importlib
 import json
@@ -179,6 +180,18 @@ def start(sides: dict[str, tuple[str, str]], folder: pathlib.Path, cold=()) -> t
             running.append(side)
             said.append(f"{name}: {versions}")
     return running, said
+
+
+def take_turns(sides: list[Side], rounds: int, say) -> None:
+    """Lets every side run once in each round, says which, and ends their processes."""
+    with contextlib.ExitStack() as stack:
+        for side in sides:
+            stack.callback(side.close)
+        for number in range(rounds):
+            for side in sides:
+                say(f"round {number + 1} of {rounds}, {side.name}")
+                side.run()
+    say("")
 
 
 def make_task(function: str, settings: dict, folder: pathlib.Path) -> None:

@@ -21,13 +21,12 @@ else heavy should be running: the load average is printed. Returns 1 where tfrob
 """
 
 import argparse
-import contextlib
 import pathlib
 import statistics
 import sys
 import tempfile
 
-from _peers import Side, add_flags, begin, make_task, start
+from _peers import Side, add_flags, begin, make_task, start, take_turns
 from bench_step import progress, table
 
 SMALLEST_RATIO = 1.15
@@ -71,14 +70,7 @@ def measure(part: str, flags: argparse.Namespace, folder: pathlib.Path) -> list[
         sides |= {name: (PEERS[name], flags.peers) for name in PEERS if not flags.only or name in flags.only}
     running, said = start(sides, folder)
     print("\n" + "\n".join(said), flush=True)
-    with contextlib.ExitStack() as stack:
-        for side in running:
-            stack.callback(side.close)
-        for number in range(flags.rounds):
-            for side in running:
-                progress(f"{part}: round {number + 1} of {flags.rounds}, {side.name}")
-                side.run()
-    progress("")
+    take_turns(running, flags.rounds, lambda text: progress(text and f"{part}: {text}"))
     for side in running:
         side.count = settings["count"]
     return running

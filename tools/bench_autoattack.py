@@ -16,13 +16,12 @@ official time.
 """
 
 import argparse
-import contextlib
 import pathlib
 import statistics
 import sys
 import tempfile
 
-from _peers import Side, add_flags, begin, make_task, start
+from _peers import Side, add_flags, begin, make_task, start, take_turns
 from bench_step import progress, table
 
 SIDES = {"tfrobust": "_peers_tensorflow:own_autoattack", "official": "_peers_torch:official_autoattack"}
@@ -49,14 +48,7 @@ def measure(part: str, flags: argparse.Namespace, folder: pathlib.Path) -> list[
     sides = {name: (SIDES[name], python) for name, python in interpreters.items() if python}
     running, said = start(sides, folder / part, cold=("official",))
     print("\n" + "\n".join(said), flush=True)
-    with contextlib.ExitStack() as stack:
-        for side in running:
-            stack.callback(side.close)
-        for number in range(flags.rounds):
-            for side in running:
-                progress(f"{part}: round {number + 1} of {flags.rounds}, {side.name}")
-                side.run()
-    progress("")
+    take_turns(running, flags.rounds, lambda text: progress(text and f"{part}: {text}"))
     return running
 
 

@@ -4,11 +4,14 @@
 For each fold and each method the recipe gin/<method>.gin is trained on the other folds with a seed of its own
 (--seed plus the fold), and its attacks (those of the recipe's @AttackAccuracy evaluators) are run on the fold. Every
 (fold, method) leaves one JSON file in --output, whole or not at all; running again continues with what is missing.
-Printed are the accuracies over all images, and the differences from a reference on the same images, in Markdown.
+Printed are the accuracies over all images, and the differences from a reference on the same images, in Markdown;
+with --values also what other evaluators measure, as means over the folds.
 
     python tools/digits_table.py                                          # all of gin/*.gin, about half an hour
     python tools/digits_table.py --gin_file=gin/eval/full.gin             # with AutoAttack
     python tools/digits_table.py --methods=adversarial_training,ascl --folds=5 --only_folds=0 --epochs=1
+    python tools/digits_table.py --methods=supervised,mixup,noisymix --reference=supervised \
+        --gin_file=gin/eval/natural.gin --values=corruption.mean.accuracy,calibration.rms
 """
 
 import argparse
@@ -22,15 +25,14 @@ import tempfile
 import time
 
 from _recipes import ROOT, build, recipe
+from _result_tables import CLEAN, tables
 
 from tfrobust import cli
 from tfrobust.configuration import files as gin_files
 from tfrobust.errors import InputError
-from tfrobust.evaluation import statistics
 from tfrobust.ops import files
 
 SCHEMA = "tfrobust/digits_table/1"
-CLEAN = "clean"
 
 
 # ------------------------------------------------------------------------------------------------------- runs
@@ -45,7 +47,7 @@ def params(flags: argparse.Namespace, fold: int) -> list[str]:
 def fingerprint(flags: argparse.Namespace, method: str, fold: int) -> str:
     """sha256 of everything the gin files and flags say about a run; needs no TensorFlow."""
     bindings = gin_files.read([f"gin/{method}.gin", *flags.gin_file], params(flags, fold), cli.KNOBS_FILE)
-    said = [(b.scope, b.selector, b.argument, b.value) for b in bindings]
+    said = [(b.scope, b.selector, b.argument, b.value) for b in bindings] + flags.values
     return hashlib.sha256(repr(said).encode()).hexdigest()
 
 
@@ -70,6 +72,7 @@ def train_and_attack(flags: argparse.Namespace, method: str, fold: int, say) -> 
         The content of the run's file; outcomes are strings of 1 (right) and 0, one per image of the fold.
     """
     parts = recipe([f"gin/{method}.gin", *flags.gin_file], params(flags, fold))
+    measuring = who_measures(parts["evaluators"], flags.values)
     import numpy as np
 
     from tfrobust.evaluation import adversarial, predictor, searching
@@ -80,11 +83,13 @@ def train_and_attack(flags: argparse.Namespace, method: str, fold: int, say) -> 
     began = time.monotonic()
     train(model, parts, dataset, say)
     trained = time.monotonic()
-    images, labels = dataset.test.arrays()
+    (images, labels), (train_images, train_labels) = dataset.test.arrays(), dataset.train.arrays()
     setting = Setting(
         predictor=predictor.from_keras(model),
         images=images,
         labels=labels,
+        train_images=train_images,
+        train_labels=train_labels,
         seed=parts["seed"],
         progress=lambda task, done, total: say(f"{task} {done / total:.0%}"),
     )
@@ -93,6 +98,7 @@ def train_and_attack(flags: argparse.Namespace, method: str, fold: int, say) -> 
         if isinstance(evaluator, adversarial.AttackAccuracy):
             result = searching.run(setting, evaluator.attack, np.arange(len(images)))
             outcomes[column(evaluator)] = ~result.success
+    values = {each.id: each.value for evaluator in measuring for each in evaluator.run(setting).measurements}
     return {
         "schema": SCHEMA,
         "method": method,
@@ -104,8 +110,22 @@ def train_and_attack(flags: argparse.Namespace, method: str, fold: int, say) -> 
         "source_sha256": flags.source_sha256,
         "data_fingerprint": dataset.fingerprint,
         "outcomes": {name: "".join("01"[int(right)] for right in row) for name, row in outcomes.items()},
+        "values": {name: values[name] for name in flags.values},
         "seconds": {"training": trained - began, "attacks": time.monotonic() - trained},
     }
+
+
+def who_measures(evaluators: tuple, wanted: list[str]) -> list:
+    """The evaluators behind some measurement ids.
+
+    Raises:
+        InputError: nobody measures one of them.
+    """
+    known = {name: evaluator for evaluator in evaluators for name in evaluator.ids()}
+    missing = [name for name in wanted if name not in known]
+    if missing:
+        raise InputError(f"--values names {missing[0]!r}, which no evaluator of the gin files measures.")
+    return list({id(known[name]): known[name] for name in wanted}.values())
 
 
 def train(model, parts: dict, dataset, say) -> None:
@@ -207,6 +227,7 @@ def run_missing(flags: argparse.Namespace) -> list[dict]:
 def summary(result: dict) -> str:
     """One run on one line."""
     shares = ", ".join(f"{name} {100 * row.count('1') / len(row):.1f}" for name, row in result["outcomes"].items())
+    shares += "".join(f", {name} {100 * value:.1f}" for name, value in result.get("values", {}).items())
     seconds = result["seconds"]
     return f"{shares}; trained {seconds['training']:.0f} s, attacked {seconds['attacks']:.0f} s"
 
@@ -226,96 +247,14 @@ def say(text: str, end: str = "") -> None:
         print(f"\r{text}\x1b[K" if terminal else text, end=end, file=sys.stderr, flush=True)
 
 
-# ------------------------------------------------------------------------------------------------------ table
-
-
-def tables(results: list[dict], reference: str) -> str:
-    """The results as Markdown: accuracies, then paired differences from the reference.
-
-    Args:
-        results: contents of runs' files, in the order of the rows.
-        reference: the method that the others are compared with; without it there is one table.
-
-    Returns:
-        Text that ends with a note on what the intervals cover.
-    """
-    methods = list(dict.fromkeys(result["method"] for result in results))
-    columns = list(dict.fromkeys(name for result in results for name in result["outcomes"]))
-    by_run = {(result["method"], result["fold"]): result for result in results}
-    fits = {method: [fold for name, fold in by_run if name == method] for method in methods}
-    count = {method: sum(len(by_run[method, fold]["outcomes"][CLEAN]) for fold in fits[method]) for method in methods}
-    lines = row("accuracy, %", "images", *columns) + row("---", *["---:"] * (len(columns) + 1))
-    for method in methods:
-        cells = [share(pooled(by_run, method, fits[method], name)) for name in columns]
-        lines += row(method, str(count[method]), *cells)
-    if reference in methods and len(methods) > 1:
-        lines += (
-            "\n" + row(f"minus {reference}, points", "images", *columns) + row("---", *["---:"] * (len(columns) + 1))
-        )
-        for method in methods:
-            shared = [fold for fold in fits[method] if comparable(by_run, method, reference, fold)]
-            if method != reference and shared:
-                cells = [
-                    difference(*(pooled(by_run, m, shared, name) for m in (method, reference))) for name in columns
-                ]
-                lines += row(method, str(sum(len(by_run[method, fold]["outcomes"][CLEAN]) for fold in shared)), *cells)
-    return lines + "\n" + note(results)
-
-
-def pooled(by_run: dict, method: str, folds: list[int], name: str) -> list[int]:
-    """Outcomes of some folds one after another, 0 or 1 per image."""
-    return [int(right) for fold in folds for right in by_run[method, fold]["outcomes"].get(name, "")]
-
-
-def comparable(by_run: dict, method: str, reference: str, fold: int) -> bool:
-    """Whether both were judged on the same images of a fold."""
-    runs = [by_run.get((name, fold)) for name in (method, reference)]
-    return all(runs) and runs[0]["data_fingerprint"] == runs[1]["data_fingerprint"]
-
-
-def share(outcomes: list[int]) -> str:
-    """An accuracy in percent with Wilson's interval."""
-    if not outcomes:
-        return "-"
-    low, high = statistics.wilson_interval(sum(outcomes), len(outcomes))
-    return f"{100 * sum(outcomes) / len(outcomes):.1f} [{100 * low:.1f}, {100 * high:.1f}]"
-
-
-def difference(first: list[int], second: list[int]) -> str:
-    """A paired difference in points with its interval; bold where the interval leaves 0 out."""
-    if not first or len(first) != len(second):
-        return "-"
-    middle, low, high = (100 * value for value in statistics.paired_difference(first, second))
-    text = f"{middle:+.1f} [{low:+.1f}, {high:+.1f}]"
-    return f"**{text}**" if low > 0 or high < 0 else text
-
-
-def row(*cells: str) -> str:
-    """One line of a Markdown table."""
-    return f"| {' | '.join(cells)} |\n"
-
-
-def note(results: list[dict]) -> str:
-    """What the numbers rest on."""
-    epochs = "/".join(map(str, sorted({result["epochs"] for result in results})))
-    folds = sorted({result["fold"] for result in results})
-    text = (
-        f"Folds {', '.join(map(str, folds))} of {results[0]['folds']}, one training each, {epochs} epochs, seeds "
-        f"{', '.join(str(seed) for seed in sorted({result['seed'] for result in results}))}. Intervals: 95 % over "
-        "images (Wilson; differences paired by image), with these trainings as they are; bold: 0 is outside, "
-        "not corrected for the number of comparisons."
-    )
-    states = len({result["source_sha256"] for result in results})
-    return text + (f" The results come from {states} states of the code." if states > 1 else "")
-
-
 # ---------------------------------------------------------------------------------------------------- command
 
 
 def parser() -> argparse.ArgumentParser:
     """The tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    all_methods = ",".join(sorted(path.stem for path in (ROOT / "gin").glob("*.gin")))
+    # Transfer is no method of its own: it needs a model to start from.
+    all_methods = ",".join(sorted({path.stem for path in (ROOT / "gin").glob("*.gin")} - {"transfer"}))
     flags.add_argument(
         "--methods", default=all_methods, help="stems of gin/*.gin, in the order of the rows; default: all"
     )
@@ -326,6 +265,7 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--seed", type=int, default=0, help="of fold 0; fold k has this plus k; default 0")
     flags.add_argument("--gin_file", action="append", default=[], help="after every recipe, such as other attacks")
     flags.add_argument("--gin_param", action="append", default=[], help="for every recipe, such as STEPS=5")
+    flags.add_argument("--values", default="", help="ids of measurements, by comma, such as corruption.mean.accuracy")
     flags.add_argument(
         "--output", type=pathlib.Path, default=pathlib.Path("runs/digits_table"), help="default: %(default)s"
     )
@@ -335,6 +275,7 @@ def parser() -> argparse.ArgumentParser:
 def run(flags: argparse.Namespace) -> None:
     """Does what is missing and prints the tables."""
     flags.methods = flags.methods.split(",")
+    flags.values = [name for name in flags.values.split(",") if name]
     folds = ",".join(map(str, range(flags.folds))) if flags.only_folds is None else flags.only_folds
     if not re.fullmatch(r"\d+(,\d+)*", folds) or max(map(int, folds.split(","))) >= flags.folds:
         raise InputError(f"--only_folds is {folds}; it names folds from 0 to {flags.folds - 1}, such as 0,1.")

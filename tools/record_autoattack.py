@@ -83,7 +83,7 @@ def cases():
     member gets four, so that its spread is known.
     """
     firsts = [("ensemble", 0), ("apgd-ce", 0), ("apgd-t", 0), ("fab-t", 0), ("apgd-ce", 1), ("apgd-ce", 2)]
-    others = [("apgd-t", 1), ("square", 0), ("apgd-ce", 3), ("ensemble", 1), ("square", 1)]
+    others = [("apgd-t", 1), ("square", 0), ("square", 1), ("square", 2), ("ensemble", 1), ("apgd-ce", 3)]
     for what, seed in [*firsts, *others]:
         for model, norm in EPSILONS:
             yield model, norm, what, seed

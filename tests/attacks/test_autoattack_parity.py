@@ -148,7 +148,8 @@ def one_round(attack, predict, images, labels):
 @pytest.mark.parametrize("norm", EPSILONS)
 def test_fab_projections(golden, norm):
     points, normals, offsets = (golden[f"fab/projection/{name}"] for name in ("points", "normals", "offsets"))
-    moves = hyperplane.project(*map(tf.constant, (points, normals, offsets)), norm).numpy()
+    excess = np.sum(normals * points, axis=1) - offsets
+    moves = hyperplane.move(*map(tf.constant, (points, normals, excess)), norm).numpy()
     expected, kinds = golden[f"fab/projection/{norm}"], golden["fab/projection/kinds"]
     np.testing.assert_allclose(
         np.sum(normals * moves, 1), np.sum(normals * expected, 1), atol=2e-5, err_msg="another plane is reached"

@@ -10,7 +10,7 @@ from tfrobust.attacks.threat import ThreatModel
     "arguments,message",
     [
         ({"norm": "max"}, "'linf', 'l2', 'l1', 'l0'"),
-        ({"norm": "l0"}, "0.2.*counts changed values, a whole number >= 1: set EPSILON"),
+        ({"norm": "l0"}, "0.2.*counts changed values, a whole number >= 1: set EPSILON.*only ProxLogBarrier"),
         ({"norm": "l0", "epsilon": 2.5}, "2.5.*whole number"),
         ({"epsilon": 0}, "epsilon is 0"),
         ({"epsilon": -0.1}, "> 0"),

@@ -210,8 +210,10 @@ def test_noise_is_a_factor_then_an_offset_and_a_level_of_zero_is_none():
     noise, hidden = FeatureNoise(), tf.random.stateless_normal([4, 3, 3, 2], [1, 2])
     draw = noise.draw(KEY, hidden.shape)
     np.testing.assert_allclose(noise(hidden, KEY), hidden * draw["factor"] + draw["offset"], rtol=1e-6)
-    twice = noise.draw(KEY, hidden.shape, strength=2.0)
-    np.testing.assert_allclose(twice["offset"], 2 * draw["offset"], rtol=1e-6)
+    scales = noise.scales(KEY)[:, None] * [[1.0] * 4, [1.0, 1.0, 1.0, 2.0]]
+    twice = noise.draw(KEY, hidden.shape, scales=scales[..., None, None, None])
+    np.testing.assert_allclose(twice["offset"][:3], draw["offset"][:3], rtol=1e-6)
+    np.testing.assert_allclose(twice["offset"][3], 2 * draw["offset"][3], rtol=1e-6)
     np.testing.assert_array_equal(twice["factor"], draw["factor"])
     assert FeatureNoise(multiplicative=0).draw(KEY, (4, 2)).keys() == {"offset"}
     np.testing.assert_array_equal(FeatureNoise(additive=0, multiplicative=0)(hidden, KEY), hidden)

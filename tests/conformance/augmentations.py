@@ -5,13 +5,19 @@ change nothing, as a function of the batch size.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.augment.augmix import AugMix
 from tfrobust.augment.base import Augmentation
+from tfrobust.augment.noise import AddGaussian
+from tfrobust.augment.patch_gaussian import PatchGaussian
+from tfrobust.augment.policies import AutoAugment, RandAugment
+from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.augment.standard import Compose, PadCrop, RandomFlip, RandomShift
 from tfrobust.ops import randomness
 
@@ -33,12 +39,48 @@ def _no_shift(count):
     return {"shift": tf.zeros([count, 2])}
 
 
+def _no_noise(count):
+    return {"noise": tf.zeros([count, *SHAPE[1:]])}
+
+
+def _no_patch(count):
+    noise = tf.ones([count, *SHAPE[1:]])
+    return {"noise": noise, "patch": tf.zeros([count], tf.int32), "centre": tf.fill([count, 2], 3)}
+
+
+def _no_operation(augmentation, count):
+    return {"operation": tf.fill([count, 2], len(augmentation.names)), "level": tf.fill([count, 2], 3.0)}
+
+
+def _no_chains(augmix, count):
+    return {**augmix.draw(randomness.make_key(0), (count, *SHAPE[1:])), "mix": tf.zeros([count])}
+
+
+_AUTO = AutoAugment(policy="imagenet", ranges="code")
+_RAND = RandAugment(operations=("rotate", "posterize", "translate_y", "contrast"))
+_DEEP = AugMix(width=2, depth=4, severity=10.0, alpha=0.3, all_operations=True)
+
 AUGMENTATIONS = [
     AugmentationCase("flip", RandomFlip(), _no_flip),
     AugmentationCase("shift", RandomShift(fraction=0.3), _no_shift),
     AugmentationCase("shift_constant", RandomShift(fraction=0.3, fill="constant"), _no_shift),
     AugmentationCase("shift_whole", RandomShift(fraction=0.3, whole_pixels=True), _no_shift),
     AugmentationCase("pad_crop", PadCrop(padding=2), lambda count: {"offset": tf.fill([count, 2], 2)}),
+    AugmentationCase(
+        "resized_crop", RandomResizedCrop(), lambda count: {"box": tf.tile([[0, 0, *SHAPE[1:3]]], [count, 1])}
+    ),
+    AugmentationCase("add_gaussian", AddGaussian(), _no_noise),
+    AugmentationCase("add_gaussian_up_to", AddGaussian(deviation=(0.0, 0.5)), _no_noise),
+    AugmentationCase("patch_gaussian", PatchGaussian(patch=3), _no_patch),
+    AugmentationCase(
+        "patch_gaussian_up_to",
+        PatchGaussian(patch=(1, 6), deviation=(0.0, 1.0), probability=0.8, centres="edges"),
+        _no_patch,
+    ),
+    AugmentationCase("augmix", AugMix(), lambda count: _no_chains(AugMix(), count)),
+    AugmentationCase("augmix_all", _DEEP, lambda count: _no_chains(_DEEP, count)),
+    AugmentationCase("auto_augment", _AUTO, functools.partial(_no_operation, _AUTO)),
+    AugmentationCase("rand_augment", _RAND, functools.partial(_no_operation, _RAND)),
     AugmentationCase(
         "compose",
         Compose(augmentations=(RandomFlip(), RandomShift(fraction=0.2))),

@@ -15,8 +15,10 @@ import tensorflow as tf
 
 from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
 from tfrobust.models.lenet import LeNet
+from tfrobust.models.preact_resnet import PreActResNet18
 from tfrobust.models.resnet import ResNet
 from tfrobust.models.resnet50 import ResNet50
+from tfrobust.models.wide_resnet import WideResNet
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +58,17 @@ def basic_resnet(blocks: int, channels: int) -> int:
         total += convolution(1, inputs, width) if inputs != width else 0
         inputs = width
     return total
+
+
+def preactivation_resnet(stem: int, widths: tuple[int, ...], blocks: int, bias: bool = False) -> int:
+    """Trainable parameters of a stem, stages of two-convolution blocks, and a final scale and offset, for colour."""
+    total, inputs = convolution(3, 3, stem, bias), stem
+    for width in widths:
+        for _ in range(blocks):
+            total += 2 * inputs + convolution(3, inputs, width, bias) + 2 * width + convolution(3, width, width, bias)
+            total += convolution(1, inputs, width, bias) if inputs != width else 0
+            inputs = width
+    return total + 2 * inputs
 
 
 ENCODERS = (
@@ -107,6 +120,28 @@ ENCODERS = (
     Row(
         "resnet50_bottleneck", ResNet50, (8, 8, 3), 2048, 4,
         25_557_032 - dense(2048, 1000) - 7 * 7 * 3 * 64 + 3 * 3 * 3 * 64, True, 1e-4, 8, True,
+    ),
+    Row(
+        "preact_resnet18", functools.partial(PreActResNet18, width=4, kernel_regularization=0.01), (8, 8, 3), 32, 4,
+        preactivation_resnet(4, (4, 8, 16, 32), 2), True, 0.01, 8, True,
+    ),
+    Row(
+        "preact_resnet18_noisymix",
+        functools.partial(PreActResNet18, width=4, shortcut="activated", final_normalization=False), (8, 8, 3), 32, 4,
+        preactivation_resnet(4, (4, 8, 16, 32), 2) - 2 * 32, True, 0.0, 8, True,
+    ),
+    Row(
+        "wide_resnet10", functools.partial(WideResNet, 10, 1), (4, 4, 3), 64, 3,
+        preactivation_resnet(16, (16, 32, 64), 1), True, 0.0, 4,
+    ),
+    Row(
+        "wide_resnet10_noisymix", functools.partial(WideResNet, 10, 2, variant="noisymix", kernel_regularization=0.01),
+        (4, 4, 3), 128, 3, preactivation_resnet(16, (32, 64, 128), 1, bias=True), True, 0.01, 4,
+    ),
+    # Keras's own second version trains 25,568,360; 3,840 + 15,104 + 64 of them are biases that are left out here.
+    Row(
+        "resnet50_v2", functools.partial(ResNet50, "bottleneck_v2", stem="imagenet"), (32, 32, 3), 2048, 4,
+        25_568_360 - 19_008 - dense(2048, 1000), True, 1e-4, 32, True,
     ),
 )  # fmt: skip
 

@@ -10,15 +10,21 @@ import tensorflow as tf
 from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.threat import ThreatModel
-from tfrobust.augment.mixing import Mixing
+from tfrobust.augment.mixing import FeatureNoise, Mixing
+from tfrobust.augment.noise import AddGaussian
+from tfrobust.augment.puzzlemix import Puzzle
+from tfrobust.augment.standard import RandomShift
 from tfrobust.methods.adr import ADR
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL, TwoTransforms
+from tfrobust.methods.augmix import AugMixTraining
 from tfrobust.methods.contrast import Contrast
 from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mixup import Mixup
 from tfrobust.methods.nfm import NFM
+from tfrobust.methods.noisymix import Branches, NoisyMix
+from tfrobust.methods.puzzlemix import PuzzleMix
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
 from tfrobust.methods.trades import TRADES
@@ -45,9 +51,20 @@ def _ascl(*, projected: bool = False, **own):
 
 # Divides what a replica has of the smallest batch of the tests.
 MIXING = Mixing(group=2)
+# Cheap to trace, and XLA compiles it; AugMix itself is made for the input pipeline.
+SHIFT = RandomShift(fraction=0.2)
+
+
+def _noisymix(*, mixing=MIXING, **own):
+    def make(*parts, **keywords):
+        return NoisyMix(*parts, augmentation=SHIFT, mixing=mixing, stages=(0, 1, 2), **own, **keywords)
+
+    return make
+
 
 ROWS = {
     "supervised": Supervised,
+    "supervised_noisy": lambda *parts, **k: Supervised(*parts, noise=AddGaussian(), forward="joint", **k),
     "supervised_contrastive": lambda *parts, **k: SupervisedContrastive(*parts, projection=LinearProjection(4), **k),
     "adversarial_training": lambda *parts, **k: AdversarialTraining(*parts, adversary=adversary(), **k),
     "adversarial_training_joint": lambda *parts, **k: AdversarialTraining(
@@ -65,6 +82,14 @@ ROWS = {
     "cutmix": lambda *parts, **k: CutMix(*parts, mixing=Mixing(group=2, per_example=True), **k),
     "manifold_mixup": lambda *parts, **k: ManifoldMixup(*parts, mixing=MIXING, **k),
     "nfm": lambda *parts, **k: NFM(*parts, mixing=MIXING, stages=(0, 1, 2), **k),
+    "puzzlemix": lambda *parts, **k: PuzzleMix(*parts, mixing=MIXING, puzzle=Puzzle(blocks=(2, 4)), **k),
+    "augmix": lambda *parts, **k: AugMixTraining(*parts, augmentation=SHIFT, **k),
+    "noisymix": _noisymix(branches=Branches(strengths=(1.0, 2.0, 3.0), noise_without_mixing=False)),
+    "noisymix_paper": _noisymix(
+        mixing=Mixing(group=2, per_example=True),
+        noise=FeatureNoise(additive=0.1, multiplicative=0.1, scale=None),
+        branches=Branches(noise="shared"),
+    ),
     "ascl_two_transforms": _ascl(transforms=TwoTransforms(combine="by_kind"), vat_divide_by_classes=True),
 }
 

@@ -6,7 +6,7 @@ import scipy.stats
 import tensorflow as tf
 
 from tfrobust.corruptions import draws, weather
-from tfrobust.ops import randomness
+from tfrobust.ops import hashing, randomness
 
 KEYS = draws.fold(randomness.example_keys(randomness.make_key(1, "draws"), tf.range(40)), "test", 1)
 
@@ -69,8 +69,8 @@ def test_each_key_by_itself():
 
 
 def test_words_and_numbers_draw_anew():
-    base = draws.bits(KEYS, [4], "a")
-    assert np.all(base == draws.bits(KEYS, [4], "a")) and np.mean(base == draws.bits(KEYS, [4], "b")) < 0.01
+    base = hashing.words(KEYS, [4], "a")
+    assert np.all(base == hashing.words(KEYS, [4], "a")) and np.mean(base == hashing.words(KEYS, [4], "b")) < 0.01
     assert np.any(draws.fold(KEYS, "a", 1) != draws.fold(KEYS, "a", 2))
     assert np.any(draws.fold(KEYS, "a", 1) != draws.fold(KEYS, "b", 1))
 

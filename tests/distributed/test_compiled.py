@@ -17,7 +17,7 @@ COMPILED = replica_run.first_rows()
 EXCEPTIONS: dict[str, str] = {}
 
 # Rows whose first term itself follows from the random numbers of the step (weights, partners), compared loosely.
-DRAWN = {"mixup", "cutmix", "manifold_mixup", "nfm"}
+DRAWN = {"mixup", "cutmix", "manifold_mixup", "nfm", "noisymix", "puzzlemix"}
 
 # What a TPU has no kernel for, or what leaves the device. Random numbers must be stateless.
 FORBIDDEN = re.compile(

@@ -110,11 +110,22 @@ def test_what_needs_gradients_is_left_out_and_named():
     for evaluator in WHITE:
         assert evaluator.ids()[0] in finding.evidence
     assert "square" not in finding.evidence and len({f.check for f in outcome.findings}) == len(outcome.findings)
-    # The doctor leaves out by itself what needs gradients.
-    assert {"gradients", "deterministic"} <= {f.check for f in outcome.findings}
+    # The doctor leaves out by itself what needs gradients, and what it says of them is said once.
+    checks = {f.check for f in outcome.findings}
+    assert "deterministic" in checks and not checks & {"gradients", "ascent"}
     assert "White-box attacks" in not_measured(outcome.measurements, outcome.findings)[0]
     assert "gives no input gradients" in threat_statement(outcome.measurements, outcome.findings)
     assert "White-box attacks" not in not_measured(outcome.measurements)[0]
+
+
+def test_missing_gradients_are_one_finding_and_fail_where_the_doctor_fails_them():
+    """Alone, the doctor says it; in a run, the finding that names what was left out does."""
+    setting, doctor = _setting(_coarse), Doctor(attack=FGSM(THREAT))
+    (alone,) = [finding for finding in doctor.run(setting).findings if finding.check == "gradients"]
+    outcome = run_evaluation([doctor, AttackAccuracy(attack=SQUARE)], setting)
+    (said,) = [finding for finding in outcome.findings if "no input gradients" in finding.evidence]
+    assert (said.check, said.verdict) == ("white_box", "fail") == ("white_box", alone.verdict)
+    assert not any("Input gradients" in finding.evidence for finding in outcome.findings)
 
 
 def test_only_black_box_attacks_asked_for_is_a_warning():

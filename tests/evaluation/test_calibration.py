@@ -56,6 +56,66 @@ def test_scores_closed_form():
     assert calibration.brier_scores(sure, np.array([1]))[0] == 2.0
 
 
+@pytest.mark.parametrize("size", [1, 10, 30, 97])
+@pytest.mark.parametrize("bins", ["paper", "code"])
+def test_rms_and_aurra_equal_loops(case, size, bins):
+    _, _, confidence, correct = case
+    if bins == "paper" or 2 * size <= len(confidence):
+        found = calibration.rms_calibration_error(confidence, correct, bin_size=size, bins=bins)
+        expected = oracle.rms_calibration_error(confidence, correct, size, bins == "paper")
+        assert found == pytest.approx(expected, abs=1e-12)
+    found = calibration.response_accuracy(confidence, correct).mean()
+    assert found == pytest.approx(oracle.aurra(confidence.tolist(), correct), abs=1e-12)
+
+
+def test_rms_closed_form_and_the_bin_that_the_code_drops():
+    # 100 examples sure to 60 % of which half are right, 150 sure to 90 % that all are: the second bin has 150.
+    confidence = np.repeat([0.9, 0.6], [150, 100])
+    correct = np.concatenate([np.ones(150, bool), np.arange(100) % 2 == 0])
+    paper = calibration.rms_calibration_error(confidence, correct)
+    assert paper == pytest.approx(np.sqrt(0.4 * 0.1**2 + 0.6 * 0.1**2))
+    assert calibration.rms_calibration_error(confidence, correct, bins="code") == pytest.approx(np.sqrt(0.4 * 0.1**2))
+
+
+def test_rms_and_aurra_agree_with_scikit_learn(case):
+    metrics, calibration_curve = pytest.importorskip("sklearn.metrics"), pytest.importorskip("sklearn.calibration")
+    confidence, correct = case[2][:90], case[3][:90]
+    right, sure = calibration_curve.calibration_curve(correct, confidence, n_bins=9, strategy="quantile")
+    found = calibration.rms_calibration_error(confidence, correct, bin_size=10)
+    assert found == pytest.approx(np.sqrt(np.mean((right - sure) ** 2)), abs=1e-12)
+    # The accuracy of the most confident is the precision of confidence as a detector of what is right.
+    precision = metrics.precision_recall_curve(correct, confidence)[0][:-1]
+    np.testing.assert_allclose(np.sort(calibration.response_accuracy(confidence, correct)), np.sort(precision))
+
+
+def test_aurra_closed_form():
+    assert calibration.response_accuracy(np.array([0.3, 0.9]), np.ones(2, bool)).mean() == 1.0
+    # The wrong one of three is the surest, then the least sure: (0 + 1/2 + 2/3) / 3 and (1 + 1 + 2/3) / 3.
+    wrong = np.array([False, True, True])
+    assert calibration.response_accuracy(np.array([0.9, 0.8, 0.7]), wrong).mean() == pytest.approx((1 / 2 + 2 / 3) / 3)
+    assert calibration.response_accuracy(np.array([0.5, 0.8, 0.7]), wrong).mean() == pytest.approx((2 + 2 / 3) / 3)
+
+
+def test_the_order_of_equally_confident_examples_has_no_say():
+    confidence, correct = np.repeat([0.6, 0.8], 6), np.arange(12) % 3 == 0
+    order = np.random.default_rng(0).permutation(12)
+    for score in (
+        lambda c, r: calibration.rms_calibration_error(c, r, bin_size=4),
+        lambda c, r: calibration.response_accuracy(c, r).mean(),
+    ):
+        assert score(confidence[order], correct[order]) == pytest.approx(score(confidence, correct), abs=1e-12)
+    assert calibration.response_accuracy(confidence, correct).mean() == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"), [({"bin_size": 0}, "bin size"), ({"bins": "all"}, "paper"), ({"bins": "code"}, "200 images")]
+)
+def test_rms_refuses_what_it_cannot_sum(case, arguments, part):
+    with pytest.raises(ValueError, match=part):
+        calibration.rms_calibration_error(case[2], case[3], **arguments)
+
+
 def test_evaluator_refuses_no_bins():
-    with pytest.raises(ValueError, match="bins"):
-        calibration.Calibration(bins=0)
+    for wrong in ({"bins": 0}, {"rms_bins": "last"}, {"rms_bin_size": 2.5}):
+        with pytest.raises(ValueError, match="bin"):
+            calibration.Calibration(**wrong)

@@ -18,9 +18,10 @@ from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.calibration import Calibration
 from tfrobust.evaluation.chunks import Shard
 from tfrobust.evaluation.doctor import Doctor
-from tfrobust.evaluation.geometry import Divergence
+from tfrobust.evaluation.geometry import Divergence, FeatureMap
 from tfrobust.evaluation.predictor import from_function
 from tfrobust.evaluation.runner import run_evaluation, run_shard
+from tfrobust.evaluation.sensitivity import Sensitivity
 from tfrobust.evaluation.summary import evaluate
 from tfrobust.structs import Finding, Measurement, Series
 
@@ -127,6 +128,19 @@ def test_equal_answers_with_other_gradients_are_another_model(tmp_path):
     )
     assert blind == _setting().clean_correct.mean() > seeing
     assert run_evaluation([evaluator], _setting()).measurements[0].value == seeing
+
+
+def test_an_embedding_that_is_new_or_another_runs_again_those_who_look_at_it(setting, tmp_path):
+    embeddings = (None, PREDICT, lambda images: PREDICT(images) ** 2)
+    evaluators, values = [Probe(name="a"), Divergence(attack=FGSM(ThreatModel(epsilon=0.04)), epsilons=(0.04,))], []
+    for embedding in (*embeddings, embeddings[1]):
+        predictor = dataclasses.replace(setting.predictor, embedding=embedding)
+        outcome = run_evaluation(evaluators, _setting(predictor=predictor), cache_directory=tmp_path)
+        assert [finding.check for finding in outcome.findings] == ["same"] + ["embedding"] * (embedding is None)
+        values.append({m.id: m.value for m in outcome.measurements}.get("geometry.inter_class_divergence"))
+    assert RUNS == ["a"]
+    assert values[0] is None and values[1] != values[2] and values[1] == values[3]
+    assert all(kind.uses_embedding for kind in (Divergence, FeatureMap, Sensitivity))
 
 
 def test_only_those_who_judge_training_and_attacks_run_again_when_these_change(setting, tmp_path):

@@ -92,3 +92,33 @@ def test_median_covers_as_it_says(count):
 def test_median_of_distances_not_found():
     assert statistics.median(np.array([1.0] * 30 + [np.inf] * 10))[:2] == (1.0, 1.0)
     assert statistics.median(np.array([1.0] * 10 + [np.inf] * 30)) == (None, None, None)
+
+
+def test_the_drop_between_other_images_by_its_definition():
+    """The ends are the ratios R at which A - R C lies as far from 0 as the intervals of A and C together reach."""
+    clean, changed = np.arange(200) < 170, np.arange(90) < 48
+    drop, low, high = statistics.independent_drop(clean, changed)
+    top, bottom = 48 / 90, 170 / 200
+    assert drop == pytest.approx(1 - top / bottom) and low < drop < high
+    (low_top, high_top), (low_bottom, high_bottom) = (statistics.wilson_interval(*n) for n in ((48, 90), (170, 200)))
+    for ratio, one, other in ((1 - high, low_top, high_bottom), (1 - low, high_top, low_bottom)):
+        reach = (top - one) ** 2 + ratio**2 * (other - bottom) ** 2
+        assert (top - ratio * bottom) ** 2 == pytest.approx(reach, rel=1e-9)
+
+
+def test_the_drop_between_other_images_covers_the_truth():
+    generator = np.random.default_rng(0)
+    for top, bottom in ((0.5, 0.8), (0.03, 0.9), (0.85, 0.88)):
+        inside = 0
+        for _ in range(600):
+            found = statistics.independent_drop(generator.random(300) < bottom, generator.random(120) < top)
+            inside += found[1] <= 1 - top / bottom <= found[2]
+        assert 0.92 < inside / 600 < 0.99
+
+
+def test_the_drop_between_other_images_at_its_ends():
+    ones, zeros = np.ones(50, bool), np.zeros(40, bool)
+    drop, low, high = statistics.independent_drop(ones, zeros)
+    assert (drop, high) == (1, 1) and 0.85 < low < 1
+    assert statistics.independent_drop(zeros, ones) == (None, None, None)
+    assert statistics.independent_drop(np.arange(9) < 1, ones)[1:] == (None, None)  # one of nine says too little

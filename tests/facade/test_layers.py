@@ -110,3 +110,20 @@ def test_a_corruption_layer_refuses_what_does_not_exist(bad):
 def test_a_corruption_layer_refuses_bytes():
     with pytest.raises(ValueError, match="divide bytes by 255"):
         robust.layers.Corrupt("fog")(np.zeros((1, 8, 8, 3), np.uint8))
+
+
+# -------------------------------------------------------------------------------------------------- AugMix
+
+
+def test_the_augmix_layer_is_the_augmentation_while_training():
+    arguments = {"width": 2, "severity": 5.0, "all_operations": True}
+    layer = robust.layers.AugMix(**arguments, seed=3)
+    same = robust.layers.Augment(robust.augment.AugMix(**arguments), seed=3)
+    images = np.random.default_rng(0).random((4, 8, 8, 3), np.float32)
+    calls = [layer(images, training=True).numpy() for _ in range(2)]
+    assert np.all(np.any(calls[0] != calls[1], axis=(1, 2, 3))) and int(layer.calls) == 2
+    for call in calls:
+        np.testing.assert_array_equal(same(images, training=True), call)
+    np.testing.assert_array_equal(layer(images), images)
+    with pytest.raises(ValueError, match="AugMix.width is 0"):
+        robust.layers.AugMix(width=0)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfrobust import keras as robust
 from tfrobust.evaluation import calibration
@@ -63,9 +64,73 @@ def test_brier_score_is_that_of_a_report():
     assert streamed(metric, LABELS, probabilities) == pytest.approx(expected, abs=1e-6)
 
 
+def test_negative_log_likelihood_is_that_of_a_report():
+    expected = np.mean(calibration.negative_log_likelihoods(LOGITS, LABELS))
+    assert streamed(robust.metrics.NegativeLogLikelihood(), LABELS, LOGITS) == pytest.approx(expected, abs=1e-6)
+    probabilities = np.exp(calibration.log_probabilities(LOGITS))
+    metric = robust.metrics.NegativeLogLikelihood(from_logits=False)
+    assert streamed(metric, LABELS, probabilities) == pytest.approx(expected, abs=1e-6)
+    sure = robust.metrics.NegativeLogLikelihood()
+    assert streamed(sure, np.array([1]), np.array([[1e4, 0.0]])) == pytest.approx(1e4)
+
+
+RANKINGS = {
+    "paper": (robust.metrics.RMSCalibrationError(), calibration.rms_calibration_error),
+    "code": (
+        robust.metrics.RMSCalibrationError(bins="code"),
+        lambda *answers: calibration.rms_calibration_error(*answers, bins="code"),
+    ),
+    "aurra": (robust.metrics.AURRA(), lambda *answers: calibration.response_accuracy(*answers).mean()),
+}
+
+
+@pytest.mark.parametrize("name", RANKINGS)
+@pytest.mark.parametrize("scale", [0.3, 2.0, 20.0])
+def test_a_histogram_of_confidence_ranks_like_the_list(name, scale):
+    """10,000 examples of a network that is unsure, plausible, or sure of almost everything."""
+    generator = np.random.default_rng(7)
+    logits = generator.normal(scale=scale, size=(10_000, 5))
+    labels = np.where(generator.random(10_000) < 0.8, logits.argmax(-1), generator.integers(0, 5, 10_000))
+    confidence = np.exp(calibration.log_probabilities(logits).max(axis=-1))
+    metric, exact = RANKINGS[name]
+    metric.reset_state()
+    found = streamed(metric, labels, logits, batch=1000)
+    assert found == pytest.approx(exact(confidence, logits.argmax(-1) == labels), abs=1e-3)
+
+
+@pytest.mark.parametrize("name", RANKINGS)
+def test_rankings_of_equal_confidences_are_exact_and_count_weights(name):
+    """Examples of one cell are equally confident here, so nothing is lost; a weight of 2 is two examples."""
+    confidence, right = np.repeat([0.55, 0.7, 0.9], 110), np.arange(330) % 4 != 0
+    predictions, labels = np.stack([confidence, 1 - confidence], axis=1), np.where(right, 0, 1)
+    metric, exact = RANKINGS[name]
+    metric = type(metric).from_config({**metric.get_config(), "from_logits": False})
+    assert float(metric.result()) == 0.0
+    assert streamed(metric, labels, predictions) == pytest.approx(exact(confidence, right), abs=1e-6)
+    metric.reset_state()
+    weights = 1.0 + (np.arange(330) % 3 == 0) - (np.arange(330) % 5 == 0)
+    count = weights.astype(int)
+    expected = exact(np.repeat(confidence, count), np.repeat(right, count))
+    assert streamed(metric, labels, predictions, weights) == pytest.approx(expected, abs=1e-6)
+
+
+def test_rankings_compile():
+    """As a step compiled by XLA asks for them, with certain answers among the rest."""
+    logits = np.concatenate([LOGITS, np.full([1, 5], -1e4, "float32") + 2e4 * np.eye(5, dtype="float32")[:1]])
+    labels = np.append(LABELS, 0)
+    for metric in (robust.metrics.RMSCalibrationError(bin_size=10), robust.metrics.AURRA()):
+        streamed(metric, labels, logits)
+        compiled = float(tf.function(metric.result, jit_compile=True)())
+        assert 0.0 < compiled < 1.0 and compiled == pytest.approx(float(metric.result()), abs=1e-6)
+
+
 def test_half_precision_predictions_and_bad_bins():
     metric = robust.metrics.ExpectedCalibrationError()
     assert np.isfinite(streamed(metric, LABELS, LOGITS.astype("float16")))
     for bins in (0, 2.5, True):
         with pytest.raises(ValueError, match="bins"):
             robust.metrics.ExpectedCalibrationError(bins=bins)
+        with pytest.raises(ValueError, match="bin size"):
+            robust.metrics.RMSCalibrationError(bin_size=bins)
+    with pytest.raises(ValueError, match="paper"):
+        robust.metrics.RMSCalibrationError(bins="all")

@@ -189,3 +189,21 @@ def test_own_encoder_needs_no_more_than_a_constructor(tmp_path):
     encoder.save(tmp_path / "own.keras")
     loaded = keras.saving.load_model(tmp_path / "own.keras")
     np.testing.assert_array_equal(loaded(images), encoder(images))
+
+
+def test_small_images_are_stretched_before_the_first_stage():
+    encoder = CNN(((2,),), dense=(), pixel_mean=0.5, pixel_std=0.5, resize_to=8)
+    images = np.random.default_rng(0).random((2, 3, 4, 3), np.float32)
+    seen = []
+    stretched = encoder(images, at_stage=lambda index, hidden: seen.append(hidden) or hidden)
+    plain = CNN(((2,),), dense=(), pixel_mean=0.5, pixel_std=0.5)
+    plain.build((None, 8, 8, 3))
+    plain.set_weights(encoder.get_weights())
+    large = tf.image.resize(images, (8, 8))
+    np.testing.assert_allclose(stretched, plain(large), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(seen[0], (large - 0.5) / 0.5, atol=1e-5)
+    assert type(encoder).from_config(encoder.get_config()).resize_to == 8
+    with pytest.raises(ValueError, match="resize_to"):
+        CNN(resize_to=2.5)
+    with pytest.raises(ValueError, match="at least 4x4"):
+        CNN(resize_to=2).build((None, 32, 32, 3))

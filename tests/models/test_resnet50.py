@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tfrobust.models.blocks import PreActivationBlock
 from tfrobust.models.resnet50 import ResNet50, bottleneck_stages
 
 
@@ -18,6 +19,15 @@ def test_bottleneck_is_three_four_six_three():
     ]
     assert all(block.project == (i == 0) for stage in blocks for i, block in enumerate(stage))
     assert not encoder.stage_layers[0][0].style.use_bias
+
+
+def test_the_second_version_has_the_same_paths():
+    encoders = [ResNet50(), ResNet50("bottleneck_v2")]
+    first, second = ([b for stage in one.stage_layers for b in stage if hasattr(b, "project")] for one in encoders)
+    assert [(b.convolutions, b.project) for b in first] == [(b.convolutions, b.project) for b in second]
+    assert all(isinstance(b, PreActivationBlock) and b.shortcut == "standard" for b in second)
+    stem = encoders[1].stage_layers[0][0]
+    assert not (stem.normalize or stem.activate or stem.style.use_bias) and len(encoders[1].neck) == 3
 
 
 def test_cifar_reading_is_resnet_of_depth_50():

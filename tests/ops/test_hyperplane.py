@@ -25,7 +25,8 @@ def case(seed, size, count=8):
 
 
 def project(points, normals, offsets, kind, **box):
-    return hyperplane.project(tf.constant(points), tf.constant(normals), tf.constant(offsets), kind, **box).numpy()
+    excess = np.sum(normals * points, axis=tuple(range(1, np.ndim(points)))) - np.asarray(offsets, np.float32)
+    return hyperplane.move(*map(tf.constant, (points, normals, excess)), kind, **box).numpy()
 
 
 def within_reach(points, normals, offsets):
@@ -162,7 +163,7 @@ def test_other_boxes_and_unknown_norms():
     points, normals = np.array([[-0.5, 0.5]], np.float32), np.array([[1.0, 1.0]], np.float32)
     np.testing.assert_allclose(project(points, normals, [1.8], "linf", low=-1.0, high=1.0), [[1.3, 0.5]], rtol=1e-6)
     with pytest.raises(ValueError, match="linf.*l2.*l1"):
-        hyperplane.project(tf.zeros([1, 2]), tf.zeros([1, 2]), tf.zeros([1]), "l0")
+        hyperplane.move(tf.zeros([1, 2]), tf.zeros([1, 2]), tf.zeros([1]), "l0")
 
 
 @pytest.mark.parametrize("kind", ["linf", "l2"])

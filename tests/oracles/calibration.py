@@ -33,3 +33,26 @@ def brier(logits, labels):
 
 def negative_log_likelihood(logits, labels):
     return -sum(math.log(softmax(row)[label]) for row, label in zip(logits, labels, strict=True)) / len(labels)
+
+
+def rms_calibration_error(confidence, correct, bin_size, last_bin_counts):
+    """Sorted examples, bin by bin; the last bin is stretched to the end, and in the authors' sum it is missing."""
+    pairs = sorted(zip(confidence, correct, strict=True), key=lambda pair: pair[0])
+    borders = [[i * bin_size, (i + 1) * bin_size] for i in range(len(pairs) // bin_size)]
+    borders[-1][1] = len(pairs)
+    total = 0.0
+    for start, stop in borders if last_bin_counts else borders[:-1]:
+        inside = pairs[start:stop]
+        gap = sum(c for c, _ in inside) / len(inside) - sum(1.0 for _, right in inside if right) / len(inside)
+        total += len(inside) / len(pairs) * gap**2
+    return math.sqrt(total)
+
+
+def aurra(confidence, correct):
+    """The accuracy at each response rate, from the most confident on; their mean."""
+    order = sorted(range(len(confidence)), key=lambda i: confidence[i], reverse=True)
+    right, accuracies = 0, []
+    for answered, i in enumerate(order, start=1):
+        right += bool(correct[i])
+        accuracies.append(right / answered)
+    return sum(accuracies) / len(accuracies)

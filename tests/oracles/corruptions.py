@@ -99,8 +99,9 @@ def streaks(x, angle, radius, sigma):
     weights /= weights.sum()
     blurred = np.zeros_like(x, dtype=np.float64)
     for i in range(count):
-        down = -math.ceil(i * math.sin(math.radians(angle)) - 0.5)
-        right = -math.ceil(i * math.cos(math.radians(angle)) - 0.5)
+        # Exact halves go down, where the rounding of a sine would decide.
+        down = -math.ceil(round(i * math.sin(math.radians(angle)) - 0.5, 9))
+        right = -math.ceil(round(i * math.cos(math.radians(angle)) - 0.5, 9))
         if abs(down) >= x.shape[0] or abs(right) >= x.shape[1]:
             break
         blurred += weights[i] * _shift(x, right, down)
@@ -191,6 +192,11 @@ def spatter(pixels, draw, constants):
         mask = scipy.ndimage.gaussian_filter(mask, weight, mode="nearest", truncate=4)
         mask[mask < 0.8] = 0
         return 255 * (x * (1 - mask[..., None]) + mask[..., None] * np.array([63, 42, 20]) / 255)
+    return water(pixels, layer, weight)
+
+
+def water(pixels, layer, weight):
+    x = np.array(pixels, dtype=np.float32) / 255.0
     layer = bytes_of(255 * layer)
     distance = cv2.distanceTransform(255 - cv2.Canny(layer, 50, 150), cv2.DIST_L2, 5)
     _, distance = cv2.threshold(distance, 20, 20, cv2.THRESH_TRUNC)
@@ -199,7 +205,10 @@ def spatter(pixels, draw, constants):
     distance = cv2.blur(distance, (3, 3)).astype(np.float32)
     mask = layer * distance
     mask = weight * mask / max(mask.max(), 1e-9)
-    return 255 * (x + mask[..., None] * np.array([175, 238, 238]) / 255)
+    colour = np.array([175, 238, 238]) / 255
+    if pixels.shape[2] == 1:
+        colour = colour @ [0.299, 0.587, 0.114]
+    return 255 * (x + mask[..., None] * colour)
 
 
 def brightness(pixels, draw, shift):

@@ -65,3 +65,11 @@ def resnet20() -> dict[str, np.ndarray]:
     made["head/kernel"] = scaled("head/kernel", (inside, RESNET_CLASSES), gain=1.0)
     made["head/bias"] = 0.1 * uniform("head/bias", (RESNET_CLASSES,))
     return made
+
+
+def variable(name: str, kind: str, shape: tuple[int, ...]) -> np.ndarray:
+    """A variable of any network by its kind in Keras: kernel, bias, gamma, beta, moving_mean or moving_variance."""
+    if kind == "kernel":
+        return scaled(name, shape)
+    middle, spread = {"gamma": (1.0, 0.3), "moving_variance": (1.2, 0.4)}.get(kind, (0.0, 0.1))
+    return np.float32(middle) + np.float32(spread) * uniform(name, shape)

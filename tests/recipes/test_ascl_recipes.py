@@ -1,14 +1,15 @@
 """The recipes of paper 003 hold the numbers that the paper prints: all of them literal here, none read from gin/."""
 
-import pathlib
+import functools
 import re
 
-import gin
 import pytest
 
-from tfrobust import cli
+from conformance import recipes
+from conformance.recipes import method_of, rates
 
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "gin" / "papers" / "ascl"
+FOLDER = recipes.PAPERS / "ascl"
+bound = functools.partial(recipes.bound, "ascl")
 
 # stem -> Nat., PGD, mPGD, AA of Tables 2 to 7, in percent.
 PUBLISHED = {
@@ -83,18 +84,6 @@ METHODS = {
 SELECTIONS = {"_hard": "HardSelection", "_soft": "SoftSelection", "_leaked": "LeakedSelection"}
 
 
-def bound(stem: str) -> dict:
-    cli.configure([str(FOLDER / f"{stem}.gin")])
-    return gin.get_bindings("tfrobust.experiment.train", resolve_references=True)
-
-
-def method_of(given: dict):
-    """The method with stand-ins for its networks: only its own numbers matter here."""
-    import keras
-
-    return given["method"](encoder=keras.layers.Flatten(), head=keras.layers.Dense(10), seed=0)
-
-
 def test_there_is_a_recipe_for_each_row_and_for_nothing_else():
     assert {path.stem for path in FOLDER.glob("*.gin")} == set(PUBLISHED) | UNPUBLISHED
     assert len(PUBLISHED) == 35
@@ -102,14 +91,12 @@ def test_there_is_a_recipe_for_each_row_and_for_nothing_else():
 
 @pytest.mark.parametrize("stem", PUBLISHED)
 def test_the_header_has_command_data_cost_and_the_published_numbers(stem):
-    header = (FOLDER / f"{stem}.gin").read_text().partition("include")[0]
-    lines = header.splitlines()
-    assert all(line.startswith("#") for line in lines)
-    assert f"python -m tfrobust.train --gin_file=gin/papers/ascl/{stem}.gin" in header
+    lines = recipes.header_of("ascl", stem)
+    header = "\n".join(lines)
     numbers = "Nat. {}, PGD {}, mPGD {}, AA {}.".format(*PUBLISHED[stem])
     assert f"# Published:  {numbers}" in lines
     data = "cifar-100" if "cifar100" in stem else "cifar-10"
-    assert f"data/{data}-python.tar.gz" in header and "(Table" in lines[0] and "# Deviations: " in header
+    assert f"data/{data}-python.tar.gz" in header and "(Table" in lines[0]
     passes = 2 if stem.endswith("_scl") else 10 + 2
     assert f"training 78,000 steps x {passes} = {200 * 390 * passes:,} passes" in header
     assert ("and 78,000 forward" in header) == ("trades" in stem)
@@ -124,12 +111,9 @@ def test_the_training_is_the_paper_s(stem):
     assert given["data"].validation_size == 0
     optimizer = given["optimizer"]()
     assert type(optimizer).__name__ == "Adam"
-    rates = []
-    for epoch in (0, 79, 80, 119, 120, 159, 160, 199):
-        for update in (390 * epoch, 390 * epoch + 389):  # the first and the last of the epoch
-            optimizer.iterations.assign(update)
-            rates.append(float(optimizer.learning_rate))
-    assert rates == pytest.approx([1e-3] * 4 + [1e-4] * 4 + [1e-5] * 4 + [1e-6] * 4)
+    epochs = (0, 79, 80, 119, 120, 159, 160, 199)
+    ends = [390 * epoch + place for epoch in epochs for place in (0, 389)]  # the first and the last of the epoch
+    assert rates(optimizer, ends) == pytest.approx([1e-3] * 4 + [1e-4] * 4 + [1e-5] * 4 + [1e-6] * 4)
     encoder = given["encoder"]()
     expected = ("ResNet50", 2048) if "resnet50" in stem else ("ResNet", 64)
     assert (type(encoder).__name__, encoder.dim) == expected and encoder.kernel_regularization == 1e-4
@@ -225,10 +209,7 @@ def test_the_released_setting_differs_where_the_facts_say():
     assert encoder.kernel_regularization == head.kernel_regularization == 5e-4 / 2
     optimizer = given["optimizer"]()
     assert (given["epochs"], type(optimizer).__name__, optimizer.momentum) == (120, "SGD", 0.9)
-    rates = []
-    for epoch in (0, 99, 100, 104, 105, 109, 110, 119):
-        optimizer.iterations.assign(390 * epoch)
-        rates.append(float(optimizer.learning_rate))
-    assert rates == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])
+    updates = [390 * epoch for epoch in (0, 99, 100, 104, 105, 109, 110, 119)]
+    assert rates(optimizer, updates) == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])
     (pgd,) = [e.attack for e in given["evaluators"] if type(e).__name__ == "AttackAccuracy" and e.attack.name == "pgd"]
     assert (pgd.steps, pgd.step_size, pgd.threat.epsilon) == (200, 0.007, 0.031)

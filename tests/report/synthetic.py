@@ -35,6 +35,7 @@ def measurements(clean, fgsm, pgd, steps=100, epsilon=0.2):
         *attack("pgd", pgd, clean, epsilon=epsilon, steps=steps, restarts=1, step_size=2.5 * epsilon / steps),
         *attack("multi_targeted_pgd", pgd - 0.019, clean, epsilon=epsilon, steps=20, targets=10),
         Measurement("calibration.ece", 0.0312, "fraction", 360, 0.021, 0.047, {"bins": 15, "interval": "bootstrap"}),
+        Measurement("calibration.aurra", 0.9966, "fraction", 360),
         Measurement("geometry.r_div", 0.482, "ratio", 360, None, None, {"batch": 128}),
         Measurement("geometry.intra", 0.213, "cosine distance", 360),
         Measurement("cost.evaluation_seconds", 31.4, "s"),
@@ -122,6 +123,13 @@ def reliability():
     return Series("calibration.reliability", "Reliability, clean images", columns)
 
 
+def response_rate():
+    rate = np.linspace(1 / 360, 1.0, 60)
+    return Series(
+        "calibration.response_rate", "Response rate", {"response_rate": rate, "accuracy": 1 - 0.017 * rate**4}
+    )
+
+
 def findings():
     return [
         Finding("outputs are logits", "pass", "rows sum to between -41 and 12, not to 1"),
@@ -173,7 +181,7 @@ def make_report(name="ascl_leaked", version=3, clean=0.983, fgsm=0.753, pgd=0.63
         "configuration": CONFIGURATION,
         "environment": {"tfrobust": "0.1.0", "tensorflow": "2.21.0", "keras": "3.15.0", "python": "3.12.3"},
         "cost": {"training_seconds": 38.2, "total_seconds": 81.0, "training_steps": 400},
-        "series": [curve(clean, pgd), divergence_curve(), history(), feature_map(), reliability()],
+        "series": [curve(clean, pgd), divergence_curve(), history(), feature_map(), reliability(), response_rate()],
         "training": {
             "method": "ASCL",
             "epochs": 40,

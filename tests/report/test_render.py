@@ -102,11 +102,13 @@ def test_says_all_that_the_report_says(page):
         "38 s",
         "2.21.0",
         "EPSILON = 0.2",
+        "Answering only where confident",
+        "AURRA",
     ):
         assert expected in text, expected
     for section in "curve attacks further threat doctor calibration divergence features pairs history".split():
         assert section in values(page, "id")
-    assert page.tags.count("figure") == 12
+    assert page.tags.count("figure") == 13
 
 
 def test_the_budget_of_training_is_marked_only_on_its_own_scale(rendered):

@@ -56,6 +56,13 @@ def test_what_is_measured_leaves_the_list_of_what_is_not(extra, word):
     assert not any(word in sentence for sentence in not_measured([*base, *extra]))
 
 
+def test_measured_shifts_are_not_all_there_are():
+    base = attack("fgsm", 0.7, 0.9)
+    assert "Data from another source than the test set (domain shift)." in not_measured(base)
+    measured = not_measured([*base, fraction("shift.imagenet_r.accuracy", 0.4)])
+    assert "Data from another source than the test set and the shifted sets measured (domain shift)." in measured
+
+
 @pytest.mark.parametrize(("member", "seen"), [("square", True), ("apgd_dlr", False)])
 def test_an_ensemble_is_a_black_box_where_one_of_its_members_is(member, seen):
     found = [

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from tfrobust.data.spec import decode_image
 from tfrobust.ops import fingerprint
 from tfrobust.serving import export, golden, probe
 
@@ -74,6 +75,18 @@ def test_jpeg_is_decoded_to_the_channels_of_the_model_and_resized(signatures):
     outputs = signatures["serving_bytes"](image_bytes=tf.constant([encode(colour, "jpeg")]))
     white = signatures["serving_default"](images=tf.ones((1, *IMAGE_SHAPE)))
     np.testing.assert_allclose(outputs["logits"], white["logits"], rtol=1e-6)
+
+
+def test_bytes_are_framed_as_the_data_were(parts, tmp_path):
+    encoder, head = parts
+    export.write_saved_model(tmp_path / "framed", encoder=encoder, head=head, image_shape=IMAGE_SHAPE, short_side=10)
+    loaded = tf.saved_model.load(str(tmp_path / "framed"))
+    encoded = encode(np.random.default_rng(0).integers(0, 256, (20, 31, 1), np.uint8), "png")
+    answers = loaded.signatures["serving_bytes"](image_bytes=tf.constant([encoded]))
+    for short_side, same in ((10, True), (None, False)):
+        framed = decode_image(tf.constant(encoded), IMAGE_SHAPE, short_side)[None]
+        expected = loaded.signatures["serving_default"](images=framed)
+        assert np.allclose(answers["logits"], expected["logits"], rtol=1e-6) == same
 
 
 @pytest.mark.parametrize(

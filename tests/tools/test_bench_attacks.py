@@ -1,12 +1,10 @@
 """The benchmarks against other libraries: their arithmetic, their processes, and that they run alone."""
 
-import importlib.util
 import os
 import pathlib
 import re
 import subprocess
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -15,16 +13,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def tools(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    loaded = types.SimpleNamespace()
-    for name in ("_peers", "bench_step", "bench_attacks", "bench_autoattack"):
-        spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, name, module)  # dataclasses, and the tools among each other, look it up
-        spec.loader.exec_module(module)
-        setattr(loaded, name, module)
-    return loaded
+def tools(load):
+    return load("_peers", "bench_step", "bench_attacks", "bench_autoattack")
 
 
 def side(tools, name, rounds):

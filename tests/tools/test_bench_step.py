@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 
 import keras
 import pytest
@@ -15,6 +16,7 @@ from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL
+from tfrobust.methods.augmix import AugMixTraining
 from tfrobust.methods.trades import TRADES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -76,6 +78,34 @@ def test_the_step_makes_the_passes_of_the_bound_and_no_more(tool, make, objectiv
     assert step == bound
 
 
+def test_the_stacked_step_makes_one_pass_of_all_views(tool):
+    method = AugMixTraining(Counted(), keras.layers.Dense(3))
+    method.build((None, 4, 4, 1))
+    method.compile(optimizer=keras.optimizers.SGD(0.1))
+    images, labels = tf.random.stateless_uniform([6, 4, 4, 1], (0, 0)), tf.constant([0, 1, 2, 0, 1, 2])
+    before = method.encoder.count()
+    weights = [weight.numpy() for weight in method.trainable_variables]
+    tool.make_stacked_bound(method, images, labels)()
+    bound = {mode: count - before[mode] for mode, count in method.encoder.count().items()}
+    assert bound == {False: 0, True: 18}
+    assert all((weight.numpy() != old).any() for weight, old in zip(method.trainable_variables, weights, strict=True))
+    first = method.encoder.count()
+    assert tool.train_some(method, images, labels, 2) == 1
+    step = {mode: (count - first[mode]) / 2 for mode, count in method.encoder.count().items()}
+    assert step == bound
+
+
+def test_waiting_is_the_time_until_a_batch_is_there(tool):
+    def slow(value):
+        time.sleep(0.05)
+        return value
+
+    dataset = tf.data.Dataset.range(3).map(lambda value: tf.py_function(slow, [value], tf.int64))
+    waited = tool.Waited(dataset)
+    assert [int(value) for _, value in zip(range(3), waited, strict=False)] == [0, 1, 2]
+    assert min(waited.seconds) >= 0.05 and waited.element_spec == dataset.element_spec
+
+
 def test_ratio_is_that_of_medians(tool):
     step, bound = [(1.0, 1.0), (3.0, 1.0), (100.0, 8.0)], [(2.0, 4.0), (2.0, 4.0), (1.0, 0.5)]
     timing = tool.Timing("ascl", step, bound, traces=1)
@@ -86,7 +116,7 @@ def test_ratio_is_that_of_medians(tool):
 
 @pytest.mark.slow
 def test_it_runs(tmp_path):
-    flags = ["--parts=step,memory", "--methods=adversarial_training", "--encoder=digits", "--batch=8", "--rounds=3"]
+    flags = ["--parts=step,pipeline,memory", "--methods=trades,noisymix", "--encoder=digits", "--batch=8", "--rounds=3"]
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "bench_step.py"), *flags, "--memory_steps", "1", "3"],
         cwd=tmp_path,
@@ -95,6 +125,8 @@ def test_it_runs(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"adversarial_training +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ - [\d.]+ +[\d.]+ +3 +1 ", done.stdout)
+    for name in ("trades", "noisymix"):
+        assert re.search(rf"{name} +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ - [\d.]+ +[\d.]+ +3 +1 ", done.stdout)
+    assert re.search(r"noisymix +[\d.]+ +[\d.]+ +[\d.]+% +[\d.]+ +3 ", done.stdout)
     assert re.search(r"attack steps +MB\n1 +\d+\n3 +\d+\n", done.stdout)
     assert list(tmp_path.iterdir()) == []

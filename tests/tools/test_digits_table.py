@@ -30,9 +30,12 @@ def result(method, fold, clean, attacked, **others):
     return {"method": method, "fold": fold, "outcomes": outcomes, **known, **others}
 
 
+def rows_of(text):
+    return [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
+
+
 def rows(text):
-    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
-    return {(cells[0], number): cells[1:] for number, cells in enumerate(lines)}
+    return {(cells[0], number): cells[1:] for number, cells in enumerate(rows_of(text))}
 
 
 def test_accuracies_are_pooled_over_folds_and_differences_paired_by_image(tool):
@@ -55,6 +58,19 @@ def test_accuracies_are_pooled_over_folds_and_differences_paired_by_image(tool):
     assert ("other", 7) not in found and "seeds 0, 1" in text and "states" not in text
 
 
+def test_other_measurements_are_means_over_folds(tool):
+    values = {"mine": (0.50, 0.54, 0.58), "other": (0.40, 0.46, 0.46)}
+    results = [
+        result(name, fold, "1", "1", values={"corruption.mean.accuracy": value})
+        for name, each in values.items()
+        for fold, value in enumerate(each)
+    ]
+    found = {cells[0]: cells[1:] for cells in rows_of(tool.tables(results, "other")) if len(cells) == 3}
+    # sd 0.04 and 0.02 sqrt(3), t(0.975, 2) = 4.3027: half widths 0.0994 and 0.0861; differences 10, 8, 12: 0.0497.
+    assert found["mine"] == ["3", "54.0 [44.1, 63.9]"] and found["other"] == ["3", "44.0 [35.4, 52.6]"]
+    assert found["mine - other"] == ["3", "**+10.0 [+5.0, +15.0]**"]
+
+
 def test_differences_rest_on_the_folds_that_both_have(tool):
     results = [result("mine", 0, "10", "00"), result("mine", 1, "11", "11"), result("other", 1, "10", "01")]
     found = rows(tool.tables(results, "other"))
@@ -66,7 +82,7 @@ def test_differences_rest_on_the_folds_that_both_have(tool):
 
 
 def test_results_of_another_configuration_are_not_mixed_in(tool, tmp_path):
-    flags = argparse.Namespace(output=tmp_path, folds=5, seed=0, epochs=None, gin_file=[], gin_param=[])
+    flags = argparse.Namespace(output=tmp_path, folds=5, seed=0, epochs=None, gin_file=[], gin_param=[], values=[])
     assert tool.load(flags, "ascl", 3) is None
     path = tool.path_of(flags, "ascl", 3)
     kept = {"schema": tool.SCHEMA, "recipe_sha256": tool.fingerprint(flags, "ascl", 3)}

@@ -49,7 +49,8 @@ class ThreatModel(Configured):
         if self.norm == "l0" and self.epsilon != round(self.epsilon):
             raise ValueError(
                 f"ThreatModel.epsilon is {self.epsilon!r}; with norm 'l0' it counts changed values, a whole number "
-                ">= 1: set EPSILON (in evaluation EVAL_EPSILON), such as EPSILON=5."
+                ">= 1: set EPSILON (in evaluation EVAL_EPSILON), such as EPSILON=5. Of the attacks only ProxLogBarrier "
+                "(gin/eval/prox_log_barrier.gin) searches there."
             )
         bounds = tuple(self.bounds)
         if len(bounds) != 2 or not all(map(_is_number, bounds)) or not bounds[0] < bounds[1]:

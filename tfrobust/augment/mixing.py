@@ -17,7 +17,7 @@ from tfrobust.ops import distribution, randomness
 from tfrobust.ops.configured import Configured
 
 # Candidates of the rejection sampler. One is accepted with probability above 0.95, all fail once in 2e10 draws.
-_CANDIDATES = 8
+CANDIDATES = 8
 
 
 def batch_size(tensor: tf.Tensor):
@@ -41,27 +41,45 @@ def log_gamma(concentration: float | Sequence[float]) -> Callable:
         (shape, key int32 [2]) -> float32. A softmax of such draws is Dirichlet.
     """
     concentration = np.asarray(concentration, np.float32)
-    offset = concentration + 1.0 - np.float32(1.0 / 3.0)
-    wide_offset = offset[..., None]  # of each candidate
-    slope = (9.0 * wide_offset) ** -0.5
 
     def sample(shape, key):
-        wide = [*shape, _CANDIDATES]
+        wide = [*shape, CANDIDATES]
         normal = tf.random.stateless_normal(wide, randomness.fold(key, "normal"))
-        # In (0, 1]: a logarithm is taken of both.
         accept, scale = (
-            1.0 - tf.random.stateless_uniform(size, randomness.fold(key, word))
+            tf.random.stateless_uniform(size, randomness.fold(key, word))
             for size, word in ((wide, "accept"), (shape, "scale"))
         )
-        root = 1.0 + slope * normal
-        log_cube = 3.0 * tf.math.log(tf.maximum(root, 1e-12))
-        bound = 0.5 * normal**2 + wide_offset * (1.0 - root**3 + log_cube)
-        accepted = tf.cast((root > 0) & (tf.math.log(accept) < bound), tf.float32)
-        first = accepted * tf.cast(tf.cumsum(accepted, axis=-1) == 1.0, tf.float32)
-        # No candidate: log_cube 0, the mode.
-        return tf.reduce_sum(first * log_cube, axis=-1) + tf.math.log(offset) + tf.math.log(scale) / concentration
+        return log_gamma_of(concentration, normal, accept, scale)
 
     return sample
+
+
+def log_gamma_of(concentration: np.ndarray, normal: tf.Tensor, accept: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+    """What `log_gamma` makes of its random numbers.
+
+    Args:
+        concentration: [] or [n], > 0.
+        normal: float [..., n, CANDIDATES], standard normal.
+        accept: of the same shape, uniform on [0, 1).
+        scale: float [..., n], uniform on [0, 1).
+
+    Returns:
+        [..., n] in the dtype of the normals.
+    """
+    dtype = normal.dtype.as_numpy_dtype
+    concentration = concentration.astype(dtype)
+    offset = concentration + dtype(1.0) - dtype(1.0 / 3.0)
+    wide_offset = offset[..., None]  # of each candidate
+    slope = (9.0 * wide_offset) ** -0.5
+    # In (0, 1]: a logarithm is taken of both.
+    accept, scale = 1.0 - accept, 1.0 - scale
+    root = 1.0 + slope * normal
+    log_cube = 3.0 * tf.math.log(tf.maximum(root, 1e-12))
+    bound = 0.5 * normal**2 + wide_offset * (1.0 - root**3 + log_cube)
+    accepted = tf.cast((root > 0) & (tf.math.log(accept) < bound), dtype)
+    first = accepted * tf.cast(tf.cumsum(accepted, axis=-1) == 1.0, dtype)
+    # No candidate: log_cube 0, the mode.
+    return tf.reduce_sum(first * log_cube, axis=-1) + tf.math.log(offset) + tf.math.log(scale) / concentration
 
 
 def beta(first: float, second: float) -> Callable:
@@ -268,25 +286,26 @@ class FeatureNoise(Configured):
         if self.scale is not None and (len(self.scale) != 2 or not min(self.scale) > 0):
             raise ValueError(f"FeatureNoise.scale is {self.scale}; it is two positive numbers, or None.")
 
-    def scales(self, key: tf.Tensor) -> tf.Tensor:
-        """s and s' of a step, float32 [2]."""
-        return tf.ones([2]) if self.scale is None else beta(*self.scale)([2], randomness.fold(key, "scale"))
+    def scales(self, key: tf.Tensor, *count: int) -> tf.Tensor:
+        """s and s' of a step, float32 [2]; with a count, [count, 2], of independent ones."""
+        shape = [*count, 2]
+        return tf.ones(shape) if self.scale is None else beta(*self.scale)(shape, randomness.fold(key, "scale"))
 
-    def draw(self, key: tf.Tensor, shape: Sequence, strength: float = 1.0, scales: tf.Tensor | None = None) -> dict:
+    def draw(self, key: tf.Tensor, shape: Sequence, scales: tf.Tensor | None = None) -> dict:
         """The noise for hidden states of one shape.
 
         Args:
             key: int32 [2]; draws for the global batch.
             shape: (b, ...) of the hidden states; b may be a scalar tensor, the others are integers.
-            strength: multiplies the additive level alone.
-            scales: `scales(key)`, where they are drawn once for several stages.
+            scales: s and s', float32 [2] or, where rows differ, [2, ...] against `shape`; so that they can be drawn
+                once for several stages. None draws them.
 
         Returns:
             `factor` and `offset`, float32 [b, ...]; what has level 0 is missing.
         """
         kinds = {
             "factor": (self.multiplicative, randomness.uniform(-1.0, 1.0), 1.0),
-            "offset": (strength * self.additive, randomness.normal(), 0.0),
+            "offset": (self.additive, randomness.normal(), 0.0),
         }
         scales = self.scales(key) if scales is None else scales
         made = {}

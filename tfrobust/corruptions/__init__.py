@@ -6,6 +6,8 @@ They run eagerly, in a tf.function, in tf.data and on any device; draws are stat
 for any size of image: `severities`. What is random is split into a draw and what is done with it (`draw`, `apply`), so
 that each can be checked with the random numbers of another implementation.
 
+Films in which such a change comes slowly, or anew in each frame, are made by `sequence`.
+
 Source:
     Hendrycks and Dietterich 2019 (arXiv 1903.12261) and their code. Differences: frost is laid on from textures of our
     own unless pictures are given; motion blur follows ImageMagick's up to rounding; JPEG is TensorFlow's own codec.
@@ -17,9 +19,22 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfrobust.corruptions import blur, digital, draws, noise, resampling, severities, spatter, weather
+from tfrobust.corruptions.sequences import EXTRA_SEQUENCES, SEQUENCES, sequence
 from tfrobust.corruptions.severities import SEVERITIES
 
-__all__ = ["EXTRA_NAMES", "GROUPS", "NAMES", "SEVERITIES", "apply", "check", "corrupt", "draw"]
+__all__ = [
+    "EXTRA_NAMES",
+    "EXTRA_SEQUENCES",
+    "GROUPS",
+    "NAMES",
+    "SEQUENCES",
+    "SEVERITIES",
+    "apply",
+    "check",
+    "corrupt",
+    "draw",
+    "sequence",
+]
 
 
 class _Corruption(NamedTuple):
@@ -124,9 +139,5 @@ def check(name: str, severity: int) -> None:
 
 def _find(images: tf.Tensor, name: str, severity: int) -> tuple[_Corruption, object]:
     check(name, severity)
-    shape = images.shape
-    if shape.rank != 4 or None in shape[1:].as_list() or shape[3] not in (1, 3) or images.dtype != tf.float32:
-        raise ValueError(
-            f"Images are {images.dtype.name} of shape {shape}; they are float32 [b, h, w, c] in [0, 1] with c = 1 or 3."
-        )
-    return _CORRUPTIONS[name], severities.constants(name, severity, *shape[1:3])
+    resampling.check_images(images)
+    return _CORRUPTIONS[name], severities.constants(name, severity, *images.shape[1:3])

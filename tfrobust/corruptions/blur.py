@@ -12,6 +12,8 @@ from tfrobust.corruptions import draws, resampling
 
 # Taps of a streak that together weigh less than this are left out: a four-hundredth of a grey level.
 _NEGLIGIBLE = 1e-5
+# Halves, as they come at 30 and 60 degrees, stay halves whatever the rounding of a sine.
+_HALF = 0.50001
 
 
 def draw_nothing(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
@@ -120,8 +122,8 @@ def streaks(images: tf.Tensor, angle: tf.Tensor, radius: int, sigma: float) -> t
     weights /= weights.sum()
     taps = int(np.sum(np.cumsum(weights[::-1])[::-1] >= _NEGLIGIBLE))
     radians, places = angle * (math.pi / 180), np.arange(taps, dtype=np.float32)[:, None]
-    down = tf.cast(tf.math.ceil(places * tf.sin(radians) - 0.5), tf.int32)
-    right = tf.cast(tf.math.ceil(places * tf.cos(radians) - 0.5), tf.int32)
+    down = tf.cast(tf.math.ceil(places * tf.sin(radians) - _HALF), tf.int32)
+    right = tf.cast(tf.math.ceil(places * tf.cos(radians) - _HALF), tf.int32)
     inside = tf.cast((tf.abs(down) < height) & (tf.abs(right) < width), tf.float32)
     shares = weights[:taps, None].astype(np.float32) * tf.math.cumprod(inside, axis=0)
     rows = tf.clip_by_value(np.arange(height) + down[..., None], 0, height - 1)

@@ -16,6 +16,15 @@ BORDERS = ("nearest", "reflect", "mirror")
 _DENSE = 1024
 
 
+def check_images(images: tf.Tensor) -> None:
+    """Refuses, with a ValueError, what is not float32 [b, h, w, c] of static size with one or three channels."""
+    shape = images.shape
+    if shape.rank != 4 or None in shape[1:].as_list() or shape[3] not in (1, 3) or images.dtype != tf.float32:
+        raise ValueError(
+            f"Images are {images.dtype.name} of shape {shape}; they are float32 [b, h, w, c] in [0, 1] with c = 1 or 3."
+        )
+
+
 def fold(places, size: int, border: str):
     """Places on an endless line led back to 0 .. size - 1, for NumPy and TensorFlow integers alike.
 

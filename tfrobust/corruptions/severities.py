@@ -94,6 +94,16 @@ def reference_side(side: int) -> int:
     return 32 if side * side < 32 * 224 else 224
 
 
+def scales(height: int, width: int) -> tuple[int, float, float, float]:
+    """The side whose constants count, the image's share of it, and the factors of lengths and of streaks."""
+    side = min(height, width)
+    reference = reference_side(side)
+    scale = side / reference
+    if reference == 32 and scale < 1:
+        return reference, scale, 1.0, math.sqrt(scale)
+    return reference, scale, scale, scale
+
+
 def constants(name: str, severity: int, height: int, width: int):
     """The constants of a corruption for images of this size: one number, or a tuple as its function takes it.
 
@@ -102,12 +112,8 @@ def constants(name: str, severity: int, height: int, width: int):
         severity: 1 to 5.
         height, width: pixels.
     """
-    side = min(height, width)
-    reference = reference_side(side)
+    reference, _, length, streak = scales(height, width)
     values = (_SMALL if reference == 32 else _LARGE)[name][severity - 1]
-    scale = side / reference
-    length = max(1.0, scale) if reference == 32 else scale
-    streak = math.sqrt(scale) if reference == 32 and scale < 1 else scale
     if name == "gaussian_blur":
         return values * length
     if name == "glass_blur":
@@ -124,6 +130,6 @@ def constants(name: str, severity: int, height: int, width: int):
         # Of mud the weight is the width of a blur.
         return location, deviation, sigma * length, threshold, weight * (length if mud else 1), mud
     if name == "elastic_transform":
-        pixels = side if reference == 32 else side * _ELASTIC_LARGE
+        pixels = min(height, width) * (1 if reference == 32 else _ELASTIC_LARGE)
         return tuple(value * pixels for value in values)
     return values

@@ -36,6 +36,11 @@ def spatter(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
         mask = resampling.gaussian(tf.cast(layer > threshold, tf.float32), weight)
         mask = tf.where(mask < 0.8, 0.0, mask)
         return images * (1.0 - mask) + mask * _colour(_MUD, images)
+    return water(images, layer, weight)
+
+
+def water(images: tf.Tensor, layer: tf.Tensor, weight: float) -> tf.Tensor:
+    """Drops of water where the layer [b, h, w, 1] is not 0, shaded along their edges."""
     layer = resampling.to_bytes(layer) * 255.0
     mask = layer * relief(layer)
     mask = tf.math.divide_no_nan(mask, tf.reduce_max(mask, axis=[1, 2], keepdims=True))

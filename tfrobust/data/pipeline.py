@@ -70,11 +70,11 @@ def training_batches(
         epoch, offset = step // epoch_steps, step % epoch_steps
         positions = offset * batch_size + pipeline * rows + tf.range(rows, dtype=tf.int64)
         index = shuffled(positions, len(examples), randomness.make_key(seed, "shuffle", epoch))
-        images = examples.fetch(index)
 
         def keys(purpose):
             return randomness.example_keys(randomness.make_key(seed, purpose, epoch), index)
 
+        images = examples.fetch_training(index, keys("crop"))
         if augmentation is not None:
             images = augmentation(images, keys("augmentation"))
         images = tf.ensure_shape(images, [rows, *examples.image_shape])

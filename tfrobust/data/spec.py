@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.augment.resized_crop import RandomResizedCrop, resized
 from tfrobust.data.checks import check_images, check_labels, shorten
 
 # Multiplied, never divided: TensorFlow's graph optimiser turns x / 255 into x * (1 / 255), which differs from
@@ -22,6 +23,7 @@ class Examples:
 
     labels: np.ndarray
     image_shape: tuple[int, int, int]
+    short_side: int | None = None  # see `decode_image`
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -36,6 +38,10 @@ class Examples:
             float32 [b, h, w, c] in [0, 1].
         """
         raise NotImplementedError
+
+    def fetch_training(self, index: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+        """As `fetch`, to train on: what is cut out as it is read is cut anew for each key, int32 [b, 2]."""
+        return self.fetch(index)
 
     def take(self, positions: Sequence[int]) -> "Examples":
         """The examples at some positions, in that order, as a split of its own."""
@@ -113,15 +119,29 @@ class FileExamples(Examples):
     Args:
         paths: n file names.
         labels: integer [n] class ids.
-        image_shape: (height, width, channels) that every image is resized to; channels 1, 3 or 4.
+        image_shape: (height, width, channels) that every image is brought to; channels 1, 3 or 4.
+        short_side: see `decode_image`.
+        training_crop: what `fetch_training` cuts out of each picture as the file has it; None for all of it.
     """
 
-    def __init__(self, paths: Sequence[str], labels, image_shape: tuple[int, int, int]):
+    def __init__(
+        self,
+        paths: Sequence[str],
+        labels,
+        image_shape: tuple[int, int, int],
+        *,
+        short_side: int | None = None,
+        training_crop: RandomResizedCrop | None = None,
+    ):
         self.paths = tuple(str(path) for path in paths)
         self.labels = check_labels(labels, len(self.paths))
         self.image_shape = tuple(int(size) for size in image_shape)
+        self.short_side = short_side
+        self.training_crop = training_crop
         if len(self.image_shape) != 3 or min(self.image_shape) < 1 or self.image_shape[2] not in (1, 3, 4):
             raise ValueError(f"image_shape is {image_shape}, not (height, width, 1, 3 or 4).")
+        if short_side is not None and short_side < max(self.image_shape[:2]):
+            raise ValueError(f"short_side is {short_side}; {self.image_shape[:2]} cannot be cut out of so little.")
 
     @functools.cached_property
     def _tensor(self) -> tf.Tensor:
@@ -129,15 +149,29 @@ class FileExamples(Examples):
             return tf.constant(self.paths, tf.string, [len(self.paths)])
 
     def fetch(self, index: tf.Tensor) -> tf.Tensor:
-        return tf.map_fn(
-            lambda path: decode_image(tf.io.read_file(path), self.image_shape),
-            tf.gather(self._tensor, index),
-            fn_output_signature=tf.TensorSpec(self.image_shape, tf.float32),
-        )
+        return self._mapped(self._decoded, tf.gather(self._tensor, index))
+
+    def fetch_training(self, index: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+        if self.training_crop is None:
+            return self.fetch(index)
+        return self._mapped(self._cropped, (tf.gather(self._tensor, index), keys))
+
+    def _mapped(self, function, elements) -> tf.Tensor:
+        return tf.map_fn(function, elements, fn_output_signature=tf.TensorSpec(self.image_shape, tf.float32))
+
+    def _decoded(self, path: tf.Tensor) -> tf.Tensor:
+        return decode_image(tf.io.read_file(path), self.image_shape, self.short_side)
+
+    def _cropped(self, pair: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        path, key = pair
+        image = decode_pixels(tf.io.read_file(path), self.image_shape[2])
+        draw = self.training_crop.draw(key[None], (1, *tf.unstack(tf.shape(image))))
+        return self.training_crop.cut(image, draw["box"][0], self.image_shape[:2])
 
     def take(self, positions: Sequence[int]) -> "FileExamples":
         positions = np.asarray(positions, np.int64)
-        return FileExamples([self.paths[i] for i in positions], self.labels[positions], self.image_shape)
+        reading = {"short_side": self.short_side, "training_crop": self.training_crop}
+        return FileExamples([self.paths[i] for i in positions], self.labels[positions], self.image_shape, **reading)
 
     def verify(self):
         """Reads and decodes every file once.
@@ -148,7 +182,7 @@ class FileExamples(Examples):
         files = tf.data.Dataset.from_tensor_slices(self._tensor)
         decoded = files.map(
             # A value of the pixels: of their number alone, TensorFlow would prune the decoding away.
-            lambda path: tf.reduce_max(decode_image(tf.io.read_file(path), self.image_shape)),
+            lambda path: tf.reduce_max(self._decoded(path)),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
@@ -160,27 +194,40 @@ class FileExamples(Examples):
                 raise ValueError(f"{shorten(path, 180)} is not a readable PNG or JPEG image.") from error
 
     def _hash_images(self, digest):
-        digest.update(f"files {list(self.image_shape)}\n".encode())
+        size = f"{list(self.image_shape)}" + (f" of {self.short_side}" if self.short_side else "")
+        digest.update(f"files {size}\n".encode())
         for path in self.paths:
             with open(path, "rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
 
 
-def decode_image(encoded: tf.Tensor, image_shape: tuple[int, int, int]) -> tf.Tensor:
-    """One PNG or JPEG image as the models see it, stretched to `image_shape` (bilinear, antialiased).
+def decode_image(encoded: tf.Tensor, image_shape: tuple[int, int, int], short_side: int | None = None) -> tf.Tensor:
+    """One PNG or JPEG image as the models see it (resized bilinearly, antialiased).
 
     Args:
         encoded: string scalar, the file's bytes; grey and colour are converted to the channels asked for.
         image_shape: (height, width, channels).
+        short_side: None stretches the image to height and width. Otherwise its shorter side is resized to so many
+            pixels, the longer in proportion, and height and width are cut out of the centre.
 
     Returns:
         float32 [h, w, c] in [0, 1].
     """
     height, width, channels = image_shape
+    image = decode_pixels(encoded, channels)
+    if short_side is None:
+        return resized(image, [height, width])
+    sides = tf.shape(image)[:2]
+    sides = short_side * sides // tf.reduce_min(sides)
+    margin = tf.cast(tf.round((sides - [height, width]) / 2), tf.int32)
+    image = tf.slice(resized(image, sides), [*tf.unstack(margin), 0], image_shape)
+    return tf.ensure_shape(image, image_shape)
+
+
+def decode_pixels(encoded: tf.Tensor, channels: int) -> tf.Tensor:
+    """One PNG or JPEG image as its file has it, float32 [h, w, channels] in [0, 1]."""
     pixels = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
-    image = tf.cast(tf.ensure_shape(pixels, [None, None, channels]), tf.float32) * PIXEL_SCALE
-    image = tf.image.resize(image, [height, width], antialias=True)
-    return tf.clip_by_value(image, 0.0, 1.0)  # the kernel's weights add up to 1 only up to rounding
+    return tf.cast(tf.ensure_shape(pixels, [None, None, channels]), tf.float32) * PIXEL_SCALE
 
 
 @dataclasses.dataclass(frozen=True)

@@ -116,17 +116,18 @@ class Setting:
             return None
         return functools.partial(self.progress, task)
 
-    def subset(self, limit: int | None) -> np.ndarray:
-        """Positions of at most `limit` images, drawn by the seed, ascending; int64 [m]."""
-        count = len(self.images)
+    def subset(self, limit: int | None, count: int | None = None) -> np.ndarray:
+        """Positions of at most `limit` of `count` images (None: of all here), drawn by the seed, ascending; int64."""
+        count = len(self.images) if count is None else count
         if limit is None or limit >= count:
             return np.arange(count)
-        return np.sort(self.order("subset")[:limit])
+        return np.sort(self.order("subset", count)[:limit])
 
-    def order(self, purpose: str) -> np.ndarray:
-        """A random order of all images that follows from the seed and a word; int64 [n]."""
+    def order(self, purpose: str, count: int | None = None) -> np.ndarray:
+        """A random order of `count` images (None: of all here) that follows from the seed and a word; int64."""
         key = randomness.make_key(self.seed, "evaluation", purpose)
-        return np.argsort(tf.random.stateless_uniform([len(self.images)], key).numpy(), kind="stable")
+        count = len(self.images) if count is None else count
+        return np.argsort(tf.random.stateless_uniform([count], key).numpy(), kind="stable")
 
     def within(self, store: Store | None, evaluation_attacks: tuple[Attack, ...]) -> Setting:
         """The same setting inside a run: what was computed for it already is not computed again."""
@@ -148,10 +149,12 @@ class Evaluator(Configured):
     Attributes of a subclass:
         uses_training: whether the outcome hangs on how the model was trained, and on which images.
         uses_attacks: whether it judges what the other evaluators attack with.
+        uses_embedding: whether the outcome hangs on the predictor's embedding, or on there being none.
     """
 
     uses_training: ClassVar[bool] = False
     uses_attacks: ClassVar[bool] = False
+    uses_embedding: ClassVar[bool] = False
 
     def run(self, setting: Setting) -> Outcome:
         """Measures.
@@ -163,6 +166,18 @@ class Evaluator(Configured):
             Measurements, series and findings, a function of the setting and the configuration alone.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how it runs.")
+
+    def check(self, setting: Setting) -> None:
+        """Refuses, before any evaluator has run, what `run` would refuse of what it reads.
+
+        Raises:
+            ValueError: files that do not fit the setting.
+            FileNotFoundError: files that are missing.
+        """
+
+    def files_read(self) -> str:
+        """A hash of the state of the files `run` reads, which a kept outcome hangs on; "" where it reads none."""
+        return ""
 
     def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
         """The attacks whose chunks may be made beforehand and elsewhere, each with its positions int64 [m]."""

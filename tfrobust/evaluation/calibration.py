@@ -10,6 +10,10 @@ from tfrobust.evaluation import statistics
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.structs import Measurement, Series
 
+# What the RMS calibration error sums over: all bins, or all but the last.
+ADAPTIVE_BINS = ("paper", "code")
+_CURVE_POINTS = 200
+
 
 def log_probabilities(logits: np.ndarray) -> np.ndarray:
     """log softmax of float [n, k] in float64."""
@@ -59,6 +63,79 @@ def expected_calibration_error(confidence: np.ndarray, correct: np.ndarray, bins
     return float(np.sum(table["count"] * gaps) / len(confidence))
 
 
+def rms_calibration_error(
+    confidence: np.ndarray, correct: np.ndarray, *, bin_size: int = 100, bins: str = "paper"
+) -> float:
+    """sqrt(sum_j (n_j / n) (accuracy_j - confidence_j)^2) over adaptive bins of consecutive confidences.
+
+    Sorted by confidence, each `bin_size` examples make a bin, and what is left over belongs to the last one, which
+    holds the most confident. Examples of equal confidence count as their mean, so that their order has no say.
+
+    Args:
+        confidence: float [n] in [0, 1], the largest probability.
+        correct: bool [n].
+        bin_size: >= 1; with fewer examples there is one bin.
+        bins: "paper": all of them. "code": without the last one, as the released code sums (over all n), so that the
+            most confident examples never count.
+
+    Returns:
+        A float in [0, 1].
+
+    Raises:
+        ValueError: an unknown `bins`, a `bin_size` below 1, or "code" where there is one bin alone.
+
+    Source:
+        Hendrycks et al. 2019 (arXiv 1812.04606), and `calib_err` of hendrycks/natural-adv-examples.
+    """
+    check_adaptive_bins(bin_size, bins)
+    confidence, share = _ranked(confidence, correct)
+    count = max(1, len(confidence) // bin_size)
+    if bins == "code" and count == 1:
+        raise ValueError(
+            f"RMS calibration by 'code' leaves the last bin out, and {len(confidence)} images make one bin of "
+            f"{bin_size}: use 'paper', or at least {2 * bin_size} images."
+        )
+    starts = np.arange(count) * bin_size
+    sizes = np.diff(starts, append=len(confidence))
+    squares = sizes * (np.add.reduceat(confidence - share, starts) / sizes) ** 2
+    return float(np.sqrt(np.sum(squares[:-1] if bins == "code" else squares) / len(confidence)))
+
+
+def check_adaptive_bins(bin_size: int, bins: str) -> None:
+    """ValueError unless the two are arguments of `rms_calibration_error`."""
+    if isinstance(bin_size, bool) or not isinstance(bin_size, int) or bin_size < 1:
+        raise ValueError(f"the bin size of the RMS calibration error is {bin_size!r}; it is an integer >= 1.")
+    if bins not in ADAPTIVE_BINS:
+        raise ValueError(f"the bins of the RMS calibration error are {bins!r}; they are one of {list(ADAPTIVE_BINS)}.")
+
+
+def response_accuracy(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """The accuracy of the i most confident examples, i = 1 .. n: what is had by answering at a rate of i / n.
+
+    Its mean is AURRA, the area under the response rate accuracy curve. Examples of equal confidence count as their
+    mean.
+
+    Args:
+        confidence: float [n], the largest probability.
+        correct: bool [n].
+
+    Returns:
+        float64 [n] in [0, 1].
+
+    Source:
+        Hendrycks et al. 2021 (arXiv 1907.07174), and `aurra` of its code.
+    """
+    _, share = _ranked(confidence, correct)
+    return np.cumsum(share[::-1]) / np.arange(1, len(share) + 1)
+
+
+def _ranked(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Confidence ascending, and how much of each example is right: equally confident ones share their mean."""
+    values, place, count = np.unique(np.asarray(confidence, np.float64), return_inverse=True, return_counts=True)
+    share = np.bincount(place, weights=np.asarray(correct, np.float64)) / count
+    return np.repeat(values, count), np.repeat(share, count)
+
+
 def brier_scores(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """sum_k (p_k - [k = y])^2 per image, float64 [n] in [0, 2]: Brier's original, over all classes.
 
@@ -80,35 +157,52 @@ def negative_log_likelihoods(logits: np.ndarray, labels: np.ndarray) -> np.ndarr
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Calibration(Evaluator):
-    """`calibration.ece`, `.brier`, `.nll` on clean images, and the reliability curve behind the first.
+    """`calibration.ece`, `.rms`, `.aurra`, `.brier`, `.nll` on clean images, and the curves behind the first and third.
 
-    ECE has no interval: it is biased upwards in small samples, and none in closed form is honest.
+    The calibration errors have no interval: they are biased upwards in small samples, and none in closed form is
+    honest. Nor has AURRA, whose points share their examples.
 
     Attributes:
-        bins: number of equal-width confidence bins, >= 1.
+        bins: number of equal-width confidence bins of ECE, >= 1.
+        rms_bin_size: images in a bin of the RMS calibration error, >= 1.
+        rms_bins: "paper" or "code", see `rms_calibration_error`; the code's needs two bins.
     """
 
     bins: int = 15
+    rms_bin_size: int = 100
+    rms_bins: str = "paper"
 
     def __post_init__(self):
         if self.bins < 1:
             raise ValueError(f"Calibration.bins is {self.bins}; it must be at least 1.")
+        check_adaptive_bins(self.rms_bin_size, self.rms_bins)
 
     def run(self, setting: Setting) -> Outcome:
-        logits, labels = setting.clean_logits, setting.labels
+        logits, labels, correct = setting.clean_logits, setting.labels, setting.clean_correct
         confidence = np.exp(log_probabilities(logits).max(axis=-1))
-        table = reliability(confidence, setting.clean_correct, self.bins)
-        ece = expected_calibration_error(confidence, setting.clean_correct, self.bins)
+        count, curve = len(labels), response_accuracy(confidence, correct)
+        ece = expected_calibration_error(confidence, correct, self.bins)
+        rms = rms_calibration_error(confidence, correct, bin_size=self.rms_bin_size, bins=self.rms_bins)
+        adaptive = {"bin_size": self.rms_bin_size, "bins": self.rms_bins}
         measurements = [
-            Measurement("calibration.ece", ece, "fraction", len(labels), settings={"bins": self.bins}),
+            Measurement("calibration.ece", ece, "fraction", count, settings={"bins": self.bins}),
+            Measurement("calibration.rms", rms, "fraction", count, settings=adaptive),
+            Measurement("calibration.aurra", float(curve.mean()), "fraction", count),
             _mean("calibration.brier", brier_scores(logits, labels), "squared probability"),
             _mean("calibration.nll", negative_log_likelihoods(logits, labels), "nats"),
         ]
-        columns = {name: values.tolist() for name, values in table.items()}
-        return Outcome(measurements, [Series("calibration.reliability", "Reliability", columns)])
+        table = reliability(confidence, correct, self.bins)
+        shown = np.unique(np.linspace(0, count - 1, min(count, _CURVE_POINTS)).round().astype(int))
+        rates = {"response_rate": (shown + 1) / count, "accuracy": curve[shown]}
+        series = [_series("reliability", "Reliability", table), _series("response_rate", "Response rate", rates)]
+        return Outcome(measurements, series)
 
     def ids(self) -> tuple[str, ...]:
-        return ("calibration.ece", "calibration.brier", "calibration.nll")
+        return tuple(f"calibration.{name}" for name in ("ece", "rms", "aurra", "brier", "nll"))
+
+
+def _series(name: str, title: str, columns: dict[str, np.ndarray]) -> Series:
+    return Series(f"calibration.{name}", title, {key: values.tolist() for key, values in columns.items()})
 
 
 def _mean(identifier: str, values: np.ndarray, unit: str) -> Measurement:

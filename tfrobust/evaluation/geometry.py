@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import numpy as np
 
@@ -34,6 +35,8 @@ class Divergence(Evaluator):
     epsilons: tuple[float, ...] | None = None
     batch_size: int = 128
     limit: int | None = 1000
+
+    uses_embedding: ClassVar[bool] = True
 
     def __post_init__(self):
         check_epsilons("Divergence", self.epsilons)
@@ -97,6 +100,8 @@ class FeatureMap(Evaluator):
     natural: int = 200
     adversarial: int = 100
     perplexity: float = 30.0
+
+    uses_embedding: ClassVar[bool] = True
 
     def __post_init__(self):
         if self.natural < 4 or not 0 <= self.adversarial <= self.natural:

@@ -50,8 +50,8 @@ def run_evaluation(
 
     Returns:
         The joined outcome, and `cost.evaluation`, the seconds it took (kept results: what they took then). Where the
-        predictor gives no input gradients, a finding `white_box` names what was left out; where it answers with
-        probabilities, a finding `logits` says so, whoever ran.
+        predictor gives no input gradients, a finding `white_box` names what was left out, and stands for the doctor's
+        `gradients` as well; where it answers with probabilities, a finding `logits` says so, whoever ran.
 
     Raises:
         ValueError: two evaluators give one id, an evaluator refuses the setting, an attack's pixels do not lie in
@@ -68,7 +68,8 @@ def run_evaluation(
         seconds += took
         if setting.progress is not None:
             setting.progress("evaluation", done + 1, len(evaluators))
-    outcome.findings = _merged([*left_out, *outcome.findings, *_said_anyway(outcome.findings, setting)])
+    findings = _without_gradients_twice(left_out, outcome.findings)
+    outcome.findings = _merged([*findings, *_said_anyway(findings, setting)])
     _refuse_equal([item.id for item in [*outcome.measurements, *outcome.series]])
     outcome.measurements.append(Measurement("cost.evaluation", seconds, "seconds"))
     return outcome
@@ -151,6 +152,10 @@ def cache_key(evaluator: Evaluator, setting: Setting, common: dict) -> str:
         parts |= {"training_data": _training_data(setting), "training_attack": setting.training_attack}
     if evaluator.uses_attacks:
         parts["attacks"] = configured.serialize(setting.evaluation_attacks)
+    if evaluator.uses_embedding:
+        parts["embedding"] = setting.keep("embedding fingerprint", lambda: _embedding_sha256(setting))
+    if evaluator.files_read():
+        parts["files_read"] = evaluator.files_read()
     return fingerprint.json_sha256(parts)
 
 
@@ -182,6 +187,7 @@ def _check(evaluators: Sequence[Evaluator], setting: Setting) -> None:
                     f"An attack of {type(evaluator).__name__} has the pixel bounds {tuple(threat.bounds)}; evaluation "
                     "takes pixels in (0.0, 1.0), and any normalisation belongs into the model."
                 )
+        evaluator.check(setting)
         for attack, _ in evaluator.attacks(setting):
             searching.check_gradients(setting, attack)
 
@@ -192,6 +198,16 @@ def _threats(evaluator: Evaluator) -> list[ThreatModel]:
     attacks = [value for value in values if isinstance(value, Attack)]
     attacks += [member for attack in attacks for member in attack.members]
     return [value for value in values if isinstance(value, ThreatModel)] + [attack.threat for attack in attacks]
+
+
+def _without_gradients_twice(left_out: list[Finding], findings: list[Finding]) -> list[Finding]:
+    """Both, without the doctor's `gradients` where `white_box` says the same and names what was left out."""
+    doctors = [finding for finding in findings if finding.check == "gradients"]
+    if not left_out or not doctors:
+        return [*left_out, *findings]
+    # What the doctor calls a failure stays one.
+    left_out = [dataclasses.replace(finding, verdict="fail") for finding in left_out]
+    return [*left_out, *(finding for finding in findings if finding not in doctors)]
 
 
 def _said_anyway(findings: list[Finding], setting: Setting) -> list[Finding]:
@@ -245,6 +261,15 @@ def _steepest_places(setting: Setting) -> list[int] | None:
         return None
     sizes = np.nan_to_num(np.abs(gradient.numpy()[:_PROBES])).reshape(min(_PROBES, len(images)), -1)
     return np.where(sizes.any(axis=1), sizes.argmax(axis=1), -1).tolist()
+
+
+def _embedding_sha256(setting: Setting) -> str | None:
+    """Of the embedding of a few images, which equal weights and answers do not tell; None where there is none."""
+    if setting.predictor.embedding is None:
+        return None
+    images = setting.images[: setting.batch_size]
+    features = in_batches(setting.predictor.compiled_embedding, images, setting.batch_size)
+    return fingerprint.weights_sha256([features[:_PROBES]])
 
 
 def _training_data(setting: Setting) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -49,6 +50,8 @@ class Sensitivity(Evaluator):
     exact_limit: int = 2**18
     projections: int = 64
     pictures: int = 3
+
+    uses_embedding: ClassVar[bool] = True
 
     def __post_init__(self):
         for name, least in (("limit", 1), ("exact_limit", 0), ("projections", 1), ("pictures", 0)):

@@ -120,3 +120,37 @@ def relative_drop(clean: np.ndarray, changed: np.ndarray) -> tuple[float | None,
         return float(drop), *wilson_interval(right - int(changed.sum()), right)
     error = np.sqrt(np.sum((changed - (1 - drop) * clean) ** 2)) / right
     return float(drop), float(drop - Z * error), float(min(1.0, drop + Z * error))
+
+
+def independent_drop(clean: np.ndarray, changed: np.ndarray) -> tuple[float | None, float | None, float | None]:
+    """The relative drop of accuracy between two different sets of images, with its interval.
+
+    drop = 1 - A / C. With Wilson's intervals [l, u] of A (accuracy when changed) and C (clean accuracy), the ratio
+    A / C lies between (AC - sqrt((AC)^2 - l_A u_C (2A - l_A)(2C - u_C))) / (u_C (2C - u_C)) and
+    (AC + sqrt((AC)^2 - u_A l_C (2A - u_A)(2C - l_C))) / (l_C (2C - l_C)).
+
+    Args:
+        clean: bool [n], which clean images are rightly classified.
+        changed: bool [m], which of the others are.
+
+    Returns:
+        (drop, low, high), at most 1; (None, None, None) where nothing is right on clean images, and no interval where
+        too little is for one.
+
+    Source:
+        Donner and Zou 2012, Statistical Methods in Medical Research 21 (MOVER-R).
+    """
+    clean, changed = np.asarray(clean, bool), np.asarray(changed, bool)
+    if not clean.any():
+        return None, None, None
+    top, bottom = changed.mean(), clean.mean()
+    low_top, high_top = wilson_interval(int(changed.sum()), len(changed))
+    low_bottom, high_bottom = wilson_interval(int(clean.sum()), len(clean))
+    drop = float(1 - top / bottom)
+    if high_bottom >= 2 * bottom:
+        return drop, None, None
+    ends = []
+    for sign, one, other in ((-1, low_top, high_bottom), (1, high_top, low_bottom)):
+        square = (top * bottom) ** 2 - one * other * (2 * top - one) * (2 * bottom - other)
+        ends.append((top * bottom + sign * np.sqrt(max(0.0, square))) / (other * (2 * bottom - other)))
+    return drop, float(1 - ends[1]), float(min(1.0, 1 - ends[0]))

@@ -1,6 +1,23 @@
 """Augmentations as functions of images and a key; `layers.Augment` makes a Keras layer of one."""
 
+from tfrobust.augment.augmix import AugMix
 from tfrobust.augment.base import Augmentation
+from tfrobust.augment.noise import AddGaussian
+from tfrobust.augment.patch_gaussian import PatchGaussian
+from tfrobust.augment.policies import AutoAugment, RandAugment
+from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.augment.standard import Compose, PadCrop, RandomFlip, RandomShift
 
-__all__ = ["Augmentation", "Compose", "PadCrop", "RandomFlip", "RandomShift"]
+__all__ = [
+    "AddGaussian",
+    "AugMix",
+    "Augmentation",
+    "AutoAugment",
+    "Compose",
+    "PadCrop",
+    "PatchGaussian",
+    "RandAugment",
+    "RandomFlip",
+    "RandomResizedCrop",
+    "RandomShift",
+]

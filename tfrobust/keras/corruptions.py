@@ -1,5 +1,8 @@
-"""Natural corruptions as a function of images and keys; `layers.Corrupt` makes a Keras layer of one."""
+"""Natural corruptions and perturbation sequences as functions of images and keys.
 
-from tfrobust.corruptions import corrupt
+`layers.Corrupt` makes a Keras layer of a corruption.
+"""
 
-__all__ = ["corrupt"]
+from tfrobust.corruptions import corrupt, sequence
+
+__all__ = ["corrupt", "sequence"]

@@ -4,13 +4,22 @@ import keras
 import tensorflow as tf
 
 from tfrobust import corruptions
+from tfrobust.augment import augmix
 from tfrobust.augment.base import Augmentation
 from tfrobust.models.heads import LinearHead, LinearProjection, MLPProjection
 from tfrobust.models.normalization import BranchedBatchNormalization
 from tfrobust.ops import distribution, randomness
 from tfrobust.ops.configured import Configured
 
-__all__ = ["Augment", "BranchedBatchNormalization", "Corrupt", "LinearHead", "LinearProjection", "MLPProjection"]
+__all__ = [
+    "AugMix",
+    "Augment",
+    "BranchedBatchNormalization",
+    "Corrupt",
+    "LinearHead",
+    "LinearProjection",
+    "MLPProjection",
+]
 
 
 class _DrawingLayer(Configured, keras.layers.Layer):
@@ -32,6 +41,15 @@ class _DrawingLayer(Configured, keras.layers.Layer):
         """Raises ValueError for pixels that are not floating point."""
         if not images.dtype.is_floating:
             raise ValueError(f"{self.name} takes float pixels in [0, 1], got {images.dtype.name}; divide bytes by 255.")
+
+    def augmented(self, augmentation: Augmentation, images, training):
+        """The images of this call by an augmentation with `seed`; unchanged outside of training."""
+        self.check_pixels(images)
+        if not training:
+            return images
+        key = randomness.make_key(self.seed, "augment", tf.convert_to_tensor(self.calls))
+        self.calls.assign_add(1)
+        return tf.cast(augmentation(tf.cast(images, tf.float32), key), images.dtype)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -70,12 +88,65 @@ class Augment(_DrawingLayer):
         self.seed = seed
 
     def call(self, images, *, training=None):
-        self.check_pixels(images)
-        if not training:
-            return images
-        key = randomness.make_key(self.seed, "augment", tf.convert_to_tensor(self.calls))
-        self.calls.assign_add(1)
-        return tf.cast(self.augmentation(tf.cast(images, tf.float32), key), images.dtype)
+        return self.augmented(self.augmentation, images, training)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class AugMixLayer(_DrawingLayer):
+    """AugMix as a layer: each image of each call is mixed with chains of its own while training, else left alone.
+
+    The same as `Augment(tfrobust.keras.augment.AugMix(...), seed=seed)`, where what it does is written down.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> layer = robust.layers.AugMix(severity=3.0)
+        >>> images = tf.random.stateless_uniform([2, 8, 8, 1], (0, 1))
+        >>> first, second = layer(images, training=True), layer(images, training=True)
+        >>> bool(tf.reduce_all(first == second)), bool(tf.reduce_all(layer(images) == images))
+        (False, True)
+
+    Args:
+        width: chains of each image, >= 1.
+        depth: operations of each chain, >= 1; None for 1, 2 or 3 with equal probability.
+        severity: in [0.1, 10].
+        alpha: > 0, of the Dirichlet and the Beta distribution.
+        all_operations: draw from 13 operations, not 9.
+        seed: where the draws start from.
+
+    Returns:
+        Of `call`: images [b, h, w, c] in [0, 1] in the dtype they came in; c is 1 or 3.
+
+    Raises:
+        ValueError: a number out of its range; in `call`, pixels that are not floating point, or other channels.
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int = 3,
+        depth: int | None = None,
+        severity: float = 3.0,
+        alpha: float = 1.0,
+        all_operations: bool = False,
+        seed: int = 0,
+        name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        self.width, self.depth, self.severity, self.alpha = width, depth, severity, alpha
+        self.all_operations = all_operations
+        self.seed = seed
+        self._augmentation = augmix.AugMix(
+            width=width, depth=depth, severity=severity, alpha=alpha, all_operations=all_operations
+        )
+
+    def call(self, images, *, training=None):
+        return self.augmented(self._augmentation, images, training)
+
+
+# In gin, `AugMix` is the augmentation.
+AugMix = AugMixLayer
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

@@ -1,6 +1,7 @@
 """Losses for `compile(loss=...)`, and the per-example functions they and the methods are made of."""
 
 from tfrobust.losses.classification import cross_entropy, margin
+from tfrobust.losses.consistency import jensen_shannon
 from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.losses.keras_api import LogitsKLDivergence, SupervisedContrastiveLoss
 from tfrobust.losses.mixed import mixed_cross_entropy, softmax_binary_cross_entropy
@@ -12,6 +13,7 @@ __all__ = [
     "PairMasks",
     "SupervisedContrastiveLoss",
     "cross_entropy",
+    "jensen_shannon",
     "margin",
     "masked_contrastive",
     "mixed_cross_entropy",

@@ -2,15 +2,19 @@
 
 from tfrobust.attacks.adversary import Adversary
 from tfrobust.augment.mixing import FeatureNoise, Mixing
+from tfrobust.augment.puzzlemix import Puzzle
 from tfrobust.methods.adr import ADR
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL, TwoTransforms
+from tfrobust.methods.augmix import AugMixTraining
 from tfrobust.methods.base import Method
 from tfrobust.methods.contrast import Contrast
 from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mixup import Mixup
 from tfrobust.methods.nfm import NFM
+from tfrobust.methods.noisymix import Branches, NoisyMix
+from tfrobust.methods.puzzlemix import PuzzleMix
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
 from tfrobust.methods.trades import TRADES
@@ -21,6 +25,8 @@ __all__ = [
     "ASCL",
     "AdversarialTraining",
     "Adversary",
+    "AugMixTraining",
+    "Branches",
     "Contrast",
     "CutMix",
     "FeatureNoise",
@@ -32,6 +38,9 @@ __all__ = [
     "Mixing",
     "Mixup",
     "NFM",
+    "NoisyMix",
+    "Puzzle",
+    "PuzzleMix",
     "SoftSelection",
     "Supervised",
     "SupervisedContrastive",

@@ -4,6 +4,26 @@ import tensorflow as tf
 
 from tfrobust.losses.classification import cross_entropy
 
+OBJECTIVES = ("cross_entropy", "binary_cross_entropy")
+
+
+def mixed_loss(
+    objective: str, logits: tf.Tensor, labels: tf.Tensor, partner_labels: tf.Tensor, weight: tf.Tensor
+) -> tf.Tensor:
+    """One of the `OBJECTIVES` of a mixture of two labels, float32 [b]; the arguments are `mixed_cross_entropy`'s."""
+    if objective == "cross_entropy":
+        return mixed_cross_entropy(logits, labels, partner_labels, weight)
+    own, other = (tf.one_hot(ids, logits.shape[-1]) for ids in (labels, partner_labels))
+    weight = tf.reshape(tf.cast(weight, tf.float32), [-1, 1])
+    return softmax_binary_cross_entropy(logits, weight * own + (1.0 - weight) * other)
+
+
+def checked_objective(objective: str, owner: str) -> str:
+    """`objective` itself, if it is one of `OBJECTIVES`; ValueError otherwise."""
+    if objective not in OBJECTIVES:
+        raise ValueError(f"{owner}.objective is {objective!r}; it is one of {list(OBJECTIVES)}.")
+    return objective
+
 
 def mixed_cross_entropy(
     logits: tf.Tensor, labels: tf.Tensor, partner_labels: tf.Tensor, weight: tf.Tensor

@@ -133,7 +133,8 @@ class Method(Configured, keras.Model):
         Returns:
             Embedding [b, d] and float32 logits [b, k].
         """
-        embedding = self.encoder(images, training=training, **keywords)
+        # A frozen encoder runs as it will be served: nothing in it moves, and dropout is off.
+        embedding = self.encoder(images, training=training and self.encoder.trainable, **keywords)
         return embedding, tf.cast(self.head(embedding, training=training), tf.float32)
 
     def propagate_views(self, *views: tf.Tensor, forward: str) -> list[tuple[tf.Tensor, tf.Tensor]]:

@@ -4,11 +4,9 @@ import keras
 import tensorflow as tf
 
 from tfrobust.augment.mixing import Mixing, at_one_stage, batch_size, mix_rows, require_stages
-from tfrobust.losses.mixed import mixed_cross_entropy, softmax_binary_cross_entropy
+from tfrobust.losses.mixed import checked_objective, mixed_loss
 from tfrobust.methods.base import Method
 from tfrobust.ops import randomness
-
-OBJECTIVES = ("cross_entropy", "binary_cross_entropy")
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -52,11 +50,9 @@ class ManifoldMixup(Method):
             labels, averaged over the classes (the released code).
         """
         super().__init__(encoder, head, **kwargs)
-        if objective not in OBJECTIVES:
-            raise ValueError(f"ManifoldMixup.objective is {objective!r}; it is one of {list(OBJECTIVES)}.")
         self.mixing = mixing or Mixing(alpha=2.0)
         self.stages = require_stages(encoder, stages, "ManifoldMixup")
-        self.objective = objective
+        self.objective = checked_objective(objective, "ManifoldMixup")
 
     def loss_terms(self, views, batch, context):
         mix = self.mixing.draw(randomness.fold(context.key, "mixing"), batch_size(batch.images))
@@ -64,8 +60,5 @@ class ManifoldMixup(Method):
             randomness.fold(context.key, "stage"), self.stages, lambda hidden: mix_rows(hidden, mix)
         )
         _, logits = self.propagate(views["images"], at_stage=at_stage)
-        if self.objective == "binary_cross_entropy":
-            targets = mix_rows(tf.one_hot(batch.labels, logits.shape[-1]), mix)
-            return {"ce_mixed": softmax_binary_cross_entropy(logits, targets)}, logits
         partner_labels = tf.gather(batch.labels, mix.partner)
-        return {"ce_mixed": mixed_cross_entropy(logits, batch.labels, partner_labels, mix.weight)}, logits
+        return {"ce_mixed": mixed_loss(self.objective, logits, batch.labels, partner_labels, mix.weight)}, logits

@@ -1,16 +1,21 @@
-"""Plain training, the baseline of every table."""
+"""Plain training, the baseline of every table, and XE+Gaussian: the same with noisy copies."""
 
 import keras
 
+from tfrobust.augment.base import Augmentation
 from tfrobust.losses import classification
-from tfrobust.methods.base import Method
+from tfrobust.methods.base import Method, checked_forward
+from tfrobust.ops import randomness
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class Supervised(Method):
-    """Cross-entropy on the images as they come.
+    """Cross-entropy on the images as they come and, with `noise`, on a changed copy of each.
 
-    Terms: `ce`. Needs: labels.
+    L = ce (+ weight ce_noisy). With noise = AddGaussian and a small weight it is the papers' XE+Gaussian; noise that
+    replaces images instead of joining them is an augmentation of the input pipeline.
+
+    Terms: `ce`, with noise `ce_noisy`. Needs: labels.
 
     Example:
         >>> import numpy as np
@@ -20,10 +25,40 @@ class Supervised(Method):
         >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
         >>> sorted(method.fit(images, labels, verbose=0).history)
         ['ce', 'loss']
+        >>> noisy = robust.methods.Supervised(method.encoder, method.head, noise=robust.augment.AddGaussian())
+        >>> noisy.terms
+        ('ce', 'ce_noisy')
+
+    Source:
+        Paper 000, section 4.3 and appendix C: the weight of `ce_noisy` is 1e-4.
     """
 
-    terms = ("ce",)
+    default_weights = {"ce_noisy": 1e-4}
+
+    def __init__(self, encoder, head, *, noise: Augmentation | None = None, forward: str = "separate", **kwargs):
+        """Args beyond the base's:
+
+        noise: makes the copy, with a draw of its own in every step; None for none.
+        forward: "separate" passes for images and copies, or one "joint" pass. The paper is silent.
+        """
+        super().__init__(encoder, head, **kwargs)
+        self.noise = noise
+        self.forward = checked_forward(forward)
+
+    @property
+    def terms(self):
+        return ("ce",) if self.noise is None else ("ce", "ce_noisy")
+
+    @property
+    def passes_per_step(self):
+        return len(self.terms)
+
+    def make_views(self, batch, context):
+        if self.noise is None:
+            return {"images": batch.images}
+        return {"images": batch.images, "noisy": self.noise(batch.images, randomness.fold(context.key, "noise"))}
 
     def loss_terms(self, views, batch, context):
-        _, logits = self.propagate(views["images"])
-        return {"ce": classification.cross_entropy(logits, batch.labels)}, logits
+        passes = self.propagate_views(*views.values(), forward=self.forward)
+        entropies = [classification.cross_entropy(logits, batch.labels) for _, logits in passes]
+        return dict(zip(self.terms, entropies, strict=True)), passes[0][1]

@@ -1,13 +1,17 @@
 """What the convolutional encoders are made of: a convolution unit, a residual block, and chains of layers."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 
+from tfrobust.models.dropout import CountedDropout
 from tfrobust.models.normalization import BranchedBatchNormalization
 from tfrobust.ops.configured import Configured
+
+SHORTCUTS = ("standard", "activated", "raw")
 
 
 def require_whole(value, what: str, minimum: int = 1) -> int:
@@ -68,6 +72,8 @@ class ConvolutionStyle(Configured):
             the function, yet the reference networks have it).
         kernel_regularization: weight of the sum of squared kernel entries, >= 0.
         branches, momentum, epsilon, synchronized: as in `BranchedBatchNormalization`.
+        symmetric: 'same' padding with a stride has size // 2 zeros on every side, as PyTorch's networks do. Keras
+            has none before and one behind for 3x3 with stride 2 on even sizes, so that weights do not carry over.
     """
 
     activation: str = "relu"
@@ -77,6 +83,17 @@ class ConvolutionStyle(Configured):
     momentum: float = 0.9
     epsilon: float = 1e-5
     synchronized: bool = False
+    symmetric: bool = False
+
+    def normalization(self, dtype) -> BranchedBatchNormalization:
+        """An unbuilt batch normalisation of this style."""
+        return BranchedBatchNormalization(
+            self.branches, momentum=self.momentum, epsilon=self.epsilon, synchronized=self.synchronized, dtype=dtype
+        )
+
+    def activated_normalization(self, dtype) -> list:
+        """Batch normalisation, then the activation: unbuilt layers."""
+        return [self.normalization(dtype), keras.layers.Activation(self.activation, dtype=dtype)]
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -115,6 +132,7 @@ class ConvolutionUnit(Configured, keras.layers.Layer):
         self.activate = activate
         self.style = style or ConvolutionStyle()
         self.branched = normalize
+        self.margin = size // 2 if self.style.symmetric and padding == "same" and stride > 1 else 0
         self.chain = self._make_chain()
 
     def _make_chain(self) -> list:
@@ -124,7 +142,7 @@ class ConvolutionUnit(Configured, keras.layers.Layer):
                 self.width,
                 self.size,
                 strides=self.stride,
-                padding=self.padding,
+                padding="valid" if self.margin else self.padding,
                 use_bias=style.use_bias,
                 kernel_initializer="he_normal",
                 kernel_regularizer=l2_penalty(style.kernel_regularization),
@@ -132,25 +150,24 @@ class ConvolutionUnit(Configured, keras.layers.Layer):
             )
         ]
         if self.normalize:
-            norm = BranchedBatchNormalization(
-                style.branches,
-                momentum=style.momentum,
-                epsilon=style.epsilon,
-                synchronized=style.synchronized,
-                dtype=policy,
-            )
-            chain.append(norm)
+            chain.append(style.normalization(policy))
         if self.activate:
             chain.append(keras.layers.Activation(style.activation, dtype=policy))
         return chain
 
     def build(self, input_shape):
-        build_chain(self.chain, tuple(input_shape))
+        build_chain(self.chain, self._padded_shape(input_shape))
 
     def compute_output_shape(self, input_shape):
-        return self.chain[0].compute_output_shape(tuple(input_shape))
+        return self.chain[0].compute_output_shape(self._padded_shape(input_shape))
+
+    def _padded_shape(self, shape) -> tuple:
+        count, *sides, channels = shape
+        return (count, *(side and side + 2 * self.margin for side in sides), channels)
 
     def call(self, hidden, *, training=None, branch=0):
+        if self.margin:
+            hidden = tf.pad(hidden, [[0, 0], *[[self.margin, self.margin]] * 2, [0, 0]])
         if training or not self.normalize:
             return run_chain(self.chain, hidden, training=training, branch=branch)
         # With fixed statistics the normalisation is part of the convolution: two passes over the map less on the
@@ -205,13 +222,10 @@ class ResidualBlock(Configured, keras.layers.Layer):
         ]
         self.shortcut = []
         if project:
-            stride = 1
-            for _, _, step in self.convolutions:
-                stride *= step
             unit = ConvolutionUnit(
                 self.convolutions[-1][0],
                 size=1,
-                stride=stride,
+                stride=math.prod(stride for _, _, stride in self.convolutions),
                 normalize=normalize_projection,
                 activate=False,
                 **common,
@@ -239,3 +253,92 @@ class ResidualBlock(Configured, keras.layers.Layer):
         residual = run_chain(self.units, hidden, training=training, branch=branch)
         skipped = run_chain(self.shortcut, hidden, training=training, branch=branch)
         return self.activation(residual + skipped)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class PreActivationBlock(Configured, keras.layers.Layer):
+    """path(a) + shortcut, a = activation(norm(x)): normalised and activated before each convolution, not behind.
+
+    Args:
+        convolutions: (width, size, stride) of each convolution of the path, at least one.
+        project: shortcut by a 1x1 convolution with the path's width and stride; needed where either changes.
+        shortcut: where it begins. "standard": an identity at x, a projection at a (He et al. 2016; the released
+            Wide ResNets). "activated": both at a (the released NFM and NoisyMix). "raw": both at x.
+        dropout: share of the entries that are dropped between two convolutions, in [0, 1).
+        dropout_first: drop before the normalisation that follows a convolution, not behind its activation.
+        style: what the encoder's units share; default `ConvolutionStyle()`.
+
+    Source: He et al. 2016 (Identity mappings in deep residual networks), figures 1b and 4e.
+    """
+
+    branched = True
+
+    def __init__(
+        self,
+        convolutions: tuple[tuple[int, int, int], ...],
+        *,
+        project: bool = False,
+        shortcut: str = "standard",
+        dropout: float = 0.0,
+        dropout_first: bool = False,
+        style: ConvolutionStyle | None = None,
+        name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        self.convolutions = tuple(tuple(step) for step in convolutions)
+        self.project = project
+        self.shortcut = require_choice(shortcut, "shortcut", SHORTCUTS)
+        self.dropout = dropout
+        self.dropout_first = dropout_first
+        self.style = style or ConvolutionStyle()
+        policy = self.dtype_policy
+        self.entry = self.style.activated_normalization(policy)
+        self.units = self._make_units()
+        self.projection = []
+        if project:
+            stride = math.prod(stride for _, _, stride in self.convolutions)
+            width = self.convolutions[-1][0]
+            self.projection.append(plain_convolution(width, size=1, stride=stride, style=self.style, dtype=policy))
+
+    def _make_units(self) -> list:
+        common = {"style": self.style, "dtype": self.dtype_policy}
+        early = bool(self.dropout) and self.dropout_first
+        layers = []
+        *others, last = self.convolutions
+        for width, size, stride in others:
+            # Normalisation behind a convolution is that before the next one.
+            make = plain_convolution if early else ConvolutionUnit
+            layers.append(make(width, size=size, stride=stride, **common))
+            if self.dropout:
+                layers.append(CountedDropout(self.dropout, dtype=self.dtype_policy))
+            if early:
+                layers += self.style.activated_normalization(self.dtype_policy)
+        width, size, stride = last
+        return [*layers, plain_convolution(width, size=size, stride=stride, **common)]
+
+    def build(self, input_shape):
+        shape = build_chain(self.entry, tuple(input_shape))
+        out, skipped = build_chain(self.units, shape), build_chain(self.projection, shape)
+        if out[1:] != skipped[1:]:
+            raise ValueError(
+                f"PreActivationBlock {self.name}: the path ends in {out[1:]}, the shortcut in {skipped[1:]}; "
+                "set project=True where width or stride change."
+            )
+
+    def compute_output_shape(self, input_shape):
+        shape = tuple(input_shape)
+        for layer in self.units:
+            shape = tuple(layer.compute_output_shape(shape))
+        return shape
+
+    def call(self, hidden, *, training=None, branch=0):
+        activated = run_chain(self.entry, hidden, training=training, branch=branch)
+        begins_activated = self.shortcut == "activated" or (self.shortcut == "standard" and self.project)
+        skipped = run_chain(self.projection, activated if begins_activated else hidden)
+        return run_chain(self.units, activated, training=training, branch=branch) + skipped
+
+
+def plain_convolution(width: int, **keywords) -> ConvolutionUnit:
+    """A unit of nothing but its convolution."""
+    return ConvolutionUnit(width, normalize=False, activate=False, **keywords)

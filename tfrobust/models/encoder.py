@@ -14,7 +14,7 @@ from tfrobust.ops.configured import Configured
 class Encoder(Configured, keras.Model):
     """A staged network from pixels in [0, 1] to an embedding; subclasses say what the stages are.
 
-    hidden_0 = at_stage(0, (images - pixel_mean) / pixel_std); hidden_k = at_stage(k, stage_k(hidden_(k-1)));
+    hidden_0 = at_stage(0, resized (images - pixel_mean) / pixel_std); hidden_k = at_stage(k, stage_k(hidden_(k-1)));
     embedding = neck(hidden_K). A stem belongs to stage 1. A subclass calls `super().__init__(**kwargs)`,
     keeps its own arguments as attributes and ends its constructor with `self.compose(...)`.
 
@@ -40,6 +40,8 @@ class Encoder(Configured, keras.Model):
         normalization_epsilon: added to the variance, > 0.
         pixel_mean: float or one per channel, in pixel units; None leaves the pixels alone.
         pixel_std: float or one per channel, positive; None is 1.
+        resize_to: side in pixels of the squares that images are stretched to (bilinear) before the first stage, so
+            that a network made for large pictures takes small ones; None leaves them as they are.
 
     Source: at_stage numbering of NoisyMix (stage 0 is the normalised image).
     """
@@ -53,6 +55,7 @@ class Encoder(Configured, keras.Model):
         normalization_epsilon: float = 1e-5,
         pixel_mean: float | tuple[float, ...] | None = None,
         pixel_std: float | tuple[float, ...] | None = None,
+        resize_to: int | None = None,
         name: str | None = None,
         **kwargs,
     ):
@@ -66,15 +69,22 @@ class Encoder(Configured, keras.Model):
         self.pixel_std = _per_channel(pixel_std, "pixel_std")
         if pixel_std is not None and not min(_as_tuple(self.pixel_std)) > 0:
             raise ValueError(f"{type(self).__name__}.pixel_std must be positive, got {pixel_std}.")
+        self.resize_to = resize_to and require_whole(resize_to, f"{type(self).__name__}.resize_to")
 
     def style(
-        self, *, activation: str = "relu", use_bias: bool = True, kernel_regularization: float = 0.0
+        self,
+        *,
+        activation: str = "relu",
+        use_bias: bool = True,
+        kernel_regularization: float = 0.0,
+        symmetric: bool = False,
     ) -> ConvolutionStyle:
         """What the units of this encoder share: its batch-norm settings and the given arguments."""
         return ConvolutionStyle(
             activation=activation,
             use_bias=use_bias,
             kernel_regularization=kernel_regularization,
+            symmetric=symmetric,
             branches=self.branches,
             momentum=self.normalization_momentum,
             epsilon=self.normalization_epsilon,
@@ -110,14 +120,19 @@ class Encoder(Configured, keras.Model):
         if self.built:
             self._check_same(shape)
             return
-        self._check_shape(shape)
         hidden = shape
+        if self.resize_to and len(shape) == 4:
+            hidden = (shape[0], self.resize_to, self.resize_to, shape[3])
+        self._check_shape(hidden)
         for stage in self.stage_layers:
             hidden = build_chain(stage, hidden)
         flattens = any(isinstance(layer, keras.layers.Flatten) for layer in self.neck)
         if flattens and None in hidden[1:]:
             raise ValueError(f"{self.name} flattens its last map: build it with a fixed image size, not {shape}.")
         build_chain(self.neck, hidden)
+        if not self.trainable:  # made so by a config, when it had no layers yet that could have been told
+            for layer in (layer for stage in (*self.stage_layers, self.neck) for layer in stage):
+                layer.trainable = False
         # From here on Keras refuses images of another size, which global pooling would take in silence.
         self.input_spec = keras.layers.InputSpec(shape=(None, *shape[1:]))
 
@@ -149,7 +164,10 @@ class Encoder(Configured, keras.Model):
                 that returns nothing or another shape.
         """
         branch = check_branch(branch, self.branches, self.name)
-        hidden = _visit(at_stage, 0, self.standardize(images))
+        hidden = self.standardize(images)
+        if self.resize_to:
+            hidden = tf.cast(tf.image.resize(hidden, [self.resize_to] * 2), hidden.dtype)
+        hidden = _visit(at_stage, 0, hidden)
         for index, stage in enumerate(self.stage_layers, start=1):
             hidden = run_chain(stage, hidden, training=training, branch=branch)
             hidden = _visit(at_stage, index, hidden)

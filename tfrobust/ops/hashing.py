@@ -5,6 +5,7 @@ cheap steps it would cost more than the model. Here a draw is integer arithmetic
 every device, compiled or not, and however many steps are drawn together.
 """
 
+import math
 import zlib
 
 import tensorflow as tf
@@ -46,9 +47,36 @@ def below(bits: tf.Tensor, limit) -> tf.Tensor:
     return tf.bitcast(tf.bitwise.right_shift(scaled, tf.constant(16, tf.uint32)), tf.int32)
 
 
+def uniform(keys: tf.Tensor, shape, purpose: str, low: float = 0.0, high: float = 1.0) -> tf.Tensor:
+    """float32 [b, *shape] from keys int32 [b, 2], uniform on [low, high) in steps of 2^-24 of the span."""
+    return low + (high - low) * _fraction(words(keys, shape, purpose))
+
+
+def normal(keys: tf.Tensor, shape, purpose: str) -> tf.Tensor:
+    """float32 [b, *shape] from keys int32 [b, 2], standard normal (Box-Muller, so never beyond 5.77)."""
+    count = math.prod(shape)
+    half = -(-count // 2)
+    pairs = _fraction(words(keys, [2, half], purpose))
+    # 1 - u lies in (0, 1]: its logarithm is finite.
+    radius, angle = tf.sqrt(-2.0 * tf.math.log(1.0 - pairs[:, 0])), 2.0 * math.pi * pairs[:, 1]
+    values = tf.concat([radius * tf.cos(angle), radius * tf.sin(angle)], axis=1)
+    return tf.reshape(values[:, :count], [-1, *shape])
+
+
+def words(keys: tf.Tensor, shape, purpose: str) -> tf.Tensor:
+    """Random words, uint32 [b, *shape] from keys int32 [b, 2]; `shape` is static."""
+    steps = tf.zeros([tf.shape(keys)[0]], tf.int32)
+    return tf.reshape(random_bits(keys, steps, math.prod(shape), purpose), [-1, *shape])
+
+
 def coins(bits: tf.Tensor) -> tf.Tensor:
     """A fair coin from each word's top bit, bool [...]."""
     return tf.bitcast(bits, tf.int32) < 0
+
+
+def _fraction(words: tf.Tensor) -> tf.Tensor:
+    high = tf.bitcast(tf.bitwise.right_shift(words, tf.constant(8, tf.uint32)), tf.int32)
+    return tf.cast(high, tf.float32) * 2.0**-24
 
 
 def _mix(word: tf.Tensor) -> tf.Tensor:

@@ -12,32 +12,12 @@ from tfrobust.ops import norms
 _MAX_PASSES = 60
 
 
-def project(points, normals, offsets, kind: str, low: float = 0.0, high: float = 1.0) -> tf.Tensor:
+def move(points, normals, excess, kind: str, low: float = 0.0, high: float = 1.0) -> tf.Tensor:
     """The smallest move from each point onto its hyperplane {z : <w, z> = b}, inside the box.
 
-    minimise |m| subject to <w, t + m> = b, low <= t + m <= high. See `move` for how.
-
-    Args:
-        points: float32 [b, ...], t, inside the box, static but for b.
-        normals: float32 [b, ...], w, of any length.
-        offsets: float32 [b], b.
-        kind: norm of the move: 'linf', 'l2' or 'l1'.
-        low, high: the box.
-
-    Returns:
-        float32 [b, ...], the moves m. Where the box does not reach the plane: as near to it as it goes.
-
-    Raises:
-        ValueError: unknown kind.
-    """
-    axes = list(range(1, points.shape.rank))
-    return move(points, normals, tf.reduce_sum(normals * points, axes) - offsets, kind, low, high)
-
-
-def move(points, normals, excess, kind: str, low: float = 0.0, high: float = 1.0) -> tf.Tensor:
-    """`project` for those who know how far <w, t> is above b: exact also next to the plane.
-
-    Coordinate j moves against sign(excess) w_j and has room_j until the box ends. With c = |excess|:
+    minimise |m| subject to <w, t + m> = b, low <= t + m <= high. The plane is given by how far <w, t> is above b, so
+    that the answer is exact also next to it. Coordinate j moves against sign(excess) w_j and has room_j until the box
+    ends. With c = |excess|:
 
         Linf: |m_j| = min(s, room_j)         and sum_j |w_j| |m_j| = c, s >= 0
         L2:   |m_j| = min(s |w_j|, room_j)   and sum_j |w_j| |m_j| = c, s >= 0
@@ -47,11 +27,14 @@ def move(points, normals, excess, kind: str, low: float = 0.0, high: float = 1.0
     Coordinates with w_j = 0 stay. If c is out of reach, the others use all their room.
 
     Args:
-        points, normals, kind, low, high: as in `project`.
+        points: float32 [b, ...], t, inside the box, static but for b.
+        normals: float32 [b, ...], w, of any length.
         excess: float32 [b], <w, t> - b.
+        kind: norm of the move: 'linf', 'l2' or 'l1'.
+        low, high: the box.
 
     Returns:
-        float32 [b, ...], the moves.
+        float32 [b, ...], the moves m. Where the box does not reach the plane: as near to it as it goes.
 
     Raises:
         ValueError: unknown kind.

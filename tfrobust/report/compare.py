@@ -153,7 +153,7 @@ def find_report(path) -> pathlib.Path | None:
 def _columns(reports) -> dict[str, str]:
     """Id -> heading of every main measurement, in the order in which one report would list them."""
     found = {m.id: reading.label(m) for _, report in reports for m in reading.main_measurements(report)}
-    places = ("accuracy", "attack", "corruption", "stability", "calibration", "geometry", "sensitivity")
+    places = ("accuracy", "attack", "corruption", "stability", "shift", "calibration", "geometry", "sensitivity")
     return dict(sorted(found.items(), key=lambda item: places.index(item[0].split(".")[0])))
 
 

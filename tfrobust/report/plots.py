@@ -103,11 +103,10 @@ def stacked_curves(identity: str, panels: list[tuple[str, list[Line], bool]], *,
 
 
 def reliability(identity: str, confidence: list, accuracy: list, count: list) -> Plot:
-    """Accuracy against confidence per bin, with the ideal diagonal and the share of images in each bin."""
+    """Accuracy against confidence per bin, with the ideal diagonal and the number of images in each bin."""
     bins = [
         (c, a, n) for c, a, n in zip(confidence, accuracy, count, strict=True) if c is not None and a is not None and n
     ]
-    total = sum(n for _, _, n in bins) or 1
     with _figure(identity, 3.7) as (figure, output):
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         upper.plot([0, 1], [0, 1], color=stand_in("ink"), linewidth=0.9, linestyle=(0, (1, 2)))
@@ -117,17 +116,39 @@ def reliability(identity: str, confidence: list, accuracy: list, count: list) ->
         width = 0.8 / max(10, len(confidence))
         lower.bar(
             [b[0] for b in bins],
-            [b[2] / total for b in bins],
+            [b[2] for b in bins],
             width=width,
             color=stand_in("series-0"),
             alpha=0.7,
         )
         _finish(upper, "", "accuracy", True)
-        _finish(lower, "confidence (mean of the bin)", "images", True)
+        _finish(lower, "confidence (mean of the bin)", "images", False)
+        # A network is sure of nearly everything: in proportion, all other bars would be invisible.
+        lower.set_yscale("log")
+        lower.set_ylim(bottom=0.5)
+        lower.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        lower.yaxis.set_minor_formatter(lambda value, _: "")
         lower.set_xlim(-0.02, 1.02)
         lower.xaxis.set_major_formatter(_percent_formatter())
     gap = Key("gap between the two", "series-1")
     return Plot(output.text, (*keys, Key("ideal", "ink", 2), gap))
+
+
+def bars(identity: str, names: list[str], values: list, low: list, high: list, *, x_label: str) -> Plot:
+    """Fractions as bars to the right, one under the other, their intervals as thin lines; None: no bar, no line."""
+    with _figure(identity, 0.6 + 0.26 * len(names)) as (figure, output):
+        axes = figure.subplots()
+        for place, value, *interval in zip(range(len(names)), values, low, high, strict=True):
+            axes.barh(place, value or 0.0, height=0.62, color=stand_in("series-0"), alpha=0.75)
+            if None not in interval:
+                axes.plot(interval, [place, place], color=stand_in("strong"), linewidth=1.2)
+        axes.set_yticks(range(len(names)), names)
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+        axes.set_xlim(left=0.0)
+        axes.set_xlabel(x_label)
+        axes.xaxis.set_major_formatter(_percent_formatter())
+    return Plot(output.text)
 
 
 def feature_map(identity: str, columns: dict, class_names: list | None = None) -> Plot:

@@ -2,7 +2,7 @@
 
 import re
 
-from tfrobust.report import page, reading, section_corruption, sections
+from tfrobust.report import page, reading, section_corruption, section_stability, sections
 from tfrobust.report.schema import Report
 from tfrobust.report.threat import summary_sentence
 
@@ -31,9 +31,11 @@ def markdown(report: Report) -> str:
     """A model card in Markdown; every text from the report is escaped, tables are aligned."""
     parts = [f"# {_safe(reading.title(report))}: robustness report", _safe(summary_sentence(report))]
     rows = [["Measurement", "Value", "95 % interval", "n"]]
-    # What the grid of corruptions shows is not listed again.
-    listed = [m for m in report.measurements if not m.id.startswith("cost.") and not section_corruption.is_cell(m)]
-    for m in listed:
+    # What a table of its own shows is not listed again.
+    shown = (section_corruption.is_cell, section_stability.is_cell)
+    for m in report.measurements:
+        if m.id.startswith("cost.") or any(is_cell(m) for is_cell in shown):
+            continue
         count = "-" if m.n is None else m.n
         rows.append([reading.label(m), reading.number(m), reading.interval(m) or "-", count])
     if len(rows) > 1:
@@ -43,7 +45,13 @@ def markdown(report: Report) -> str:
         header, grid = corrupted
         written = [[row[0], *("-" if value is None else f"{100 * value:.1f}" for value in row[1:])] for row in grid]
         columns = tuple(range(1, len(header)))
-        parts += ["## Accuracy under corruptions, per cent", _markdown_table([header, *written], right=columns)]
+        parts += ["## Accuracy under corruptions, per cent", _safe(section_corruption.origin(report))]
+        parts.append(_markdown_table([header, *written], right=columns))
+    flips = section_stability.table(report)
+    if flips:
+        columns = tuple(range(2, len(flips[0])))
+        parts += ["## Flips along perturbation sequences", _safe(section_stability.origin(report))]
+        parts.append(_markdown_table([flips[0], *flips[1]], right=columns))
     if report.threat:
         parts += ["## What this means", _safe(report.threat)]
     if report.not_measured:
@@ -65,7 +73,7 @@ def markdown(report: Report) -> str:
         longest = max((len(run) for run in re.findall(r"`+", report.configuration)), default=0)
         fence = "`" * max(3, longest + 1)
         parts += ["## Configuration", f"{fence}\n{report.configuration.rstrip()}\n{fence}"]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def html(report: Report) -> str:

@@ -15,11 +15,18 @@ def calibration(report: Report) -> tuple[str, str] | None:
         items.append(page.figure(series.id, series.title or "Reliability", plot, numbers))
     if not items:
         return None
+    rates = report.get_series("calibration.response_rate")
+    if rates is not None and {"response_rate", "accuracy"} <= rates.columns.keys():
+        wrong = [None if value is None else 100 * (1 - value) for value in rates.columns["accuracy"]]
+        line = Line("wrong answers among the most confident", rates.columns["response_rate"], wrong)
+        plot = plots.curves(rates.id, [line], x_label="share of images answered", y_label="wrong, per cent")
+        items.append(page.figure(rates.id, "Answering only where confident (AURRA)", plot))
+    body = page.figures(items)
     numbers = [m for m in report.measurements if m.id.startswith("calibration.")]
     if numbers:
-        items.append(section_results.measurement_table(numbers))
+        body += section_results.measurement_table(numbers)
     lead = "Does a confidence of 80 % mean right in 80 % of cases? The closer to the diagonal, the better."
-    return lead, page.figures(items)
+    return lead, body
 
 
 def divergence(report: Report) -> tuple[str, str] | None:

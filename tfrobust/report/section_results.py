@@ -117,9 +117,10 @@ def further(report: Report) -> tuple[str, str] | None:
         shown.add("accuracy.clean")
     if reliability_series(report):
         shown |= {m.id for m in report.measurements if m.id.startswith("calibration.")}
-    elsewhere = ("cost.", "sensitivity.", "corruption.")
+    elsewhere = ("cost.", "sensitivity.", "corruption.", "stability.")
     chosen = [m for m in report.measurements if m.id not in shown and not m.id.startswith(elsewhere)]
-    return ("Everything else that was measured.", measurement_table(chosen)) if chosen else None
+    lead = f"Everything else that was measured. {reading.origin(chosen)}".strip()
+    return (lead, measurement_table(chosen)) if chosen else None
 
 
 def threat(report: Report) -> tuple[str, str] | None:

@@ -1,6 +1,14 @@
 """The HTML report put together: headline tiles, then every section that has something to say."""
 
-from tfrobust.report import page, reading, section_corruption, section_plots, section_protocol, section_results
+from tfrobust.report import (
+    page,
+    reading,
+    section_corruption,
+    section_plots,
+    section_protocol,
+    section_results,
+    section_stability,
+)
 from tfrobust.report.page import text
 from tfrobust.report.schema import Report
 
@@ -11,6 +19,7 @@ def build(report: Report) -> list[tuple[str, str, str]]:
         ("curve", "Accuracy against epsilon", section_results.accuracy_curve),
         ("attacks", "Attacks", section_results.attacks),
         ("corruptions", "Corruptions", section_corruption.corruptions),
+        ("stability", "Stability", section_stability.stability),
         ("further", "Further measurements", section_results.further),
         ("threat", "What this means", section_results.threat),
         ("doctor", "Doctor", section_results.doctor),

@@ -62,7 +62,8 @@ def not_measured(measurements, findings=()) -> list[str]:
         if not any(identity.startswith(prefix) for identity in ids):
             missing.append(sentence)
     missing.append("Patches, rotations, translations and other changes that no norm bounds.")
-    missing.append("Data from another source than the test set (domain shift).")
+    others = " and the shifted sets measured" if any(identity.startswith("shift.") for identity in ids) else ""
+    missing.append(f"Data from another source than the test set{others} (domain shift).")
     if not any("seed" in str(m.settings.get("interval", "")) for m in measurements):
         missing.append("Other training seeds: one trained model is judged, the intervals are over images.")
     return missing

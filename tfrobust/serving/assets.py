@@ -28,6 +28,7 @@ def assemble(
     report_markdown: str = "",
     judged=None,
     name: str = "model",
+    short_side: int | None = None,
 ) -> str:
     """Writes a version directory: SavedModel, reports, golden request, warm-up requests, SHA256SUMS.
 
@@ -37,7 +38,7 @@ def assemble(
 
     Args:
         directory: where; its parent must exist.
-        encoder, head, image_shape, class_names, report_json: see `export.write_saved_model`.
+        encoder, head, image_shape, class_names, report_json, short_side: see `export.write_saved_model`.
         report_html, report_markdown: renderings of the report; an empty one is left out.
         judged: the version directory whose numbers the report gives; None while there is none.
         name: the model's name, for the warm-up requests.
@@ -55,7 +56,7 @@ def assemble(
     for leftover in (temporary, old):
         if leftover.exists():
             shutil.rmtree(leftover)
-    parts = dict(encoder=encoder, head=head, image_shape=image_shape)
+    parts = dict(encoder=encoder, head=head, image_shape=image_shape, short_side=short_side)
     export.write_saved_model(temporary, **parts, class_names=class_names, report_json=report_json)
     loaded = tf.saved_model.load(str(temporary))
     answer = golden.record(loaded.signatures, image_shape)

@@ -30,12 +30,13 @@ def write_saved_model(
     image_shape: Sequence[int],
     class_names: Sequence[str] = (),
     report_json: str = "",
+    short_side: int | None = None,
 ) -> None:
     """Writes encoder and head as a SavedModel with the endpoints of this project.
 
     `serving_default`: `images` float32 [b, h, w, c] in [0, 1] -> `probabilities` [b, k], `logits` [b, k],
     `embedding` [b, d], all float32. `serving_bytes`: `image_bytes` string [b], PNG or JPEG (BMP and the first
-    frame of a GIF are decoded, too), each turned to c channels and, where its size is not h x w, resized
+    frame of a GIF are decoded, too), each turned to c channels and resized to h x w as `data.spec.decode_image` does
     (bilinear, antialiased) -> the same outputs; left out where c is not 1, 3 or 4. `robustness_report`: `request`
     string [b], ignored -> `report` string [b], the report's JSON once per element.
 
@@ -46,6 +47,7 @@ def write_saved_model(
         image_shape: (h, w, c).
         class_names: k names, written to `assets.extra/class_names.json`; may be empty.
         report_json: the report, a constant inside the SavedModel.
+        short_side: how `serving_bytes` frames an image, see `decode_image`.
 
     Raises:
         ValueError: if encoder or head is not built, the head does not give [b, k], or the number of class
@@ -67,7 +69,9 @@ def write_saved_model(
     archive.add_endpoint(PREDICT, forward, input_signature=[images])
     if image_shape[-1] in _DECODABLE_CHANNELS:
         image_bytes = tf.TensorSpec((None,), tf.string, name="image_bytes")
-        archive.add_endpoint(PREDICT_BYTES, _bytes_function(forward, image_shape), input_signature=[image_bytes])
+        archive.add_endpoint(
+            PREDICT_BYTES, _bytes_function(forward, image_shape, short_side), input_signature=[image_bytes]
+        )
     request = tf.TensorSpec((None,), tf.string, name="request")
     archive.add_endpoint(REPORT, _report_function(report_json), input_signature=[request])
     archive.write_out(str(directory), verbose=False)
@@ -109,14 +113,16 @@ def _variables_sha256(variables) -> str:
     return fingerprint.weights_sha256(variable.numpy() for variable in once.values())
 
 
-def _bytes_function(forward: Callable, image_shape: tuple[int, int, int]) -> Callable:
+def _bytes_function(forward: Callable, image_shape: tuple[int, int, int], short_side: int | None) -> Callable:
     """Files decoded by the very function that decoded the images the model was trained and judged on."""
 
     def forward_bytes(image_bytes):
         specification = tf.TensorSpec(image_shape, tf.float32)
         return forward(
             tf.map_fn(
-                lambda encoded: decode_image(encoded, image_shape), image_bytes, fn_output_signature=specification
+                lambda encoded: decode_image(encoded, image_shape, short_side),
+                image_bytes,
+                fn_output_signature=specification,
             )
         )
 

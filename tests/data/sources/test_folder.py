@@ -1,9 +1,12 @@
 import numpy as np
+import PIL.Image
 import pytest
 import tensorflow as tf
 
+from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.data.pipeline import training_batches
 from tfrobust.data.sources.folder import ImageFolder
+from tfrobust.ops import randomness
 
 SHAPE = (4, 4, 3)
 
@@ -77,3 +80,59 @@ def test_bad_folders(tmp_path):
     (tmp_path / "train" / "cat").mkdir()
     with pytest.raises(ValueError, match="cat holds no image files"):
         _folder(tmp_path)
+
+
+def _pictures(root, shapes, seed=0):
+    """Lossless pictures of several sizes, one class each; returns their pixels by class."""
+    generator = np.random.default_rng(seed)
+    pixels = {f"class{place}": generator.integers(0, 256, (*shape, 3), np.uint8) for place, shape in enumerate(shapes)}
+    for name, image in pixels.items():
+        (root / name).mkdir(parents=True)
+        tf.io.write_file(str(root / name / "0.png"), tf.io.encode_png(image))
+    return pixels
+
+
+def test_the_centre_is_cut_out_as_by_torchvision(tmp_path):
+    """Resize(8), then CenterCrop(6, 7): with Pillow, which rounds to grey levels."""
+    pixels = _pictures(tmp_path, [(20, 31), (31, 20), (9, 9), (8, 13)])
+    data = ImageFolder(path=str(tmp_path), image_shape=(6, 7, 3), test_size=1.0, short_side=8).load()
+    images, labels = data.test.arrays()
+    for image, label in zip(images, labels, strict=True):
+        picture = PIL.Image.fromarray(pixels[data.class_names[label]])
+        short = min(picture.size)
+        size = tuple(int(8 * side / short) for side in picture.size)
+        whole = np.asarray(picture.resize(size, PIL.Image.Resampling.BILINEAR)) / 255
+        top, left = round((size[1] - 6) / 2), round((size[0] - 7) / 2)
+        np.testing.assert_allclose(image, whole[top : top + 6, left : left + 7], atol=1.01 / 255)
+
+
+def test_training_parts_are_cut_out_of_the_file_s_own_pixels(tmp_path):
+    """They follow from seed, epoch and position; what is judged is not cut at random."""
+    crop = RandomResizedCrop(scale=(0.1, 0.5))
+    _pictures(tmp_path / "train", [(20, 31), (31, 20), (40, 40), (16, 13)])
+    _pictures(tmp_path / "test", [(20, 31), (31, 20), (40, 40), (16, 13)])
+    data = ImageFolder(path=str(tmp_path), image_shape=(6, 6, 3), short_side=8, training_crop=crop).load()
+    plain = ImageFolder(path=str(tmp_path), image_shape=(6, 6, 3), short_side=8).load()
+    np.testing.assert_array_equal(data.test.arrays()[0], plain.test.arrays()[0])
+    first, again = (list(training_batches(data.train, batch_size=4, seed=3, steps=2)) for _ in range(2))
+    for batch, same in zip(first, again, strict=True):
+        np.testing.assert_array_equal(batch.images, same.images)
+    order = [np.argsort(batch.index) for batch in first]
+    assert np.abs(first[0].images.numpy()[order[0]] - first[1].images.numpy()[order[1]]).max() > 0.1
+    # By hand: the box of one file's own size, from the key that the pipeline makes.
+    index = first[0].index.numpy()
+    keys = randomness.example_keys(randomness.make_key(3, "crop", 0), index)
+    for row, position in enumerate(index):
+        picture = tf.io.decode_png(tf.io.read_file(data.train.paths[position])).numpy().astype(np.float32)
+        box = crop.draw(keys[row : row + 1], (1, *picture.shape))["box"][0]
+        top, left, tall, wide = box.numpy()
+        part = tf.image.resize(picture[top : top + tall, left : left + wide], (6, 6), antialias=True)
+        np.testing.assert_allclose(first[0].images[row] * 255, part, atol=1e-3)
+
+
+def test_framing_is_part_of_the_fingerprint_and_checked(tmp_path):
+    _pictures(tmp_path, [(9, 9), (8, 13)])
+    found = {_folder(tmp_path, test_size=1.0, short_side=side).test.fingerprint for side in (None, 5, 6)}
+    assert len(found) == 3
+    with pytest.raises(ValueError, match="short_side is 3"):
+        _folder(tmp_path, short_side=3)

@@ -6,6 +6,7 @@ import pathlib
 
 import keras
 
+from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.data.checks import DataNotFoundError, check_class_names, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset, FileExamples
@@ -20,12 +21,16 @@ class ImageFolder(Source):
 
     `path/validation/<class>/*` is used as validation split where it exists. Class ids follow the sorted names
     of the class folders; other files and names that start with a dot are passed over. Images are read when
-    they are needed, stretched to one shape.
+    they are needed and brought to one shape.
 
     Args:
         path: the root.
         image_shape: (height, width, channels); channels 1 (grey), 3 or 4.
         test_size: a count or a fraction (1.0 for everything), where there is no test folder.
+        short_side: None stretches every image to height and width. Otherwise its shorter side is resized to so many
+            pixels, and height and width are cut out of the centre: 256 for the usual 224 of ImageNet.
+        training_crop: what training sees of each image instead, cut out of the file's own pixels: a
+            `RandomResizedCrop`. The pixels depend on (seed, epoch, position), as any augmentation's.
         verify: decode every file once before training, so that a bad one is named at the start and not in
             the middle; takes about as long as one epoch of reading.
     """
@@ -33,6 +38,8 @@ class ImageFolder(Source):
     path: str
     image_shape: tuple[int, int, int] = (32, 32, 3)
     test_size: int | float = 0.2
+    short_side: int | None = None
+    training_crop: RandomResizedCrop | None = None
     verify: bool = True
 
     def load(self) -> Dataset:
@@ -68,7 +75,8 @@ class ImageFolder(Source):
             labels += [label] * len(files)
         if not paths:
             raise ValueError(f"{shorten(folder)} holds no image files ({', '.join(SUFFIXES)}).")
-        examples = FileExamples(paths, labels, self.image_shape)
+        reading = {"short_side": self.short_side, "training_crop": self.training_crop}
+        examples = FileExamples(paths, labels, self.image_shape, **reading)
         if self.verify:
             examples.verify()
         return examples

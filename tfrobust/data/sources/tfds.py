@@ -44,10 +44,7 @@ class TensorFlowDatasets(Source):
     image_shape: tuple[int, int, int] | None = None
 
     def load(self) -> Dataset:
-        builder = self._builder()
-        if not builder.info.splits:
-            self._prepare(builder)
-        image_key, label_key = self._keys(builder)
+        builder, image_key, label_key = self.opened()
         train = self._read(builder, self.train_split, image_key, label_key)
         if self.test_split is None:
             train, test = self.hold_out(train, self.test_size, "test")
@@ -55,6 +52,18 @@ class TensorFlowDatasets(Source):
             test = self._read(builder, self.test_split, image_key, label_key)
         names = check_class_names(builder.info.features[label_key].names, shorten(self.dataset))
         return self.assemble(builder.name, names, train, test)
+
+    def opened(self) -> tuple:
+        """The prepared builder, and the names of its image and its label.
+
+        Raises:
+            FileNotFoundError: it is not prepared, and must or can not be.
+            ValueError: no such data set, or no image classification.
+        """
+        builder = self._builder()
+        if not builder.info.splits:
+            self._prepare(builder)
+        return builder, *self._keys(builder)
 
     def _builder(self):
         import tensorflow_datasets as tfds

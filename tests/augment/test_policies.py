@@ -1,0 +1,197 @@
+"""AutoAugment and RandAugment: the published tables once more, Pillow on chosen draws, what is drawn how often."""
+
+import numpy as np
+import PIL.ImageOps
+import pytest
+import tensorflow as tf
+from scipy import stats
+
+from oracles import augmix as pillow
+from tfrobust.augment.policies import POLICIES, RAND_AUGMENT_OPERATIONS, AutoAugment, RandAugment
+from tfrobust.ops import randomness
+
+KEY = randomness.make_key(6, "policies")
+GENERATOR = np.random.default_rng(5)
+# Smooth enough that directions matter, of more than one brightness.
+IMAGES = np.cumsum(np.cumsum(GENERATOR.integers(-9, 10, (8, 16, 12, 3)), axis=1), axis=2) % 256
+IMAGES = IMAGES.astype(np.uint8)
+
+# Entered once more from torchvision's listing (0.24, `AutoAugment._get_policies`), which leaves out magnitudes without
+# a meaning.
+LISTED = {
+    "cifar10": """
+        Invert .1, Contrast .2 6; Rotate .7 2, TranslateX .3 9; Sharpness .8 1, Sharpness .9 3
+        ShearY .5 8, TranslateY .7 9; AutoContrast .5, Equalize .9; ShearY .2 7, Posterize .3 7
+        Color .4 3, Brightness .6 7; Sharpness .3 9, Brightness .7 9; Equalize .6, Equalize .5
+        Contrast .6 7, Sharpness .6 5; Color .7 7, TranslateX .5 8; Equalize .3, AutoContrast .4
+        TranslateY .4 3, Sharpness .2 6; Brightness .9 6, Color .2 8; Solarize .5 2, Invert .0
+        Equalize .2, AutoContrast .6; Equalize .2, Equalize .6; Color .9 9, Equalize .6
+        AutoContrast .8, Solarize .2 8; Brightness .1 3, Color .7 0; Solarize .4 5, AutoContrast .9
+        TranslateY .9 9, TranslateY .7 9; AutoContrast .9, Solarize .8 3; Equalize .8, Invert .1
+        TranslateY .7 9, AutoContrast .9
+    """,
+    "imagenet": """
+        Posterize .4 8, Rotate .6 9; Solarize .6 5, AutoContrast .6; Equalize .8, Equalize .6
+        Posterize .6 7, Posterize .6 6; Equalize .4, Solarize .2 4; Equalize .4, Rotate .8 8
+        Solarize .6 3, Equalize .6; Posterize .8 5, Equalize 1; Rotate .2 3, Solarize .6 8
+        Equalize .6, Posterize .4 6; Rotate .8 8, Color .4 0; Rotate .4 9, Equalize .6
+        Equalize .0, Equalize .8; Invert .6, Equalize 1; Color .6 4, Contrast 1 8
+        Rotate .8 8, Color 1 2; Color .8 8, Solarize .8 7; Sharpness .4 7, Invert .6
+        ShearX .6 5, Equalize 1; Color .4 0, Equalize .6; Equalize .4, Solarize .2 4
+        Solarize .6 5, AutoContrast .6; Invert .6, Equalize 1; Color .6 4, Contrast 1 8
+        Equalize .8, Equalize .6
+    """,
+}
+
+
+def listed(policy):
+    """[[(name, probability, magnitude or None), (...)], ...]"""
+    rows = [row for line in LISTED[policy].strip().splitlines() for row in line.split(";")]
+    found = []
+    for row in rows:
+        words = [part.split() for part in row.split(",")]
+        found.append([(word[0], float(word[1]), int(word[2]) if len(word) > 2 else None) for word in words])
+    return found
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_policies_are_the_published_ones(policy):
+    assert len(POLICIES[policy]) == len(listed(policy)) == 25
+    for ours, theirs in zip(POLICIES[policy], listed(policy), strict=True):
+        for (name, probability, magnitude), (other, chance, size) in zip(ours, theirs, strict=True):
+            assert (name.replace("_", ""), probability) == (other.lower(), chance)
+            assert size is None or magnitude == size
+
+
+# ------------------------------------------------------------------------------------------------------- Pillow
+
+
+def parameter(name, share, negative, ranges, size):
+    """What Pillow is called with for a share in [0, 1] of an operation's range."""
+    if ranges == "code" or name.startswith("shear") or name in ("color", "contrast", "brightness", "sharpness"):
+        return pillow.parameter(name, 10 * share, negative, size)
+    sign = -1 if negative else 1
+    return {
+        "posterize": 8 - round(4 * share),
+        "solarize": 256 - round(256 * share),
+        "rotate": sign * 30 * share,
+        "translate_x": sign * round(share * size[1] * 150 / 331),
+        "translate_y": sign * round(share * size[0] * 150 / 331),
+    }.get(name)
+
+
+def by_pillow(pixels, chain):
+    """One image through [(name, parameter), ...], float in [0, 1]."""
+    image = pillow.picture(pixels)
+    for name, value in chain:
+        image = PIL.ImageOps.invert(image) if name == "invert" else pillow.OPERATIONS[name](image, value)
+    return pillow.pixels_of(image) / 255.0
+
+
+@pytest.mark.parametrize("ranges", ["paper", "code"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_pair_is_what_pillow_makes_of_it(policy, ranges):
+    """All draws that can occur: each pair in both directions of each of its operations, and without either."""
+    augmentation = AutoAugment(policy=policy, ranges=ranges)
+    names = augmentation.names
+    draw = {name: value.numpy() for name, value in augmentation.draw(KEY, (3000, 16, 12, 3)).items()}
+    rows = np.concatenate([draw["operation"], draw["level"]], axis=1)
+    _, first = np.unique(rows, axis=0, return_index=True)
+    assert len(first) > 100
+    pixels = IMAGES[np.arange(len(first)) % len(IMAGES)]
+    images = tf.constant(pixels, tf.float32) / 255.0
+    found = augmentation.apply(images, {name: tf.constant(value[first]) for name, value in draw.items()}).numpy()
+    for image, result, places, sizes in zip(pixels, found, draw["operation"][first], draw["level"][first], strict=True):
+        chain = [
+            (names[place], parameter(names[place], abs(level) / 10, level < 0, ranges, (16, 12)))
+            for place, level in zip(places, sizes, strict=True)
+            if place < len(names)
+        ]
+        off = np.abs(result - by_pillow(image, chain)) * 255 > 1.01
+        # Of what may be one level off here and there, the second operation can make more.
+        assert off.mean() <= (0.02 if len(chain) > 1 else 0), chain
+
+
+def parameter_of_magnitude(name, magnitude):
+    return parameter(name, magnitude / 10, False, "paper", (16, 12))
+
+
+@pytest.mark.parametrize("magnitude", [0.0, 4.5, 10.0])
+@pytest.mark.parametrize("name", RAND_AUGMENT_OPERATIONS)
+def test_each_operation_of_rand_augment_is_pillows(name, magnitude):
+    augmentation = RandAugment(count=1, magnitude=magnitude, operations=(name,))
+    images = tf.constant(IMAGES, tf.float32) / 255.0
+    draw = {"operation": tf.zeros([8, 1], tf.int32), "level": tf.fill([8, 1], magnitude)}
+    chain = [] if name == "identity" else [(name, parameter_of_magnitude(name, magnitude))]
+    expected = [by_pillow(image, chain) for image in IMAGES]
+    assert np.abs(augmentation.apply(images, draw) - expected).max() * 255 <= 1.01
+
+
+def test_ranges_end_where_the_paper_says():
+    ends = {
+        "posterize": (8, 4),
+        "solarize": (256, 0),
+        "rotate": (0, 30),
+        "translate_x": (0, round(12 * 150 / 331)),
+        "shear_y": (0, 0.3),
+        "color": (0.1, 1.9),
+    }
+    for name, (low, high) in ends.items():
+        assert parameter_of_magnitude(name, 0.0) == pytest.approx(low)
+        assert parameter_of_magnitude(name, 10.0) == pytest.approx(high)
+
+
+# -------------------------------------------------------------------------------------------------------- draws
+
+
+@pytest.mark.parametrize(("ranges", "full"), [("paper", 9), ("code", 10)])
+def test_pairs_are_equally_likely_and_their_operations_as_likely_as_they_say(ranges, full):
+    count, augmentation = 20000, AutoAugment(ranges=ranges)
+    names, draw = augmentation.names, augmentation.draw(KEY, (count, 4, 4, 3))
+    for step in (0, 1):
+        expected = {}
+        for row in POLICIES["cifar10"]:
+            name, probability, magnitude = row[step]
+            for sign in (-1, 1):
+                place = (names.index(name), sign * round(10 * magnitude / full, 3) + 0.0)
+                expected[place] = expected.get(place, 0) + count * probability / 50
+        operation, level = (draw[name][:, step].numpy() for name in ("operation", "level"))
+        done = operation < len(names)
+        pairs = zip(operation[done], np.round(level[done], 3) + 0.0, strict=True)
+        found, counts = np.unique([f"{place} {size:.3f}" for place, size in pairs], return_counts=True)
+        wanted = {f"{place} {size:.3f}": number for (place, size), number in expected.items() if number}
+        assert set(found) == set(wanted)
+        wanted = np.array([wanted[name] for name in found])
+        assert stats.chisquare(counts, wanted * counts.sum() / wanted.sum()).pvalue > 1e-3
+        assert stats.binomtest(int(counts.sum()), count, sum(expected.values()) / count).pvalue > 1e-3
+
+
+def test_rand_augment_draws_each_operation_and_direction_alike():
+    draw = RandAugment(count=3, magnitude=7.0).draw(KEY, (5000, 4, 4, 3))
+    assert draw["operation"].shape == (5000, 3)
+    for step in range(3):
+        found, counts = np.unique(draw["operation"][:, step], return_counts=True)
+        assert list(found) == list(range(14)) and RandAugment().names == RAND_AUGMENT_OPERATIONS
+        assert stats.chisquare(counts).pvalue > 1e-3
+    levels = draw["level"].numpy()
+    assert set(np.unique(levels)) == {-7.0, 7.0} and stats.binomtest(int(np.sum(levels > 0)), levels.size).pvalue > 1e-3
+    steps = draw["operation"].numpy().T
+    assert np.abs(np.corrcoef(steps) - np.eye(3)).max() < 0.06
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: AutoAugment(policy="svhn"), r"AutoAugment\.policy is 'svhn'"),
+        (lambda: AutoAugment(ranges="torchvision"), r"AutoAugment\.ranges is 'torchvision'"),
+        (lambda: RandAugment(ranges=None), r"RandAugment\.ranges is None"),
+        (lambda: RandAugment(count=0), r"RandAugment\.count is 0"),
+        (lambda: RandAugment(magnitude=14), r"RandAugment\.magnitude is 14"),
+        (lambda: RandAugment(operations=("cutout",)), r"RandAugment\.operations is \('cutout',\)"),
+        (lambda: RandAugment(operations=()), r"RandAugment\.operations is \(\)"),
+        (lambda: AutoAugment()(tf.zeros([1, 4, 4, 2]), KEY), "AutoAugment changes grey images and RGB"),
+    ],
+)
+def test_wrong_arguments_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

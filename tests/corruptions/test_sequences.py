@@ -1,0 +1,193 @@
+"""Every perturbation sequence against the benchmark's own libraries, given the same draws; noise by its law."""
+
+import numpy as np
+import pytest
+import scipy.ndimage
+import scipy.stats
+import tensorflow as tf
+
+from oracles import corruptions as corruption_oracle
+from oracles import sequences as oracle
+from tfrobust import corruptions
+from tfrobust.corruptions import draws, sequences, spatter, weather
+from tfrobust.ops import randomness
+
+ALL = (*corruptions.SEQUENCES, *corruptions.EXTRA_SEQUENCES)
+NOISE = [name for name in ALL if "noise" in name]
+CHANGES = [name for name in ALL if "noise" not in name]
+KEYS = randomness.example_keys(randomness.make_key(4, "test"), tf.range(3))
+# At 32 pixels, at 224.
+FRAMES = {name: (31, 31) for name in ALL} | {"motion_blur": (21, 31), "translate": (16, 41)}
+
+
+def pictures(height, width, channels, count=1):
+    """Bytes with edges, flat parts and slopes."""
+    generator = np.random.default_rng(height + width)
+    smooth = scipy.ndimage.gaussian_filter(generator.normal(size=(count, height, width, channels)), (0, 2, 2, 0))
+    smooth = 128 + 55 * smooth / smooth.std()
+    smooth[:, height // 4 : height // 2, width // 3 : -2] += generator.uniform(-90, 90, (count, 1, 1, channels))
+    return np.clip(smooth, 0, 255).astype(np.uint8)
+
+
+def as_images(pixels):
+    return tf.constant(pixels.astype(np.float32) / np.float32(255))
+
+
+def compiled(name, shape, **keywords):
+    function = tf.function(lambda x, keys: corruptions.sequence(x, name, keys, **keywords), autograph=False)
+    return function.get_concrete_function(tf.TensorSpec([None, *shape]), tf.TensorSpec([None, 2], tf.int32))
+
+
+def drawn(name, images, keys):
+    """What the random ones among the changes draw for the first image."""
+    keys = draws.fold(keys, f"{name} sequence", 1)
+    if name == "snow":
+        return {"flakes": weather.draw_snow(keys, images, None)["flakes"][0].numpy()}
+    return {"drops": spatter.draw_spatter(keys, images, None)["drops"][0].numpy()} if name == "spatter" else {}
+
+
+def check_off(found, expected):
+    """Nowhere by more than a level, and that hardly anywhere: whole levels, which Pillow's sums miss from below."""
+    expected = np.stack([corruption_oracle.bytes_of(frame) for frame in expected]).astype(float)
+    off = np.abs(np.round(255 * found) - expected)
+    assert found.shape == expected.shape and off.max() <= 1 and off.mean() < 0.01, (off.max(), off.mean())
+
+
+SIZES = [(name, (32, 32, 3)) for name in CHANGES]
+SLOW = ("snow", "spatter")
+SIZES += [pytest.param(name, (224, 224, 1), marks=pytest.mark.slow if name in SLOW else ()) for name in CHANGES]
+
+
+@pytest.mark.parametrize(("name", "size"), SIZES)
+def test_equals_the_benchmark_s_libraries(name, size):
+    """With the constants of CIFAR-P and, in grey, of ImageNet-P; in a graph that knows no batch size."""
+    pixels = pictures(*size)
+    images = as_images(pixels)
+    found = compiled(name, size)(images, KEYS[:1]).numpy()[0]
+    assert len(found) == FRAMES[name][size[0] == 224]
+    check_off(found, getattr(oracle, name)(pixels[0], drawn(name, images, KEYS[:1])))
+    if name == "tilt":
+        check_off(found, oracle.tilt_by_opencv(pixels[0], {}))
+
+
+@pytest.mark.parametrize("name", ["rotate", "shear", "tilt", "scale", "translate", "zoom_blur"])
+def test_changes_of_places_on_any_rectangle(name):
+    """The oracles know no constants of other sizes: turned off is the identity, and the middle stays in the middle."""
+    images = as_images(pictures(20, 41, 1))
+    found = corruptions.sequence(images, name, KEYS[:1]).numpy()[0]
+    still = {"translate": 7, "zoom_blur": 0}.get(name, 15)
+    if name != "tilt":  # its plane lies a pixel deep
+        np.testing.assert_allclose(found[still], images[0], atol=1e-6)
+    assert all(np.any(frame != found[still]) for frame in (found[1], found[-1]))
+
+
+# ------------------------------------------------------------------------------------------------------- noise
+
+
+def probabilities(name, strength, pixel):
+    """The law of a frame's grey level at a pixel of this level, float64 [256], the cut to whole levels included."""
+    levels = np.arange(257) - 1e-4
+    if name == "shot_noise":
+        below = scipy.stats.poisson(pixel / 255 * strength).cdf(np.ceil(levels / 255 * strength) - 1)
+    else:
+        deviation = strength * 255 * (pixel / 255 if name == "speckle_noise" else 1)
+        below = scipy.stats.norm(pixel, deviation).cdf(levels)
+    below[0], below[256] = 0, 1
+    return np.diff(below)
+
+
+STRENGTHS = {
+    "gaussian_noise": ((0.02, 0.04, 0.06), (0.03, 0.05, 0.08)),
+    "shot_noise": ((700, 400, 200), (300, 120, 60)),
+    "speckle_noise": ((0.05, 0.07, 0.1), (0.05, 0.1, 0.15)),
+}
+
+
+@pytest.mark.parametrize(("side", "level"), [(16, 1), (16, 2), (16, 3), (90, 1), (90, 2), (90, 3)])
+@pytest.mark.parametrize("name", NOISE)
+def test_noise_has_its_law(name, side, level):
+    """Seeds are fixed, so this is no gamble: a right sampler was seen to pass, a wrong one would not."""
+    pixel, count = 140, 3 if side == 16 else 1
+    images = tf.fill([count, side, side, 1], np.float32(pixel) / np.float32(255))
+    found = np.round(255 * corruptions.sequence(images, name, KEYS[:count], level=level).numpy()).astype(int)
+    assert np.all(found[:, 0] == pixel) and found.shape[1] == 31
+    expected = probabilities(name, STRENGTHS[name][side == 90][level - 1], pixel) * found[:, 1:].size
+    observed = np.bincount(found[:, 1:].ravel(), minlength=256)
+    common = expected > 8
+    ends = [(values[common].tolist() + [values[~common].sum()]) for values in (observed, expected)]
+    assert scipy.stats.chisquare(*ends).pvalue > 1e-3
+    # Frames, images and neighbours have nothing in common (54 such tests are made).
+    flat = found[:, 1:].reshape(count, 30, -1) - found[:, 1:].mean()
+    for first, second in ((flat[:, 1:], flat[:, :-1]), (flat[..., 1:], flat[..., :-1]), (flat[:1], flat[-1:, ::-1])):
+        assert scipy.stats.pearsonr(first.ravel(), second.ravel()).pvalue > 1e-4
+
+
+# ------------------------------------------------------------------------------------------ what all must keep
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_image_follows_from_itself_and_its_key_alone(name):
+    images = as_images(pictures(12, 17, 3, count=3))
+    traced = compiled(name, (12, 17, 3))
+    together = traced(images, KEYS).numpy()
+    assert together.shape == (3, FRAMES[name][0], 12, 17, 3) and together.min() >= 0 and together.max() <= 1
+    np.testing.assert_allclose(together * 255, np.round(together * 255), atol=1e-3)
+    np.testing.assert_allclose(traced(images[1:2], KEYS[1:2]).numpy()[0], together[1], atol=1e-6)
+    again = traced(tf.repeat(images[:1], 2, axis=0), KEYS[:2]).numpy()
+    np.testing.assert_allclose(again[0], together[0], atol=1e-6)
+    assert np.any(again[0] != again[1]) == (name in (*NOISE, "snow", "spatter"))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (33, 7, 3)])
+@pytest.mark.parametrize("name", ALL)
+def test_any_size(name, shape):
+    images = as_images(np.random.default_rng(0).integers(0, 256, (1, *shape), dtype=np.uint8))
+    found = corruptions.sequence(images, name, KEYS[:1]).numpy()
+    assert found.shape == (1, FRAMES[name][0], *shape)
+    assert np.all(np.isfinite(found)) and found.min() >= 0 and found.max() <= 1
+
+
+def test_a_translation_goes_on_by_whole_pixels_of_its_share():
+    """Of 8 pixels a quarter of 32's way, of 112 half of 224's."""
+    for side, first, last in ((8, -2, 2), (16, -3, 4), (112, -10, 10)):
+        picture = np.zeros([1, 1, side, 1], np.uint8)
+        picture[0, 0, side // 2] = 255
+        found = corruptions.sequence(as_images(np.repeat(picture, side, axis=1)), "translate", KEYS[:1]).numpy()
+        places = found[0, :, 0, :, 0].argmax(axis=1) - side // 2
+        assert (places[0], places[-1]) == (first, last) and np.all(np.diff(places) >= 0)
+        np.testing.assert_array_equal(found[0].sum(axis=(1, 2, 3)), side)
+
+
+def test_the_rule_of_constants():
+    assert sequences.constants("motion_blur", 32, 50).more == (6, 1.8)
+    assert sequences.constants("motion_blur", 64, 64).more == (12, 3.6)
+    assert sequences.constants("motion_blur", 8, 8).more == (3, 0.9)
+    assert sequences.constants("snow", 8, 8).more == (0.05, 0.3, 2.0, 0.5, 5, 1, 0.85)
+    assert (
+        sequences.constants("spatter", 8, 8).more[2] == 1.75 and sequences.constants("spatter", 448, 448).more[2] == 7.4
+    )
+    assert sequences.constants("gaussian_blur", 64, 64)[1:3] == (0.6, 0.03)
+    assert (
+        sequences.constants("brightness", 84, 84).step == 0.015
+        and sequences.constants("brightness", 85, 85).step == 0.02
+    )
+
+
+def test_names():
+    assert len(set(corruptions.SEQUENCES)) == 10 and len(set(corruptions.EXTRA_SEQUENCES)) == 4
+    assert [name for name in ALL if sequences.is_noise(name)] == NOISE and len(NOISE) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": "fog"}, "no perturbation sequence 'fog'"),
+        ({"name": "rotate", "level": 2}, "rotate has no level 2; it has 1"),
+        ({"level": 4}, "no level 4; it has 1, 2, 3"),
+        ({"images": tf.zeros([1, 8, 8, 2])}, "c = 1 or 3"),
+    ],
+)
+def test_wrong_input_is_named(change, message):
+    given = {"images": tf.zeros([1, 8, 8, 3]), "name": "gaussian_noise", "keys": KEYS[:1]} | change
+    with pytest.raises(ValueError, match=message):
+        corruptions.sequence(**given)

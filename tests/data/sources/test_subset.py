@@ -1,0 +1,43 @@
+import numpy as np
+import pytest
+
+from tfrobust.data.sources.digits import Digits
+from tfrobust.data.sources.subset import ClassSubset
+from tfrobust.data.spec import Dataset, FileExamples
+from tfrobust.ops import configured
+
+DIGITS = Digits(validation_size=100)
+
+
+def test_the_chosen_examples_in_the_splits_of_the_source():
+    whole, chosen = DIGITS.load(), ClassSubset(source=DIGITS, classes=(7, 2)).load()
+    assert chosen.class_names == ("7", "2") and chosen.class_count == 2 and chosen.name == "digits of 2 classes"
+    for split in ("train", "validation", "test"):
+        (images, labels), (found, numbers) = (getattr(one, split).arrays() for one in (whole, chosen))
+        kept = np.isin(labels, (7, 2))
+        np.testing.assert_array_equal(found, images[kept])
+        np.testing.assert_array_equal(numbers, np.where(labels[kept] == 7, 0, 1))
+    assert chosen.fingerprint != whole.fingerprint
+    assert chosen.fingerprint == ClassSubset(source=DIGITS, classes=(7, 2)).load().fingerprint
+    assert chosen.fingerprint != ClassSubset(source=DIGITS, classes=(2, 7)).load().fingerprint
+
+
+def test_files_are_chosen_without_reading_them(monkeypatch):
+    files = FileExamples(["a.png", "b.png", "c.png"], [0, 1, 2], (4, 4, 1))
+    monkeypatch.setattr(Digits, "load", lambda self: Dataset("files", ("a", "b", "c"), files, files.take([]), files))
+    chosen = ClassSubset(source=Digits(), classes=(2, 0)).load()
+    assert chosen.train.paths == ("a.png", "c.png") and chosen.train.labels.tolist() == [1, 0]
+    assert files.labels.tolist() == [0, 1, 2]
+
+
+def test_it_is_saved_with_its_source():
+    subset = ClassSubset(source=DIGITS, classes=(5, 6))
+    assert configured.deserialize(configured.serialize(subset)) == subset
+
+
+@pytest.mark.parametrize("classes", [(3,), (3, 3), (3, 10), (-1, 3)])
+def test_other_classes_are_refused(classes):
+    with pytest.raises(ValueError, match="from 0 to 9"):
+        ClassSubset(source=DIGITS, classes=classes).load()
+    with pytest.raises(ValueError, match="of its source"):
+        ClassSubset(source=DIGITS, classes=(1, 2), validation_size=10).load()

@@ -1,0 +1,114 @@
+"""ImageNet-R and -A: only the logits of their classes count."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles import published
+from tfrobust.data.published.imagenet import ImageNetA, ImageNetR
+from tfrobust.evaluation.base import Setting
+from tfrobust.evaluation.predictor import from_function
+from tfrobust.evaluation.shift import ShiftAccuracy
+from tfrobust.evaluation.statistics import wilson_interval
+
+CLASSES, PER_CLASS = ("n1", "n3", "n4"), 8  # of six, n0 to n5
+NAMES = tuple(f"n{place}" for place in range(6))
+KERNEL = np.random.default_rng(3).normal(size=(3, 6)).astype(np.float32) * 9
+KERNEL[:, [0, 2, 5]] += 20  # what is no class of the set always wins over all
+
+
+def predict(pixels):
+    return tf.reduce_mean(pixels, axis=[1, 2]) @ KERNEL
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    generator = np.random.default_rng(4)
+    pictures = {
+        f"{wnid}/{copy}.png": np.broadcast_to(generator.integers(0, 256, 3), (16, 16, 3)).astype(np.uint8)
+        for wnid in CLASSES
+        for copy in range(PER_CLASS)
+    }
+    return published.tree(tmp_path_factory.mktemp("r"), pictures)
+
+
+@pytest.fixture
+def setting():
+    predictor = from_function(predict, image_shape=(8, 8, 3))
+    images = np.full((3, 8, 8, 3), 0.5, np.float32)
+    return Setting(predictor=predictor, images=images, labels=[0, 1, 2], class_names=NAMES, batch_size=5, seed=2)
+
+
+def judge(folder, kind=ImageNetR, **changes):
+    return ShiftAccuracy(source=kind(folder=str(folder), as_published=False), rms_bin_size=6, **changes)
+
+
+def by_hand(folder):
+    """The softmax over three of the six, image by image, and which are right."""
+    confidence, right = [], []
+    for place, wnid in enumerate(CLASSES):
+        for copy in range(PER_CLASS):
+            pixels = tf.io.decode_png((folder / wnid / f"{copy}.png").read_bytes()).numpy() / 255
+            logits = (pixels.mean(axis=(0, 1)) @ KERNEL.astype(np.float64))[[1, 3, 4]]
+            shares = np.exp(logits - logits.max())
+            shares /= shares.sum()
+            confidence.append(shares.max())
+            right.append(shares.argmax() == place)
+    return np.array(confidence), np.array(right)
+
+
+def test_only_the_classes_of_the_set_count(folder, setting):
+    found = {m.id: m for m in judge(folder).run(setting).measurements}
+    confidence, right = by_hand(folder)
+    assert (
+        tuple(found)
+        == judge(folder).ids()
+        == tuple(f"shift.imagenet_r.{w}" for w in ("accuracy", "ece", "rms", "aurra"))
+    )
+    accuracy = found["shift.imagenet_r.accuracy"]
+    assert 0.1 < right.mean() < 0.9 and accuracy.value == right.mean() and accuracy.n == 24
+    assert (accuracy.low, accuracy.high) == wilson_interval(int(right.sum()), 24)
+    assert accuracy.settings["classes"] == "3 of 6" and accuracy.settings["source"].startswith("published: ImageNet-R")
+    assert accuracy.settings["images"] == "shorter side 9, centre 8 x 8"
+    order = np.argsort(-confidence)
+    running = np.cumsum(right[order]) / np.arange(1, 25)
+    assert found["shift.imagenet_r.aurra"].value == pytest.approx(running.mean())
+    bins = np.split(order[::-1], 4)
+    rms = np.sqrt(sum(len(b) / 24 * (confidence[b].mean() - right[b].mean()) ** 2 for b in bins))
+    assert found["shift.imagenet_r.rms"].value == pytest.approx(rms, rel=1e-5)
+    place = np.ceil(confidence * 15)
+    ece = sum(abs(confidence[place == b].sum() - right[place == b].sum()) for b in range(1, 16)) / 24
+    assert found["shift.imagenet_r.ece"].value == pytest.approx(ece, rel=1e-5)
+
+
+def test_a_limit_progress_and_the_other_set(folder, setting):
+    steps = []
+    watched = dataclasses.replace(setting, progress=lambda *step: steps.append(step))
+    judged = judge(folder, ImageNetA, limit=13)
+    found = judged.run(watched).measurements
+    assert [m.id for m in found] == list(judged.ids()) and found[0].id == "shift.imagenet_a.accuracy"
+    assert found[0].n == 13 and found[0].value == by_hand(folder)[1][setting.subset(13, 24)].mean()
+    for limit in (3, 5, 8, 24, 99):
+        (accuracy, *_) = judge(folder, limit=limit).run(setting).measurements
+        assert accuracy.value == by_hand(folder)[1][setting.subset(limit, 24)].mean()
+    assert steps[-3:] == [("ImageNet-A", 5, 13), ("ImageNet-A", 10, 13), ("ImageNet-A", 13, 13)]
+    assert ShiftAccuracy.from_config(json.loads(json.dumps(judged.get_config()))) == judged
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"), [({"limit": 0}, "limit is 0"), ({"bins": 0}, "bins is 0"), ({"rms_bins": "x"}, "'x'")]
+)
+def test_bad_arguments(folder, bad, message):
+    with pytest.raises(ValueError, match=message):
+        judge(folder, **bad)
+
+
+def test_a_class_the_model_lacks(folder, setting, tmp_path):
+    other = published.tree(tmp_path, {f"{wnid}/a.png": np.zeros((9, 9, 3), np.uint8) for wnid in ("n1", "n9")})
+    with pytest.raises(ValueError, match="does not say"):
+        judge(other).check(setting)
+    assert judge(folder).check(setting) is None
+    assert judge(folder).files_read() != judge(other).files_read()

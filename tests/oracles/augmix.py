@@ -1,0 +1,74 @@
+"""AugMix with Pillow, one image at a time, as the authors call it.
+
+Written after the description of the procedure in Hendrycks et al. (2020) and FACTS 2.2, not copied from their code.
+Pixels are uint8 [h, w, c] with c = 1 or 3.
+"""
+
+import numpy as np
+import PIL.Image
+import PIL.ImageEnhance
+import PIL.ImageOps
+
+BILINEAR = PIL.Image.Resampling.BILINEAR
+
+
+def picture(pixels):
+    return PIL.Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+
+
+def pixels_of(image):
+    found = np.asarray(image)
+    return found[..., None] if found.ndim == 2 else found
+
+
+def _affine(*coefficients):
+    return lambda image: image.transform(image.size, PIL.Image.Transform.AFFINE, coefficients, resample=BILINEAR)
+
+
+def _enhance(kind):
+    return lambda image, factor: kind(image).enhance(factor)
+
+
+# (image, parameter) -> image. The parameter of the first two does nothing.
+OPERATIONS = {
+    "autocontrast": lambda image, _: PIL.ImageOps.autocontrast(image),
+    "equalize": lambda image, _: PIL.ImageOps.equalize(image),
+    "posterize": PIL.ImageOps.posterize,
+    "rotate": lambda image, degrees: image.rotate(degrees, resample=BILINEAR),
+    "solarize": PIL.ImageOps.solarize,
+    "shear_x": lambda image, slope: _affine(1, slope, 0, 0, 1, 0)(image),
+    "shear_y": lambda image, slope: _affine(1, 0, 0, slope, 1, 0)(image),
+    "translate_x": lambda image, distance: _affine(1, 0, distance, 0, 1, 0)(image),
+    "translate_y": lambda image, distance: _affine(1, 0, 0, 0, 1, distance)(image),
+    "color": _enhance(PIL.ImageEnhance.Color),
+    "contrast": _enhance(PIL.ImageEnhance.Contrast),
+    "brightness": _enhance(PIL.ImageEnhance.Brightness),
+    "sharpness": _enhance(PIL.ImageEnhance.Sharpness),
+}
+
+
+def parameter(name, level, negative, size):
+    """What an operation is called with at a level in 0.1 .. severity; `size` is (height, width)."""
+    sign = -1 if negative else 1
+    if name == "posterize":
+        return 4 - int(level * 4 / 10)
+    if name == "solarize":
+        return 256 - int(level * 256 / 10)
+    if name == "rotate":
+        return sign * int(level * 30 / 10)
+    if name.startswith("shear"):
+        return sign * level * 0.3 / 10
+    if name.startswith("translate"):
+        return sign * int(level * (size[name == "translate_x"] / 3) / 10)
+    return level * 1.8 / 10 + 0.1
+
+
+def augmix(pixels, chains, weights, mix):
+    """float [h, w, c] in [0, 1]; chains: for each a list of (name, parameter)."""
+    total = np.zeros(pixels.shape)
+    for weight, chain in zip(weights, chains, strict=True):
+        image = picture(pixels)
+        for name, value in chain:
+            image = OPERATIONS[name](image, value)
+        total += weight * pixels_of(image) / 255.0
+    return (1 - mix) * pixels / 255.0 + mix * total

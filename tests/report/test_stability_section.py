@@ -1,0 +1,73 @@
+"""The section on stability: every number at its place, once, in HTML and Markdown."""
+
+import dataclasses
+import re
+
+from report.synthetic import fraction, make_report
+
+from tfrobust.report import reading, section_stability
+from tfrobust.report.render import console_table, html, markdown
+from tfrobust.structs import Measurement
+
+FLIPS = {"gaussian_noise": 0.125, "rotate": 0.0625, "tilt": 0.031}
+
+
+def report(rates=True, means=True, cells=True):
+    plain = make_report()
+    numbers = []
+    for name, value in FLIPS.items() if cells else ():
+        reference = "first frame" if "noise" in name else "previous frame"
+        numbers.append(fraction(f"stability.{name}.flip_probability", value, reference=reference))
+        if rates:
+            unit = "fraction of the baseline's flip probability"
+            numbers.append(Measurement(f"stability.{name}.flip_rate", 4 * value, unit, 360))
+    if means:
+        numbers.append(fraction("stability.mean.flip_probability", 0.073))
+        numbers.append(Measurement("stability.mfr", 0.58, "fraction of the baseline's flip probability", 360))
+    found = dataclasses.replace(plain, measurements=(*plain.measurements, *numbers))
+    found.validate()
+    return found
+
+
+def test_the_table():
+    header, rows = section_stability.table(report())
+    assert header == ["Sequence", "Reference", "Flip probability", "95 % interval", "Flip rate"]
+    assert [row[:3] for row in rows] == [
+        ["gaussian noise", "first", "12.5 %"],
+        ["rotate", "previous", "6.2 %"],
+        ["tilt", "previous", "3.1 %"],
+    ]
+    assert rows[0][3] == reading.interval(fraction("a", 0.125)) and rows[0][4] == "50.0 %"
+    assert section_stability.table(report(rates=False))[0][-1] == "95 % interval"
+    assert section_stability.table(make_report()) is None
+
+
+def test_html_shows_each_once_and_bars_as_long_as_they_are():
+    whole = html(report())
+    assert 'id="stability"' in whole and 'id="stability"' not in html(make_report())
+    assert "stability.rotate" not in whole and whole.count("<code>stability.mfr</code>") == 1
+    _, body = section_stability.stability(report())
+    assert whole.count(body) == 1
+    patches = re.findall(r'<path d="M ([\d.]+) [\d.]+ L ([\d.]+) [^"]*"[^>]*style="[^"]*fill: var\(--series-0\)', body)
+    patches += re.findall(r'<path d="M ([\d.]+) [\d.]+ L [\d.]+ [\d.]+ L ([\d.]+) [^"]*"[^>]*--series-0', body)
+    lengths = sorted({round(abs(float(right) - float(left)), 1) for left, right in patches} - {0.0}, reverse=True)
+    assert len(lengths) == 3
+    for length, value in zip(lengths, FLIPS.values(), strict=True):
+        assert abs(length / lengths[0] - value / FLIPS["gaussian_noise"]) < 0.01
+
+
+def test_parts_may_be_missing():
+    _, body = section_stability.stability(report(means=False))
+    assert "<svg" in body and "stability.mfr" not in body
+    _, body = section_stability.stability(report(cells=False))
+    assert "<svg" not in body and "stability.mfr" in body
+    assert section_stability.stability(make_report()) is None
+
+
+def test_markdown_and_console():
+    card = markdown(report())
+    (line,) = [line for line in card.splitlines() if line.startswith("| rotate")]
+    assert [cell.strip() for cell in line.strip("|").split("|")][:3] == ["rotate", "previous", "6.2 %"]
+    assert "stability.rotate" not in card and "Mean flip rate (mFR)" in card
+    assert "perturbation sequences" not in markdown(make_report()).split("## What was not measured")[0]
+    assert re.search(r"Mean flip probability +7.3 %", console_table(report()))

@@ -1,0 +1,77 @@
+"""Image operations by level, 0 to 10 of each operation's range: the scale of AutoAugment, RandAugment and AugMix."""
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tfrobust.augment import operations
+
+
+def operate(pixels: tf.Tensor, operation: tf.Tensor, level: tf.Tensor, changes: Sequence[Callable]) -> tf.Tensor:
+    """One operation on each image.
+
+    Args:
+        pixels: uint8 [n, h, w, c], c = 1 or 3.
+        operation: int32 [n], places in `changes`; len(changes) leaves an image as it is.
+        level: float32 [n].
+        changes: functions (pixels, level) -> pixels, such as those of `CODE`.
+
+    Returns:
+        uint8 [n, h, w, c].
+    """
+    rows = [tf.where(operation == place) for place in range(len(changes))]
+    changed = [
+        change(tf.gather_nd(pixels, chosen), tf.gather_nd(level, chosen))
+        for change, chosen in zip(changes, rows, strict=True)
+    ]
+    return tf.tensor_scatter_nd_update(pixels, tf.concat(rows, axis=0), tf.concat(changed, axis=0))
+
+
+def check_channels(images: tf.Tensor, owner: str) -> None:
+    """Raises ValueError for images that are neither grey nor RGB; `owner` names who was given them."""
+    if images.shape[-1] not in (1, 3):
+        raise ValueError(f"{owner} changes grey images and RGB, not images of {images.shape[-1]} channels.")
+
+
+def _whole(level: tf.Tensor, largest: float) -> tf.Tensor:
+    """What the authors' code calls a whole-number parameter, int32: cut towards 0."""
+    return tf.cast(level * (largest / 10), tf.int32)
+
+
+def _nearest(level: tf.Tensor, largest: float) -> tf.Tensor:
+    return tf.cast(tf.round(level * (largest / 10)), tf.int32)
+
+
+def _enhanced(operation):
+    return lambda pixels, level: operation(pixels, tf.abs(level) * 0.18 + 0.1)
+
+
+# How the authors' released code reads a level (AutoAugment for CIFAR-10, and AugMix after it). A negative level is the
+# other direction, where there is one; the rest take its size.
+CODE = {
+    "autocontrast": lambda pixels, level: operations.autocontrast(pixels),
+    "equalize": lambda pixels, level: operations.equalize(pixels),
+    "posterize": lambda pixels, level: operations.posterize(pixels, 4 - _whole(tf.abs(level), 4)),
+    "rotate": lambda pixels, level: operations.rotate(pixels, _whole(level, 30)),
+    "solarize": lambda pixels, level: operations.solarize(pixels, 256 - _whole(tf.abs(level), 256)),
+    "shear_x": lambda pixels, level: operations.shear_x(pixels, level * 0.03),
+    "shear_y": lambda pixels, level: operations.shear_y(pixels, level * 0.03),
+    "translate_x": lambda pixels, level: operations.translate_x(pixels, _whole(level, pixels.shape[2] / 3)),
+    "translate_y": lambda pixels, level: operations.translate_y(pixels, _whole(level, pixels.shape[1] / 3)),
+    "color": _enhanced(operations.color),
+    "contrast": _enhanced(operations.contrast),
+    "brightness": _enhanced(operations.brightness),
+    "sharpness": _enhanced(operations.sharpness),
+    "invert": lambda pixels, level: 255 - pixels,
+    "identity": lambda pixels, level: pixels,
+}
+# The ranges that the paper of AutoAugment prints (its table of operations), in equal steps: 8 to 4 bits, and up to 150
+# of ImageNet's 331 pixels.
+PAPER = CODE | {
+    "posterize": lambda pixels, level: operations.posterize(pixels, 8 - _nearest(tf.abs(level), 4)),
+    "rotate": lambda pixels, level: operations.rotate(pixels, level * 3.0),
+    "solarize": lambda pixels, level: operations.solarize(pixels, 256 - _nearest(tf.abs(level), 256)),
+    "translate_x": lambda pixels, level: operations.translate_x(pixels, _nearest(level, pixels.shape[2] * 150 / 331)),
+    "translate_y": lambda pixels, level: operations.translate_y(pixels, _nearest(level, pixels.shape[1] * 150 / 331)),
+}
+READINGS = {"paper": PAPER, "code": CODE}

@@ -1,0 +1,231 @@
+"""AutoAugment and RandAugment: two operations after another, drawn for each image from a published policy.
+
+`keras.layers.RandAugment` draws its operations once for a whole batch, from a generator with a state, in ranges of its
+own, and equalises otherwise than Pillow; Keras has no AutoAugment.
+"""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from tfrobust.augment import levels, operations
+from tfrobust.augment.base import Augmentation
+from tfrobust.ops import distribution, hashing, randomness
+
+# A sub-policy a line: operation, probability in tenths, magnitude, twice. What takes no magnitude has the one printed.
+_CIFAR10 = """
+    invert 1 7        contrast 2 6
+    rotate 7 2        translate_x 3 9
+    sharpness 8 1     sharpness 9 3
+    shear_y 5 8       translate_y 7 9
+    autocontrast 5 8  equalize 9 2
+    shear_y 2 7       posterize 3 7
+    color 4 3         brightness 6 7
+    sharpness 3 9     brightness 7 9
+    equalize 6 5      equalize 5 1
+    contrast 6 7      sharpness 6 5
+    color 7 7         translate_x 5 8
+    equalize 3 7      autocontrast 4 8
+    translate_y 4 3   sharpness 2 6
+    brightness 9 6    color 2 8
+    solarize 5 2      invert 0 3
+    equalize 2 0      autocontrast 6 0
+    equalize 2 8      equalize 6 4
+    color 9 9         equalize 6 6
+    autocontrast 8 4  solarize 2 8
+    brightness 1 3    color 7 0
+    solarize 4 5      autocontrast 9 3
+    translate_y 9 9   translate_y 7 9
+    autocontrast 9 2  solarize 8 3
+    equalize 8 8      invert 1 3
+    translate_y 7 9   autocontrast 9 1
+"""
+_IMAGENET = """
+    posterize 4 8     rotate 6 9
+    solarize 6 5      autocontrast 6 5
+    equalize 8 8      equalize 6 3
+    posterize 6 7     posterize 6 6
+    equalize 4 7      solarize 2 4
+    equalize 4 4      rotate 8 8
+    solarize 6 3      equalize 6 7
+    posterize 8 5     equalize 10 2
+    rotate 2 3        solarize 6 8
+    equalize 6 8      posterize 4 6
+    rotate 8 8        color 4 0
+    rotate 4 9        equalize 6 2
+    equalize 0 7      equalize 8 8
+    invert 6 4        equalize 10 8
+    color 6 4         contrast 10 8
+    rotate 8 8        color 10 2
+    color 8 8         solarize 8 7
+    sharpness 4 7     invert 6 8
+    shear_x 6 5       equalize 10 9
+    color 4 0         equalize 6 3
+    equalize 4 7      solarize 2 4
+    solarize 6 5      autocontrast 6 5
+    invert 6 4        equalize 10 8
+    color 6 4         contrast 10 8
+    equalize 8 8      equalize 6 3
+"""
+
+
+def _parsed(text: str) -> tuple:
+    """((operation, probability, magnitude), (...)) for each sub-policy."""
+    words = [line.split() for line in text.strip().splitlines()]
+    return tuple(tuple((row[i], int(row[i + 1]) / 10, int(row[i + 2])) for i in (0, 3)) for row in words)
+
+
+POLICIES = {"cifar10": _parsed(_CIFAR10), "imagenet": _parsed(_IMAGENET)}
+OPERATIONS = tuple(levels.CODE)
+RAND_AUGMENT_OPERATIONS = (
+    *("identity", "autocontrast", "equalize", "rotate", "solarize", "color", "posterize"),
+    *("contrast", "brightness", "sharpness", "shear_x", "shear_y", "translate_x", "translate_y"),
+)
+
+
+class _Policy(Augmentation):
+    """What both share: operations applied by a draw."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The operations that may be drawn."""
+        raise NotImplementedError
+
+    def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        levels.check_channels(images, type(self).__name__)
+        changes = [levels.READINGS[self.ranges][name] for name in self.names]
+        pixels = operations.to_pixels(images)
+        for step in range(draw["operation"].shape[1]):
+            pixels = levels.operate(pixels, draw["operation"][:, step], draw["level"][:, step], changes)
+        # An image that nothing happened to is not rounded to grey levels either.
+        changed = tf.reduce_any(draw["operation"] < len(changes), axis=1)
+        return tf.where(changed[:, None, None, None], operations.to_images(pixels), images)
+
+    def _check_ranges(self) -> None:
+        if self.ranges not in levels.READINGS:
+            name = type(self).__name__
+            raise ValueError(f"{name}.ranges is {self.ranges!r}; it is one of {list(levels.READINGS)}.")
+
+
+def _uniform(key: tf.Tensor, count, shape, purpose: str) -> tf.Tensor:
+    """float32 [b, *shape] on [0, 1), from one key for the global batch or one per example."""
+    if key.shape.rank == 1:
+        key = randomness.example_keys(key, distribution.global_rows(count))
+    return hashing.uniform(key, shape, purpose)
+
+
+def _either_way(level: tf.Tensor, chance: tf.Tensor) -> tf.Tensor:
+    return tf.where(chance < 0.5, level, -level)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AutoAugment(_Policy):
+    """The policies that AutoAugment found: one of 25 pairs of operations for each image, each with its probability.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> images, key = tf.random.stateless_uniform([4, 32, 32, 3], (0, 1)), tf.constant([0, 1])
+        >>> augmented = robust.augment.AutoAugment(policy="cifar10")(images, key)
+        >>> augmented.shape, bool(tf.reduce_all(augmented == images))
+        (TensorShape([4, 32, 32, 3]), False)
+
+    Args:
+        policy: "cifar10" or "imagenet".
+        ranges: what a magnitude m = 0 .. 9 means. "paper": ten equal steps over the ranges it prints, m / 9 (posterize
+            8 .. 4 bits, translations up to 150 / 331 of the image). "code": the released code for CIFAR-10, m / 10
+            and cut to whole numbers (posterize 4 - int(0.4 m) bits, translations up to a third, rotation in degrees).
+
+    Draw:
+        operation: int32 [b, 2], places in `names`, one beyond them for none.
+        level: float32 [b, 2] in [-10, 10], negative for the other direction.
+
+    Source:
+        Cubuk et al. 2019, https://arxiv.org/abs/1805.09501, its tables of policies and of ranges. The released code
+        reads the nearest pixel and fills with the mean, here it is bilinear and 0; it follows with cutout.
+    """
+
+    policy: str = "cifar10"
+    ranges: str = "paper"
+
+    def __post_init__(self):
+        self._check_ranges()
+        if self.policy not in POLICIES:
+            raise ValueError(f"AutoAugment.policy is {self.policy!r}; it is one of {list(POLICIES)}.")
+
+    @property
+    def names(self):
+        """The operations that the policy has."""
+        found = {one[0] for pair in POLICIES[self.policy] for one in pair}
+        return tuple(name for name in OPERATIONS if name in found)
+
+    def draw(self, key: tf.Tensor, images_shape) -> dict:
+        pairs, names = POLICIES[self.policy], self.names
+        # Which pair; then for each of its two: whether, in which direction.
+        uniform = _uniform(key, images_shape[0], [5], "policy")
+        pair = tf.cast(uniform[:, 0] * len(pairs), tf.int32)
+        place = tf.gather(tf.constant([[names.index(one[0]) for one in row] for row in pairs]), pair)
+        probability = tf.gather(tf.constant([[one[1] for one in row] for row in pairs]), pair)
+        full = 9.0 if self.ranges == "paper" else 10.0
+        level = tf.gather(tf.constant([[10.0 * one[2] / full for one in row] for row in pairs]), pair)
+        operation = tf.where(uniform[:, 1:3] < probability, place, len(names))
+        return {"operation": operation, "level": _either_way(level, uniform[:, 3:])}
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandAugment(_Policy):
+    """A few operations after another for each image, all equally likely, at one magnitude.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> augmentation = robust.augment.RandAugment(count=1, magnitude=5.0, operations=("invert",))
+        >>> round(float(augmentation(tf.fill([1, 8, 8, 1], 0.2), tf.constant([0, 1]))[0, 0, 0, 0]), 3)
+        0.8
+
+    Args:
+        count: N, operations after one another, >= 1.
+        magnitude: M in [0, 10], 10 the whole of each range. (Others count to 30.)
+        operations: names of `OPERATIONS` to draw from. The default are the paper's 14; a later release of the authors
+            draws from 16 (without identity, with invert, cutout and an addition to dark levels), each done with a
+            probability of its own.
+        ranges: as in `AutoAugment`; the paper's go further.
+
+    Draw:
+        operation: int32 [b, count], places in `operations`.
+        level: float32 [b, count], magnitude or minus it.
+
+    Source:
+        Cubuk et al. 2020, https://arxiv.org/abs/1909.13719; N = 2, M = 9 for ResNet-50 on ImageNet. Bilinear, and 0
+        comes in from outside.
+    """
+
+    count: int = 2
+    magnitude: float = 9.0
+    operations: tuple[str, ...] = RAND_AUGMENT_OPERATIONS
+    ranges: str = "paper"
+
+    def __post_init__(self):
+        self._check_ranges()
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise ValueError(f"RandAugment.count is {self.count!r}; it is a whole number >= 1.")
+        if not 0 <= self.magnitude <= 10:
+            raise ValueError(f"RandAugment.magnitude is {self.magnitude}; it must lie in [0, 10].")
+        unknown = [name for name in self.operations if name not in OPERATIONS]
+        if unknown or not self.operations:
+            raise ValueError(f"RandAugment.operations is {self.operations}; it names some of {list(OPERATIONS)}.")
+
+    @property
+    def names(self):
+        """`operations`."""
+        return tuple(self.operations)
+
+    def draw(self, key: tf.Tensor, images_shape) -> dict:
+        # Which operation, in which direction.
+        uniform = _uniform(key, images_shape[0], [2, self.count], "operations")
+        operation = tf.cast(uniform[:, 0] * len(self.operations), tf.int32)
+        level = tf.fill(tf.shape(operation), float(self.magnitude))
+        return {"operation": operation, "level": _either_way(level, uniform[:, 1])}

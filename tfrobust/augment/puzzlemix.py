@@ -1,0 +1,320 @@
+"""Puzzle Mix of a batch: which block comes from which of two images, and where its pieces are moved.
+
+Everything is tensor operations of static shapes: the levels of the mask are found by `ops.grid_energy`, the pieces are
+moved by rounds of claims. What an image becomes depends on its own pair and the step's draws alone.
+"""
+
+import dataclasses
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.augment.mixing import Mix
+from tfrobust.ops import randomness
+from tfrobust.ops.configured import Configured
+from tfrobust.ops.grid_energy import lowest_levels
+
+# Bits of a word: sums of 24 powers of two are exact in float32.
+_WORD = 24
+# Pieces along a side. The table of neighbours has grid^6 / 24 entries of 4 bytes.
+_LARGEST_GRID = 24
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Puzzle(Configured):
+    """How Puzzle Mix cuts two images into blocks, chooses between them and moves their pieces.
+
+    The mask m in {0, 1/2, 1} of n x n blocks is that of the lowest energy
+
+        sum_i m_i s'_i + (1 - m_i) s_i - prior / n^2 log P(m_i) + sum_{i, j neighbours} pair_ij(m_i, m_j)
+
+    s and s' are the saliencies of the image and of its partner, each summing up to 1, so that the first two parts are
+    what is thrown away. P(1), P(1/2), P(0) = l^2, 2 l (1 - l), (1 - l)^2 for the drawn weight l. Let d_ab be the mean
+    absolute difference between the pixels on both sides of the border of i and j if i shows image a and j image b (1
+    this one, 0 the partner) and b = smoothness / (16 n). Then
+
+        pair(a, b) = b ((a - b)^2 + contrast d_ab) for a and b in {0, 1},
+
+    up to a constant, continued to 1/2 by a part linear in m_i, one linear in m_j and a multiple of (m_i - m_j)^2.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> key = tf.constant([0, 1])
+        >>> images = tf.random.stateless_uniform([4, 8, 8, 1], key)
+        >>> mix = robust.methods.Mixing().draw(key, 4)
+        >>> mixed, weight = robust.methods.Puzzle(blocks=(4,))(images, tf.ones([4, 8, 8]), mix, key)
+        >>> mixed.shape, weight.shape  # the weights of the image's own label
+        (TensorShape([4, 8, 8, 1]), TensorShape([4]))
+
+    Attributes:
+        blocks: blocks along a side, one number drawn for each step from those that divide the side of the images.
+        prior: eta, >= 0: how much the drawn weight counts against the saliency.
+        smoothness: beta, >= 0: how dear neighbours of different levels are.
+        contrast: gamma, in [0, 1]: how much of it depends on the pixels at their border.
+        neighbourhood: side of the squares whose means stand for the pixels; where it does not divide a block (or
+            is larger), the block's mean.
+        transport: whether the pieces that carry the saliency are moved into the mask.
+        transport_side: side of a piece in pixels; where it does not divide a block (or is larger), a block. At
+            most 24 x 24 pieces fit into an image.
+        transport_cost: epsilon, >= 0: of moving a piece by the whole width, in shares of the saliency.
+
+    Source:
+        Kim, Choo and Song 2020, https://arxiv.org/abs/2009.06962; the defaults are those of the released code.
+    """
+
+    blocks: tuple[int, ...] = (2, 4, 8, 16)
+    prior: float = 0.2
+    smoothness: float = 1.2
+    contrast: float = 0.5
+    neighbourhood: int = 4
+    transport: bool = True
+    transport_side: int = 4
+    transport_cost: float = 0.8
+
+    def __post_init__(self):
+        sizes = (*self.blocks, 1 + self.neighbourhood, 1 + self.transport_side)
+        if not self.blocks or not all(type(size) is int and size >= 2 for size in sizes):
+            given = f"{self.blocks}, {self.neighbourhood} and {self.transport_side}"
+            raise ValueError(
+                f"Puzzle has blocks, neighbourhood and transport_side {given}; blocks are whole numbers >= 2, the "
+                "others whole numbers >= 1."
+            )
+        if not (min(self.prior, self.smoothness, self.transport_cost) >= 0 and 0 <= self.contrast <= 1):
+            given = f"{self.prior}, {self.smoothness}, {self.contrast} and {self.transport_cost}"
+            raise ValueError(
+                f"Puzzle has prior, smoothness, contrast and transport_cost {given}; none may be negative, and "
+                "contrast not above 1."
+            )
+
+    def __call__(self, images: tf.Tensor, saliency: tf.Tensor, mix: Mix, key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mixes each image with its partner, on blocks drawn for the step.
+
+        Args:
+            images: float32 [b, side, side, c] in [0, 1].
+            saliency: float [b, side, side], >= 0; of any scale.
+            mix: weights and partners, as `Mixing.draw` returns them.
+            key: int32 [2]; draws for the global batch.
+
+        Returns:
+            The mixed images, float32 [b, side, side, c], and the share of each that is its own, float32 [b].
+
+        Raises:
+            ValueError: images that are not square, or that none of `blocks` divides, or with too many pieces to move.
+        """
+        height, width = images.shape[1:3]
+        fitting = [number for number in self.blocks if height % number == 0]
+        if height != width or not fitting:
+            raise ValueError(
+                f"Puzzle Mix takes square images that one of Puzzle.blocks {self.blocks} divides; these are "
+                f"{height} x {width}."
+            )
+        place = tf.random.stateless_uniform([], randomness.fold(key, "blocks"), 0, len(fitting), tf.int32)
+        parts = [lambda number=number: self.mix_at(images, saliency, mix, number) for number in fitting]
+        return tf.switch_case(place, parts)
+
+    def mix_at(self, images, saliency, mix: Mix, blocks: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """What a call returns, for one number of blocks along a side."""
+        others = tf.gather(images, mix.partner)
+        mask = lowest_levels(*self.terms(images, saliency, mix, blocks))
+        if self.transport:
+            grid = images.shape[1] // _part(images.shape[1] // blocks, self.transport_side)
+            if grid > _LARGEST_GRID:
+                cut = f"{self.transport_side} cuts images of {images.shape[1]} x {images.shape[1]}"
+                raise ValueError(
+                    f"Puzzle.transport_side {cut} into {grid} x {grid} pieces; at most {_LARGEST_GRID} x "
+                    f"{_LARGEST_GRID} can be moved: take larger ones."
+                )
+            salient = shares(saliency, grid)
+            salient = tf.concat([salient, tf.gather(salient, mix.partner)], axis=0)
+            wanted = _enlarge(tf.concat([mask > 0, mask < 1], axis=0), grid)
+            moved = transport(tf.concat([images, others], axis=0), wanted, salient, self.transport_cost)
+            images, others = tf.split(moved, 2)
+        own = _enlarge(mask, images.shape[1])[..., None]
+        return own * images + (1 - own) * others, tf.reduce_mean(mask, axis=[1, 2])
+
+    def terms(self, images, saliency, mix: Mix, blocks: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """The energy of the mask, as `ops.grid_energy.lowest_levels` takes it.
+
+        Args:
+            images, saliency, mix: as in a call.
+            blocks: n, along a side.
+
+        Returns:
+            Costs of the levels 0, 1/2, 1, float32 [b, n, n, 3]; weights of the pairs, [b, n - 1, n] and [b, n, n - 1].
+        """
+        neighbourhood = _part(images.shape[1] // blocks, self.neighbourhood)
+        own = pool(images, images.shape[1] // neighbourhood)
+        other = tf.gather(own, mix.partner)
+        scale = self.smoothness / (16 * blocks)
+        kept = shares(saliency, blocks)
+        linear = tf.stack([kept, tf.gather(kept, mix.partner)], axis=-1)  # at level 0, at level 1
+        weights = []
+        for turn in ([0, 1, 2, 3], [0, 2, 1, 3]):  # down, then right as the down of the transposed images
+            unary, pair = _border_terms(tf.transpose(own, turn), tf.transpose(other, turn), blocks)
+            linear += scale * self.contrast * tf.transpose(unary, turn)
+            weights.append(tf.transpose(scale * (1 + self.contrast * pair), turn[:3]))
+        none, all_of_it = tf.unstack(linear, axis=-1)
+        costs = tf.stack([none, (none + all_of_it) / 2, all_of_it], axis=-1)
+        return costs + self.prior / blocks**2 * _surprise(mix.weight), *weights
+
+
+def input_saliency(gradient: tf.Tensor) -> tf.Tensor:
+    """sqrt(mean over the channels of the squared input gradient), relative to the image's largest entry.
+
+    Args:
+        gradient: float [b, h, w, c].
+
+    Returns:
+        float32 [b, h, w]; 0 where the gradient is. The scale is free, so the squares of tiny gradients are kept.
+    """
+    gradient = tf.cast(gradient, tf.float32)
+    largest = tf.reduce_max(tf.abs(gradient), axis=[1, 2, 3], keepdims=True)
+    return tf.sqrt(tf.reduce_mean(tf.square(tf.math.divide_no_nan(gradient, largest)), axis=-1))
+
+
+def pool(maps: tf.Tensor, grid: int) -> tf.Tensor:
+    """Means over the squares of a grid: [b, side, side, ...] -> [b, grid, grid, ...]."""
+    size = maps.shape[1] // grid
+    return tf.reduce_mean(tf.reshape(maps, [-1, grid, size, grid, size, *maps.shape[3:]]), axis=[2, 4])
+
+
+def shares(saliency: tf.Tensor, grid: int) -> tf.Tensor:
+    """The share of each square of a grid in the image's saliency, float32 [b, grid, grid]; 0 where there is none."""
+    pooled = pool(tf.cast(saliency, tf.float32), grid)
+    return tf.math.divide_no_nan(pooled, tf.reduce_sum(pooled, axis=[1, 2], keepdims=True))
+
+
+def _part(block: int, wanted: int) -> int:
+    return wanted if block % wanted == 0 else block
+
+
+def _enlarge(maps: tf.Tensor, side: int) -> tf.Tensor:
+    """Each square of [b, n, n] repeated to [b, side, side]."""
+    factor = side // maps.shape[1]
+    return tf.repeat(tf.repeat(maps, factor, axis=1), factor, axis=2)
+
+
+def _surprise(weight: tf.Tensor) -> tf.Tensor:
+    """-log P of the levels 0, 1/2, 1 under a weight [] or [b]: [1 or b, 1, 1, 3]."""
+    weight = tf.reshape(weight, [-1, 1, 1])
+    chances = tf.stack([(1 - weight) ** 2, 2 * weight * (1 - weight), weight**2], axis=-1)
+    return -tf.math.log(chances + 1e-8)
+
+
+def _border_terms(own: tf.Tensor, other: tf.Tensor, blocks: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """d of all four combinations at the borders between a block and the one below, as linear and squared terms.
+
+    Args:
+        own, other: pooled images, [b, n k, n k, c].
+        blocks: n.
+
+    Returns:
+        What the levels 0 and 1 of a block cost by themselves, [b, n, n, 2]; the factor of (m - m')^2, [b, n - 1, n].
+    """
+    size = own.shape[1] // blocks
+
+    def difference(above, below):
+        gap = tf.reduce_mean(tf.abs(above[:, size - 1 : -1 : size] - below[:, size::size]), axis=-1)
+        return tf.reduce_mean(tf.reshape(gap, [-1, blocks - 1, blocks, size]), axis=-1)
+
+    same, foreign = difference(own, own), difference(other, other)
+    leaving, entering = difference(own, other), difference(other, own)
+    above = tf.stack([entering + foreign, leaving + same], axis=-1) / 2
+    below = tf.stack([leaving + foreign, entering + same], axis=-1) / 2
+    linear = tf.pad(above, [[0, 0], [0, 1], [0, 0], [0, 0]]) + tf.pad(below, [[0, 0], [1, 0], [0, 0], [0, 0]])
+    return linear, (leaving + entering - same - foreign) / 2
+
+
+# ---------------------------------------------------------------------------------------------------- transport
+
+
+def transport(images: tf.Tensor, wanted: tf.Tensor, saliency: tf.Tensor, cost: float) -> tf.Tensor:
+    """Images whose salient pieces were moved to where they are wanted.
+
+    Args:
+        images: float32 [b, side, side, c].
+        wanted: which squares of a grid will be seen, bool [b, g, g].
+        saliency: share of each, float32 [b, g, g].
+        cost: of moving by g - 1 squares.
+
+    Returns:
+        float32 [b, side, side, c]. A piece may be left out, or be seen twice: where nothing is wanted, the own piece
+        stays (the released code has holes there, which its mask hides).
+    """
+    side, channels, grid = images.shape[1], images.shape[3], wanted.shape[1]
+    size = side // grid
+    pieces = tf.transpose(tf.reshape(images, [-1, grid, size, grid, size, channels]), [0, 1, 3, 2, 4, 5])
+    pieces = tf.reshape(pieces, [-1, grid**2, size * size * channels])
+    plan = transport_plan(wanted, saliency, cost)
+    moved = tf.reshape(tf.gather(pieces, plan, batch_dims=1), [-1, grid, grid, size, size, channels])
+    return tf.reshape(tf.transpose(moved, [0, 1, 3, 2, 4, 5]), [-1, side, side, channels])
+
+
+def transport_plan(wanted: tf.Tensor, saliency: tf.Tensor, cost: float) -> tf.Tensor:
+    """Which piece comes to each square.
+
+    A piece i gains saliency_i - cost distance^2 / (g - 1)^2 from a wanted square. In each of g rounds every piece
+    claims the nearest square that has not turned it down, if it gains anything; a square keeps the claimant with the
+    most to gain and turns the others down.
+
+    Args:
+        wanted: bool [b, g, g].
+        saliency: float32 [b, g, g].
+        cost: >= 0.
+
+    Returns:
+        int32 [b, g * g], row-major; its own piece where nobody claimed a square.
+    """
+    grid = wanted.shape[1]
+    nearest, distance, packing = _neighbours(grid)
+    count, word_count = packing.shape[0], packing.shape[2]
+    wanted, saliency = (tf.cast(tf.reshape(maps, [-1, count]), tf.float32) for maps in (wanted, saliency))
+    price = tf.constant(cost / (grid - 1) ** 2 * distance.ravel(), tf.float32)
+    # Which of its nearest squares are wanted, as bits: a sum of distinct powers of two below 2^24 is exact.
+    open_to = tf.cast(tf.einsum("bj,jiw->wbi", wanted, packing), tf.int32)
+    first_bits = _WORD * tf.range(word_count)[:, None, None]
+    piece = tf.range(count)[None]
+    offset = count * tf.range(tf.shape(wanted)[0])[:, None]
+
+    def one(open_to, _):
+        lowest = open_to & -open_to
+        ranks = first_bits + tf.cast(tf.raw_ops.PopulationCount(x=lowest - 1), tf.int32)
+        ranks = tf.where(open_to > 0, ranks, count)
+        rank = tf.reduce_min(ranks, axis=0)
+        place = count * piece + tf.minimum(rank, count - 1)
+        offer, square = tf.gather(price, place) - saliency, tf.gather(nearest.ravel(), place)
+        serious = (rank < count) & (offer < 0)
+        # A negative segment is dropped.
+        segments = tf.where(serious, offset + square, -1)
+
+        def least(values):
+            found = tf.math.unsorted_segment_min(values, segments, tf.size(segments))
+            return tf.ensure_shape(tf.reshape(found, tf.shape(segments)), segments.shape)
+
+        best = serious & (offer <= tf.gather(least(offer), square, batch_dims=1))
+        kept = least(tf.where(best, piece, count))  # the first of equal claimants
+        turned_down = serious & (tf.gather(kept, square, batch_dims=1) != piece)
+        return tf.where(turned_down & (ranks == rank), open_to - lowest, open_to), kept
+
+    start = open_to, tf.zeros_like(wanted, tf.int32)
+    _, kept = tf.while_loop(lambda *_: True, one, start, maximum_iterations=grid)
+    return tf.where(kept < count, kept, piece)
+
+
+def _neighbours(grid: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each square of a grid, all squares from the nearest to the farthest.
+
+    Returns:
+        The squares, int32 [n, n]; their squared distances, [n, n]; and float32 [n, n, words], for (square, piece) the
+        bit that stands for the square's rank among the piece's neighbours.
+    """
+    count = grid * grid
+    row, column = np.divmod(np.arange(count), grid)
+    squared = (row[:, None] - row) ** 2 + (column[:, None] - column) ** 2
+    nearest = np.argsort(squared, axis=1, kind="stable").astype(np.int32)
+    word, bit = np.divmod(np.argsort(nearest, axis=1), _WORD)
+    packing = np.where(word[..., None] == np.arange(-(-count // _WORD)), 2.0 ** bit[..., None], 0.0)
+    return nearest, np.take_along_axis(squared, nearest, axis=1), packing.transpose(1, 0, 2).astype(np.float32)

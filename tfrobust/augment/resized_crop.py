@@ -1,0 +1,102 @@
+"""The augmentation of ImageNet training: a random part of the picture, resized."""
+
+import dataclasses
+import math
+
+import keras
+import tensorflow as tf
+
+from tfrobust.augment.base import Augmentation
+from tfrobust.ops import randomness
+
+_ATTEMPTS = 10
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomResizedCrop(Augmentation):
+    """Cuts out a part of random area, shape and place, and resizes it (bilinear, antialiased).
+
+    Area ~ U(scale) of the image's, width / height = exp(U(log ratio)), sides rounded, corner uniform; up to 10
+    attempts to fit into the image, then the largest centred part within the limits of the ratio. Applied to a batch
+    it keeps the size. `ImageFolder.training_crop` cuts pictures of any size as they are read, which loses no detail.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> images = tf.reshape(tf.range(16.0) / 16, [1, 4, 4, 1])
+        >>> draw = {"box": tf.constant([[0, 2, 4, 2]])}  # the right half: top, left, height, width
+        >>> part = robust.augment.RandomResizedCrop().apply(images, draw)
+        >>> part.shape, float(tf.reduce_min(part)) >= 2 / 16
+        (TensorShape([1, 4, 4, 1]), True)
+
+    Args:
+        scale: least and largest share of the area, 0 < least <= largest <= 1.
+        ratio: least and largest width / height, positive.
+
+    Draw:
+        box: int32 [b, 4], top, left, height, width in pixels.
+
+    Raises:
+        ValueError: limits out of range or order.
+
+    Source:
+        Szegedy et al. 2015, section 6, in the form and with the defaults of torchvision's RandomResizedCrop.
+    """
+
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    def __post_init__(self):
+        if not 0 < self.scale[0] <= self.scale[1] <= 1:
+            raise ValueError(f"RandomResizedCrop.scale is {self.scale}; it is two shares, 0 < least <= largest <= 1.")
+        if not 0 < self.ratio[0] <= self.ratio[1]:
+            raise ValueError(f"RandomResizedCrop.ratio is {self.ratio}; it is two numbers, 0 < least <= largest.")
+
+    def draw(self, key: tf.Tensor, images_shape) -> dict:
+        uniform = randomness.draw(randomness.uniform(), key, [images_shape[0], _ATTEMPTS, 4])
+        return {"box": self.boxes(uniform, images_shape[1], images_shape[2])}
+
+    def boxes(self, uniform: tf.Tensor, height, width) -> tf.Tensor:
+        """The boxes, int32 [b, 4], that numbers uniform on [0, 1) decide.
+
+        Args:
+            uniform: float32 [b, attempts, 4], for area, ratio, top and left.
+            height, width: of the images in pixels, integers or scalar tensors.
+        """
+        height, width = tf.cast(height, tf.float32), tf.cast(width, tf.float32)
+        share, shape, vertical, horizontal = tf.unstack(uniform, axis=-1)
+        area = height * width * (self.scale[0] + share * (self.scale[1] - self.scale[0]))
+        low, high = (math.log(limit) for limit in self.ratio)
+        ratio = tf.exp(low + shape * (high - low))
+        tall, wide = tf.round(tf.sqrt(area / ratio)), tf.round(tf.sqrt(area * ratio))
+        fits = (0 < tall) & (tall <= height) & (0 < wide) & (wide <= width)
+        corner = tf.floor(vertical * (height - tall + 1)), tf.floor(horizontal * (width - wide + 1))
+        tried = tf.stack([*corner, tall, wide], axis=-1)
+        first = tf.gather(tried, tf.argmax(tf.cast(fits, tf.int32), axis=-1), batch_dims=1)
+        found = tf.reduce_any(fits, axis=-1, keepdims=True)
+        return tf.cast(tf.where(found, first, self._centred(height, width)), tf.int32)
+
+    def _centred(self, height: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
+        tall = tf.minimum(height, tf.round(width / self.ratio[0]))
+        wide = tf.minimum(width, tf.round(height * self.ratio[1]))
+        return tf.stack([(height - tall) // 2, (width - wide) // 2, tall, wide])
+
+    def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        size = images.shape[1:3]
+        return tf.map_fn(
+            lambda pair: self.cut(*pair, size),
+            (images, draw["box"]),
+            fn_output_signature=tf.TensorSpec(images.shape[1:], tf.float32),
+        )
+
+    def cut(self, image: tf.Tensor, box: tf.Tensor, size) -> tf.Tensor:
+        """The part of one image [h, w, c] in a box, resized to `size` = (height, width)."""
+        top, left, tall, wide = tf.unstack(box)
+        return resized(image[top : top + tall, left : left + wide], size)
+
+
+def resized(image: tf.Tensor, size) -> tf.Tensor:
+    """An image float [h, w, c] in [0, 1] at another size (bilinear, antialiased), in [0, 1]."""
+    image = tf.image.resize(image, size, antialias=True)
+    return tf.clip_by_value(image, 0.0, 1.0)  # the kernel's weights add up to 1 only up to rounding

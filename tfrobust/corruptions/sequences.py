@@ -1,0 +1,337 @@
+"""Perturbation sequences: short films in which an image changes a little from frame to frame.
+
+    frames = sequence(images, "rotate", keys)  # [b, frames, h, w, c]
+
+Ten types and four more for validation, after CIFAR-P and ImageNet-P. Frames of the noise types are independent draws
+on the image, which is frame 0; in all others each frame follows from a slow change.
+
+Which constants an image gets goes by its shorter side S, as with the corruptions (`severities`): those of CIFAR-P
+below 84.7 pixels, those of ImageNet-P from there on; at S = 32 and S = 224 they are the published ones. They differ in
+strengths and speeds, and in two counts of frames: 21 (ImageNet-P 31) of motion blur, 16 (41) of translate; all others
+have 31. At other S: widths of blurs, the size of flakes and drops and the streaks of motion blur and snow scale as
+they do for the corruptions; a translation goes S / 32 (S / 224) pixels a frame, rounded to whole ones; angles, factors
+and strengths stay.
+
+Source:
+    Hendrycks and Dietterich 2019 (arXiv 1903.12261), their make_cifar_p.py and make_imagenet_p.py. Differences: what
+    moves into the picture from outside is black, as in CIFAR-P (ImageNet-P cut its frames from larger pictures); no
+    frame goes through a video codec (ImageNet-P is stored as H.264); motion blur as in the corruptions. The script that
+    judges CIFAR-P takes spatter where ImageNet-P's ten have snow. Tiny ImageNet-P (64 pixels) has constants of its own
+    that follow no rule; they are not used.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.corruptions import blur, digital, draws, noise, resampling, severities, spatter, weather
+
+# ImageNet-P's ten, in its order, and the four for validation.
+SEQUENCES = (
+    *("gaussian_noise", "shot_noise", "motion_blur", "zoom_blur", "snow"),
+    *("brightness", "translate", "rotate", "tilt", "scale"),
+)
+EXTRA_SEQUENCES = ("speckle_noise", "gaussian_blur", "spatter", "shear")
+LEVELS = (1, 2, 3)
+
+
+class Noise(NamedTuple):
+    """How many frames, and the strength of each level."""
+
+    frames: int
+    strengths: tuple
+
+
+class Change(NamedTuple):
+    """Frame i is changed by first + i step; `more` is whatever else the type needs."""
+
+    frames: int
+    first: float
+    step: float
+    more: tuple = ()
+
+
+_SMALL = {
+    "gaussian_noise": Noise(31, (0.02, 0.04, 0.06)),
+    "shot_noise": Noise(31, (700, 400, 200)),
+    "motion_blur": Change(21, -180, 9, (6, 1.8)),  # degrees; radius and sigma in pixels
+    "zoom_blur": Change(31, 1, 0.004),
+    "snow": Change(31, -150, 4, (0.05, 0.3, 2, 0.5, 10, 2, 0.85)),  # degrees; constants of the corruption
+    "brightness": Change(31, -0.225, 0.015),
+    "translate": Change(16, -7, 1),  # pixels
+    "rotate": Change(31, -15, 1),  # degrees
+    "tilt": Change(31, -11.25, 0.75),  # degrees
+    "scale": Change(31, 0.7, 0.02),
+    "speckle_noise": Noise(31, (0.05, 0.07, 0.1)),
+    "gaussian_blur": Change(31, 0.3, 0.015, (7.0,)),  # sigma in pixels; cut at so many sigma
+    # Location, deviation, sigma in pixels, threshold and weight of the drops; how they run down.
+    "spatter": Change(31, 0, 1, (0.6, 0.265, 1.75, 0.7, 0.6, (0.2, 0.8))),
+    "shear": Change(31, -15, 1),  # degrees
+}
+_LARGE = _SMALL | {
+    "gaussian_noise": Noise(31, (0.03, 0.05, 0.08)),
+    "shot_noise": Noise(31, (300, 120, 60)),
+    "motion_blur": Change(31, -120, 4, (10, 3)),
+    "snow": Change(31, -150, 4, (0.05, 0.3, 3, 0.5, 14, 4, 0.85)),
+    "brightness": Change(31, -0.3, 0.02),
+    "translate": Change(41, -20, 1),
+    "tilt": Change(31, -15, 1),
+    "scale": Change(31, 0.4, 0.025),
+    "speckle_noise": Noise(31, (0.05, 0.1, 0.15)),
+    "gaussian_blur": Change(31, 0.25, 0.035, (6.0,)),
+    "spatter": Change(31, 0, 1, (0.65, 0.27, 3.7, 0.69, 0.6, (0.05, 0.1, 0.15, 0.7))),
+}
+
+
+def is_noise(name: str) -> bool:
+    """Whether the frames of a type are independent of each other: then each is compared with the first."""
+    return "noise" in name
+
+
+@tf.autograph.experimental.do_not_convert
+def sequence(images: tf.Tensor, name: str, keys: tf.Tensor, *, level: int = 1) -> tf.Tensor:
+    """Images as perturbation sequences of one type.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> images, keys = tf.fill([2, 32, 32, 3], 0.4), tf.constant([[7, 0], [7, 1]])
+        >>> frames = robust.corruptions.sequence(images, "brightness", keys)
+        >>> frames.shape, bool(tf.reduce_all(frames[:, 15] == images))
+        (TensorShape([2, 31, 32, 32, 3]), True)
+
+    Args:
+        images: float32 [b, h, w, c] in [0, 1], c = 1 (grey) or 3 (RGB); b may be unknown, the rest is static. They
+            count as bytes: rounded to the nearest of 256 grey levels.
+        name: one of SEQUENCES or EXTRA_SEQUENCES.
+        keys: int32 [b, 2], one per example (`ops.randomness.example_keys`).
+        level: 1; of noise also 2 and 3, which are stronger. The benchmark's numbers are those of level 1.
+
+    Returns:
+        float32 [b, frames, h, w, c], whole grey levels in [0, 1]: a function of each image, its key and the arguments.
+
+    Raises:
+        ValueError: unknown name or level, or images of another shape.
+    """
+    images = tf.convert_to_tensor(images)
+    resampling.check_images(images)
+    check(name, level)
+    own = constants(name, *images.shape[1:3])
+    keys = draws.fold(keys, f"{name} sequence", level)
+    images = resampling.rounded(images)
+    if is_noise(name):
+        found = _noisy(name, images, keys, own.frames, own.strengths[level - 1])
+    else:
+        found = _MAKERS[name](images, keys, own.first + own.step * np.arange(own.frames), own.more)
+    return tf.ensure_shape(resampling.to_bytes(found), [None, own.frames, *images.shape[1:]])
+
+
+def check(name: str, level: int = 1) -> None:
+    """Refuses what is no sequence, or no level of it, with a ValueError."""
+    if name not in _SMALL:
+        raise ValueError(
+            f"There is no perturbation sequence {name!r}; there are {', '.join((*SEQUENCES, *EXTRA_SEQUENCES))}."
+        )
+    levels = LEVELS if is_noise(name) else LEVELS[:1]
+    if level not in levels:
+        raise ValueError(f"{name} has no level {level}; it has {', '.join(map(str, levels))}.")
+
+
+def constants(name: str, height: int, width: int) -> Noise | Change:
+    """The constants of a type for images of this size.
+
+    Args:
+        name: one of SEQUENCES or EXTRA_SEQUENCES.
+        height, width: pixels.
+    """
+    reference, scale, length, streak = severities.scales(height, width)
+    found = (_SMALL if reference == 32 else _LARGE)[name]
+    if name == "translate":
+        return found._replace(first=found.first * scale, step=found.step * scale)
+    if name == "gaussian_blur":
+        return found._replace(first=found.first * length, step=found.step * length)
+    if name == "motion_blur":
+        radius, sigma = found.more
+        return found._replace(more=(max(1, round(radius * streak)), sigma * streak))
+    if name == "snow":
+        location, deviation, zoom, threshold, radius, sigma, blend = found.more
+        streaks = max(1, round(radius * streak)), sigma * streak
+        return found._replace(more=(location, deviation, max(1.0, zoom * length), threshold, *streaks, blend))
+    if name == "spatter":
+        return found._replace(more=(*found.more[:2], found.more[2] * length, *found.more[3:]))
+    return found
+
+
+# ------------------------------------------------------------------------------- noise, and changes of the pixels
+
+
+def _noisy(name: str, images: tf.Tensor, keys: tf.Tensor, frames: int, strength: float) -> tf.Tensor:
+    """The image, then `frames` - 1 draws on it; [b, frames, h, w, c]."""
+    draw, apply = {
+        "gaussian_noise": (noise.draw_normal, noise.gaussian_noise),
+        "shot_noise": (noise.draw_counts, noise.shot_noise),
+        "speckle_noise": (noise.draw_normal, noise.speckle_noise),
+    }[name]
+    still = tf.repeat(images[:, None], frames - 1, axis=1)
+    return tf.concat([images[:, None], apply(still, draw(keys, still, strength), strength)], axis=1)
+
+
+def _brightness(images: tf.Tensor, keys: tf.Tensor, shifts: np.ndarray, more: tuple) -> tf.Tensor:
+    return digital.brightness(images[:, None], {}, tf.constant(shifts[:, None, None, None], tf.float32))
+
+
+def _gaussian_blur(images: tf.Tensor, keys: tf.Tensor, sigmas: np.ndarray, more: tuple) -> tf.Tensor:
+    return tf.stack([resampling.gaussian(images, sigma, *more) for sigma in sigmas], axis=1)
+
+
+def _motion_blur(images: tf.Tensor, keys: tf.Tensor, angles: np.ndarray, more: tuple) -> tf.Tensor:
+    still = tf.repeat(images, len(angles), axis=0)
+    return _framed(blur.motion_blur(still, {"angle": _for_each(images, angles)}, more), len(angles))
+
+
+def _snow(images: tf.Tensor, keys: tf.Tensor, angles: np.ndarray, more: tuple) -> tf.Tensor:
+    """One layer of flakes, whose streaks turn."""
+    flakes = weather.draw_snow(keys, images, more)["flakes"]
+    still, flakes = (tf.repeat(each, len(angles), axis=0) for each in (images, flakes))
+    return _framed(weather.snow(still, {"flakes": flakes, "angle": _for_each(images, angles)}, more), len(angles))
+
+
+def _spatter(images: tf.Tensor, keys: tf.Tensor, at: np.ndarray, more: tuple) -> tf.Tensor:
+    """Drops of water that run down: every frame the layer is convolved along its columns with `taps`."""
+    location, deviation, sigma, threshold, weight, taps = more
+    layer = resampling.gaussian(location + deviation * spatter.draw_spatter(keys, images, more)["drops"], sigma)
+    layer = tf.where(layer < threshold, 0.0, layer)
+    height, width = images.shape[1:3]
+    # As numpy.convolve in its mode "same", whose middle is the earlier one of an even number of taps.
+    run = sum(tap * np.eye(height, k=(len(taps) - 1) // 2 - place) for place, tap in enumerate(taps))
+    runs = np.stack([np.linalg.matrix_power(run, number) for number in range(len(at))])
+    layers = tf.einsum("fij,bjk->bfik", tf.constant(runs, tf.float32), layer[..., 0])
+    layers = tf.reshape(layers, [-1, height, width, 1])
+    return _framed(spatter.water(tf.repeat(images, len(at), axis=0), layers, weight), len(at))
+
+
+def _framed(images: tf.Tensor, frames: int) -> tf.Tensor:
+    return tf.reshape(images, [-1, frames, *images.shape[1:]])
+
+
+def _for_each(images: tf.Tensor, values: np.ndarray) -> tf.Tensor:
+    """The frames' values for every image, float32 [b frames]."""
+    return tf.tile(tf.constant(values, tf.float32), [tf.shape(images)[0]])
+
+
+# --------------------------------------------------------------------------------------- changes of the places
+
+
+def _affine(images: tf.Tensor, *, factor=1.0, angle=0.0, shear=0.0, shift=0.0) -> tf.Tensor:
+    """Pillow's bilinear affine transform by the matrices of the torchvision of the time, bytes after it.
+
+    A pixel's middle p goes to C + L (p - C) + (shift, 0), L = factor [[cos a, -sin(a + s)], [sin a, cos(a + s)]] of
+    the angle a and the shear s, in that order across and down. C lies half a pixel beside the image's middle.
+
+    Args:
+        images: float32 [b, h, w, c].
+        factor, angle, shear, shift: [frames] or a number; both angles in degrees, the shift in pixels.
+    """
+    factor, angle, shear, shift = np.broadcast_arrays(*(np.atleast_1d(v) for v in (factor, angle, shear, shift)))
+    angle, shear = np.deg2rad(angle), np.deg2rad(shear)
+    forward = [[np.cos(angle), -np.sin(angle + shear)], [np.sin(angle), np.cos(angle + shear)]]
+    back = np.linalg.inv(np.moveaxis(np.array(forward) * factor, 2, 0))[..., None, None]
+    height, width = images.shape[1:3]
+    # Middles lie at halves: from C they are whole steps away.
+    down, across = tf.range(height, dtype=tf.float64)[:, None] - height / 2, tf.range(width, dtype=tf.float64)
+    across = across - width / 2 - shift[:, None, None]
+    columns = back[:, 0, 0] * across + back[:, 0, 1] * down + width / 2
+    rows = back[:, 1, 0] * across + back[:, 1, 1] * down + height / 2
+    return resampling.to_bytes(_placed(images, rows, columns, cut=True))
+
+
+def _rotate(images: tf.Tensor, keys: tf.Tensor, angles: np.ndarray, more: tuple) -> tf.Tensor:
+    return _affine(images, angle=angles)
+
+
+def _shear(images: tf.Tensor, keys: tf.Tensor, angles: np.ndarray, more: tuple) -> tf.Tensor:
+    return _affine(images, shear=angles)
+
+
+def _scale(images: tf.Tensor, keys: tf.Tensor, factors: np.ndarray, more: tuple) -> tf.Tensor:
+    return _affine(images, factor=factors)
+
+
+def _translate(images: tf.Tensor, keys: tf.Tensor, shifts: np.ndarray, more: tuple) -> tf.Tensor:
+    return _affine(images, shift=np.floor(shifts + 0.5))
+
+
+def _zoom_blur(images: tf.Tensor, keys: tf.Tensor, factors: np.ndarray, more: tuple) -> tf.Tensor:
+    """Frame i is the mean of the image and its magnifications up to the i-th."""
+    zoomed = tf.concat([images[:, None], _affine(images, factor=factors[1:])], axis=1)
+    counts = tf.range(1, len(factors) + 1, dtype=tf.float32)[:, None, None, None]
+    return tf.cumsum(zoomed, axis=1) / counts
+
+
+def _tilt(images: tf.Tensor, keys: tf.Tensor, angles: np.ndarray, more: tuple) -> tf.Tensor:
+    """OpenCV's bilinear perspective warp of a plane turned about both axes, seen from as far as its diagonal is long.
+
+    With P1, RX, RY, T, P2 as the original has them; its plane lies at depth 1, so that frame 15 is not quite the image.
+    """
+    height, width = images.shape[1:3]
+    focal = math.hypot(width, height)
+    onto = np.array([[1, 0, -width / 2], [0, 1, -height / 2], [0, 0, 1], [0, 0, 1]])
+    away = np.array([[focal, 0, width / 2, 0], [0, focal, height / 2, 0], [0, 0, 1, 0]])
+    away = away @ np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, focal], [0, 0, 0, 1]])
+    back = []
+    for angle in np.deg2rad(angles):
+        cosine, sine = math.cos(angle), math.sin(angle)
+        about_x = np.array([[1, 0, 0, 0], [0, cosine, -sine, 0], [0, sine, cosine, 0], [0, 0, 0, 1]])
+        about_y = np.array([[cosine, 0, -sine, 0], [0, 1, 0, 0], [sine, 0, cosine, 0], [0, 0, 0, 1]])
+        back.append(np.linalg.inv(away @ about_x @ about_y @ onto))
+    back = np.array(back)[..., None, None]
+    down, across = tf.range(height, dtype=tf.float64)[:, None], tf.range(width, dtype=tf.float64)
+    columns, rows, depth = (back[:, axis, 0] * across + back[:, axis, 1] * down + back[:, axis, 2] for axis in range(3))
+    return resampling.rounded(_placed(images, rows / depth, columns / depth, cut=False))
+
+
+def _placed(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, *, cut: bool) -> tf.Tensor:
+    """Linear interpolation of every image at the same places, black outside.
+
+    Args:
+        images: float32 [b, h, w, c].
+        rows, columns: float64 [frames, h', w'], in pixels, 0 the middle of the first.
+        cut: True: a place off the pixels' area is black, one at its rim takes the nearest pixels (Pillow); False: every
+            pixel off the image counts as black (OpenCV).
+
+    Returns:
+        float32 [b, frames, h', w', c].
+    """
+    height, width, channels = images.shape[1:]
+    flat = tf.reshape(images, [-1, height * width, channels])
+    top, left = tf.floor(rows), tf.floor(columns)
+    down, right = rows - top, columns - left
+    total = 0.0
+    for step_down, weight_down in ((0, 1 - down), (1, down)):
+        for step_right, weight_right in ((0, 1 - right), (1, right)):
+            row, column = top + step_down, left + step_right
+            if cut:
+                inside = (rows >= -0.5) & (rows < height - 0.5) & (columns >= -0.5) & (columns < width - 0.5)
+            else:
+                inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+            weight = tf.cast(tf.where(inside, weight_down * weight_right, 0.0), tf.float32)[..., None]
+            place = tf.clip_by_value(row, 0, height - 1) * width + tf.clip_by_value(column, 0, width - 1)
+            total += weight * tf.gather(flat, tf.cast(place, tf.int32), axis=1)
+    return total
+
+
+_MAKERS = {
+    "motion_blur": _motion_blur,
+    "zoom_blur": _zoom_blur,
+    "snow": _snow,
+    "brightness": _brightness,
+    "translate": _translate,
+    "rotate": _rotate,
+    "tilt": _tilt,
+    "scale": _scale,
+    "gaussian_blur": _gaussian_blur,
+    "spatter": _spatter,
+    "shear": _shear,
+}

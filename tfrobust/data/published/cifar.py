@@ -1,0 +1,148 @@
+"""CIFAR-10-C, CIFAR-100-C and CIFAR-P: folders of `.npy` files, mapped into memory and never unpickled."""
+
+import dataclasses
+import hashlib
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import keras
+import numpy as np
+
+from tfrobust.data.checks import check_labels, shorten
+from tfrobust.data.published.base import CorruptedImages, Opened, PerturbedImages, Target
+from tfrobust.data.published.checksums import CIFAR10_C, CIFAR100_C
+from tfrobust.data.spec import PIXEL_SCALE
+
+_SEVERITIES = 5
+_IMAGES = 10_000  # of the test split, at each severity and in each sequence
+_SHAPE = (32, 32, 3)
+_SITES = {
+    "C": "Get CIFAR-10-C.tar from zenodo.org/records/2535967, CIFAR-100-C.tar from /3555552.",
+    "P": "github.com/hendrycks/robustness links CIFAR-10-P.tar and CIFAR-100-P.tar.",
+}
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CifarC(CorruptedImages):
+    """CIFAR-10-C or CIFAR-100-C: `<corruption>.npy`, uint8 [50000, 32, 32, 3], and `labels.npy` [50000].
+
+    Rows (s - 1) * 10000 to s * 10000 hold severity s, in the official order of the test images; the labels say the
+    same five times. Files are mapped, so that only the rows of one batch are in memory.
+
+    Source:
+        Hendrycks and Dietterich 2019 (arXiv 1903.12261). The md5 sums are those that several public readers of the
+        files agree on.
+    """
+
+    title = "CIFAR-C"
+    files_to_watch = "*.npy"
+
+    def open(self, names: Sequence[str], severities: Sequence[int], target: Target) -> Opened:
+        self.require(["labels.npy", *(f"{name}.npy" for name in names)], _SITES["C"])
+        labels = self._labels(target)
+        count = len(labels)
+        arrays = {name: self._array(f"{name}.npy", count * _SEVERITIES, target) for name in names}
+        title, known = ("CIFAR-10-C", CIFAR10_C) if labels.max() < 10 else ("CIFAR-100-C", CIFAR100_C)
+        if self.as_published:
+            for name in ("labels", *names):
+                _check_md5(self.root / f"{name}.npy", known[name])
+
+        def read(part: tuple, positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
+            name, severity = part
+            return rows_of(arrays[name], (severity - 1) * count + positions, size)
+
+        return Opened(labels, read, self.notes(title, md5="as published" if self.as_published else "not compared"))
+
+    def _labels(self, target: Target) -> np.ndarray:
+        where = shorten(self.root / "labels.npy")
+        labels = mapped(self.root / "labels.npy")
+        labels = check_labels(labels, len(labels), target.class_count, where)
+        count, rest = divmod(len(labels), _SEVERITIES)
+        if rest or not count:
+            raise ValueError(f"{where} has {len(labels)} labels; they are five times those of the test images.")
+        self.check_count("images at each severity", count, _IMAGES)
+        blocks = labels.reshape(_SEVERITIES, count)
+        if (blocks != blocks[0]).any():
+            severity, row = np.argwhere(blocks != blocks[0])[0]
+            raise ValueError(
+                f"{where} does not repeat the same labels for each severity: image {row} is {blocks[0, row]} at "
+                f"severity 1 and {blocks[severity, row]} at severity {severity + 1}."
+            )
+        return blocks[0].copy()
+
+    def _array(self, name: str, count: int, target: Target) -> np.ndarray:
+        array = _images(self.root / name, 4)
+        if len(array) != count:
+            raise ValueError(f"{shorten(self.root / name)} has {len(array)} images for {count} labels.")
+        self.check_image_shape(array.shape[1:], target)
+        return array
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CifarP(PerturbedImages):
+    """CIFAR-10-P or CIFAR-100-P: `<sequence>.npy`, uint8 [10000, frames, 32, 32, 3].
+
+    Source:
+        Hendrycks and Dietterich 2019 (arXiv 1903.12261), section 4.2.
+    """
+
+    title = "CIFAR-P"
+    files_to_watch = "*.npy"
+
+    def open(self, names: Sequence[str], target: Target) -> Opened:
+        self.require([f"{name}.npy" for name in names], _SITES["P"])
+        arrays = {name: _images(self.root / f"{name}.npy", 5) for name in names}
+        counts = {name: len(array) for name, array in arrays.items()}
+        for name, array in arrays.items():
+            self.check_image_shape(array.shape[2:], target)
+            self.check_count(f"sequences of {name}", len(array), _IMAGES)
+            if array.shape[1] < 2:
+                raise ValueError(f"{shorten(self.root / name)}.npy has {array.shape[1]} frame; a sequence needs two.")
+        if len(set(counts.values())) > 1:
+            raise ValueError(f"{shorten(self.root)}: the files hold different numbers of sequences: {counts}.")
+        count = next(iter(counts.values()))
+
+        def read(part: tuple, positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
+            return rows_of(arrays[part[0]], positions, size)
+
+        return Opened(np.full(count, -1, np.int32), read, self.notes())
+
+
+def mapped(path: pathlib.Path) -> np.ndarray:
+    """A `.npy` file as an array whose rows are read when they are asked for; nothing in it is ever unpickled.
+
+    Raises:
+        ValueError: no `.npy` file, cut short, or with Python objects in it.
+    """
+    try:
+        return np.lib.format.open_memmap(path, mode="r")
+    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        pickled = "Python objects" in str(error)
+        fault = "holds pickled objects, which are never read" if pickled else "is no .npy file, or is cut short"
+        raise ValueError(f"{shorten(path)} {fault}.") from error
+
+
+def rows_of(array: np.ndarray, rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """Rows of a mapped array, float32 in [0, 1], `size` at a time."""
+    for start in range(0, len(rows), size):
+        yield array[rows[start : start + size]].astype(np.float32) * PIXEL_SCALE
+
+
+def _images(path: pathlib.Path, rank: int) -> np.ndarray:
+    array = mapped(path)
+    axes = "[n, 32, 32, 3]" if rank == 4 else "[n, frames, 32, 32, 3]"
+    if array.dtype != np.uint8 or array.ndim != rank or 0 in array.shape:
+        raise ValueError(f"{shorten(path)} is {array.dtype} of shape {list(array.shape)}, not uint8 {axes}.")
+    return array
+
+
+def _check_md5(path: pathlib.Path, published: str) -> None:
+    with open(path, "rb") as file:
+        found = hashlib.file_digest(file, "md5").hexdigest()
+    if found != published:
+        raise ValueError(
+            f"{shorten(path)} has the md5 {found}, the published file {published}: get it again, or, if it is "
+            "meant to differ, set CifarC.as_published = False."
+        )

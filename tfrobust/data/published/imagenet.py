@@ -1,0 +1,262 @@
+"""ImageNet-C, -P, -R and -A: trees of image files below folders that are called as WordNet calls the classes."""
+
+import dataclasses
+import itertools
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import keras
+import numpy as np
+
+from tfrobust.data.checks import DataNotFoundError, shorten
+from tfrobust.data.published.base import CorruptedImages, Opened, PerturbedImages, ShiftedImages, Target, decoded
+from tfrobust.data.spec import decode_image
+
+_IMAGES, _CLASSES = 50_000, 1_000  # of the validation split
+_SUFFIXES = (".jpeg", ".jpg", ".png")
+_VIDEOS = (".mp4", ".avi", ".gif")
+# Shorter side of a picture over the part cut out of its centre, as ImageNet is judged.
+_MARGIN = 256 / 224
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageNetC(CorruptedImages):
+    """ImageNet-C: `<corruption>/<severity>/<class>/*.JPEG`, 224 x 224; another size the model takes is stretched to.
+
+    Args:
+        classes: a text file with the model's classes in the order of its logits, one WordNet id ("n01440764") at the
+            start of each line. "": `class_ids` finds the order.
+
+    Source:
+        Hendrycks and Dietterich 2019 (arXiv 1903.12261).
+    """
+
+    title = "ImageNet-C"
+    files_to_watch = "*/[1-5]/*"
+
+    classes: str = ""
+
+    def open(self, names: Sequence[str], severities: Sequence[int], target: Target) -> Opened:
+        parts = [f"{name}/{severity}" for name, severity in itertools.product(names, severities)]
+        self.require(parts, "Get the .tar files from zenodo.org/records/2235448, unpacked side by side.")
+        files = _images_by_class(self.root / parts[0])
+        for part in parts[1:]:
+            _refuse_other_files(self.root, parts[0], part, files)
+        count = sum(map(len, files.values()))
+        self.check_count("images at each severity", count, _IMAGES)
+        self.check_count("class folders", len(files), _CLASSES)
+        labels = _labels(files, class_ids(list(files), target, self.classes))
+        relative = [f"{wnid}/{name}" for wnid, names in files.items() for name in names]
+
+        def read(part: tuple, positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
+            folder = self.root / part[0] / str(part[1])
+            paths = [str(folder / relative[position]) for position in positions]
+            return decoded(paths, lambda encoded: decode_image(encoded, target.image_shape), size)
+
+        return Opened(labels, read, self.notes())
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageNetP(PerturbedImages):
+    """ImageNet-P as folders of frames: `<sequence>/<class>/<clip>/*.png` (or .jpg), in the order of their names.
+
+    It is published as .mp4 files; no video decoder is among the dependencies, so that each clip has to be turned into
+    a folder of its frames first.
+
+    Source:
+        Hendrycks and Dietterich 2019 (arXiv 1903.12261), section 4.2.
+    """
+
+    title = "ImageNet-P"
+    files_to_watch = "*/*/*"
+
+    def open(self, names: Sequence[str], target: Target) -> Opened:
+        self.require(names, "Get the .tar files from zenodo.org/records/3565846.")
+        clips = {name: self._clips(self.root / name) for name in names}
+        counts = {name: len(found) for name, found in clips.items()}
+        if len(set(counts.values())) > 1:
+            raise ValueError(f"{shorten(self.root)}: there are different numbers of clips: {shorten(counts, 150)}.")
+
+        def read(part: tuple, positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
+            chosen = [clips[part[0]][position] for position in positions]
+            frames = len(_names(chosen[0], _SUFFIXES))
+            paths = [str(clip / name) for clip in chosen for name in _frames(clip, frames)]
+            return decoded(paths, lambda encoded: decode_image(encoded, target.image_shape), size, group=frames)
+
+        return Opened(np.full(next(iter(counts.values())), -1, np.int32), read, self.notes())
+
+    def _clips(self, folder: pathlib.Path) -> list[pathlib.Path]:
+        found = [folder / wnid / clip for wnid in _folders(folder) for clip in _folders(folder / wnid)]
+        if found:
+            _frames(found[0], len(_names(found[0], _SUFFIXES)))
+            return found
+        films = [film for wnid in _folders(folder) for film in _names(folder / wnid, _VIDEOS)]
+        if films:
+            stem = films[0].rpartition(".")[0]
+            raise ValueError(
+                f"{shorten(folder, 70)} holds films, and there is no video decoder among the dependencies: turn each "
+                f"into a folder of frames, such as: mkdir {stem} && ffmpeg -i {films[0]} {stem}/%03d.png"
+            )
+        raise DataNotFoundError(f"{shorten(folder)} holds no clips: <class>/<clip>/*.png is expected.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Renditions(ShiftedImages):
+    """`<class>/*` of 200 classes."""
+
+    files_to_watch = "*"
+    image_count: ClassVar[int]
+    site: ClassVar[str]
+
+    classes: str = ""
+
+    def open(self, target: Target) -> Opened:
+        self.require([], self.site)
+        files = _images_by_class(self.root)
+        self.check_count("class folders", len(files), 200)
+        self.check_count("images", sum(map(len, files.values())), self.image_count)
+        if len(files) < 2:
+            raise ValueError(
+                f"{self.title} in {shorten(self.root)} has one class folder; two or more can be told apart."
+            )
+        labels = _labels(files, class_ids(list(files), target, self.classes))
+        paths = [str(self.root / wnid / name) for wnid, names in files.items() for name in names]
+        height, width, _ = target.image_shape
+        short_side = round(max(height, width) * _MARGIN)
+
+        def read(part: tuple, positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
+            chosen = [paths[position] for position in positions]
+            return decoded(chosen, lambda encoded: decode_image(encoded, target.image_shape, short_side), size)
+
+        return Opened(labels, read, self.notes(images=f"shorter side {short_side}, centre {height} x {width}"))
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageNetR(_Renditions):
+    """ImageNet-R: `<class>/*.jpg`, 30,000 renditions (paintings, toys, ...) of 200 of ImageNet's 1000 classes.
+
+    Args:
+        classes: as of `ImageNetC`.
+
+    Source:
+        Hendrycks et al. 2021 (arXiv 2006.16241); images are resized and cropped as in its code.
+    """
+
+    title, name = "ImageNet-R", "imagenet_r"
+    image_count, site = 30_000, "Get imagenet-r.tar from github.com/hendrycks/imagenet-r."
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageNetA(_Renditions):
+    """ImageNet-A: `<class>/*.jpg`, 7,500 natural photographs of 200 classes that a ResNet-50 gets wrong.
+
+    Args:
+        classes: as of `ImageNetC`.
+
+    Source:
+        Hendrycks et al. 2021 (arXiv 1907.07174); images are resized and cropped as in its code.
+    """
+
+    title, name = "ImageNet-A", "imagenet_a"
+    image_count, site = 7_500, "Get imagenet-a.tar from github.com/hendrycks/natural-adv-examples."
+
+
+def class_ids(wnids: Sequence[str], target: Target, classes: str = "") -> np.ndarray:
+    """Which logit belongs to each class folder.
+
+    The order of the logits is, the first that applies: that of the file; that of the model's own class names, where
+    they hold all folders; the alphabetical one, where there are as many folders as logits; ImageNet's, for 1000 logits.
+
+    Args:
+        wnids: names of class folders.
+        target: the model.
+        classes: a text file, one class at the start of each line; "" for none.
+
+    Returns:
+        int32, one per folder.
+
+    Raises:
+        ValueError: a folder that is no class of the model, or an order that cannot be known.
+    """
+    order = _order(wnids, target, classes)
+    unknown = [wnid for wnid in wnids if wnid not in order]
+    if unknown:
+        raise ValueError(
+            f"The folder {shorten(unknown[0], 40)} is no class of the model; it has {order[0]} and others."
+        )
+    return np.array([order.index(wnid) for wnid in wnids], np.int32)
+
+
+def _order(wnids: Sequence[str], target: Target, classes: str) -> list[str]:
+    count = target.class_count
+    if classes:
+        path = pathlib.Path(classes).expanduser()
+        if not path.is_file():
+            raise DataNotFoundError(f"There is no file {shorten(path)} with the classes of the model.")
+        found = [line.split()[0] for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        if len(found) != count or len(set(found)) < count:
+            raise ValueError(f"{shorten(path)} names {len(set(found))} classes; the model has {count} logits.")
+        return found
+    if target.class_names is not None and set(wnids) <= set(target.class_names):
+        return list(target.class_names)
+    if len(wnids) == count:
+        return sorted(wnids)
+    if count == _CLASSES:
+        from tensorflow_datasets.datasets.imagenet2012 import imagenet_common
+
+        return pathlib.Path(imagenet_common.label_names_file()).read_text(encoding="utf-8").split()
+    raise ValueError(
+        f"The model has {count} logits and {shorten(wnids[0], 40)} with {len(wnids) - 1} other class folders does not "
+        "say which they are: set `classes` to a text file with one WordNet id per logit."
+    )
+
+
+# -------------------------------------------------------------------------------------------------- details
+
+
+def _folders(folder: pathlib.Path) -> list[str]:
+    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != ".")
+
+
+def _names(folder: pathlib.Path, suffixes: tuple[str, ...]) -> list[str]:
+    names = (entry.name for entry in os.scandir(folder) if entry.name[0] != ".")
+    return sorted(name for name in names if name.lower().endswith(suffixes))
+
+
+def _images_by_class(folder: pathlib.Path) -> dict[str, list[str]]:
+    """Class folder -> its image files."""
+    found = {wnid: _names(folder / wnid, _SUFFIXES) for wnid in _folders(folder)}
+    empty = [wnid for wnid, names in found.items() if not names]
+    if empty or not found:
+        what = f"{empty[0]} holds no image files ({', '.join(_SUFFIXES)})" if empty else "there are no class folders"
+        raise DataNotFoundError(f"{shorten(folder)}: {what}.")
+    return found
+
+
+def _labels(files: dict[str, list[str]], ids: np.ndarray) -> np.ndarray:
+    return np.repeat(ids, [len(names) for names in files.values()])
+
+
+def _refuse_other_files(root: pathlib.Path, first: str, part: str, files: dict[str, list[str]]) -> None:
+    found = _images_by_class(root / part)
+    if found == files:
+        return
+    ours, theirs = ({f"{wnid}/{name}" for wnid, names in each.items() for name in names} for each in (files, found))
+    lacking, name = (part, min(ours - theirs)) if ours - theirs else (first, min(theirs - ours))
+    raise DataNotFoundError(
+        f"{shorten(root, 70)} holds different images in {first} and {part}: {lacking} lacks {shorten(name, 60)}."
+    )
+
+
+def _frames(clip: pathlib.Path, count: int) -> list[str]:
+    names = _names(clip, _SUFFIXES)
+    if len(names) != count or count < 2:
+        wanted = f"another clip of that sequence {count}" if count >= 2 else "a sequence needs two"
+        raise ValueError(f"{shorten(clip)} has {len(names)} frames; {wanted}.")
+    return names

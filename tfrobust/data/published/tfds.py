@@ -1,0 +1,118 @@
+"""Corrupted test images as TensorFlow Datasets prepares them: `cifar10_corrupted`, `imagenet2012_corrupted`."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.data.checks import check_labels, shorten
+from tfrobust.data.published.base import CorruptedImages, Opened, Target
+from tfrobust.data.sources.tfds import TensorFlowDatasets
+from tfrobust.data.spec import decode_image
+
+# How cifar10_corrupted calls two of the corruptions.
+_OTHER_NAMES = {"glass_blur": "frosted_glass_blur", "elastic_transform": "elastic"}
+_COUNTS = {"cifar10_corrupted": 10_000, "imagenet2012_corrupted": 50_000}
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorruptedTensorFlowDatasets(CorruptedImages):
+    """A prepared TFDS set with one configuration per corruption and severity, `fog_3`; nothing is downloaded.
+
+    Args:
+        folder: that of the set, with the configurations' folders in it: <data_dir>/cifar10_corrupted.
+
+    Source:
+        https://www.tensorflow.org/datasets/catalog/cifar10_corrupted, /imagenet2012_corrupted. TFDS stores the images
+        in an order of its own: unless the clean images lie in the same, differences are not taken image by image.
+    """
+
+    title = "TFDS"
+    files_to_watch = "*/*/*"
+
+    def open(self, names: Sequence[str], severities: Sequence[int], target: Target) -> Opened:
+        folders = {(name, severity): self._folder(name, severity) for name in names for severity in severities}
+        self.require(
+            list(folders.values()), f"Prepare it elsewhere: tfds build {self.root.name}; copy the folder here."
+        )
+        opened = {part: self._opened(folder, target) for part, folder in folders.items()}
+        first = opened[names[0], severities[0]]
+        builder, _, _, label_key = first
+        where = shorten(builder.data_path)
+        stream = _stream(first).map(lambda example: example[label_key]).batch(1024)
+        labels = np.concatenate(list(_guarded(stream, where)))
+        labels = check_labels(labels, len(labels), target.class_count, where)
+        for folder, each in zip(folders.values(), opened.values(), strict=True):
+            if _size(each) != len(labels):
+                raise ValueError(f"{shorten(self.root, 70)}: {folder} has {_size(each)} images, {where} {len(labels)}.")
+        self.check_count("images at each severity", len(labels), _COUNTS.get(builder.name, len(labels)))
+
+        def read(part: tuple, positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
+            return _batches(opened[part], labels, positions, size, target.image_shape)
+
+        return Opened(labels, read, self.notes(f"TFDS {builder.name} {builder.version}"))
+
+    def _folder(self, name: str, severity: int) -> str:
+        other = f"{_OTHER_NAMES.get(name, name)}_{severity}"
+        return other if self.root.name == "cifar10_corrupted" or (self.root / other).exists() else f"{name}_{severity}"
+
+    def _opened(self, folder: str, target: Target) -> tuple:
+        """Builder, its only or its test split, the names of image and label."""
+        source = TensorFlowDatasets(dataset=str(self.root / folder), image_shape=tuple(target.image_shape))
+        builder, image_key, label_key = source.opened()
+        splits = [split for split in ("test", "validation") if split in builder.info.splits]
+        if not splits:
+            found = ", ".join(builder.info.splits)
+            raise ValueError(f"{shorten(builder.data_path)} has neither a test nor a validation split but {found}.")
+        return builder, splits[0], image_key, label_key
+
+
+def _size(opened: tuple) -> int:
+    builder, split, *_ = opened
+    return builder.info.splits[split].num_examples
+
+
+def _stream(opened: tuple) -> tf.data.Dataset:
+    """Examples with their images undecoded, in the order of the shards, which is the same in each configuration."""
+    import tensorflow_datasets as tfds
+
+    builder, split, image_key, _ = opened
+    return builder.as_dataset(
+        split=split,
+        shuffle_files=False,
+        decoders={image_key: tfds.decode.SkipDecoding()},
+        read_config=tfds.ReadConfig(interleave_cycle_length=1),
+    )
+
+
+def _batches(
+    opened: tuple, labels: np.ndarray, positions: np.ndarray, size: int, image_shape: tuple[int, int, int]
+) -> Iterator[np.ndarray]:
+    builder, _, image_key, label_key = opened
+    where = shorten(builder.data_path)
+    wanted = np.zeros(len(labels), bool)
+    wanted[positions] = True
+    stream = _stream(opened).enumerate().take(len(labels)).filter(lambda place, _: tf.gather(wanted, place))
+    stream = stream.map(
+        lambda _, example: (decode_image(example[image_key], image_shape), example[label_key]),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )
+    done = 0
+    for images, found in _guarded(stream.batch(size), where):
+        if not np.array_equal(found, labels[positions[done : done + len(found)]]):
+            raise ValueError(f"{where} holds other images, or another order, than the first configuration read.")
+        done += len(found)
+        yield images
+    if done < len(positions):
+        raise ValueError(f"{where} ends after {done} of {len(positions)} images.")
+
+
+def _guarded(stream: tf.data.Dataset, where: str) -> Iterator:
+    try:
+        yield from stream.as_numpy_iterator()
+    except tf.errors.OpError as error:
+        raise ValueError(f"{where}: damaged or cut short.") from error

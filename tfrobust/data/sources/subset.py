@@ -1,0 +1,46 @@
+"""Some classes of another source."""
+
+import dataclasses
+
+import keras
+import numpy as np
+
+from tfrobust.data.sources.base import Source
+from tfrobust.data.spec import Dataset, Examples
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassSubset(Source):
+    """The examples of some classes, in the splits that another source makes; ids are counted anew.
+
+    Args:
+        source: where the examples come from, with its own `validation_size` and `split_seed`.
+        classes: ids in the source, at least two; the first becomes class 0.
+    """
+
+    source: Source
+    classes: tuple[int, ...]
+
+    def load(self) -> Dataset:
+        if self.validation_size or self.split_seed:
+            raise ValueError("ClassSubset makes no splits; set validation_size and split_seed of its source.")
+        dataset = self.source.load()
+        count, classes = dataset.class_count, tuple(self.classes)
+        if len(classes) < 2 or len(set(classes)) < len(classes) or not set(classes) <= set(range(count)):
+            raise ValueError(
+                f"ClassSubset.classes is {classes}; give two or more different ids from 0 to {count - 1}, which "
+                f"{dataset.name} has."
+            )
+        number = np.full(count, -1, np.int32)
+        number[list(classes)] = np.arange(len(classes))
+        names = tuple(dataset.class_names[one] for one in classes)
+        splits = (_chosen(examples, number) for examples in (dataset.train, dataset.validation, dataset.test))
+        return Dataset(f"{dataset.name} of {len(classes)} classes", names, *splits)
+
+
+def _chosen(examples: Examples, number: np.ndarray) -> Examples:
+    """The examples whose class has a new number, under it."""
+    chosen = examples.take(np.flatnonzero(number[examples.labels] >= 0))
+    chosen.labels = number[chosen.labels]
+    return chosen

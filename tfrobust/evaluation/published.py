@@ -1,0 +1,157 @@
+"""Judging a predictor on published images: which images to take, whether they are what they are called, the answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.data.published.base import CorruptedImages, Opened, PerturbedImages, PublishedSet, Target
+from tfrobust.evaluation import statistics
+from tfrobust.evaluation.base import Setting
+from tfrobust.ops import configured
+from tfrobust.structs import Finding
+
+# Mean difference per value up to which two images count as the same: a quarter of a grey level, half of what the
+# mildest corruption of the benchmark does to a smooth picture.
+_SAME = 0.25 / 255
+# Share of a corruption's images that may be clean ones (a white image does not grow brighter) without a warning, and
+# above which the set is refused.
+_SUSPICIOUS, _CLEAN = 0.01, 0.5
+# Of most sequences; a batch of images holds so many fewer films.
+_USUAL_FRAMES = 31
+
+
+def open_once(setting: Setting, source: PublishedSet, *parts) -> Opened:
+    """The set, opened and checked for the setting's model, once for as long as the setting lives.
+
+    Args:
+        setting: who is judged; the size of its clean images is that which images are read at.
+        source: the set.
+        parts: what of it, as its `open` takes them before the target.
+    """
+    target = Target(tuple(setting.images.shape[1:]), setting.predictor.class_count, setting.class_names)
+    name = json.dumps(["published", configured.serialize(source), parts])
+    return setting.keep(name, lambda: source.open(*parts, target))
+
+
+def answers(setting: Setting, batches: Iterator[np.ndarray], size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Each batch with its logits, float32 [b, k]; a smaller one is filled up, so that nothing is traced twice."""
+    for images in batches:
+        filled = images[np.minimum(np.arange(size), len(images) - 1)]
+        yield images, setting.predictor.compiled_logits(tf.constant(filled)).numpy()[: len(images)]
+
+
+class Corrupted:
+    """A published set in place of generated corruptions, for `CorruptionAccuracy`.
+
+    Attributes:
+        clean: bool [m], which clean images are rightly classified: the same ones in the same order where `paired`,
+            else all of the setting's.
+        settings: what a report says of each measurement.
+        findings: warnings, complete once all parts were judged.
+    """
+
+    def __init__(self, setting: Setting, source: CorruptedImages, names, severities, limit: int | None):
+        self._setting, self._opened = setting, open_once(setting, source, names, severities)
+        labels = self._opened.labels
+        self._positions = setting.subset(limit, len(labels))
+        self._labels = labels[self._positions]
+        self.paired = np.array_equal(labels, setting.labels)
+        if not self.paired and len(labels) == len(setting.labels):
+            _refuse_other_labels(labels, setting.labels, self._opened.notes["source"])
+        self.clean = setting.clean_correct[self._positions] if self.paired else setting.clean_correct
+        compared = "image by image" if self.paired else "as a whole: they are others, or in another order"
+        self.settings = {**self._opened.notes, "compared_with_clean_images": compared}
+        self.findings: list[Finding] = []
+        self._is_clean = self._close if self.paired else _copies(setting)
+
+    def correct(self, name: str, severity: int) -> np.ndarray:
+        """bool [m]: which images of one part are rightly classified.
+
+        Raises:
+            ValueError: most of them are the clean images, or a file cannot be read.
+        """
+        size, found, clean = min(self._setting.batch_size, len(self._positions)), [], 0
+        batches = self._opened.read((name, severity), self._positions, size)
+        for images, logits in answers(self._setting, batches, size):
+            rows = slice(len(found) * size, len(found) * size + len(images))
+            clean += int(self._is_clean(images, rows).sum())
+            found.append((logits.argmax(axis=-1) == self._labels[rows]) & ~np.isnan(logits).any(axis=-1))
+        self._judge_copies(clean, f"{name} at severity {severity}")
+        return np.concatenate(found)
+
+    def drop(self, correct: np.ndarray) -> tuple:
+        """The relative drop of accuracy with its interval."""
+        measure = statistics.relative_drop if self.paired else statistics.independent_drop
+        return measure(self.clean, correct)
+
+    def _close(self, images: np.ndarray, rows: slice) -> np.ndarray:
+        """bool [b]: which images hardly differ from their own clean ones."""
+        return np.abs(images - self._setting.images[self._positions[rows]]).mean(axis=(1, 2, 3)) <= _SAME
+
+    def _judge_copies(self, clean: int, part: str) -> None:
+        count, source = len(self._positions), self._opened.notes["source"]
+        if clean > _CLEAN * count:
+            raise ValueError(
+                f"This looks like the clean set: {clean} of {count} images of {part} ({source}) are the clean test "
+                "images, or differ from them by less than a quarter of a grey level."
+            )
+        if clean > _SUSPICIOUS * count:
+            evidence = f"{clean} of {count} images of {part} ({source}) are clean test images."
+            self.findings.append(Finding("published_images", "warn", evidence, "Compare the files with the originals."))
+
+
+class Perturbed:
+    """Published perturbation sequences in place of generated ones, for `Stability`.
+
+    Attributes:
+        count: how many images there are sequences of, after the limit.
+        settings: what a report says of each measurement.
+    """
+
+    def __init__(self, setting: Setting, source: PerturbedImages, names, limit: int | None):
+        self._opened = open_once(setting, source, names)
+        self._positions = setting.subset(limit, len(self._opened.labels))
+        self._size = max(1, setting.batch_size // _USUAL_FRAMES)
+        self.count, self.settings = len(self._positions), self._opened.notes
+
+    def films(self, name: str) -> Iterator[np.ndarray]:
+        """float32 [b, frames, h, w, c], a few at a time.
+
+        Raises:
+            ValueError: the frames of most sequences are all alike, or a file cannot be read.
+        """
+        still = 0
+        for films in self._opened.read((name,), self._positions, self._size):
+            still += int((films == films[:, :1]).all(axis=(1, 2, 3, 4)).sum())
+            yield films
+        if still > _CLEAN * self.count:
+            raise ValueError(
+                f"This looks like the clean set: in {still} of {self.count} sequences of {name} "
+                f"({self.settings['source']}) all frames are alike."
+            )
+
+
+def _copies(setting: Setting) -> Callable[[np.ndarray, slice], np.ndarray]:
+    """Which images are, grey level for grey level, among the clean ones, in whatever order."""
+
+    def levels(images: np.ndarray) -> list[bytes]:
+        return [np.round(image * 255).astype(np.uint8).tobytes() for image in images]
+
+    known = setting.keep("hashes of the clean images", lambda: {hash(each) for each in levels(setting.images)})
+    return lambda images, rows: np.array([hash(each) in known for each in levels(images)])
+
+
+def _refuse_other_labels(found: np.ndarray, clean: np.ndarray, source: str) -> None:
+    """As many images as clean ones, but not of the same classes: this is another test split."""
+    size = max(found.max(), clean.max()) + 1
+    counts = [np.bincount(labels, minlength=size) for labels in (found, clean)]
+    if (counts[0] != counts[1]).any():
+        label = int(np.argmax(counts[0] != counts[1]))
+        raise ValueError(
+            f"The labels ({source}) do not repeat those of the clean test images: class {label} occurs "
+            f"{counts[0][label]} times in place of {counts[1][label]}. Is it a set of the same images?"
+        )

@@ -1,0 +1,159 @@
+"""Where an encoder starts from: the weights of a published or saved model in place of fresh ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust import saving
+from tfrobust.errors import InputError
+from tfrobust.evaluation.predictor import saved_model_directory
+from tfrobust.ops import fingerprint
+from tfrobust.ops.configured import Configured
+from tfrobust.report.compare import find_report
+from tfrobust.report.schema import Report
+from tfrobust.serving.golden import golden_images
+
+_PROBES = 2
+# How far features may differ, relative to their size, where both are float32 and where one may have 16 bits.
+_TOLERANCE, _LOOSE_TOLERANCE = 1e-3, 0.05
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pretrained(Configured):
+    """The encoder of another model, for transfer: its weights, taken over before training.
+
+    ENCODER must be the same network as the model's encoder: the number and shapes of its variables are compared, and
+    then its features of two images. The head is always new, so the classes may be others; so may be the size of the
+    images, where the network takes any.
+
+    Args:
+        path: an export (the folder of a version, or of versions: then the newest), or a `.keras` file of a method or
+            of an encoder. A resumed run reads it again, and refuses other weights than it began with.
+        frozen: True: a linear probe, the encoder stays as it is and runs as it is served (its batch norm statistics
+            do not move, dropout is off), and the head alone learns. False: everything is fine-tuned.
+
+    Source:
+        Paper 001, section 4.5.
+    """
+
+    path: str
+    frozen: bool = False
+
+    def give(self, encoder: keras.Model, image_shape: Sequence[int]) -> dict:
+        """Puts the weights into a built encoder, and freezes it if that was asked for.
+
+        Args:
+            encoder: built for images of `image_shape`.
+            image_shape: (h, w, c).
+
+        Returns:
+            What a report says of it: {"source", "weights_sha256", "frozen"}.
+
+        Raises:
+            InputError (a ValueError): no such model, or its encoder is another network than this one.
+        """
+        source = _read(self.path)
+        shapes = [tuple(variable.shape) for variable in encoder.variables]
+        values = source.values[: len(shapes)]
+        self._require(len(values) == len(shapes), encoder, source, "which has too few variables")
+        for here, value in zip(shapes, values, strict=True):
+            fault = f"where a variable has the shape {list(value.shape)} in place of {list(here)}"
+            self._require(here == value.shape, encoder, source, fault)
+        judged = _of_size(encoder, image_shape, source)
+        for variables in {id(each): each for each in (encoder, judged)}.values():
+            for variable, value in zip(variables.variables, values, strict=True):
+                variable.assign(value)
+        images = tf.constant(golden_images(source.image_shape, _PROBES))
+        expected, found = (np.asarray(tf.cast(each(images), tf.float32)) for each in (source.embedding, judged))
+        tolerance = _TOLERANCE if encoder.compute_dtype == "float32" else _LOOSE_TOLERANCE
+        same = expected.shape == found.shape and np.linalg.norm(found - expected) <= tolerance * np.linalg.norm(
+            expected
+        )
+        self._require(same, encoder, source, "which gives other features with the same weights")
+        encoder.trainable = not self.frozen
+        digest = fingerprint.weights_sha256(values)
+        return {"source": source.name, "weights_sha256": digest, "frozen": self.frozen}
+
+    def _require(self, holds: bool, encoder, source: _Source, fault: str) -> None:
+        if not holds:
+            raise InputError(
+                f"ENCODER is {type(encoder).__name__}, another network than the encoder of {source.name}"
+                f"{source.described}, {fault}. Set ENCODER and its arguments as that model has them."[:300]
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """values: the encoder's variables come first. described: the class of the encoder, where a report tells it."""
+
+    name: str
+    values: list[np.ndarray]
+    embedding: Callable
+    image_shape: tuple[int, ...]
+    described: str = ""
+
+
+def _read(path: str) -> _Source:
+    place = pathlib.Path(path)
+    if not place.exists():
+        raise InputError(
+            f"Pretrained.path: there is no model at {path}; train and export one first, or name the folder of an "
+            "export or a .keras file."[:300]
+        )
+    try:
+        return _from_export(saved_model_directory(place)) if place.is_dir() else _from_keras(place)
+    except (ValueError, OSError) as error:
+        raise InputError(f"Pretrained.path: {' '.join(str(error).split())}"[:300]) from error
+
+
+def _from_export(directory: pathlib.Path) -> _Source:
+    loaded = tf.saved_model.load(str(directory))
+    signature = loaded.signatures.get("serving_default") if hasattr(loaded, "signatures") else None
+    inputs = {} if signature is None else signature.structured_input_signature[1]
+    if "images" not in inputs or "embedding" not in signature.structured_outputs or not hasattr(loaded, "variables"):
+        raise ValueError(f"{directory} is no export of tfrobust: it does not turn `images` into an `embedding`.")
+
+    def embedding(images):
+        return loaded.signatures["serving_default"](images=images)["embedding"]
+
+    name = f"{directory.parent.name}/{directory.name}"
+    values = [variable.numpy() for variable in loaded.variables]  # the encoder's first, as `serving.export` tracks them
+    return _Source(name, values, embedding, tuple(inputs["images"].shape[1:]), _described(directory))
+
+
+def _described(directory: pathlib.Path) -> str:
+    """The encoder as the export's own report knows it: " (ResNet)"."""
+    found = find_report(directory)
+    training = Report.from_json(found.read_text()).training if found else {}
+    try:
+        return f" ({training['configuration']['method']['config']['encoder']['class_name']})"
+    except (KeyError, TypeError):
+        return ""
+
+
+def _from_keras(path: pathlib.Path) -> _Source:
+    model = saving.load(path)
+    encoder = getattr(model, "encoder", model)
+    shape = getattr(encoder.input_spec, "shape", None) or getattr(encoder, "input_shape", None)
+    if shape is None or len(shape) != 4:
+        raise ValueError(f"{path} holds no encoder of images [b, h, w, c].")
+    values = [variable.numpy() for variable in encoder.variables]
+    shape = tuple(32 if size is None else int(size) for size in shape[1:])
+    described = f" ({type(encoder).__name__})"
+    return _Source(path.name, values, lambda images: encoder(images, training=False), shape, described)
+
+
+def _of_size(encoder: keras.Model, image_shape: Sequence[int], source: _Source) -> Callable:
+    """The encoder itself, or one like it for images of the source's size, to compare features by."""
+    if tuple(image_shape) == source.image_shape:
+        return encoder
+    alike = type(encoder).from_config(encoder.get_config())
+    alike.build((None, *source.image_shape))
+    return alike

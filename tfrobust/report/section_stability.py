@@ -1,0 +1,72 @@
+"""Flip probabilities along perturbation sequences: bars and a table in the HTML page, the table in the Markdown."""
+
+import re
+
+from tfrobust.report import page, plots, reading, section_results
+from tfrobust.report.page import text
+from tfrobust.report.schema import Report
+from tfrobust.structs import Measurement
+
+_CELL_ID = re.compile(r"^stability\.(?!mean\.)(?P<name>[a-z_]+)\.(?P<what>flip_probability|flip_rate)$")
+
+
+def is_cell(measurement: Measurement) -> bool:
+    """Whether a measurement stands in the table of sequences."""
+    return _CELL_ID.match(measurement.id) is not None
+
+
+def cells(report: Report) -> dict[str, dict[str, Measurement]]:
+    """sequence -> "flip_probability", "flip_rate" -> measurement, in the order measured."""
+    found: dict[str, dict[str, Measurement]] = {}
+    for measurement in report.measurements:
+        match = _CELL_ID.match(measurement.id)
+        if match:
+            found.setdefault(match["name"], {})[match["what"]] = measurement
+    return found
+
+
+def table(report: Report) -> tuple[list[str], list[list[str]]] | None:
+    """Header and rows: the sequence, the frame each is compared with, flip probability, interval, flip rate if any."""
+    found = cells(report)
+    if not found:
+        return None
+    with_rates = any("flip_rate" in row for row in found.values())
+    rows = []
+    for name, row in found.items():
+        flips = row.get("flip_probability")
+        reference = flips.settings.get("reference", "-") if flips else "-"
+        cell = [
+            reading.nice(name),
+            str(reference).removesuffix(" frame"),
+            reading.number(flips),
+            reading.interval(flips) or "-",
+        ]
+        rows.append([*cell, *([reading.number(row.get("flip_rate"))] if with_rates else [])])
+    header = ["Sequence", "Reference", "Flip probability", "95 % interval", *(["Flip rate"] if with_rates else [])]
+    return header, rows
+
+
+def stability(report: Report) -> tuple[str, str] | None:
+    """The bars, the table, and the means under them."""
+    found = table(report)
+    means = [m for m in report.measurements if m.id.startswith("stability.") and not is_cell(m)]
+    lead = "How often the prediction changes while an image changes a little from frame to frame"
+    if found is None:
+        return (f"{lead}.", section_results.measurement_table(means)) if means else None
+    header, rows = found
+    numeric = tuple(range(2, len(header)))
+    body = f'<div class="dense">{page.table(header, [list(map(text, row)) for row in rows], numeric)}</div>'
+    measured = {name: row["flip_probability"] for name, row in cells(report).items() if "flip_probability" in row}
+    if measured:
+        names, shown = list(map(reading.nice, measured)), list(measured.values())
+        columns = [[getattr(m, bound) for m in shown] for bound in ("value", "low", "high")]
+        plot = plots.bars("stability-flips", names, *columns, x_label="flip probability")
+        body = page.figures([page.figure("stability-flips", "Flip probability", plot), body])
+    if means:
+        body += section_results.measurement_table(means)
+    return f"{lead}; the lower, the steadier. Lines are 95 % intervals. {origin(report)}".strip(), body
+
+
+def origin(report: Report) -> str:
+    """Where the sequences are from."""
+    return reading.origin(m for row in cells(report).values() for m in row.values())

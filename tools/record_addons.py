@@ -1,0 +1,87 @@
+"""Records what tensorflow-addons does to images, as an oracle for tests/augment and tests/corruptions.
+
+    python3.11 -m venv addons-env
+    addons-env/bin/pip install tensorflow-cpu==2.15.1 tensorflow-addons==0.23.0 numpy==1.26.4
+    addons-env/bin/python tools/record_addons.py --output=tests/golden/addons.npz
+
+tensorflow-addons ended in May 2024 and cannot be imported beside TensorFlow >= 2.16: it needs an environment of its
+own, with Python 3.9 to 3.11, and tfrobust is not in it.
+"""
+
+import argparse
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_addons as tfa
+
+# Taller than wide, so that rows and columns cannot be confused; smooth, so that half a pixel is a few levels.
+IMAGES, HEIGHT, WIDTH = 4, 24, 18
+DEGREES = (0.0, 17.0, -30.0, 90.0)
+MOVES = ((0, 0), (3, 0), (0, -5), (-2, 4))  # to the right, down
+SLOPES = (0.3, -0.12, 2.0, 0.0)
+FACTORS = (0.0, 0.4, 1.0, 1.9)
+FILTERS = ((3, 0.8), (5, 1.0), (9, 2.5))  # taps, sigma
+PADDINGS = ("REFLECT", "SYMMETRIC", "CONSTANT")
+
+
+def draw_images() -> np.ndarray:
+    """uint8 [4, 24, 18, 3]: waves over the image, one of few levels, one channel of one level."""
+    generator = np.random.Generator(np.random.PCG64(20261121))
+    rows, columns = np.mgrid[:HEIGHT, :WIDTH]
+    phase = generator.uniform(0.0, 6.28, (IMAGES, 1, 1, 3, 4))
+    pitch = generator.uniform(0.05, 0.4, (2, IMAGES, 1, 1, 3, 4))
+    waves = np.sin(pitch[0] * rows[:, :, None, None] + pitch[1] * columns[:, :, None, None] + phase).mean(-1)
+    images = np.clip(128 + 180 * waves + generator.normal(0, 4, waves.shape), 0, 255).astype(np.uint8)
+    images[2] = images[2] // 51 * 51
+    images[3, :, :, 1] = 77
+    return images
+
+
+def record(images: np.ndarray) -> dict[str, np.ndarray]:
+    """name -> output; floats are grey levels that were not rounded."""
+    floats, found = tf.constant(images, tf.float32), {}
+    full = tf.fill(floats.shape, 255.0)
+    radians = tf.constant(np.deg2rad(DEGREES), tf.float32)
+    for interpolation in ("nearest", "bilinear"):
+        found[f"rotate/{interpolation}"] = tfa.image.rotate(floats, radians, interpolation)
+        found[f"translate/{interpolation}"] = tfa.image.translate(floats, np.array(MOVES, np.float32), interpolation)
+    found["rotate/coverage"] = tfa.image.rotate(full, radians, "bilinear")
+    slopes = np.array(SLOPES, np.float32)
+    none, one = np.zeros_like(slopes), np.ones_like(slopes)
+    for axis, shear in (("x", tfa.image.shear_x), ("y", tfa.image.shear_y)):
+        sheared = [shear(image, slope, 0) for image, slope in zip(tf.constant(images), SLOPES, strict=True)]
+        found[f"shear_{axis}"] = np.stack(sheared)
+        # The same matrix read at the middles of pixels, and bilinear.
+        matrix = (
+            [one, slopes, slopes / 2, none, one, none] if axis == "x" else [one, none, none, slopes, one, slopes / 2]
+        )
+        matrix = np.stack([*matrix, none, none], axis=1)
+        found[f"shear_{axis}/middles"] = tfa.image.transform(floats, matrix, "bilinear")
+        found[f"shear_{axis}/coverage"] = tfa.image.transform(full, matrix, "bilinear")
+    found["equalize"] = tfa.image.equalize(tf.constant(images))
+    for factor in FACTORS:
+        found[f"sharpness/{factor}"] = tfa.image.sharpness(tf.constant(images), factor)
+    for taps, sigma in FILTERS:
+        for padding in PADDINGS:
+            name = f"gaussian_filter2d/{taps}/{sigma}/{padding.lower()}"
+            found[name] = tfa.image.gaussian_filter2d(floats, (taps, taps), sigma, padding)
+    return {name: np.asarray(value) for name, value in found.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=pathlib.Path, required=True, help="the .npz to write")
+    flags = parser.parse_args()
+    images = draw_images()
+    found = record(images)
+    inputs = {"degrees": DEGREES, "moves": MOVES, "slopes": SLOPES, "factors": FACTORS, "filters": FILTERS}
+    inputs = {f"input/{name}": np.array(value) for name, value in inputs.items()} | {"input/images": images}
+    np.savez_compressed(flags.output, **inputs, **found)
+    print(
+        f"{len(found)} outputs with tensorflow-addons {tfa.__version__}, TensorFlow {tf.__version__} -> {flags.output}"
+    )
+
+
+if __name__ == "__main__":
+    main()
