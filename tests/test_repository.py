@@ -115,8 +115,8 @@ def test_no_package_below_tests():
 
 def test_every_method_has_its_gin_file_and_its_tests():
     for path in (ROOT / "tfrobust" / "methods").glob("*.py"):
-        if path.stem in ("__init__", "base", "contrast"):
-            continue
+        if not re.search(r"^class \w+\(Method\)", path.read_text("utf-8"), re.MULTILINE):
+            continue  # a part that methods share
         assert (ROOT / "gin" / f"{path.stem}.gin").is_file(), f"gin/{path.stem}.gin is missing"
         mentions = [test for test in (ROOT / "tests").rglob("*.py") if path.stem in test.read_text("utf-8")]
         assert mentions, f"no test mentions methods/{path.stem}.py"

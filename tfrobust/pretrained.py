@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from tfrobust import saving
 from tfrobust.errors import InputError
-from tfrobust.evaluation.predictor import saved_model_directory
-from tfrobust.ops import fingerprint
+from tfrobust.ops import files, fingerprint
 from tfrobust.ops.configured import Configured
 from tfrobust.report.compare import find_report
 from tfrobust.report.schema import Report
@@ -108,7 +107,7 @@ def _read(path: str) -> _Source:
             "export or a .keras file."[:300]
         )
     try:
-        return _from_export(saved_model_directory(place)) if place.is_dir() else _from_keras(place)
+        return _from_export(files.saved_model_directory(place)) if place.is_dir() else _from_keras(place)
     except (ValueError, OSError) as error:
         raise InputError(f"Pretrained.path: {' '.join(str(error).split())}"[:300]) from error
 

@@ -6,7 +6,7 @@
 gap     energies of random pairs like those of training (smooth images, uneven saliency), the found mask against the
         minimum cut of SciPy: how far it is above the lowest energy, in relation to it. "each alone" are the masks of
         the cheapest level of each block, without its neighbours.
-step    a training step on ResNet-20, 32x32x3, as a compiled function, by the number of blocks along a side; one is
+step    a training step (on ResNet-20, 32x32x3) as a compiled function, by the number of blocks along a side; one is
         drawn for each step, so that a training takes the mean. A Puzzle Mix step has a forward and backward pass more.
 
 Steps take turns, so that what else the machine does falls on all; what is compared are medians.
@@ -63,11 +63,13 @@ def step_part(flags: argparse.Namespace) -> None:
     """Prints the table of steps."""
     import tensorflow as tf
 
-    shape, files = ENCODERS["resnet20"]
+    shape, files = ENCODERS[flags.encoder]
     images = tf.random.stateless_uniform([flags.batch, *shape], (0, 0))
     labels = tf.random.stateless_uniform([flags.batch], (0, 1), 0, CLASSES, tf.int32)
     recipes = {"mixup": ("mixup", [])} | {
-        f"puzzlemix, {blocks}x{blocks}": ("puzzlemix", [f"Puzzle.blocks=({blocks},)"]) for blocks in BLOCKS
+        f"puzzlemix, {blocks}x{blocks}": ("puzzlemix", [f"Puzzle.blocks=({blocks},)"])
+        for blocks in BLOCKS
+        if shape[0] % blocks == 0
     }
     steps = {}
     for name, (stem, params) in recipes.items():
@@ -90,7 +92,8 @@ def step_part(flags: argparse.Namespace) -> None:
     ratios = {name: [own / bare for own, bare in zip(both, plain, strict=True)] for name, both in medians.items()}
     rows = [("method", "ms", "of Mixup", "of its CPU time")]
     rows += [(name, f"{1000 * both[0]:.0f}", *(f"{x:.2f}" for x in ratios[name])) for name, both in medians.items()]
-    print(f"\nTraining step on resnet20, {SIDE}x{SIDE}x3, batch {flags.batch}, medians of {flags.rounds}")
+    size = "x".join(map(str, shape))
+    print(f"\nTraining step on {flags.encoder}, {size}, batch {flags.batch}, medians of {flags.rounds}")
     print(table(rows))
 
 
@@ -99,6 +102,7 @@ def parser() -> argparse.ArgumentParser:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = lambda text: text.split(",")  # noqa: E731
     flags.add_argument("--parts", type=names, default=list(PARTS), help=f"some of {','.join(PARTS)}; default: all")
+    flags.add_argument("--encoder", default="resnet20", choices=list(ENCODERS), help="of the steps")
     flags.add_argument("--pairs", type=int, default=400, help="of images, for each number of blocks; default 400")
     flags.add_argument("--batch", type=int, default=128, help="images in a batch; default 128")
     flags.add_argument("--rounds", type=int, default=15, help="steps of each method in turn; default 15")

@@ -119,7 +119,15 @@ def test_it_can_be_compiled_by_xla():
 
 @pytest.mark.parametrize(
     "bad",
-    [{"width": 0}, {"depth": 0}, {"depth": 1.5}, {"severity": 0.0}, {"severity": 11.0}, {"alpha": 0.0}],
+    [
+        {"width": 0},
+        {"depth": 0},
+        {"depth": 1.5},
+        {"severity": 0.0},
+        {"severity": 11.0},
+        {"alpha": 0.0},
+        {"alpha": float("inf")},
+    ],
     ids=str,
 )
 def test_bad_arguments_are_named(bad):

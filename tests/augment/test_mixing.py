@@ -252,11 +252,13 @@ def test_stages_may_be_a_list_or_one_number():
     ("make", "message"),
     [
         (lambda: Mixing(alpha=-1.0), r"Mixing\.alpha is -1\.0"),
+        (lambda: Mixing(alpha=float("inf")), r"Mixing\.alpha is inf"),
         (lambda: Mixing(group=0), r"Mixing\.group is 0"),
         (lambda: Mixing(group=2.5), r"Mixing\.group is 2\.5"),
         (lambda: FeatureNoise(additive=-0.1), "neither may be negative"),
         (lambda: FeatureNoise(sparsity=1.0), r"FeatureNoise\.sparsity is 1\.0"),
         (lambda: FeatureNoise(scale=(2.0, 0.0)), r"FeatureNoise\.scale is \(2\.0, 0\.0\)"),
+        (lambda: FeatureNoise(scale=(2.0, float("nan"))), r"FeatureNoise\.scale is \(2\.0, nan\)"),
     ],
 )
 def test_wrong_arguments_are_named(make, message):

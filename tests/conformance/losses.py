@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.losses import classification, consistency, contrastive, keras_api, mixed, robust
+from tfrobust.losses import classification, consistency, contrastive, feature_contrast, keras_api, mixed, robust
 from tfrobust.pairs import masks, selection
 
 LABELS = np.array([0, 0, 1, 1, 2, 0], np.int32)
@@ -106,6 +106,7 @@ LOSSES = (
         lambda x, o: mixed.softmax_binary_cross_entropy(x[0], tf.gather(tf.constant(SOFT), o)),
         (LOGITS,),
     ),
+    LossCase("feature_margin", lambda x, o: feature_contrast.feature_margin(*x, margin=2.0), (EMBEDDING,) * 3),
     LossCase("jensen_shannon", lambda x, o: consistency.jensen_shannon(x), (LOGITS, LOGITS, LOGITS)),
     LossCase("trades_kl", lambda x, o: robust.trades_kl(*x), (LOGITS, LOGITS)),
     LossCase("virtual_adversarial", lambda x, o: robust.virtual_adversarial(*x), (LOGITS, LOGITS)),

@@ -14,12 +14,16 @@ from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.augment.puzzlemix import Puzzle
 from tfrobust.augment.standard import RandomShift
+from tfrobust.augment.utility_perturbation import UtilityPerturbation
 from tfrobust.methods.adr import ADR
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL, TwoTransforms
 from tfrobust.methods.augmix import AugMixTraining
+from tfrobust.methods.cl_gaussian import CLGaussian
 from tfrobust.methods.contrast import Contrast
 from tfrobust.methods.cutmix import CutMix
+from tfrobust.methods.fcl import FCL
+from tfrobust.methods.feature_contrast import FeatureMargin
 from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mixup import Mixup
 from tfrobust.methods.nfm import NFM
@@ -90,6 +94,16 @@ ROWS = {
         noise=FeatureNoise(additive=0.1, multiplicative=0.1, scale=None),
         branches=Branches(noise="shared"),
     ),
+    "fcl": lambda *parts, **k: FCL(*parts, perturbation=UtilityPerturbation(count=9), **k),
+    "fcl_margin_adversarial": lambda *parts, **k: FCL(
+        *parts,
+        perturbation=UtilityPerturbation(count=0.2),
+        objective=FeatureMargin(),
+        adversary=adversary(),
+        forward="joint",
+        **k,
+    ),
+    "cl_gaussian": CLGaussian,
     "ascl_two_transforms": _ascl(transforms=TwoTransforms(combine="by_kind"), vat_divide_by_classes=True),
 }
 

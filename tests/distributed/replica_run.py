@@ -221,7 +221,7 @@ def main(replicas: int, output: str) -> None:
     add("draws", draws(strategy))
     if replicas < 4:
         for row in battery.ROWS:
-            adversary = getattr(battery.build(row, compiled=False), "adversary", Adversary())
+            adversary = getattr(battery.build(row, compiled=False), "adversary", None) or Adversary()
             if adversary.mode != "inference":
                 add("refused", {row: refusal(strategy, row)})
         for extra in EXTRAS:

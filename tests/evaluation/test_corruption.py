@@ -149,6 +149,21 @@ def test_no_gradients_are_needed(setting):
     assert len(run_evaluation([FEW], rounded).measurements) == 18 + 1
 
 
+def test_nan_is_no_right_answer(setting):
+    """The first of several NaN is the largest answer to NumPy, which would make class 0 right."""
+
+    def broken(pixels):
+        return tf.where(tf.reduce_mean(pixels, axis=[1, 2, 3])[:, None] > 0.65, np.nan, tf.constant([[1.0, 0.0, 0.0]]))
+
+    predictor = from_function(broken, image_shape=SHAPE, differentiable=False)
+    labels = np.zeros(30, int)
+    found = CorruptionAccuracy(names=("brightness",), severities=(5,)).run(
+        dataclasses.replace(setting, predictor=predictor, labels=labels)
+    )
+    # Means of 0.5 become 0.7 or so.
+    assert found.measurements[0].value < 0.2 and found.measurements[1].value > 0.8
+
+
 def test_pictures_of_frost(setting, tmp_path):
     for number in range(2):
         PIL.Image.fromarray(np.full([200, 240, 3], 250 - 9 * number, np.uint8)).save(tmp_path / f"{number}.png")

@@ -127,3 +127,25 @@ def test_the_augmix_layer_is_the_augmentation_while_training():
     np.testing.assert_array_equal(layer(images), images)
     with pytest.raises(ValueError, match="AugMix.width is 0"):
         robust.layers.AugMix(width=0)
+
+
+def test_utility_perturbation_works_in_a_functional_model_and_comes_back(tmp_path):
+    """The caller says what is useful: here the brighter a pixel, the more."""
+    images, utility = keras.Input((8, 8, 1)), keras.Input((8, 8, 1))
+    least, most = robust.layers.UtilityPerturbation(count=4, seed=2)(images, utility)
+    model = keras.Model([images, utility], [least, most])
+    for copy in model([IMAGES, IMAGES]):
+        np.testing.assert_array_equal(copy, IMAGES)
+    order = np.argsort(IMAGES.reshape(6, -1), axis=1)
+
+    def changed(made):
+        return [[set(np.flatnonzero(row)) for row in (copy - IMAGES).numpy().reshape(6, -1)] for copy in made]
+
+    first = model([IMAGES, IMAGES], training=True)
+    expected = [[set(row) for row in part] for part in (order[:, :4], order[:, -4:])]
+    assert changed(first) == expected
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)([IMAGES, IMAGES], training=True)
+    assert changed(again) == expected and np.abs(again[0] - first[0]).max() > 0.01  # drawn anew
+    with pytest.raises(ValueError, match="float pixels"):
+        robust.layers.UtilityPerturbation()(np.zeros((1, 2, 2, 1), np.uint8), IMAGES[:1, :2, :2])

@@ -61,6 +61,11 @@ PARTS = {
     "SoftSelection": methods.SoftSelection,
     "LeakedSelection": lambda: methods.LeakedSelection(counterpart="code"),
     "Mixing": lambda: methods.Mixing(alpha=0.2, group=8, per_example=True),
+    "UtilityPerturbation": lambda: augment.UtilityPerturbation(count=0.1, deviation=0.2, unit="pixels"),
+    "FeatureContrast": lambda: methods.FeatureContrast(temperature=0.5, scale="mean"),
+    "FeatureMargin": lambda: methods.FeatureMargin(margin=0.5, form="inside"),
+    "TeacherUtility": lambda: methods.TeacherUtility(path="exported/teacher"),
+    "LinearRamp": lambda: robust.schedules.LinearRamp(0.5, delay=3, length=2, steps_per_unit=4),
     "Branches": lambda: methods.Branches(strengths=(1.0, 2.0, 3.0), noise="shared", noise_without_mixing=False),
     "Puzzle": lambda: methods.Puzzle(blocks=(2, 4), prior=0.1, transport=False),
     "FeatureNoise": lambda: methods.FeatureNoise(additive=0.5, sparsity=0.65, scale=None),
@@ -109,10 +114,13 @@ METHODS = {
         methods.PuzzleMix,
         puzzle=PARTS["Puzzle"](),
         objective="binary_cross_entropy",
-        term_weights=None,
         term_weights={"ce_mixed": 0.5},
     ),
     "AugMixTraining": method(methods.AugMixTraining, augmentation=PARTS["AugMix"](), forward="separate"),
+    "FCL": method(
+        methods.FCL, perturbation=PARTS["UtilityPerturbation"](), objective=PARTS["FeatureMargin"](), mode="batch"
+    ),
+    "CLGaussian": method(methods.CLGaussian, noise=PARTS["AddGaussian"](), objective=PARTS["FeatureContrast"]()),
     "NoisyMix": method(
         methods.NoisyMix, augmentation=PARTS["AugMix"](), branches=PARTS["Branches"](), stages=(1, 2), consistency=False
     ),
@@ -125,7 +133,9 @@ METHODS = {
 LAYERS = IMAGE_LAYERS | VECTOR_LAYERS
 # Never built here: it is large, and tests/models does.
 LARGE = {"ResNet50": lambda: models.ResNet50("cifar_6n+2", kernel_regularization=0.01)}
-ROWS = PARTS | LOSSES | METRICS | LAYERS | METHODS | LARGE
+# It takes two tensors, and has a test of its own.
+PAIR_LAYERS = {"UtilityPerturbationLayer": lambda: layers.UtilityPerturbation(count=0.1, unit="pixels", seed=4)}
+ROWS = PARTS | LOSSES | METRICS | LAYERS | METHODS | LARGE | PAIR_LAYERS
 ABSTRACT = {"Augmentation", "Encoder", "Method"}
 # Callbacks are made anew for each training; two masks are a tuple.
 WITHOUT_CONFIG = {"AveragedWeights", "BestWeights", "RobustAccuracy", "PairMasks"}

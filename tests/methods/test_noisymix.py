@@ -150,6 +150,8 @@ def test_what_cannot_be_is_named():
     check_refusals(NoisyMix)
     with pytest.raises(ValueError, match=r"Branches\.strengths is \(1\.0, 2\.0\); it is three numbers"):
         Branches(strengths=(1.0, 2.0))
+    with pytest.raises(ValueError, match=r"Branches\.strengths is \(1\.0, nan, 3\.0\)"):
+        Branches(strengths=(1.0, float("nan"), 3.0))
     with pytest.raises(ValueError, match=r"Branches\.noise is 'fresh'; it is one of \['own', 'shared'\]"):
         Branches(noise="fresh")
     with pytest.raises(ValueError, match="names \\['jsd'\\]; its terms are \\['ce'\\]"):

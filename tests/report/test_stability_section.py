@@ -5,7 +5,7 @@ import re
 
 from report.synthetic import fraction, make_report
 
-from tfrobust.report import reading, section_stability
+from tfrobust.report import plots, reading, section_stability
 from tfrobust.report.render import console_table, html, markdown
 from tfrobust.structs import Measurement
 
@@ -54,6 +54,12 @@ def test_html_shows_each_once_and_bars_as_long_as_they_are():
     assert len(lengths) == 3
     for length, value in zip(lengths, FLIPS.values(), strict=True):
         assert abs(length / lengths[0] - value / FLIPS["gaussian_noise"]) < 0.01
+
+
+def test_ticks_are_called_what_they_are():
+    """Up to 18 % they stand 2.5 % apart."""
+    svg = plots.bars("flips", ["translate"], [0.18], [0.17], [0.19], x_label="flip probability").svg
+    assert ">17.5%<" in svg and ">18%<" not in svg
 
 
 def test_parts_may_be_missing():

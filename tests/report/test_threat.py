@@ -24,6 +24,16 @@ def test_no_attack_is_said_plainly():
     assert summary_sentence(make_report(measurements=[fraction("accuracy.clean", 0.9)])).endswith("no attack was run.")
 
 
+def test_what_was_measured_without_an_attack_is_not_denied():
+    clean, corrupted = fraction("accuracy.clean", 0.9), fraction("corruption.mean.accuracy", 0.8)
+    assert threat_statement([clean]).endswith("only about the test images as they are.")
+    assert threat_statement([clean, corrupted, fraction("stability.mean.flip_probability", 0.1)]).endswith(
+        "only about the test images as they are, under natural corruptions and along perturbation sequences."
+    )
+    shifted = threat_statement([clean, fraction("shift.imagenet_r.accuracy", 0.4), *attack("pgd", 0.5, 0.9)])
+    assert shifted.endswith("images from another source than the shifted sets measured.")
+
+
 def test_an_attack_cut_short_is_an_upper_bound():
     found = [fraction("accuracy.clean", 0.98), *attack("apgd", 0.5, 0.9, bound="upper")]
     assert "at most 50.0 %" in threat_statement(found) and "time budget ended early" in threat_statement(found)

@@ -31,13 +31,20 @@ def test_a_gap_is_the_excess_over_the_best_mask(load):
 @pytest.mark.slow
 def test_it_runs(tmp_path):
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "bench_puzzlemix.py"), "--pairs=3", "--rounds=1", "--batch=32"],
+        [
+            sys.executable,
+            str(ROOT / "tools" / "bench_puzzlemix.py"),
+            "--pairs=3",
+            "--rounds=1",
+            "--batch=32",
+            "--encoder=digits",
+        ],
         cwd=tmp_path,
         env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"\n16x16 +[-\d.e]+ +[-\d.e]+ +[-\d.e]+ +[\d.]+% +[\d.e-]+\n", done.stdout), done.stdout
+    assert re.search(r"\n16x16 +\S+ +\S+ +\S+ +[\d.]+% +\S+\n", done.stdout), done.stdout
     assert re.search(r"\npuzzlemix, mean +\d+ +[\d.]+ +[\d.]+\n", done.stdout), done.stdout
     assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,7 @@
 """AugMix: several chains of image operations per image, mixed with each other and with the image."""
 
 import dataclasses
+import math
 
 import keras
 import numpy as np
@@ -71,8 +72,8 @@ class AugMix(Augmentation):
                 raise ValueError(f"AugMix.{name} is {value!r}; it must be a whole number >= 1.")
         if not 0.1 <= self.severity <= 10:
             raise ValueError(f"AugMix.severity is {self.severity}; it must lie in [0.1, 10].")
-        if not self.alpha > 0:
-            raise ValueError(f"AugMix.alpha is {self.alpha}; it must be above 0.")
+        if not 0 < self.alpha < math.inf:
+            raise ValueError(f"AugMix.alpha is {self.alpha}; it must be finite and above 0.")
 
     @property
     def _names(self) -> tuple[str, ...]:

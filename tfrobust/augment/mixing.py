@@ -6,6 +6,7 @@ encoders call at each of their stages.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -175,8 +176,8 @@ class Mixing(Configured):
     per_example: bool = False
 
     def __post_init__(self):
-        if not self.alpha >= 0:
-            raise ValueError(f"Mixing.alpha is {self.alpha}; it must not be negative.")
+        if not 0 <= self.alpha < math.inf:
+            raise ValueError(f"Mixing.alpha is {self.alpha}; it must be finite and not negative.")
         if isinstance(self.group, bool) or not isinstance(self.group, int) or self.group < 1:
             raise ValueError(f"Mixing.group is {self.group!r}; it must be a whole number >= 1.")
 
@@ -283,7 +284,7 @@ class FeatureNoise(Configured):
             raise ValueError(f"FeatureNoise has levels {levels} (additive, multiplicative); neither may be negative.")
         if not 0 <= self.sparsity < 1:
             raise ValueError(f"FeatureNoise.sparsity is {self.sparsity}; it lies in [0, 1).")
-        if self.scale is not None and (len(self.scale) != 2 or not min(self.scale) > 0):
+        if self.scale is not None and (len(self.scale) != 2 or not all(0 < one < math.inf for one in self.scale)):
             raise ValueError(f"FeatureNoise.scale is {self.scale}; it is two positive numbers, or None.")
 
     def scales(self, key: tf.Tensor, *count: int) -> tf.Tensor:

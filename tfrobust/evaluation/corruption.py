@@ -198,8 +198,9 @@ class _Generated:
             # The last batch is filled up, so that nothing is traced twice.
             rows = self._positions[np.minimum(np.arange(start, start + size), len(self._positions) - 1)]
             images = change(tf.constant(self._setting.images[rows]), randomness.example_keys(self._key, rows))
-            answers = self._setting.predictor.compiled_logits(images).numpy().argmax(axis=-1)
-            found.append((answers == self._setting.labels[rows])[: len(self._positions) - start])
+            logits = self._setting.predictor.compiled_logits(images).numpy()
+            right = (logits.argmax(axis=-1) == self._setting.labels[rows]) & ~np.isnan(logits).any(axis=-1)
+            found.append(right[: len(self._positions) - start])
         return np.concatenate(found)
 
     def drop(self, correct: np.ndarray) -> tuple:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.attacks.checks import are_probabilities
-from tfrobust.ops import fingerprint
+from tfrobust.ops import files, fingerprint
 
 _SIGNATURE = "serving_default"
 _SMALLEST_PROBABILITY = 1e-30
@@ -273,7 +273,7 @@ def load(path: str, logits_output: str | None = None) -> Predictor:
     if not place.exists():
         raise FileNotFoundError(f"There is no model at {path}: name a SavedModel directory or a .keras file.")
     if place.is_dir():
-        return from_saved_model(str(saved_model_directory(place)), logits_output)
+        return from_saved_model(str(files.saved_model_directory(place)), logits_output)
     if place.suffix in (".h5", ".hdf5"):
         raise ValueError(f"{path} is a legacy HDF5 model, whose loading can run code: save it again as .keras.")
     if place.suffix != ".keras":
@@ -314,16 +314,6 @@ def _output_name(names: list[str], wanted: str | None, where: str) -> str:
     raise _NoSuchOutputError(
         f"{where} has the outputs {sorted(names)}: say which holds the logits with --logits_output."
     )
-
-
-def saved_model_directory(place: pathlib.Path) -> pathlib.Path:
-    """The SavedModel that a folder is, or the newest of its numbered versions; ValueError where there is none."""
-    if (place / "saved_model.pb").exists():
-        return place
-    versions = [child for child in place.iterdir() if child.name.isdecimal() and (child / "saved_model.pb").exists()]
-    if not versions:
-        raise ValueError(f"{place} holds neither saved_model.pb nor a numbered version with one.")
-    return max(versions, key=lambda child: int(child.name))
 
 
 def _saved_variables(loaded, directory: str) -> list[np.ndarray]:

@@ -9,7 +9,7 @@ classes are registered with Keras as soon as this package is imported, so that `
 """
 
 from tfrobust.evaluation.summary import evaluate
-from tfrobust.keras import attacks, augment, callbacks, corruptions, layers, losses, methods, metrics, models
+from tfrobust.keras import attacks, augment, callbacks, corruptions, layers, losses, methods, metrics, models, schedules
 from tfrobust.saving import load as load_model
 from tfrobust.saving import save as save_model
 
@@ -26,4 +26,5 @@ __all__ = [
     "metrics",
     "models",
     "save_model",
+    "schedules",
 ]

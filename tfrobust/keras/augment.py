@@ -7,6 +7,7 @@ from tfrobust.augment.patch_gaussian import PatchGaussian
 from tfrobust.augment.policies import AutoAugment, RandAugment
 from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.augment.standard import Compose, PadCrop, RandomFlip, RandomShift
+from tfrobust.augment.utility_perturbation import UtilityPerturbation
 
 __all__ = [
     "AddGaussian",
@@ -20,4 +21,5 @@ __all__ = [
     "RandomFlip",
     "RandomResizedCrop",
     "RandomShift",
+    "UtilityPerturbation",
 ]

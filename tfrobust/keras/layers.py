@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust import corruptions
-from tfrobust.augment import augmix
+from tfrobust.augment import augmix, utility_perturbation
 from tfrobust.augment.base import Augmentation
 from tfrobust.models.heads import LinearHead, LinearProjection, MLPProjection
 from tfrobust.models.normalization import BranchedBatchNormalization
@@ -19,6 +19,7 @@ __all__ = [
     "LinearHead",
     "LinearProjection",
     "MLPProjection",
+    "UtilityPerturbation",
 ]
 
 
@@ -47,9 +48,13 @@ class _DrawingLayer(Configured, keras.layers.Layer):
         self.check_pixels(images)
         if not training:
             return images
+        return tf.cast(augmentation(tf.cast(images, tf.float32), self.next_key()), images.dtype)
+
+    def next_key(self):
+        """The key of this call, int32 [2], which it counts."""
         key = randomness.make_key(self.seed, "augment", tf.convert_to_tensor(self.calls))
         self.calls.assign_add(1)
-        return tf.cast(augmentation(tf.cast(images, tf.float32), key), images.dtype)
+        return key
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -145,10 +150,6 @@ class AugMixLayer(_DrawingLayer):
         return self.augmented(self._augmentation, images, training)
 
 
-# In gin, `AugMix` is the augmentation.
-AugMix = AugMixLayer
-
-
 @keras.saving.register_keras_serializable(package="tfrobust")
 class Corrupt(_DrawingLayer):
     """A natural corruption as a layer, while training and after it: noise, blur, weather, digital artefacts.
@@ -192,3 +193,63 @@ class Corrupt(_DrawingLayer):
         keys = randomness.example_keys(randomness.make_key(self.seed, "corrupt", number), rows)
         found = corruptions.corrupt(tf.cast(images, tf.float32), self.corruption, self.severity, keys)
         return tf.cast(found, images.dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class UtilityPerturbationLayer(_DrawingLayer):
+    """Noise on the least and on the most useful features of each image, as a layer of any model.
+
+    The same as `tfrobust.keras.augment.UtilityPerturbation`, where it is written down. Outside of training both copies
+    are the images themselves.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> layer = robust.layers.UtilityPerturbation(count=1, deviation=0.5)
+        >>> images, utility = tf.zeros([1, 2, 2, 1]), tf.reshape([0.1, 0.4, 0.3, 0.2], [1, 2, 2, 1])
+        >>> least, most = layer(images, utility, training=True)
+        >>> [tf.where(tf.reshape(copy, [-1]))[:, 0].numpy().tolist() for copy in (least, most)]
+        [[0], [1]]
+
+    Args:
+        count: k >= 1; or the share of all features, in (0, 1).
+        deviation: sigma > 0, in units of the pixels.
+        unit: "values" or "pixels".
+        seed: where the draws start from.
+
+    Returns:
+        Of `call(images, utility)`: two tensors like the images, with noise on the features of least and of most
+        utility; nothing is clipped.
+
+    Raises:
+        ValueError: an argument out of its range; in `call`, pixels that are not floating point, or another shape.
+    """
+
+    def __init__(
+        self,
+        *,
+        count: int | float = 256,
+        deviation: float = 0.5,
+        unit: str = "values",
+        seed: int = 0,
+        name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        self.count, self.deviation, self.unit, self.seed = count, deviation, unit, seed
+        self._perturbation = utility_perturbation.UtilityPerturbation(count=count, deviation=deviation, unit=unit)
+
+    def call(self, images, utility, *, training=None):
+        self.check_pixels(images)
+        if not training:
+            return images, images
+        noisy = self._perturbation(tf.cast(images, tf.float32), tf.cast(utility, tf.float32), self.next_key())
+        return tf.cast(noisy.least, images.dtype), tf.cast(noisy.most, images.dtype)
+
+    def compute_output_shape(self, images_shape, utility_shape=None):
+        return images_shape, images_shape
+
+
+# In gin these names are the augmentations'.
+AugMix = AugMixLayer
+UtilityPerturbation = UtilityPerturbationLayer

@@ -3,6 +3,7 @@
 from tfrobust.losses.classification import cross_entropy, margin
 from tfrobust.losses.consistency import jensen_shannon
 from tfrobust.losses.contrastive import masked_contrastive
+from tfrobust.losses.feature_contrast import feature_margin
 from tfrobust.losses.keras_api import LogitsKLDivergence, SupervisedContrastiveLoss
 from tfrobust.losses.mixed import mixed_cross_entropy, softmax_binary_cross_entropy
 from tfrobust.losses.robust import trades_kl, virtual_adversarial
@@ -13,6 +14,7 @@ __all__ = [
     "PairMasks",
     "SupervisedContrastiveLoss",
     "cross_entropy",
+    "feature_margin",
     "jensen_shannon",
     "margin",
     "masked_contrastive",

@@ -8,8 +8,11 @@ from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL, TwoTransforms
 from tfrobust.methods.augmix import AugMixTraining
 from tfrobust.methods.base import Method
+from tfrobust.methods.cl_gaussian import CLGaussian
 from tfrobust.methods.contrast import Contrast
 from tfrobust.methods.cutmix import CutMix
+from tfrobust.methods.fcl import FCL
+from tfrobust.methods.feature_contrast import FeatureContrast, FeatureMargin
 from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mixup import Mixup
 from tfrobust.methods.nfm import NFM
@@ -17,6 +20,7 @@ from tfrobust.methods.noisymix import Branches, NoisyMix
 from tfrobust.methods.puzzlemix import PuzzleMix
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
+from tfrobust.methods.teacher import TeacherUtility
 from tfrobust.methods.trades import TRADES
 from tfrobust.pairs.selection import GlobalSelection, HardSelection, LeakedSelection, SoftSelection
 
@@ -27,8 +31,12 @@ __all__ = [
     "Adversary",
     "AugMixTraining",
     "Branches",
+    "CLGaussian",
     "Contrast",
     "CutMix",
+    "FCL",
+    "FeatureContrast",
+    "FeatureMargin",
     "FeatureNoise",
     "GlobalSelection",
     "HardSelection",
@@ -45,5 +53,6 @@ __all__ = [
     "Supervised",
     "SupervisedContrastive",
     "TRADES",
+    "TeacherUtility",
     "TwoTransforms",
 ]

@@ -48,7 +48,7 @@ class Branches(Configured):
     noise_without_mixing: bool = True
 
     def __post_init__(self):
-        if len(self.strengths) != 3 or not min(self.strengths) >= 0:
+        if len(self.strengths) != 3 or not all(strength >= 0 for strength in self.strengths):
             raise ValueError(f"Branches.strengths is {self.strengths}; it is three numbers >= 0, one a branch.")
         if self.noise not in NOISES:
             raise ValueError(f"Branches.noise is {self.noise!r}; it is one of {list(NOISES)}.")

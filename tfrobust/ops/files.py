@@ -83,3 +83,13 @@ def _is_running(process: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def saved_model_directory(place: pathlib.Path) -> pathlib.Path:
+    """The SavedModel that a folder is, or the newest of its numbered versions; ValueError where there is none."""
+    if (place / "saved_model.pb").exists():
+        return place
+    versions = [child for child in place.iterdir() if child.name.isdecimal() and (child / "saved_model.pb").exists()]
+    if not versions:
+        raise ValueError(f"{place} holds neither saved_model.pb nor a numbered version with one.")
+    return max(versions, key=lambda child: int(child.name))

@@ -343,7 +343,8 @@ def _finish(axes, x_label: str, y_label: str, percent: bool) -> None:
 def _percent_formatter():
     from matplotlib.ticker import PercentFormatter
 
-    return PercentFormatter(1.0, decimals=0)
+    # As many decimals as the range asks for: ticks at 2.5 % are not called 2 %.
+    return PercentFormatter(1.0, decimals=None)
 
 
 def _bare(axes) -> None:

@@ -4,6 +4,12 @@ from tfrobust.report.reading import NORM_NAMES, attack_rows, interval, number, q
 from tfrobust.report.schema import Report
 
 _MAIN_NORMS = ("linf", "l2", "l1")
+# What is judged without an attack, by the beginning of the ids.
+_NATURAL = {
+    "corruption.": "under natural corruptions",
+    "stability.": "along perturbation sequences",
+    "shift.": "the shifted sets measured",
+}
 
 
 def threat_statement(measurements, findings=()) -> str:
@@ -18,10 +24,9 @@ def threat_statement(measurements, findings=()) -> str:
     """
     rows = [row for row in attack_rows(measurements) if row.accuracy.value is not None]
     if not rows:
-        return (
-            "No attack was run: this report says nothing about adversarial robustness, only about the test"
-            " images as they are."
-        )
+        seen = ["the test images as they are", *(said for kind, said in _NATURAL.items() if _has(measurements, kind))]
+        lead = "No attack was run: this report says nothing about adversarial robustness, only about"
+        return f"{lead} {_enumerate(seen)}."
     sentences = []
     for budget in dict.fromkeys(row.budget for row in rows):
         sentences.append(_holds([row for row in rows if row.budget == budget]))
@@ -128,10 +133,15 @@ def _says_nothing(rows, measurements) -> str:
     if norms:
         subjects.append(f"perturbations measured in {_enumerate(norms)}")
     subjects.append("attacks adapted to this defence")
-    if not any(m.id.startswith("corruption.") for m in measurements):
+    if not _has(measurements, "corruption."):
         subjects.append("natural corruptions")
-    subjects.append("images from another source")
+    others = " than the shifted sets measured" if _has(measurements, "shift.") else ""
+    subjects.append(f"images from another source{others}")
     return f"Says nothing about {_enumerate(subjects)}."
+
+
+def _has(measurements, family: str) -> bool:
+    return any(m.id.startswith(family) for m in measurements)
 
 
 def _unmeasured_norms(rows) -> list[str]:

@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.augment.utility_perturbation import UtilityPerturbation
+
+KEY = tf.constant([3, 4])
+SHAPE = (6, 5, 3)
+
+
+def _inputs(count=4, seed=0):
+    generator = np.random.default_rng(seed)
+    images = generator.uniform(size=(count, *SHAPE)).astype(np.float32)
+    # Many equal utilities, as a network has them at pixels that are always 0.
+    utility = np.maximum(generator.integers(-5, 6, images.shape), 0).astype(np.float32)
+    return images, utility
+
+
+@pytest.mark.parametrize("count", [1, 20, 0.1, 90, 500])
+@pytest.mark.parametrize("unit", ["values", "pixels"])
+def test_noise_is_on_exactly_the_chosen_features(unit, count):
+    images, utility = _inputs()
+    noisy = UtilityPerturbation(count=count, unit=unit)(images, utility, KEY)
+    each = utility.reshape(len(images), -1) if unit == "values" else utility.sum(-1).reshape(len(images), -1)
+    expected = min(count, each.shape[1]) if isinstance(count, int) else round(count * each.shape[1])
+    for copy, sign in ((noisy.least, 1), (noisy.most, -1)):
+        change = (copy - images).numpy() != 0
+        touched = change if unit == "values" else change.all(-1)
+        assert unit == "values" or np.array_equal(touched, change.any(-1))
+        touched = touched.reshape(len(images), -1)
+        assert np.array_equal(touched.sum(1), np.full(len(images), expected))
+        for own, place in zip(sign * each, touched, strict=True):
+            assert np.array_equal(np.sort(own[place]), np.sort(own)[:expected])
+
+
+def test_the_noise_is_gaussian_and_drawn_twice():
+    images = np.zeros((200, *SHAPE), np.float32)
+    noisy = UtilityPerturbation(count=90, deviation=0.5)(images, np.ones_like(images), KEY)
+    least, most = (copy.numpy().ravel() for copy in (noisy.least, noisy.most))
+    error = 0.5 / np.sqrt(least.size)
+    for draws in (least, most):
+        assert abs(draws.mean()) < 5 * error and abs(draws.std() - 0.5) < 5 * error
+        assert abs(np.mean(draws**4) / 0.5**4 - 3) < 0.2
+    assert abs(np.corrcoef(least, most)[0, 1]) < 5 / np.sqrt(least.size)
+
+
+def test_equals_are_taken_at_random():
+    """Of ten features of utility 0 four are taken: each about as often, whatever its place."""
+    images = np.zeros((1, 1, 12, 1), np.float32)
+    utility = np.array([0] * 5 + [1, 1] + [0] * 5, np.float32).reshape(images.shape)
+    perturbation = UtilityPerturbation(count=4)
+    keys = tf.stack([tf.range(400), tf.zeros(400, tf.int32)], axis=1)
+    copies = tf.map_fn(lambda key: perturbation(images, utility, key).least, keys, fn_output_signature=tf.float32)
+    often = (copies.numpy().reshape(400, 12) != 0).sum(0)
+    assert often[5] == often[6] == 0
+    others = np.delete(often, [5, 6])
+    assert np.sum((others - 160) ** 2 / (160 * 0.6)) < 27.9  # chi-squared, 9 degrees of freedom, 0.1 %
+
+
+def test_images_without_utility_are_not_usable():
+    images, utility = _inputs(3)
+    utility[1] *= 1e-14
+    utility[2] *= 1e-11
+    assert UtilityPerturbation(count=5)(images, utility, KEY).usable.numpy().tolist() == [True, False, True]
+
+
+def test_the_draw_is_a_function_of_the_key():
+    images, utility = _inputs()
+    perturbation = UtilityPerturbation(count=7)
+    first, again, other = (perturbation(images, utility, key) for key in (KEY, KEY, KEY + 1))
+    assert np.array_equal(first.least, again.least) and not np.array_equal(first.least, other.least)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"count": 0}, "count is 0"),
+        ({"count": True}, "count is True"),
+        ({"count": 1.5}, "count is 1.5"),
+        ({"deviation": 0.0}, "deviation 0.0"),
+        ({"unit": "rows"}, "unit is 'rows'"),
+        ({"smallest_utility": -1.0}, "smallest_utility -1.0"),
+    ],
+)
+def test_wrong_arguments_are_refused(wrong, said):
+    with pytest.raises(ValueError, match=said):
+        UtilityPerturbation(**wrong)
+
+
+def test_utility_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match="and utility"):
+        UtilityPerturbation()(tf.zeros([2, 4, 4, 1]), tf.zeros([2, 4, 5, 1]), KEY)

@@ -1,0 +1,103 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tfrobust.data.sources.corner_digits import CornerDigits
+from tfrobust.data.sources.digits import Digits
+from tfrobust.data.sources.subset import ClassSubset
+
+SMALL = {"per_class": 30, "rare_share": 0.1, "balanced": 8}
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return CornerDigits(**SMALL).load()
+
+
+def _corners(images, side=7):
+    """Ink in the four corner squares where no digit in the middle reaches, [n, 4]."""
+    images = images.copy()
+    images[:, 4:24, 4:24] = 0
+    low, high = slice(side), slice(-side, None)
+    squares = (images[:, rows, columns] for rows in (low, high) for columns in (low, high))
+    return np.stack([square.sum((1, 2, 3)) for square in squares], axis=1)
+
+
+def test_classes_are_rare_in_training_and_balanced_elsewhere(dataset):
+    assert dataset.class_count == 15 and dataset.train.image_shape == (28, 28, 1)
+    assert np.bincount(dataset.train.labels).tolist() == [30] * 10 + [3] * 5
+    for split in (dataset.validation, dataset.test):
+        assert np.bincount(split.labels).tolist() == [8] * 15
+
+
+def test_a_corner_digit_stands_where_the_class_says(dataset):
+    images, labels = dataset.train.arrays()
+    inked = (_corners(images) > 0).sum(1)
+    assert np.all(inked[labels < 5] == 0) and np.all(inked[labels >= 5] == 1)
+    where = np.argmax(_corners(images[labels >= 5]), axis=1)
+    assert np.all(np.bincount(where, minlength=4) > 0.15 * len(where))  # every corner
+
+
+def test_the_middle_is_a_digit_of_the_source(dataset):
+    """Class 10 shows zeros: enlarged by hand, one of the source's zeros is there, and of the same split."""
+    import tensorflow as tf
+
+    source = Digits(validation_size=200).load()
+    for split in ("train", "test"):
+        digits, digit_labels = getattr(source, split).arrays()
+        images, labels = getattr(dataset, split).arrays()
+        large = np.clip(tf.image.resize(digits, (20, 20), antialias=True).numpy(), 0, 1)
+        for label in (3, 7, 10):
+            middle = images[labels == label][0][7:21, 7:21]  # without what a corner digit covers
+            gaps = np.abs(large[:, 3:17, 3:17] - middle).max((1, 2, 3))
+            assert np.min(gaps) < 1e-6 and digit_labels[np.argmin(gaps)] == label % 10
+
+
+@pytest.mark.parametrize("composition", ["maximum", "add", "replace"])
+def test_ink_is_put_together(composition):
+    """Digits as large as the canvas overlap everywhere."""
+    source = CornerDigits(canvas=8, centre=8, corner=8, composition=composition, **SMALL)
+    middle, corner = np.full((8, 8, 1), 0.7, np.float32), np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8, 1)
+    image = middle.copy()
+    source._paste(image, corner, 0, 1)
+    expected = {"maximum": np.maximum(middle, corner), "add": np.minimum(middle + corner, 1), "replace": corner}
+    np.testing.assert_array_equal(image, expected[composition])
+
+
+def test_draws_follow_from_the_seed_alone():
+    first, again, other = (CornerDigits(split_seed=seed, **SMALL).load() for seed in (1, 1, 2))
+    assert first.test.fingerprint == again.test.fingerprint != other.test.fingerprint
+
+
+def test_a_source_without_validation_has_none():
+    dataset = CornerDigits(source=Digits(), **SMALL).load()
+    assert len(dataset.validation) == 0 and len(dataset.test) == 120
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"composition": "mean"}, "composition is 'mean'"),
+        ({"centre": 29}, "centre is 29"),
+        ({"corner": 26, "margin": 3}, "corner is 26"),
+        ({"rare_share": 0.0}, "rare_share 0.0"),
+        ({"balanced": 0}, "balanced 0"),
+        ({"validation_size": 10}, "validation_size of its source"),
+    ],
+)
+def test_wrong_arguments_are_refused(wrong, said):
+    with pytest.raises(ValueError, match=said):
+        CornerDigits(**wrong)
+
+
+def test_other_data_are_refused():
+    few = ClassSubset(source=Digits(), classes=(0, 1, 2))
+    with pytest.raises(ValueError, match="takes ten digits in square grey images; .* has 3 classes"):
+        CornerDigits(source=few).load()
+
+
+def test_it_can_be_configured_like_any_source():
+    source = CornerDigits(**SMALL)
+    assert CornerDigits.from_config(source.get_config()) == source
+    assert dataclasses.replace(source, margin=1).load().test.fingerprint != source.load().test.fingerprint

@@ -1,0 +1,158 @@
+"""Feature contrastive learning against the formulas of paper 000, on a network written out in NumPy."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles import tiny_network as tiny
+from tfrobust.attacks.adversary import Adversary
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.augment.noise import AddGaussian
+from tfrobust.augment.utility_perturbation import UtilityPerturbation
+from tfrobust.methods.cl_gaussian import CLGaussian
+from tfrobust.methods.fcl import FCL
+from tfrobust.methods.feature_contrast import FeatureContrast, FeatureMargin
+
+TEMPERATURE = 0.3
+
+
+def _cosine(first, second):
+    return first @ second / (np.linalg.norm(first) * np.linalg.norm(second))
+
+
+def contrast_oracle(clean, least, most, usable, temperature):
+    """Eq. 6, one image after the other; `most` None or not usable: no own negative."""
+    values = []
+    for i, anchor in enumerate(clean):
+        positive = np.exp(_cosine(anchor, least[i]) / temperature)
+        total = positive + sum(np.exp(_cosine(anchor, other) / temperature) for j, other in enumerate(clean) if j != i)
+        if most is not None and usable[i]:
+            total += np.exp(_cosine(anchor, most[i]) / temperature)
+        values.append(-np.log(positive / total))
+    return np.array(values)
+
+
+@pytest.mark.parametrize("scale", ["sum", "mean"])
+def test_the_terms_are_those_of_the_paper(scale):
+    method = tiny.build(FCL, objective=FeatureContrast(temperature=TEMPERATURE, scale=scale))
+    batch, context = tiny.batch()
+    views = method.make_views(batch, context)
+    views["usable"] = tf.constant([True, False, True] * 3)
+    terms, logits = method.loss_terms(views, batch, context)
+    clean, least, most = (tiny.forward(method, views[name])[0] for name in ("images", "least", "most"))
+    expected = contrast_oracle(clean, least, most, views["usable"].numpy(), TEMPERATURE)
+    expected = expected * (len(expected) if scale == "sum" else 1)
+    np.testing.assert_allclose(terms["feature_contrast"], expected, rtol=2e-5)
+    own = tiny.forward(method, batch.images)[1]
+    np.testing.assert_allclose(logits, own, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(terms["ce"], tiny.cross_entropy(own, batch.labels.numpy()), rtol=1e-5, atol=1e-6)
+    assert terms["usable"].numpy().tolist() == [1, 0, 1] * 3
+
+
+def test_utility_is_the_size_of_the_input_gradient():
+    method = tiny.build(FCL)
+    batch, _ = tiny.batch()
+    targets = np.eye(tiny.CLASSES)[batch.labels]
+    expected = np.abs(tiny.input_gradient(method, batch.images, targets))
+    np.testing.assert_allclose(method.utility(batch.images, batch.labels), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_views_have_noise_on_the_features_of_least_and_most_utility():
+    method = tiny.build(FCL, perturbation=UtilityPerturbation(count=2))
+    batch, context = tiny.batch()
+    utility = method.utility(batch.images, batch.labels).numpy().reshape(9, -1)
+    views = method.make_views(batch, context)
+    order = np.argsort(utility, axis=1)
+    for name, expected in (("least", order[:, :2]), ("most", order[:, -2:])):
+        change = (views[name] - batch.images).numpy().reshape(9, -1) != 0
+        assert [set(np.flatnonzero(row)) for row in change] == [set(row) for row in expected]
+
+
+def test_the_margin_objective_is_eq_9():
+    method = tiny.build(FCL, objective=FeatureMargin(margin=0.8, scale="mean"))
+    batch, context = tiny.batch()
+    views = method.make_views(batch, context)
+    terms, _ = method.loss_terms(views, batch, context)
+    clean, least, most = (tiny.forward(method, views[name])[0] for name in ("images", "least", "most"))
+    near, far = np.sum((clean - least) ** 2, -1), np.linalg.norm(clean - most, axis=-1)
+    np.testing.assert_allclose(terms["feature_contrast"], near + np.maximum(0, 0.8 - far) ** 2, rtol=1e-4, atol=1e-6)
+
+
+def test_noise_on_all_features_has_the_positive_of_cl_gaussian():
+    """Without the own negative, and with the same noise, the two methods are one."""
+    batch, context = tiny.batch()
+    images = 0.5 + 0 * batch.images  # in the middle: AddGaussian clips, FCL does not
+    batch = batch._replace(images=images)
+    fcl = tiny.build(FCL, perturbation=UtilityPerturbation(count=6, deviation=0.01))
+    plain = tiny.build(CLGaussian, noise=AddGaussian(deviation=0.01))
+    views = fcl.make_views(batch, context)
+    assert np.all((views["least"] - images).numpy() != 0)
+    views["usable"] = tf.zeros_like(views["usable"])
+    expected, _ = plain.loss_terms({"images": images, "noisy": views["least"]}, batch, context)
+    found, _ = fcl.loss_terms(views, batch, context)
+    np.testing.assert_allclose(found["feature_contrast"], expected["feature_contrast"], rtol=1e-6)
+
+
+def test_a_teacher_decides_alone_or_as_well():
+    batch, _ = tiny.batch()
+    given = tf.random.stateless_uniform(batch.images.shape, [1, 2])
+    plain, replaced, added = (
+        tiny.build(FCL, **keywords)
+        for keywords in ({}, {"teacher": lambda *_: given}, {"teacher": lambda *_: given, "combine": "add"})
+    )
+    own, taken, both = (each.utility(batch.images, batch.labels).numpy() for each in (plain, replaced, added))
+    assert np.array_equal(taken, given)
+    largest = [np.max(part, axis=(1, 2, 3), keepdims=True) for part in (own, given.numpy())]
+    np.testing.assert_allclose(both, own / largest[0] + given / largest[1], rtol=1e-5)
+
+
+def test_with_an_adversary_it_trains_on_its_images_as_well():
+    adversary = Adversary(attack=PGD(ThreatModel(epsilon=0.1), steps=2))
+    method = tiny.build(FCL, adversary=adversary)
+    batch, context = tiny.batch()
+    views = method.make_views(batch, context)
+    terms, _ = method.loss_terms(views, batch, context)
+    expected = tiny.cross_entropy(tiny.forward(method, views["adversarial"])[1], batch.labels.numpy())
+    np.testing.assert_allclose(terms["ce_adv"], expected, rtol=1e-4, atol=1e-5)
+    assert np.max(np.abs(views["adversarial"] - batch.images)) == pytest.approx(0.1, abs=1e-6)
+
+
+def test_nothing_is_differentiated_through_the_choice():
+    """The weights move as if the views had been given, and a delayed term does not move them at all."""
+    batch, _ = tiny.batch()
+    method, given = tiny.build(FCL), tiny.build(FCL, term_weights={"feature_contrast": 0.0})
+    ce = tiny.build(FCL, term_weights={"feature_contrast": lambda step: tf.where(step < 5, 0.0, 1.0)})
+    for each in (method, given, ce):
+        each.compile(keras.optimizers.SGD(0.1), jit_compile=False)
+        each.train_step(batch)
+    for one, other in zip(given.trainable_variables, ce.trainable_variables, strict=True):
+        np.testing.assert_array_equal(one, other)
+    changed = zip(method.trainable_variables, given.trainable_variables, strict=True)
+    assert any(np.any(one.numpy() != other.numpy()) for one, other in changed)
+
+
+def test_cl_gaussian_is_eq_6_without_an_own_negative():
+    method = tiny.build(CLGaussian, objective=FeatureContrast(temperature=TEMPERATURE, scale="mean"))
+    batch, context = tiny.batch()
+    views = method.make_views(batch, context)
+    terms, _ = method.loss_terms(views, batch, context)
+    clean, noisy = (tiny.forward(method, views[name])[0] for name in ("images", "noisy"))
+    expected = contrast_oracle(clean, noisy, None, None, TEMPERATURE)
+    np.testing.assert_allclose(terms["feature_contrast"], expected, rtol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: tiny.build(FCL, combine="mean"), "combine is 'mean'"),
+        (lambda: tiny.build(FCL, mode="test"), "mode 'test'"),
+        (lambda: FeatureContrast(temperature=0.0), "temperature is 0.0"),
+        (lambda: FeatureContrast(scale="total"), "scale is 'total'"),
+        (lambda: FeatureMargin(margin=-1.0), "margin > 0"),
+    ],
+)
+def test_wrong_arguments_are_refused(make, said):
+    with pytest.raises(ValueError, match=said):
+        make()

@@ -1,0 +1,33 @@
+import keras
+import numpy as np
+import pytest
+
+from tfrobust.ops.schedules import LinearRamp
+
+
+def test_waits_rises_and_stays():
+    ramp = LinearRamp(2.0, delay=100, length=50)
+    assert [float(ramp(step)) for step in (0, 99, 100, 110, 125, 150, 10**6)] == pytest.approx(
+        [0, 0, 0, 0.4, 1, 2, 2], abs=1e-6
+    )
+
+
+def test_without_length_it_jumps():
+    assert [float(LinearRamp(0.3, delay=5)(np.int64(step))) for step in (0, 4, 5, 6)] == pytest.approx([0, 0, 0.3, 0.3])
+
+
+def test_epochs_are_units_of_steps():
+    by_epoch, by_step = LinearRamp(1.0, delay=2, length=2, steps_per_unit=7), LinearRamp(1.0, delay=14, length=14)
+    assert [float(by_epoch(s)) for s in range(40)] == [float(by_step(s)) for s in range(40)]
+
+
+def test_it_comes_back_from_its_config():
+    ramp = LinearRamp(0.5, delay=3, length=4, steps_per_unit=2)
+    twin = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(ramp))
+    assert twin.get_config() == ramp.get_config() and float(twin(10)) == float(ramp(10)) == 0.25
+
+
+@pytest.mark.parametrize("wrong", [{"delay": -1}, {"length": -0.1}, {"steps_per_unit": 0}])
+def test_wrong_arguments_are_refused(wrong):
+    with pytest.raises(ValueError, match="LinearRamp"):
+        LinearRamp(1.0, **wrong)

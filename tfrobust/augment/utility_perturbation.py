@@ -1,0 +1,122 @@
+"""Noise on the features that matter least, and on those that matter most."""
+
+import dataclasses
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from tfrobust.ops import randomness
+from tfrobust.ops.configured import Configured
+
+UNITS = ("values", "pixels")
+
+
+class Perturbed(NamedTuple):
+    """Two noisy copies of images [b, h, w, c], and whether the second is to be used.
+
+    least, most: float32 [b, h, w, c], noise on the least and on the most useful features. usable: bool [b], false
+    where no feature has any utility to speak of, so that `most` would be noise on features drawn by lot.
+    """
+
+    least: tf.Tensor
+    most: tf.Tensor
+    usable: tf.Tensor
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UtilityPerturbation(Configured):
+    """Gaussian noise on the k features of least, and apart from that on the k of most utility in each image.
+
+    x + eps(BOTTOM_k(u)) and x + eps(TOP_k(u)); eps(S) ~ N(0, deviation^2), independent, on the features in S, 0
+    elsewhere; two independent draws, nothing clipped. Features of equal utility stand in random order: images have
+    many of utility 0, and by their index the upper left corner would be preferred.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> images = tf.zeros([1, 2, 2, 1])
+        >>> utility = tf.reshape([0.1, 0.4, 0.3, 0.2], [1, 2, 2, 1])
+        >>> noisy = robust.augment.UtilityPerturbation(count=1)(images, utility, tf.constant([0, 1]))
+        >>> [tf.where(tf.reshape(copy, [-1]))[:, 0].numpy().tolist() for copy in (noisy.least, noisy.most)]
+        [[0], [1]]
+
+    Args:
+        count: k >= 1; or the share of all features, in (0, 1). More than there are means all of them.
+        deviation: sigma > 0, in units of the pixels.
+        unit: what a feature is. "values": a value of a channel, as the paper's definition. "pixels": all channels of
+            a pixel, whose utilities are added.
+        smallest_utility: below this largest utility an image has no usable features, >= 0.
+
+    Source:
+        Paper 000, definitions 1 and 3, section 4.2 (the guard, 1e-12) and appendix C.
+    """
+
+    count: int | float = 256
+    deviation: float = 0.5
+    unit: str = "values"
+    smallest_utility: float = 1e-12
+
+    def __post_init__(self):
+        whole = isinstance(self.count, int) and not isinstance(self.count, bool) and self.count >= 1
+        if not whole and not (isinstance(self.count, float) and 0 < self.count < 1):
+            raise ValueError(
+                f"UtilityPerturbation.count is {self.count!r}; it is a whole number >= 1, or a share between 0 and 1."
+            )
+        if self.unit not in UNITS:
+            raise ValueError(f"UtilityPerturbation.unit is {self.unit!r}; it is one of {list(UNITS)}.")
+        if not self.deviation > 0 or not self.smallest_utility >= 0:
+            raise ValueError(
+                f"UtilityPerturbation has deviation {self.deviation} (> 0) and smallest_utility "
+                f"{self.smallest_utility} (>= 0)."
+            )
+
+    def choose(self, utility: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The places of the k features of least and of most utility.
+
+        Args:
+            utility: float [b, n], n features.
+            key: int32 [2]; the order among equals, one for all images.
+
+        Returns:
+            Two int32 [b, k], places in 0 .. n - 1.
+        """
+        features = utility.shape[1]
+        count = self.count if isinstance(self.count, int) else max(1, round(self.count * features))
+        # A stable choice after a shuffle of the features takes equals at random.
+        order = tf.argsort(tf.random.stateless_uniform([features], key))
+        shuffled = tf.gather(utility, order, axis=1)
+        chosen = (tf.math.top_k(sign * shuffled, min(count, features)).indices for sign in (-1.0, 1.0))
+        least, most = (tf.gather(order, places) for places in chosen)
+        return least, most
+
+    def __call__(self, images: tf.Tensor, utility: tf.Tensor, key: tf.Tensor) -> Perturbed:
+        """The two noisy copies of a batch.
+
+        Args:
+            images: float32 [b, h, w, c].
+            utility: float32 in the shape of `images`, >= 0, as `ops.sensitivity.utility` measures it.
+            key: int32 [2]; draws for the global batch.
+        """
+        images, utility = tf.convert_to_tensor(images), tf.convert_to_tensor(utility)
+        shape = images.shape
+        if None in shape[1:] or not shape.is_compatible_with(utility.shape):
+            raise ValueError(f"Images {shape} and utility {utility.shape} must have one, known shape [b, h, w, c].")
+        channels = shape[-1] if self.unit == "pixels" else 1
+        features = shape[1:].num_elements() // channels
+        values = tf.reshape(utility, [-1, features, channels])
+        places = self.choose(tf.reduce_sum(values, axis=-1), randomness.fold(key, "order"))
+        copies = []
+        for name, chosen in zip(("least", "most"), places, strict=True):
+            noise = self._noise(chosen, features, channels, randomness.fold(key, name))
+            copies.append(images + tf.ensure_shape(tf.reshape(noise, tf.shape(images)), shape))
+        usable = tf.reduce_max(tf.reshape(utility, [-1, features * channels]), axis=1) >= self.smallest_utility
+        return Perturbed(*copies, usable)
+
+    def _noise(self, places: tf.Tensor, features: int, channels: int, key: tf.Tensor) -> tf.Tensor:
+        """float32 [b, features, channels], 0 but at `places` [b, k]."""
+        count = places.shape[0] if places.shape[0] is not None else tf.shape(places)[0]
+        drawn = randomness.draw(randomness.normal(self.deviation), key, [count, places.shape[1], channels])
+        rows = tf.repeat(tf.range(count)[:, None], places.shape[1], axis=1)
+        return tf.scatter_nd(tf.stack([rows, places], axis=-1), drawn, [count, features, channels])

@@ -1,0 +1,127 @@
+"""The corner-digit task: a small digit in a corner that means nothing for some classes and everything for others."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.digits import Digits
+from tfrobust.data.spec import ArrayExamples, Dataset, Examples
+from tfrobust.ops.randomness import make_key
+
+COMPOSITIONS = ("maximum", "add", "replace")
+_DIGITS = 10
+# Digits below this one become another class when a digit stands in a corner.
+_FIRST_UNMOVED = 5
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CornerDigits(Source):
+    """15 classes from any source of digits: a digit in the middle, and in a corner another one, or none.
+
+    The digits 5 to 9 keep their class and always carry a corner digit; 0 to 4 without one keep theirs, with one they
+    are the classes 10 to 14, which are rare in training. So a corner digit is useless 100 out of 101 times. Validation
+    and test split are balanced. Middle, corner digit and corner are drawn, with replacement, within each split of the
+    source: no image of the source is in two splits.
+
+    Args:
+        source: digits, grey and square, with test images and a validation size of its own.
+        canvas: side of the images, in pixels.
+        centre: side of the digit in the middle; `canvas` takes images of that size (MNIST) as they are.
+        corner: side of the digit in the corner.
+        margin: pixels between the corner digit and the border.
+        composition: where both have ink: "maximum", "add" (clipped at 1), or "replace" (the corner's square wins).
+        per_class: training images of each of the classes 0 to 9.
+        rare_share: of that, of each of the classes 10 to 14; at least one image.
+        balanced: images of each class in the validation split (if the source has one) and in the test split.
+        split_seed: of the draws.
+
+    Source:
+        Paper 000, section 4.2: about 5,000 and 50 training images a class, 1,000 in each of the others. It does not
+        give sizes, margin, or how the two are put together; that all of 5 to 9 carry a corner digit follows from its
+        "100 out of 101".
+    """
+
+    source: Source = dataclasses.field(default_factory=lambda: Digits(validation_size=200))
+    canvas: int = 28
+    centre: int = 20
+    corner: int = 7
+    margin: int = 0
+    composition: str = "maximum"
+    per_class: int = 500
+    rare_share: float = 0.01
+    balanced: int = 100
+
+    def __post_init__(self):
+        if self.composition not in COMPOSITIONS:
+            raise ValueError(f"CornerDigits.composition is {self.composition!r}; it is one of {list(COMPOSITIONS)}.")
+        for name, least, most in (("centre", 1, self.canvas), ("corner", 1, self.canvas - self.margin)):
+            if not least <= getattr(self, name) <= most:
+                raise ValueError(f"CornerDigits.{name} is {getattr(self, name)}; it lies in {least}..{most}.")
+        if min(self.per_class, self.balanced) < 1 or not 0 < self.rare_share <= 1 or self.margin < 0:
+            raise ValueError(
+                f"CornerDigits has per_class {self.per_class} and balanced {self.balanced} (both >= 1), rare_share "
+                f"{self.rare_share} (in (0, 1]) and margin {self.margin} (>= 0)."
+            )
+        if self.validation_size:
+            raise ValueError("CornerDigits makes no splits; set validation_size of its source.")
+
+    def load(self) -> Dataset:
+        digits = self.source.load()
+        height, width, channels = digits.train.image_shape
+        if digits.class_count != _DIGITS or height != width or channels != 1:
+            raise ValueError(
+                f"CornerDigits takes ten digits in square grey images; {digits.name} has {digits.class_count} classes "
+                f"of {height}x{width}x{channels}."
+            )
+        rare = max(1, round(self.rare_share * self.per_class))
+        names = (*map(str, range(_DIGITS)), *(f"{digit} with corner" for digit in range(_FIRST_UNMOVED)))
+        counts = [self.per_class] * _DIGITS + [rare] * _FIRST_UNMOVED
+        splits = {"train": (digits.train, counts)}
+        for name in ("validation", "test"):
+            splits[name] = (getattr(digits, name), [self.balanced] * len(names))
+        made = (self._composed(name, *split) for name, split in splits.items())
+        return Dataset(f"corner digits from {digits.name}", names, *made)
+
+    def _composed(self, name: str, examples: Examples, counts: list[int]) -> Examples:
+        """counts[k] images of each class k, from the examples of one split; none from none."""
+        if not len(examples):
+            return ArrayExamples(np.zeros([0, self.canvas, self.canvas, 1], np.float32), np.zeros([0], np.int32))
+        images, labels = examples.arrays()
+        missing = sorted(set(range(_DIGITS)) - set(labels.tolist()))
+        if missing:
+            raise ValueError(f"CornerDigits needs every digit in each split; the {name} split has no {missing[0]}.")
+        words = make_key(self.split_seed, "corner digits", name).numpy().astype(np.uint32)
+        generator = np.random.default_rng(words)
+        middles, corners = (_scaled(images, side) for side in (self.centre, self.corner))
+        made, classes = [], np.repeat(np.arange(len(counts)), counts)
+        for label in classes:
+            image = self._centred(middles[generator.choice(np.flatnonzero(labels == label % _DIGITS))])
+            if label >= _FIRST_UNMOVED:
+                self._paste(image, corners[generator.integers(len(corners))], *generator.integers(2, size=2))
+            made.append(image)
+        return ArrayExamples(np.stack(made), classes.astype(np.int32))
+
+    def _centred(self, digit: np.ndarray) -> np.ndarray:
+        before = (self.canvas - self.centre) // 2
+        after = self.canvas - self.centre - before
+        return np.pad(digit, ((before, after), (before, after), (0, 0)))
+
+    def _paste(self, image: np.ndarray, digit: np.ndarray, down: int, right: int) -> None:
+        """Puts a digit into a corner of an image, in place."""
+        low, high = self.margin, self.canvas - self.margin - self.corner
+        row, column = (high if far else low for far in (down, right))
+        place = image[row : row + self.corner, column : column + self.corner]
+        together = {"maximum": np.maximum, "add": lambda a, b: np.minimum(a + b, 1.0), "replace": lambda a, b: b}
+        place[...] = together[self.composition](place, digit)
+
+
+def _scaled(images: np.ndarray, side: int) -> np.ndarray:
+    """Square images [n, h, h, 1] with sides of `side` pixels."""
+    if images.shape[1] == side:
+        return images
+    resized = tf.image.resize(images, [side, side], antialias=True).numpy()
+    return np.clip(resized, 0.0, 1.0)

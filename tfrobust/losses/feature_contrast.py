@@ -1,0 +1,57 @@
+"""What draws features of little utility out of an embedding, and those of much utility into it."""
+
+import tensorflow as tf
+
+FORMS = ("paper", "inside")
+
+
+def feature_margin(
+    embeddings: tf.Tensor,
+    least: tf.Tensor,
+    most: tf.Tensor,
+    *,
+    margin: float = 1.0,
+    form: str = "paper",
+    usable: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """Near to the copy without useless detail, at least `margin` away from the copy without the useful one.
+
+    |z - z+|^2 + max(0, margin - |z - z-|)^2 per example, | | the Euclidean norm.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> here, near, far = [[0.0, 0.0]], [[0.1, 0.0]], [[0.0, 0.6]]
+        >>> print(robust.losses.feature_margin(here, near, far, margin=1.0).numpy().round(3))
+        [0.17]
+
+    Args:
+        embeddings: z, float [b, d].
+        least: z+, float [b, d], of the images with noise on the features of least utility.
+        most: z-, float [b, d], with noise on those of most utility.
+        margin: > 0, the paper's gamma, which it does not give.
+        form: "paper": the square of the hinge, as printed. "inside": max(0, margin - |z - z-|^2), as where the margin
+            is one of squared distances.
+        usable: bool [b]; false leaves an example the first term alone. None: all are.
+
+    Returns:
+        float32 [b], >= 0. The gradient of a distance of 0 is 0.
+
+    Raises:
+        ValueError: margin <= 0, or an unknown form.
+
+    Source:
+        Paper 000, appendix B, eq. 9; after Hadsell et al. 2006.
+    """
+    if not margin > 0 or form not in FORMS:
+        raise ValueError(f"feature_margin takes a margin > 0 and one of {list(FORMS)}, not {margin} and {form!r}.")
+    embeddings, least, most = (tf.cast(each, tf.float32) for each in (embeddings, least, most))
+    near = tf.reduce_sum(tf.square(embeddings - least), axis=-1)
+    far = tf.reduce_sum(tf.square(embeddings - most), axis=-1)
+    if form == "inside":
+        short = tf.nn.relu(margin - far)
+    else:
+        apart = far > 0
+        # The inner where keeps the square root's infinite slope at 0 out of the gradient.
+        distance = tf.where(apart, tf.sqrt(tf.where(apart, far, 1.0)), 0.0)
+        short = tf.square(tf.nn.relu(margin - distance))
+    return near + (short if usable is None else tf.where(usable, short, 0.0))

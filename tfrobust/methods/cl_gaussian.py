@@ -1,0 +1,67 @@
+"""Contrastive learning with noisy copies: what feature contrastive learning is compared with."""
+
+import keras
+
+from tfrobust.augment.base import Augmentation
+from tfrobust.augment.noise import AddGaussian
+from tfrobust.losses.classification import cross_entropy
+from tfrobust.methods.base import Method, checked_forward
+from tfrobust.methods.feature_contrast import FeatureContrast, FeatureObjective
+from tfrobust.ops import randomness
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class CLGaussian(Method):
+    """Cross-entropy, and embeddings that noise on all of an image leaves alone.
+
+    L = ce + weight feature_contrast; as in `FCL`, with noise on every pixel, and without z-.
+
+    Terms: `ce`, `feature_contrast`. Needs: labels.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> parts = robust.models.DigitsCNN(), robust.models.LinearHead(10)
+        >>> robust.methods.CLGaussian(*parts, noise=robust.augment.AddGaussian(deviation=0.2)).terms
+        ('ce', 'feature_contrast')
+
+    Source:
+        Paper 000, section 4.3: "a contrastive loss similar in form" to eq. 6, "a random Gaussian perturbed image as
+        the positive". It does not print it; without utilities there is no z-.
+    """
+
+    terms = ("ce", "feature_contrast")
+    default_weights = {"feature_contrast": 1e-3}
+
+    def __init__(
+        self,
+        encoder,
+        head,
+        *,
+        noise: Augmentation | None = None,
+        objective: FeatureObjective | None = None,
+        forward: str = "separate",
+        **kwargs,
+    ):
+        """Args beyond the base's:
+
+        noise: makes the copy, with a draw of its own in every step; `AddGaussian(deviation=0.5)` by default.
+        objective: `FeatureContrast` (the default) or `FeatureMargin`, whose second term has nothing to push off.
+        forward: "separate" passes for images and copies, or one "joint" pass.
+        """
+        super().__init__(encoder, head, **kwargs)
+        self.noise = noise or AddGaussian(deviation=0.5)
+        self.objective = objective or FeatureContrast()
+        self.forward = checked_forward(forward)
+
+    @property
+    def passes_per_step(self):
+        return 2
+
+    def make_views(self, batch, context):
+        return {"images": batch.images, "noisy": self.noise(batch.images, randomness.fold(context.key, "noise"))}
+
+    def loss_terms(self, views, batch, context):
+        passes = self.propagate_views(views["images"], views["noisy"], forward=self.forward)
+        (clean, logits), (noisy, _) = passes
+        feature = self.objective(context.rows, clean, noisy)
+        return {"ce": cross_entropy(logits, batch.labels), "feature_contrast": feature}, logits

@@ -1,0 +1,50 @@
+"""Numbers that follow the step: for term weights, beside the learning-rate schedules of Keras."""
+
+import keras
+import tensorflow as tf
+
+from tfrobust.ops.configured import Configured
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class LinearRamp(Configured, keras.optimizers.schedules.LearningRateSchedule):
+    """0 for a while, then in a straight line up to a value, which stays.
+
+    value x min(1, max(0, (step - delay) / length)), delay and length in `steps_per_unit` steps.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> ramp = robust.schedules.LinearRamp(0.5, delay=2, length=2, steps_per_unit=10)  # in epochs of 10 steps
+        >>> [float(ramp(step)) for step in (0, 20, 30, 40, 1000)]
+        [0.0, 0.0, 0.25, 0.5, 0.5]
+
+    Source:
+        Paper 000, sections 3 and 4.2: the contrastive term waits until the utilities have settled.
+    """
+
+    def __init__(self, value: float, *, delay: float = 0, length: float = 0, steps_per_unit: int = 1):
+        """Args:
+
+        value: where it ends.
+        delay: how long it is 0, >= 0.
+        length: of the rise, >= 0; 0 jumps.
+        steps_per_unit: 1 where delay and length are steps; the steps of an epoch where they are epochs.
+
+        Raises:
+            ValueError: a negative delay or length, or steps_per_unit below 1.
+        """
+        super().__init__()
+        if delay < 0 or length < 0 or steps_per_unit < 1:
+            raise ValueError(
+                f"LinearRamp has delay {delay} and length {length} (both >= 0), steps_per_unit {steps_per_unit} (>= 1)."
+            )
+        self.value = value
+        self.delay = delay
+        self.length = length
+        self.steps_per_unit = steps_per_unit
+
+    def __call__(self, step):
+        passed = tf.cast(step, tf.float32) - self.delay * self.steps_per_unit
+        if not self.length:
+            return tf.where(passed >= 0, float(self.value), 0.0)
+        return self.value * tf.clip_by_value(passed / (self.length * self.steps_per_unit), 0.0, 1.0)
