@@ -5,7 +5,8 @@ The bound is the work that no implementation can leave out: the attack's passes 
 input gradient, as often as the attack steps; for an attack on the divergence one clean forward more), forward and
 backward in training mode of the clean and of the adversarial images, and the optimizer's update; as compiled
 functions on the same model with the same optimizer, with nothing else in them. A method that augments its images
-instead of attacking them is bound by one forward and backward pass of as many images as it stacks, and the update.
+instead of attacking them is bound by one forward and backward pass of as many images as it stacks, and the update; one
+that measures utility by an input gradient besides.
 The step is the one of `training.Loop` on a batch from its iterator, logs read. Step and bound take turns, so that what
 else the machine does falls on both; what is compared are medians.
 
@@ -31,11 +32,12 @@ import tempfile
 import time
 
 from _recipes import ROOT, build, recipe
+from _step_bounds import attacks, make_bound, make_stacked_bound
 
 PARTS = ("step", "pipeline", "memory", "start")
 # Image shape and the gin file beside a method's own.
 ENCODERS = {"resnet20": ((32, 32, 3), ["gin/models/resnet20.gin"]), "digits": ((8, 8, 1), [])}
-METHODS = ["adversarial_training", "trades", "ascl", "noisymix"]
+METHODS = ["adversarial_training", "trades", "ascl", "noisymix", "fcl"]
 CLASSES = 10
 LARGEST_RATIO = 1.05
 LARGEST_STACKED_RATIO = 1.10  # where the bound has no attack
@@ -83,62 +85,6 @@ class Timing:
             str(self.traces),
             "ok" if self.kept else f"above {self.limit}",
         )
-
-
-def make_bound(method, images, labels):
-    """A function of no arguments that does the bare work of one training step and waits for it."""
-    import tensorflow as tf
-
-    attack, on_divergence = method.adversary.attack, method.adversary.objective == "kl"
-
-    def cross_entropy(images, training):
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, method(images, training=training))
-
-    @tf.function(autograph=False)
-    def passes(images):
-        def one(step, point):
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(point)
-                value = tf.reduce_sum(cross_entropy(point, training=False))
-            # The sum keeps the pass from being pruned; it is the least an attack can do with a gradient.
-            return step + 1, point + tape.gradient(value, point)
-
-        clean = method(images, training=False) if on_divergence else tf.zeros([1])
-        _, point = tf.while_loop(lambda step, _: step < attack.steps, one, (0, images), parallel_iterations=1)
-        return point, clean
-
-    @tf.function(autograph=False)
-    def update(images, adversarial):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(cross_entropy(images, True)) + tf.reduce_mean(cross_entropy(adversarial, True))
-        gradients = tape.gradient(loss, method.trainable_variables)
-        method.optimizer.apply_gradients(zip(gradients, method.trainable_variables, strict=True))
-        return loss
-
-    def bound():
-        passes(images)
-        # The clean images a second time: what the pixels hold does not change the work.
-        return float(update(images, images))
-
-    return bound
-
-
-def make_stacked_bound(method, images, labels):
-    """The same for a method without an attack: one pass of `passes_per_step` copies of the batch, and the update."""
-    import tensorflow as tf
-
-    copies = method.passes_per_step
-
-    @tf.function(autograph=False)
-    def update(images):
-        with tf.GradientTape() as tape:
-            logits = method(tf.tile(images, [copies, 1, 1, 1]), training=True)
-            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(tf.tile(labels, [copies]), logits))
-        gradients = tape.gradient(loss, method.trainable_variables)
-        method.optimizer.apply_gradients(zip(gradients, method.trainable_variables, strict=True))
-        return loss
-
-    return lambda: float(update(images))
 
 
 def stopwatch(make_reference, rounds: int):
@@ -204,7 +150,7 @@ def make_method(name: str, encoder: str, attack_steps: int, batch: int):
     """A method on an encoder, and a batch of uniform noise with random labels."""
     image_shape, files = ENCODERS[encoder]
     method = build(recipe([f"gin/{name}.gin", *files], [f"STEPS={attack_steps}"]), image_shape, CLASSES, seed=0)
-    if not (hasattr(method, "adversary") or method.host_view_names):
+    if not (attacks(method) or method.host_view_names or hasattr(method, "utility")):
         raise SystemExit(f"{name} makes neither adversaries nor further views: its bound is not known here.")
     import tensorflow as tf  # after the recipe, which keeps TensorFlow's greetings back
 
@@ -215,11 +161,10 @@ def make_method(name: str, encoder: str, attack_steps: int, batch: int):
 def measure(name: str, encoder: str, flags: argparse.Namespace) -> Timing:
     """Times one method."""
     method, images, labels = make_method(name, encoder, flags.attack_steps, flags.batch)
-    attacks = hasattr(method, "adversary")
-    make = make_bound if attacks else make_stacked_bound
+    make = make_bound if attacks(method) else make_stacked_bound
     watch = stopwatch(lambda: make(method, images, labels), flags.rounds)
     traces = train_some(method, images, labels, WARM_UP + flags.rounds, [watch])
-    return Timing(name, watch.step, watch.bound, traces, LARGEST_RATIO if attacks else LARGEST_STACKED_RATIO)
+    return Timing(name, watch.step, watch.bound, traces, LARGEST_RATIO if attacks(method) else LARGEST_STACKED_RATIO)
 
 
 def step_part(flags: argparse.Namespace) -> bool:

@@ -169,6 +169,7 @@ def test_what_keras_takes_silently_is_never_needed():
         (float | None, "a float or None"),
         (typing.Literal["linf", "l2"], "one of 'linf', 'l2'"),
         (tuple[int, ...], "a tuple of an int"),
+        (tuple[float, float, float], "a tuple of 3 values, each a float"),
         (Part, "a Part, written @Name()"),
         (type[Part], "a class Part, written @Name without brackets"),
     ],

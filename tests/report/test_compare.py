@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from report.synthetic import make_report, measurements
+from report.synthetic import fraction, make_report, measurements
 from report.test_render import Page
 
 from tfrobust.report import compare
@@ -80,6 +80,29 @@ def test_unlike_protocols_are_named():
     notes = compare.differences([("a", base), ("d", wide)])
     assert "pgd was run at different budgets (Linf 0.2: a/1; Linf 0.3: d/1)." in notes
     assert "note: pgd was run" in compare.table([("a", base), ("d", wide)])
+
+
+def test_natural_numbers_of_unlike_origin_are_named():
+    def one(name, source, baseline, bins):
+        found = [
+            fraction("accuracy.clean", 0.9),
+            fraction("corruption.mean.accuracy", 0.7, source=source),
+            fraction("corruption.mce", 0.6, source=source, baseline=baseline),
+            fraction("calibration.rms", 0.1, bins=bins),
+        ]
+        return f"{name}.json", make_report(name=name, version=None, measurements=found)
+
+    first = one("a", "generated", "AlexNet", "paper")
+    assert compare.differences([first, first]) == []
+    assert "Mean corruption error (mCE), against AlexNet" in compare.table([first, first])
+    pair = [first, one("b", "published: CIFAR-10-C", "b", "code")]
+    assert compare.differences(pair) == [
+        "Corruptions, mean accuracy: source differs (generated: a; published: CIFAR-10-C: b).",
+        "Mean corruption error (mCE): source differs (generated: a; published: CIFAR-10-C: b).",
+        "Mean corruption error (mCE): baseline differs (AlexNet: a; b: b).",
+        "Calibration error (RMS): bins differs (paper: a; code: b).",
+    ]
+    assert "against" not in compare.table(pair).splitlines()[0]
 
 
 def test_html_overlays_the_curves(exported):

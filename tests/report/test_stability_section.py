@@ -20,10 +20,12 @@ def report(rates=True, means=True, cells=True):
         numbers.append(fraction(f"stability.{name}.flip_probability", value, reference=reference))
         if rates:
             unit = "fraction of the baseline's flip probability"
-            numbers.append(Measurement(f"stability.{name}.flip_rate", 4 * value, unit, 360))
+            rate = Measurement(f"stability.{name}.flip_rate", 4 * value, unit, 360, settings={"baseline": "a<b>"})
+            numbers.append(rate)
     if means:
         numbers.append(fraction("stability.mean.flip_probability", 0.073))
-        numbers.append(Measurement("stability.mfr", 0.58, "fraction of the baseline's flip probability", 360))
+        unit, settings = "fraction of the baseline's flip probability", {"baseline": "a<b>"}
+        numbers.append(Measurement("stability.mfr", 0.58, unit, 360, settings=settings))
     found = dataclasses.replace(plain, measurements=(*plain.measurements, *numbers))
     found.validate()
     return found
@@ -54,6 +56,15 @@ def test_html_shows_each_once_and_bars_as_long_as_they_are():
     assert len(lengths) == 3
     for length, value in zip(lengths, FLIPS.values(), strict=True):
         assert abs(length / lengths[0] - value / FLIPS["gaussian_noise"]) < 0.01
+
+
+def test_whose_flips_are_the_measure():
+    for page in (html(report()), markdown(report())):
+        assert page.count("Flip rates are relative to a&lt;b&gt;.") == 1
+        assert page.count("Mean flip rate (mFR), against a&lt;b&gt;") >= 1
+    assert "are relative to" not in html(report(rates=False))
+    mce = fraction("corruption.mce", 0.7, baseline="AlexNet")
+    assert reading.label(mce) == "Mean corruption error (mCE), against AlexNet"
 
 
 def test_ticks_are_called_what_they_are():

@@ -217,7 +217,9 @@ def _described(hint) -> str:
         return "a function or class, written @Name without brackets"
     if origin in (tuple, list) and arguments:
         inner = [item for item in arguments if item is not Ellipsis]
-        return f"a {origin.__name__} of {' and '.join(dict.fromkeys(_described(item) for item in inner))}"
+        kinds = " and ".join(dict.fromkeys(_described(item) for item in inner))
+        count = f"{len(arguments)} values, each " if len(set(arguments)) == 1 < len(arguments) else ""
+        return f"a {origin.__name__} of {count}{kinds}"
     name = getattr(origin or hint, "__name__", str(hint))
     if hint in (int, float, bool, str, tuple, list, dict) or origin is not None:
         return f"{'an' if name == 'int' else 'a'} {name}"

@@ -121,6 +121,8 @@ class CorruptionAccuracy(Evaluator):
     def check(self, setting: Setting) -> None:
         if self.source is not None:
             published.open_once(setting, self.source, self.names, self.severities)
+        elif self.frost_pictures and "frost" in self.names:
+            _frost(setting, self.frost_pictures)
 
     def files_read(self) -> str:
         return "" if self.source is None else self.source.state()
@@ -186,7 +188,7 @@ class _Generated:
     def correct(self, name: str, severity: int) -> np.ndarray:
         """bool [m]: which images are rightly classified under one corruption."""
         size = min(self._setting.batch_size, len(self._positions))
-        pictures = self._pictures() if name == "frost" else None
+        pictures = _frost(self._setting, self._folder) if self._folder and name == "frost" else None
 
         def change(images, keys):
             return corruptions.corrupt(images, name, severity, keys, frost_pictures=pictures)
@@ -206,12 +208,6 @@ class _Generated:
     def drop(self, correct: np.ndarray) -> tuple:
         """The relative drop of accuracy with its interval."""
         return statistics.relative_drop(self.clean, correct)
-
-    def _pictures(self) -> np.ndarray | None:
-        if not self._folder:
-            return None
-        name = f"frost {self._folder}"
-        return self._setting.keep(name, lambda: textures.read_frost(self._folder, *_size(self._setting)))
 
 
 def mean_corruption_errors(errors: dict, clean: float, baseline: dict) -> tuple[float | None, float | None]:
@@ -259,6 +255,11 @@ def _from_report(path: str) -> dict:
             errors[corruption] = 1 - float(np.mean(each))
     clean = values.get("accuracy.clean")
     return {"name": name, "errors": errors} | ({} if clean is None else {"clean": 1 - clean})
+
+
+def _frost(setting: Setting, folder: str) -> np.ndarray:
+    """The pictures in a folder, for images of the setting's size."""
+    return setting.keep(f"frost {folder}", lambda: textures.read_frost(folder, *_size(setting)))
 
 
 def _size(setting: Setting) -> tuple[int, int]:

@@ -9,6 +9,11 @@ from tfrobust.report.schema import SCHEMA, Report
 
 REPORT_FILE = "robustness_report.json"
 _SETTINGS_THAT_MUST_AGREE = ("norm", "epsilon", "steps", "step_size", "restarts", "queries", "bound")
+# The same of what is measured without an attack.
+_NATURAL_SETTINGS_THAT_MUST_AGREE = (
+    *("source", "constants_of", "frost", "corruptions", "severities", "sequences"),
+    *("baseline", "bins", "bin_size"),
+)
 
 
 def load_reports(paths) -> list[tuple[pathlib.Path, Report]]:
@@ -112,14 +117,18 @@ def differences(reports: list[tuple[pathlib.Path, Report]]) -> list[str]:
             facts["images"] = row.accuracy.n
             for key, value in facts.items():
                 settings.setdefault((f"{row.attack}, {row.budget}", key), []).append((reading.words(value), name))
+        for m in reading.main_measurements(report):
+            for key in _NATURAL_SETTINGS_THAT_MUST_AGREE if not m.id.startswith("attack.") else ():
+                entry = reading.words(m.settings.get(key)), name
+                settings.setdefault((reading.label(m, baseline=False), key), []).append(entry)
     for attack, entries in budgets.items():
         groups = _grouped((name, budget) for budget, name in entries)
         if len({tuple(sorted(group)) for group in groups.values()}) > 1:
             notes.append(f"{attack} was run at different budgets ({_listed(_grouped(entries))}).")
-    for (attack, key), entries in settings.items():
+    for (what, key), entries in settings.items():
         groups = _grouped(entries)
         if len(groups) > 1:
-            notes.append(f"{attack}: {key} differs ({_listed(groups)}).")
+            notes.append(f"{what}: {key} differs ({_listed(groups)}).")
     return notes
 
 
@@ -152,7 +161,10 @@ def find_report(path) -> pathlib.Path | None:
 
 def _columns(reports) -> dict[str, str]:
     """Id -> heading of every main measurement, in the order in which one report would list them."""
-    found = {m.id: reading.label(m) for _, report in reports for m in reading.main_measurements(report)}
+    shown = [m for _, report in reports for m in reading.main_measurements(report)]
+    labels = {(m.id, reading.label(m)) for m in shown}
+    agreed = {m.id: len([one for one, _ in labels if one == m.id]) == 1 for m in shown}
+    found = {m.id: reading.label(m, baseline=agreed[m.id]) for m in shown}
     places = ("accuracy", "attack", "corruption", "stability", "shift", "calibration", "geometry", "sensitivity")
     return dict(sorted(found.items(), key=lambda item: places.index(item[0].split(".")[0])))
 

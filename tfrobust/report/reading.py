@@ -108,8 +108,13 @@ def main_measurements(report: Report) -> list[Measurement]:
     return [measurement for measurement in chosen if measurement is not None]
 
 
-def label(measurement: Measurement) -> str:
-    """What a measurement is called for people; its id where it has no better name."""
+def label(measurement: Measurement, *, baseline: bool = True) -> str:
+    """What a measurement is called for people; its id where it has no better name.
+
+    Args:
+        measurement: any.
+        baseline: whether to say against which other model it is measured, where it is.
+    """
     match = _ATTACK_ID.match(measurement.id)
     if match:
         name = f"{match['attack']} ({match['member']})" if match["member"] else match["attack"]
@@ -121,7 +126,10 @@ def label(measurement: Measurement) -> str:
     if shifted:
         what = _SHIFT_NUMBERS.get(shifted["what"], shifted["what"])
         return f"{_SHIFTED_SETS.get(shifted['set'], nice(shifted['set']))}, {what}"
-    return _LABELS.get(measurement.id, measurement.id)
+    name = _LABELS.get(measurement.id)
+    if name and baseline and "baseline" in measurement.settings:
+        return f"{name}, against {measurement.settings['baseline']}"
+    return name or measurement.id
 
 
 def origin(measurements) -> str:

@@ -68,5 +68,8 @@ def stability(report: Report) -> tuple[str, str] | None:
 
 
 def origin(report: Report) -> str:
-    """Where the sequences are from."""
-    return reading.origin(m for row in cells(report).values() for m in row.values())
+    """Where the sequences are from, and whose flips the rates are relative to."""
+    found = [m for row in cells(report).values() for m in row.values()]
+    baselines = sorted({str(m.settings["baseline"]) for m in found if "baseline" in m.settings})
+    relative = f"Flip rates are relative to {' and '.join(baselines)}." if baselines else ""
+    return f"{reading.origin(found)} {relative}".strip()

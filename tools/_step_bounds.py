@@ -1,0 +1,76 @@
+"""The bare work of a training step, which tools/bench_step.py compares it with."""
+
+
+def attacks(method) -> bool:
+    """Whether it trains on adversaries."""
+    return getattr(method, "adversary", None) is not None
+
+
+def make_bound(method, images, labels):
+    """A function of no arguments that does the bare work of one training step and waits for it."""
+    import tensorflow as tf
+
+    attack, on_divergence = method.adversary.attack, method.adversary.objective == "kl"
+
+    def cross_entropy(images, training):
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, method(images, training=training))
+
+    @tf.function(autograph=False)
+    def passes(images):
+        def one(step, point):
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(point)
+                value = tf.reduce_sum(cross_entropy(point, training=False))
+            # The sum keeps the pass from being pruned; it is the least an attack can do with a gradient.
+            return step + 1, point + tape.gradient(value, point)
+
+        clean = method(images, training=False) if on_divergence else tf.zeros([1])
+        _, point = tf.while_loop(lambda step, _: step < attack.steps, one, (0, images), parallel_iterations=1)
+        return point, clean
+
+    @tf.function(autograph=False)
+    def update(images, adversarial):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(cross_entropy(images, True)) + tf.reduce_mean(cross_entropy(adversarial, True))
+        gradients = tape.gradient(loss, method.trainable_variables)
+        method.optimizer.apply_gradients(zip(gradients, method.trainable_variables, strict=True))
+        return loss
+
+    def bound():
+        passes(images)
+        # The clean images a second time: what the pixels hold does not change the work.
+        return float(update(images, images))
+
+    return bound
+
+
+def make_stacked_bound(method, images, labels):
+    """The same for a method without an attack: a stacked pass of its views, after an input gradient if it takes one."""
+    import tensorflow as tf
+
+    asks_utility = hasattr(method, "utility")
+    copies = method.passes_per_step - asks_utility
+
+    @tf.function(autograph=False)
+    def utility(images):
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(images)
+            logits = method(images, training=False)
+            value = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+        return tape.gradient(value, images)
+
+    @tf.function(autograph=False)
+    def update(images):
+        with tf.GradientTape() as tape:
+            logits = method(tf.tile(images, [copies, 1, 1, 1]), training=True)
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(tf.tile(labels, [copies]), logits))
+        gradients = tape.gradient(loss, method.trainable_variables)
+        method.optimizer.apply_gradients(zip(gradients, method.trainable_variables, strict=True))
+        return loss
+
+    def bound():
+        if asks_utility:
+            utility(images)
+        return float(update(images))
+
+    return bound
