@@ -134,3 +134,10 @@ def test_half_precision_predictions_and_bad_bins():
             robust.metrics.RMSCalibrationError(bin_size=bins)
     with pytest.raises(ValueError, match="paper"):
         robust.metrics.RMSCalibrationError(bins="all")
+
+
+@pytest.mark.parametrize("name", ["AURRA", "RMSCalibrationError", "ExpectedCalibrationError", "BrierScore"])
+def test_an_answer_of_nan_is_not_left_out(name):
+    metric = getattr(robust.metrics, name)(from_logits=False)
+    metric.update_state([0, 1, 0], [[0.9, 0.1], [np.nan, np.nan], [0.6, 0.4]])
+    assert np.isnan(float(metric.result()))
