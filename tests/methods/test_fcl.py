@@ -39,7 +39,7 @@ def test_the_terms_are_those_of_the_paper(scale):
     method = tiny.build(FCL, objective=FeatureContrast(temperature=TEMPERATURE, scale=scale))
     batch, context = tiny.batch()
     views = method.make_views(batch, context)
-    views["usable"] = tf.constant([True, False, True] * 3)
+    views["usable"] = tf.constant([1.0, 0.0, 1.0] * 3)
     terms, logits = method.loss_terms(views, batch, context)
     clean, least, most = (tiny.forward(method, views[name])[0] for name in ("images", "least", "most"))
     expected = contrast_oracle(clean, least, most, views["usable"].numpy(), TEMPERATURE)

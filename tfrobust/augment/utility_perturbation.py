@@ -12,7 +12,7 @@ from tfrobust.ops.configured import Configured
 UNITS = ("values", "pixels")
 
 
-class Perturbed(NamedTuple):
+class NoisyCopies(NamedTuple):
     """Two noisy copies of images [b, h, w, c], and whether the second is to be used.
 
     least, most: float32 [b, h, w, c], noise on the least and on the most useful features. usable: bool [b], false
@@ -91,7 +91,7 @@ class UtilityPerturbation(Configured):
         least, most = (tf.gather(order, places) for places in chosen)
         return least, most
 
-    def __call__(self, images: tf.Tensor, utility: tf.Tensor, key: tf.Tensor) -> Perturbed:
+    def __call__(self, images: tf.Tensor, utility: tf.Tensor, key: tf.Tensor) -> NoisyCopies:
         """The two noisy copies of a batch.
 
         Args:
@@ -112,7 +112,7 @@ class UtilityPerturbation(Configured):
             noise = self._noise(chosen, features, channels, randomness.fold(key, name))
             copies.append(images + tf.ensure_shape(tf.reshape(noise, tf.shape(images)), shape))
         usable = tf.reduce_max(tf.reshape(utility, [-1, features * channels]), axis=1) >= self.smallest_utility
-        return Perturbed(*copies, usable)
+        return NoisyCopies(*copies, usable)
 
     def _noise(self, places: tf.Tensor, features: int, channels: int, key: tf.Tensor) -> tf.Tensor:
         """float32 [b, features, channels], 0 but at `places` [b, k]."""

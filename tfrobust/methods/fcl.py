@@ -95,7 +95,8 @@ class FCL(Method):
         if self.adversary is not None:
             views = adversarial_views(self, self.adversary, batch, context)
         key = randomness.fold(context.key, "utility")
-        return {**self.perturbation(batch.images, self.utility(batch.images, batch.labels), key)._asdict(), **views}
+        noisy = self.perturbation(batch.images, self.utility(batch.images, batch.labels), key)
+        return {**views, "least": noisy.least, "most": noisy.most, "usable": tf.cast(noisy.usable, tf.float32)}
 
     def utility(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """u of each input value, float32 in the shape of `images`, >= 0: what decides which features get noise."""
@@ -117,8 +118,8 @@ class FCL(Method):
         (clean, logits), (least, _), (most, _), *adversarial = passes
         terms = {
             "ce": cross_entropy(logits, batch.labels),
-            "feature_contrast": self.objective(context.rows, clean, least, most, views["usable"]),
-            "usable": tf.cast(views["usable"], tf.float32),
+            "feature_contrast": self.objective(context.rows, clean, least, most, views["usable"] > 0),
+            "usable": views["usable"],
         }
         if adversarial:
             terms["ce_adv"] = cross_entropy(adversarial[0][1], batch.labels)
