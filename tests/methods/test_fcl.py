@@ -5,33 +5,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from oracles import feature_contrast
 from oracles import tiny_network as tiny
 from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.threat import ThreatModel
-from tfrobust.augment.noise import AddGaussian
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
-from tfrobust.methods.cl_gaussian import CLGaussian
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.feature_contrast import FeatureContrast, FeatureMargin
 
 TEMPERATURE = 0.3
-
-
-def _cosine(first, second):
-    return first @ second / (np.linalg.norm(first) * np.linalg.norm(second))
-
-
-def contrast_oracle(clean, least, most, usable, temperature):
-    """Eq. 6, one image after the other; `most` None or not usable: no own negative."""
-    values = []
-    for i, anchor in enumerate(clean):
-        positive = np.exp(_cosine(anchor, least[i]) / temperature)
-        total = positive + sum(np.exp(_cosine(anchor, other) / temperature) for j, other in enumerate(clean) if j != i)
-        if most is not None and usable[i]:
-            total += np.exp(_cosine(anchor, most[i]) / temperature)
-        values.append(-np.log(positive / total))
-    return np.array(values)
 
 
 @pytest.mark.parametrize("scale", ["sum", "mean"])
@@ -42,7 +25,7 @@ def test_the_terms_are_those_of_the_paper(scale):
     views["usable"] = tf.constant([1.0, 0.0, 1.0] * 3)
     terms, logits = method.loss_terms(views, batch, context)
     clean, least, most = (tiny.forward(method, views[name])[0] for name in ("images", "least", "most"))
-    expected = contrast_oracle(clean, least, most, views["usable"].numpy(), TEMPERATURE)
+    expected = feature_contrast.contrast(clean, least, most, views["usable"].numpy(), TEMPERATURE)
     expected = expected * (len(expected) if scale == "sum" else 1)
     np.testing.assert_allclose(terms["feature_contrast"], expected, rtol=2e-5)
     own = tiny.forward(method, batch.images)[1]
@@ -78,21 +61,6 @@ def test_the_margin_objective_is_eq_9():
     clean, least, most = (tiny.forward(method, views[name])[0] for name in ("images", "least", "most"))
     near, far = np.sum((clean - least) ** 2, -1), np.linalg.norm(clean - most, axis=-1)
     np.testing.assert_allclose(terms["feature_contrast"], near + np.maximum(0, 0.8 - far) ** 2, rtol=1e-4, atol=1e-6)
-
-
-def test_noise_on_all_features_has_the_positive_of_cl_gaussian():
-    """Without the own negative, and with the same noise, the two methods are one."""
-    batch, context = tiny.batch()
-    images = 0.5 + 0 * batch.images  # in the middle: AddGaussian clips, FCL does not
-    batch = batch._replace(images=images)
-    fcl = tiny.build(FCL, perturbation=UtilityPerturbation(count=6, deviation=0.01))
-    plain = tiny.build(CLGaussian, noise=AddGaussian(deviation=0.01))
-    views = fcl.make_views(batch, context)
-    assert np.all((views["least"] - images).numpy() != 0)
-    views["usable"] = tf.zeros_like(views["usable"])
-    expected, _ = plain.loss_terms({"images": images, "noisy": views["least"]}, batch, context)
-    found, _ = fcl.loss_terms(views, batch, context)
-    np.testing.assert_allclose(found["feature_contrast"], expected["feature_contrast"], rtol=1e-6)
 
 
 def test_a_teacher_decides_alone_or_as_well():
@@ -133,24 +101,11 @@ def test_nothing_is_differentiated_through_the_choice():
     assert any(np.any(one.numpy() != other.numpy()) for one, other in changed)
 
 
-def test_cl_gaussian_is_eq_6_without_an_own_negative():
-    method = tiny.build(CLGaussian, objective=FeatureContrast(temperature=TEMPERATURE, scale="mean"))
-    batch, context = tiny.batch()
-    views = method.make_views(batch, context)
-    terms, _ = method.loss_terms(views, batch, context)
-    clean, noisy = (tiny.forward(method, views[name])[0] for name in ("images", "noisy"))
-    expected = contrast_oracle(clean, noisy, None, None, TEMPERATURE)
-    np.testing.assert_allclose(terms["feature_contrast"], expected, rtol=2e-5)
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         (lambda: tiny.build(FCL, combine="mean"), "combine is 'mean'"),
         (lambda: tiny.build(FCL, mode="test"), "mode 'test'"),
-        (lambda: FeatureContrast(temperature=0.0), "temperature is 0.0"),
-        (lambda: FeatureContrast(scale="total"), "scale is 'total'"),
-        (lambda: FeatureMargin(margin=-1.0), "margin > 0"),
     ],
 )
 def test_wrong_arguments_are_refused(make, said):

@@ -1,0 +1,39 @@
+"""CL+Gaussian against eq. 6 without an own negative, and against FCL where the two are one."""
+
+import numpy as np
+import tensorflow as tf
+
+from oracles import feature_contrast
+from oracles import tiny_network as tiny
+from tfrobust.augment.noise import AddGaussian
+from tfrobust.augment.utility_perturbation import UtilityPerturbation
+from tfrobust.methods.cl_gaussian import CLGaussian
+from tfrobust.methods.fcl import FCL
+from tfrobust.methods.feature_contrast import FeatureContrast
+
+TEMPERATURE = 0.3
+
+
+def test_cl_gaussian_is_eq_6_without_an_own_negative():
+    method = tiny.build(CLGaussian, objective=FeatureContrast(temperature=TEMPERATURE, scale="mean"))
+    batch, context = tiny.batch()
+    views = method.make_views(batch, context)
+    terms, _ = method.loss_terms(views, batch, context)
+    clean, noisy = (tiny.forward(method, views[name])[0] for name in ("images", "noisy"))
+    expected = feature_contrast.contrast(clean, noisy, None, None, TEMPERATURE)
+    np.testing.assert_allclose(terms["feature_contrast"], expected, rtol=2e-5)
+
+
+def test_noise_on_all_features_has_the_positive_of_cl_gaussian():
+    """Without the own negative, and with the same noise, the two methods are one."""
+    batch, context = tiny.batch()
+    images = 0.5 + 0 * batch.images  # in the middle: AddGaussian clips, FCL does not
+    batch = batch._replace(images=images)
+    fcl = tiny.build(FCL, perturbation=UtilityPerturbation(count=6, deviation=0.01))
+    plain = tiny.build(CLGaussian, noise=AddGaussian(deviation=0.01))
+    views = fcl.make_views(batch, context)
+    assert np.all((views["least"] - images).numpy() != 0)
+    views["usable"] = tf.zeros_like(views["usable"])
+    expected, _ = plain.loss_terms({"images": images, "noisy": views["least"]}, batch, context)
+    found, _ = fcl.loss_terms(views, batch, context)
+    np.testing.assert_allclose(found["feature_contrast"], expected["feature_contrast"], rtol=1e-6)

@@ -1,0 +1,19 @@
+"""Eq. 6 of paper 000 in loops."""
+
+import numpy as np
+
+
+def _cosine(first, second):
+    return first @ second / (np.linalg.norm(first) * np.linalg.norm(second))
+
+
+def contrast(clean, least, most, usable, temperature):
+    """Eq. 6, one image after the other; `most` None or not usable: no own negative."""
+    values = []
+    for i, anchor in enumerate(clean):
+        positive = np.exp(_cosine(anchor, least[i]) / temperature)
+        total = positive + sum(np.exp(_cosine(anchor, other) / temperature) for j, other in enumerate(clean) if j != i)
+        if most is not None and usable[i]:
+            total += np.exp(_cosine(anchor, most[i]) / temperature)
+        values.append(-np.log(positive / total))
+    return np.array(values)
