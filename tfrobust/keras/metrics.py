@@ -195,7 +195,7 @@ class _RankingMetric(_ProbabilityMetric):
         share = (tf.clip_by_value(log_odds, _CELLS[0], _CELLS[-1]) - _CELLS[0]) / (_CELLS[-1] - _CELLS[0])
         # An answer of NaN makes the result NaN; outside all cells it would be left out.
         unknown = tf.math.is_nan(confidence)
-        share, correct = tf.where(unknown, 0.0, share), tf.where(unknown, confidence, correct)
+        share, correct = tf.where(unknown, tf.zeros_like(share), share), tf.where(unknown, confidence, correct)
         cells = len(_CELLS) - 1
         place = tf.minimum(tf.cast(share * cells, tf.int32), cells - 1)
         for total, part in (
