@@ -45,8 +45,10 @@ setup(
             "scipy",
             "ruff",
             "setuptools>=64",
+            "tokenizers",
             "wheel",
         ],
+        "text": ["tokenizers"],
         "dev": ["pre-commit", "ruff"],
     },
     classifiers=[

@@ -10,14 +10,15 @@ import tensorflow as tf
 
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
+from tfrobust.errors import InputError
 from tfrobust.evaluation import predictor as predictors
 from tfrobust.evaluation.base import Outcome, Setting
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.methods.base import Method
-from tfrobust.ops import configured, fingerprint
+from tfrobust.ops import configured, files, fingerprint
 from tfrobust.report import assembly, compare, render, writer
 from tfrobust.report.schema import Report
-from tfrobust.serving import assets, publish, verify
+from tfrobust.serving import assets, export, publish, verify
 from tfrobust.training import workdir as workdirs
 from tfrobust.training.progress import ConsoleProgress
 
@@ -38,6 +39,7 @@ class Artefact:
     history: dict
     training_seconds: float
     configuration: Callable[[], str]
+    first_history: dict | None = None
 
     def publish(self, name: str, export_dir: str, version: int | None) -> Report:
         """Everything after training; each part is found done, or done again, whole."""
@@ -48,6 +50,7 @@ class Artefact:
             class_names=self.dataset.class_names,
             name=name,
             short_side=self.dataset.test.short_side,
+            vocabulary=self.dataset.vocabulary,
         )
         staged, final = self.folder / "staged", self.folder / "final"
         weights = assets.assemble(staged, **parts)
@@ -66,6 +69,7 @@ class Artefact:
             configuration=self.configuration(),
             training=self.facts,
             history=self.history,
+            first_history=self.first_history,
             cost={"training_seconds": self.training_seconds, "evaluation_seconds": seconds},
         )
         texts = {"report_html": render.html(report), "report_markdown": render.markdown(report)}
@@ -93,6 +97,8 @@ class Artefact:
             class_names=self.dataset.class_names,
             seed=self.facts["seed"],
             progress=ConsoleProgress(),
+            strengths=self.dataset.test.strengths,
+            vocabulary=self.dataset.vocabulary,
             **training_facts(self.facts, self.dataset, self.evaluators),
         )
         started = time.monotonic()
@@ -141,6 +147,7 @@ def data_facts(dataset: Dataset, source: Source) -> dict:
         **{f"{split}_size": size for split, size in dataset.sizes.items()},
         "source": configured.serialize(source),
         "class_names": list(dataset.class_names),
+        **({"vocabulary_size": len(dataset.vocabulary)} if dataset.is_text else {}),
     }
 
 
@@ -158,6 +165,27 @@ def earlier_report(model) -> Report | None:
     """The report inside an export of ours."""
     found = compare.find_report(model)
     return Report.from_json(found.read_text()) if found else None
+
+
+def check_vocabulary(model: str, dataset: Dataset) -> None:
+    """Refuses text whose ids mean other words than those of an export.
+
+    Raises:
+        InputError (a ValueError): names the first difference.
+    """
+    place = pathlib.Path(model)
+    known = export.read_vocabulary(files.saved_model_directory(place)) if place.is_dir() else ()
+    if not known or not dataset.is_text or known == dataset.vocabulary:
+        return
+    if len(known) != len(dataset.vocabulary):
+        fault = f"there are {len(dataset.vocabulary)} words, not {len(known)}"
+    else:
+        identity = next(i for i, pair in enumerate(zip(known, dataset.vocabulary, strict=True)) if len(set(pair)) > 1)
+        fault = f"the id {identity} is {dataset.vocabulary[identity]!r} there and {known[identity]!r} here"
+    raise InputError(
+        f"{dataset.name} has another vocabulary than {model}: {fault}. Give the tokenizer the export's own "
+        "assets.extra/vocabulary.txt."[:300]
+    )
 
 
 def print_result(report: Report, directory: pathlib.Path, note: str = "") -> None:

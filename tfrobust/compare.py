@@ -18,6 +18,10 @@ def parser() -> cli.Parser:
         default="runs/comparison.html",
         help="where the page goes; default: runs/comparison.html",
     )
+    flags.add_argument(
+        "--gap_from", metavar="NAME", help="show what share of the gap between this model's relative drops"
+    )
+    flags.add_argument("--gap_to", metavar="NAME", help="and this one's the others close, attack by attack")
     return flags
 
 
@@ -31,11 +35,16 @@ def run(flags: argparse.Namespace) -> None:
         raise InputError(
             f"no robustness report below {', '.join(flags.paths)[:120]}; name exported models or workdirs."
         )
-    page = compare.compare_html(reports)
+    if bool(flags.gap_from) != bool(flags.gap_to):
+        raise InputError("a gap has two ends: give both --gap_from and --gap_to.")
+    ends = (flags.gap_from, flags.gap_to) if flags.gap_from else None
+    page = compare.compare_html(reports, ends)
     output = pathlib.Path(flags.output)
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, page)
     print(compare.table(reports))
+    if ends:
+        print(f"\n{compare.gap(reports, ends)}")
     print(output)
 
 

@@ -12,23 +12,23 @@ from tfrobust import saving
 from tfrobust.augment.base import Augmentation
 from tfrobust.data import pipeline
 from tfrobust.data.sources.base import Source
-from tfrobust.data.spec import Dataset
+from tfrobust.data.text import refuse_parts_of_images
 from tfrobust.errors import InputError
 from tfrobust.evaluation import predictor as predictors
 from tfrobust.evaluation.base import Setting
 from tfrobust.evaluation.chunks import Shard
-from tfrobust.evaluation.runner import refuse_clashes, run_evaluation, run_shard
+from tfrobust.evaluation.runner import refuse_clashes, refuse_kind, run_evaluation, run_shard
 from tfrobust.methods.base import Method
 from tfrobust.models.heads import LinearHead
 from tfrobust.ops import configured, files
 from tfrobust.pretrained import Pretrained
+from tfrobust.pretraining import Pretraining, Stage
 from tfrobust.report import assembly, render, writer
 from tfrobust.report.schema import Report
 from tfrobust.serving import publish
 from tfrobust.training import cluster, selection
 from tfrobust.training import strategy as strategies
 from tfrobust.training import workdir as workdirs
-from tfrobust.training.loop import Loop
 from tfrobust.training.progress import ConsoleProgress
 
 
@@ -49,6 +49,7 @@ def train(
     callbacks: tuple = (),
     evaluators: tuple = (),
     pretrained: Pretrained | None = None,
+    pretraining: Pretraining | None = None,
     publish_weights: str = "last",
     precision: str = "float32",
     jit_compile: bool | str = "auto",
@@ -80,6 +81,7 @@ def train(
         callbacks: further Keras callbacks.
         evaluators: what is measured on the test split of the staged SavedModel.
         pretrained: a model whose encoder this one starts from, fine-tuned or frozen; None for fresh weights.
+        pretraining: a first stage, which trains the encoder that `method` then takes over; None for one stage.
         publish_weights: "last", "best" (by validation robust accuracy) or "averaged" (by an AveragedWeights).
         precision: Keras dtype policy, 'float32', 'mixed_bfloat16' or 'mixed_float16'; losses and attack gradients
             are float32 in each.
@@ -103,57 +105,59 @@ def train(
     strategies.set_determinism(deterministic)
     scope = strategies.make_strategy(strategy)  # collectives must exist before anything else runs
     worker = cluster.this_worker(scope)
-    if batch_size % scope.num_replicas_in_sync:
-        raise InputError(f"BATCH_SIZE {batch_size} does not divide among {scope.num_replicas_in_sync} replicas.")
+    _check_replicas(scope, batch_size, pretrained, pretraining)
     strategies.set_precision(precision)
     keras.utils.set_random_seed(seed)
     dataset = data.load()
     selection.check_choice(publish_weights, validation is not None and len(dataset.validation) > 0, callbacks)
-    steps_per_epoch = pipeline.steps_per_epoch(dataset.train, batch_size)
+    pipeline.steps_per_epoch(dataset.train, batch_size)  # refuses a batch larger than the data
     refuse_clashes(evaluators)
+    refuse_kind(evaluators, dataset.is_text)
     with cluster.watched(worker), scope.scope():
-        parts = {"encoder": _encoder(encoder, scope), "head": head(class_count=dataset.class_count)}
-        model = _built(method(**parts, seed=seed), dataset, optimizer())
-        origin = {} if pretrained is None else {"pretrained": pretrained.give(model.encoder, dataset.image_shape)}
+        network = _encoder(encoder, scope)
+        model = method(encoder=network, head=head(class_count=dataset.class_count), seed=seed)
+        parts = {"augmentation": augmentation, "validation": validation}
+        refuse_parts_of_images(dataset, model, pretrained=pretrained, pretraining=pretraining, **parts)
+        # Both stages are built before either trains: a resumed run then draws the same initial weights.
+        first = None if pretraining is None else pretraining.stage(network, head, data, dataset, seed)
+        given = {"dataset": dataset, "source": data, "augmentation": augmentation, "callbacks": callbacks}
+        stage = Stage(method=model, epochs=epochs, batch_size=batch_size, seed=seed, **given)
+        stage.title = f"stage 2 of 2, {type(model).__name__}" if first else ""
+        stage.build(optimizer())
+        origin = {} if pretrained is None else {"pretrained": pretrained.give(network, dataset.image_shape)}
     if dry_run:
-        _print_estimate(configuration(), model, epochs * steps_per_epoch, steps_per_epoch)
-        return None
-    numbers = {"epochs": epochs, "batch_size": batch_size, "seed": seed}
-    described = {"method": model, "optimizer": model.optimizer, "data": data, "augmentation": augmentation}
-    training = artefacts.described(described | {"callbacks": [_callback_facts(one) for one in callbacks]} | numbers)
-    training |= {"data_fingerprint": dataset.fingerprint, **origin}
+        return _print_estimates(configuration(), first, stage)
+    training = stage.configuration() | origin
+    if first:
+        training["pretraining"] = first.configuration() | {"frozen": pretraining.frozen, "branch": pretraining.branch}
     publish.check_available(pathlib.Path(export_dir, name), version, workdirs.owner(workdir))
     agreement = cluster.Agreement(scope, worker)
     with agreement.after_chief():
         folder = workdirs.open_workdir(workdir, training, must_exist=training_must_be_done)
     own = cluster.own_folder(folder, worker)
-    watchers = selection.watch(own, dataset.validation.arrays(), validation, callbacks, batch_size)
     files.write_atomically(own / workdirs.CONFIGURATION_FILE, configuration())
-    drawn = {"batch_size": batch_size, "seed": seed, "augmentation": augmentation, "views": model.host_views}
-    loop = Loop(
-        method=model,
-        strategy=scope,
-        batches=lambda step: pipeline.training_batches(dataset.train, start_step=step, **drawn),
-        steps_per_epoch=steps_per_epoch,
-        epochs=epochs,
-        checkpoint_directory=str(folder / "checkpoints"),
-        callbacks=watchers,
-        checkpoint_seconds=checkpoint_seconds,
-        jit_compile=strategies.use_xla(jit_compile, scope),
-        profile_steps=profile,
-        profile_directory=str(own / "logs"),
-        finished_only=training_must_be_done,
-        verbose=int(worker.chief),
-    )
+    driven = {
+        "checkpoint_seconds": checkpoint_seconds,
+        "jit_compile": strategies.use_xla(jit_compile, scope),
+        "finished_only": training_must_be_done,
+        "verbose": int(worker.chief),
+    }
     with cluster.watched(worker):
+        before, seconds = None, 0.0
+        if first:
+            origin["pretraining"], before, seconds = pretraining.run(first, scope, folder, own, **driven)
+        watchers = selection.watch(own, dataset.validation.arrays(), validation, callbacks, batch_size)
+        loop = stage.loop(scope, folder, watchers, profile_steps=profile, profile_directory=str(own / "logs"), **driven)
         history = loop.run()
     if not worker.chief:
         print(f"worker {worker.index} of {worker.count} has trained; the chief evaluates and publishes", flush=True)
         agreement.part()
         return None
-    facts = {"method": type(model).__name__, **numbers, **origin, **_adversary_facts(model), "precision": precision}
+    facts = {**stage.facts(), **origin, "precision": precision}
     facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
-    artefact = artefacts.Artefact(model, dataset, data, evaluators, folder, facts, history, loop.seconds, configuration)
+    took = seconds + loop.seconds
+    parts = (model, dataset, data, evaluators, folder, facts, history, took, configuration, before)
+    artefact = artefacts.Artefact(*parts)
     report = artefact.publish(name, export_dir, version)
     agreement.part(alone=True)
     return report
@@ -209,6 +213,7 @@ def evaluate(
     elif callable(data):
         data = data(image_shape=_input_shape(predictor))
     dataset = data.load()
+    artefacts.check_vocabulary(model, dataset)
     images, labels = dataset.test.arrays()
     setting = Setting(
         predictor=predictor,
@@ -219,6 +224,8 @@ def evaluate(
         batch_size=batch_size,
         chunk_size=chunk_size,
         progress=ConsoleProgress(),
+        strengths=dataset.test.strengths,
+        vocabulary=dataset.vocabulary,
         **artefacts.training_facts(known, dataset, evaluators),
     )
     cache = pathlib.Path(output, "cache") if output else None
@@ -258,6 +265,17 @@ def _check_numbers(**numbers: int) -> None:
             raise InputError(f"{name.upper()} is {value}; it must be at least 1.")
 
 
+def _check_replicas(
+    scope: tf.distribute.Strategy, batch_size: int, pretrained: Pretrained | None, pretraining: Pretraining | None
+) -> None:
+    if pretrained is not None and pretraining is not None:
+        raise InputError("an encoder is pretrained or gets a pretraining: set one of the two alone.")
+    sizes = {"BATCH_SIZE": batch_size, "Pretraining.batch_size": pretraining.batch_size if pretraining else 0}
+    for name, size in sizes.items():
+        if size % scope.num_replicas_in_sync:
+            raise InputError(f"{name} {size} does not divide among {scope.num_replicas_in_sync} replicas.")
+
+
 def _encoder(encoder: Callable[..., keras.Model], scope: tf.distribute.Strategy) -> keras.Model:
     """The encoder, with batch norm over the whole global batch where there are several replicas."""
     if scope.num_replicas_in_sync > 1 and "synchronized" in configured.constructor_arguments(encoder):
@@ -265,35 +283,9 @@ def _encoder(encoder: Callable[..., keras.Model], scope: tf.distribute.Strategy)
     return encoder()
 
 
-def _built(model: Method, dataset: Dataset, optimizer: keras.optimizers.Optimizer) -> Method:
-    model.build((None, *dataset.image_shape))
-    answers = model.compute_output_shape((None, *dataset.image_shape))[-1]
-    if answers != dataset.class_count:
-        raise InputError(f"the head gives {answers} logits, but {dataset.name} has {dataset.class_count} classes.")
-    # The loop compiles the step itself where that pays.
-    metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-    model.compile(optimizer=optimizer, metrics=metrics, jit_compile=False)
-    return model
-
-
-def _callback_facts(callback) -> dict:
-    plain = (bool, int, float, str, type(None))
-    return {type(callback).__name__: {k: v for k, v in vars(callback).items() if isinstance(v, plain) and k[0] != "_"}}
-
-
-def _adversary_facts(model: Method) -> dict:
-    adversary = getattr(model, "adversary", None)
-    if adversary is None:
-        return {}
-    return {
-        "norm": adversary.attack.threat.norm,
-        "epsilon": adversary.attack.threat.epsilon,
-        "attack_steps": adversary.attack.steps,
-        "batch_norm_mode_of_the_attack": adversary.mode,
-    }
-
-
 def _input_shape(predictor: predictors.Predictor) -> tuple[int, int, int]:
+    if predictor.is_text:
+        raise InputError(f"{predictor.name} takes text, and --data names images: set evaluate.data in gin instead.")
     if None in predictor.image_shape:
         raise InputError(
             f"{predictor.name} takes images of any size, so that a folder does not say how to read its own: set "
@@ -309,9 +301,7 @@ def _evaluate_shard(evaluators: tuple, setting: Setting, shard: tuple[int, int],
     print(f"shard {shard[0]} of {shard[1]} is done: {count} images attacked; when all are, run without --shard")
 
 
-def _print_estimate(configuration: str, model: Method, steps: int, steps_per_epoch: int) -> None:
+def _print_estimates(configuration: str, *stages: Stage | None) -> None:
     print(configuration)
-    passes = model.passes_per_step
-    print(f"steps       {steps} ({steps_per_epoch} an epoch)")
-    print(f"passes      {passes} forward and backward passes over the batch a step, {steps * passes} in all")
-    print(f"parameters  {model.encoder.count_params() + model.head.count_params()}")
+    for stage in filter(None, stages):
+        stage.print_estimate()

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 class Batch(NamedTuple):
     """One batch of examples.
 
-    images: float32 [b, h, w, c] in [0, 1]. labels: int32 [b]. index: int64 [b], the example's position in its
-    split, from which its random draws follow. extra: further tensors [b, ...] by name; `sample_weight`
-    (float32 [b]) is the only name the base class knows.
+    images: float32 [b, h, w, c] in [0, 1], or the tokens of text, int32 [b, length]. labels: int32 [b]. index:
+    int64 [b], the example's position in its split, from which its random draws follow. extra: further tensors
+    [b, ...] by name; `sample_weight` (float32 [b]) is the only name the base class knows.
     """
 
     images: tf.Tensor

@@ -44,6 +44,53 @@ def make_bound(method, images, labels):
     return bound
 
 
+def compares_instances(method) -> bool:
+    """Whether it trains projections of views, with adversaries of them (RoCL) or without (SimCLR)."""
+    return hasattr(method, "represent")
+
+
+def make_instance_bound(method, images, labels):
+    """`make_bound` of SimCLR, two views trained; of RoCL, three, after the attack and the clean views' projections."""
+    import tensorflow as tf
+
+    attack = method.adversary.attack if attacks(method) else None
+    copies = 3 if attack else 2
+
+    def project(images, training):
+        embedding = method.encoder(images, training=training)
+        return embedding, method.projection(embedding, training=training)
+
+    @tf.function(autograph=False)
+    def passes(images):
+        def one(step, point):
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(point)
+                value = tf.reduce_sum(project(point, False)[1] ** 2)
+            return step + 1, point + tape.gradient(value, point)
+
+        clean = project(tf.tile(images, [2, 1, 1, 1]), False)[1]
+        _, point = tf.while_loop(lambda step, _: step < attack.steps, one, (0, images), parallel_iterations=1)
+        return point, clean
+
+    @tf.function(autograph=False)
+    def update(images):
+        with tf.GradientTape() as tape:
+            embedding, projected = project(tf.tile(images, [copies, 1, 1, 1]), True)
+            logits = method.head(tf.stop_gradient(embedding))
+            entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.tile(labels, [copies]), logits)
+            loss = tf.reduce_mean(projected**2) + tf.reduce_mean(entropy)
+        gradients = tape.gradient(loss, method.trainable_variables)
+        method.optimizer.apply_gradients(zip(gradients, method.trainable_variables, strict=True))
+        return loss
+
+    def bound():
+        if attack:
+            passes(images)
+        return float(update(images))
+
+    return bound
+
+
 def make_stacked_bound(method, images, labels):
     """The same for a method without an attack: a stacked pass of its views, after an input gradient if it takes one."""
     import tensorflow as tf

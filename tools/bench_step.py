@@ -6,7 +6,8 @@ input gradient, as often as the attack steps; for an attack on the divergence on
 backward in training mode of the clean and of the adversarial images, and the optimizer's update; as compiled
 functions on the same model with the same optimizer, with nothing else in them. A method that augments its images
 instead of attacking them is bound by one forward and backward pass of as many images as it stacks, and the update; one
-that measures utility by an input gradient besides.
+that measures utility by an input gradient besides; SimCLR by two views trained, encoder, projection and probe; RoCL by
+three, its attack on the projection, and the clean views' projections.
 The step is the one of `training.Loop` on a batch from its iterator, logs read. Step and bound take turns, so that what
 else the machine does falls on both; what is compared are medians.
 
@@ -32,15 +33,15 @@ import tempfile
 import time
 
 from _recipes import ROOT, build, recipe
-from _step_bounds import attacks, make_bound, make_stacked_bound
+from _step_bounds import attacks, compares_instances, make_bound, make_instance_bound, make_stacked_bound
 
 PARTS = ("step", "pipeline", "memory", "start")
 # Image shape and the gin file beside a method's own.
 ENCODERS = {"resnet20": ((32, 32, 3), ["gin/models/resnet20.gin"]), "digits": ((8, 8, 1), [])}
-METHODS = ["adversarial_training", "trades", "ascl", "noisymix", "fcl"]
+METHODS = ["adversarial_training", "trades", "ascl", "noisymix", "fcl", "simclr", "rocl"]
 CLASSES = 10
 LARGEST_RATIO = 1.05
-LARGEST_STACKED_RATIO = 1.10  # where the bound has no attack
+LARGEST_STACKED_RATIO = 1.10  # where the bound has no attack on a classifier
 LARGEST_WAIT = 0.15  # of a step
 WARM_UP = 2
 
@@ -149,7 +150,10 @@ def train_some(method, images, labels, steps: int, callbacks=(), dataset=None) -
 def make_method(name: str, encoder: str, attack_steps: int, batch: int):
     """A method on an encoder, and a batch of uniform noise with random labels."""
     image_shape, files = ENCODERS[encoder]
-    method = build(recipe([f"gin/{name}.gin", *files], [f"STEPS={attack_steps}"]), image_shape, CLASSES, seed=0)
+    parts = recipe([f"gin/{name}.gin", *files], [f"STEPS={attack_steps}"])
+    if first := parts.get("pretraining"):  # of two stages the one that trains without labels
+        parts |= {"method": first.method, "optimizer": first.optimizer}
+    method = build(parts, image_shape, CLASSES, seed=0)
     if not (attacks(method) or method.host_view_names or hasattr(method, "utility")):
         raise SystemExit(f"{name} makes neither adversaries nor further views: its bound is not known here.")
     import tensorflow as tf  # after the recipe, which keeps TensorFlow's greetings back
@@ -161,10 +165,12 @@ def make_method(name: str, encoder: str, attack_steps: int, batch: int):
 def measure(name: str, encoder: str, flags: argparse.Namespace) -> Timing:
     """Times one method."""
     method, images, labels = make_method(name, encoder, flags.attack_steps, flags.batch)
-    make = make_bound if attacks(method) else make_stacked_bound
+    instances = compares_instances(method)
+    make = make_instance_bound if instances else make_bound if attacks(method) else make_stacked_bound
     watch = stopwatch(lambda: make(method, images, labels), flags.rounds)
     traces = train_some(method, images, labels, WARM_UP + flags.rounds, [watch])
-    return Timing(name, watch.step, watch.bound, traces, LARGEST_RATIO if attacks(method) else LARGEST_STACKED_RATIO)
+    limit = LARGEST_RATIO if attacks(method) and not instances else LARGEST_STACKED_RATIO
+    return Timing(name, watch.step, watch.bound, traces, limit)
 
 
 def step_part(flags: argparse.Namespace) -> bool:

@@ -2,7 +2,8 @@
 """Checks that every gin file parses and resolves: names, parameters, types, macros, scopes. Builds nothing.
 
 A file directly in gin/ and every recipe in gin/papers/ is complete and is checked alone, what lies in gin/eval/
-too. Data and models are checked behind a method's file, as users add them; what lies in gin/base/ as a part.
+too. Data and models are checked behind a method's file, as users add them, and what concerns one of two stages behind
+one in two stages; what lies in gin/base/ as a part.
 
 Usage: tools/check_gin.py [FILE ...]; without files, all of gin/. Prints each fault and exits 1, or exits 0.
 """
@@ -15,7 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-_HOST = "gin/supervised.gin"
+_HOSTS = dict.fromkeys(("data", "models"), "gin/supervised.gin")
+_HOSTS |= dict.fromkeys(("stage_two", "optimizers"), "gin/simclr.gin")
 
 
 def fault(path: pathlib.Path) -> str | None:
@@ -25,8 +27,8 @@ def fault(path: pathlib.Path) -> str | None:
 
     inside = path.resolve().relative_to(ROOT / "gin").parts
     try:
-        paths = [_HOST, str(path)] if inside[0] in ("data", "models") else [str(path)]
-        cli.configure(paths, partial=inside[0] == "base")
+        host = _HOSTS.get(inside[0])
+        cli.configure([host, str(path)] if host else [str(path)], partial=inside[0] == "base")
     except InputError as error:
         return f"{path}: {error}"
     return None

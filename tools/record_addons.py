@@ -1,4 +1,4 @@
-"""Records what tensorflow-addons does to images, as an oracle for tests/augment and tests/corruptions.
+"""Records what tensorflow-addons does to images, and what its LAMB does to weights, as an oracle for the tests.
 
     python3.11 -m venv addons-env
     addons-env/bin/pip install tensorflow-cpu==2.15.1 tensorflow-addons==0.23.0 numpy==1.26.4
@@ -23,6 +23,7 @@ SLOPES = (0.3, -0.12, 2.0, 0.0)
 FACTORS = (0.0, 0.4, 1.0, 1.9)
 FILTERS = ((3, 0.8), (5, 1.0), (9, 2.5))  # taps, sigma
 PADDINGS = ("REFLECT", "SYMMETRIC", "CONSTANT")
+STEPS, LEARNING_RATE, DECAYS = 5, 0.05, (0.0, 0.1)
 
 
 def draw_images() -> np.ndarray:
@@ -69,14 +70,49 @@ def record(images: np.ndarray) -> dict[str, np.ndarray]:
     return {name: np.asarray(value) for name, value in found.items()}
 
 
+def draw_problem() -> dict[str, np.ndarray]:
+    """Weights of three variables, one of them zeros, and their gradients at each step; float32."""
+    generator = np.random.Generator(np.random.PCG64(20261122))
+    shapes = {"kernel": (4, 3), "bias": (3,), "zeros": (2, 2)}
+    drawn = {f"weights/{name}": generator.normal(0, 1, shape) for name, shape in shapes.items()}
+    drawn["weights/zeros"] *= 0
+    drawn |= {f"gradients/{name}": generator.normal(0, 1, (STEPS, *shape)) for name, shape in shapes.items()}
+    drawn["gradients/bias"][1:3] *= 1e-3
+    return {name: value.astype(np.float32) for name, value in drawn.items()}
+
+
+def record_lamb(problem: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """name -> weights after each step, float32 [steps, ...]; with decay, and with the bias left out of both."""
+    found = {}
+    for decay, excluded in [*((decay, None) for decay in DECAYS), (DECAYS[-1], ["bias"])]:
+        names = [name.removeprefix("weights/") for name in problem if name.startswith("weights/")]
+        variables = [tf.Variable(problem[f"weights/{name}"], name=name) for name in names]
+        optimizer = tfa.optimizers.LAMB(
+            LEARNING_RATE,
+            weight_decay=decay,
+            exclude_from_weight_decay=excluded,
+            exclude_from_layer_adaptation=excluded,
+        )
+        steps = []
+        for step in range(STEPS):
+            gradients = [tf.constant(problem[f"gradients/{name}"][step]) for name in names]
+            optimizer.apply_gradients(zip(gradients, variables, strict=True))
+            steps.append([variable.numpy() for variable in variables])
+        for name, values in zip(names, zip(*steps, strict=True), strict=True):
+            found[f"lamb/{decay}{'/without_bias' if excluded else ''}/{name}"] = np.stack(values)
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the .npz to write")
     flags = parser.parse_args()
     images = draw_images()
-    found = record(images)
+    problem = draw_problem()
+    found = record(images) | record_lamb(problem)
     inputs = {"degrees": DEGREES, "moves": MOVES, "slopes": SLOPES, "factors": FACTORS, "filters": FILTERS}
     inputs = {f"input/{name}": np.array(value) for name, value in inputs.items()} | {"input/images": images}
+    inputs |= {"input/learning_rate": np.array(LEARNING_RATE)} | {f"input/{name}": one for name, one in problem.items()}
     np.savez_compressed(flags.output, **inputs, **found)
     print(
         f"{len(found)} outputs with tensorflow-addons {tfa.__version__}, TensorFlow {tf.__version__} -> {flags.output}"

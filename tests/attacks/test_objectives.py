@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from oracles import instances
 from tfrobust.attacks import objectives
+from tfrobust.structs import PairMasks
 
 LOGITS = np.array([[1.0, 2.0, -1.0], [0.5, 0.0, 3.0]])
 LABELS = np.array([1, 0])
@@ -109,3 +111,27 @@ def test_dlr_objectives_of_images():
     np.testing.assert_allclose(objectives.dlr(_predict, tf.constant(LABELS))(images), [-1 / 3, 2.5 / 3], rtol=1e-5)
     values = objectives.targeted_dlr(_predict, tf.constant(LABELS), tf.constant([0, 2]))(images)
     np.testing.assert_allclose(values, [-1 / 3, 2.5 / 3], rtol=1e-5)
+
+
+def test_the_contrastive_objective_is_the_loss_of_each_image_against_keys_that_stay():
+    generator = np.random.default_rng(0)
+    images, target, other = (generator.normal(size=(4, 3)) for _ in range(3))
+    own = np.concatenate([np.eye(4), np.zeros((4, 4))], axis=1) > 0
+    pairs = PairMasks(tf.constant(own), tf.constant(np.tile(np.eye(4) == 0, (1, 2))))
+    keys = tf.constant(np.concatenate([target, other]), tf.float32)
+    expected = instances.anchor_losses(images, target, [target, other], 0.3)
+    for given in (keys, lambda embeddings: keys + 0 * tf.tile(embeddings, [2, 1])):
+        objective = objectives.contrastive(tf.identity, given, pairs, temperature=0.3)
+        np.testing.assert_allclose(objective(tf.constant(images, tf.float32)), expected, rtol=1e-5)
+
+
+def test_the_joint_objective_is_the_released_loss_of_both_views():
+    first, second = np.random.default_rng(0).normal(size=(2, 4, 3))
+    own = np.eye(8) > 0
+    partner = np.roll(own, 4, axis=1)
+    pairs = PairMasks(tf.constant(partner), tf.constant(~own & ~partner))
+    views = tuple(tf.constant(view, tf.float32) for view in (first, second))
+    values = objectives.joint_contrastive(tf.identity, pairs, temperature=0.3)(views)
+    assert values.shape == [4] and float(tf.reduce_mean(values)) == pytest.approx(
+        instances.acl(first, second, 0.3), rel=1e-5
+    )

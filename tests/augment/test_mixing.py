@@ -257,6 +257,7 @@ def test_stages_may_be_a_list_or_one_number():
         (lambda: Mixing(group=2.5), r"Mixing\.group is 2\.5"),
         (lambda: FeatureNoise(additive=-0.1), "neither may be negative"),
         (lambda: FeatureNoise(sparsity=1.0), r"FeatureNoise\.sparsity is 1\.0"),
+        (lambda: FeatureNoise(scale=1.0), r"FeatureNoise\.scale is 1\.0; it is two positive numbers"),
         (lambda: FeatureNoise(scale=(2.0, 0.0)), r"FeatureNoise\.scale is \(2\.0, 0\.0\)"),
         (lambda: FeatureNoise(scale=(2.0, float("nan"))), r"FeatureNoise\.scale is \(2\.0, nan\)"),
     ],

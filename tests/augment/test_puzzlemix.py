@@ -170,7 +170,9 @@ def test_an_image_without_saliency_is_mixed_all_the_same():
     ("own", "message"),
     [
         ({"blocks": (1, 2)}, "blocks, neighbourhood and transport_side"),
-        ({"blocks": ()}, "blocks are whole numbers >= 2"),
+        ({"blocks": ()}, "blocks are a tuple of whole numbers >= 2"),
+        ({"blocks": 4}, r"transport_side 4, 4 and 4; blocks are a tuple of whole numbers >= 2, such as \(4,\)"),
+        ({"neighbourhood": "4"}, "others whole numbers >= 1"),
         ({"transport_side": 0}, "others whole numbers >= 1"),
         ({"prior": -0.1}, r"prior, smoothness, contrast and transport_cost -0\.1"),
         ({"contrast": 1.5}, "contrast not above 1"),

@@ -155,7 +155,7 @@ def test_compare_writes_a_page(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(comparing, "load_reports", lambda paths: [json.dumps(paths)])
     monkeypatch.setattr(comparing, "table", lambda reports: "the table")
-    monkeypatch.setattr(comparing, "compare_html", lambda reports: "<html>")
+    monkeypatch.setattr(comparing, "compare_html", lambda reports, ends: "<html>")
     page = tmp_path / "new" / "page.html"
     assert compare.main(["a", "b", f"--output={page}"]) == 0
     assert page.read_text() == "<html>" and capsys.readouterr().out == f"the table\n{page}\n"
@@ -167,6 +167,6 @@ def test_a_comparison_that_cannot_be_written_leaves_the_old_one(tmp_path, monkey
     page = tmp_path / "page.html"
     page.write_text("old")
     monkeypatch.setattr(comparing, "load_reports", lambda paths: [paths])
-    monkeypatch.setattr(comparing, "compare_html", lambda reports: "half a page \ud800")  # cannot be encoded
+    monkeypatch.setattr(comparing, "compare_html", lambda reports, ends: "half a page \ud800")  # cannot be encoded
     assert compare.main(["a", f"--output={page}"]) == 1
     assert page.read_text() == "old" and [path.name for path in tmp_path.iterdir()] == ["page.html"]

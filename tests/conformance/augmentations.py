@@ -19,6 +19,7 @@ from tfrobust.augment.patch_gaussian import PatchGaussian
 from tfrobust.augment.policies import AutoAugment, RandAugment
 from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.augment.standard import Compose, PadCrop, RandomFlip, RandomShift
+from tfrobust.augment.views import ContrastiveViews
 from tfrobust.ops import randomness
 
 SHAPE = (6, 8, 10, 3)
@@ -56,6 +57,13 @@ def _no_chains(augmix, count):
     return {**augmix.draw(randomness.make_key(0), (count, *SHAPE[1:])), "mix": tf.zeros([count])}
 
 
+def _same_view(count):
+    none = tf.zeros([count])
+    chances = {name: none > 0 for name in ("flip", "grey", "solarize")}
+    jitter = {"operation": tf.fill([count, 4], 4), "amount": tf.ones([count, 4])}
+    return {"box": tf.tile([[0, 0, *SHAPE[1:3]]], [count, 1]), "sigma": none, **chances, **jitter}
+
+
 _AUTO = AutoAugment(policy="imagenet", ranges="code")
 _RAND = RandAugment(operations=("rotate", "posterize", "translate_y", "contrast"))
 _DEEP = AugMix(width=2, depth=4, severity=10.0, alpha=0.3, all_operations=True)
@@ -81,6 +89,12 @@ AUGMENTATIONS = [
     AugmentationCase("augmix_all", _DEEP, lambda count: _no_chains(_DEEP, count)),
     AugmentationCase("auto_augment", _AUTO, functools.partial(_no_operation, _AUTO)),
     AugmentationCase("rand_augment", _RAND, functools.partial(_no_operation, _RAND)),
+    AugmentationCase("views", ContrastiveViews(), _same_view),
+    AugmentationCase(
+        "views_all",
+        ContrastiveViews(blur=0.5, solarize=0.5, order="rocl", interpolation="bilinear", colors="torchvision"),
+        _same_view,
+    ),
     AugmentationCase(
         "compose",
         Compose(augmentations=(RandomFlip(), RandomShift(fraction=0.2))),

@@ -18,6 +18,7 @@ from tfrobust.models.lenet import LeNet
 from tfrobust.models.preact_resnet import PreActResNet18
 from tfrobust.models.resnet import ResNet
 from tfrobust.models.resnet50 import ResNet50
+from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
 from tfrobust.models.wide_resnet import WideResNet
 
 
@@ -25,19 +26,28 @@ from tfrobust.models.wide_resnet import WideResNet
 class Row:
     """make(**encoder arguments) -> encoder; `parameters` counts trainable ones, from arithmetic.
 
-    `l2` is the weight of the sum of squared kernels. `smallest`: the least image side that is accepted.
+    `l2` is the weight of the sum of squared kernels. `smallest`: the least image side that is accepted. An encoder of
+    text has no stages (None) and an `image_shape` (length,); what it refuses has tests of its own.
     """
 
     name: str
     make: Callable
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
     dim: int
-    stage_count: int
+    stage_count: int | None
     parameters: int
     normalizes: bool
     l2: float
     smallest: int
     slow: bool = False
+
+    @property
+    def is_text(self) -> bool:
+        return len(self.image_shape) == 1
+
+    @property
+    def dtype(self) -> str:
+        return "int32" if self.is_text else "float32"
 
 
 def convolution(size: int, inputs: int, outputs: int, bias: bool = True) -> int:
@@ -70,6 +80,8 @@ def preactivation_resnet(stem: int, widths: tuple[int, ...], blocks: int, bias: 
             inputs = width
     return total + 2 * inputs
 
+
+WORDS = 20
 
 ENCODERS = (
     # 9*32 + 9*32*64 + 9*64*128 without bias, 2 * (32 + 64 + 128) for batch norm, 128 averages to 128 units.
@@ -143,18 +155,38 @@ ENCODERS = (
         "resnet50_v2", functools.partial(ResNet50, "bottleneck_v2", stem="imagenet"), (32, 32, 3), 2048, 4,
         25_568_360 - 19_008 - dense(2048, 1000), True, 1e-4, 32, True,
     ),
+    *(
+        # Word and place vectors; in each layer four matrices of attention, two of the feed-forward, two norms.
+        Row(
+            f"text_transformer_{pooling}_{where}",
+            functools.partial(
+                TextTransformer, WORDS, 6, width=8, depth=2, heads=2, inner=5, pooling=pooling,
+                style=TransformerStyle(dropout=0.0, positions=positions, normalization=where),
+            ),
+            (6,), 8, None,
+            8 * (WORDS + extra) + 2 * (4 * 8 * 8 + dense(8, 5) + dense(5, 8) + 2 * 2 * 8), False, 0.0, 1,
+        )
+        for pooling, positions, where, extra in (
+            ("average", "learned", "before", 6 + 2), ("class", "sinusoidal", "behind", 1),
+        )
+    ),
 )  # fmt: skip
 
 PARAMETERS = [pytest.param(row, id=row.name, marks=[pytest.mark.slow] if row.slow else []) for row in ENCODERS]
 
 
 def images_for(row: Row, count: int = 3, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).random((count, *row.image_shape), dtype=np.float32)
+    generator = np.random.default_rng(seed)
+    if row.is_text:  # sentences that end in some padding
+        tokens = generator.integers(1, WORDS, (count, *row.image_shape))
+        return np.where(np.arange(row.image_shape[0]) < np.arange(count)[:, None] + 3, tokens, 0).astype(np.int32)
+    return generator.random((count, *row.image_shape), dtype=np.float32)
 
 
 def make_built(row: Row, **arguments):
     """A built encoder with two branches where it has batch norm, and statistics that are not the initial."""
-    arguments = {"branches": 2 if row.normalizes else 1, "pixel_mean": 0.4, "pixel_std": 0.3, **arguments}
+    if not row.is_text:
+        arguments = {"branches": 2 if row.normalizes else 1, "pixel_mean": 0.4, "pixel_std": 0.3, **arguments}
     encoder = row.make(**arguments)
     encoder.build((None, *row.image_shape))
     draw = np.random.default_rng(1)
@@ -177,20 +209,25 @@ def assert_close(actual, expected, tolerance: float = 1e-5) -> None:
     assert np.abs(actual - expected).max() <= tolerance * np.abs(expected).max()
 
 
+def branches_of(encoder) -> list[dict]:
+    """The keyword of each branch; of text, which has none, nothing."""
+    return [{"branch": branch} for branch in range(encoder.branches)] if hasattr(encoder, "branches") else [{}]
+
+
 def branch_outputs(encoder, images) -> list[np.ndarray]:
-    return [encoder(images, branch=branch, training=False).numpy() for branch in range(encoder.branches)]
+    return [encoder(images, **branch, training=False).numpy() for branch in branches_of(encoder)]
 
 
 def keeps_the_contract(row: Row) -> None:
     encoder, images = built(row), images_for(row)
-    assert (encoder.dim, encoder.stage_count) == (row.dim, row.stage_count)
+    assert (encoder.dim, getattr(encoder, "stage_count", None)) == (row.dim, row.stage_count)
     assert encoder.compute_output_shape((None, *row.image_shape)) == (None, row.dim)
     embedding = encoder(images)
     assert embedding.shape == (3, row.dim) and embedding.dtype == tf.float32
     # training defaults to inference, and the rows of a batch do not see each other there.
     np.testing.assert_array_equal(embedding, encoder(images, training=False))
     assert_close(embedding[1:2], encoder(images[1:2]))
-    single = make_built(row, branches=1)
+    single = make_built(row, **({} if row.is_text else {"branches": 1}))
     assert sum(int(np.prod(v.shape)) for v in single.trainable_variables) == row.parameters
 
 
@@ -214,11 +251,11 @@ def survives_keras_file_and_clone(row: Row, directory) -> None:
 
 def works_inside_a_functional_model(row: Row) -> None:
     encoder, images = built(row), images_for(row)
-    inputs = keras.Input(row.image_shape)
-    branch = encoder.branches - 1
-    wrapped = keras.Model(inputs, encoder(inputs, branch=branch))
+    inputs = keras.Input(row.image_shape, dtype=row.dtype)
+    branch = branches_of(encoder)[-1]
+    wrapped = keras.Model(inputs, encoder(inputs, **branch))
     assert wrapped.output_shape == (None, row.dim)
-    np.testing.assert_array_equal(wrapped(images), encoder(images, branch=branch))
+    np.testing.assert_array_equal(wrapped(images), encoder(images, **branch))
 
 
 def exports(row: Row, directory) -> None:
@@ -228,7 +265,7 @@ def exports(row: Row, directory) -> None:
     archive.add_endpoint(
         "serving_default",
         lambda x: encoder(x, training=False),
-        input_signature=[tf.TensorSpec([None, *row.image_shape], tf.float32)],
+        input_signature=[tf.TensorSpec([None, *row.image_shape], row.dtype)],
     )
     archive.write_out(str(directory / "saved"), verbose=False)
     # TensorFlow keeps the loaded variables only as long as the loaded object.
@@ -239,6 +276,8 @@ def exports(row: Row, directory) -> None:
 
 def opens_every_stage(row: Row) -> None:
     """at_stage sees 0..K in order; a tf.cond changes exactly the chosen hidden state; shapes survive it."""
+    if row.stage_count is None:
+        pytest.skip("no stages")
     encoder, images = built(row), images_for(row)
     seen = []
 
@@ -270,17 +309,17 @@ def is_equal_in_eager_and_graph(row: Row) -> None:
 def trains_every_variable_of_its_branch(row: Row) -> None:
     """Gradients are finite and reach everything but the other branch, whose statistics stand still."""
     encoder, images = make_built(row), images_for(row)
-    branch = encoder.branches - 1
+    branches = branches_of(encoder)
     before = branch_outputs(encoder, images)
     moving = [v.numpy() for v in encoder.non_trainable_variables]
     with tf.GradientTape() as tape:
-        embedding = encoder(images, training=True, branch=branch)
+        embedding = encoder(images, training=True, **branches[-1])
         loss = tf.reduce_sum(tf.square(embedding))
     variables = encoder.trainable_variables
     gradients = tape.gradient(loss, variables)
     missing = sum(gradient is None for gradient in gradients)
     norms = sum(1 for v in variables if v.path.endswith("gamma"))
-    assert missing == (norms // 2) * 2 * (encoder.branches - 1), "gamma and beta of the other branch only"
+    assert missing == (norms // 2) * 2 * (len(branches) - 1), "gamma and beta of the other branch only"
     assert all(np.isfinite(gradient).all() for gradient in gradients if gradient is not None)
     moved = [(v.numpy() != m).any() for v, m in zip(encoder.non_trainable_variables, moving, strict=True)]
     # The unused branch's own two moving values per norm stay.
@@ -312,6 +351,8 @@ def runs_in_mixed_precision(row: Row) -> None:
 
 
 def refuses_what_does_not_fit(row: Row) -> None:
+    if row.is_text:
+        pytest.skip("refuses other things: tests/models/test_text_transformer.py")
     encoder, images = built(row), images_for(row)
     height, width, channels = row.image_shape
     calls = {

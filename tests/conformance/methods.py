@@ -9,34 +9,47 @@ import tensorflow as tf
 
 from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.instance_adversary import InstanceAdversary
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.augment.puzzlemix import Puzzle
 from tfrobust.augment.standard import RandomShift
+from tfrobust.augment.token_removal import TokenRemoval
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
+from tfrobust.losses.gradient_penalty import LayerWise, Tikhonov
+from tfrobust.methods.acl import ACL
 from tfrobust.methods.adr import ADR
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL, TwoTransforms
 from tfrobust.methods.augmix import AugMixTraining
+from tfrobust.methods.byol import BYOL
 from tfrobust.methods.cl_gaussian import CLGaussian
 from tfrobust.methods.contrast import Contrast
 from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.feature_contrast import FeatureMargin
+from tfrobust.methods.layer_wise import LayerWiseContrastive
 from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mixup import Mixup
 from tfrobust.methods.nfm import NFM
 from tfrobust.methods.noisymix import Branches, NoisyMix
 from tfrobust.methods.puzzlemix import PuzzleMix
+from tfrobust.methods.rocl import RoCL
+from tfrobust.methods.simclr import SimCLR
+from tfrobust.methods.supcon import SupCon
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
 from tfrobust.methods.trades import TRADES
 from tfrobust.models.cnn import CNN
 from tfrobust.models.heads import LinearHead, LinearProjection
+from tfrobust.models.projection import ProjectionHead
+from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
+from tfrobust.pairs.false_negatives import AdaptiveFNC
 from tfrobust.pairs.selection import HardSelection, LeakedSelection, SoftSelection
 
 IMAGE_SHAPE = (8, 8, 1)
+SENTENCE_LENGTH, WORDS = 7, 12
 CLASSES = 3
 
 
@@ -66,10 +79,31 @@ def _noisymix(*, mixing=MIXING, **own):
     return make
 
 
+def _head() -> ProjectionHead:
+    return ProjectionHead((6,), dim=4)
+
+
+def _instances(kind, *, projection=None, branches=1, adversary_of=(), **own):
+    """RoCL or ACL, its adversary compared within groups that divide what a replica has."""
+
+    def make(single, head, **keywords):
+        attacker = InstanceAdversary(attack=adversary().attack, group=2, **dict(adversary_of))
+        parts = (single if branches == 1 else encoder(branches=branches)), head
+        return kind(*parts, adversary=attacker, projection=projection or _head(), views=SHIFT, **own, **keywords)
+
+    return make
+
+
 ROWS = {
     "supervised": Supervised,
     "supervised_noisy": lambda *parts, **k: Supervised(*parts, noise=AddGaussian(), forward="joint", **k),
+    "supervised_tikhonov": lambda *parts, **k: Supervised(
+        *parts, noise=AddGaussian(), penalty=Tikhonov(weight=0.1), **k
+    ),
     "supervised_contrastive": lambda *parts, **k: SupervisedContrastive(*parts, projection=LinearProjection(4), **k),
+    "supervised_contrastive_tikhonov": lambda *parts, **k: SupervisedContrastive(
+        *parts, penalty=Tikhonov(form="batch", of=("contrastive",)), **k
+    ),
     "adversarial_training": lambda *parts, **k: AdversarialTraining(*parts, adversary=adversary(), **k),
     "adversarial_training_joint": lambda *parts, **k: AdversarialTraining(
         *parts, adversary=adversary(mode="batch"), forward="joint", **k
@@ -103,9 +137,36 @@ ROWS = {
         forward="joint",
         **k,
     ),
+    "fcl_text": lambda _, head, **k: FCL(text_encoder(), head, perturbation=TokenRemoval(fraction=0.3), **k),
     "cl_gaussian": CLGaussian,
+    "simclr": lambda *parts, **k: SimCLR(*parts, projection=_head(), views=SHIFT, **k),
+    "simclr_adaptive_fnc": lambda *parts, **k: SimCLR(
+        *parts,
+        projection=_head(),
+        views=(SHIFT, AddGaussian()),
+        forward="separate",
+        false_negatives=AdaptiveFNC(threshold=0.5),
+        scale="sum",
+        self_in_denominator=True,
+        **k,
+    ),
+    "supcon": lambda *parts, **k: SupCon(*parts, projection=_head(), views=SHIFT, base_temperature=0.07, **k),
+    "byol": lambda *parts, **k: BYOL(*parts, projection=_head(), views=SHIFT, target_rate=0.5, **k),
+    "rocl": _instances(RoCL, false_negatives=AdaptiveFNC(threshold=0.9)),
+    "rocl_released": _instances(
+        RoCL, adversary_of={"negatives": "moving"}, detached_keys=True, regularizer_pass="own", forward="separate"
+    ),
+    "acl": _instances(ACL, branches=2),
+    "acl_to_standard": _instances(ACL, branches=2, streams="adversarial_to_standard"),
+    "layer_wise": lambda *parts, **k: LayerWiseContrastive(
+        *parts, projection=_head(), views=SHIFT, penalty=LayerWise(betas={"layer_1": 0.1, "contrastive": 1.0}), **k
+    ),
     "ascl_two_transforms": _ascl(transforms=TwoTransforms(combine="by_kind"), vat_divide_by_classes=True),
 }
+
+
+# These train on sentences, with an encoder of their own; all others on images.
+TEXT_ROWS = ("fcl_text",)
 
 
 def encoder(**keywords) -> keras.Model:
@@ -113,11 +174,21 @@ def encoder(**keywords) -> keras.Model:
     return CNN(stages=((4,), (6,)), dense=(5,), **keywords)
 
 
+def text_encoder() -> keras.Model:
+    """The smallest transformer; smooth, and without dropout, which does not follow the seed of a method."""
+    style = TransformerStyle(activation="tanh", dropout=0.0)
+    return TextTransformer(WORDS, SENTENCE_LENGTH, width=4, depth=1, heads=2, inner=5, style=style)
+
+
+def example_shape(row: str) -> tuple[int, ...]:
+    return (SENTENCE_LENGTH,) if row in TEXT_ROWS else IMAGE_SHAPE
+
+
 def build(row: str, *, seed: int = 0, compiled: bool = True, optimizer=None, **keywords):
     """A built method of a row, its initial weights the same for the same seed."""
     keras.utils.set_random_seed(seed + 1)
     method = ROWS[row](encoder(), LinearHead(CLASSES), seed=seed, **keywords)
-    method.build((None, *IMAGE_SHAPE))
+    method.build((None, *example_shape(row)))
     if compiled:
         method.compile(
             optimizer=optimizer or keras.optimizers.SGD(0.05, momentum=0.9),
@@ -128,8 +199,15 @@ def build(row: str, *, seed: int = 0, compiled: bool = True, optimizer=None, **k
     return method
 
 
-def data(count: int = 12) -> tuple[np.ndarray, np.ndarray]:
-    """Images that a small network can tell apart: each class lights its own rows."""
+def data(count: int = 12, row: str = "supervised") -> tuple[np.ndarray, np.ndarray]:
+    """What a row trains on, such that a small network can tell classes apart: each lights its own rows of an image.
+
+    In sentences, of several lengths, each class has its own words.
+    """
+    if row in TEXT_ROWS:
+        places, labels = np.indices((count, SENTENCE_LENGTH)), (np.arange(count) % CLASSES).astype(np.int32)
+        words = 2 + (3 * labels[:, None] + places[1] * places[0]) % (WORDS - 2)
+        return np.where(places[1] < 3 + places[0] % 5, words, 0).astype(np.int32), labels
     images = tf.random.stateless_uniform([count, *IMAGE_SHAPE], [1, 2], 0.0, 0.4).numpy()
     labels = (np.arange(count) % CLASSES).astype(np.int32)
     for row, label in enumerate(labels):

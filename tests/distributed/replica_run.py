@@ -28,6 +28,7 @@ from tfrobust.attacks.threat import ThreatModel
 from tfrobust.augment.standard import PadCrop, RandomFlip, RandomShift
 from tfrobust.data import pipeline
 from tfrobust.data.spec import ArrayExamples
+from tfrobust.losses.gradient_penalty import Tikhonov
 from tfrobust.models.cnn import CNN
 from tfrobust.ops import distribution, norms, randomness
 from tfrobust.training.loop import Loop
@@ -43,8 +44,13 @@ OPTIMIZERS = {
 # What runs, by the number of replicas: (optimizer/adversaries, every row or the first of each method). Tracing takes
 # nearly all of the time, and grows with the replicas.
 CASES = {2: (("sgd/given", "every"), ("adam/attack", "first")), 4: (("sgd/attack", "first"),)}
-# Of one row each: gradients that are really clipped; examples that count for more, less, and nothing.
-EXTRAS = {"clipped": {"clip_norm": 0.05}, "weighted": {}}
+# Of one row each: gradients that are really clipped; examples that count for more, less, and nothing; a penalty by
+# the difference of the batch loss, of a step so long that rounding does not show.
+EXTRAS = {
+    "clipped": {"clip_norm": 0.05},
+    "weighted": {},
+    "difference": {"penalty": Tikhonov(form="batch", mode="finite_difference", step=1.0)},
+}
 EXTRA_ROW = "ascl"
 LOOP_ROW = "ascl_leaked"
 
@@ -75,9 +81,9 @@ def cases_of(replicas: int) -> list[str]:
     return [f"{row}/{case}" for case, which in CASES[replicas] for row in rows[which]]
 
 
-def smooth_encoder(**_):
+def smooth_encoder(**keywords):
     """No kinks and synchronised batch norm: what differs between replica counts is then rounding alone."""
-    return CNN(stages=((4,), (6,)), dense=(5,), activation="softplus", pooling="average", synchronized=True)
+    return CNN(stages=((4,), (6,)), dense=(5,), activation="softplus", pooling="average", synchronized=True, **keywords)
 
 
 def smooth_attack() -> PGD:
@@ -126,7 +132,7 @@ def run_row(strategy, row: str, case: str) -> dict:
     """Weights before and after, the gradients of the first step, and the logs."""
     optimizer, adversaries, *extra = case.split("/")
     method = build(strategy, row, optimizer, adversaries, **(EXTRAS[extra[0]] if extra else {}))
-    arrays = battery.data(GLOBAL_BATCH * STEPS)
+    arrays = battery.data(GLOBAL_BATCH * STEPS, row)
     if extra == ["weighted"]:
         arrays = (*arrays, np.tile(np.array([0, 2, 1, 0.5, 3, 0, 0, 1], np.float32), STEPS))
     found = weights_of(method, "before")

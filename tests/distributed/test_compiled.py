@@ -48,7 +48,7 @@ def known(tensor) -> bool:
 @pytest.mark.parametrize("row", battery.ROWS)
 def test_the_training_step_is_static_stays_on_the_device_and_compiles(row):
     method = battery.build(row, optimizer=keras.optimizers.SGD(0.05))
-    images, labels = (tf.constant(part) for part in battery.data())
+    images, labels = (tf.constant(part) for part in battery.data(row=row))
     step = tf.function(method.train_step, autograph=False, jit_compile=True)
     traced = step.get_concrete_function((images, labels))
     assert {op for op in operations(traced) if FORBIDDEN.search(op)} - STATELESS == set()

@@ -35,7 +35,7 @@ def _policy_is_put_back():
 def test_a_row_trains_finitely_with_losses_and_adversaries_in_float32(row, policy):
     keras.config.set_dtype_policy(policy)
     method = battery.build(row)
-    images, labels = (tf.constant(part) for part in battery.data())
+    images, labels = (tf.constant(part) for part in battery.data(row=row))
     assert method.encoder(images).dtype == policy.removeprefix("mixed_")
     seen = {}
     plain_terms, plain_views = method.loss_terms, method.make_views
@@ -47,7 +47,8 @@ def test_a_row_trains_finitely_with_losses_and_adversaries_in_float32(row, polic
 
     def views(*arguments):
         made = plain_views(*arguments)
-        seen.update({f"view {name}": view for name, view in made.items()})
+        # Token ids stay whole numbers.
+        seen.update({f"view {name}": view for name, view in made.items() if view.dtype != tf.int32})
         return made
 
     method.loss_terms, method.make_views = terms, views

@@ -1,10 +1,15 @@
 """Calibration scores against bin-by-bin loops and closed forms."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from oracles import calibration as oracle
 from tfrobust.evaluation import calibration
+from tfrobust.evaluation.base import Setting
+from tfrobust.evaluation.predictor import from_function
+from tfrobust.evaluation.runner import run_evaluation
 
 
 @pytest.fixture
@@ -113,6 +118,29 @@ def test_the_order_of_equally_confident_examples_has_no_say():
 def test_rms_refuses_what_it_cannot_sum(case, arguments, part):
     with pytest.raises(ValueError, match=part):
         calibration.rms_calibration_error(case[2], case[3], **arguments)
+
+
+def test_an_answer_of_nan_makes_all_scores_unknown(tmp_path):
+    """Ranked as most sure and wrong, as NumPy ranks it, it would only cost a little."""
+    logits = np.random.default_rng(3).normal(size=(250, 3)).astype(np.float32)
+    logits[240, 1] = np.nan
+    confidence = np.exp(calibration.log_probabilities(logits).max(axis=-1))
+    correct = np.ones(250, bool)
+    for bins in ("paper", "code"):
+        assert np.isnan(calibration.rms_calibration_error(confidence, correct, bins=bins))
+    assert np.isnan(calibration.response_accuracy(confidence, correct)).all()
+
+    judged = from_function(lambda images: images[:, 0, :, 0], class_count=3, image_shape=(1, 3, 1))
+    images = np.clip(0.5 + 0.1 * np.nan_to_num(logits), 0, 1)[:, None, :, None]
+    setting = Setting(
+        predictor=dataclasses.replace(judged, weights_sha256="w"), images=images, labels=np.arange(250) % 3
+    )
+    object.__setattr__(setting, "clean_logits", logits)
+    outcome = run_evaluation([calibration.Calibration()], setting, cache_directory=tmp_path)
+    measured = outcome.measurements[:-1]
+    assert [m.id for m in measured] == list(calibration.Calibration().ids())
+    assert all((m.value, m.low, m.high) == (None, None, None) for m in measured)
+    assert set(outcome.series[1].columns["accuracy"]) == {None} and None in outcome.series[0].columns["confidence"]
 
 
 def test_evaluator_refuses_no_bins():

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tfrobust import corruptions
-from tfrobust.evaluation import corruption, statistics
+from tfrobust.evaluation import baseline, corruption, statistics
 from tfrobust.evaluation.base import Setting
 from tfrobust.evaluation.corruption import ALEXNET, CorruptionAccuracy
 from tfrobust.evaluation.predictor import from_function
@@ -112,7 +112,7 @@ def test_alexnet_s_mean_error_is_the_published_one():
 def test_a_report_as_baseline(setting, tmp_path):
     plain = CorruptionAccuracy()
     outcome = plain.run(setting)
-    values = [{"id": m.id, "value": m.value} for m in outcome.measurements]
+    values = [dataclasses.asdict(m) for m in outcome.measurements]
     values.append({"id": "accuracy.clean", "value": float(setting.clean_correct.mean())})
     path = tmp_path / "robustness_report.json"
     path.write_text(json.dumps({"model": {"name": "other"}, "measurements": values}))
@@ -120,13 +120,47 @@ def test_a_report_as_baseline(setting, tmp_path):
     path.unlink()  # the values are kept
     assert CorruptionAccuracy.from_config(json.loads(json.dumps(against.get_config()))) == against
     assert against.ids()[: len(plain.ids())] == plain.ids()
-    found = {m.id: m for m in against.run(setting).measurements}
+    own = against.run(setting)
+    assert own.findings == []
+    found = {m.id: m for m in own.measurements}
     mce = found["corruption.mce"]
     assert mce.value == pytest.approx(1) and mce.settings["baseline"] == "other"
     assert found["corruption.relative_mce"].value == pytest.approx(1)
     groups = {m.id: m.value for m in outcome.measurements if ".mean" in m.id}
     weighted = sum(groups[f"corruption.mean_{g}.accuracy"] * len(n) for g, n in corruptions.GROUPS.items()) / 15
     assert groups["corruption.mean.accuracy"] == pytest.approx(weighted)
+
+
+def test_a_baseline_of_other_images_is_warned_of(setting, tmp_path):
+    """Of the numbers themselves none tells: another split, fewer images, another origin."""
+
+    def measured(setting, **changes):
+        (mean,) = (m for m in FEW.run(setting).measurements if m.id == "corruption.mean.accuracy")
+        return dataclasses.replace(mean, **changes)
+
+    own = measured(setting)
+    path = tmp_path / "robustness_report.json"
+
+    def said(**changes):
+        mean = dataclasses.asdict(dataclasses.replace(own, **changes))
+        path.write_text(json.dumps({"model": {"name": "other"}, "measurements": [mean]}))
+        _, _, judged = baseline.values_of(str(path), own.id)
+        return baseline.findings({"name": "other", "judged": judged}, "mCE", own.id, [own])
+
+    assert said() == [] and baseline.findings(ALEXNET, "mCE", own.id, [own]) == []
+    other = measured(dataclasses.replace(setting, images=setting.images[::-1], labels=setting.labels[::-1]))
+    fewer = dataclasses.replace(FEW, limit=20).run(setting).measurements[-2]
+    settings = {**own.settings, "source": "published: CIFAR-10-C"}
+    for changes, words in (
+        ({"settings": other.settings}, ["images"]),
+        ({"settings": fewer.settings, "n": 20}, ["images"]),
+        ({"settings": settings}, ["source"]),
+        ({"settings": {}}, ["images", "source", "constants of"]),
+    ):
+        (finding,) = said(**changes)
+        assert finding.verdict == "warn" and finding.evidence.endswith(f"does not say: {', '.join(words)}.")
+    path.write_text(json.dumps({"model": {"name": "other"}, "measurements": []}))
+    assert baseline.values_of(str(path), own.id) == ("other", {}, {})
 
 
 # ------------------------------------------------------------------------------------------------ the rest
@@ -172,6 +206,13 @@ def test_pictures_of_frost(setting, tmp_path):
         for folder in ("", str(tmp_path))
     ]
     assert [one.settings["frost"] for one in found] == ["textures of tfrobust", "pictures"]
+    # A kept result does not outlive its pictures.
+    evaluator = CorruptionAccuracy(names=("frost",), severities=(5,), frost_pictures=str(tmp_path))
+    before = evaluator.files_read()
+    assert before == evaluator.files_read() != ""
+    PIL.Image.fromarray(np.full([100, 240, 3], 9, np.uint8)).save(tmp_path / "1.png")
+    assert evaluator.files_read() != before
+    assert dataclasses.replace(evaluator, names=("fog",)).files_read() == FEW.files_read() == ""
     # Before anything is judged.
     with pytest.raises(ValueError, match="no pictures"):
         CorruptionAccuracy(names=("frost",), frost_pictures=str(tmp_path / "none")).check(setting)

@@ -66,15 +66,6 @@ def test_batches_are_averaged_by_their_anchors():
     assert found.anchors == sum(part[3] for part in parts)
 
 
-@pytest.fixture(scope="module")
-def setting():
-    predict, images, labels, _, _ = linear_model.make(30)
-    kernel = tf.constant(np.random.default_rng(2).normal(size=(12, 5)), tf.float32)
-    embed = lambda pixels: tf.nn.relu(tf.matmul(tf.reshape(pixels, [-1, 12]) - 0.5, kernel))  # noqa: E731
-    predictor = from_function(predict, image_shape=linear_model.SHAPE, embedding=embed)
-    return Setting(predictor=predictor, images=images, labels=labels, batch_size=16)
-
-
 ATTACK = PGD(threat=ThreatModel(norm="linf", epsilon=0.1), steps=3)
 
 

@@ -3,7 +3,13 @@ import pytest
 
 from tfrobust.evaluation import predictor
 from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.replaced_pixels import ReplacedPixels, replace_pixels, replacement_weights
+from tfrobust.evaluation.replaced_pixels import (
+    ReplacedPixels,
+    replace_pixels,
+    replacement_probabilities,
+    replacement_weights,
+)
+from tfrobust.ops import pictures
 
 SHAPE = (10, 8, 3)
 
@@ -62,6 +68,30 @@ def test_weights_are_inverse_to_the_deviation_over_training_images():
     np.testing.assert_allclose(replacement_weights(images), expected / expected.sum(), rtol=1e-5)
 
 
+@pytest.mark.parametrize("count", ["exact", "bernoulli"])
+@pytest.mark.parametrize("share", [0.15, 0.5])
+def test_probabilities_are_how_often_pixels_are_replaced(count, share):
+    weights = np.exp(np.random.default_rng(6).normal(0, 1.5, (8, 8)))
+    weights /= weights.sum()
+    images = np.full((8000, 8, 8, 1), 2.0, np.float32)
+    often = _replaced(
+        images, replace_pixels(images, np.random.default_rng(7), share=share, weights=weights, count=count)
+    ).mean(0)
+    expected = replacement_probabilities(weights, share=share, count=count)
+    assert often.max() > 0.7 and np.all((expected >= 0) & (expected <= 1))
+    # Drawing without putting back has its limit for many pixels; 64 are a hundredth from it.
+    bound = 5 * np.sqrt(np.maximum(expected * (1 - expected), 1e-3) / 8000) + (0.012 if count == "exact" else 0.0)
+    assert np.all(np.abs(often - expected) < bound)
+    if count == "exact":
+        assert expected.sum() == pytest.approx(round(share * 64))
+
+
+def test_probabilities_of_equal_weights_are_the_share():
+    for share in (0.001, 0.25, 0.999):
+        even = replacement_probabilities(np.full((10, 10), 0.01), share=share)
+        np.testing.assert_allclose(even, round(share * 100) / 100, rtol=1e-9, atol=1e-12)
+
+
 def _setting(train):
     """A model that is right where the first pixel is what it was: 0.5, and below 0.1 or above 0.9 never."""
 
@@ -83,17 +113,42 @@ def test_both_sets_are_measured():
     values = {one.id: one.value for one in outcome.measurements}
     assert values["noise.uniform.accuracy"] == pytest.approx(1 - 2 / 16, abs=0.06)
     assert values["noise.non_uniform.accuracy"] < 0.05
-    assert tuple(values) == ReplacedPixels().ids() and not outcome.findings
+    assert (*values, *(series.id for series in outcome.series)) == ReplacedPixels().ids() and not outcome.findings
     assert outcome.measurements[0].n == 300 and outcome.measurements[0].settings["share"] == 0.15
+
+
+def test_the_pictures_are_of_the_images_judged():
+    train = np.random.default_rng(5).uniform(size=(50, 4, 4, 1)).astype(np.float32)
+    setting = _setting(train)
+    object.__setattr__(setting, "images", np.random.default_rng(6).uniform(size=(300, 4, 4, 1)).astype(np.float32))
+    judged = []
+    object.__setattr__(setting, "predict", lambda images, task: judged.append(images) or np.zeros((300, 2)))
+    examples, chances = ReplacedPixels(pictures=2).run(setting).series
+    columns = examples.columns
+    assert columns["label"] == [0, 0] and columns["height"] == columns["width"] == [4, 4]
+    for row in (0, 1):
+        clean = np.array(pictures.decode(columns["clean"][row], 4, 4, 1))
+        (which,) = np.flatnonzero(np.abs(setting.images - clean).max(axis=(1, 2, 3)) < 0.51 / 255)
+        for name, images in zip(("uniform", "non_uniform"), judged, strict=True):
+            np.testing.assert_allclose(pictures.decode(columns[name][row], 4, 4, 1), images[which], atol=0.51 / 255)
+    expected = replacement_probabilities(replacement_weights(train))
+    (largest,) = chances.columns["largest_probability"]
+    shown = largest * np.squeeze(pictures.decode(chances.columns["probability"][0], 4, 4, 1))
+    np.testing.assert_allclose(shown, expected, atol=0.51 / 255)
+    assert ReplacedPixels(pictures=0).run(setting).series == []
 
 
 def test_without_training_images_there_is_no_non_uniform_set():
     outcome = ReplacedPixels().run(_setting(None))
     assert [one.id for one in outcome.measurements] == ["noise.uniform.accuracy"]
+    (examples,) = outcome.series
+    assert "uniform" in examples.columns and "non_uniform" not in examples.columns
     assert [(one.check, one.verdict) for one in outcome.findings] == [("training_images", "warn")]
 
 
-@pytest.mark.parametrize("wrong", [{"share": 0.0}, {"share": 1.0}, {"levels": "rgb"}, {"count": "about"}])
+@pytest.mark.parametrize(
+    "wrong", [{"share": 0.0}, {"share": 1.0}, {"levels": "rgb"}, {"count": "about"}, {"pictures": -1}]
+)
 def test_wrong_arguments_are_refused(wrong):
     with pytest.raises(ValueError, match=f"ReplacedPixels.{next(iter(wrong))} is"):
         ReplacedPixels(**wrong)

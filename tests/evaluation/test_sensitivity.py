@@ -1,6 +1,7 @@
 """The evaluator against its parts put together by hand; exact and projected; what it says without an embedding."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tfrobust.evaluation.base import Setting
 from tfrobust.evaluation.predictor import from_function
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.evaluation.sensitivity import Sensitivity
+from tfrobust.ops import pictures
 from tfrobust.ops import sensitivity as maps
 
 WIDTH = 20
@@ -72,7 +74,7 @@ def test_projections_above_the_limit(setting):
 
 
 def test_pictures_show_the_maps(setting):
-    (series,) = Sensitivity(pictures=2).run(setting).series
+    (series,) = Sensitivity(pictures=2, classes=0).run(setting).series
     columns = {name: np.array(values) for name, values in series.columns.items()}
     assert series.id == Sensitivity().ids()[-1] and {len(values) for values in columns.values()} == {24}
     assert list(columns) == ["picture", "label", "row", "column", "channel_0", "utility", "sensitivity"]
@@ -84,7 +86,47 @@ def test_pictures_show_the_maps(setting):
         np.testing.assert_array_equal(own["row"] * 4 + own["column"], np.arange(12))
         np.testing.assert_allclose(own["utility"], utility[which].ravel(), rtol=6e-3)
         np.testing.assert_allclose(own["sensitivity"], sensitivity[which].ravel(), rtol=6e-3)
-    assert Sensitivity(pictures=0).run(setting).series == []
+    assert Sensitivity(pictures=0, classes=0).run(setting).series == []
+
+
+def test_classes_are_means_over_their_images(setting):
+    (series,) = Sensitivity(pictures=0).run(setting).series
+    utility, _ = _by_hand(setting)
+    assert series.id == "sensitivity.classes" and series.columns["label"] == [0, 1]
+    assert series.title == "Utility averaged over the images of each class"
+    for row in (0, 1):
+        own, one = setting.labels == row, {name: values[row] for name, values in series.columns.items()}
+        assert one["images"] == own.sum() and (one["height"], one["width"], one["channels"]) == (3, 4, 1)
+        means = utility[own].mean(axis=0)
+        assert one["largest_utility"] == pytest.approx(means.max(), rel=1e-5)
+        image = pictures.decode(one["image"], 3, 4, 1)
+        np.testing.assert_allclose(image, setting.images[own].mean(axis=0), atol=0.51 / 255)
+        np.testing.assert_allclose(pictures.decode(one["utility"], 3, 4, 1), means / means.max(), atol=0.51 / 255)
+
+
+def test_many_classes_are_cut_and_many_pixels_stay_small():
+    generator = np.random.default_rng(0)
+    images, labels = generator.random((25, 70, 70, 3)).astype(np.float32), np.arange(25)
+    weights = tf.constant(generator.normal(size=(70 * 70 * 3, 25)), tf.float32)
+    predictor = from_function(lambda x: tf.reshape(x, [-1, weights.shape[0]]) @ weights, image_shape=(70, 70, 3))
+    outcome = Sensitivity().run(Setting(predictor=predictor, images=images, labels=labels))
+    shown = {series.id: series for series in outcome.series}
+    assert shown["sensitivity.classes"].columns["label"] == list(range(20))
+    assert shown["sensitivity.classes"].title.endswith("of each class: the first 20 of 25")
+    sizes = {name: len(json.dumps(series.columns)) for name, series in shown.items()}
+    assert sizes["sensitivity.classes"] < 20 * 6000 and sizes["sensitivity.maps"] < 3 * 50_000
+
+
+def test_an_image_without_a_finite_utility_is_no_part_of_a_mean(setting):
+    bad = setting.images[10:15, 0, 0, 0]
+    broken = lambda x: predict(x) * tf.where(tf.reduce_any(x[:, :1, 0, 0] == bad, 1, True), np.nan, 1.0)  # noqa: E731
+    predictor = from_function(broken, image_shape=linear_model.SHAPE)
+    (series,) = Sensitivity(pictures=0).run(dataclasses.replace(setting, predictor=predictor)).series
+    kept = np.delete(setting.labels, np.s_[10:15])
+    assert (
+        series.columns["images"] == [int((kept == label).sum()) for label in (0, 1)]
+        and np.isfinite(series.columns["largest_utility"]).all()
+    )
 
 
 @pytest.mark.parametrize(("shape", "shown"), [((100, 70, 3), (25, 17)), ((32, 32, 3), (32, 32)), ((40, 2, 1), (20, 1))])
@@ -94,7 +136,7 @@ def test_large_pictures_are_averaged(shape, shown):
     weights = tf.constant(generator.normal(size=(int(np.prod(shape)), 2)), tf.float32)
     predictor = from_function(lambda x: tf.reshape(x, [-1, weights.shape[0]]) @ weights, image_shape=shape)
     outcome = Sensitivity(pictures=1).run(Setting(predictor=predictor, images=images, labels=labels))
-    columns = outcome.series[0].columns
+    columns = outcome.series[-1].columns
     assert (max(columns["row"]) + 1, max(columns["column"]) + 1) == shown
     side = -(-max(shape[:2]) // 32)
     first = columns["channel_0"][0]
@@ -114,7 +156,7 @@ def test_no_embedding_leaves_the_utility(setting):
     outcome = Sensitivity().run(dataclasses.replace(setting, predictor=bare))
     assert [m.id for m in outcome.measurements] == ["sensitivity.utility_concentration"]
     assert outcome.measurements[0] == Sensitivity().run(setting).measurements[0]
-    assert "sensitivity" not in outcome.series[0].columns
+    assert "sensitivity" not in outcome.series[-1].columns
     assert outcome.findings[0].check == "embedding" and outcome.findings[0].verdict == "warn"
 
 
@@ -140,7 +182,9 @@ def test_outcomes_survive_the_disk_and_report_progress(setting, tmp_path):
     assert run_evaluation([Sensitivity()], watched, cache_directory=tmp_path) == first
 
 
-@pytest.mark.parametrize("bad", [{"limit": 0}, {"projections": 0}, {"pictures": -1}, {"exact_limit": -1}])
+@pytest.mark.parametrize(
+    "bad", [{"limit": 0}, {"projections": 0}, {"pictures": -1}, {"classes": -1}, {"exact_limit": -1}]
+)
 def test_bad_arguments(bad):
     with pytest.raises(ValueError, match=f"Sensitivity.{next(iter(bad))}"):
         Sensitivity(**bad)

@@ -178,6 +178,17 @@ def test_against_alexnet_and_against_a_report(tmp_path):
     assert itself.value > 0.5 and itself.settings["baseline"] == "itself"
 
 
+def test_a_baseline_of_other_images_is_warned_of(tmp_path):
+    setting = setting_of(predict)
+    path = tmp_path / "robustness_report.json"
+    values = [dataclasses.asdict(one) for one in FEW.run(setting).measurements]
+    path.write_text(json.dumps({"model": {"name": "other"}, "measurements": values}))
+    against = dataclasses.replace(FEW, baseline=str(path))
+    assert against.run(setting).findings == []
+    (finding,) = dataclasses.replace(against, limit=2).run(setting).findings
+    assert finding.check == "baseline" and "Flip rates divide by the numbers of other" in finding.evidence
+
+
 def test_alexnet_s_values_are_the_sheet_s():
     """Mean over ImageNet-P's ten, from the percentages that the authors' sheet is quoted with."""
     quoted = [23.65, 30.06, 9.30, 5.94, 11.93, 4.89, 11.01, 13.10, 7.05, 23.53]

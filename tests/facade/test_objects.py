@@ -15,6 +15,11 @@ methods, metrics, models = robust.methods, robust.metrics, robust.models
 
 THREAT = attacks.ThreatModel(norm="l2", epsilon=0.1)
 ADVERSARY = methods.Adversary(attack=attacks.PGD(THREAT, steps=1), mode="batch")
+INSTANCES = methods.InstanceAdversary(attack=attacks.PGD(THREAT, steps=1), negatives="moving", group=3)
+
+
+SHIFTED = (augment.RandomShift(fraction=0.2), augment.PadCrop(padding=1))
+NARROW = layers.ProjectionHead((4,), dim=3, normalization="hidden", output_bias=False)
 
 
 def small_cnn(**keywords):
@@ -54,19 +59,28 @@ PARTS = {
     "AutoAugment": lambda: augment.AutoAugment(policy="imagenet", ranges="code"),
     "RandAugment": lambda: augment.RandAugment(count=3, magnitude=5.0, operations=("invert", "rotate")),
     "Compose": lambda: augment.Compose(augmentations=(augment.PadCrop(padding=1), augment.RandomFlip())),
+    "ContrastiveViews": lambda: augment.ContrastiveViews(crop=(0.2, 1.0), blur=0.1, order="rocl", colors="mean"),
     "Adversary": lambda: ADVERSARY,
     "Contrast": lambda: methods.Contrast(selection=methods.HardSelection(), temperature=0.3, similarity="l2"),
     "GlobalSelection": methods.GlobalSelection,
     "HardSelection": methods.HardSelection,
     "SoftSelection": methods.SoftSelection,
+    "FNC": lambda: methods.FNC(threshold=0.5, top_k=3, combine="union", action="cancel", features="embedding"),
+    "IFND": lambda: methods.IFND(clusters=5, every=2, acceptance=0.5, temperature=0.2, action="attract"),
+    "AdaptiveFNC": lambda: methods.AdaptiveFNC(threshold=0.8, key_views="all", features="embedding"),
     "LeakedSelection": lambda: methods.LeakedSelection(counterpart="code"),
     "Mixing": lambda: methods.Mixing(alpha=0.2, group=8, per_example=True),
     "UtilityPerturbation": lambda: augment.UtilityPerturbation(count=0.1, deviation=0.2, unit="pixels"),
+    "TokenRemoval": lambda: augment.TokenRemoval(fraction=0.3, smallest_utility=1e-6),
+    "TransformerStyle": lambda: models.TransformerStyle(positions="none", normalization="behind", dropout=0.0),
     "FeatureContrast": lambda: methods.FeatureContrast(temperature=0.5, scale="mean"),
     "FeatureMargin": lambda: methods.FeatureMargin(margin=0.5, form="inside"),
     "TeacherUtility": lambda: methods.TeacherUtility(path="exported/teacher"),
     "LinearRamp": lambda: robust.schedules.LinearRamp(0.5, delay=3, length=2, steps_per_unit=4),
     "Branches": lambda: methods.Branches(strengths=(1.0, 2.0, 3.0), noise="shared", noise_without_mixing=False),
+    "Tikhonov": lambda: methods.Tikhonov(weight=0.1, of=("ce",), form="batch", mode="finite_difference"),
+    "InstanceAdversary": lambda: INSTANCES,
+    "LayerWise": lambda: methods.LayerWise(betas={"layer_1": 0.01, "contrastive": 0.1}, on=("view_1",)),
     "Puzzle": lambda: methods.Puzzle(blocks=(2, 4), prior=0.1, transport=False),
     "FeatureNoise": lambda: methods.FeatureNoise(additive=0.5, sparsity=0.65, scale=None),
     "TwoTransforms": lambda: methods.TwoTransforms(augmentation=augment.PadCrop(padding=1), combine="by_kind"),
@@ -82,6 +96,10 @@ METRICS = {
     "RMSCalibrationError": lambda: metrics.RMSCalibrationError(bin_size=50, bins="code", from_logits=False),
     "AURRA": lambda: metrics.AURRA(from_logits=False),
 }
+OPTIMIZERS = {
+    "LARS": lambda: robust.optimizers.LARS(0.1, nesterov=True, weight_decay=0.1, exclude=("gamma",), denominator="sum"),
+    "LAMB": lambda: robust.optimizers.LAMB(0.1, beta_2=0.9, weight_decay=0.1, exclude=("gamma",)),
+}
 IMAGE_LAYERS = {
     "AugMixLayer": lambda **k: layers.AugMix(width=2, depth=1, severity=5.0, seed=4, **k),
     "Augment": lambda **k: layers.Augment(augment.RandomShift(fraction=0.3), seed=4, **k),
@@ -96,9 +114,13 @@ IMAGE_LAYERS = {
     "WideResNet": lambda **k: models.WideResNet(10, 1, dropout=0.2, variant="noisymix", **k),
 }
 VECTOR_LAYERS = {
-    "LinearHead": lambda **k: layers.LinearHead(CLASSES, kernel_initializer="zeros", **k),
+    "LinearHead": lambda **k: layers.LinearHead(CLASSES, kernel_initializer="zeros", normalized=True, **k),
+    "MLPHead": lambda **k: layers.MLPHead(CLASSES, hidden=5, normalized=True, **k),
+    "LogisticRegression": lambda **k: layers.LogisticRegression(CLASSES, regularization=0.1, normalized=True, **k),
+    "KNearestNeighbours": lambda **k: layers.KNearestNeighbours(CLASSES, neighbours=3, examples=4, **k),
     "LinearProjection": lambda **k: layers.LinearProjection(6, use_bias=True, **k),
     "MLPProjection": lambda **k: layers.MLPProjection(5, dim=6, **k),
+    "ProjectionHead": lambda **k: layers.ProjectionHead((4, None), dim=6, normalization="hidden", branches=2, **k),
 }
 METHODS = {
     "Supervised": method(methods.Supervised, clip_norm=1.0, noise=PARTS["AddGaussian"](), forward="joint"),
@@ -125,6 +147,16 @@ METHODS = {
         methods.NoisyMix, augmentation=PARTS["AugMix"](), branches=PARTS["Branches"](), stages=(1, 2), consistency=False
     ),
     "NFM": method(methods.NFM, stages=(1, 2), noise=PARTS["FeatureNoise"](), term_weights=None),
+    "SimCLR": method(
+        methods.SimCLR, temperature=0.2, scale="sum", self_in_denominator=True, forward="separate", term_weights=None
+    ),
+    "SupCon": method(methods.SupCon, base_temperature=0.07, views=SHIFTED, term_weights={"probe": 0.5}),
+    "BYOL": method(methods.BYOL, projection=NARROW, target_rate=0.1, term_weights={"regression": 0.5}),
+    "RoCL": method(methods.RoCL, adversary=INSTANCES, detached_keys=True, regularizer_pass="own", term_weights=None),
+    "ACL": method(methods.ACL, adversary=INSTANCES, streams="adversarial_to_adversarial", term_weights={"probe": 0.5}),
+    "LayerWiseContrastive": method(
+        methods.LayerWiseContrastive, penalty=PARTS["LayerWise"](), term_weights={"layer_1": 0.5}
+    ),
     "ADR": method(methods.ADR, adversary=ADVERSARY, label_scale=0.9),
     "ASCL": method(
         methods.ASCL, adversary=ADVERSARY, transforms=PARTS["TwoTransforms"](), contrast=PARTS["Contrast"]()
@@ -133,12 +165,14 @@ METHODS = {
 LAYERS = IMAGE_LAYERS | VECTOR_LAYERS
 # Never built here: it is large, and tests/models does.
 LARGE = {"ResNet50": lambda: models.ResNet50("cifar_6n+2", kernel_regularization=0.01)}
+# Takes tokens, not images; tests/models builds it.
+TEXT = {"TextTransformer": lambda: models.TextTransformer(20, 6, width=16, style=PARTS["TransformerStyle"]())}
 # It takes two tensors, and has a test of its own.
 PAIR_LAYERS = {"UtilityPerturbationLayer": lambda: layers.UtilityPerturbation(count=0.1, unit="pixels", seed=4)}
-ROWS = PARTS | LOSSES | METRICS | LAYERS | METHODS | LARGE | PAIR_LAYERS
+ROWS = PARTS | LOSSES | METRICS | OPTIMIZERS | LAYERS | METHODS | LARGE | TEXT | PAIR_LAYERS
 ABSTRACT = {"Augmentation", "Encoder", "Method"}
 # Callbacks are made anew for each training; two masks are a tuple.
-WITHOUT_CONFIG = {"AveragedWeights", "BestWeights", "RobustAccuracy", "PairMasks"}
+WITHOUT_CONFIG = {"AveragedWeights", "BestWeights", "CollapseWarning", "RobustAccuracy", "PairMasks"}
 
 
 def data(count=12):

@@ -10,9 +10,12 @@ from oracles import tiny_network as tiny
 from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.threat import ThreatModel
+from tfrobust.augment.token_removal import TokenRemoval
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.feature_contrast import FeatureContrast, FeatureMargin
+from tfrobust.ops import randomness
+from tfrobust.structs import Batch, Context
 
 TEMPERATURE = 0.3
 
@@ -111,3 +114,60 @@ def test_nothing_is_differentiated_through_the_choice():
 def test_wrong_arguments_are_refused(make, said):
     with pytest.raises(ValueError, match=said):
         make()
+
+
+# ------------------------------------------------------------------------------------------------- sentences
+
+WORDS, LENGTH = 9, 6
+VECTORS = np.random.default_rng(7).normal(size=(WORDS, LENGTH, tiny.FEATURES))
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class BagOfPlacedWords(keras.Model):
+    """tanh of the sum of a vector by word and place."""
+
+    def call(self, tokens, training=None):
+        vectors = tf.gather_nd(tf.constant(VECTORS, tf.float32), tf.stack([tokens, tokens * 0 + range(LENGTH)], -1))
+        return tf.tanh(tf.reduce_sum(tf.where(tokens[..., None] != 0, vectors, 0.0), axis=1))
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], tiny.FEATURES)
+
+
+def embedded(sentence):
+    return np.tanh(sum((VECTORS[word, place] for place, word in enumerate(sentence)), np.zeros(tiny.FEATURES)))
+
+
+def test_of_sentences_the_terms_are_those_of_the_paper_too():
+    """Eq. 6 on removals chosen one by one; no choice hangs on rounding."""
+    head = tiny.parts()[1]
+    objective = FeatureContrast(temperature=TEMPERATURE, scale="mean")
+    method = FCL(BagOfPlacedWords(), head, perturbation=TokenRemoval(fraction=0.3), objective=objective)
+    method.build((None, LENGTH))
+    generator = np.random.default_rng(1)
+    rows = [generator.integers(1, WORDS, length).tolist() for length in (6, 5, 6, 1, 3, 2, 4)]
+    labels = np.array([0, 1, 2, 0, 1, 2, 0], np.int32)
+    tokens = tf.constant([[*row, *[0] * (LENGTH - len(row))] for row in rows])
+    kernel, bias = (variable.numpy().astype(np.float64) for variable in head.variables)
+
+    def cross_entropy(sentence, label):
+        return tiny.cross_entropy(embedded(sentence)[None] @ kernel + bias, np.array([label]))[0]
+
+    copies = {"least": [], "most": []}
+    for row, label in zip(rows, labels, strict=True):
+        shorter = [row[:place] + row[place + 1 :] for place in range(len(row))]
+        utility = np.array([abs(cross_entropy(row, label) - cross_entropy(one, label)) for one in shorter])
+        count = min(max(round(0.3 * len(row)), 1), len(row) - 1)
+        for name, order in (("least", np.argsort(utility)), ("most", np.argsort(-utility))):
+            copies[name].append([word for place, word in enumerate(row) if place not in order[:count]])
+    batch = Batch(tokens, tf.constant(labels), tf.range(7, dtype=tf.int64), {})
+    context = Context(randomness.make_key(0), tf.constant(0, tf.int64), batch.index)
+    views = method.make_views(batch, context)
+    for name, expected in copies.items():
+        assert [[word for word in row if word] for row in views[name].numpy().tolist()] == expected
+    assert views["usable"].numpy().tolist() == [1, 1, 1, 0, 1, 1, 1]
+    terms, _ = method.loss_terms(views, batch, context)
+    clean, least, most = (np.array(list(map(embedded, part))) for part in (rows, copies["least"], copies["most"]))
+    expected = feature_contrast.contrast(clean, least, most, views["usable"].numpy(), TEMPERATURE)
+    np.testing.assert_allclose(terms["feature_contrast"], expected, rtol=2e-5)
+    assert method.passes_per_step == 1 + 2 + LENGTH // 3

@@ -154,6 +154,8 @@ def test_what_cannot_be_is_named():
         Branches(strengths=(1.0, float("nan"), 3.0))
     with pytest.raises(ValueError, match=r"Branches\.noise is 'fresh'; it is one of \['own', 'shared'\]"):
         Branches(noise="fresh")
+    with pytest.raises(ValueError, match=r"NoisyMix\.augmentation is 'augmix'; .* such as AugMix\(\)"):
+        noisymix(augmentation="augmix")
     with pytest.raises(ValueError, match="names \\['jsd'\\]; its terms are \\['ce'\\]"):
         noisymix(consistency=False, term_weights={"jsd": 1.0})
 

@@ -27,6 +27,15 @@ def test_it_comes_back_from_its_config():
     assert twin.get_config() == ramp.get_config() and float(twin(10)) == float(ramp(10)) == 0.25
 
 
+def test_a_schedule_rises_and_goes_its_own_way():
+    steps = keras.optimizers.schedules.PiecewiseConstantDecay([9, 19], [1.0, 0.1, 0.01])  # until 9, until 19
+    for length, expected in ((5, [0, 0.4, 1, 1, 0.1, 0.01]), (0, [1, 1, 1, 1, 0.1, 0.01])):
+        ramp = LinearRamp(steps, length=length)
+        twin = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(ramp))
+        for each in (ramp, twin):
+            assert [float(each(step)) for step in (0, 2, 5, 9, 10, 20)] == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("wrong", [{"delay": -1}, {"length": -0.1}, {"steps_per_unit": 0}])
 def test_wrong_arguments_are_refused(wrong):
     with pytest.raises(ValueError, match="LinearRamp"):

@@ -113,7 +113,7 @@ def test_counting_in_blocks_is_counting(graph, monkeypatch):
     _, _, tags = drawn(5)
     rule = RULES["soft"]
     whole = selection.count_pairs(rule(tags, tags), tags.view)
-    monkeypatch.setattr(selection, "_COUNT_ELEMENTS", 22 * 5)
+    monkeypatch.setattr(masks, "BLOCK_ELEMENTS", 22 * 5)
     count = lambda: selection.count_pairs(masks.ByRows(rule, tags, tags), tags.view)  # noqa: E731
     for name, values in (tf.function(count) if graph else count)().items():
         np.testing.assert_array_equal(values, whole[name])

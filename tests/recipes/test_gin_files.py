@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import gin
 import numpy as np
@@ -10,7 +11,6 @@ import tensorflow as tf
 
 from tfrobust import cli
 from tfrobust.data import pipeline
-from tfrobust.data.sources.corner_digits import CornerDigits
 from tfrobust.evaluation.base import Evaluator
 from tfrobust.models.heads import LinearHead
 from tfrobust.ops import configured
@@ -48,11 +48,21 @@ def archives(tmp_path_factory):
     return paths
 
 
+# What stands for the data of recipes that name one of these: embedded data, and little of it.
+DIGITS = ["CornerDigits.source=@Digits()", "Digits.validation_size=200", "CornerDigits.centre=20"]
+EMBEDDED = {
+    "mnist": [*DIGITS, "CornerDigits.per_class=5", "CornerDigits.balanced=1"],
+    "sst2": ["DATA=@SentimentGrammar()", "TextTransformer.vocabulary_size=170"],
+}
+# Shape and classes by kind of data, where it is not images of 8x8.
+SHAPES = {"CornerDigits": ((28, 28, 1), 15), "SentimentGrammar": ((16,), 2), "Sst2": ((64,), 2)}
+
+
 def data_of(name: str) -> str | None:
     """Which archive stands for the data of a gin file; None for the embedded digits."""
-    if "papers/" not in name:
+    if "papers/" not in name or any(data in name for data in EMBEDDED):
         return None
-    kind = "half" if "noisymix/cifar" in name or "noisymix/base_cifar" in name else "cifar"
+    kind = "half" if re.search(r"noisymix/(base_)?cifar|resnet56|susceptibility/|simclr_tikhonov/", name) else "cifar"
     return f"{kind}100" if "cifar100" in name else f"{kind}10"
 
 
@@ -87,19 +97,31 @@ def build(given: dict, shape: tuple, class_count: int, *, shared: bool):
         encoder = built_encoder(encoder, shape)
     head = given.get("head", LinearHead)(class_count=class_count)
     method = given["method"](encoder=encoder, head=head, seed=given["seed"])
+    if hasattr(method, "examples"):
+        method.examples = 2 * class_count  # the training does so
     method.build((None, *shape))
     method.compile(optimizer=given["optimizer"](), jit_compile=False)
     return method
+
+
+def first_stage(given: dict) -> dict:
+    """What trains first: of two stages the pre-training, else all there is."""
+    pretraining = given.get("pretraining")
+    if pretraining is None:
+        return given
+    return given | {name: getattr(pretraining, name) for name in ("method", "optimizer", "batch_size", "augmentation")}
 
 
 @pytest.mark.parametrize("name", COMPLETE)
 def test_a_complete_file_builds(name):
     archive = data_of(name)
     given = arguments(name)
-    embedded = ((28, 28, 1), 15) if isinstance(given["data"], CornerDigits) else ((8, 8, 1), 10)
+    embedded = SHAPES.get(type(given["data"]).__name__, ((8, 8, 1), 10))
     shape, classes = embedded if archive is None else ARCHIVES[archive]
-    method = build(given, shape, classes, shared=True)
-    assert method.count_params() > 0 and float(method.optimizer.learning_rate) > 0
+    for stage in [given, first_stage(given)][: 1 + ("pretraining" in given)]:
+        method = build(stage, shape, classes, shared=True)
+        method.optimizer.iterations.assign(1)  # a rate may rise from 0
+        assert method.count_params() > 0 and float(method.optimizer.learning_rate) > 0
     assert given["evaluators"] and all(isinstance(evaluator, Evaluator) for evaluator in given["evaluators"])
     assert given["name"] == pathlib.Path(name).stem
     ids = [identity for evaluator in given["evaluators"] for identity in evaluator.ids()]
@@ -133,7 +155,7 @@ def test_an_evaluation_file_builds_and_obeys_the_knobs(name):
 # ------------------------------------------------------------------------------------------------- two steps
 
 
-SLOW = ("resnet50", "transfer", "wrn28")
+SLOW = ("resnet50", "resnet56", "transfer", "wrn28")
 
 
 def first_of_each_pair() -> list:
@@ -142,7 +164,8 @@ def first_of_each_pair() -> list:
     for name in COMPLETE:
         # The encoder from the files' text, so that collecting imports nothing: what differs is said by its folder.
         *folders, file = name.split("/")
-        networks = ("transfer", "resnet50", "cnn", "resnet20", "resnet18", "wrn28") if folders else ()
+        networks = ("transfer", "resnet50", "cnn", "resnet20", "resnet18", "wrn28", "resnet56", "lenet", "sst2")
+        networks = networks if folders else ("text",)
         encoder = next((part for part in networks if part in file), "resnet20" if folders else "digits")
         classes = "cifar100" if encoder == "cnn" and "cifar100" in file else ""
         found.setdefault((*folders[1:], encoder + classes, _method_of(name)), name)
@@ -153,22 +176,34 @@ def first_of_each_pair() -> list:
 
 
 def _method_of(name: str) -> str:
-    """The last METHOD in a file, else that of its first include; the released code's views are a kind of their own."""
-    lines = (GIN / name).read_text().splitlines()
-    methods = [line.partition("@")[2].split()[0] for line in lines if line.startswith("METHOD = ")]
-    if methods:
-        return methods[-1] + ("-two-transforms" if "released" in name else "")
-    included = [line.split("'")[1] for line in lines if line.startswith("include '")]
-    return _method_of(included[0])
+    """What trains first: the last to be set, includes included; the released code's views are a kind of their own."""
+    lines = list(_lines(name, set()))
+    words = ("Pretraining.method = ", "METHOD = ")
+    first, second = ([line.partition("@")[2].split()[0] for line in lines if line.startswith(word)] for word in words)
+    return (first or second)[-1] + ("-two-transforms" if "released" in name else "")
+
+
+def _lines(name: str, seen: set):
+    """The lines of a file, with those of its includes where they first stand."""
+    seen.add(name)
+    for line in (GIN / name).read_text().splitlines():
+        included = line.split("'")[1] if line.startswith("include '") else None
+        if included is None:
+            yield line
+        elif included not in seen:
+            yield from _lines(included, seen)
 
 
 @pytest.mark.parametrize("name", first_of_each_pair())
 def test_a_pair_of_encoder_and_method_takes_two_steps(name, archives):
     archive = data_of(name) and archives[data_of(name)]
-    small = ["ResNet50.resize_to=32"] if "transfer_" in name else []
+    small = next((params for data, params in EMBEDDED.items() if data in name), [])
+    small = ["ResNet50.resize_to=32"] if "transfer_" in name else small
     given = arguments(name, params=[*instead(archive), "STEPS=1", "BATCH_SIZE=4", *small])
-    dataset = given["data"].load()
-    method = build(given, dataset.image_shape, dataset.class_count, shared="noisymix/" in name)
+    given, dataset = first_stage(given), given["data"].load()
+    method = build(
+        given, dataset.image_shape, dataset.class_count, shared="papers/ascl" not in name and "papers/" in name
+    )
     before = [variable.numpy() for variable in method.trainable_variables]
     batches = pipeline.training_batches(
         dataset.train, batch_size=given["batch_size"], seed=0, augmentation=given.get("augmentation")
@@ -187,7 +222,7 @@ def test_the_pairs_are_all_of_them():
     """What the text says of encoder and method is what gin builds, and no pair is left out."""
     pairs = {}
     for name in COMPLETE:
-        given = arguments(name)
+        given = first_stage(arguments(name))
         encoder = given["encoder"]
         settings = gin.get_bindings(f"{encoder.__module__}.{encoder.__name__}", resolve_references=True)
         pair = (encoder.__name__, json.dumps(settings, sort_keys=True), given["method"].__name__, data_of(name) is None)

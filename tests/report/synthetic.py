@@ -37,7 +37,7 @@ def measurements(clean, fgsm, pgd, steps=100, epsilon=0.2):
         Measurement("calibration.ece", 0.0312, "fraction", 360, 0.021, 0.047, {"bins": 15, "interval": "bootstrap"}),
         Measurement("calibration.aurra", 0.9966, "fraction", 360),
         Measurement("geometry.r_div", 0.482, "ratio", 360, None, None, {"batch": 128}),
-        Measurement("geometry.intra", 0.213, "cosine distance", 360),
+        Measurement("geometry.intra_class_divergence", 0.213, "cosine distance", 360),
         Measurement("cost.evaluation_seconds", 31.4, "s"),
     ]
 

@@ -83,11 +83,12 @@ def test_unlike_protocols_are_named():
 
 
 def test_natural_numbers_of_unlike_origin_are_named():
-    def one(name, source, baseline, bins):
+    def one(name, source, baseline, bins, share=0.15):
         found = [
             fraction("accuracy.clean", 0.9),
             fraction("corruption.mean.accuracy", 0.7, source=source),
             fraction("corruption.mce", 0.6, source=source, baseline=baseline),
+            fraction("noise.uniform.accuracy", 0.5, share=share),
             fraction("calibration.rms", 0.1, bins=bins),
         ]
         return f"{name}.json", make_report(name=name, version=None, measurements=found)
@@ -95,11 +96,12 @@ def test_natural_numbers_of_unlike_origin_are_named():
     first = one("a", "generated", "AlexNet", "paper")
     assert compare.differences([first, first]) == []
     assert "Mean corruption error (mCE), against AlexNet" in compare.table([first, first])
-    pair = [first, one("b", "published: CIFAR-10-C", "b", "code")]
+    pair = [first, one("b", "published: CIFAR-10-C", "b", "code", 0.3)]
     assert compare.differences(pair) == [
         "Corruptions, mean accuracy: source differs (generated: a; published: CIFAR-10-C: b).",
         "Mean corruption error (mCE): source differs (generated: a; published: CIFAR-10-C: b).",
         "Mean corruption error (mCE): baseline differs (AlexNet: a; b: b).",
+        "Uniform noise (UN), accuracy: share differs (0.15: a; 0.3: b).",
         "Calibration error (RMS): bins differs (paper: a; code: b).",
     ]
     assert "against" not in compare.table(pair).splitlines()[0]

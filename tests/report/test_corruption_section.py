@@ -27,9 +27,11 @@ def report(source="generated", means=True, cells=True):
 
 def test_the_table_has_every_accuracy_and_the_means():
     header, rows = section_corruption.table(report())
-    assert header == ["Corruption", "severity 1", "severity 5", "mean"]
+    assert header == ["Corruption", "severity 1", "severity 5", "mean", "relative drop"]
     assert [row[0] for row in rows] == ["gaussian noise", "fog"]
-    assert rows[0][1:] == [0.91, 0.82, (0.91 + 0.82) / 2] and rows[1][1:3] == [0.73, 0.005]
+    assert rows[0][1:] == [0.91, 0.82, (0.91 + 0.82) / 2, 0.0625] and rows[1][1:3] == [0.73, 0.005]
+    without = dataclasses.replace(report(), measurements=[m for m in report().measurements if ".drop" not in m.id])
+    assert section_corruption.table(without) == (header[:-1], [row[:-1] for row in rows])
     assert section_corruption.table(make_report()) is None
 
 
@@ -39,6 +41,7 @@ def test_html_shows_each_once_as_deep_as_it_is_high():
     cells = re.findall(r'<span class="heat" style="[^"]*\(--series-0\) (\d+)%,transparent\)">([\d.]+)</span>', body)
     assert [number for _, number in cells] == ["91.0", "82.0", "86.5", "73.0", "0.5", "36.8"]
     assert [int(share) for share, _ in cells] == [55, 49, 52, 44, 0, 22]
+    assert body.count(">6.2<") == 2  # the drops
     whole = html(report())
     assert whole.count(body) == 1 and 'id="corruptions"' in whole and "gaussian_noise.1" not in whole
     assert whole.count("<code>corruption.mean.accuracy</code>") == 1
@@ -65,6 +68,6 @@ def test_parts_may_be_missing():
 def test_markdown_has_a_grid_and_no_list_of_cells():
     card = markdown(report())
     (line,) = [line for line in card.splitlines() if line.startswith("| fog")]
-    assert [cell.strip() for cell in line.strip("|").split("|")] == ["fog", "73.0", "0.5", "36.8"]
+    assert [cell.strip() for cell in line.strip("|").split("|")] == ["fog", "73.0", "0.5", "36.8", "6.2"]
     assert "corruption.fog" not in card and "Corruptions, mean accuracy" in card
     assert "Accuracy under corruptions" not in markdown(make_report())

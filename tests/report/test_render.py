@@ -195,13 +195,15 @@ def test_console_table():
     lines = console_table(make_report()).splitlines()
     assert lines == [
         "ascl_leaked, version 3, judged on digits",
-        "                              result  95 % interval    n",
-        "Clean accuracy                98.3 %   96.4 to 99.2  360",
-        "fgsm, Linf 0.2                75.3 %   70.6 to 79.5  360",
-        "pgd, Linf 0.2                 63.1 %   58.0 to 67.9  360",
-        "multi_targeted_pgd, Linf 0.2  61.2 %   56.1 to 66.1  360",
-        "Calibration error (ECE)        3.1 %     2.1 to 4.7  360",
-        "Relative divergence (R-DIV)    0.482                 360",
+        "                                             result  95 % interval    drop    n",
+        "Clean accuracy                               98.3 %   96.4 to 99.2          360",
+        "fgsm, Linf 0.2                               75.3 %   70.6 to 79.5  23.4 %  360",
+        "pgd, Linf 0.2                                63.1 %   58.0 to 67.9  35.8 %  360",
+        "multi_targeted_pgd, Linf 0.2                 61.2 %   56.1 to 66.1  37.7 %  360",
+        "Calibration error (ECE)                       3.1 %     2.1 to 4.7          360",
+        "AURRA                                        99.7 %                         360",
+        "Relative divergence (R-DIV)                   0.482                         360",
+        "Divergence within a class     0.213 cosine distance                         360",
         "doctor: 1 warn, 5 pass",
         "  warn: the attack has converged: 100 steps find 1.4 points more than 50",
     ]

@@ -12,7 +12,8 @@ import pytest
 import scipy.stats
 from report.synthetic import make_report
 
-from tfrobust.report import compare, section_plots
+from tfrobust.ops import pictures
+from tfrobust.report import Report, compare, section_sensitivity
 from tfrobust.report.render import console_table, html, markdown
 from tfrobust.structs import Measurement, Series
 
@@ -56,9 +57,9 @@ def images(body):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_pictures_show_each_pixel_at_its_place(channels):
     shown = series(channels=channels)
-    _, body = section_plots.sensitivity(report(shown))
-    drawn = images(body)
-    assert len(drawn) == 6 and {picture.shape for picture in drawn} == {(HEIGHT, WIDTH, 3)}
+    _, body = section_sensitivity.sensitivity(report(shown))
+    drawn, marked = images(body)[:6], images(body)[6:]
+    assert {picture.shape for picture in drawn} == {(HEIGHT, WIDTH, 3)}
     for number in (0, 1):
         own = slice(number * HEIGHT * WIDTH, (number + 1) * HEIGHT * WIDTH)
         values = [np.reshape(shown.columns[f"channel_{c}"][own], (HEIGHT, WIDTH)) for c in range(channels)]
@@ -70,14 +71,86 @@ def test_pictures_show_each_pixel_at_its_place(channels):
             values = shown.columns[name][own]
             assert scipy.stats.spearmanr(brightness.ravel(), values).statistic > 0.99
             assert brightness.argmax() == np.argmax(values) and brightness.max() > 240
+    np.testing.assert_array_equal(marked, drawn[::3])
+
+
+def test_the_most_and_the_least_useful_pixels_are_marked():
+    shown = series(pictures=1)
+    utility = np.full((HEIGHT, WIDTH), 0.5)
+    utility[0, 0], utility[2, 4], utility[0, 4], utility[2, 0] = 0.9, 0.8, 0.0, 0.1
+    _, body = section_sensitivity.sensitivity(
+        report(Series(shown.id, "", {**shown.columns, "utility": utility.ravel()}))
+    )
+    found = {}
+    for data, role in re.findall(r'<path d="([^"]*)"[^>]*style="fill: var\(--(series-\d)\)[^"]*opacity: 0.85', body):
+        points = np.array(re.findall(r"[ML] ([-\d.]+) ([-\d.]+)", data), float).reshape(-1, 4, 2)
+        found[role] = points.min(axis=1)
+        side = np.ptp(points, axis=1).mean()
+    corner = np.minimum.reduce([places.min(axis=0) for places in found.values()])
+    pixels = {
+        role: {tuple(place[::-1]) for place in np.rint((at - corner) / side).astype(int)} for role, at in found.items()
+    }
+    assert pixels == {"series-1": {(0, 0), (2, 4)}, "series-0": {(0, 4), (2, 0)}}
+
+
+def test_pixels_of_equal_utility_are_not_taken_in_their_order():
+    shown = series(pictures=1)
+    flat = Series(shown.id, "", {**shown.columns, "utility": [0.0] * HEIGHT * WIDTH})
+    _, body = section_sensitivity.sensitivity(report(flat))
+    assert body == section_sensitivity.sensitivity(report(flat))[1]
+    (most,) = [d for d in re.findall(r'<path d="([^"]*)"[^>]*series-0\)[^"]*opacity: 0.85', body)]
+    columns = {x for x, _ in re.findall(r"M ([-\d.]+) ([-\d.]+)", most)}
+    rows = {y for _, y in re.findall(r"M ([-\d.]+) ([-\d.]+)", most)}
+    assert len(columns) + len(rows) > 3  # not two neighbours in the first row
+
+
+def classes(count=7, channels=1):
+    generator, rows = np.random.default_rng(1), []
+    for label in range(count):
+        image, utility = (generator.integers(0, 256, (HEIGHT, WIDTH, c)) / 255 for c in (channels, 1))
+        size = {"height": HEIGHT, "width": WIDTH, "channels": channels}
+        drawn = {"image": pictures.encode(image), "utility": pictures.encode(utility)}
+        rows.append({"label": label, "images": 4, **size, **drawn, "largest_utility": 1.0})
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    return Series("sensitivity.classes", "Utility of each class", columns)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_each_class_has_its_mean_image_above_its_mean_utility(channels):
+    shown = classes(channels=channels)
+    found = report(shown)
+    assert Report.from_json(found.to_json()) == found
+    _, body = section_sensitivity.sensitivity(found)
+    drawn = images(body)
+    assert len(drawn) == 14 and "Utility of each class" in body and all(f">class {n}<" in body for n in range(7))
+    expected = [
+        np.broadcast_to(pictures.decode(text, HEIGHT, WIDTH, channels), (HEIGHT, WIDTH, 3))
+        for text in shown.columns["image"]
+    ]
+    # Five to a row; drawn from the upper left, row by row.
+    places = [place for band in (range(5), range(5, 7)) for part in ("image", "utility") for place in [(part, band)]]
+    order = [(part, label) for part, band in places for label in band]
+    for (part, label), picture in zip(order, drawn, strict=True):
+        if part == "image":
+            np.testing.assert_allclose(picture / 255, expected[label], atol=1.1 / 255)
+        else:
+            values = np.ravel(pictures.decode(shown.columns["utility"][label], HEIGHT, WIDTH, 1))
+            assert scipy.stats.spearmanr(picture.astype(float).sum(-1).ravel(), values).statistic > 0.99
+
+
+def test_a_class_without_a_picture_is_left_out():
+    shown = classes(count=2)
+    broken = Series(shown.id, "", {**shown.columns, "utility": ["AAAA", shown.columns["utility"][1]]})
+    _, body = section_sensitivity.sensitivity(report(broken))
+    assert len(images(body)) == 2 and ">class 1<" in body and ">class 0<" not in body
 
 
 def test_class_names_and_a_missing_map():
-    _, body = section_plots.sensitivity(report(series(names=("utility",))))
-    assert len(images(body)) == 4 and ">class 0<" in body and ">class 1<" in body
+    _, body = section_sensitivity.sensitivity(report(series(names=("utility",))))
+    assert len(images(body)) == 6 and ">class 0<" in body and ">class 1<" in body
     assert ">utility<" in body and ">sensitivity<" not in body
     data = {**make_report().data, "class_names": ["<b>cat</b>", "dog"]}
-    _, body = section_plots.sensitivity(report(series(), data=data))
+    _, body = section_sensitivity.sensitivity(report(series(), data=data))
     assert "class &lt;b&gt;cat" in body and ">class dog<" in body and "<b>cat" not in body
 
 
@@ -88,7 +161,7 @@ def test_numbers_stand_here_and_nowhere_else():
     assert "Utility-sensitivity agreement" in console_table(report(None))
     assert "Utility-sensitivity agreement" in compare.table([(pathlib.Path("a"), report(None))])
     assert 'id="sensitivity"' not in html(make_report())
-    assert section_plots.sensitivity(make_report()) is None
+    assert section_sensitivity.sensitivity(make_report()) is None
 
 
 def test_the_page_stays_self_contained_and_the_same():

@@ -14,9 +14,11 @@ import tensorflow as tf
 
 from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.instance_adversary import InstanceAdversary
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL
 from tfrobust.methods.augmix import AugMixTraining
+from tfrobust.methods.rocl import RoCL
 from tfrobust.methods.trades import TRADES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -76,6 +78,20 @@ def test_the_step_makes_the_passes_of_the_bound_and_no_more(tool, make, objectiv
     assert tool.train_some(method, images, labels, 2) == 1
     step = {mode: (count - first[mode]) / 2 for mode, count in method.encoder.count().items()}
     assert step == bound
+
+
+def test_the_step_of_rocl_makes_the_passes_of_its_bound(tool):
+    method = RoCL(Counted(), keras.layers.Dense(3), adversary=InstanceAdversary(attack=PGD(steps=3)))
+    method.build((None, 4, 4, 1))
+    method.compile(optimizer=keras.optimizers.SGD(0.1))
+    images, labels = tf.random.stateless_uniform([6, 4, 4, 1], (0, 0)), tf.constant([0, 1, 2, 0, 1, 2])
+    before = method.encoder.count()
+    tool.make_instance_bound(method, images, labels)()
+    bound = {mode: count - before[mode] for mode, count in method.encoder.count().items()}
+    assert bound == {False: 6 * (3 + 2), True: 6 * 3}
+    first = method.encoder.count()
+    assert tool.train_some(method, images, labels, 1) == 1
+    assert {mode: count - first[mode] for mode, count in method.encoder.count().items()} == bound
 
 
 def test_the_stacked_step_makes_one_pass_of_all_views(tool):

@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tfrobust.losses import contrastive as contrastive_loss
 from tfrobust.ops import divergence
+from tfrobust.structs import PairMasks
 
 
 def cross_entropy(predict: Callable, labels: tf.Tensor) -> Callable:
@@ -162,6 +164,74 @@ def kl(predict: Callable, clean_logits: tf.Tensor) -> Callable:
     """
     clean = tf.stop_gradient(tf.cast(clean_logits, tf.float32))
     return lambda images: divergence.kl_from_logits(clean, _logits(predict, images))
+
+
+def contrastive(embed: Callable, keys, pairs: PairMasks, *, temperature=0.5) -> Callable:
+    """The contrastive loss of images against embeddings that stay: the objective of an instance-wise attack.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> embed, keys = (lambda images: images[:, 0, 0]), tf.eye(2)
+        >>> first = tf.constant([[True, False]])
+        >>> pairs = robust.losses.PairMasks(positive=first, negative=~first)
+        >>> objective = robust.attacks.objectives.contrastive(embed, keys, pairs, temperature=1.0)
+        >>> print(objective(tf.constant([[[[1.0, 0.0]]]])).numpy().round(3))  # log(1 + 1 / e)
+        [0.313]
+
+    Args:
+        embed: images -> embeddings [b, d].
+        keys: float [m, d], or a function that makes them of the embeddings.
+        pairs: bool [b, m] each.
+        temperature: t > 0.
+
+    Returns:
+        images -> float32 [b], nats, >= 0.
+
+    Source:
+        Kim et al. 2020 (RoCL), https://arxiv.org/abs/2006.07589, eq. 4.
+    """
+
+    def objective(images):
+        embeddings = embed(images)
+        others = keys(embeddings) if callable(keys) else keys
+        return contrastive_loss.masked_contrastive(embeddings, others, pairs, temperature=temperature)
+
+    return objective
+
+
+def joint_contrastive(embed: Callable, pairs: PairMasks, *, temperature=0.5) -> Callable:
+    """The contrastive loss of views that all move, the mean over an image's views.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> own = tf.eye(4, dtype=tf.bool)  # two views of two images
+        >>> twin = tf.roll(own, 2, axis=1)
+        >>> pairs = robust.losses.PairMasks(positive=twin, negative=~(own | twin))
+        >>> objective = robust.attacks.objectives.joint_contrastive(lambda x: x[:, 0, 0], pairs, temperature=1.0)
+        >>> view = tf.eye(2)[:, None, None]
+        >>> print(objective((view, view)).numpy().round(3))  # log(1 + 2 / e)
+        [0.551 0.551]
+
+    Args:
+        embed: images -> embeddings [n, d].
+        pairs: bool [v b, v b] each, view by view.
+        temperature: t > 0.
+
+    Returns:
+        v tensors of images [b, ...] -> float32 [b], nats, >= 0.
+
+    Source:
+        Jiang et al. 2020 (ACL), https://arxiv.org/abs/2010.13337, eq. 2.
+    """
+
+    def objective(views):
+        embeddings = embed(tf.concat(views, axis=0))
+        values = contrastive_loss.masked_contrastive(embeddings, embeddings, pairs, temperature=temperature)
+        return tf.add_n(tf.split(values, len(views))) / len(views)
+
+    return objective
 
 
 # The exponent bits of a float32: of x they alone are 2^floor(log2 x), exactly.

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from tfrobust.ops import distribution, hashing, randomness
 from tfrobust.ops.configured import Configured
 
 
@@ -56,3 +57,10 @@ class Augmentation(Configured):
         images = tf.convert_to_tensor(images)
         count = images.shape[0] if images.shape[0] is not None else tf.shape(images)[0]
         return self.apply(images, self.draw(key, (count, *images.shape[1:])))
+
+
+def draw_uniform(key: tf.Tensor, count, shape, purpose: str) -> tf.Tensor:
+    """float32 [b, *shape] on [0, 1), from one key for the global batch or one per example."""
+    if key.shape.rank == 1:
+        key = randomness.example_keys(key, distribution.global_rows(count))
+    return hashing.uniform(key, shape, purpose)

@@ -11,13 +11,13 @@ def operate(pixels: tf.Tensor, operation: tf.Tensor, level: tf.Tensor, changes: 
     """One operation on each image.
 
     Args:
-        pixels: uint8 [n, h, w, c], c = 1 or 3.
+        pixels: uint8 [n, h, w, c], c = 1 or 3; or whatever the `changes` take.
         operation: int32 [n], places in `changes`; len(changes) leaves an image as it is.
         level: float32 [n].
         changes: functions (pixels, level) -> pixels, such as those of `CODE`.
 
     Returns:
-        uint8 [n, h, w, c].
+        As `pixels`.
     """
     rows = [tf.where(operation == place) for place in range(len(changes))]
     changed = [

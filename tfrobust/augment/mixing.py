@@ -284,8 +284,9 @@ class FeatureNoise(Configured):
             raise ValueError(f"FeatureNoise has levels {levels} (additive, multiplicative); neither may be negative.")
         if not 0 <= self.sparsity < 1:
             raise ValueError(f"FeatureNoise.sparsity is {self.sparsity}; it lies in [0, 1).")
-        if self.scale is not None and (len(self.scale) != 2 or not all(0 < one < math.inf for one in self.scale)):
-            raise ValueError(f"FeatureNoise.scale is {self.scale}; it is two positive numbers, or None.")
+        pair = isinstance(self.scale, (tuple, list)) and len(self.scale) == 2
+        if self.scale is not None and not (pair and all(0 < one < math.inf for one in self.scale)):
+            raise ValueError(f"FeatureNoise.scale is {self.scale!r}; it is two positive numbers, or None.")
 
     def scales(self, key: tf.Tensor, *count: int) -> tf.Tensor:
         """s and s' of a step, float32 [2]; with a count, [count, 2], of independent ones."""

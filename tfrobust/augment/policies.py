@@ -10,8 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.augment import levels, operations
-from tfrobust.augment.base import Augmentation
-from tfrobust.ops import distribution, hashing, randomness
+from tfrobust.augment.base import Augmentation, draw_uniform
 
 # A sub-policy a line: operation, probability in tenths, magnitude, twice. What takes no magnitude has the one printed.
 _CIFAR10 = """
@@ -108,13 +107,6 @@ class _Policy(Augmentation):
             raise ValueError(f"{name}.ranges is {self.ranges!r}; it is one of {list(levels.READINGS)}.")
 
 
-def _uniform(key: tf.Tensor, count, shape, purpose: str) -> tf.Tensor:
-    """float32 [b, *shape] on [0, 1), from one key for the global batch or one per example."""
-    if key.shape.rank == 1:
-        key = randomness.example_keys(key, distribution.global_rows(count))
-    return hashing.uniform(key, shape, purpose)
-
-
 def _either_way(level: tf.Tensor, chance: tf.Tensor) -> tf.Tensor:
     return tf.where(chance < 0.5, level, -level)
 
@@ -164,7 +156,7 @@ class AutoAugment(_Policy):
     def draw(self, key: tf.Tensor, images_shape) -> dict:
         pairs, names = POLICIES[self.policy], self.names
         # Which pair; then for each of its two: whether, in which direction.
-        uniform = _uniform(key, images_shape[0], [5], "policy")
+        uniform = draw_uniform(key, images_shape[0], [5], "policy")
         pair = tf.cast(uniform[:, 0] * len(pairs), tf.int32)
         place = tf.gather(tf.constant([[names.index(one[0]) for one in row] for row in pairs]), pair)
         probability = tf.gather(tf.constant([[one[1] for one in row] for row in pairs]), pair)
@@ -225,7 +217,7 @@ class RandAugment(_Policy):
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
         # Which operation, in which direction.
-        uniform = _uniform(key, images_shape[0], [2, self.count], "operations")
+        uniform = draw_uniform(key, images_shape[0], [2, self.count], "operations")
         operation = tf.cast(uniform[:, 0] * len(self.operations), tf.int32)
         level = tf.fill(tf.shape(operation), float(self.magnitude))
         return {"operation": operation, "level": _either_way(level, uniform[:, 1])}

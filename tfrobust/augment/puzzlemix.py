@@ -75,12 +75,14 @@ class Puzzle(Configured):
     transport_cost: float = 0.8
 
     def __post_init__(self):
-        sizes = (*self.blocks, 1 + self.neighbourhood, 1 + self.transport_side)
-        if not self.blocks or not all(type(size) is int and size >= 2 for size in sizes):
-            given = f"{self.blocks}, {self.neighbourhood} and {self.transport_side}"
+        blocks = self.blocks if isinstance(self.blocks, (tuple, list)) else ()
+        sides = (self.neighbourhood, self.transport_side)
+        least = (*((size, 2) for size in blocks), *((size, 1) for size in sides))
+        if not blocks or not all(type(size) is int and size >= lowest for size, lowest in least):
+            given = f"{self.blocks!r}, {self.neighbourhood!r} and {self.transport_side!r}"
             raise ValueError(
-                f"Puzzle has blocks, neighbourhood and transport_side {given}; blocks are whole numbers >= 2, the "
-                "others whole numbers >= 1."
+                f"Puzzle has blocks, neighbourhood and transport_side {given}; blocks are a tuple of whole numbers >= "
+                "2, such as (4,), the others whole numbers >= 1."
             )
         if not (min(self.prior, self.smoothness, self.transport_cost) >= 0 and 0 <= self.contrast <= 1):
             given = f"{self.prior}, {self.smoothness}, {self.contrast} and {self.transport_cost}"

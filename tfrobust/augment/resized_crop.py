@@ -6,10 +6,11 @@ import math
 import keras
 import tensorflow as tf
 
+from tfrobust.augment import resampling
 from tfrobust.augment.base import Augmentation
 from tfrobust.ops import randomness
 
-_ATTEMPTS = 10
+ATTEMPTS = 10
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -54,7 +55,7 @@ class RandomResizedCrop(Augmentation):
             raise ValueError(f"RandomResizedCrop.ratio is {self.ratio}; it is two numbers, 0 < least <= largest.")
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
-        uniform = randomness.draw(randomness.uniform(), key, [images_shape[0], _ATTEMPTS, 4])
+        uniform = randomness.draw(randomness.uniform(), key, [images_shape[0], ATTEMPTS, 4])
         return {"box": self.boxes(uniform, images_shape[1], images_shape[2])}
 
     def boxes(self, uniform: tf.Tensor, height, width) -> tf.Tensor:
@@ -83,12 +84,7 @@ class RandomResizedCrop(Augmentation):
         return tf.stack([(height - tall) // 2, (width - wide) // 2, tall, wide])
 
     def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
-        size = images.shape[1:3]
-        return tf.map_fn(
-            lambda pair: self.cut(*pair, size),
-            (images, draw["box"]),
-            fn_output_signature=tf.TensorSpec(images.shape[1:], tf.float32),
-        )
+        return resampling.resized_parts(images, draw["box"])
 
     def cut(self, image: tf.Tensor, box: tf.Tensor, size) -> tf.Tensor:
         """The part of one image [h, w, c] in a box, resized to `size` = (height, width)."""

@@ -1,22 +1,23 @@
 """Noise on the features that matter least, and on those that matter most."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
-from tfrobust.ops import randomness
+from tfrobust.ops import randomness, sensitivity
 from tfrobust.ops.configured import Configured
 
 UNITS = ("values", "pixels")
 
 
 class NoisyCopies(NamedTuple):
-    """Two noisy copies of images [b, h, w, c], and whether the second is to be used.
+    """Two perturbed copies of images [b, h, w, c] (or of sentences [b, l]), and whether the second is to be used.
 
-    least, most: float32 [b, h, w, c], noise on the least and on the most useful features. usable: bool [b], false
-    where no feature has any utility to speak of, so that `most` would be noise on features drawn by lot.
+    least, most: as the inputs, noise on the least and on the most useful features (or without these tokens). usable:
+    bool [b], false where no feature has any utility to speak of, so that `most` would be one of features drawn by lot.
     """
 
     least: tf.Tensor
@@ -71,6 +72,14 @@ class UtilityPerturbation(Configured):
                 f"UtilityPerturbation has deviation {self.deviation} (> 0) and smallest_utility "
                 f"{self.smallest_utility} (>= 0)."
             )
+
+    def utility(self, objective: Callable, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """u of each value, as `ops.sensitivity.utility` measures it: by the gradient of objective(images, labels)."""
+        return sensitivity.utility(lambda images: objective(images, labels), images)
+
+    def passes(self, shape: tuple[int, ...]) -> int:
+        """What the utility costs, in forward and backward passes over examples of any shape."""
+        return 1
 
     def choose(self, utility: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The places of the k features of least and of most utility.

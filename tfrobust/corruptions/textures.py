@@ -94,6 +94,11 @@ def _pane(size: int, generator: np.random.Generator) -> np.ndarray:
     return np.stack([255 * brightness**power for power in (1.25, 1.05, 0.9)], axis=-1).astype(np.uint8)
 
 
+def frost_files(folder: str | os.PathLike) -> list[pathlib.Path]:
+    """The first five pictures of a folder by name."""
+    return sorted(path for path in pathlib.Path(folder).glob("*") if path.suffix.lower() in _SUFFIXES)[:PICTURES]
+
+
 def read_frost(folder: str | os.PathLike, height: int, width: int) -> np.ndarray:
     """The first five pictures of a folder by name, scaled as the benchmark scales them, cut to a common size.
 
@@ -110,7 +115,7 @@ def read_frost(folder: str | os.PathLike, height: int, width: int) -> np.ndarray
     Raises:
         ValueError: no pictures, or one smaller than the image after scaling.
     """
-    paths = sorted(path for path in pathlib.Path(folder).glob("*") if path.suffix.lower() in _SUFFIXES)[:PICTURES]
+    paths = frost_files(folder)
     if not paths:
         raise ValueError(f"{folder} holds no pictures of frost ({', '.join(_SUFFIXES)}).")
     side = min(height, width)

@@ -4,6 +4,9 @@ import numpy as np
 
 from tfrobust.ops.labels import without_one_hot
 
+# The words of the ids 0 and 1 in every vocabulary.
+PADDING_WORD, UNKNOWN_WORD = "[PAD]", "[UNK]"
+
 
 class DataNotFoundError(FileNotFoundError):
     """The data are not on this machine; the message says how to get them and where to put them."""
@@ -83,6 +86,83 @@ def check_labels(labels, count: int, class_count: int | None = None, where: str 
             raise ValueError(f"{where}: label {labels[position]} of example {position} is negative; ids start at 0.")
         raise ValueError(f"{where}: label {labels[position]} of example {position} is out of range 0..{upper}.")
     return labels.astype(np.int32)
+
+
+def check_tokens(tokens, where: str = "tokens", vocabulary_size: int | None = None) -> np.ndarray:
+    """Token ids as the library keeps them: 0 is padding and stands only at the end, 1 is unknown, words follow.
+
+    Args:
+        tokens: integer array [n, length].
+        where: what the message calls them.
+        vocabulary_size: ids are smaller than this; None leaves the upper end open.
+
+    Returns:
+        int32 [n, length], contiguous.
+
+    Raises:
+        ValueError: another rank or dtype, no room for a token, an id out of range, padding in front of a token, or a
+            sentence without any token.
+    """
+    tokens = np.asarray(tokens)
+    if tokens.ndim != 2 or not tokens.shape[1]:
+        raise ValueError(f"{where}: tokens have shape {list(tokens.shape)}, not [n, length] with room for a token.")
+    if not np.issubdtype(tokens.dtype, np.integer):
+        raise ValueError(f"{where}: tokens are {tokens.dtype}, not integer ids.")
+    upper = np.iinfo(np.int32).max if vocabulary_size is None else vocabulary_size - 1
+    bad = (tokens < 0) | (tokens > upper)
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        what = "is negative" if tokens[row, column] < 0 else f"is not in the vocabulary of {upper + 1}"
+        raise ValueError(f"{where}: token {tokens[row, column]} in place {column} of sentence {row} {what}.")
+    if not np.all(tokens[:, 0]):
+        raise ValueError(f"{where}: sentence {int(np.argmin(tokens[:, 0]))} begins with padding (0); it needs a token.")
+    gaps = (tokens[:, :-1] == 0) & (tokens[:, 1:] != 0)
+    if gaps.any():
+        row, column = np.argwhere(gaps)[0]
+        raise ValueError(f"{where}: padding (0) in place {column} of sentence {row} stands before a token.")
+    return np.ascontiguousarray(tokens, np.int32)
+
+
+def check_strengths(strengths, tokens: np.ndarray, where: str = "strengths") -> np.ndarray:
+    """Sentiment strength of every token, |sentiment - 0.5|.
+
+    Args:
+        strengths: float [n, length] in [0, 0.5], NaN for tokens without a score and for padding.
+        tokens: int32 [n, length], checked.
+        where: what the message calls them.
+
+    Returns:
+        float32 [n, length].
+
+    Raises:
+        ValueError: another shape, a number outside [0, 0.5], or a score for padding.
+    """
+    strengths = np.array(strengths, np.float32)
+    if strengths.shape != tokens.shape:
+        raise ValueError(f"{where}: strengths have shape {list(strengths.shape)} for tokens {list(tokens.shape)}.")
+    bad = (strengths < 0) | (strengths > 0.5) | (~np.isnan(strengths) & (tokens == 0))
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        what = "lies outside [0, 0.5]" if tokens[row, column] else "belongs to padding, which has none (NaN)"
+        raise ValueError(f"{where}: strength {strengths[row, column]:g} in place {column} of sentence {row} {what}.")
+    return strengths
+
+
+def check_vocabulary(vocabulary, where: str = "vocabulary") -> tuple[str, ...]:
+    """The word of each id: `PADDING_WORD`, `UNKNOWN_WORD`, then at least one other; a word a line, none twice."""
+    words = tuple(str(word) for word in vocabulary)
+    if words[:2] != (PADDING_WORD, UNKNOWN_WORD) or len(words) < 3:
+        raise ValueError(
+            f"{where}: a vocabulary begins with {PADDING_WORD}, {UNKNOWN_WORD} and then has words; this one has "
+            f"{len(words)} and begins {shorten(list(words[:3]), 60)}."
+        )
+    broken = next((word for word in words if not word or len(word.splitlines()) != 1), None)
+    if broken is not None:
+        raise ValueError(f"{where}: {broken!r} is no word of one line.")
+    if len(set(words)) < len(words):
+        twice = next(word for position, word in enumerate(words) if word in words[:position])
+        raise ValueError(f"{where}: the word {twice!r} stands twice.")
+    return words
 
 
 def check_class_names(class_names, where: str) -> tuple[str, ...]:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.data.checks import check_images, check_labels
 from tfrobust.data.spec import ArrayExamples, Examples
+from tfrobust.data.text import TokenExamples
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch
 
@@ -92,7 +92,7 @@ def evaluation_batches(images: np.ndarray, labels: np.ndarray, batch_size: int) 
     The last batch is filled up with copies of the last example, whose `sample_weight` is 0.
 
     Args:
-        images: uint8 or float [n, h, w, c], n >= 1, floats in [0, 1].
+        images: uint8 or float [n, h, w, c], n >= 1, floats in [0, 1]; or tokens, integer [n, length].
         labels: integer [n].
         batch_size: rows of every batch.
 
@@ -101,7 +101,7 @@ def evaluation_batches(images: np.ndarray, labels: np.ndarray, batch_size: int) 
     """
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; it must be at least 1.")
-    examples = ArrayExamples(check_images(images), check_labels(labels, len(images)))
+    examples = (TokenExamples if np.ndim(images) == 2 else ArrayExamples)(images, labels)
     count = len(examples)
     if not count:
         raise ValueError("there are no examples to evaluate on.")

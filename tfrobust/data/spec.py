@@ -1,4 +1,4 @@
-"""What the rest of the library knows of data: splits of labelled images, fetched by position."""
+"""What the rest of the library knows of data: splits of labelled images (or sentences), fetched by position."""
 
 import dataclasses
 import functools
@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.augment.resized_crop import RandomResizedCrop, resized
-from tfrobust.data.checks import check_images, check_labels, shorten
+from tfrobust.data.checks import check_images, check_labels, check_tokens, check_vocabulary, shorten
 
 # Multiplied, never divided: TensorFlow's graph optimiser turns x / 255 into x * (1 / 255), which differs from
 # the eager quotient in the last bit of 126 of the 256 values. 255 * PIXEL_SCALE is exactly 1.
@@ -19,10 +19,15 @@ _CHUNK = 256
 
 
 class Examples:
-    """One split: labelled images by position. Subclasses say where the pixels are."""
+    """One split: labelled images by position. Subclasses say where the pixels are.
+
+    A sentence travels where an image does: as a row of token ids, int32 [length] (`data.text.TokenExamples`).
+    """
 
     labels: np.ndarray
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
+    dtype: np.dtype = np.dtype(np.float32)  # of what `fetch` gives
+    strengths: np.ndarray | None = None  # of every token, see `data.text.TokenExamples`
     short_side: int | None = None  # see `decode_image`
 
     def __len__(self) -> int:
@@ -63,13 +68,13 @@ class Examples:
                 would all be of one class); None for all.
 
         Returns:
-            float32 [n, h, w, c] images in [0, 1] and int32 [n] labels.
+            float32 [n, h, w, c] images in [0, 1], or int32 [n, length] tokens, and int32 [n] labels.
         """
         count = len(self) if limit is None else min(limit, len(self))
         if count < 0:
             raise ValueError(f"limit is {limit}; it must be at least 0.")
         positions = np.arange(count, dtype=np.int64) * len(self) // max(count, 1)
-        images = np.empty((count, *self.image_shape), np.float32)
+        images = np.empty((count, *self.image_shape), self.dtype)
         for start in range(0, count, _CHUNK):
             images[start : start + _CHUNK] = self.fetch(tf.constant(positions[start : start + _CHUNK])).numpy()
         return images, self.labels[positions]
@@ -235,7 +240,7 @@ class Dataset:
     """Three splits of one classification task.
 
     name: for reports. class_names: one per class id. train, validation, test: `Examples` of one image shape;
-    validation may be empty.
+    validation may be empty. vocabulary: of text, the word of each token id; () for images.
     """
 
     name: str
@@ -243,8 +248,11 @@ class Dataset:
     train: Examples
     validation: Examples
     test: Examples
+    vocabulary: tuple[str, ...] = ()
 
     def __post_init__(self):
+        if self.vocabulary:
+            check_vocabulary(self.vocabulary, self.name)
         for split in ("train", "validation", "test"):
             examples = getattr(self, split)
             if examples.image_shape != self.train.image_shape:
@@ -252,12 +260,20 @@ class Dataset:
                     f"{self.name}: {split} images have shape {list(examples.image_shape)}, "
                     f"training images {list(self.train.image_shape)}."
                 )
-            check_labels(examples.labels, len(examples), len(self.class_names), f"{self.name}, {split}")
+            where = f"{self.name}, {split}"
+            check_labels(examples.labels, len(examples), len(self.class_names), where)
+            if len(examples.image_shape) == 1:
+                check_tokens(examples.arrays()[0], where, len(self.vocabulary))
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(height, width, channels)."""
+    def image_shape(self) -> tuple[int, ...]:
+        """(height, width, channels); of text (length,)."""
         return self.train.image_shape
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the examples are sentences, rows of token ids."""
+        return len(self.image_shape) == 1
 
     @property
     def class_count(self) -> int:
@@ -271,6 +287,7 @@ class Dataset:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """sha256 (hex) over the images and labels of the three splits."""
+        """sha256 (hex) over the images and labels of the three splits, and the vocabulary of text."""
         parts = [f"{split} {getattr(self, split).fingerprint}" for split in ("train", "validation", "test")]
+        parts += self.vocabulary
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()

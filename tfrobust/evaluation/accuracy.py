@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,13 +12,14 @@ from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.structs import Measurement
 
 
-def accuracy(identifier: str, correct: np.ndarray, settings: dict) -> Measurement:
+def accuracy(identifier: str, correct: np.ndarray, settings: dict, examples: str = "images") -> Measurement:
     """The measurement of a share of rightly classified images, with Wilson's interval over images.
 
     Args:
         identifier: the measurement's id.
         correct: bool [n], n >= 1.
         settings: what produced it.
+        examples: what they are called, "images" or "sentences".
     """
     low, high = statistics.wilson_interval(int(correct.sum()), len(correct))
     return Measurement(
@@ -26,7 +28,7 @@ def accuracy(identifier: str, correct: np.ndarray, settings: dict) -> Measuremen
         n=len(correct),
         low=low,
         high=high,
-        settings={**settings, "interval": "95 % over images, Wilson"},
+        settings={**settings, "interval": f"95 % over {examples}, Wilson"},
     )
 
 
@@ -34,8 +36,10 @@ def accuracy(identifier: str, correct: np.ndarray, settings: dict) -> Measuremen
 class CleanAccuracy(Evaluator):
     """`accuracy.clean`: the share of test images whose largest logit is the label's."""
 
+    judges_text: ClassVar[bool] = True
+
     def run(self, setting: Setting) -> Outcome:
-        return Outcome([accuracy("accuracy.clean", setting.clean_correct, {})])
+        return Outcome([accuracy("accuracy.clean", setting.clean_correct, {}, setting.examples)])
 
     def ids(self) -> tuple[str, ...]:
         return ("accuracy.clean",)

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.attacks.base import Attack
+from tfrobust.data.checks import check_tokens
 from tfrobust.evaluation.chunks import Store
 from tfrobust.evaluation.predictor import Predictor, in_batches
 from tfrobust.ops import randomness
@@ -43,7 +44,8 @@ class Setting:
 
     Attributes:
         predictor: who is judged.
-        images: float32 [n, h, w, c] in [0, 1] (any numeric dtype is converted).
+        images: float32 [n, h, w, c] in [0, 1] (any numeric dtype is converted); of a model of text its tokens, int32
+            [n, length].
         labels: integer [n] in [0, k), or one-hot [n, k], which become ids.
         class_names: k names, or None.
         seed: where every random draw starts from.
@@ -57,6 +59,8 @@ class Setting:
         evaluation_attacks: what the evaluation this belongs to attacks with; `run_evaluation` sets it.
         chunk_size: images per chunk of an attack, which is kept as a whole or not at all.
         store: where finished chunks are kept; `run_evaluation` sets it.
+        strengths: of text, float32 [n, length], |sentiment - 0.5| of every token, NaN where not known; or None.
+        vocabulary: of text, the word of each id.
 
     Raises:
         ValueError: labels out of range, of another length, or neither ids nor one-hot; pixels outside [0, 1] or
@@ -77,6 +81,8 @@ class Setting:
     evaluation_attacks: tuple[Attack, ...] = ()
     chunk_size: int = 1000
     store: Store | None = None
+    strengths: np.ndarray | None = None
+    vocabulary: tuple[str, ...] = ()
     # Not an argument, so that `dataclasses.replace` with another predictor or seed starts anew.
     _kept: dict = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -91,6 +97,11 @@ class Setting:
         object.__setattr__(self, "images", images)
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "predictor", self.predictor.judged_on(images[: self.batch_size]))
+
+    @property
+    def examples(self) -> str:
+        """What the examples are called: "images" or "sentences"."""
+        return "sentences" if self.predictor.is_text else "images"
 
     @functools.cached_property
     def clean_logits(self) -> np.ndarray:
@@ -150,11 +161,14 @@ class Evaluator(Configured):
         uses_training: whether the outcome hangs on how the model was trained, and on which images.
         uses_attacks: whether it judges what the other evaluators attack with.
         uses_embedding: whether the outcome hangs on the predictor's embedding, or on there being none.
+        judges_text, judges_images: what it can make sense of; text has no pixels to move.
     """
 
     uses_training: ClassVar[bool] = False
     uses_attacks: ClassVar[bool] = False
     uses_embedding: ClassVar[bool] = False
+    judges_text: ClassVar[bool] = False
+    judges_images: ClassVar[bool] = True
 
     def run(self, setting: Setting) -> Outcome:
         """Measures.
@@ -198,11 +212,16 @@ class Evaluator(Configured):
 
 
 def checked_examples(images, labels, predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
-    """float32 images and int32 labels that fit the predictor, or a ValueError of one sentence."""
+    """float32 images (or int32 tokens) and int32 labels that fit the predictor, or a ValueError of one sentence."""
     images, labels = np.asarray(images), np.asarray(labels)
     if len(images) == 0:
         raise ValueError("There are no images to evaluate on.")
-    if images.ndim != 4 or images.dtype.kind not in "fiub":
+    if (images.ndim == 2) != predictor.is_text:
+        kinds = ("images [n, h, w, c]", "tokens [n, length]")
+        raise ValueError(f"{predictor.name} takes {kinds[predictor.is_text]}; the data are {kinds[images.ndim == 2]}.")
+    if predictor.is_text:
+        images = check_tokens(images, "the test split")
+    elif images.ndim != 4 or images.dtype.kind not in "fiub":
         raise ValueError(f"Images are {images.dtype} of shape {images.shape}; they must be numbers [n, h, w, c].")
     if labels.ndim not in (1, 2) or len(labels) != len(images):
         raise ValueError(f"There are {len(images)} images and labels of shape {labels.shape}; one label per image.")
@@ -217,7 +236,8 @@ def checked_examples(images, labels, predictor: Predictor) -> tuple[np.ndarray, 
     if labels.min() < 0 or labels.max() >= predictor.class_count:
         wrong = labels.min() if labels.min() < 0 else labels.max()
         raise ValueError(f"A label is {wrong}, but {predictor.name} has the classes 0 to {predictor.class_count - 1}.")
-    return _checked_pixels(images.astype(np.float32)), labels.astype(np.int32)
+    images = images if predictor.is_text else _checked_pixels(images.astype(np.float32))
+    return images, labels.astype(np.int32)
 
 
 def _checked_pixels(images: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import numpy as np
 
@@ -79,7 +80,7 @@ def rms_calibration_error(
             most confident examples never count.
 
     Returns:
-        A float in [0, 1].
+        A float in [0, 1]; NaN where a confidence is NaN.
 
     Raises:
         ValueError: an unknown `bins`, a `bin_size` below 1, or "code" where there is one bin alone.
@@ -120,7 +121,7 @@ def response_accuracy(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray
         correct: bool [n].
 
     Returns:
-        float64 [n] in [0, 1].
+        float64 [n] in [0, 1]; NaN throughout where a confidence is NaN.
 
     Source:
         Hendrycks et al. 2021 (arXiv 1907.07174), and `aurra` of its code.
@@ -130,7 +131,12 @@ def response_accuracy(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray
 
 
 def _ranked(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Confidence ascending, and how much of each example is right: equally confident ones share their mean."""
+    """Confidence ascending, and how much of each example is right: equally confident ones share their mean.
+
+    NaN for all of them where one confidence is NaN: such an answer has no rank.
+    """
+    if np.isnan(confidence).any():
+        return np.full(len(confidence), np.nan), np.full(len(confidence), np.nan)
     values, place, count = np.unique(np.asarray(confidence, np.float64), return_inverse=True, return_counts=True)
     share = np.bincount(place, weights=np.asarray(correct, np.float64)) / count
     return np.repeat(values, count), np.repeat(share, count)
@@ -160,7 +166,7 @@ class Calibration(Evaluator):
     """`calibration.ece`, `.rms`, `.aurra`, `.brier`, `.nll` on clean images, and the curves behind the first and third.
 
     The calibration errors have no interval: they are biased upwards in small samples, and none in closed form is
-    honest. Nor has AURRA, whose points share their examples.
+    honest. Nor has AURRA, whose points share their examples. An answer of NaN makes all five unknown.
 
     Attributes:
         bins: number of equal-width confidence bins of ECE, >= 1.
@@ -171,6 +177,8 @@ class Calibration(Evaluator):
     bins: int = 15
     rms_bin_size: int = 100
     rms_bins: str = "paper"
+
+    judges_text: ClassVar[bool] = True
 
     def __post_init__(self):
         if self.bins < 1:
@@ -185,11 +193,11 @@ class Calibration(Evaluator):
         rms = rms_calibration_error(confidence, correct, bin_size=self.rms_bin_size, bins=self.rms_bins)
         adaptive = {"bin_size": self.rms_bin_size, "bins": self.rms_bins}
         measurements = [
-            Measurement("calibration.ece", ece, "fraction", count, settings={"bins": self.bins}),
-            Measurement("calibration.rms", rms, "fraction", count, settings=adaptive),
-            Measurement("calibration.aurra", float(curve.mean()), "fraction", count),
-            _mean("calibration.brier", brier_scores(logits, labels), "squared probability"),
-            _mean("calibration.nll", negative_log_likelihoods(logits, labels), "nats"),
+            Measurement("calibration.ece", known(ece), "fraction", count, settings={"bins": self.bins}),
+            Measurement("calibration.rms", known(rms), "fraction", count, settings=adaptive),
+            Measurement("calibration.aurra", known(float(curve.mean())), "fraction", count),
+            _mean("calibration.brier", brier_scores(logits, labels), "squared probability", setting.examples),
+            _mean("calibration.nll", negative_log_likelihoods(logits, labels), "nats", setting.examples),
         ]
         table = reliability(confidence, correct, self.bins)
         shown = np.unique(np.linspace(0, count - 1, min(count, _CURVE_POINTS)).round().astype(int))
@@ -202,10 +210,19 @@ class Calibration(Evaluator):
 
 
 def _series(name: str, title: str, columns: dict[str, np.ndarray]) -> Series:
-    return Series(f"calibration.{name}", title, {key: values.tolist() for key, values in columns.items()})
+    return Series(
+        f"calibration.{name}",
+        title,
+        {key: [known(value) for value in values.tolist()] for key, values in columns.items()},
+    )
 
 
-def _mean(identifier: str, values: np.ndarray, unit: str) -> Measurement:
-    low, high = statistics.mean_interval(values)
-    settings = {"interval": "95 % over images, normal"}
-    return Measurement(identifier, float(values.mean()), unit, len(values), max(0.0, low), high, settings)
+def known(value: float) -> float | None:
+    """The value; None for NaN, which neither a report nor a kept outcome can hold."""
+    return None if np.isnan(value) else value
+
+
+def _mean(identifier: str, values: np.ndarray, unit: str, examples: str) -> Measurement:
+    mean, (low, high) = known(float(values.mean())), map(known, statistics.mean_interval(values))
+    settings = {"interval": f"95 % over {examples}, normal"}
+    return Measurement(identifier, mean, unit, len(values), None if low is None else max(0.0, low), high, settings)

@@ -13,7 +13,7 @@ from tfrobust.data.published.base import CorruptedImages
 from tfrobust.evaluation import baseline, published, statistics
 from tfrobust.evaluation.accuracy import accuracy
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
-from tfrobust.ops import randomness
+from tfrobust.ops import fingerprint, randomness
 from tfrobust.structs import Measurement
 
 # AlexNet's mean errors over five severities of ImageNet-C, and its clean error.
@@ -42,6 +42,7 @@ ALEXNET = {
 }
 # Tracing a corruption costs about as much as running it so often without.
 _WORTH_TRACING = 8
+_MEAN = "corruption.mean.accuracy"
 _INTERVAL = "95 % over images, of each image's mean, normal"
 
 
@@ -61,8 +62,9 @@ class CorruptionAccuracy(Evaluator):
         severities: of 1 to 5.
         limit: at most so many images, drawn by the seed; None: all.
         baseline: whose errors stand in the denominators: "alexnet" (meaningful for ImageNet's 1000 classes alone); a
-            `robustness_report.json` with the same corruptions; or {"name", "clean", "errors": {name: mean error}}. A
-            report's values are read when this is made, and kept. "": no mCE.
+            `robustness_report.json` with the same corruptions of the same images (a finding warns of others); or
+            {"name", "clean", "errors": {name: mean error}}. A report's values are read when this is made, and kept.
+            "": no mCE.
         frost_pictures: a folder with pictures of frost, in place of our own textures; "": our own.
         source: a published set of the clean test images under these corruptions; None: they are generated.
 
@@ -115,8 +117,9 @@ class CorruptionAccuracy(Evaluator):
                 measurements.append(Measurement(f"{prefix}.drop", drop[0], "fraction", len(right), *drop[1:], settings))
                 if setting.progress is not None:
                     setting.progress("corruptions", len(correct), len(self.names) * len(self.severities))
-        measurements += [self._mean(images.settings, *group, correct) for group in self._groups()]
-        return Outcome([*measurements, *self._errors(images, correct)], findings=images.findings)
+        measurements += [self._mean(images, *group, correct) for group in self._groups()]
+        unlike = baseline.findings(self.baseline, "mCE and relative mCE", _MEAN, measurements)
+        return Outcome([*measurements, *self._errors(images, correct)], findings=[*images.findings, *unlike])
 
     def check(self, setting: Setting) -> None:
         if self.source is not None:
@@ -125,7 +128,10 @@ class CorruptionAccuracy(Evaluator):
             _frost(setting, self.frost_pictures)
 
     def files_read(self) -> str:
-        return "" if self.source is None else self.source.state()
+        if self.source is not None:
+            return self.source.state()
+        frost = self.frost_pictures if "frost" in self.names else ""
+        return fingerprint.files_sha256(frost, textures.frost_files(frost)) if frost else ""
 
     def _images(self, setting: Setting) -> _Generated | published.Corrupted:
         if self.source is None:
@@ -141,16 +147,17 @@ class CorruptionAccuracy(Evaluator):
         """Id and corruptions of each mean."""
         measured = tuple(name for name in corruptions.NAMES if name in self.names)
         noise = corruptions.GROUPS["noise"]
-        found = [("corruption.mean.accuracy", measured)]
+        found = [(_MEAN, measured)]
         found.append(("corruption.mean_without_noise.accuracy", tuple(name for name in measured if name not in noise)))
         for group, names in corruptions.GROUPS.items():
             found.append((f"corruption.mean_{group}.accuracy", names if set(names) <= set(measured) else ()))
         return [(identity, names) for identity, names in found if names]
 
-    def _mean(self, settings: dict, identity: str, names: tuple[str, ...], correct: dict) -> Measurement:
+    def _mean(self, images: _Generated | published.Corrupted, identity: str, names, correct: dict) -> Measurement:
         each = np.mean([correct[name, severity] for name in names for severity in self.severities], axis=0)
         low, high = statistics.mean_interval(each)
         more = {"corruptions": len(names), "severities": list(self.severities), "interval": _INTERVAL}
+        settings = images.settings | (images.judged if identity == _MEAN else {})
         bounds = max(0.0, low), min(1.0, high)
         return Measurement(identity, float(each.mean()), "fraction", len(each), *bounds, {**settings, **more})
 
@@ -184,6 +191,7 @@ class _Generated:
         own = {"frost": "pictures" if frost_pictures else "textures of tfrobust"} if frost else {}
         constants = {"constants_of": f"{side} x {side} pixels", "seed": setting.seed}
         self.settings = {"source": "generated", **constants, **own}
+        self.judged = baseline.images_of(setting, positions)
 
     def correct(self, name: str, severity: int) -> np.ndarray:
         """bool [m]: which images are rightly classified under one corruption."""
@@ -247,14 +255,14 @@ def _baseline(given: str | dict) -> dict:
 
 
 def _from_report(path: str) -> dict:
-    name, values = baseline.values_of(path)
+    name, values, judged = baseline.values_of(path, _MEAN)
     errors = {}
     for corruption in corruptions.NAMES:
         each = [values.get(f"corruption.{corruption}.{severity}.accuracy") for severity in corruptions.SEVERITIES]
         if None not in each:
             errors[corruption] = 1 - float(np.mean(each))
     clean = values.get("accuracy.clean")
-    return {"name": name, "errors": errors} | ({} if clean is None else {"clean": 1 - clean})
+    return {"name": name, "errors": errors, "judged": judged} | ({} if clean is None else {"clean": 1 - clean})
 
 
 def _frost(setting: Setting, folder: str) -> np.ndarray:

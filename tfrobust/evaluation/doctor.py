@@ -32,20 +32,22 @@ class Doctor(Evaluator):
     | `selection` | the weights were chosen on the test split |
 
     Where there are no input gradients, what needs them is left out, and `gradients` says so. The curve of the same
-    attack over the same images shares its work, where finished chunks are kept.
+    attack over the same images shares its work, where finished chunks are kept. Of text, which no attack moves, there
+    are `logits`, `deterministic`, `batch_independent`, `clean_accuracy`, `test_size`, `duplicates` and `selection`.
 
     Attributes:
-        attack: a short attack for `monotone`, `repredict` and `rounding`; a few steps are enough.
+        attack: a short attack for `monotone`, `repredict` and `rounding`; a few steps are enough. None for text.
         factors: the sizes to compare, as multiples of its epsilon; 1 is added for `repredict`.
         limit: at most so many images, drawn by the seed.
     """
 
-    attack: Attack
+    attack: Attack | None = None
     factors: tuple[float, ...] = (0.5, 1.0, 2.0)
     limit: int = 1000
 
     uses_training: ClassVar[bool] = True
     uses_attacks: ClassVar[bool] = True
+    judges_text: ClassVar[bool] = True
 
     def __post_init__(self):
         if len(self.factors) < 2 or min(self.factors) <= 0:
@@ -53,12 +55,19 @@ class Doctor(Evaluator):
         if self.limit < 1:
             raise ValueError(f"Doctor.limit is {self.limit}; it must be at least 1.")
 
-        if self.attack.minimal:
+        if self.attack is not None and self.attack.minimal:
             raise ValueError(
                 f"Doctor.attack is {self.attack.name}, which knows no epsilon; give it one of a size, as PGD."
             )
 
+    def check(self, setting: Setting) -> None:
+        if setting.predictor.is_text != (self.attack is None):
+            kind, remedy = ("text", "None") if self.attack else ("images", "a short attack, as @PGD()")
+            raise ValueError(f"{setting.predictor.name} takes {kind}: Doctor.attack must be {remedy}.")
+
     def run(self, setting: Setting) -> Outcome:
+        if self.attack is None:
+            return self._without_attack(setting)
         climbs = not isinstance(doctor_model.gradients(setting), str)
         attack, limit = self.attack, self.limit
         findings = [
@@ -80,6 +89,18 @@ class Doctor(Evaluator):
         findings += [
             doctor_data.check_units(setting, attack),
             doctor_data.check_test_size(setting, robust),
+            doctor_data.check_duplicates(setting),
+            doctor_data.check_selection(setting),
+        ]
+        return Outcome(findings=[finding for finding in findings if finding is not None])
+
+    def _without_attack(self, setting: Setting) -> Outcome:
+        findings = [
+            doctor_model.check_logits(setting),
+            doctor_model.check_deterministic(setting),
+            doctor_model.check_batch_independent(setting),
+            doctor_data.check_accuracy(setting),
+            doctor_data.check_test_size(setting, None),
             doctor_data.check_duplicates(setting),
             doctor_data.check_selection(setting),
         ]

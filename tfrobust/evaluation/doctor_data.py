@@ -26,9 +26,12 @@ def check_accuracy(setting: Setting) -> Finding:
     right, count = int(setting.clean_correct.sum()), len(setting.labels)
     chance = np.bincount(setting.labels).max() / count
     low, high = statistics.wilson_interval(right, count)
-    evidence = f"{right / count:.1%} of {count} clean images are right (95 % interval {low:.1%} to {high:.1%})"
+    evidence = (
+        f"{right / count:.1%} of {count} clean {setting.examples} are right (95 % interval {low:.1%} to {high:.1%})"
+    )
     evidence += f"; always naming the most frequent class makes {chance:.1%}."
-    remedy = "Check that labels and classes are in the model's order and that pixels are scaled as in its training."
+    scaled = "the vocabulary is" if setting.predictor.is_text else "pixels are scaled as"
+    remedy = f"Check that labels and classes are in the model's order and that {scaled} in its training."
     if low > chance:
         return Finding("clean_accuracy", "pass", evidence)
     return Finding("clean_accuracy", "fail" if right / count <= chance else "warn", evidence, remedy)
@@ -120,13 +123,12 @@ def check_test_size(setting: Setting, robust: np.ndarray | None) -> Finding:
         low, high = statistics.wilson_interval(round(share * count), count)
         halves[name] = (high - low) / 2
     said = " and ".join(f"a {name} of {claims[name]:.1%} to within {half:.1%}" for name, half in halves.items())
-    evidence = f"{count} test images tell {said} (95 % intervals).".replace("a accuracy", "an accuracy")
+    evidence = f"{count} test {setting.examples} tell {said} (95 % intervals).".replace("a accuracy", "an accuracy")
     worst = max(halves.values())
     if worst <= 0.06:
         return Finding("test_size", "pass", evidence)
-    remedy = (
-        f"Judge on {_IMAGES_FOR_FIVE_POINTS} images, which tell any share to within 5 %, or claim no more than this."
-    )
+    enough = f"{_IMAGES_FOR_FIVE_POINTS} {setting.examples}"
+    remedy = f"Judge on {enough}, which tell any share to within 5 %, or claim no more than this."
     return Finding("test_size", "fail" if worst > 0.1 else "warn", evidence, remedy)
 
 
@@ -134,19 +136,28 @@ def check_duplicates(setting: Setting) -> Finding | None:
     """Whether test images, or nearly the same ones, are among the training images; None where those are not known."""
     if setting.train_images is None or not len(setting.train_images):
         return None
-    train, test = np.asarray(setting.train_images, np.float32), setting.images
+    train, test = np.asarray(setting.train_images, setting.images.dtype), setting.images
     if train.shape[1:] != test.shape[1:]:
         return None
     exact = _equal(train, test)
-    near = _nearly_equal(train, test) & ~exact
     evidence = (
-        f"Of {len(test)} test images {exact.sum()} ({exact.mean():.1%}) are among {len(train)} training images, "
-        f"and {near.sum()} ({near.mean():.1%}) differ from one by less than {_NEAR:.3f} (root mean square)."
+        f"Of {len(test)} test {setting.examples} {exact.sum()} ({exact.mean():.1%}) are among {len(train)} training "
+        f"{setting.examples}"
     )
+    if setting.predictor.is_text:
+        near, evidence = np.zeros(len(test), bool), f"{evidence}."
+    else:
+        near = _nearly_equal(train, test) & ~exact
+        evidence += (
+            f", and {near.sum()} ({near.mean():.1%}) differ from one by less than {_NEAR:.3f} (root mean square)."
+        )
     share = float(np.mean(exact | near))
     if share == 0:
         return Finding("duplicates", "pass", evidence)
-    remedy = "Take the test images out of the training set, or the duplicates out of the test set, and judge again."
+    remedy = (
+        f"Take the test {setting.examples} out of the training set, or the duplicates out of the test set, and judge "
+        "again."
+    )
     return Finding("duplicates", "fail" if share > 0.05 else "warn", evidence, remedy)
 
 
@@ -179,7 +190,7 @@ def _equal(train: np.ndarray, test: np.ndarray) -> np.ndarray:
 
 
 def _hashes(images: np.ndarray) -> list[bytes]:
-    levels = np.round(images * 255).astype(np.uint8)
+    levels = images if images.dtype == np.int32 else np.round(images * 255).astype(np.uint8)
     return [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for image in levels]
 
 

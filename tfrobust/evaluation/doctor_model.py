@@ -40,7 +40,7 @@ def check_logits(setting: Setting) -> Finding:
     return Finding(
         "logits",
         "fail",
-        f"The answers are probabilities; log(p) is attacked instead. For {saturated:.1%} of the images p "
+        f"The answers are probabilities; log(p) is attacked instead. For {saturated:.1%} of the {setting.examples} p "
         "rounds to 1, which leaves no gradient.",
         "Let the model answer with logits (drop the softmax), or name them with --logits_output.",
     )
@@ -55,11 +55,13 @@ def check_deterministic(setting: Setting) -> Finding:
     third = np.asarray(setting.predictor.logits(tf.constant(images)))
     gap, scale = max(np.abs(first - second).max(), np.abs(first - third).max()), np.abs(first).max()
     if gap <= _SAME * max(1.0, scale):
-        return Finding("deterministic", "pass", f"Equal images get equal answers (largest difference {gap:.1e}).")
+        return Finding(
+            "deterministic", "pass", f"Equal {setting.examples} get equal answers (largest difference {gap:.1e})."
+        )
     return Finding(
         "deterministic",
         "fail",
-        f"Equal images get answers up to {gap:.3g} apart (largest logit {scale:.3g}): the model draws.",
+        f"Equal {setting.examples} get answers up to {gap:.3g} apart (largest logit {scale:.3g}): the model draws.",
         "Export it in inference mode (no dropout, no noise), or attack the expectation over its draws.",
     )
 
@@ -72,12 +74,12 @@ def check_batch_independent(setting: Setting) -> Finding:
     alone = np.concatenate([np.asarray(setting.predictor.logits(tf.constant(images[i : i + 1]))) for i in range(count)])
     gap, scale = np.abs(together - alone).max(), np.abs(together).max()
     if gap <= 1e-3 * max(1.0, scale):
-        evidence = f"{count} images get the same answers alone as in their batch (largest difference {gap:.1e})."
+        evidence = f"{count} {setting.examples} get the same answers alone as in their batch (largest {gap:.1e} apart)."
         return Finding("batch_independent", "pass", evidence)
     return Finding(
         "batch_independent",
         "fail",
-        f"Answers move by {gap:.3g} when images stand alone: they depend on the batch.",
+        f"Answers move by {gap:.3g} when {setting.examples} stand alone: they depend on the batch.",
         "Call the model with training=False, so that batch norm uses its moving statistics and dropout drops nothing.",
     )
 

@@ -45,7 +45,7 @@ class Divergence(Evaluator):
 
     def run(self, setting: Setting) -> Outcome:
         if setting.predictor.embedding is None:
-            return _no_embedding(setting)
+            return no_embedding(setting, "no divergences, no feature map")
         # Data sets often come sorted by class; batches need several.
         order = setting.order("divergence")
         positions = order[np.isin(order, setting.subset(self.limit))]
@@ -60,12 +60,12 @@ class Divergence(Evaluator):
         units = ("ratio", "cosine distance", "cosine distance")
         names = ("r_div", "intra_class_divergence", "inter_class_divergence")
         measurements = [
-            Measurement(f"geometry.{name}", _finite(value), unit, found[own][0].anchors, settings=settings)
+            Measurement(f"geometry.{name}", finite(value), unit, found[own][0].anchors, settings=settings)
             for name, value, unit in zip(names, found[own][0], units, strict=False)
         ]
         columns = {"epsilon": list(sizes)}
         for column, name in (("r_div", "r_div"), ("intra", "intra"), ("inter", "inter")):
-            columns[column] = [_finite(getattr(found[epsilon][0], name)) for epsilon in sizes]
+            columns[column] = [finite(getattr(found[epsilon][0], name)) for epsilon in sizes]
         columns["accuracy"] = [found[epsilon][1] for epsilon in sizes]
         return Outcome(measurements, [Series("geometry.divergence_curve", "Divergence against epsilon", columns)])
 
@@ -90,13 +90,13 @@ class FeatureMap(Evaluator):
     Columns x, y (no unit), label, adversarial (0 or 1), entropy in nats (paper 003, Fig. 6).
 
     Attributes:
-        attack: makes the adversaries.
+        attack: makes the adversaries; None shows natural images alone, whatever `adversarial` says.
         natural: how many natural images, drawn by the seed.
         adversarial: how many of them also with their adversary; at most `natural`.
         perplexity: t-SNE's, lowered where there are fewer than three times as many points.
     """
 
-    attack: Attack
+    attack: Attack | None = None
     natural: int = 200
     adversarial: int = 100
     perplexity: float = 30.0
@@ -104,7 +104,8 @@ class FeatureMap(Evaluator):
     uses_embedding: ClassVar[bool] = True
 
     def __post_init__(self):
-        if self.natural < 4 or not 0 <= self.adversarial <= self.natural:
+        too_many = self.attack is not None and not 0 <= self.adversarial <= self.natural
+        if self.natural < 4 or too_many:
             raise ValueError(
                 f"FeatureMap shows {self.natural} natural and {self.adversarial} adversarial images; at least "
                 "4 natural ones are needed, and no more adversaries than those."
@@ -112,11 +113,11 @@ class FeatureMap(Evaluator):
 
     def run(self, setting: Setting) -> Outcome:
         if setting.predictor.embedding is None:
-            return _no_embedding(setting)
+            return no_embedding(setting, "no divergences, no feature map")
         positions = setting.order("feature map")[: self.natural]
         if len(positions) < 4:
             return Outcome()
-        chosen = positions[: self.adversarial]
+        chosen = positions[: self.adversarial if self.attack is not None else 0]
         images = setting.images[positions]
         if len(chosen):
             images = np.concatenate([images, perturbed(setting, self.attack, chosen)])
@@ -147,18 +148,20 @@ def _tsne(embeddings: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
         return TSNE(2, perplexity=perplexity, init=init, random_state=seed).fit_transform(embeddings)
 
 
-def _no_embedding(setting: Setting) -> Outcome:
+def no_embedding(setting: Setting, missing: str) -> Outcome:
+    """What is said of a predictor whose features are not known: a finding that names what is missing."""
     return Outcome(
         findings=[
             Finding(
                 "embedding",
                 "warn",
-                f"{setting.predictor.name} has no output 'embedding': no divergences, no feature map.",
+                f"{setting.predictor.name} has no output 'embedding': {missing}.",
                 "Export the penultimate features as an output named 'embedding'.",
             )
         ]
     )
 
 
-def _finite(value) -> float | None:
+def finite(value) -> float | None:
+    """The number, or None in place of NaN and infinity."""
     return float(value) if np.isfinite(value) else None

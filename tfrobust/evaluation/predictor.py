@@ -24,13 +24,13 @@ _AFTER_LOGITS = (keras.layers.Activation, keras.layers.Softmax)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictor:
-    """A classifier as the evaluators see it.
+    """A classifier as the evaluators see it: of images, or of text, whose tokens int32 [b, length] stand for `images`.
 
     Attributes:
         logits: float32 [b, h, w, c] in [0, 1] -> float [b, k]. Always the same object, so that whoever
             compiles it can share the compiled function.
         embedding: float32 [b, h, w, c] -> float [b, d], the penultimate features; None where not known.
-        image_shape: (h, w, c); None in a place where the model takes any size.
+        image_shape: (h, w, c); None in a place where the model takes any size. Of text: (length,).
         class_count: k.
         name: how a report calls it.
         differentiable: False where no input gradient can be had; white-box attacks refuse it. `judged_on` tries one.
@@ -50,6 +50,11 @@ class Predictor:
     outputs_probabilities: bool = False
     parameters: int | None = None
     weights_sha256: str | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it takes tokens, which have no gradient."""
+        return len(self.image_shape) == 1
 
     @functools.cached_property
     def compiled_logits(self) -> Callable:
@@ -87,7 +92,11 @@ class Predictor:
         changes = {}
         if not self.outputs_probabilities and are_probabilities(answers):
             changes = {"logits": functools.partial(_log_probabilities, self.logits), "outputs_probabilities": True}
-        fault = self._gradient_fault(images[:_GRADIENT_PROBES]) if self.differentiable else ""
+        fault = ""
+        if self.is_text:
+            fault = "it takes words, which are no numbers to move"
+        elif self.differentiable:
+            fault = self._gradient_fault(images[:_GRADIENT_PROBES])
         if fault:
             changes |= {"differentiable": False, "no_gradient": fault}
         judged = dataclasses.replace(self, **changes) if changes else self
@@ -127,7 +136,7 @@ def in_batches(function: Callable, images: np.ndarray, batch_size: int, progress
 
     Args:
         function: float32 [b, h, w, c] -> [b, ...].
-        images: float32 [n, h, w, c], n >= 1.
+        images: float32 [n, h, w, c], n >= 1; or tokens, int32 [n, length].
         batch_size: b; the last batch is filled up with copies of the last image, whose answers are dropped.
         progress: (done, total) after each batch.
 
@@ -155,8 +164,8 @@ def from_function(
     """A predictor from any function `images -> logits`.
 
     Args:
-        logits: float32 [b, h, w, c] -> float [b, k], made of TensorFlow operations.
-        image_shape: (h, w, c).
+        logits: float32 [b, h, w, c] (tokens: int32 [b, length]) -> float [b, k], made of TensorFlow operations.
+        image_shape: (h, w, c), or (length,).
         class_count: k; None: asked by a probe with one grey image.
         embedding: float32 [b, h, w, c] -> [b, d], or None.
         name: how a report calls it.
@@ -233,8 +242,11 @@ def from_saved_model(directory: str, logits_output: str | None = None) -> Predic
     if len(inputs) != 1:
         raise ValueError(f"{directory} takes the inputs {sorted(inputs)}; only models of one image tensor are judged.")
     ((key, spec),) = inputs.items()
-    if spec.shape.rank != 4 or not spec.dtype.is_floating:
-        raise ValueError(f"{directory} takes {spec.dtype.name} {spec.shape}; a float input [b, h, w, c] is needed.")
+    if (spec.shape.rank, spec.dtype.is_floating, spec.dtype.is_integer) not in ((4, True, False), (2, False, True)):
+        raise ValueError(
+            f"{directory} takes {spec.dtype.name} {spec.shape}; a float input [b, h, w, c] is needed, or tokens, "
+            "integers [b, length]."
+        )
     output = _output_name(list(signature.structured_outputs), logits_output, directory)
 
     def answer(images, which):
@@ -335,8 +347,11 @@ def _parameters(values: list[np.ndarray]) -> int:
 
 def _keras_image_shape(model) -> tuple[int | None, ...]:
     shape = getattr(model, "input_shape", None) or (model.get_build_config() or {}).get("input_shape")
-    if not isinstance(shape, (tuple, list, tf.TensorShape)) or len(shape) != 4:
-        raise ValueError(f"The Keras model {model.name!r} does not take images [b, h, w, c]: its input is {shape}.")
+    if not isinstance(shape, (tuple, list, tf.TensorShape)) or len(shape) not in (2, 4):
+        raise ValueError(
+            f"The Keras model {model.name!r} takes neither images [b, h, w, c] nor tokens [b, length]: its input is "
+            f"{shape}."
+        )
     return tuple(shape[1:])
 
 
@@ -359,14 +374,15 @@ def _keys(output) -> tuple[str, ...]:
 
 
 def _probe(logits: Callable, image_shape, name: str) -> int:
-    grey = tf.fill([1, *[size or _PROBE_SIZE for size in image_shape]], 0.5)
+    # One grey image, or a sentence of an unknown word alone.
+    example = tf.fill([1, *[size or _PROBE_SIZE for size in image_shape]], 1 if len(image_shape) == 1 else 0.5)
     try:
-        answer = tf.convert_to_tensor(logits(grey))
+        answer = tf.convert_to_tensor(logits(example))
     except _NoSuchOutputError:
         raise
     except (tf.errors.InvalidArgumentError, ValueError, TypeError) as error:
         raise ValueError(
-            f"{name} cannot answer one image of shape {tuple(image_shape)}: {_first_line(error)}"
+            f"{name} cannot answer one example of shape {tuple(image_shape)}: {_first_line(error)}"
         ) from error
     return _class_count(answer.shape, name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -51,8 +52,11 @@ class Corrupted:
         clean: bool [m], which clean images are rightly classified: the same ones in the same order where `paired`,
             else all of the setting's.
         settings: what a report says of each measurement.
+        judged: what it says of which images they were, beyond that: their source says it.
         findings: warnings, complete once all parts were judged.
     """
+
+    judged: ClassVar[dict] = {}
 
     def __init__(self, setting: Setting, source: CorruptedImages, names, severities, limit: int | None):
         self._setting, self._opened = setting, open_once(setting, source, names, severities)
@@ -110,7 +114,10 @@ class Perturbed:
     Attributes:
         count: how many images there are sequences of, after the limit.
         settings: what a report says of each measurement.
+        judged: what it says of which images they were, beyond that: their source says it.
     """
+
+    judged: ClassVar[dict] = {}
 
     def __init__(self, setting: Setting, source: PerturbedImages, names, limit: int | None):
         self._opened = open_once(setting, source, names)

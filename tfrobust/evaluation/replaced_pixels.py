@@ -9,8 +9,9 @@ import numpy as np
 
 from tfrobust.evaluation.accuracy import accuracy
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
+from tfrobust.ops import pictures
 from tfrobust.ops.randomness import make_key
-from tfrobust.structs import Finding
+from tfrobust.structs import Finding, Measurement, Series
 
 LEVELS = ("grey", "channel")
 COUNTS = ("exact", "bernoulli")
@@ -38,6 +39,34 @@ def replacement_weights(train_images: np.ndarray) -> np.ndarray:
     deviation = np.sqrt(np.maximum(variance.mean(axis=-1), 0.0))
     weights = 1 / np.maximum(deviation, _LEAST_DEVIATION)
     return weights / weights.sum()
+
+
+def replacement_probabilities(weights: np.ndarray, *, share: float = 0.15, count: str = "exact") -> np.ndarray:
+    """How likely `replace_pixels` replaces each pixel.
+
+    "bernoulli": min(1, share h w weight). "exact": 1 - exp(-t weight), with the t at which they add up to round(share
+    h w); this is the limit for many pixels of drawing without putting back.
+
+    Args:
+        weights: [h, w], sum 1.
+        share, count: as of `replace_pixels`.
+
+    Returns:
+        float64 [h, w] in [0, 1].
+
+    Source:
+        Rosen 1972, Annals of Mathematical Statistics 43: asymptotics of successive sampling with varying weights.
+    """
+    if count == "bernoulli":
+        return np.minimum(1.0, share * weights.size * weights)
+    wanted = round(share * weights.size)
+    low, high = 0.0, float(weights.size)
+    while np.sum(-np.expm1(-high * weights)) < wanted:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.sum(-np.expm1(-middle * weights)) < wanted else (low, middle)
+    return -np.expm1(-high * weights)
 
 
 def replace_pixels(
@@ -83,12 +112,14 @@ class ReplacedPixels(Evaluator):
 
     A share of the pixels of each test image is replaced by uniformly random grey; anywhere alike (UN), or the more
     likely the less a pixel varies over the training images (NUN). Without training images there is no NUN, and a
-    finding says so.
+    finding says so. The series `noise.examples` has a few of the very images judged, clean and with noise,
+    `noise.replacement` how likely NUN replaces each pixel; large images are averaged over squares of pixels there.
 
     Attributes:
         share: of the pixels, in (0, 1).
         levels: "grey" or "channel": one level for a pixel, or one for each of its channels.
         count: "exact" or "bernoulli": the same number in every image, or each pixel by itself.
+        pictures: how many images `noise.examples` shows, drawn by the seed; 0: no series.
 
     Source:
         Paper 000, section 4.2: 15 %. It leaves open `levels` (its colour images), `count`, and what happens to pixels
@@ -98,32 +129,72 @@ class ReplacedPixels(Evaluator):
     share: float = 0.15
     levels: str = "grey"
     count: str = "exact"
+    pictures: int = 3
 
     uses_training: ClassVar[bool] = True
 
     def __post_init__(self):
         if not 0 < self.share < 1:
             raise ValueError(f"ReplacedPixels.share is {self.share}; it lies between 0 and 1.")
+        if self.pictures < 0:
+            raise ValueError(f"ReplacedPixels.pictures is {self.pictures}; it must be at least 0.")
         for name, valid in (("levels", LEVELS), ("count", COUNTS)):
             if getattr(self, name) not in valid:
                 raise ValueError(f"ReplacedPixels.{name} is {getattr(self, name)!r}; it is one of {list(valid)}.")
 
     def run(self, setting: Setting) -> Outcome:
-        outcome = Outcome([self._accuracy(setting, "uniform", None)])
+        shown = setting.order("replaced pixels")[: self.pictures]
+        examples = {"clean": setting.images[shown]}
+        outcome, weights = Outcome(), {"uniform": None}
         train = setting.train_images
         if train is not None and len(train) and train.shape[1:] == setting.images.shape[1:]:
-            outcome.measurements.append(self._accuracy(setting, "non_uniform", replacement_weights(train)))
+            weights["non_uniform"] = replacement_weights(train)
         else:
             outcome.findings.append(_NO_TRAINING_IMAGES)
+        for name, weight in weights.items():
+            images = self._replaced(setting, name, weight)
+            examples[name] = images[shown]
+            outcome.measurements.append(self._accuracy(setting, name, images))
+        if len(shown):
+            outcome.series.append(_examples(examples, setting.labels[shown]))
+            if "non_uniform" in weights:
+                chances = replacement_probabilities(weights["non_uniform"], share=self.share, count=self.count)
+                outcome.series.append(_map_of_chances(chances))
         return outcome
 
-    def _accuracy(self, setting: Setting, name: str, weights):
+    def _replaced(self, setting: Setting, name: str, weights: np.ndarray | None) -> np.ndarray:
         words = make_key(setting.seed, "evaluation", "replaced pixels", name).numpy().astype(np.uint32)
-        chosen = {"share": self.share, "levels": self.levels, "count": self.count}
-        images = replace_pixels(setting.images, np.random.default_rng(words), weights=weights, **chosen)
+        return replace_pixels(setting.images, np.random.default_rng(words), weights=weights, **self._choices)
+
+    def _accuracy(self, setting: Setting, name: str, images: np.ndarray) -> Measurement:
         logits = setting.predict(images, f"{name} noise")
         correct = (logits.argmax(axis=-1) == setting.labels) & ~np.isnan(logits).any(axis=-1)
-        return accuracy(f"noise.{name}.accuracy", correct, {**chosen, "seed": setting.seed})
+        return accuracy(f"noise.{name}.accuracy", correct, {**self._choices, "seed": setting.seed})
+
+    @property
+    def _choices(self) -> dict:
+        return {"share": self.share, "levels": self.levels, "count": self.count}
 
     def ids(self) -> tuple[str, ...]:
-        return ("noise.uniform.accuracy", "noise.non_uniform.accuracy")
+        return tuple(
+            f"noise.{name}" for name in ("uniform.accuracy", "non_uniform.accuracy", "examples", "replacement")
+        )
+
+
+def _examples(images: dict[str, np.ndarray], labels: np.ndarray) -> Series:
+    """`noise.examples`: a row per image, a column per set; pictures as `ops.pictures.encode` writes them."""
+    small = {name: [pictures.shrunk(image) for image in found] for name, found in images.items()}
+    sizes = zip(*(image.shape for image in small["clean"]), strict=True)
+    columns = {"label": labels.tolist(), **dict(zip(("height", "width", "channels"), map(list, sizes), strict=True))}
+    columns |= {name: [pictures.encode(image) for image in found] for name, found in small.items()}
+    return Series("noise.examples", "Images clean and with random pixels", columns)
+
+
+def _map_of_chances(chances: np.ndarray) -> Series:
+    """`noise.replacement`: one row, the map as `ops.pictures.encode` writes it."""
+    small = pictures.shrunk(chances[..., None])
+    largest, (height, width, _) = float(small.max()), small.shape
+    columns = {"height": height, "width": width, "probability": pictures.encode(small, largest)}
+    columns |= {"least_probability": float(small.min()), "largest_probability": largest}
+    title = "How likely non-uniform noise replaces each pixel"
+    return Series("noise.replacement", title, {name: [value] for name, value in columns.items()})

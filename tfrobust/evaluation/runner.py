@@ -117,7 +117,7 @@ def runnable(evaluators: Sequence[Evaluator], setting: Setting) -> tuple[list[Ev
         ValueError: none is left.
     """
     predictor = setting.predictor
-    if predictor.differentiable:
+    if predictor.differentiable or predictor.is_text:  # of text nothing is asked that follows gradients
         return list(evaluators), []
     kept, left_out = [], []
     taken = {name for one in evaluators if one in one.without_gradients() for name in one.ids()}
@@ -154,6 +154,8 @@ def cache_key(evaluator: Evaluator, setting: Setting, common: dict) -> str:
         parts["attacks"] = configured.serialize(setting.evaluation_attacks)
     if evaluator.uses_embedding:
         parts["embedding"] = setting.keep("embedding fingerprint", lambda: _embedding_sha256(setting))
+    if setting.strengths is not None:
+        parts["strengths"] = fingerprint.weights_sha256([setting.strengths])
     if evaluator.files_read():
         parts["files_read"] = evaluator.files_read()
     return fingerprint.json_sha256(parts)
@@ -180,6 +182,7 @@ def _run_one(evaluator: Evaluator, setting: Setting, cache_directory, common: di
 def _check(evaluators: Sequence[Evaluator], setting: Setting) -> None:
     """Refuses what would be refused hours later."""
     refuse_clashes(evaluators)
+    refuse_kind(evaluators, setting.predictor.is_text)
     for evaluator in evaluators:
         for threat in _threats(evaluator):
             if tuple(threat.bounds) != (0.0, 1.0):
@@ -307,6 +310,23 @@ def refuse_clashes(evaluators: Sequence[Evaluator]) -> None:
         ValueError: names the id.
     """
     _refuse_equal([name for evaluator in evaluators for name in evaluator.ids()])
+
+
+def refuse_kind(evaluators: Sequence[Evaluator], is_text: bool) -> None:
+    """Refuses evaluators that make no sense of the data, to be asked before hours of work.
+
+    Args:
+        evaluators: who was asked for.
+        is_text: whether the data are sentences; images otherwise.
+
+    Raises:
+        ValueError: names those that do not judge such data.
+    """
+    lost = [one for one in evaluators if not (one.judges_text if is_text else one.judges_images)]
+    if lost:
+        names = ", ".join(dict.fromkeys(type(one).__name__ for one in lost))
+        reason = "these data are text (set EVALUATORS as gin/eval/text.gin does)" if is_text else "these are images"
+        raise ValueError(f"{names} cannot judge such data: {reason}.")
 
 
 def _refuse_equal(names: list[str]) -> None:

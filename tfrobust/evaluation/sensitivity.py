@@ -12,14 +12,12 @@ import tensorflow as tf
 from tfrobust.attacks import objectives
 from tfrobust.evaluation import statistics
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
-from tfrobust.ops import randomness
+from tfrobust.ops import pictures, randomness
 from tfrobust.ops import sensitivity as maps
 from tfrobust.structs import Finding, Measurement, Series
 
 # Half of the 5 s within which progress shows and signals are heard: a call may be slower than the last.
 _CALL_SECONDS = 2.5
-# Pictures in a report have at most so many pixels a side.
-_LONGEST_SIDE = 32
 _NAMES = ("utility_concentration", "sensitivity_concentration", "agreement")
 
 
@@ -31,7 +29,8 @@ class Sensitivity(Evaluator):
     a channel). Concentration is a map's Gini coefficient: 0 where all input values count alike, near 1 where few hold
     everything. Agreement is Spearman's rank correlation of the two maps: 1 where the features react most to what
     decides the loss. Means over images with 95 % intervals. The series `sensitivity.maps` has a few images with both
-    maps; there channels are joined by their Euclidean norm, and large images averaged over squares of pixels.
+    maps, `sensitivity.classes` the mean image and the mean utility of each class; there channels are joined by their
+    Euclidean norm, and large images averaged over squares of pixels.
 
     A predictor without an embedding has its utility measured alone, and a finding says so.
 
@@ -40,21 +39,24 @@ class Sensitivity(Evaluator):
         exact_limit: embedding dimensions times input values up to which sensitivities are exact, one backward pass
             per dimension; above, they are estimated.
         projections: random orthonormal projections of an estimate, >= 1; the settings say how far off it is.
-        pictures: how many images the series shows; 0: no series.
+        pictures: how many images `sensitivity.maps` shows; 0: no such series.
+        classes: of at most so many classes, the first, `sensitivity.classes` shows the means; 0: no such series.
 
     Source:
-        Paper 000, definitions 1 and 2. The summaries in one number are ours: the paper defines the maps.
+        Paper 000, definitions 1 and 2, and Fig. 3 (there the classes are taken modulo 10, over one batch). The
+        summaries in one number are ours: the paper defines the maps.
     """
 
     limit: int | None = 256
     exact_limit: int = 2**18
     projections: int = 64
     pictures: int = 3
+    classes: int = 20
 
     uses_embedding: ClassVar[bool] = True
 
     def __post_init__(self):
-        for name, least in (("limit", 1), ("exact_limit", 0), ("projections", 1), ("pictures", 0)):
+        for name, least in (("limit", 1), ("exact_limit", 0), ("projections", 1), ("pictures", 0), ("classes", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"Sensitivity.{name} is {value}; it must be at least {least}.")
@@ -65,28 +67,30 @@ class Sensitivity(Evaluator):
         directions, settings = self._directions(setting)
         size = min(setting.batch_size, len(positions))
         engine = _Engine(setting, directions, size, -(-len(positions) // size))
-        values, pictures = {name: [] for name in _NAMES}, []
+        values, shown = {name: [] for name in _NAMES}, []
+        means = _ClassMeans(setting, positions, self.classes)
         for start in range(0, len(positions), size):
             own = positions[start : start + size]
             utility, sensitivity = engine.run(own)
+            means.add(own, utility)
             values["utility_concentration"] += list(maps.concentration(utility).numpy())
             if sensitivity is not None:
                 values["sensitivity_concentration"] += list(maps.concentration(sensitivity).numpy())
                 values["agreement"] += list(maps.rank_correlation(utility, sensitivity).numpy())
-            for row in range(min(len(own), self.pictures - len(pictures))):
+            for row in range(min(len(own), self.pictures - len(shown))):
                 found = {"utility": utility[row]} | ({} if sensitivity is None else {"sensitivity": sensitivity[row]})
-                pictures.append(_picture(setting, own[row], found))
-        outcome = Outcome([_mean(name, found, settings) for name, found in values.items() if found])
-        if pictures:
-            columns = {"picture": [number for number, one in enumerate(pictures) for _ in one["label"]]}
-            columns |= {name: [value for one in pictures for value in one[name]] for name in pictures[0]}
+                shown.append(_picture(setting, own[row], found))
+        outcome = Outcome([_mean(name, found, settings) for name, found in values.items() if found], means.series())
+        if shown:
+            columns = {"picture": [number for number, one in enumerate(shown) for _ in one["label"]]}
+            columns |= {name: [value for one in shown for value in one[name]] for name in shown[0]}
             outcome.series.append(Series("sensitivity.maps", "Utility and sensitivity of each pixel", columns))
         if directions is None:
             outcome.findings.append(_no_embedding(setting))
         return outcome
 
     def ids(self) -> tuple[str, ...]:
-        return (*(f"sensitivity.{name}" for name in _NAMES), "sensitivity.maps")
+        return tuple(f"sensitivity.{name}" for name in (*_NAMES, "classes", "maps"))
 
     def without_gradients(self) -> tuple[Evaluator, ...]:
         return ()
@@ -156,9 +160,46 @@ class _Engine:
             self.report(self.done, self.total)
 
 
+class _ClassMeans:
+    """The mean image and the mean utility of each class, among the images judged."""
+
+    def __init__(self, setting: Setting, positions: np.ndarray, limit: int):
+        self._setting, present = setting, np.unique(setting.labels[positions])
+        self._labels, self._left_out = present[:limit], len(present[limit:])
+        shape = setting.images.shape[1:]
+        self._count = np.zeros(len(self._labels), int)
+        self._image = np.zeros((len(self._labels), *shape))
+        self._utility = np.zeros((len(self._labels), *shape[:2], 1))
+
+    def add(self, positions: np.ndarray, utility: np.ndarray) -> None:
+        """Images at `positions` [m] and their utility [m, h, w, c]; one that is not finite is no part of a mean."""
+        maps, labels = np.linalg.norm(utility, axis=-1, keepdims=True), self._setting.labels[positions]
+        for place, label in enumerate(self._labels):
+            rows = (labels == label) & np.isfinite(maps).all(axis=(1, 2, 3))
+            self._count[place] += rows.sum()
+            self._image[place] += self._setting.images[positions[rows]].sum(axis=0)
+            self._utility[place] += maps[rows].sum(axis=0)
+
+    def series(self) -> list[Series]:
+        """`sensitivity.classes`, a row per class; pictures as `ops.pictures.encode` writes them."""
+        found = []
+        for label, count, *sums in zip(self._labels, self._count, self._image, self._utility, strict=True):
+            if count:
+                image, utility = (pictures.shrunk(total / count) for total in sums)
+                size = dict(zip(("height", "width", "channels"), image.shape, strict=True))
+                largest = float(utility.max())
+                drawn = {"image": pictures.encode(image), "utility": pictures.encode(utility, largest)}
+                found.append({"label": int(label), "images": int(count), **size, **drawn, "largest_utility": largest})
+        if not found:
+            return []
+        of = f": the first {len(self._labels)} of {len(self._labels) + self._left_out}" if self._left_out else ""
+        columns = {name: [one[name] for one in found] for name in found[0]}
+        return [Series("sensitivity.classes", f"Utility averaged over the images of each class{of}", columns)]
+
+
 def _picture(setting: Setting, position: int, found: dict[str, np.ndarray]) -> dict[str, list]:
     """One image and its maps, a row per pixel: label, row, column, one value per channel, one per map."""
-    image = _shrunk(setting.images[position])
+    image = pictures.shrunk(setting.images[position])
     height, width, channels = image.shape
     rows, columns = np.indices((height, width)).reshape(2, -1)
     label = int(setting.labels[position])
@@ -166,17 +207,8 @@ def _picture(setting: Setting, position: int, found: dict[str, np.ndarray]) -> d
     for channel in range(channels):
         picture[f"channel_{channel}"] = _short(image[..., channel])
     for name, values in found.items():
-        picture[name] = _short(_shrunk(np.linalg.norm(values, axis=-1, keepdims=True)))
+        picture[name] = _short(pictures.shrunk(np.linalg.norm(values, axis=-1, keepdims=True)))
     return picture
-
-
-def _shrunk(image: np.ndarray) -> np.ndarray:
-    """[h, w, c] averaged over squares of pixels, so that no side is too long; what is left over at the end is cut."""
-    side = -(-max(image.shape[:2]) // _LONGEST_SIDE)
-    height, width = (max(1, size // side) for size in image.shape[:2])
-    image = image[: height * side, : width * side]
-    squares = image.reshape(height, min(side, image.shape[0]), width, min(side, image.shape[1]), -1)
-    return squares.mean(axis=(1, 3))
 
 
 def _short(values: np.ndarray) -> list[float]:

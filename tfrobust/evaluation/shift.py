@@ -68,11 +68,13 @@ class ShiftAccuracy(Evaluator):
         adaptive = {"bin_size": self.rms_bin_size, "bins": self.rms_bins}
         ece = calibration.expected_calibration_error(confidence, correct, self.bins)
         rms = calibration.rms_calibration_error(confidence, correct, bin_size=self.rms_bin_size, bins=self.rms_bins)
-        aurra = float(calibration.response_accuracy(confidence, correct).mean())
+        aurra = calibration.known(float(calibration.response_accuracy(confidence, correct).mean()))
         return [
             accuracy(f"{prefix}.accuracy", correct, settings),
-            Measurement(f"{prefix}.ece", ece, "fraction", count, settings={**settings, "bins": self.bins}),
-            Measurement(f"{prefix}.rms", rms, "fraction", count, settings={**settings, **adaptive}),
+            Measurement(
+                f"{prefix}.ece", calibration.known(ece), "fraction", count, settings={**settings, "bins": self.bins}
+            ),
+            Measurement(f"{prefix}.rms", calibration.known(rms), "fraction", count, settings={**settings, **adaptive}),
             Measurement(f"{prefix}.aurra", aurra, "fraction", count, settings=settings),
         ]
 

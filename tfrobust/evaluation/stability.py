@@ -39,6 +39,7 @@ ALEXNET = {
     },
 }
 _KNOWN = (*corruptions.SEQUENCES, *corruptions.EXTRA_SEQUENCES)
+_MEAN = "stability.mean.flip_probability"
 _INTERVAL = "95 % over images, of each image's mean, normal; Wilson's where all are 0 or all 1"
 
 
@@ -58,8 +59,9 @@ class Stability(Evaluator):
             the place of snow.
         limit: at most so many images, drawn by the seed; None: all.
         baseline: whose flip probabilities stand in the denominators: "alexnet" (meaningful for ImageNet's 1000 classes
-            alone); a `robustness_report.json` with the same sequences; or {"name", "flip_probabilities": {name:
-            value}}. A report's values are read when this is made, and kept. "": no flip rates.
+            alone); a `robustness_report.json` with the same sequences of the same images (a finding warns of others);
+            or {"name", "flip_probabilities": {name: value}}. A report's values are read when this is made, and kept.
+            "": no flip rates.
         source: a published set of such sequences, of any images; None: they are generated.
 
     Raises:
@@ -98,18 +100,19 @@ class Stability(Evaluator):
             if self.baseline:
                 found.append(_mean(f"stability.{name}.flip_rate", flips[name], *self._rates([name], settings)))
         each = np.mean([flips[name] for name in self.names], axis=0)
-        settings = {**films.settings, "sequences": list(self.names)}
-        found.append(_mean("stability.mean.flip_probability", each, [1.0], settings))
+        settings = {**films.settings, **films.judged, "sequences": list(self.names)}
+        found.append(_mean(_MEAN, each, [1.0], settings))
+        unlike = baseline.findings(self.baseline, "Flip rates", _MEAN, found)
         if self._has_mean_rate:
             each = np.stack([flips[name] for name in corruptions.SEQUENCES], axis=-1)
             settings = {**films.settings, "sequences": list(corruptions.SEQUENCES)}
             found.append(_mean("stability.mfr", each, *self._rates(corruptions.SEQUENCES, settings)))
-        return Outcome(found)
+        return Outcome(found, findings=unlike)
 
     def ids(self) -> tuple[str, ...]:
         kinds = ("flip_probability", "flip_rate") if self.baseline else ("flip_probability",)
         found = [f"stability.{name}.{kind}" for name in self.names for kind in kinds]
-        return (*found, "stability.mean.flip_probability", *(("stability.mfr",) if self._has_mean_rate else ()))
+        return (*found, _MEAN, *(("stability.mfr",) if self._has_mean_rate else ()))
 
     @property
     def _has_mean_rate(self) -> bool:
@@ -154,6 +157,7 @@ class _Generated:
         self._key = randomness.make_key(setting.seed, "evaluation", "stability")
         side = severities.reference_side(min(setting.images.shape[1:3]))
         self.settings = {"source": "generated", "constants_of": f"{side} x {side} pixels", "seed": setting.seed}
+        self.judged = baseline.images_of(setting, positions)
 
     def films(self, name: str) -> Iterator[np.ndarray]:
         """float32 [b, frames, h, w, c], so many at once as fill a batch; the last are filled up with copies."""
@@ -222,6 +226,7 @@ def _baseline(given: str | dict, names: tuple[str, ...]) -> dict:
 
 
 def _from_report(path: str) -> dict:
-    name, values = baseline.values_of(path)
+    name, values, judged = baseline.values_of(path, _MEAN)
     found = {known: values.get(f"stability.{known}.flip_probability") for known in _KNOWN}
-    return {"name": name, "flip_probabilities": {known: value for known, value in found.items() if value is not None}}
+    flips = {known: value for known, value in found.items() if value is not None}
+    return {"name": name, "flip_probabilities": flips, "judged": judged}

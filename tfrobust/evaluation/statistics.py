@@ -44,6 +44,26 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean() - Z * error), float(values.mean() + Z * error)
 
 
+def jackknife_interval(value: float, left_out: np.ndarray) -> tuple[float, float, float]:
+    """The interval of a smooth number from what it is without each of n examples.
+
+    theta -+ z sqrt((n - 1) / n sum_i (theta_i - mean_i theta_i)^2)
+
+    Args:
+        value: theta, of all examples.
+        left_out: float [n], theta_i, of all but the i-th; n >= 2.
+
+    Returns:
+        (theta, low, high); the ends are NaN where a theta_i is.
+
+    Source:
+        Efron and Stein 1981, Annals of Statistics 9.
+    """
+    left_out = np.asarray(left_out, np.float64)
+    error = np.sqrt((len(left_out) - 1) * left_out.var())
+    return value, float(value - Z * error), float(value + Z * error)
+
+
 def median(values: np.ndarray) -> tuple[float | None, float | None, float | None]:
     """The median of independent values [n] with its interval from order statistics.
 

@@ -9,7 +9,19 @@ classes are registered with Keras as soon as this package is imported, so that `
 """
 
 from tfrobust.evaluation.summary import evaluate
-from tfrobust.keras import attacks, augment, callbacks, corruptions, layers, losses, methods, metrics, models, schedules
+from tfrobust.keras import (
+    attacks,
+    augment,
+    callbacks,
+    corruptions,
+    layers,
+    losses,
+    methods,
+    metrics,
+    models,
+    optimizers,
+    schedules,
+)
 from tfrobust.saving import load as load_model
 from tfrobust.saving import save as save_model
 
@@ -25,6 +37,7 @@ __all__ = [
     "methods",
     "metrics",
     "models",
+    "optimizers",
     "save_model",
     "schedules",
 ]

@@ -7,7 +7,9 @@ from tfrobust.augment.patch_gaussian import PatchGaussian
 from tfrobust.augment.policies import AutoAugment, RandAugment
 from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.augment.standard import Compose, PadCrop, RandomFlip, RandomShift
+from tfrobust.augment.token_removal import TokenRemoval
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
+from tfrobust.augment.views import ContrastiveViews
 
 __all__ = [
     "AddGaussian",
@@ -15,11 +17,13 @@ __all__ = [
     "Augmentation",
     "AutoAugment",
     "Compose",
+    "ContrastiveViews",
     "PadCrop",
     "PatchGaussian",
     "RandAugment",
     "RandomFlip",
     "RandomResizedCrop",
     "RandomShift",
+    "TokenRemoval",
     "UtilityPerturbation",
 ]

@@ -6,8 +6,10 @@ import tensorflow as tf
 from tfrobust import corruptions
 from tfrobust.augment import augmix, utility_perturbation
 from tfrobust.augment.base import Augmentation
-from tfrobust.models.heads import LinearHead, LinearProjection, MLPProjection
+from tfrobust.models.fitted_heads import KNearestNeighbours, LogisticRegression
+from tfrobust.models.heads import LinearHead, LinearProjection, MLPHead, MLPProjection
 from tfrobust.models.normalization import BranchedBatchNormalization
+from tfrobust.models.projection import ProjectionHead
 from tfrobust.ops import distribution, randomness
 from tfrobust.ops.configured import Configured
 
@@ -16,9 +18,13 @@ __all__ = [
     "Augment",
     "BranchedBatchNormalization",
     "Corrupt",
+    "KNearestNeighbours",
     "LinearHead",
     "LinearProjection",
+    "LogisticRegression",
+    "MLPHead",
     "MLPProjection",
+    "ProjectionHead",
     "UtilityPerturbation",
 ]
 

@@ -1,45 +1,62 @@
 """Training methods: Keras models to compile and fit, and the parts they are configured with."""
 
 from tfrobust.attacks.adversary import Adversary
+from tfrobust.attacks.instance_adversary import InstanceAdversary
 from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.augment.puzzlemix import Puzzle
+from tfrobust.losses.gradient_penalty import LayerWise, Tikhonov
+from tfrobust.methods.acl import ACL
 from tfrobust.methods.adr import ADR
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL, TwoTransforms
 from tfrobust.methods.augmix import AugMixTraining
 from tfrobust.methods.base import Method
+from tfrobust.methods.byol import BYOL
 from tfrobust.methods.cl_gaussian import CLGaussian
 from tfrobust.methods.contrast import Contrast
 from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.feature_contrast import FeatureContrast, FeatureMargin
+from tfrobust.methods.layer_wise import LayerWiseContrastive
 from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mixup import Mixup
 from tfrobust.methods.nfm import NFM
 from tfrobust.methods.noisymix import Branches, NoisyMix
 from tfrobust.methods.puzzlemix import PuzzleMix
+from tfrobust.methods.rocl import RoCL
+from tfrobust.methods.simclr import SimCLR
+from tfrobust.methods.supcon import SupCon
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
 from tfrobust.methods.teacher import TeacherUtility
 from tfrobust.methods.trades import TRADES
+from tfrobust.pairs.false_negatives import FNC, IFND, AdaptiveFNC
 from tfrobust.pairs.selection import GlobalSelection, HardSelection, LeakedSelection, SoftSelection
 
 __all__ = [
+    "ACL",
     "ADR",
     "ASCL",
+    "AdaptiveFNC",
     "AdversarialTraining",
     "Adversary",
     "AugMixTraining",
+    "BYOL",
     "Branches",
     "CLGaussian",
     "Contrast",
     "CutMix",
     "FCL",
+    "FNC",
     "FeatureContrast",
     "FeatureMargin",
     "FeatureNoise",
     "GlobalSelection",
     "HardSelection",
+    "IFND",
+    "InstanceAdversary",
+    "LayerWise",
+    "LayerWiseContrastive",
     "LeakedSelection",
     "ManifoldMixup",
     "Method",
@@ -49,10 +66,14 @@ __all__ = [
     "NoisyMix",
     "Puzzle",
     "PuzzleMix",
+    "RoCL",
+    "SimCLR",
     "SoftSelection",
+    "SupCon",
     "Supervised",
     "SupervisedContrastive",
     "TRADES",
     "TeacherUtility",
+    "Tikhonov",
     "TwoTransforms",
 ]

@@ -2,12 +2,15 @@
 
 from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
 from tfrobust.models.encoder import Encoder
-from tfrobust.models.heads import LinearHead, LinearProjection, MLPProjection
+from tfrobust.models.fitted_heads import KNearestNeighbours, LogisticRegression
+from tfrobust.models.heads import LinearHead, LinearProjection, MLPHead, MLPProjection
 from tfrobust.models.lenet import LeNet
 from tfrobust.models.normalization import BranchedBatchNormalization
 from tfrobust.models.preact_resnet import PreActResNet18
+from tfrobust.models.projection import ProjectionHead
 from tfrobust.models.resnet import ResNet
 from tfrobust.models.resnet50 import ResNet50
+from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
 from tfrobust.models.wide_resnet import WideResNet
 
 __all__ = [
@@ -15,13 +18,19 @@ __all__ = [
     "CNN",
     "DigitsCNN",
     "Encoder",
+    "KNearestNeighbours",
     "LeNet",
     "LinearHead",
     "LinearProjection",
+    "LogisticRegression",
+    "MLPHead",
     "MLPProjection",
     "PaperCNN",
     "PreActResNet18",
+    "ProjectionHead",
     "ResNet",
     "ResNet50",
+    "TextTransformer",
+    "TransformerStyle",
     "WideResNet",
 ]

@@ -4,7 +4,8 @@ import keras
 
 from tfrobust.attacks.adversary import Adversary
 from tfrobust.losses import robust
-from tfrobust.methods.base import ROBUST_TERMS, Method, adversarial_views, checked_forward, robust_terms
+from tfrobust.methods.adversarial import ROBUST_TERMS, adversarial_views, robust_terms
+from tfrobust.methods.base import Method, checked_forward
 from tfrobust.ops import distribution
 
 

@@ -9,7 +9,8 @@ from tfrobust.attacks.adversary import Adversary
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.standard import RandomShift
 from tfrobust.losses import robust
-from tfrobust.methods.base import ROBUST_TERMS, Method, adversarial_views, checked_forward, robust_terms
+from tfrobust.methods.adversarial import ROBUST_TERMS, adversarial_views, robust_terms
+from tfrobust.methods.base import Method, checked_forward
 from tfrobust.methods.contrast import Contrast
 from tfrobust.ops import randomness
 from tfrobust.ops.configured import Configured
@@ -119,6 +120,10 @@ class ASCL(Method):
     @property
     def terms(self):
         return (*ROBUST_TERMS[self.objective], "contrastive", "vat")
+
+    @property
+    def differentiable_views(self):
+        return ("images",) if self.transforms is None else ("images_1", "images_2")
 
     @property
     def passes_per_step(self):

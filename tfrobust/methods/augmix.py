@@ -46,7 +46,7 @@ class AugMixTraining(Method):
         forward: one "joint" pass of the three views (as the reference), or "separate" passes.
         """
         super().__init__(encoder, head, **kwargs)
-        self.augmentation = augmentation or AugMix()
+        self.augmentation = checked_augmentation(augmentation or AugMix(), "AugMixTraining")
         self.forward = checked_forward(forward)
 
     @property
@@ -63,6 +63,13 @@ class AugMixTraining(Method):
         stacked = [views[name] for name in ("images", *AUGMENTED)]
         logits = [logits for _, logits in self.propagate_views(*stacked, forward=self.forward)]
         return {"ce": cross_entropy(logits[0], batch.labels), "jsd": jensen_shannon(logits)}, logits[0]
+
+
+def checked_augmentation(augmentation: Augmentation, owner: str) -> Augmentation:
+    """The augmentation itself; a ValueError that names its owner where it cannot be called, as a name cannot."""
+    if not callable(augmentation):
+        raise ValueError(f"{owner}.augmentation is {augmentation!r}; it is an augmentation such as AugMix().")
+    return augmentation
 
 
 def augmented_views(augmentation: Augmentation, images: tf.Tensor, key: tf.Tensor, names: Iterable[str]) -> dict:

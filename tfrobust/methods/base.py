@@ -5,8 +5,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks import modes
-from tfrobust.losses import classification, robust
+from tfrobust.losses.gradient_penalty import GradientPenalty
 from tfrobust.ops import distribution, randomness
 from tfrobust.ops.configured import Configured
 from tfrobust.structs import Batch, Context
@@ -34,16 +33,20 @@ class Method(Configured, keras.Model):
         ('margin',)
 
     Attributes of a subclass:
-        terms: names of the trained terms; they are the log names, the gin keys and the report keys.
+        terms: names of its own trained terms; they are the log names, the gin keys and the report keys.
         observations: names of per-example values that are logged every epoch, never trained.
         default_weights: weight by term where it is not 1.
         host_view_names: what `host_views` returns.
+        differentiable_views: the views that a penalty differentiates by.
+        trains_text: whether it makes sense of tokens, int32 [b, length] in place of images; most move pixels.
     """
 
     terms: tuple[str, ...] = ()
     observations: tuple[str, ...] = ()
     default_weights: dict[str, float] = {}
     host_view_names: tuple[str, ...] = ()
+    differentiable_views: tuple[str, ...] = ("images",)
+    trains_text: bool = False
 
     def __init__(
         self,
@@ -51,6 +54,7 @@ class Method(Configured, keras.Model):
         head: keras.layers.Layer,
         *,
         term_weights: dict | None = None,
+        penalty: GradientPenalty | None = None,
         clip_norm: float | None = None,
         seed: int = 0,
         name: str | None = None,
@@ -63,6 +67,7 @@ class Method(Configured, keras.Model):
             head: embedding [b, d] -> logits [b, k].
             term_weights: weight by term name, a number or a schedule of the step; the others keep their
                 defaults.
+            penalty: of input gradients (`Tikhonov`), as one more term of the loss.
             clip_norm: largest global norm of the gradients, clipped after their reduction over replicas.
             seed: where every random draw of the training starts from.
             name: Keras name.
@@ -71,6 +76,7 @@ class Method(Configured, keras.Model):
         self.encoder = encoder
         self.head = head
         self.term_weights = term_weights
+        self.penalty = penalty
         self.clip_norm = clip_norm
         self.seed = seed
         if clip_norm is not None and clip_norm <= 0:
@@ -107,7 +113,9 @@ class Method(Configured, keras.Model):
             raise ValueError(
                 f"term_weights of {type(self).__name__} names {unknown}; its terms are {list(self.terms)}."
             )
-        names = [*self.terms, *self.observations]
+        if self.penalty is not None:
+            self.penalty.check(self.terms)
+        names = [*self.all_terms, *self.observations]
         if self.losses:
             names.append("regularization")
         self.means = {name: keras.metrics.Mean(name=name) for name in names}
@@ -181,6 +189,30 @@ class Method(Configured, keras.Model):
         """Hook, inside the weight tape: ({term or observation: [b]}, logits [b, k] of the images or None)."""
         raise NotImplementedError(f"{type(self).__name__} must say its loss_terms.")
 
+    @property
+    def all_terms(self) -> tuple[str, ...]:
+        """`terms`, and those of the penalty."""
+        return (*self.terms, *(self.penalty.weights if self.penalty is not None else ()))
+
+    def evaluate_terms(self, views: dict, batch: Batch, context: Context) -> tuple[dict, tf.Tensor | None]:
+        """`loss_terms`, checked, float32, with the terms of the penalty beside them."""
+
+        def evaluate(views):
+            values, logits = self.loss_terms(views, batch, context)
+            return self._checked(values, batch.images.shape[0]), logits
+
+        if self.penalty is None:
+            return evaluate(views)
+        names, own = self.differentiable_views, set(self.terms)
+
+        def terms_alone(views):
+            values, logits = evaluate(views)
+            observed = {name: value for name, value in values.items() if name not in own}
+            return {name: values[name] for name in self.terms}, (observed, logits)
+
+        values, (observed, logits) = self.penalty(terms_alone, views, names, self._weight)
+        return {**values, **observed}, logits
+
     def after_update(self) -> None:
         """Hook after the weights moved: momentum encoders, centres, prototypes."""
 
@@ -204,9 +236,8 @@ class Method(Configured, keras.Model):
         weight = tf.ones(tf.shape(batch.images)[:1]) if weight is None else tf.cast(weight, tf.float32)
         count = distribution.global_sum(tf.reduce_sum(weight))
         with tf.GradientTape() as tape:
-            values, logits = self.loss_terms(views, batch, context)
-            values = self._checked(values, batch.images.shape[0])
-            each = tf.add_n([self._weight(name) * values[name] for name in self.terms])
+            values, logits = self.evaluate_terms(views, batch, context)
+            each = tf.add_n([self._weight(name) * values[name] for name in self.all_terms])
             # The only reduction of the library: by the global count, so that gradients may be summed.
             loss = tf.reduce_sum(weight * each) / count
             penalties = self.losses
@@ -265,12 +296,16 @@ class Method(Configured, keras.Model):
             extra.update({name: value for name, value in images.items() if name != "images"})
             images = images["images"]
         rows = distribution.global_rows(tf.shape(images)[0])
-        return Batch(tf.cast(images, tf.float32), _label_ids(labels), rows, extra)
+        images = tf.convert_to_tensor(images)
+        # Tokens are ids: they stay whole numbers. Pixels of any dtype become floats.
+        images = tf.cast(images, tf.int32 if images.dtype.is_integer and images.shape.rank == 2 else tf.float32)
+        return Batch(images, _label_ids(labels), rows, extra)
 
     # -------------------------------------------------------------------------------------------- details
 
     def _weight(self, name: str):
-        weight = (self.term_weights or {}).get(name, self.default_weights.get(name, 1.0))
+        defaults = {**self.default_weights, **(self.penalty.weights if self.penalty is not None else {})}
+        weight = (self.term_weights or {}).get(name, defaults.get(name, 1.0))
         if isinstance(weight, Callable):
             weight = weight(tf.convert_to_tensor(self.step))
         return tf.cast(weight, tf.float32)
@@ -313,10 +348,7 @@ def _label_ids(labels) -> tf.Tensor | None:
     return tf.cast(tf.reshape(labels, [-1]), tf.int32)
 
 
-# ------------------------------------------------------------------------ what methods with adversaries share
-
 FORWARDS = ("separate", "joint")
-ROBUST_TERMS = {"adversarial_training": ("ce", "ce_adv"), "trades": ("ce", "kl")}
 
 
 def checked_forward(forward: str) -> str:
@@ -324,32 +356,3 @@ def checked_forward(forward: str) -> str:
     if forward not in FORWARDS:
         raise ValueError(f"forward is {forward!r}; it is one of {list(FORWARDS)}.")
     return forward
-
-
-def adversarial_views(method: Method, adversary, batch: Batch, context: Context) -> dict:
-    """The images and their adversaries under a method's own prediction, as views [b, h, w, c]."""
-
-    def predict(images, training):
-        return method.propagate(images, training=training)[1]
-
-    # Here, where the layers are known: a bare function hides them from the check that the attack makes.
-    modes.check_mode(adversary.mode, method.encoder)
-    key = randomness.fold(context.key, "adversary")
-    return {"images": batch.images, "adversarial": adversary.perturb(predict, batch.images, batch.labels, key)}
-
-
-def robust_terms(objective: str, clean_logits: tf.Tensor, adversarial_logits: tf.Tensor, labels: tf.Tensor) -> dict:
-    """The terms of the objective that ADV, TRADES and their extensions stand on, per example.
-
-    Args:
-        objective: "adversarial_training": `ce` and `ce_adv` (paper 003, eq. 4); "trades": `ce` and `kl`.
-        clean_logits, adversarial_logits: float [b, k].
-        labels: int32 [b].
-
-    Returns:
-        term -> float32 [b].
-    """
-    terms = {"ce": classification.cross_entropy(clean_logits, labels)}
-    if objective == "trades":
-        return {**terms, "kl": robust.trades_kl(clean_logits, adversarial_logits)}
-    return {**terms, "ce_adv": classification.cross_entropy(adversarial_logits, labels)}

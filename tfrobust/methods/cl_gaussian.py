@@ -2,9 +2,11 @@
 
 import keras
 
+from tfrobust.attacks.adversary import Adversary
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.losses.classification import cross_entropy
+from tfrobust.methods.adversarial import adversarial_views
 from tfrobust.methods.base import Method, checked_forward
 from tfrobust.methods.feature_contrast import FeatureContrast, FeatureObjective
 from tfrobust.ops import randomness
@@ -16,7 +18,7 @@ class CLGaussian(Method):
 
     L = ce + weight feature_contrast; as in `FCL`, with noise on every pixel, and without z-.
 
-    Terms: `ce`, `feature_contrast`. Needs: labels.
+    Terms: `ce`, `feature_contrast`, with an adversary `ce_adv`. Needs: labels.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -29,7 +31,6 @@ class CLGaussian(Method):
         the positive". It does not print it; without utilities there is no z-.
     """
 
-    terms = ("ce", "feature_contrast")
     default_weights = {"feature_contrast": 1e-3}
 
     def __init__(
@@ -39,6 +40,7 @@ class CLGaussian(Method):
         *,
         noise: Augmentation | None = None,
         objective: FeatureObjective | None = None,
+        adversary: Adversary | None = None,
         forward: str = "separate",
         **kwargs,
     ):
@@ -46,22 +48,37 @@ class CLGaussian(Method):
 
         noise: makes the copy, with a draw of its own in every step; `AddGaussian(deviation=0.5)` by default.
         objective: `FeatureContrast` (the default) or `FeatureMargin`, whose second term has nothing to push off.
-        forward: "separate" passes for images and copies, or one "joint" pass.
+        adversary: trains on its images as well; None for none.
+        forward: "separate" passes for the images and each copy, or one "joint" pass.
         """
         super().__init__(encoder, head, **kwargs)
         self.noise = noise or AddGaussian(deviation=0.5)
         self.objective = objective or FeatureContrast()
+        self.adversary = adversary
         self.forward = checked_forward(forward)
 
     @property
+    def terms(self):
+        return ("ce", "feature_contrast") if self.adversary is None else ("ce", "feature_contrast", "ce_adv")
+
+    @property
     def passes_per_step(self):
-        return 2
+        return super().passes_per_step + 1
 
     def make_views(self, batch, context):
-        return {"images": batch.images, "noisy": self.noise(batch.images, randomness.fold(context.key, "noise"))}
+        views = {"images": batch.images}
+        if self.adversary is not None:
+            views = adversarial_views(self, self.adversary, batch, context)
+        return {**views, "noisy": self.noise(batch.images, randomness.fold(context.key, "noise"))}
 
     def loss_terms(self, views, batch, context):
-        passes = self.propagate_views(views["images"], views["noisy"], forward=self.forward)
-        (clean, logits), (noisy, _) = passes
-        feature = self.objective(context.rows, clean, noisy)
-        return {"ce": cross_entropy(logits, batch.labels), "feature_contrast": feature}, logits
+        names = ["images", "noisy", *([] if self.adversary is None else ["adversarial"])]
+        passes = self.propagate_views(*(views[name] for name in names), forward=self.forward)
+        (clean, logits), (noisy, _), *adversarial = passes
+        terms = {
+            "ce": cross_entropy(logits, batch.labels),
+            "feature_contrast": self.objective(context.rows, clean, noisy),
+        }
+        if adversarial:
+            terms["ce_adv"] = cross_entropy(adversarial[0][1], batch.labels)
+        return terms, logits

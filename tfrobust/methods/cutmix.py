@@ -30,6 +30,7 @@ class CutMix(Method):
     """
 
     terms = ("ce_mixed",)
+    differentiable_views = ("mixed",)
 
     def __init__(self, encoder, head, *, mixing: Mixing | None = None, probability: float = 1.0, **kwargs):
         """Args beyond the base's:

@@ -7,11 +7,13 @@ import tensorflow as tf
 
 from tfrobust.attacks import modes, objectives
 from tfrobust.attacks.adversary import Adversary
+from tfrobust.augment.token_removal import TokenRemoval
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
 from tfrobust.losses.classification import cross_entropy
-from tfrobust.methods.base import Method, adversarial_views, checked_forward
+from tfrobust.methods.adversarial import adversarial_views
+from tfrobust.methods.base import Method, checked_forward
 from tfrobust.methods.feature_contrast import FeatureContrast, FeatureObjective
-from tfrobust.ops import randomness, sensitivity
+from tfrobust.ops import randomness
 
 COMBINATIONS = ("replace", "add")
 
@@ -22,10 +24,11 @@ class FCL(Method):
 
     L = ce + weight feature_contrast. u = |d CE / d x| says which values of an image the present model needs;
     z+ and z- are the embeddings of x with noise on the k of least and of most utility; `objective` sets them against
-    z. The choice of features is a constant: nothing is differentiated through it.
+    z. The choice of features is a constant: nothing is differentiated through it. Of sentences, with `TokenRemoval`,
+    u is how much the cross-entropy changes without a token, and z+ and z- are the embeddings without k of them.
 
     Terms: `ce`, `feature_contrast`, with an adversary `ce_adv` (its cross-entropy: FCL on top of adversarial
-    training). Observed: `usable`, the share of images with any utility to speak of. Needs: labels.
+    training; images only). Observed: `usable`, the share of examples with any utility to speak of. Needs: labels.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -42,6 +45,7 @@ class FCL(Method):
     """
 
     observations = ("usable",)
+    utility_passes = 1  # until it is built
     default_weights = {"feature_contrast": 1e-3}
 
     def __init__(
@@ -49,7 +53,7 @@ class FCL(Method):
         encoder,
         head,
         *,
-        perturbation: UtilityPerturbation | None = None,
+        perturbation: UtilityPerturbation | TokenRemoval | None = None,
         objective: FeatureObjective | None = None,
         teacher: Callable | None = None,
         combine: str = "replace",
@@ -60,7 +64,8 @@ class FCL(Method):
     ):
         """Args beyond the base's:
 
-        perturbation: which features get noise, and how much; k = 256 values and 0.5 by default.
+        perturbation: which features get noise, and how much; k = 256 values and 0.5 by default. `TokenRemoval` for
+            sentences: which tokens are left out.
         objective: `FeatureContrast` (eq. 6, the default) or `FeatureMargin` (eq. 9).
         teacher: utility from elsewhere, (images, labels) -> float [b, h, w, c], such as `TeacherUtility`; None: the
             model's own.
@@ -82,12 +87,20 @@ class FCL(Method):
             raise ValueError(f"FCL.combine is {combine!r}; it is one of {list(COMBINATIONS)}.")
 
     @property
+    def trains_text(self):
+        """Where tokens are left out; noise is for pixels."""
+        return isinstance(self.perturbation, TokenRemoval)
+
+    @property
     def terms(self):
         return ("ce", "feature_contrast") if self.adversary is None else ("ce", "feature_contrast", "ce_adv")
 
+    def build_parts(self, image_shape, embedding_dim):
+        self.utility_passes = self.perturbation.passes(image_shape)
+
     @property
     def passes_per_step(self):
-        return super().passes_per_step + 3
+        return super().passes_per_step + 2 + self.utility_passes
 
     def make_views(self, batch, context):
         modes.check_mode(self.mode, self.encoder)
@@ -99,7 +112,7 @@ class FCL(Method):
         return {**views, "least": noisy.least, "most": noisy.most, "usable": tf.cast(noisy.usable, tf.float32)}
 
     def utility(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """u of each input value, float32 in the shape of `images`, >= 0: what decides which features get noise."""
+        """u of each input value (of each token), float32 in the shape of `images`, >= 0: what decides who is chosen."""
         if self.teacher is not None and self.combine == "replace":
             return tf.stop_gradient(self.teacher(images, labels))
 
@@ -107,7 +120,11 @@ class FCL(Method):
             return self.propagate(images, training=training)[1]
 
         forward = modes.forward_in_mode(predict, self.mode)
-        own = sensitivity.utility(objectives.cross_entropy(forward, labels), images)
+
+        def objective(images, labels):
+            return objectives.cross_entropy(forward, labels)(images)
+
+        own = self.perturbation.utility(objective, images, labels)
         if self.teacher is None:
             return own
         return _by_largest(own) + _by_largest(tf.stop_gradient(self.teacher(images, labels)))

@@ -23,7 +23,8 @@ class FeatureObjective(Configured):
 
     Attributes:
         scale: "sum": per example times the size of the global batch, so that the mean which the step takes is the
-            sum over the batch that the paper's algorithm 1 prints. "mean": as it is.
+            sum over the batch that the paper's algorithm 1 prints. "mean": as it is, with which its numbers come out
+            as it has them (gin/fcl.gin).
     """
 
     scale: str = "sum"

@@ -29,6 +29,7 @@ class Mixup(Method):
     """
 
     terms = ("ce_mixed",)
+    differentiable_views = ("mixed",)
 
     def __init__(self, encoder, head, *, mixing: Mixing | None = None, **kwargs):
         """Args beyond the base's:

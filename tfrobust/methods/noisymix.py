@@ -10,7 +10,7 @@ from tfrobust.augment.base import Augmentation
 from tfrobust.augment.mixing import FeatureNoise, Mix, Mixing, at_one_stage, batch_size, mix_rows, require_stages
 from tfrobust.losses.consistency import jensen_shannon
 from tfrobust.losses.mixed import mixed_cross_entropy
-from tfrobust.methods.augmix import AUGMENTED, augmented_views
+from tfrobust.methods.augmix import AUGMENTED, augmented_views, checked_augmentation
 from tfrobust.methods.base import Method
 from tfrobust.ops import randomness
 from tfrobust.ops.configured import Configured
@@ -110,7 +110,7 @@ class NoisyMix(Method):
         consistency: False trains one branch alone, without `jsd`: augmented once, unless there is no augmentation.
         """
         super().__init__(encoder, head, **kwargs)
-        self.augmentation = augmentation
+        self.augmentation = None if augmentation is None else checked_augmentation(augmentation, "NoisyMix")
         self.mixing = mixing or Mixing()
         self.noise = noise or FeatureNoise(additive=0.5, multiplicative=0.5, sparsity=0.65)
         self.branches = branches or Branches()
@@ -124,6 +124,10 @@ class NoisyMix(Method):
     @property
     def host_view_names(self):
         return () if self.augmentation is None else AUGMENTED if self.consistency else AUGMENTED[:1]
+
+    @property
+    def differentiable_views(self):
+        return ("images",) if self.consistency else self.host_view_names or ("images",)
 
     @property
     def passes_per_step(self):

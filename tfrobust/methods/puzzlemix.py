@@ -36,6 +36,7 @@ class PuzzleMix(Method):
     """
 
     terms = ("ce_mixed",)
+    differentiable_views = ("mixed",)
 
     def __init__(
         self,

@@ -34,6 +34,7 @@ class Supervised(Method):
     """
 
     default_weights = {"ce_noisy": 1e-4}
+    trains_text = True
 
     def __init__(self, encoder, head, *, noise: Augmentation | None = None, forward: str = "separate", **kwargs):
         """Args beyond the base's:

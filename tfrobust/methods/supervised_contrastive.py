@@ -35,6 +35,7 @@ class SupervisedContrastive(Method):
 
     terms = ("ce", "contrastive")
     observations = PAIR_COUNTS
+    differentiable_views = ("view_1", "view_2")
 
     def __init__(
         self,

@@ -4,7 +4,8 @@ import keras
 
 from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
-from tfrobust.methods.base import Method, adversarial_views, checked_forward, robust_terms
+from tfrobust.methods.adversarial import adversarial_views, robust_terms
+from tfrobust.methods.base import Method, checked_forward
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

@@ -3,24 +3,30 @@
 import keras
 
 from tfrobust.models.blocks import build_chain, l2_penalty, require_whole, run_chain
+from tfrobust.ops import similarity
 from tfrobust.ops.configured import Configured
 
 
 class _DenseChain(Configured, keras.layers.Layer):
     """Dense layers in a row, float32 whatever the policy: logits and similarities overflow 16 bits."""
 
+    normalized = False  # whether the features are divided by their norm first
+
     def __init__(self, *, name: str | None = None, **kwargs):
         kwargs.setdefault("dtype", "float32")
         super().__init__(name=name, **kwargs)
 
     def build(self, input_shape):
+        if not self.trainable:  # made so by a config, when it had no layers yet that could have been told
+            for layer in self.chain:
+                layer.trainable = False
         build_chain(self.chain, tuple(input_shape))
 
     def compute_output_shape(self, input_shape):
         return (*tuple(input_shape)[:-1], self.chain[-1].units)
 
     def call(self, embedding):
-        return run_chain(self.chain, embedding)
+        return run_chain(self.chain, similarity.normalize(embedding) if self.normalized else embedding)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -37,6 +43,7 @@ class LinearHead(_DenseChain):
         class_count: k >= 2.
         kernel_initializer: name or Keras initializer; "zeros" for a linear probe.
         kernel_regularization: weight of the sum of squared kernel entries, >= 0.
+        normalized: take the embedding divided by its norm, as the linear probe of report 002.
 
     Returns:
         Of `call`: float32 [b, k].
@@ -53,10 +60,12 @@ class LinearHead(_DenseChain):
         *,
         kernel_initializer: str | keras.initializers.Initializer = "he_normal",
         kernel_regularization: float = 0.0,
+        normalized: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.class_count = require_whole(class_count, "LinearHead.class_count", minimum=2)
+        self.normalized = normalized
         self.kernel_initializer = kernel_initializer
         self.kernel_regularization = kernel_regularization
         dense = keras.layers.Dense(
@@ -66,6 +75,50 @@ class LinearHead(_DenseChain):
             dtype=self.dtype_policy,
         )
         self.chain = [dense]
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class MLPHead(_DenseChain):
+    """logits = W2 relu(W1 embedding + b1) + b2, in float32: the head that report 002 fine-tunes.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> robust.layers.MLPHead(10, hidden=32)(tf.ones([2, 64])).shape
+        TensorShape([2, 10])
+
+    Args:
+        class_count: k >= 2.
+        hidden: units of the first layer, >= 1.
+        kernel_initializer: name or Keras initializer of both layers.
+        normalized: take the embedding divided by its norm, as the report does.
+
+    Returns:
+        Of `call`: float32 [b, k].
+
+    Raises:
+        ValueError: fewer than two classes, or no hidden unit.
+    """
+
+    def __init__(
+        self,
+        class_count: int,
+        *,
+        hidden: int = 512,
+        kernel_initializer: str | keras.initializers.Initializer = "he_normal",
+        normalized: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.class_count = require_whole(class_count, "MLPHead.class_count", minimum=2)
+        self.hidden = require_whole(hidden, "MLPHead.hidden")
+        self.kernel_initializer = kernel_initializer
+        self.normalized = normalized
+        same = {"kernel_initializer": kernel_initializer, "dtype": self.dtype_policy}
+        self.chain = [
+            keras.layers.Dense(hidden, activation="relu", **same),
+            keras.layers.Dense(class_count, **same),
+        ]
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

@@ -35,6 +35,26 @@ def check_branch(branch, branches: int, owner: str) -> int:
     return position
 
 
+def adopt_branch(model: keras.Model, branch: int) -> None:
+    """Puts the batch-norm variables of one branch in the place of branch 0's; no other branch is trained any more.
+
+    Args:
+        model: a built Keras model.
+        branch: whose statistics, scales and offsets are wanted; 0 leaves them.
+
+    Raises:
+        ValueError: a branch that the model does not have.
+    """
+    layers = [layer for layer in model._flatten_layers() if isinstance(layer, BranchedBatchNormalization)]
+    check_branch(branch, max((layer.branches for layer in layers), default=1), model.name)
+    for layer in layers:
+        first, *others = layer.norms
+        for norm in others:
+            norm.trainable = False
+        for variable, wanted in zip(first.variables, layer.norms[branch].variables, strict=True):
+            variable.assign(wanted)
+
+
 @keras.saving.register_keras_serializable(package="tfrobust")
 class BranchedBatchNormalization(Configured, keras.layers.Layer):
     """Normalises with the statistics, scale and offset of one of several branches.
@@ -56,6 +76,7 @@ class BranchedBatchNormalization(Configured, keras.layers.Layer):
         momentum: weight of the old moving value, in [0, 1).
         epsilon: added to the variance, > 0.
         synchronized: batch statistics over all replicas.
+        center: with the offsets beta_k.
 
     Raises:
         ValueError: arguments out of range; in `call`, a branch that does not exist.
@@ -73,6 +94,7 @@ class BranchedBatchNormalization(Configured, keras.layers.Layer):
         momentum: float = 0.9,
         epsilon: float = 1e-5,
         synchronized: bool = False,
+        center: bool = True,
         name: str | None = None,
         **kwargs,
     ):
@@ -87,9 +109,10 @@ class BranchedBatchNormalization(Configured, keras.layers.Layer):
         self.momentum = momentum
         self.epsilon = epsilon
         self.synchronized = synchronized
+        self.center = center
         self.norms = [
             keras.layers.BatchNormalization(
-                momentum=momentum, epsilon=epsilon, synchronized=synchronized, dtype=self.dtype_policy
+                momentum=momentum, epsilon=epsilon, synchronized=synchronized, center=center, dtype=self.dtype_policy
             )
             for _ in range(branches)
         ]
@@ -109,4 +132,5 @@ class BranchedBatchNormalization(Configured, keras.layers.Layer):
         """(scale, offset), each [c], of which inference mode makes scale x + offset."""
         norm = self.norms[check_branch(branch, self.branches, self.name)]
         scale = norm.gamma * tf.math.rsqrt(norm.moving_variance + norm.epsilon)
-        return scale, norm.beta - norm.moving_mean * scale
+        offset = norm.beta if self.center else 0.0
+        return scale, offset - norm.moving_mean * scale

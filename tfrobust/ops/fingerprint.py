@@ -48,6 +48,21 @@ def data_sha256(images, labels) -> str:
     return hashlib.sha256(digests).hexdigest()
 
 
+def files_sha256(root, paths: Iterable) -> str:
+    """The hash of the state of files, to tell whether a kept result still stands: names, sizes, times of change.
+
+    Args:
+        root: a folder.
+        paths: of files or folders below it.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    found = [(path, path.stat()) for path in sorted(paths)]
+    lines = [f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}" for path, status in found]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
 def canonical_json(value) -> str:
     """JSON with sorted keys and no spaces: one text for one value.
 

@@ -8,7 +8,7 @@ from tfrobust.ops.configured import Configured
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class LinearRamp(Configured, keras.optimizers.schedules.LearningRateSchedule):
-    """0 for a while, then in a straight line up to a value, which stays.
+    """0 for a while, then in a straight line up to a value, which stays, or follows a schedule of its own.
 
     value x min(1, max(0, (step - delay) / length)), delay and length in `steps_per_unit` steps.
 
@@ -19,13 +19,21 @@ class LinearRamp(Configured, keras.optimizers.schedules.LearningRateSchedule):
         [0.0, 0.0, 0.25, 0.5, 0.5]
 
     Source:
-        Paper 000, sections 3 and 4.2: the contrastive term waits until the utilities have settled.
+        Paper 000, sections 3 and 4.2: the contrastive term waits until the utilities have settled; appendix C: the
+        learning rate rises before it falls in steps, which is a schedule for `value`.
     """
 
-    def __init__(self, value: float, *, delay: float = 0, length: float = 0, steps_per_unit: int = 1):
+    def __init__(
+        self,
+        value: float | keras.optimizers.schedules.LearningRateSchedule,
+        *,
+        delay: float = 0,
+        length: float = 0,
+        steps_per_unit: int = 1,
+    ):
         """Args:
 
-        value: where it ends.
+        value: where it ends; or a schedule of the same step, which the rise multiplies.
         delay: how long it is 0, >= 0.
         length: of the rise, >= 0; 0 jumps.
         steps_per_unit: 1 where delay and length are steps; the steps of an epoch where they are epochs.
@@ -44,7 +52,8 @@ class LinearRamp(Configured, keras.optimizers.schedules.LearningRateSchedule):
         self.steps_per_unit = steps_per_unit
 
     def __call__(self, step):
+        value = self.value(step) if callable(self.value) else float(self.value)
         passed = tf.cast(step, tf.float32) - self.delay * self.steps_per_unit
         if not self.length:
-            return tf.where(passed >= 0, float(self.value), 0.0)
-        return self.value * tf.clip_by_value(passed / (self.length * self.steps_per_unit), 0.0, 1.0)
+            return tf.where(passed >= 0, value, 0.0)
+        return value * tf.clip_by_value(passed / (self.length * self.steps_per_unit), 0.0, 1.0)

@@ -7,6 +7,9 @@ import tensorflow as tf
 
 from tfrobust.structs import PairMasks, Tags
 
+# Numbers of one block of `in_blocks`.
+BLOCK_ELEMENTS = 2**23
+
 
 def tag(sample: tf.Tensor, *, view: int, label=None, prediction=None) -> Tags:
     """The tags of one view of a batch.
@@ -80,6 +83,24 @@ class ByRows:
     def __call__(self, rows: tf.Tensor) -> PairMasks:
         """Masks [r, m] of the anchors at int32 [r]."""
         return self.rule(take(self.anchors, rows), self.keys)
+
+
+def in_blocks(values: Callable[[tf.Tensor], tf.Tensor], count, width, *, columns: int) -> tf.Tensor:
+    """A function of anchors, computed for a few of them at a time, so that memory does not grow with their number.
+
+    Args:
+        values: positions int32 [r] -> float32 [r, columns].
+        count: n, of anchors.
+        width: numbers held for each anchor, such as the number of keys.
+        columns: c.
+
+    Returns:
+        float32 [n, c].
+    """
+    block = tf.clip_by_value(BLOCK_ELEMENTS // tf.maximum(width, 1), 1, tf.maximum(count, 1))
+    places = tf.reshape(tf.range(tf.cast(tf.math.ceil(count / block), tf.int32) * block), [-1, block])
+    found = tf.map_fn(values, tf.minimum(places, count - 1), parallel_iterations=1, fn_output_signature=tf.float32)
+    return tf.reshape(found, [-1, columns])[:count]
 
 
 def _equal(first, second):

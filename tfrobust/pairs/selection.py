@@ -15,9 +15,6 @@ from tfrobust.structs import PairMasks, Tags
 
 PAIR_COUNTS = ("positives_clean", "positives_adversarial", "negatives_clean", "negatives_adversarial")
 
-# Booleans of one [rows, m] block while counting.
-_COUNT_ELEMENTS = 2**23
-
 
 def class_ids(anchors: Tags, keys: Tags) -> PairMasks:
     """SupCon's pairs: the same label attracts, another label repels.
@@ -184,7 +181,8 @@ def count_pairs(masks: PairMasks | facts.ByRows, key_view: tf.Tensor, *, clean_v
     clean = key_view < clean_views
     kinds = tf.cast(tf.stack([clean, ~clean], axis=1), tf.float32)  # [m, 2]
     if isinstance(masks, facts.ByRows):
-        counts = _count_in_blocks(masks, kinds)
+        count, width = tf.shape(masks.anchors.sample)[0], tf.shape(kinds)[0]
+        counts = facts.in_blocks(lambda rows: _count(masks(rows), kinds), count, width, columns=4)
     else:
         counts = _count(masks, kinds)
     names = [f"{sign}_{kind}" for sign in ("positives", "negatives") for kind in ("clean", "adversarial")]
@@ -194,16 +192,3 @@ def count_pairs(masks: PairMasks | facts.ByRows, key_view: tf.Tensor, *, clean_v
 def _count(masks, kinds):
     """[r, 4]: positives and negatives, each against the columns of kinds [m, 2]."""
     return tf.concat([tf.matmul(tf.cast(mask, tf.float32), kinds) for mask in masks], axis=1)
-
-
-def _count_in_blocks(masks, kinds):
-    anchors = tf.shape(masks.anchors.sample)[0]
-    block = tf.clip_by_value(_COUNT_ELEMENTS // tf.maximum(tf.shape(kinds)[0], 1), 1, tf.maximum(anchors, 1))
-    places = tf.reshape(tf.range(tf.cast(tf.math.ceil(anchors / block), tf.int32) * block), [-1, block])
-    counts = tf.map_fn(
-        lambda rows: _count(masks(rows), kinds),
-        tf.minimum(places, anchors - 1),
-        parallel_iterations=1,
-        fn_output_signature=tf.float32,
-    )
-    return tf.reshape(counts, [-1, 4])[:anchors]

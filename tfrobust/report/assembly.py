@@ -7,33 +7,39 @@ import importlib.metadata
 import os
 import platform
 
-from tfrobust.report import threat
+from tfrobust.report import reading, threat
 from tfrobust.report.schema import Report
 from tfrobust.structs import Series
 
 _NAMED_PACKAGES = ("tfrobust", "tensorflow", "keras", "numpy")
 
 
-def make_report(*, measurements, series, findings, history: dict[str, list], devices: list[str], **fields) -> Report:
+def make_report(
+    *, measurements, series, findings, history: dict[str, list], devices: list[str], first_history=None, **fields
+) -> Report:
     """A validated report with its threat statement and the list of what was not measured.
 
     Args:
         measurements, series, findings: of an evaluation's outcome.
         history: column by log name, one value an epoch; becomes the series `training.history`. May be empty.
         devices: kinds of devices the evaluation ran on.
+        first_history: of the first of two stages, likewise; becomes the series `pretraining.history`.
         **fields: model, data, run_sha256, configuration, training, cost; see `schema.Report`.
 
     Raises:
         ValueError: the parts do not make a valid report.
     """
     series = list(series)
+    examples = reading.examples_of(fields["data"])
     if history:
         series.insert(0, Series(id="training.history", title="Training history", columns=history))
+    if first_history:
+        series.insert(0, Series(id="pretraining.history", title="Pretraining history", columns=first_history))
     report = Report(
         measurements=tuple(measurements),
         doctor=tuple(findings),
-        threat=threat.threat_statement(measurements, findings),
-        not_measured=tuple(threat.not_measured(measurements, findings)),
+        threat=threat.threat_statement(measurements, findings, examples),
+        not_measured=tuple(threat.not_measured(measurements, findings, examples)),
         environment={**environment(), "devices": devices},
         series=tuple(series),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

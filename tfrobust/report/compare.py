@@ -4,8 +4,10 @@ import pathlib
 import re
 
 from tfrobust.report import page, plots, reading, section_results
+from tfrobust.report.gap import gap_table
 from tfrobust.report.render import align
 from tfrobust.report.schema import SCHEMA, Report
+from tfrobust.structs import Measurement
 
 REPORT_FILE = "robustness_report.json"
 _SETTINGS_THAT_MUST_AGREE = ("norm", "epsilon", "steps", "step_size", "restarts", "queries", "bound")
@@ -13,6 +15,7 @@ _SETTINGS_THAT_MUST_AGREE = ("norm", "epsilon", "steps", "step_size", "restarts"
 _NATURAL_SETTINGS_THAT_MUST_AGREE = (
     *("source", "constants_of", "frost", "corruptions", "severities", "sequences"),
     *("baseline", "bins", "bin_size"),
+    *("share", "levels", "count"),  # of replaced pixels
 )
 
 
@@ -67,17 +70,30 @@ def table(reports: list[tuple[pathlib.Path, Report]], markup: bool = False) -> s
     if markup:
         # "63.1 % [57.9 to 68.0]": the interval goes below its number.
         cells = [[re.sub(r" \[(.*)\]$", r"<small>\1</small>", page.text(cell)) for cell in row] for row in rows]
-        return page.table(["Model", *columns.values()], cells, numeric=tuple(range(1, len(columns) + 1)))
+        return page.table(["Model", *columns.values()], cells, numeric=tuple(range(1, len(columns) + 1)), stack=True)
     lines = align([["model", *columns.values()], *rows], right=tuple(range(1, len(columns) + 1)))
     return "\n".join(lines + [f"note: {note}" for note in differences(reports)])
 
 
-def compare_html(reports: list[tuple[pathlib.Path, Report]]) -> str:
-    """One self-contained page: the table, what keeps the numbers from being compared, curves overlaid."""
+def gap(reports: list[tuple[pathlib.Path, Report]], ends: tuple[str, str], markup: bool = False) -> str:
+    """How much of the gap in relative drop between two reports the others close; see `report.gap.gap_table`."""
+    return gap_table(list(zip(names(reports), (report for _, report in reports), strict=True)), *ends, markup=markup)
+
+
+def compare_html(reports: list[tuple[pathlib.Path, Report]], ends: tuple[str, str] | None = None) -> str:
+    """One self-contained page: the table, what keeps the numbers from being compared, curves overlaid.
+
+    Args:
+        reports: as `load_reports` returns them.
+        ends: names of the two reports between which the gap that others close is shown; None for none.
+    """
     body = ['<p class="eyebrow">tfrobust</p><h1>Robustness compared</h1>']
     body += [f'<p class="note">{page.text(note)}</p>' for note in differences(reports)]
     lead = "Below each number its 95 % interval; where they overlap widely, the order may be chance."
     body.append(page.section("table", "Measurements", lead, table(reports, markup=True)))
+    if ends is not None:
+        lead = f"How much of the way from {ends[0]} to {ends[1]} the others go, in relative drop of accuracy."
+        body.append(page.section("gap", "Gap closed", lead, gap(reports, ends, markup=True)))
     items = []
     curves = _curves_by_attack(reports)
     for key, lines in curves.items():
@@ -132,6 +148,14 @@ def differences(reports: list[tuple[pathlib.Path, Report]]) -> list[str]:
     return notes
 
 
+def protocol_differences(first: Measurement, second: Measurement) -> list[str]:
+    """The settings in which two measurements of one id were made differently; empty where they may be compared."""
+    attacked = first.id.startswith("attack.")
+    settings = _SETTINGS_THAT_MUST_AGREE if attacked else _NATURAL_SETTINGS_THAT_MUST_AGREE
+    unlike = [key for key in settings if first.settings.get(key) != second.settings.get(key)]
+    return [*unlike, *(["the number of images"] if first.n != second.n else [])]
+
+
 def names(reports: list[tuple[pathlib.Path, Report]]) -> list[str]:
     """A short distinct name per report: model/version, with a number behind it where two agree."""
     found, result = {}, []
@@ -165,8 +189,7 @@ def _columns(reports) -> dict[str, str]:
     labels = {(m.id, reading.label(m)) for m in shown}
     agreed = {m.id: len([one for one, _ in labels if one == m.id]) == 1 for m in shown}
     found = {m.id: reading.label(m, baseline=agreed[m.id]) for m in shown}
-    places = ("accuracy", "attack", "corruption", "stability", "shift", "calibration", "geometry", "sensitivity")
-    return dict(sorted(found.items(), key=lambda item: places.index(item[0].split(".")[0])))
+    return dict(sorted(found.items(), key=lambda item: reading.place(item[0])))
 
 
 def _cell(report: Report, identity: str) -> str:

@@ -72,7 +72,7 @@ def curves(
     Returns:
         Plot.
     """
-    with _figure(identity, height) as (figure, output):
+    with drawing(identity, height) as (figure, output):
         axes = figure.subplots()
         if mark is not None:
             axes.axvline(mark, color=stand_in("ink"), linewidth=0.9, linestyle=(0, (1, 2)))
@@ -89,7 +89,7 @@ def curves(
 
 def stacked_curves(identity: str, panels: list[tuple[str, list[Line], bool]], *, x_label: str) -> Plot:
     """Panels over a shared x axis, one per (y label, lines, percent); lines of one name look alike."""
-    with _figure(identity, 1.0 + 1.45 * len(panels)) as (figure, output):
+    with drawing(identity, 1.0 + 1.45 * len(panels)) as (figure, output):
         all_axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         keys, names = [], []
         for axes, (y_label, lines, percent) in zip(all_axes, panels, strict=True):
@@ -107,7 +107,7 @@ def reliability(identity: str, confidence: list, accuracy: list, count: list) ->
     bins = [
         (c, a, n) for c, a, n in zip(confidence, accuracy, count, strict=True) if c is not None and a is not None and n
     ]
-    with _figure(identity, 3.7) as (figure, output):
+    with drawing(identity, 3.7) as (figure, output):
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         upper.plot([0, 1], [0, 1], color=stand_in("ink"), linewidth=0.9, linestyle=(0, (1, 2)))
         for c, a, _ in bins:
@@ -136,7 +136,7 @@ def reliability(identity: str, confidence: list, accuracy: list, count: list) ->
 
 def bars(identity: str, names: list[str], values: list, low: list, high: list, *, x_label: str) -> Plot:
     """Fractions as bars to the right, one under the other, their intervals as thin lines; None: no bar, no line."""
-    with _figure(identity, 0.6 + 0.26 * len(names)) as (figure, output):
+    with drawing(identity, 0.6 + 0.26 * len(names)) as (figure, output):
         axes = figure.subplots()
         for place, value, *interval in zip(range(len(names)), values, low, high, strict=True):
             axes.barh(place, value or 0.0, height=0.62, color=stand_in("series-0"), alpha=0.75)
@@ -155,7 +155,7 @@ def feature_map(identity: str, columns: dict, class_names: list | None = None) -
     """Embeddings in two dimensions: natural images coloured by class, adversarial ones as black triangles."""
     x, y, labels, adversarial = (_thin(columns[name]) for name in ("x", "y", "label", "adversarial"))
     classes = sorted({label for label in labels if label is not None})
-    with _figure(identity, 3.9) as (figure, output):
+    with drawing(identity, 3.9) as (figure, output):
         axes = figure.subplots()
         for position, label in enumerate(classes):
             rows = [i for i, other in enumerate(labels) if other == label and not adversarial[i]]
@@ -172,9 +172,9 @@ def feature_map(identity: str, columns: dict, class_names: list | None = None) -
         )
         if len(classes) <= 20:
             _name_clusters(axes, x, y, labels, adversarial, classes, class_names)
-        _bare(axes)
+        bare(axes)
     natural = Key("natural images, coloured by class", "series-0", -1, 0)
-    return Plot(output.text, (natural, Key("adversarial images", "strong", -1, 2)))
+    return Plot(output.text, (natural, *([Key("adversarial images", "strong", -1, 2)] if rows else [])))
 
 
 def entropy_map(identity: str, columns: dict) -> Plot:
@@ -182,7 +182,7 @@ def entropy_map(identity: str, columns: dict) -> Plot:
     x, y, adversarial, entropy = (_thin(columns[name]) for name in ("x", "y", "adversarial", "entropy"))
     highest = max((value for value in entropy if value is not None), default=0.0) or 1.0
     levels = [min(LEVEL_COUNT - 1, int(LEVEL_COUNT * (value or 0.0) / highest)) for value in entropy]
-    with _figure(identity, 3.9) as (figure, output):
+    with drawing(identity, 3.9) as (figure, output):
         axes = figure.subplots()
         for flag, marker, size in ((False, "o", 9), (True, "^", 14)):
             for level in range(LEVEL_COUNT):
@@ -195,39 +195,12 @@ def entropy_map(identity: str, columns: dict) -> Plot:
                     color=stand_in(f"level-{level}"),
                     linewidth=0,
                 )
-        _bare(axes)
+        bare(axes)
     steps = [highest * level / LEVEL_COUNT for level in range(LEVEL_COUNT)]
     shown = (0, 2, 4, 6, 7)
     keys = [Key(f"from {steps[level]:.2f}", f"level-{level}", -1, 0) for level in shown]
-    return Plot(output.text, (*keys, Key("triangles: adversarial images", "ink", -1, 2)))
-
-
-def pixel_maps(identity: str, titles: list[str], rows: list[tuple[str, list[list]]]) -> Plot:
-    """Rows of pictures: the first of each an image, the others maps, dark for 0 and bright for the map's largest value.
-
-    Args:
-        identity: unique in the page.
-        titles: one per column.
-        rows: (text at the left, pictures); an image [h][w] of grey values or [h][w][3] of colours in [0, 1], a map
-            [h][w] >= 0.
-    """
-    with _figure(identity, 0.3 + 1.45 * len(rows)) as (figure, output):
-        all_axes = figure.subplots(len(rows), len(titles), squeeze=False)
-        for axes_of_row, (text, pictures) in zip(all_axes, rows, strict=True):
-            axes_of_row[0].set_ylabel(text)
-            for column, (axes, picture) in enumerate(zip(axes_of_row, pictures, strict=True)):
-                _bare(axes)
-                axes.set_aspect("equal", adjustable="box")
-                # Not interpolated: the browser shows the pixels as they are, at any size.
-                axes.imshow(picture, cmap="magma" if column else "gray", vmin=0, interpolation="none", **_top(column))
-        for axes, title in zip(all_axes[0], titles, strict=True):
-            axes.set_title(title, fontsize=9.5)
-    return Plot(output.text)
-
-
-def _top(column: int) -> dict:
-    """An image is black to white from 0 to 1, a map from 0 to its own largest value."""
-    return {} if column else {"vmax": 1.0}
+    triangles = [Key("triangles: adversarial images", "ink", -1, 2)] if any(adversarial) else []
+    return Plot(output.text, (*keys, *triangles))
 
 
 class _Output:
@@ -235,7 +208,7 @@ class _Output:
 
 
 @contextlib.contextmanager
-def _figure(identity: str, height: float):
+def drawing(identity: str, height: float):
     """A figure in the house style; on leaving, `output.text` is its inline SVG."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -300,6 +273,8 @@ def _inline(svg: str, identity: str) -> str:
 
 def _draw_lines(axes, lines: list[Line]) -> tuple[Key, ...]:
     keys = []
+    if all(isinstance(value, int) for line in lines for value in line.x):
+        axes.xaxis.get_major_locator().set_params(integer=True)  # no half epochs
     for order, line in enumerate(lines):
         position = order if line.place is None else line.place
         kept = [i for i, value in enumerate(line.y) if _is_number(value) and _is_number(line.x[i])]
@@ -347,7 +322,7 @@ def _percent_formatter():
     return PercentFormatter(1.0, decimals=None)
 
 
-def _bare(axes) -> None:
+def bare(axes) -> None:
     """A map has no units: no ticks, a frame, equal scales."""
     axes.set_xticks([])
     axes.set_yticks([])

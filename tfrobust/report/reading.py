@@ -17,6 +17,22 @@ _SHIFT_NUMBERS = {"ece": "calibration error (ECE)", "rms": "calibration error (R
 
 NORM_NAMES = {"linf": "Linf", "l2": "L2", "l1": "L1", "l0": "L0"}
 
+# The numbers that models are compared by, in the order in which they are shown: patterns of ids. Others follow those of
+# their kind (the first part of the id); kinds that are not named here come last.
+_HEADLINES = (
+    r"accuracy\.clean",
+    r"attack\..+_(linf|l2|l1|l0)_[0-9][0-9.e+-]*\.accuracy",  # of an ensemble as a whole
+    r"attack\..+\.median_distance",
+    r"corruption\.(mean\.accuracy|mce)",
+    r"stability\.(mean\.flip_probability|mfr)",
+    r"noise\..+\.accuracy",
+    r"shift\..+\.accuracy",
+    r"calibration\.(ece|rms)",
+    r"geometry\.(r_div|inter_intra_ratio)",
+    r"sensitivity\.(agreement|tokens\.correlation)",
+)
+_KINDS = tuple(dict.fromkeys(re.match("[a-z]+", pattern)[0] for pattern in _HEADLINES))
+
 _LABELS = {
     "accuracy.clean": "Clean accuracy",
     "corruption.mean.accuracy": "Corruptions, mean accuracy",
@@ -29,6 +45,8 @@ _LABELS = {
     "corruption.relative_mce": "Relative mCE",
     "stability.mean.flip_probability": "Mean flip probability",
     "stability.mfr": "Mean flip rate (mFR)",
+    "noise.uniform.accuracy": "Uniform noise (UN), accuracy",
+    "noise.non_uniform.accuracy": "Non-uniform noise (NUN), accuracy",
     "calibration.ece": "Calibration error (ECE)",
     "calibration.rms": "Calibration error (RMS)",
     "calibration.aurra": "AURRA",
@@ -38,11 +56,15 @@ _LABELS = {
     "geometry.intra_class_divergence": "Divergence within a class",
     "geometry.inter_class_divergence": "Divergence between classes",
     "geometry.inter_intra_ratio": "Inter / intra-class distance",
+    "geometry.inter_class_distance": "Distance between classes",
+    "geometry.intra_class_distance": "Distance within a class",
     "geometry.alignment": "Alignment",
     "geometry.uniformity": "Uniformity",
     "sensitivity.utility_concentration": "Utility, concentration (Gini)",
     "sensitivity.sensitivity_concentration": "Sensitivity, concentration (Gini)",
     "sensitivity.agreement": "Utility-sensitivity agreement (rho)",
+    "sensitivity.tokens.correlation": "Token sensitivity and strength, correlation in a sentence",
+    "sensitivity.tokens.pooled_correlation": "Token sensitivity and strength, correlation over all",
 }
 
 
@@ -89,23 +111,32 @@ def attack_rows(measurements, members: bool = False) -> list[AttackRow]:
     return [AttackRow(*key, pair["accuracy"], pair.get("drop")) for key, pair in found.items() if "accuracy" in pair]
 
 
+def examples_of(data: dict) -> str:
+    """What a report's `data` are, "images" or "sentences"."""
+    return "sentences" if data.get("vocabulary_size") else "images"
+
+
 def strongest(rows: list[AttackRow]) -> AttackRow | None:
     """The attack that left the lowest accuracy; None without a measured one."""
     measured = [row for row in rows if row.accuracy.value is not None]
     return min(measured, key=lambda row: row.accuracy.value, default=None)
 
 
+def place(identity: str) -> tuple[int, int]:
+    """Where a measurement stands among others, by its id: the headlines of its kind before the rest of it."""
+    kind = identity.split(".")[0]
+    found = (rank for rank, pattern in enumerate(_HEADLINES) if re.fullmatch(pattern, identity))
+    return _KINDS.index(kind) if kind in _KINDS else len(_KINDS), next(found, len(_HEADLINES))
+
+
+def in_order(report: Report) -> list[Measurement]:
+    """All that was measured but costs: clean, attacks, corruptions, stability, noise, shifts, calibration, ..."""
+    return sorted((m for m in report.measurements if not m.id.startswith("cost.")), key=lambda m: place(m.id))
+
+
 def main_measurements(report: Report) -> list[Measurement]:
-    """The headline numbers in their usual order: clean, attacks, corruptions, shifts, calibration, geometry, ..."""
-    chosen = [report.get("accuracy.clean")]
-    chosen += [row.accuracy for row in attack_rows(report.measurements)]
-    chosen += [m for m in report.measurements if m.id.startswith("attack.") and m.id.endswith(".median_distance")]
-    chosen += [report.get(f"corruption.{name}") for name in ("mean.accuracy", "mce")]
-    chosen += [report.get(f"stability.{name}") for name in ("mean.flip_probability", "mfr")]
-    chosen += [m for m in report.measurements if m.id.startswith("shift.") and m.id.endswith(".accuracy")]
-    chosen += [report.get(f"calibration.{name}") for name in ("ece", "rms")]
-    chosen += [report.get("geometry.r_div"), report.get("sensitivity.agreement")]
-    return [measurement for measurement in chosen if measurement is not None]
+    """The headlines among them."""
+    return [m for m in in_order(report) if place(m.id)[1] < len(_HEADLINES)]
 
 
 def label(measurement: Measurement, *, baseline: bool = True) -> str:
@@ -255,6 +286,7 @@ def _cost_name(name: str) -> str:
 
 
 _HISTORY_GROUPS = (
+    ("shares", re.compile(r"negatives_(found|removed)$")),
     ("pairs", re.compile(r"(positives|negatives)")),
     ("accuracy", re.compile(r"accuracy")),
     ("divergence", re.compile(r"(r_div|intra|inter)(_|$)")),
@@ -263,8 +295,8 @@ _HISTORY_GROUPS = (
 
 
 def history_groups(columns: dict) -> dict[str, list[str]]:
-    """The columns of `training.history` by kind: pairs, accuracy, divergence, clock, losses (the rest)."""
-    groups = {"pairs": [], "accuracy": [], "divergence": [], "clock": [], "losses": []}
+    """The columns of `training.history` by kind: shares, pairs, accuracy, divergence, clock, losses (the rest)."""
+    groups = {"shares": [], "pairs": [], "accuracy": [], "divergence": [], "clock": [], "losses": []}
     for name, values in columns.items():
         if not any(isinstance(value, (int, float)) for value in values):
             continue

@@ -5,19 +5,27 @@ import re
 from tfrobust.report import page, reading, section_corruption, section_stability, sections
 from tfrobust.report.schema import Report
 from tfrobust.report.threat import summary_sentence
+from tfrobust.structs import Measurement
 
 
 def console_table(report: Report) -> str:
-    """The numbers worth a glance: clean, each attack, corruption mean, calibration, the doctor's verdict.
+    """The numbers in their usual order, the tables of corruptions and sequences, the doctor's verdict.
 
     Returns:
-        Aligned ASCII lines without a trailing line break.
+        Aligned ASCII lines without a trailing line break; relative drops stand beside their accuracies.
     """
-    rows = [["", "result", "95 % interval", "n"]]
-    for measurement in reading.main_measurements(report):
-        count = "" if measurement.n is None else str(measurement.n)
-        rows.append([reading.label(measurement), reading.number(measurement), reading.interval(measurement), count])
-    lines = [f"{reading.title(report)}, judged on {report.data['name']}", *align(rows, right=(1, 2, 3))]
+    listed = _listed(report)
+    drops = {m.id: report.get(_drop_of(m)) for m in listed if _drop_of(m)}
+    names = ["", "result", "95 % interval", *(["drop"] if any(drops.values()) else []), "n"]
+    rows = [names]
+    for m in listed:
+        if m in drops.values():
+            continue
+        drop = [reading.number(drops[m.id]) if drops.get(m.id) else ""] if "drop" in names else []
+        rows.append([reading.label(m), reading.number(m), reading.interval(m), *drop, "" if m.n is None else str(m.n)])
+    lines = [f"{reading.title(report)}, judged on {report.data['name']}", *align(rows, tuple(range(1, len(names))))]
+    for heading, origin, grid, right in _grids(report):
+        lines += ["", f"{heading}. {origin}".strip(), *align(grid, right)]
     if report.doctor:
         counts = reading.doctor_counts(report)
         lines.append("doctor: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count))
@@ -31,27 +39,13 @@ def markdown(report: Report) -> str:
     """A model card in Markdown; every text from the report is escaped, tables are aligned."""
     parts = [f"# {_safe(reading.title(report))}: robustness report", _safe(summary_sentence(report))]
     rows = [["Measurement", "Value", "95 % interval", "n"]]
-    # What a table of its own shows is not listed again.
-    shown = (section_corruption.is_cell, section_stability.is_cell)
-    for m in report.measurements:
-        if m.id.startswith("cost.") or any(is_cell(m) for is_cell in shown):
-            continue
+    for m in _listed(report):
         count = "-" if m.n is None else m.n
         rows.append([reading.label(m), reading.number(m), reading.interval(m) or "-", count])
     if len(rows) > 1:
         parts += ["## Measurements", _markdown_table(rows, right=(1, 2, 3))]
-    corrupted = section_corruption.table(report)
-    if corrupted:
-        header, grid = corrupted
-        written = [[row[0], *("-" if value is None else f"{100 * value:.1f}" for value in row[1:])] for row in grid]
-        columns = tuple(range(1, len(header)))
-        parts += ["## Accuracy under corruptions, per cent", _safe(section_corruption.origin(report))]
-        parts.append(_markdown_table([header, *written], right=columns))
-    flips = section_stability.table(report)
-    if flips:
-        columns = tuple(range(2, len(flips[0])))
-        parts += ["## Flips along perturbation sequences", _safe(section_stability.origin(report))]
-        parts.append(_markdown_table([flips[0], *flips[1]], right=columns))
+    for heading, origin, grid, right in _grids(report):
+        parts += [f"## {heading}", _safe(origin), _markdown_table(grid, right)]
     if report.threat:
         parts += ["## What this means", _safe(report.threat)]
     if report.not_measured:
@@ -93,6 +87,40 @@ def html(report: Report) -> str:
         f"<footer>Rendered from robustness_report.json ({page.text(report.schema)}){made}.</footer>",
     ]
     return page.page(f"{reading.title(report)}: robustness report", "\n".join(body))
+
+
+# Kinds of measurements that fill a table of their own: its heading, and the module that knows it.
+_TABLES = (
+    ("Accuracy under corruptions, per cent", section_corruption),
+    ("Flips along perturbation sequences", section_stability),
+)
+
+
+def _listed(report: Report) -> list[Measurement]:
+    """The measurements that stand one under the other: what a table of its own shows is not listed again."""
+    return [m for m in reading.in_order(report) if not any(section.is_cell(m) for _, section in _TABLES)]
+
+
+def _drop_of(measurement: Measurement) -> str:
+    """The id of an accuracy's relative drop; "" for anything else."""
+    name, _, what = measurement.id.rpartition(".")
+    return f"{name}.drop" if what == "accuracy" else ""
+
+
+def _grids(report: Report) -> list[tuple[str, str, list[list[str]], tuple[int, ...]]]:
+    """(heading, where its images are from, header and rows of text, columns of numbers) of each table there is."""
+    found = []
+    for heading, section in _TABLES:
+        if table := section.table(report):
+            header, rows = table
+            written = [[cell if isinstance(cell, str) else _per_cent(cell) for cell in row] for row in rows]
+            right = tuple(range(section.TEXT_COLUMNS, len(header)))
+            found.append((heading, section.origin(report), [header, *written], right))
+    return found
+
+
+def _per_cent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
 
 
 def align(rows: list[list[str]], right: tuple[int, ...] = ()) -> list[str]:

@@ -9,6 +9,8 @@ from tfrobust.structs import Measurement
 
 _CELL_ID = re.compile(r"^corruption\.(?P<name>[a-z_]+)\.(?P<severity>[1-9])\.(?P<what>accuracy|drop)$")
 
+# The first columns of the table; the others are numbers.
+TEXT_COLUMNS = 1
 # Per cent of the colour under an accuracy of 1: the number on it stays readable, by day and by night.
 _DEEPEST = 60
 
@@ -18,28 +20,37 @@ def is_cell(measurement: Measurement) -> bool:
     return _CELL_ID.match(measurement.id) is not None
 
 
-def cells(report: Report) -> dict[str, dict[int, Measurement]]:
-    """corruption -> severity -> accuracy, in the order measured."""
+def cells(report: Report, what: str = "accuracy") -> dict[str, dict[int, Measurement]]:
+    """corruption -> severity -> accuracy (or "drop"), in the order measured."""
     found: dict[str, dict[int, Measurement]] = {}
     for measurement in report.measurements:
         match = _CELL_ID.match(measurement.id)
-        if match and match["what"] == "accuracy":
+        if match and match["what"] == what:
             found.setdefault(match["name"], {})[int(match["severity"])] = measurement
     return found
 
 
 def table(report: Report) -> tuple[list[str], list[list[float | str | None]]] | None:
-    """Header and rows: the corruption, its accuracy at each severity, their mean; None without corruptions."""
-    found = cells(report)
+    """Header and rows: the corruption, its accuracy at each severity, their mean, the mean of its relative drops.
+
+    None without corruptions; no last column without drops.
+    """
+    found, drops = cells(report), cells(report, "drop")
     if not found:
         return None
     severities = sorted({severity for row in found.values() for severity in row})
     rows = []
     for name, row in found.items():
         values = [row[severity].value if severity in row else None for severity in severities]
-        known = [value for value in values if value is not None]
-        rows.append([reading.nice(name), *values, sum(known) / len(known) if known else None])
-    return ["Corruption", *(f"severity {severity}" for severity in severities), "mean"], rows
+        fallen = [_mean(m.value for m in drops.get(name, {}).values())] if drops else []
+        rows.append([reading.nice(name), *values, _mean(values), *fallen])
+    header = ["Corruption", *(f"severity {severity}" for severity in severities), "mean"]
+    return [*header, *(["relative drop"] if drops else [])], rows
+
+
+def _mean(values) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def corruptions(report: Report) -> tuple[str, str] | None:
@@ -49,11 +60,16 @@ def corruptions(report: Report) -> tuple[str, str] | None:
     if found is None:
         return ("Accuracy on corrupted test images.", section_results.measurement_table(others)) if others else None
     header, rows = found
-    shown = [[text(row[0]), *map(_heat, row[1:])] for row in rows]
-    body = f'<div class="dense">{page.table(header, shown, numeric=tuple(range(1, len(header))))}</div>'
+    accuracies = header.index("mean") + 1
+    shown = [[text(r[0]), *map(_heat, r[1:accuracies]), *map(_plain, r[accuracies:])] for r in rows]
+    # Short heads, so that the map fits on a phone.
+    heads = [name.removeprefix("severity ").removeprefix("relative ") for name in header]
+    body = f'<div class="dense">{page.table(heads, shown, numeric=tuple(range(TEXT_COLUMNS, len(heads))))}</div>'
     if others:
         body += section_results.measurement_table(others)
-    lead = "Accuracy in per cent on corrupted test images: the deeper the colour, the more stay right."
+    lead = "Accuracy in per cent on corrupted test images, by severity: the deeper the colour, the more stay right."
+    if "relative drop" in header:
+        lead += " Drop: how much of the clean accuracy is lost, in per cent of it, on average."
     return f"{lead} {origin(report)}".strip(), body
 
 
@@ -65,6 +81,10 @@ def origin(report: Report) -> str:
 def _heat(value: float | None) -> str:
     """One accuracy over a colour as deep as it is high."""
     if value is None:
-        return "-"
+        return _plain(value)
     colour = f"color-mix(in srgb,var(--series-0) {_DEEPEST * min(1.0, max(0.0, value)):.0f}%,transparent)"
-    return f'<span class="heat" style="background:{colour}">{100 * value:.1f}</span>'
+    return f'<span class="heat" style="background:{colour}">{_plain(value)}</span>'
+
+
+def _plain(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"

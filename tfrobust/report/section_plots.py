@@ -1,5 +1,7 @@
 """Sections of the HTML report: the plots. Each is (lead sentence, HTML), or None without data."""
 
+from collections.abc import Callable
+
 from tfrobust.report import page, plots, reading, section_results
 from tfrobust.report.plots import Line
 from tfrobust.report.schema import Report
@@ -80,92 +82,78 @@ def features(report: Report) -> tuple[str, str] | None:
     columns = series.columns
     names = report.data.get("class_names")
     plot = plots.feature_map("features-classes", columns, names)
-    items = [page.figure("features-classes", "Natural and adversarial images", plot)]
+    attacked = any(columns["adversarial"])
+    title = "Natural and adversarial images" if attacked else "Images by class"
+    items = [page.figure("features-classes", title, plot)]
     if "entropy" in columns:
         plot = plots.entropy_map("features-entropy", columns)
         items.append(page.figure("features-entropy", "Entropy of the prediction (nats)", plot))
-    lead = (
-        "Penultimate features in two dimensions (t-SNE). Distances are only suggestive; an adversarial image"
-        " among another class is a found error."
-    )
+    lead = "Penultimate features in two dimensions (t-SNE). Distances are only suggestive"
+    lead += "; an adversarial image among another class is a found error." if attacked else "."
     return lead, page.figures(items)
 
 
-def sensitivity(report: Report) -> tuple[str, str] | None:
-    """A few images beside their utility and sensitivity, and the numbers over all images."""
-    numbers = [m for m in report.measurements if m.id.startswith("sensitivity.")]
-    body = ""
-    series = report.get_series("sensitivity.maps")
-    if series is not None and {"picture", "label", "row", "column", "utility"} <= series.columns.keys():
-        names = [name for name in ("utility", "sensitivity") if name in series.columns]
-        rows = [_pictures(report, series.columns, names, number) for number in sorted(set(series.columns["picture"]))]
-        plot = plots.pixel_maps("sensitivity-maps", ["image", *names], rows)
-        body += page.figure("sensitivity-maps", "Which pixels count (bright: most, in each picture)", plot)
-    if numbers:
-        body += section_results.measurement_table(numbers)
-    if not body:
-        return None
-    lead = (
-        "Utility: how much a pixel changes the loss. Sensitivity: how much it changes the features. Concentration is 0"
-        " where all pixels count alike and near 1 where few hold everything; agreement is 1 where the features react"
-        " most to the pixels that decide the loss."
-    )
-    return lead, body
-
-
-def _pictures(report: Report, columns: dict, names: list[str], number) -> tuple[str, list[list]]:
-    """One row of the figure: the class, and the image and its maps as nested lists [h][w]."""
-    places = [place for place, picture in enumerate(columns["picture"]) if picture == number]
-    channels = [name for name in sorted(columns) if name.startswith("channel_")]
-    shown = channels[:3] if len(channels) >= 3 else channels[:1]
-    lines: dict = {}
-    for place in places:
-        lines.setdefault(columns["row"][place], []).append(place)
-    colours = [[[columns[name][place] for name in shown] for place in line] for line in lines.values()]
-    image = colours if len(shown) == 3 else [[colour[0] for colour in line] for line in colours]
-    maps = [[[columns[name][place] or 0.0 for place in line] for line in lines.values()] for name in names]
-    label, classes = int(columns["label"][places[0]]), report.data.get("class_names") or []
-    return f"class {classes[label] if 0 <= label < len(classes) else label}"[:20], [image, *maps]
+# Series -> what its figures are named by, and called, where a run had two stages.
+_HISTORIES = {"pretraining.history": ("pretraining-", ", first stage"), "training.history": ("", "")}
 
 
 def pairs(report: Report) -> tuple[str, str] | None:
-    """How many positives and negatives each anchor had, epoch by epoch."""
-    series = report.get_series("training.history")
-    columns = {} if series is None else series.columns
-    names = reading.history_groups(columns)["pairs"]
-    if not names or "epoch" not in columns:
-        return None
-    items = []
-    for kind in ("positives", "negatives"):
-        chosen = sorted((name for name in names if kind in name), key=lambda name: "adversarial" in name)
-        if not chosen:
-            continue
-        lines = [Line(reading.nice(name).replace(f"{kind} ", ""), columns["epoch"], columns[name]) for name in chosen]
-        plot = plots.curves(f"pairs-{kind}", lines, x_label="epoch", y_label=f"{kind} per anchor")
-        numbers = {name: columns[name] for name in ("epoch", *chosen)}
-        items.append(page.figure(f"pairs-{kind}", f"{kind.capitalize()} per anchor", plot, numbers))
-    return "How many clean and adversarial images the selection rule pairs with each anchor.", page.figures(items)
+    """How many positives and negatives each anchor had, and how many false negatives were found, epoch by epoch."""
+    items = _of_each_history(report, _pairs)
+    return (
+        ("Which images attract and repel each anchor, by the selection rule.", page.figures(items)) if items else None
+    )
 
 
 def history(report: Report) -> tuple[str, str] | None:
     """Loss terms and accuracies, epoch by epoch."""
-    series = report.get_series("training.history")
-    columns = {} if series is None else series.columns
-    if "epoch" not in columns:
-        return None
+    items = _of_each_history(report, _progress)
+    lead = "What was logged after each epoch, on training and validation images."
+    return (lead, page.figures(items)) if items else None
+
+
+def _of_each_history(report: Report, figures: Callable) -> list:
+    items = []
+    for identity, (prefix, stage) in _HISTORIES.items():
+        series = report.get_series(identity)
+        if series is not None and "epoch" in series.columns:
+            items += figures(series.columns, prefix, stage)
+    return items
+
+
+def _pairs(columns: dict, prefix: str, stage: str) -> list:
+    groups, items = reading.history_groups(columns), []
+    for kind in ("positives", "negatives"):
+        chosen = sorted((name for name in groups["pairs"] if kind in name), key=lambda name: "adversarial" in name)
+        if not chosen:
+            continue
+        lines = [Line(reading.nice(name).replace(f"{kind} ", ""), columns["epoch"], columns[name]) for name in chosen]
+        plot = plots.curves(f"{prefix}pairs-{kind}", lines, x_label="epoch", y_label=f"{kind} per anchor")
+        numbers = {name: columns[name] for name in ("epoch", *chosen)}
+        items.append(page.figure(f"{prefix}pairs-{kind}", f"{kind.capitalize()} per anchor{stage}", plot, numbers))
+    if groups["shares"]:
+        lines = [Line(reading.nice(name), columns["epoch"], columns[name]) for name in groups["shares"]]
+        plot = plots.curves(f"{prefix}pairs-shares", lines, x_label="epoch", y_label="share", percent=True)
+        numbers = {name: columns[name] for name in ("epoch", *groups["shares"])}
+        title = f"False negatives found, true ones removed{stage}"
+        items.append(page.figure(f"{prefix}pairs-shares", title, plot, numbers))
+    return items
+
+
+def _progress(columns: dict, prefix: str, stage: str) -> list:
     groups, items = reading.history_groups(columns), []
     if groups["losses"]:
         lines = [Line(reading.nice(name), columns["epoch"], columns[name]) for name in groups["losses"]]
         values = [value for line in lines for value in line.y if isinstance(value, (int, float))]
         wide = bool(values) and min(values) > 0 and max(values) > 50 * min(values)
-        plot = plots.curves("history-losses", lines, x_label="epoch", y_label="mean per example", logarithmic=wide)
+        name = f"{prefix}history-losses"
+        plot = plots.curves(name, lines, x_label="epoch", y_label="mean per example", logarithmic=wide)
         numbers = {name: columns[name] for name in ("epoch", *groups["losses"])}
-        items.append(page.figure("history-losses", "Loss and its terms", plot, numbers))
+        items.append(page.figure(name, f"Loss and its terms{stage}", plot, numbers))
     if groups["accuracy"]:
         lines = [Line(reading.nice(name), columns["epoch"], columns[name]) for name in groups["accuracy"]]
-        plot = plots.curves("history-accuracy", lines, x_label="epoch", y_label="accuracy", percent=True)
+        name = f"{prefix}history-accuracy"
+        plot = plots.curves(name, lines, x_label="epoch", y_label="accuracy", percent=True)
         numbers = {name: columns[name] for name in ("epoch", *groups["accuracy"])}
-        items.append(page.figure("history-accuracy", "Accuracy while training", plot, numbers))
-    if not items:
-        return None
-    return "What was logged after each epoch, on training and validation images.", page.figures(items)
+        items.append(page.figure(name, f"Accuracy while training{stage}", plot, numbers))
+    return items

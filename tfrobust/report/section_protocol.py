@@ -18,7 +18,7 @@ def protocol(report: Report) -> tuple[str, str] | None:
         settings = {f"{row.attack}, {row.budget}": dict(reading.flat(row.accuracy.settings)) for row in rows}
         names = list(dict.fromkeys(name for values in settings.values() for name in values))
         cells = [[text(reading.nice(n)), *(text(values.get(n, "-")) for values in settings.values())] for n in names]
-        body += f"<h3>Attacks</h3>{page.table(['Setting', *settings], cells)}"
+        body += f"<h3>Attacks</h3>{page.table(['Setting', *settings], cells, stack=True)}"
     return ("What was done, so that it can be done again.", body) if body else None
 
 

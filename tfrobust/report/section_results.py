@@ -117,7 +117,7 @@ def further(report: Report) -> tuple[str, str] | None:
         shown.add("accuracy.clean")
     if reliability_series(report):
         shown |= {m.id for m in report.measurements if m.id.startswith("calibration.")}
-    elsewhere = ("cost.", "sensitivity.", "corruption.", "stability.")
+    elsewhere = ("cost.", "sensitivity.", "corruption.", "stability.", "noise.")
     chosen = [m for m in report.measurements if m.id not in shown and not m.id.startswith(elsewhere)]
     lead = f"Everything else that was measured. {reading.origin(chosen)}".strip()
     return (lead, measurement_table(chosen)) if chosen else None

@@ -9,6 +9,9 @@ from tfrobust.structs import Measurement
 
 _CELL_ID = re.compile(r"^stability\.(?!mean\.)(?P<name>[a-z_]+)\.(?P<what>flip_probability|flip_rate)$")
 
+# The first columns of the table; the others are numbers.
+TEXT_COLUMNS = 2
+
 
 def is_cell(measurement: Measurement) -> bool:
     """Whether a measurement stands in the table of sequences."""
@@ -54,7 +57,7 @@ def stability(report: Report) -> tuple[str, str] | None:
     if found is None:
         return (f"{lead}.", section_results.measurement_table(means)) if means else None
     header, rows = found
-    numeric = tuple(range(2, len(header)))
+    numeric = tuple(range(TEXT_COLUMNS, len(header)))
     body = f'<div class="dense">{page.table(header, [list(map(text, row)) for row in rows], numeric)}</div>'
     measured = {name: row["flip_probability"] for name, row in cells(report).items() if "flip_probability" in row}
     if measured:

@@ -50,11 +50,17 @@ td small{color:var(--muted);font-size:13px;display:block}
 .dense td small{display:inline;margin-left:10px}
 td.name{width:34%}
 .heat{display:block;padding:2px 6px;border-radius:4px}
+figure.sentence{max-width:none;margin:0 0 18px}
+.tokens{max-width:none;margin:0 0 6px}
+.tokens b{display:block;font-size:13px;font-weight:400;color:var(--muted)}
+.tokens .heat{display:inline-block}
+.key{font-size:13px;color:var(--muted);margin-bottom:14px}
 code,pre,.hash{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"Liberation Mono",monospace}
 .hash{overflow-wrap:anywhere}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:10px 0 0;padding:14px;border-radius:8px;
 background:var(--page)}
 .figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr));gap:26px}
+.figures+.scroll,.dense+.scroll{margin-top:20px}
 figure{margin:0;max-width:620px;break-inside:avoid}
 figure svg.plot{display:block;width:100%;height:auto;overflow:visible}
 svg.plot *{stroke-linejoin:round;stroke-linecap:butt}
@@ -79,7 +85,9 @@ footer{color:var(--muted);font-size:13px}
 @media (max-width:560px){main{padding:18px 12px 40px}h1{font-size:26px}.summary{font-size:17px}
 section{padding:16px 14px}.tiles{grid-template-columns:1fr 1fr;gap:10px}.tile{padding:12px}
 .tile b{font-size:25px}
-td.name{width:auto}.bar{min-width:76px}.stack thead{display:none}.stack,.stack tbody,.stack tr,
+td.name{width:auto}.bar{min-width:76px}.dense table{font-size:12px}.dense th{font-size:11px}
+.dense th,.dense td{padding:3px 2px}.dense .heat{padding:2px 1px}
+.stack thead{display:none}.stack,.stack tbody,.stack tr,
 .stack td{display:block}
 .stack td{border:0;padding:1px 6px}.stack tr{padding:10px 0;border-bottom:1px solid var(--edge)}
 .stack tr:last-child{border-bottom:0}.stack td.number{text-align:left}

@@ -1,6 +1,6 @@
 """Honest sentences: what a report's numbers hold against, what they say nothing about, what is missing."""
 
-from tfrobust.report.reading import NORM_NAMES, attack_rows, interval, number, quantity, strongest
+from tfrobust.report.reading import NORM_NAMES, attack_rows, examples_of, interval, number, quantity, strongest
 from tfrobust.report.schema import Report
 
 _MAIN_NORMS = ("linf", "l2", "l1")
@@ -8,23 +8,28 @@ _MAIN_NORMS = ("linf", "l2", "l1")
 _NATURAL = {
     "corruption.": "under natural corruptions",
     "stability.": "along perturbation sequences",
+    "noise.": "with random pixels",
     "shift.": "the shifted sets measured",
 }
 
 
-def threat_statement(measurements, findings=()) -> str:
+def threat_statement(measurements, findings=(), examples: str = "images") -> str:
     """What the measured numbers hold against, and what they say nothing about.
 
     Args:
         measurements: sequence of Measurement.
         findings: sequence of Finding, of the evaluation.
+        examples: what was judged, "images" or "sentences".
 
     Returns:
         A few sentences; one "Holds for ..." per budget (norm and epsilon), by the strongest attack there.
     """
     rows = [row for row in attack_rows(measurements) if row.accuracy.value is not None]
     if not rows:
-        seen = ["the test images as they are", *(said for kind, said in _NATURAL.items() if _has(measurements, kind))]
+        seen = [
+            f"the test {examples} as they are",
+            *(said for kind, said in _NATURAL.items() if _has(measurements, kind)),
+        ]
         lead = "No attack was run: this report says nothing about adversarial robustness, only about"
         return f"{lead} {_enumerate(seen)}."
     sentences = []
@@ -40,13 +45,16 @@ def threat_statement(measurements, findings=()) -> str:
     return " ".join(sentences)
 
 
-def not_measured(measurements, findings=()) -> list[str]:
+def not_measured(measurements, findings=(), examples: str = "images") -> list[str]:
     """What a reader might expect and will not find: one sentence each, most important first.
 
     Args:
         measurements: sequence of Measurement.
         findings: sequence of Finding, the doctor's.
+        examples: what was judged, "images" or "sentences".
     """
+    if examples == "sentences":
+        return _not_measured_of_text(measurements, findings)
     rows = attack_rows(measurements, members=True)
     attacks = {row.attack for row in rows} | {row.member for row in rows if row.member}
     ids = [m.id for m in measurements]
@@ -74,6 +82,25 @@ def not_measured(measurements, findings=()) -> list[str]:
     return missing
 
 
+def _not_measured_of_text(measurements, findings) -> list[str]:
+    ids, checks = [m.id for m in measurements], {finding.check for finding in findings}
+    missing = [
+        "Changes to the words: synonyms, paraphrases, typing errors, inserted or adversarially exchanged tokens.",
+        "Attacks and corruptions of pixels, which text has none of.",
+    ]
+    if not any(name.startswith("sensitivity.") for name in ids):
+        missing.append("Whether the words that matter to a reader are those that matter to the model (sensitivity).")
+    if not any(name.startswith("calibration.") for name in ids):
+        missing.append(_FAMILIES["calibration."])
+    if "duplicates" not in checks:
+        missing.append(_CHECKS["duplicates"].replace("images", "sentences"))
+    return [
+        *missing,
+        "Sentences from another source than the test set (domain shift).",
+        "Other training seeds: one trained model is judged, the intervals are over sentences.",
+    ]
+
+
 def _is_black_box(findings) -> bool:
     return any(finding.check == "white_box" for finding in findings)
 
@@ -99,7 +126,8 @@ def summary_sentence(report: Report) -> str:
     worst = strongest(attack_rows(report.measurements))
     parts = []
     if clean is not None and clean.value is not None:
-        count = f"Of {clean.n} test images, " if clean.n else "Of the test images, "
+        examples = examples_of(report.data)
+        count = f"Of {clean.n} test {examples}, " if clean.n else f"Of the test {examples}, "
         parts.append(f"{count}{number(clean)} are classified correctly as they are")
     if worst is None:
         return (parts[0] if parts else "No accuracy was measured") + "; no attack was run."

@@ -29,6 +29,7 @@ def assemble(
     judged=None,
     name: str = "model",
     short_side: int | None = None,
+    vocabulary: Sequence[str] = (),
 ) -> str:
     """Writes a version directory: SavedModel, reports, golden request, warm-up requests, SHA256SUMS.
 
@@ -38,7 +39,7 @@ def assemble(
 
     Args:
         directory: where; its parent must exist.
-        encoder, head, image_shape, class_names, report_json, short_side: see `export.write_saved_model`.
+        encoder, head, image_shape, class_names, report_json, short_side, vocabulary: see `export.write_saved_model`.
         report_html, report_markdown: renderings of the report; an empty one is left out.
         judged: the version directory whose numbers the report gives; None while there is none.
         name: the model's name, for the warm-up requests.
@@ -56,10 +57,10 @@ def assemble(
     for leftover in (temporary, old):
         if leftover.exists():
             shutil.rmtree(leftover)
-    parts = dict(encoder=encoder, head=head, image_shape=image_shape, short_side=short_side)
+    parts = dict(encoder=encoder, head=head, image_shape=image_shape, short_side=short_side, vocabulary=vocabulary)
     export.write_saved_model(temporary, **parts, class_names=class_names, report_json=report_json)
     loaded = tf.saved_model.load(str(temporary))
-    answer = golden.record(loaded.signatures, image_shape)
+    answer = golden.record(loaded.signatures, image_shape, len(vocabulary))
     weights = export.saved_model_sha256(loaded)
     if weights != export.deployable_sha256(encoder, head):
         raise RuntimeError(f"The SavedModel written to {temporary} does not hold the weights of the live model.")
@@ -71,7 +72,8 @@ def assemble(
         if text:
             _write_text(temporary / file, text)
     golden.write(temporary, answer)
-    warmup.write(temporary, image_shape=image_shape, signatures=list(loaded.signatures), name=name)
+    asked = {"image_shape": image_shape, "vocabulary_size": len(vocabulary)}
+    warmup.write(temporary, **asked, signatures=list(loaded.signatures), name=name)
     publish.write_sums(temporary)
     fsync_tree(temporary)
     _put_in_place(temporary, directory, old)

@@ -9,14 +9,17 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
+from tfrobust.data.checks import check_vocabulary
 from tfrobust.data.spec import decode_image
 from tfrobust.ops import fingerprint
 from tfrobust.ops.files import write_atomically
+from tfrobust.serving import probe
 
 PREDICT = "serving_default"
 PREDICT_BYTES = "serving_bytes"
 REPORT = "robustness_report"
 CLASS_NAMES_FILE = "assets.extra/class_names.json"
+VOCABULARY_FILE = "assets.extra/vocabulary.txt"
 
 # What an encoded image can be decoded to: grey, colour, colour with transparency.
 _DECODABLE_CHANNELS = (1, 3, 4)
@@ -31,6 +34,7 @@ def write_saved_model(
     class_names: Sequence[str] = (),
     report_json: str = "",
     short_side: int | None = None,
+    vocabulary: Sequence[str] = (),
 ) -> None:
     """Writes encoder and head as a SavedModel with the endpoints of this project.
 
@@ -40,22 +44,30 @@ def write_saved_model(
     (bilinear, antialiased) -> the same outputs; left out where c is not 1, 3 or 4. `robustness_report`: `request`
     string [b], ignored -> `report` string [b], the report's JSON once per element.
 
+    Of text, `serving_default` takes `tokens` int32 [b, length], and there is no `serving_bytes`; which id means which
+    word stands in `assets.extra/vocabulary.txt`, a word a line, from 0 on.
+
     Args:
         directory: where the SavedModel goes; files of the same names there are overwritten.
         encoder: built Keras model or layer, images -> embedding; called with `training=False`.
         head: built Keras model or layer, embedding -> logits [b, k]; called with `training=False`.
-        image_shape: (h, w, c).
+        image_shape: (h, w, c), or (length,) of text.
         class_names: k names, written to `assets.extra/class_names.json`; may be empty.
         report_json: the report, a constant inside the SavedModel.
         short_side: how `serving_bytes` frames an image, see `decode_image`.
+        vocabulary: of text, the word of each id; () of images.
 
     Raises:
-        ValueError: if encoder or head is not built, the head does not give [b, k], or the number of class
-            names is not k.
+        ValueError: if encoder or head is not built, the head does not give [b, k], the number of class names is not
+            k, or text has no vocabulary.
     """
     image_shape = tuple(int(size) for size in image_shape)
-    if len(image_shape) != 3 or min(image_shape) < 1:
-        raise ValueError(f"image_shape is {image_shape}; it takes (height, width, channels), each at least 1.")
+    if len(image_shape) not in (1, 3) or min(image_shape) < 1:
+        raise ValueError(
+            f"image_shape is {image_shape}; it takes (height, width, channels), or (length,) of text, each at least 1."
+        )
+    if len(image_shape) == 1:
+        check_vocabulary(vocabulary, "the vocabulary of the export")
     for name, part in (("encoder", encoder), ("head", head)):
         if not part.built:
             raise ValueError(f"The {name} has no weights yet; build it, or call it once, before exporting it.")
@@ -63,11 +75,9 @@ def write_saved_model(
     _check_outputs(forward, image_shape, class_names)
 
     archive = keras.export.ExportArchive()
-    archive.track(encoder)
-    archive.track(head)
-    images = tf.TensorSpec((None, *image_shape), tf.float32, name="images")
-    archive.add_endpoint(PREDICT, forward, input_signature=[images])
-    if image_shape[-1] in _DECODABLE_CHANNELS:
+    _track(archive, (encoder, head), is_text=len(image_shape) == 1)
+    archive.add_endpoint(PREDICT, forward, input_signature=[_input_specification(image_shape)])
+    if len(image_shape) == 3 and image_shape[-1] in _DECODABLE_CHANNELS:
         image_bytes = tf.TensorSpec((None,), tf.string, name="image_bytes")
         archive.add_endpoint(
             PREDICT_BYTES, _bytes_function(forward, image_shape, short_side), input_signature=[image_bytes]
@@ -75,14 +85,42 @@ def write_saved_model(
     request = tf.TensorSpec((None,), tf.string, name="request")
     archive.add_endpoint(REPORT, _report_function(report_json), input_signature=[request])
     archive.write_out(str(directory), verbose=False)
-    if class_names:
-        path = pathlib.Path(directory, CLASS_NAMES_FILE)
-        path.parent.mkdir(exist_ok=True)
-        write_atomically(path, json.dumps(list(class_names), ensure_ascii=False) + "\n")
+    texts = {
+        CLASS_NAMES_FILE: json.dumps(list(class_names), ensure_ascii=False) + "\n" if class_names else "",
+        VOCABULARY_FILE: "".join(f"{word}\n" for word in vocabulary),
+    }
+    for name, text in texts.items():
+        if text:
+            path = pathlib.Path(directory, name)
+            path.parent.mkdir(exist_ok=True)
+            write_atomically(path, text)
+
+
+def read_vocabulary(directory) -> tuple[str, ...]:
+    """The word of each token id, as the export in a version directory has them; () of images."""
+    path = pathlib.Path(directory, VOCABULARY_FILE)
+    return tuple(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else ()
+
+
+def _track(archive, parts, *, is_text: bool) -> None:
+    """Tells the archive whose variables it holds."""
+    if not is_text:
+        for part in parts:
+            archive.track(part)
+        return
+    # As `track` does, which looks for lookup tables besides, and for these traces the encoder once more, on floats.
+    for name in ("variables", "trainable_variables", "non_trainable_variables"):
+        archive.add_variable_collection(name, [variable for part in parts for variable in getattr(part, name)])
+
+
+def _input_specification(image_shape: tuple[int, ...]) -> tf.TensorSpec:
+    if len(image_shape) == 1:
+        return tf.TensorSpec((None, *image_shape), tf.int32, name=probe.TOKENS)
+    return tf.TensorSpec((None, *image_shape), tf.float32, name=probe.IMAGES)
 
 
 def forward_function(encoder, head, image_shape: Sequence[int]) -> Callable:
-    """What `serving_default` computes: images [b, h, w, c] -> dict of probabilities, logits, embedding."""
+    """What `serving_default` computes: images [b, h, w, c], or tokens, -> dict of probabilities, logits, embedding."""
 
     def forward(images):
         # Without it a wrong size would run through a network that pools globally.
@@ -137,7 +175,7 @@ def _report_function(report_json: str) -> Callable:
 
 
 def _check_outputs(forward: Callable, image_shape, class_names) -> None:
-    specification = tf.TensorSpec((None, *image_shape), tf.float32)
+    specification = _input_specification(image_shape)
     logits = tf.function(forward, autograph=False).get_concrete_function(specification).output_shapes["logits"]
     if logits.rank != 2:
         raise ValueError(f"The head gives logits of shape {logits}; an export needs [batch, classes].")

@@ -1,4 +1,4 @@
-"""The golden request: a few fixed images and the answer of the SavedModel that was judged, bit for bit."""
+"""The golden request: a few fixed images, or sentences, and the answer of the judged SavedModel, bit for bit."""
 
 from __future__ import annotations
 
@@ -19,9 +19,21 @@ def golden_pixels(image_shape: Sequence[int], count: int = COUNT) -> np.ndarray:
 
     pixel_i = top byte of (i * 2654435769 mod 2^32), a Weyl sequence (2^32 / golden ratio)
     """
-    positions = np.arange(count * int(np.prod(image_shape)), dtype=np.uint64)
-    words = positions * np.uint64(2654435769) % np.uint64(2**32)
-    return (words >> np.uint64(24)).astype(np.uint8).reshape(count, *image_shape)
+    return (_weyl(count * int(np.prod(image_shape))) >> np.uint64(24)).astype(np.uint8).reshape(count, *image_shape)
+
+
+def golden_tokens(length: int, vocabulary_size: int, count: int = COUNT) -> np.ndarray:
+    """Sentences that are the same on every machine: int32 [count, length], the first full, each next one half as long.
+
+    token_i = 1 + (w_i mod (vocabulary_size - 1)), w_i the Weyl sequence of `golden_pixels`; padded with 0
+    """
+    tokens = 1 + (_weyl(count * length) % np.uint64(vocabulary_size - 1)).astype(np.int32).reshape(count, length)
+    sizes = np.maximum(1, length >> np.arange(count))
+    return np.where(np.arange(length) < sizes[:, None], tokens, 0).astype(np.int32)
+
+
+def _weyl(count: int) -> np.ndarray:
+    return np.arange(count, dtype=np.uint64) * np.uint64(2654435769) % np.uint64(2**32)
 
 
 def golden_images(image_shape: Sequence[int], count: int = COUNT) -> np.ndarray:
@@ -29,13 +41,19 @@ def golden_images(image_shape: Sequence[int], count: int = COUNT) -> np.ndarray:
     return golden_pixels(image_shape, count).astype(np.float32) * PIXEL_SCALE
 
 
-def record(signatures, image_shape: Sequence[int]) -> dict[str, np.ndarray]:
-    """Asks loaded signatures the golden request: `images` and the three outputs by name."""
+def golden_input(image_shape: Sequence[int], vocabulary_size: int = 0) -> np.ndarray:
+    """`golden_images` of (h, w, c), `golden_tokens` of (length,)."""
+    return golden_tokens(*image_shape, vocabulary_size) if len(image_shape) == 1 else golden_images(image_shape)
+
+
+def record(signatures, image_shape: Sequence[int], vocabulary_size: int = 0) -> dict[str, np.ndarray]:
+    """Asks loaded signatures the golden request: `images` (or `tokens`) and the three outputs by name."""
     import tensorflow as tf
 
-    images = golden_images(image_shape)
-    outputs = signatures["serving_default"](images=tf.constant(images))
-    return {"images": images} | {name: outputs[name].numpy() for name in probe.PREDICTIONS}
+    name = probe.inputs_of(image_shape)["serving_default"]
+    asked = golden_input(image_shape, vocabulary_size)
+    outputs = signatures["serving_default"](**{name: tf.constant(asked)})
+    return {name: asked} | {name: outputs[name].numpy() for name in probe.PREDICTIONS}
 
 
 def write(directory, golden: dict[str, np.ndarray]) -> None:

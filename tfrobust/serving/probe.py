@@ -24,7 +24,9 @@ SUMS_FILE = f"{EXTRAS}/SHA256SUMS"
 GOLDEN_FILE = f"{EXTRAS}/golden.npz"
 WARMUP_FILE = f"{EXTRAS}/tf_serving_warmup_requests"
 REPORT_FILE = f"{EXTRAS}/robustness_report.json"
-INPUTS = {"serving_default": "images", "serving_bytes": "image_bytes", "robustness_report": "request"}
+IMAGES, TOKENS = "images", "tokens"
+INPUTS = {"serving_default": IMAGES, "serving_bytes": "image_bytes", "robustness_report": "request"}
+TEXT_INPUTS = {"serving_default": TOKENS, "robustness_report": "request"}
 PREDICTIONS = ("probabilities", "logits", "embedding")
 
 
@@ -75,9 +77,14 @@ def check_sums(directory) -> list[str]:
 
 
 def read_golden(directory) -> dict[str, np.ndarray]:
-    """The golden request and its response: `images` and each output, by name."""
+    """The golden request and its response: `images` (or `tokens`) and each output, by name."""
     with np.load(pathlib.Path(directory, GOLDEN_FILE), allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
+
+
+def request_name(golden: dict) -> str:
+    """What the golden request is called: `images` or `tokens`."""
+    return TOKENS if TOKENS in golden else IMAGES
 
 
 def differences(golden: dict, outputs: dict, what: str = "golden request") -> list[str]:
@@ -123,18 +130,24 @@ def replay_records(directory, signatures) -> list[tuple[str, dict]]:
     return answers
 
 
+def inputs_of(image_shape) -> dict[str, str]:
+    """Signature name -> name of its input, for images (h, w, c) or text (length,)."""
+    if len(image_shape) == 1:
+        return TEXT_INPUTS
+    return {name: key for name, key in INPUTS.items() if name != "serving_bytes" or image_shape[-1] in (1, 3, 4)}
+
+
 def check_signatures(signatures, image_shape) -> list[str]:
-    """Where the signatures are not those of this project for images of that shape, one sentence each."""
+    """Where the signatures are not those of this project for images (or tokens) of that shape, one sentence each."""
     import tensorflow as tf
 
-    expected = dict(INPUTS)
-    if image_shape[-1] not in (1, 3, 4):
-        expected.pop("serving_bytes")
+    expected = inputs_of(image_shape)
+    number = tf.int32 if len(image_shape) == 1 else tf.float32
     problems = []
     if set(signatures) != set(expected):
         problems.append(f"The signatures are {sorted(signatures)}; expected {sorted(expected)}.")
     for name in expected.keys() & set(signatures):
-        shape, dtype = ((None, *image_shape), tf.float32) if name == "serving_default" else ((None,), tf.string)
+        shape, dtype = ((None, *image_shape), number) if name == "serving_default" else ((None,), tf.string)
         inputs = signatures[name].structured_input_signature[1]
         specification = inputs.get(expected[name])
         if len(inputs) != 1 or specification is None or (specification.shape, specification.dtype) != (shape, dtype):
@@ -150,9 +163,8 @@ def check_answers(directory, signatures, golden) -> dict[str, list[str]]:
     """Replays the golden request, the warm-up file and the report endpoint: check -> problems."""
     import tensorflow as tf
 
-    problems = {
-        "golden request": differences(golden, signatures["serving_default"](images=tf.constant(golden["images"])))
-    }
+    outputs = signatures["serving_default"](**{request_name(golden): tf.constant(golden[request_name(golden)])})
+    problems = {"golden request": differences(golden, outputs)}
     answers = replay_records(directory, signatures)
     missing = sorted(set(signatures) - {name for name, _ in answers})
     problems["warm-up"] = [f"No warm-up record asks for '{name}'." for name in missing]
@@ -178,7 +190,7 @@ def check(directory) -> dict[str, list[str]]:
 
     golden = read_golden(directory)
     loaded = tf.saved_model.load(str(directory))
-    problems["signatures"] = check_signatures(loaded.signatures, golden["images"].shape[1:])
+    problems["signatures"] = check_signatures(loaded.signatures, golden[request_name(golden)].shape[1:])
     if not problems["signatures"]:
         problems |= check_answers(directory, loaded.signatures, golden)
     found = sorted({name.split(".")[0] for name in sys.modules} & set(REFUSED_PACKAGES))

@@ -12,28 +12,38 @@ from tfrobust.ops.files import replacing
 from tfrobust.serving import export, golden, probe
 
 
-def write(directory, *, image_shape: Sequence[int], signatures: Sequence[str], name: str = "model") -> None:
+def write(
+    directory,
+    *,
+    image_shape: Sequence[int],
+    signatures: Sequence[str],
+    name: str = "model",
+    vocabulary_size: int = 0,
+) -> None:
     """Writes one genuine `PredictionLog` per endpoint, in an uncompressed TFRecord that TF Serving looks for.
 
-    The images are the golden ones, as floats and as PNG, so that a replay can be checked, too.
+    The images are the golden ones, as floats and as PNG, so that a replay can be checked, too; so are the tokens.
 
     Args:
         directory: version directory; the file is `assets.extra/tf_serving_warmup_requests`.
-        image_shape: (h, w, c).
+        image_shape: (h, w, c), or (length,) of text.
         signatures: the endpoints there are.
         name: the model's name in the server's configuration.
+        vocabulary_size: of text.
     """
     requests = {
-        export.PREDICT: lambda: golden.golden_images(image_shape),
+        export.PREDICT: lambda: golden.golden_input(image_shape, vocabulary_size),
         export.PREDICT_BYTES: lambda: _png(golden.golden_pixels(image_shape)),
         export.REPORT: lambda: np.array([b""], dtype=object),
     }
+    inputs = probe.inputs_of(image_shape)
     path = pathlib.Path(directory, probe.WARMUP_FILE)
     path.parent.mkdir(exist_ok=True)
     with replacing(path) as temporary, tf.io.TFRecordWriter(str(temporary)) as writer:
         for signature, make_input in requests.items():
             if signature in signatures:
-                writer.write(_prediction_log(name, signature, make_input()).SerializeToString(deterministic=True))
+                log = _prediction_log(name, signature, inputs[signature], make_input())
+                writer.write(log.SerializeToString(deterministic=True))
 
 
 def replay(directory) -> list[tuple[str, dict]]:
@@ -49,13 +59,13 @@ def replay(directory) -> list[tuple[str, dict]]:
     return probe.replay_records(directory, loaded.signatures)
 
 
-def _prediction_log(name: str, signature: str, value: np.ndarray):
+def _prediction_log(name: str, signature: str, input_name: str, value: np.ndarray):
     from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
     request = predict_pb2.PredictRequest()
     request.model_spec.name = name
     request.model_spec.signature_name = signature
-    request.inputs[probe.INPUTS[signature]].CopyFrom(tf.make_tensor_proto(value))
+    request.inputs[input_name].CopyFrom(tf.make_tensor_proto(value))
     return prediction_log_pb2.PredictionLog(predict_log=prediction_log_pb2.PredictLog(request=request))
 
 

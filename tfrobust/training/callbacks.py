@@ -1,5 +1,7 @@
 """Callbacks that know robustness: validation under attack, the best weights, averaged weights."""
 
+import logging
+import math
 import pathlib
 from collections.abc import Callable
 
@@ -12,6 +14,8 @@ from tfrobust.attacks.base import Attack
 from tfrobust.attacks.gradient import PGD
 from tfrobust.ops import geometry, randomness
 from tfrobust.training.checkpoint import CheckpointStore
+
+_log = logging.getLogger(__name__)
 
 _SMALLEST_PROBABILITY = 1e-30
 
@@ -124,6 +128,51 @@ class RobustAccuracy(keras.callbacks.Callback):
         for start in range(0, len(padded[0]), size):
             parts.append(function(*(tf.constant(column[start : start + size]) for column in padded)).numpy())
         return np.concatenate(parts)[:count]
+
+
+class CollapseWarning(keras.callbacks.Callback):
+    """Warns, once, when the embeddings of a self-supervised method fall into one point.
+
+    They have where `embedding_deviation`, the spread of the projections on the unit sphere, is below a tenth of
+    1 / sqrt(d), what it is for d features that point everywhere. A run adds it by itself.
+
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> method = robust.methods.SimCLR(robust.models.CNN(((4,),), dense=(8,)), robust.models.LinearHead(10))
+        >>> method.compile("adam")
+        >>> watch = robust.callbacks.CollapseWarning()
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> _ = method.fit(images, labels, verbose=0, callbacks=[watch])
+        >>> watch.warned
+        False
+
+    Args:
+        threshold: of `embedding_deviation`; None is 0.1 / sqrt(d).
+
+    Source:
+        Chen and He 2021 (SimSiam), https://arxiv.org/abs/2011.10566, section 4.1.
+    """
+
+    def __init__(self, threshold: float | None = None):
+        super().__init__()
+        self.threshold = threshold
+        self.warned = False
+
+    def on_epoch_end(self, epoch, logs=None):
+        deviation = (logs or {}).get("embedding_deviation")
+        if deviation is None or self.warned:
+            return
+        threshold = 0.1 / math.sqrt(self.model.projected_dim) if self.threshold is None else self.threshold
+        if deviation < threshold:
+            self.warned = True
+            _log.warning(
+                "the embeddings have collapsed in epoch %d: embedding_deviation is %.2g, below %.2g. Try a lower "
+                "learning rate, larger batches, or another temperature or target rate.",
+                epoch + 1,
+                deviation,
+                threshold,
+            )
 
 
 class BestWeights(keras.callbacks.Callback):

@@ -50,6 +50,7 @@ class Loop:
         profile_directory: where the trace goes.
         finished_only: refuse to train: the checkpoint must be of the last step.
         verbose: 1 shows Keras's progress bar, 0 nothing.
+        title: which training of a run this is, written before its progress; "" where it is the only one.
     """
 
     method: keras.Model
@@ -65,6 +66,7 @@ class Loop:
     profile_directory: str = ""
     finished_only: bool = False
     verbose: int = 1
+    title: str = ""
     seconds: float = dataclasses.field(default=0.0, init=False)
 
     def run(self) -> dict[str, list]:
@@ -80,7 +82,7 @@ class Loop:
         self._make_every_variable()
         recorder, profile = _Recorder(), _Profile(self.profile_directory, self.profile_steps)
         callbacks = keras.callbacks.CallbackList(
-            [*self.callbacks, profile, recorder],
+            [_Title(self.title if self.verbose else ""), *self.callbacks, profile, recorder],
             add_history=False,
             add_progbar=bool(self.verbose),
             model=self.method,
@@ -96,10 +98,12 @@ class Loop:
         state = state or {"step": 0, "history": [], "callbacks": [], "stopped": False, "seconds": 0.0}
         last = self.epochs * self.steps_per_epoch
         if self.finished_only and state["step"] < last and not state["stopped"]:
-            raise InputError(f"training is at step {state['step']} of {last}: finish it before exporting.")
+            raise InputError(
+                f"{self.title or 'training'} is at step {state['step']} of {last}: finish it before exporting."
+            )
         self._restore_callbacks(state["callbacks"])
         if state["step"] and worker.chief:
-            print(f"resuming at step {state['step']} of {last}")
+            print(f"{self.title and self.title + ': '}resuming at step {state['step']} of {last}")
         with cluster.watched(worker):
             cluster.Agreement(self.strategy, worker).check_step(state["step"])
         with heard_between_steps() as stop, profile.within(last - state["step"]):
@@ -262,6 +266,18 @@ class _Consensus:
         with cluster.watched(self.worker, step):
             overdue, stopped = self.agreement.any(overdue, bool(heard))
         return overdue, (heard or "a signal to another worker") if stopped else ""
+
+
+class _Title(keras.callbacks.Callback):
+    """Names the training in front of the line with which Keras's progress bar opens an epoch."""
+
+    def __init__(self, title: str):
+        super().__init__()
+        self.title = title
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if self.title:
+            print(f"{self.title}: ", end="", flush=True)
 
 
 class _Recorder(keras.callbacks.Callback):

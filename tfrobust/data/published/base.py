@@ -1,7 +1,6 @@
 """What all published benchmark sets share: they are opened for one model, checked whole, and read in batches."""
 
 import dataclasses
-import hashlib
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
@@ -10,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.data.checks import DataNotFoundError, shorten
+from tfrobust.ops import fingerprint
 from tfrobust.ops.configured import Configured
 
 
@@ -61,10 +61,7 @@ class PublishedSet(Configured):
 
     def state(self) -> str:
         """A hash of names, sizes and times of the files, to tell whether a kept result still stands."""
-        root = self.root
-        found = [(path, path.stat()) for path in sorted(root.glob(self.files_to_watch))]
-        lines = [f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}" for path, status in found]
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        return fingerprint.files_sha256(self.root, self.root.glob(self.files_to_watch))
 
     @property
     def root(self) -> pathlib.Path:

@@ -37,7 +37,14 @@ class Source(Configured):
         rest, taken = stratified(examples.labels, count, self.split_seed, purpose)
         return examples.take(rest), examples.take(taken)
 
-    def assemble(self, name: str, class_names: tuple[str, ...], train: Examples, test: Examples) -> Dataset:
+    def assemble(
+        self,
+        name: str,
+        class_names: tuple[str, ...],
+        train: Examples,
+        test: Examples,
+        vocabulary: tuple[str, ...] = (),
+    ) -> Dataset:
         """The data set, validation taken out of `train`, which is empty where all is there to be judged on.
 
         Raises:
@@ -50,4 +57,4 @@ class Source(Configured):
         missing = missing[missing < len(class_names)]  # an id out of range is named by Dataset
         if len(missing) and len(train):
             raise ValueError(f"{name}: class {class_names[missing[0]]!r} has no training example.")
-        return Dataset(name, class_names, train, validation, test)
+        return Dataset(name, class_names, train, validation, test, vocabulary)

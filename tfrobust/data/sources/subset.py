@@ -36,7 +36,7 @@ class ClassSubset(Source):
         number[list(classes)] = np.arange(len(classes))
         names = tuple(dataset.class_names[one] for one in classes)
         splits = (_chosen(examples, number) for examples in (dataset.train, dataset.validation, dataset.test))
-        return Dataset(f"{dataset.name} of {len(classes)} classes", names, *splits)
+        return Dataset(f"{dataset.name} of {len(classes)} classes", names, *splits, dataset.vocabulary)
 
 
 def _chosen(examples: Examples, number: np.ndarray) -> Examples:

@@ -6,6 +6,8 @@ import pathlib
 import socket
 import threading
 import urllib.request
+from collections.abc import Callable
+from typing import ClassVar
 
 import keras
 import numpy as np
@@ -19,10 +21,9 @@ _HOST = "storage.googleapis.com"  # what TFDS asks first, whatever the data set
 _CHUNK = 256
 
 
-@keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TensorFlowDatasets(Source):
-    """A TFDS image classification set: one `Image` and one `ClassLabel` feature. It is read into memory.
+class PreparedSource(Source):
+    """What the sources share that read a set of TFDS: found by name or folder, prepared only on request.
 
     Args:
         dataset: a name ("cifar10", "mnist_corrupted/shear", "cifar10:3.0.2"), or a prepared folder: one that
@@ -30,40 +31,45 @@ class TensorFlowDatasets(Source):
         data_dir: where prepared data lie and downloads go; None for the TFDS default.
         download: fetch and prepare what is missing. Without it nothing ever touches the network.
         train_split: TFDS split, slices allowed ("train[:80%]").
-        test_split: TFDS split; None holds `test_size` out of the training split.
-        test_size: a count or a fraction, where test_split is None.
-        image_shape: (height, width, channels) to stretch images to; needed where sizes vary.
     """
 
     dataset: str
     data_dir: str | None = None
     download: bool = False
     train_split: str = "train"
-    test_split: str | None = "test"
-    test_size: int | float = 0.2
-    image_shape: tuple[int, int, int] | None = None
 
-    def load(self) -> Dataset:
-        builder, image_key, label_key = self.opened()
-        train = self._read(builder, self.train_split, image_key, label_key)
-        if self.test_split is None:
-            train, test = self.hold_out(train, self.test_size, "test")
-        else:
-            test = self._read(builder, self.test_split, image_key, label_key)
-        names = check_class_names(builder.info.features[label_key].names, shorten(self.dataset))
-        return self.assemble(builder.name, names, train, test)
+    otherwise: ClassVar[str] = "read files of your own with Npz, ImageFolder or Cifar"
 
-    def opened(self) -> tuple:
-        """The prepared builder, and the names of its image and its label.
+    def prepared(self):
+        """The builder, prepared.
 
         Raises:
             FileNotFoundError: it is not prepared, and must or can not be.
-            ValueError: no such data set, or no image classification.
+            ValueError: no such data set.
         """
         builder = self._builder()
         if not builder.info.splits:
             self._prepare(builder)
-        return builder, *self._keys(builder)
+        return builder
+
+    def batches(self, builder, split: str, pick: Callable) -> list[tuple[np.ndarray, ...]]:
+        """A split in the order of its files, as batches of what `pick` takes of each example.
+
+        Raises:
+            ValueError: no such split, an empty one, or damaged files.
+        """
+        try:
+            stream = builder.as_dataset(split=split, shuffle_files=False)
+        except (ValueError, KeyError, AssertionError) as error:
+            found = shorten(", ".join(builder.info.splits), 80)
+            raise ValueError(f"{shorten(self.dataset, 60)!r} has no split {split!r}; it has {found}.") from error
+        try:
+            batches = list(stream.map(pick).batch(_CHUNK).as_numpy_iterator())
+        except tf.errors.OpError as error:
+            raise ValueError(f"{shorten(builder.data_path)}, split {split!r}: damaged or cut short.") from error
+        if not batches:
+            raise ValueError(f"{shorten(self.dataset, 60)!r}: split {split!r} is empty.")
+        return batches
 
     def _builder(self):
         import tensorflow_datasets as tfds
@@ -91,22 +97,58 @@ class TensorFlowDatasets(Source):
         if not self.download:
             raise DataNotFoundError(
                 f"{shorten(self.dataset, 40)!r} is not in {shorten(builder.data_path, 100)}: set "
-                "TensorFlowDatasets.download = True (needs network), or copy the prepared folder there, or "
-                "read files of your own with Npz, ImageFolder or Cifar."
+                f"{type(self).__name__}.download = True (needs network), or copy the prepared folder there, or "
+                f"{self.otherwise}."
             )
         manual = pathlib.Path(builder.data_path).parents[1] / "downloads" / "manual"
         by_hand = manual.is_dir() and any(manual.iterdir())
         if not by_hand and not network_reachable():  # TFDS itself would retry in silence for minutes
             raise DataNotFoundError(
                 f"{shorten(self.dataset, 40)!r} is not in {shorten(builder.data_path, 70)} and {_HOST} "
-                "cannot be reached: copy the prepared folder there from another machine, or read files of your own "
-                "with Npz, ImageFolder or Cifar."
+                f"cannot be reached: copy the prepared folder there from another machine, or {self.otherwise}."
             )
         try:
             builder.download_and_prepare()
         except (OSError, AssertionError) as error:  # the network's errors are OSErrors
             reason = shorten(" ".join(str(error).split()), 80)
             raise DataNotFoundError(f"TFDS could not prepare {shorten(self.dataset, 60)!r}: {reason}") from error
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorFlowDatasets(PreparedSource):
+    """A TFDS image classification set: one `Image` and one `ClassLabel` feature. It is read into memory.
+
+    Args:
+        dataset, data_dir, download, train_split: see `PreparedSource`.
+        test_split: TFDS split; None holds `test_size` out of the training split.
+        test_size: a count or a fraction, where test_split is None.
+        image_shape: (height, width, channels) to stretch images to; needed where sizes vary.
+    """
+
+    test_split: str | None = "test"
+    test_size: int | float = 0.2
+    image_shape: tuple[int, int, int] | None = None
+
+    def load(self) -> Dataset:
+        builder, image_key, label_key = self.opened()
+        train = self._read(builder, self.train_split, image_key, label_key)
+        if self.test_split is None:
+            train, test = self.hold_out(train, self.test_size, "test")
+        else:
+            test = self._read(builder, self.test_split, image_key, label_key)
+        names = check_class_names(builder.info.features[label_key].names, shorten(self.dataset))
+        return self.assemble(builder.name, names, train, test)
+
+    def opened(self) -> tuple:
+        """The prepared builder, and the names of its image and its label.
+
+        Raises:
+            FileNotFoundError: it is not prepared, and must or can not be.
+            ValueError: no such data set, or no image classification.
+        """
+        builder = self.prepared()
+        return builder, *self._keys(builder)
 
     def _keys(self, builder) -> tuple[str, str]:
         import tensorflow_datasets as tfds
@@ -136,17 +178,7 @@ class TensorFlowDatasets(Source):
             image = example[image_key]
             return (_converted(image, shape) if convert else image), example[label_key]
 
-        try:
-            stream = builder.as_dataset(split=split, shuffle_files=False)
-        except (ValueError, KeyError, AssertionError) as error:
-            found = shorten(", ".join(builder.info.splits), 80)
-            raise ValueError(f"{shorten(self.dataset, 60)!r} has no split {split!r}; it has {found}.") from error
-        try:
-            batches = list(stream.map(pick).batch(_CHUNK).as_numpy_iterator())
-        except tf.errors.OpError as error:
-            raise ValueError(f"{shorten(builder.data_path)}, split {split!r}: damaged or cut short.") from error
-        if not batches:
-            raise ValueError(f"{shorten(self.dataset, 60)!r}: split {split!r} is empty.")
+        batches = self.batches(builder, split, pick)
         where = shorten(f"{self.dataset}, {split}")
         images = check_images(np.concatenate([batch[0] for batch in batches]), where)
         labels = check_labels(np.concatenate([batch[1] for batch in batches]), len(images), where=where)

@@ -1,0 +1,81 @@
+"""Which tokens are removed: the least and the most useful ones, as many as the sentence's own length says."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.augment.token_removal import TokenRemoval
+from tfrobust.ops import removal
+
+KEY = tf.constant([3, 4])
+LENGTHS = (20, 15, 14, 9, 4, 2, 1)
+
+
+def inputs(seed=0):
+    generator = np.random.default_rng(seed)
+    present = np.arange(20) < np.array(LENGTHS)[:, None]
+    tokens = np.where(present, generator.integers(1, 50, present.shape), 0).astype(np.int32)
+    # Utilities of other sentences' padding must not count, and equal ones occur.
+    return tokens, generator.integers(1, 8, present.shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(("fraction", "counts"), [(0.1, (2, 2, 1, 1, 1, 1, 0)), (0.3, (6, 4, 4, 3, 1, 1, 0))])
+def test_exactly_the_least_and_the_most_useful_tokens_go(fraction, counts):
+    tokens, utility = inputs()
+    perturbation = TokenRemoval(fraction=fraction)
+    copies = perturbation(tokens, utility, KEY)
+    chosen = perturbation.choose(tokens, tf.constant(utility), KEY)
+    for copy, mask, sign in ((copies.least, chosen[0].numpy(), 1), (copies.most, chosen[1].numpy(), -1)):
+        assert copy.dtype == tf.int32
+        for row, (length, count) in enumerate(zip(LENGTHS, counts, strict=True)):
+            own = sign * utility[row, :length]
+            assert mask[row].sum() == count and not mask[row, length:].any()
+            assert np.array_equal(np.sort(own[mask[row, :length]]), np.sort(own)[:count])
+            left = tokens[row, :length][~mask[row, :length]]
+            assert copy[row].numpy().tolist() == [*left, *[0] * (20 - len(left))]
+    assert copies.usable.numpy().tolist() == [True] * 6 + [False]
+
+
+def test_equals_are_taken_at_random():
+    """Of ten tokens of utility 0 four are taken: each about as often, whatever its place."""
+    tokens = tf.constant([[*range(1, 13), 0, 0]])
+    utility = tf.constant([[0.0] * 5 + [1.0, 1.0] + [0.0] * 7])
+    perturbation = TokenRemoval(fraction=0.33)
+    keys = tf.stack([tf.range(400), tf.zeros(400, tf.int32)], axis=1)
+    masks = tf.map_fn(lambda key: perturbation.choose(tokens, utility, key)[0], keys, fn_output_signature=tf.bool)
+    often = masks.numpy()[:, 0].sum(0)
+    assert not often[[5, 6, 12, 13]].any()
+    others = np.delete(often, [5, 6, 12, 13])
+    assert others.sum() == 1600
+    assert np.sum((others - 160) ** 2 / (160 * 0.6)) < 27.9  # chi-squared, 9 degrees of freedom, 0.1 %
+
+
+def test_sentences_without_utility_are_not_usable():
+    tokens, utility = inputs()
+    utility[2] = 0.0
+    utility[3, :9] = 0.0  # what stands at padding says nothing
+    assert TokenRemoval()(tokens, utility, KEY).usable.numpy().tolist() == [True, True, False, False, True, True, False]
+
+
+def test_the_utility_is_that_of_removal():
+    tokens, _ = inputs()
+
+    def objective(tokens, labels):
+        return tf.cast(labels, tf.float32) * tf.reduce_sum(tf.sqrt(tf.cast(tokens, tf.float32)), axis=1)
+
+    labels = tf.range(1, 8)
+    found = TokenRemoval().utility(objective, tf.constant(tokens), labels)
+    np.testing.assert_array_equal(found, removal.utility(objective, tf.constant(tokens), labels))
+    expected = labels[:, None].numpy() * np.sqrt(tokens)
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("wrong", [{"fraction": 0.0}, {"fraction": 1.0}, {"smallest_utility": -1.0}])
+def test_wrong_arguments_are_refused(wrong):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        TokenRemoval(**wrong)
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"one shape \[b, l\]"):
+        TokenRemoval()(tf.zeros([2, 4], tf.int32), tf.zeros([2, 5]), KEY)

@@ -1,0 +1,152 @@
+"""Sentences as data: what is refused, and that they go through the pipeline of the images as whole numbers."""
+
+import hashlib
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles.bag_of_words import BagOfWords
+from tfrobust.data import pipeline, text
+from tfrobust.data.checks import check_strengths, check_tokens, check_vocabulary
+from tfrobust.data.sources.digits import Digits
+from tfrobust.data.spec import Dataset
+from tfrobust.data.text import TokenExamples
+from tfrobust.methods.supervised import Supervised
+from tfrobust.models.heads import LinearHead
+
+TOKENS = np.array([[2, 3, 4, 0], [4, 0, 0, 0], [3, 1, 2, 2], [2, 2, 0, 0], [4, 4, 3, 0]])
+LABELS = np.array([0, 1, 1, 0, 1])
+NAN = float("nan")
+STRENGTHS = np.where(TOKENS > 2, 0.25, np.where(TOKENS == 2, 0.0, NAN))
+WORDS = ("[PAD]", "[UNK]", "the", "fine", "film")
+
+
+def _dataset(vocabulary=WORDS):
+    examples = TokenExamples(TOKENS, LABELS, STRENGTHS)
+    return Dataset("mine", ("no", "yes"), examples, examples.take([]), examples.take([4, 0]), vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        (TOKENS[0], r"have shape \[4\], not \[n, length\]"),
+        (np.zeros([2, 0], int), "room for a token"),
+        (TOKENS.astype(float), "are float64, not integer"),
+        (-TOKENS, "token -2 in place 0 of sentence 0 is negative"),
+        (TOKENS + (TOKENS == 1) * 8, "token 9 in place 1 of sentence 2 is not in the vocabulary of 5"),
+        (TOKENS * (TOKENS != 4), "sentence 1 begins with padding"),
+        (TOKENS * (TOKENS != 1), "place 1 of sentence 2 stands before a token"),
+    ],
+)
+def test_bad_tokens(tokens, said):
+    with pytest.raises(ValueError, match=said) as caught:
+        check_tokens(tokens, "mine", 5)
+    assert str(caught.value).startswith("mine: ") and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("strengths", "said"),
+    [
+        (STRENGTHS[:, :3], r"shape \[5, 3\] for tokens \[5, 4\]"),
+        (STRENGTHS * 4, r"strength 1 in place 1 of sentence 0 lies outside"),
+        (STRENGTHS - 0.1, "strength -0.1 in place 0 of sentence 0"),
+        (np.nan_to_num(STRENGTHS), "strength 0 in place 3 of sentence 0 belongs to padding"),
+    ],
+)
+def test_bad_strengths(strengths, said):
+    with pytest.raises(ValueError, match=said):
+        check_strengths(strengths, TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "said"),
+    [
+        (WORDS[1:], r"begins with \[PAD\], \[UNK\]"),
+        (WORDS[:2], "has 2"),
+        ((*WORDS, "the"), "'the' stands twice"),
+        ((*WORDS, "two\nlines"), "no word of one line"),
+        ((*WORDS, ""), "no word of one line"),
+        (WORDS[:4], "token 4 in place 2 of sentence 0 is not in the vocabulary of 4"),
+    ],
+)
+def test_bad_vocabularies(vocabulary, said):
+    with pytest.raises(ValueError, match=said):
+        _dataset(vocabulary)
+
+
+def test_tokens_without_a_vocabulary_are_refused_and_images_need_none():
+    with pytest.raises(ValueError, match="is not in the vocabulary of 0"):
+        _dataset(())
+    assert check_vocabulary(list(WORDS)) == WORDS and not Digits().load().is_text
+
+
+def test_examples_keep_tokens_and_strengths_together():
+    dataset = _dataset()
+    assert dataset.is_text and dataset.image_shape == (4,)
+    tokens, labels = dataset.test.arrays()
+    assert tokens.dtype == np.int32 and tokens.tolist() == TOKENS[[4, 0]].tolist() and labels.tolist() == [1, 0]
+    np.testing.assert_array_equal(dataset.test.strengths, STRENGTHS[[4, 0]].astype(np.float32))
+    assert TokenExamples(TOKENS, LABELS).take([1]).strengths is None
+    assert len(dataset.validation.arrays()[0]) == 0
+
+
+def test_the_fingerprint_covers_tokens_strengths_and_vocabulary():
+    plain = TokenExamples(TOKENS, LABELS)
+    digest = hashlib.sha256(b"labels 5\n" + LABELS.astype("<i4").tobytes())
+    digest.update(b"int32 [5, 4]\n" + TOKENS.astype("<i4").tobytes())
+    assert plain.fingerprint == digest.hexdigest() != TokenExamples(TOKENS, LABELS, STRENGTHS).fingerprint
+    assert _dataset().fingerprint != _dataset((*WORDS[:3], "film", "fine")).fingerprint
+
+
+def test_training_batches_hold_whole_numbers():
+    batches = list(pipeline.training_batches(TokenExamples(TOKENS, LABELS), batch_size=2, seed=3, steps=4))
+    for batch in batches:
+        assert batch.images.dtype == tf.int32 and batch.images.shape == (2, 4)
+        np.testing.assert_array_equal(batch.images, TOKENS[batch.index])
+        np.testing.assert_array_equal(batch.labels, LABELS[batch.index])
+    assert len(set(np.concatenate([batch.index for batch in batches[:2]]).tolist())) == 4
+
+
+def test_evaluation_batches_fill_up_with_weight_0():
+    first, second = pipeline.evaluation_batches(TOKENS, LABELS, 3)
+    assert first.images.dtype == tf.int32 and second.images.numpy().tolist() == TOKENS[[3, 4, 4]].tolist()
+    assert second.extra["sample_weight"].numpy().tolist() == [1, 1, 0]
+    with pytest.raises(ValueError, match="begins with padding"):
+        pipeline.evaluation_batches(np.zeros([2, 4], int), LABELS[:2], 3)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint8])
+def test_a_method_fits_tokens_and_keeps_pixels_floats(kind):
+    method = Supervised(BagOfWords(5), LinearHead(2))
+    method.compile("adam", jit_compile=False)
+    history = method.fit(TOKENS.astype(kind), LABELS, batch_size=5, epochs=2, verbose=0).history
+    assert history["ce"][1] < history["ce"][0]
+    assert method.as_batch((tf.constant(TOKENS, kind), LABELS)).images.dtype == tf.int32
+    assert method.as_batch((np.zeros([2, 8, 8, 1], kind), LABELS[:2])).images.dtype == tf.float32
+    assert method.as_batch((TOKENS.astype("float64"), LABELS)).images.dtype == tf.float32
+
+
+def test_words_become_ids_cut_off_and_padded():
+    vocabulary = text.vocabulary_of(["the", "fine", "the", "film"])
+    assert vocabulary == WORDS
+    ids = {word: place for place, word in enumerate(vocabulary)}
+    rows = text.encode([["fine", "ending"], "the fine film the film".split()], ids, 4)
+    assert rows.dtype == np.int32 and rows.tolist() == [[3, 1, 0, 0], [2, 3, 4, 2]]
+
+
+def test_what_moves_pixels_does_not_train_on_text():
+    dataset, images = _dataset(), Digits().load()
+    method = Supervised(BagOfWords(5), LinearHead(2))
+    text.refuse_parts_of_images(dataset, method, augmentation=None)
+    text.refuse_parts_of_images(images, types.SimpleNamespace(trains_text=False), augmentation="any")
+    with pytest.raises(ValueError, match=r"augmentation is for images, and mine is text: leave it out"):
+        text.refuse_parts_of_images(dataset, method, augmentation="any", validation=None)
+    with pytest.raises(ValueError, match="SimpleNamespace trains on images, and mine is text"):
+        text.refuse_parts_of_images(dataset, types.SimpleNamespace(trains_text=False))
+    method.noise = "any"
+    with pytest.raises(ValueError, match="noise is for images"):
+        text.refuse_parts_of_images(dataset, method)
+    with pytest.raises(ValueError, match=r"BagOfWords.vocabulary_size is 4, and mine has 5 words"):
+        text.refuse_parts_of_images(dataset, Supervised(BagOfWords(4), LinearHead(2)))

@@ -1,0 +1,19 @@
+"""What the tests of features share."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles import linear_model
+from tfrobust.evaluation.base import Setting
+from tfrobust.evaluation.predictor import from_function
+
+
+@pytest.fixture(scope="module")
+def setting():
+    """Thirty images, a linear model that classifies them, and features with some zeros."""
+    predict, images, labels, _, _ = linear_model.make(30)
+    kernel = tf.constant(np.random.default_rng(2).normal(size=(12, 5)), tf.float32)
+    embed = lambda pixels: tf.nn.relu(tf.matmul(tf.reshape(pixels, [-1, 12]) - 0.5, kernel))  # noqa: E731
+    predictor = from_function(predict, image_shape=linear_model.SHAPE, embedding=embed)
+    return Setting(predictor=predictor, images=images, labels=labels, batch_size=16)

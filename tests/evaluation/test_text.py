@@ -1,0 +1,123 @@
+"""Judging a model of text: what is measured, what is refused, and that a finding speaks of sentences."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles.bag_of_words import BagOfWords
+from tfrobust.attacks.gradient import FGSM
+from tfrobust.evaluation.accuracy import CleanAccuracy
+from tfrobust.evaluation.adversarial import AttackAccuracy
+from tfrobust.evaluation.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.calibration import Calibration, brier_scores
+from tfrobust.evaluation.doctor import Doctor
+from tfrobust.evaluation.predictor import from_function, from_keras
+from tfrobust.evaluation.runner import cache_key, run_evaluation
+from tfrobust.methods.supervised import Supervised
+from tfrobust.models.heads import LinearHead
+
+GENERATOR = np.random.default_rng(0)
+SIZES = GENERATOR.integers(1, 7, (60, 1))
+TOKENS = np.where(np.arange(6) < SIZES, GENERATOR.integers(2, 9, (60, 6)), 0)
+SCORES = np.linspace(-1, 1, 9, dtype=np.float32) * (np.arange(9) > 1)
+LABELS = (SCORES[TOKENS].sum(1) > 0).astype(int)
+WORDS = ("[PAD]", "[UNK]", *"abcdefg")
+
+
+def predict(tokens):
+    assert tokens.dtype == tf.int32
+    total = tf.reduce_sum(tf.gather(tf.constant(SCORES), tokens), axis=1)
+    return tf.stack([-3 * total, 3 * total], axis=1)
+
+
+def _setting(tokens=TOKENS, labels=LABELS, **more):
+    predictor = from_function(predict, image_shape=(6,), name="words")
+    return Setting(predictor=predictor, images=tokens, labels=labels, vocabulary=WORDS, batch_size=16, **more)
+
+
+def test_accuracy_and_calibration_of_sentences():
+    outcome = run_evaluation((CleanAccuracy(), Calibration()), _setting(labels=np.arange(60) % 2))
+    found = {one.id: one for one in outcome.measurements}
+    right = np.mean((SCORES[TOKENS].sum(1) > 0) == np.arange(60) % 2)
+    assert found["accuracy.clean"].value == pytest.approx(right)
+    logits = predict(tf.constant(TOKENS, tf.int32)).numpy()
+    brier = brier_scores(logits, np.arange(60) % 2).mean()
+    assert found["calibration.brier"].value == pytest.approx(brier, rel=1e-6)
+    assert found["accuracy.clean"].settings["interval"] == "95 % over sentences, Wilson"
+    assert "sentences" in found["calibration.nll"].settings["interval"] and not outcome.findings
+
+
+def test_the_doctor_judges_what_text_has():
+    known = {"selected_on": "last", "train_images": TOKENS[:20] * (TOKENS[:20] != 8), "train_labels": LABELS[:20]}
+    findings = {one.check: one for one in run_evaluation((Doctor(),), _setting(**known)).findings}
+    checks = "logits deterministic batch_independent clean_accuracy test_size duplicates selection"
+    assert set(findings) == set(checks.split())
+    assert findings["deterministic"].evidence.startswith("Equal sentences")
+    same = np.sum([any(np.array_equal(row, other) for other in known["train_images"]) for row in TOKENS])
+    assert 0 < same < 60 and f"Of 60 test sentences {same} (" in findings["duplicates"].evidence
+    said = " ".join(one.evidence + one.remedy for one in findings.values())
+    assert "image" not in said and "pixel" not in said
+
+
+def test_the_doctor_wants_an_attack_for_images_and_none_for_text():
+    with pytest.raises(ValueError, match="words takes text: Doctor.attack must be None"):
+        run_evaluation((Doctor(attack=FGSM()),), _setting())
+    images = np.zeros([4, 8, 8, 1]) + np.linspace(0, 1, 4)[:, None, None, None]
+    predictor = from_function(lambda x: tf.reduce_sum(x, axis=(1, 2)) * [[1.0, 2.0]], image_shape=(8, 8, 1))
+    with pytest.raises(ValueError, match="takes images: Doctor.attack must be a short attack"):
+        run_evaluation((Doctor(),), Setting(predictor=predictor, images=images, labels=[0, 1, 1, 1]))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfSentences(Evaluator):
+    judges_text = True
+    judges_images = False
+
+    def run(self, setting):
+        return Outcome()
+
+
+def test_what_makes_no_sense_is_refused_before_anything_runs():
+    with pytest.raises(ValueError, match=r"^AttackAccuracy cannot judge such data: these data are text"):
+        run_evaluation((CleanAccuracy(), AttackAccuracy(attack=FGSM())), _setting())
+    predictor = from_function(lambda x: tf.reduce_sum(x, axis=(1, 2)) * [[1.0, 2.0]], image_shape=(8, 8, 1))
+    with pytest.raises(ValueError, match="OfSentences cannot judge such data: these are images"):
+        run_evaluation((OfSentences(),), Setting(predictor=predictor, images=np.ones([2, 8, 8, 1]), labels=[0, 1]))
+
+
+def test_kept_outcomes_hang_on_the_strengths():
+    strengths = np.where(TOKENS > 0, 0.5, np.nan).astype(np.float32)
+    settings = [_setting(), _setting(strengths=strengths), _setting(strengths=strengths / 2)]
+    assert len({cache_key(CleanAccuracy(), setting, {}) for setting in settings}) == 3
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        (TOKENS.astype(float), "tokens are float64"),
+        (TOKENS[:, :5], r"shape \(5,\), but words takes \(6,\)"),
+        (np.zeros([60, 8, 8, 1]), r"words takes tokens \[n, length\]; the data are images"),
+        (-TOKENS, "is negative"),
+    ],
+)
+def test_bad_tokens(tokens, said):
+    with pytest.raises(ValueError, match=said):
+        _setting(tokens)
+
+
+def test_a_method_and_a_functional_model_of_tokens_are_judged():
+    method = Supervised(BagOfWords(9), LinearHead(2))
+    method.build((None, 6))
+    inputs = keras.Input((6,), dtype="int32")
+    hidden = keras.layers.Flatten()(keras.layers.Embedding(9, 4)(inputs))
+    functional = keras.Model(inputs, keras.layers.Dense(2)(hidden))
+    for model in (method, functional):
+        predictor = from_keras(model)
+        assert predictor.is_text and predictor.image_shape == (6,) and predictor.class_count == 2
+        setting = Setting(predictor=predictor, images=TOKENS, labels=LABELS)
+        assert not setting.predictor.differentiable and "words" in setting.predictor.no_gradient
+        np.testing.assert_allclose(setting.clean_logits, model(TOKENS.astype(np.int32)), rtol=1e-5, atol=1e-6)
+        assert setting.embed(TOKENS.astype(np.int32)).shape[0] == 60

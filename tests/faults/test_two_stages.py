@@ -1,0 +1,70 @@
+"""Killed in the first stage, between the stages or in the second, a run in two stages ends like one that was not."""
+
+import pathlib
+import signal
+
+import pytest
+from faults import processes
+from faults.processes import Trap
+from faults.whole_run import EXPORT, TRAIN, numbers, report_of, variables_of
+
+pytestmark = pytest.mark.slow
+
+# Ten steps of each stage.
+FLAGS = [
+    "--gin_file=gin/simclr.gin",
+    *(
+        f"--gin_param={param}"
+        for param in (
+            "Pretraining.epochs=2",
+            "EPOCHS=2",
+            "BATCH_SIZE=256",
+            "train.validation=None",
+            "train.checkpoint_seconds=0.0",
+            "EVALUATORS=[@CleanAccuracy()]",
+        )
+    ),
+]
+STEP, BETWEEN = "tfrobust.training.loop:Loop._check_finite", "tfrobust.pretraining:Pretraining.hand_over"
+VERSION = pathlib.Path("exported", "simclr", "1")
+
+
+def train(folder, *flags, **keywords):
+    return processes.run(TRAIN, [[*FLAGS, *flags]], cwd=folder, **keywords)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of an uninterrupted run."""
+    folder = tmp_path_factory.mktemp("two_stages")
+    ended = train(folder)
+    assert ended.code == 0, ended.err
+    assert "stage 1 of 2, SimCLR: Epoch 2/2" in ended.out and "stage 2 of 2, Supervised: Epoch 1/2" in ended.out
+    return folder
+
+
+def test_killed_in_either_stage_or_between_them(trained, tmp_path):
+    for trap in (Trap([STEP], 4), Trap([BETWEEN], 1), Trap([STEP], 7)):
+        ended = train(tmp_path, traps=[trap])
+        assert ended.code == -signal.SIGKILL, (trap, ended.err)
+        unfinished = "1 of 2, SimCLR is at step 3 of 10" if trap.call == 4 else "2 of 2, Supervised is at step"
+        refused = processes.run(EXPORT, [["--workdir=runs/simclr"]], cwd=tmp_path)
+        assert refused.code == 2 and unfinished in refused.err, (trap, refused)
+    ended = train(tmp_path)
+    assert ended.code == 0, ended.err
+    assert "stage 1 of 2, SimCLR: resuming at step 10 of 10" in ended.out
+    assert "stage 2 of 2, Supervised: resuming at step 6 of 10" in ended.out
+    ours, theirs = tmp_path / VERSION, trained / VERSION
+    assert variables_of(ours) == variables_of(theirs)
+    here, there = (report_of(one / "assets.extra") for one in (ours, theirs))
+    assert here.model == there.model and here.run_sha256 == there.run_sha256
+    assert numbers(here) == numbers(there) and here.series == there.series and here.training == there.training
+
+
+def test_a_finished_run_is_exported_elsewhere_and_refused_with_another_first_stage(trained):
+    ended = processes.run(EXPORT, [["--workdir=runs/simclr", "--export_dir=elsewhere"]], cwd=trained)
+    assert ended.code == 0, ended.err
+    elsewhere = report_of(trained / "elsewhere" / "simclr" / "1" / "assets.extra")
+    assert numbers(elsewhere) == numbers(report_of(trained / VERSION / "assets.extra"))
+    refused = train(trained, "--gin_param=Pretraining.frozen=False")
+    assert refused.code == 2 and "pretraining.frozen is true there and false here" in refused.err

@@ -1,0 +1,231 @@
+"""Tikhonov terms: closed forms, NumPy's differences, and exact against finite-difference mode."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles import contrastive as oracle
+from oracles import tiny_network
+from tfrobust.losses.contrastive import masked_contrastive
+from tfrobust.losses.gradient_penalty import LayerWise, Tikhonov
+from tfrobust.methods.supervised import Supervised
+from tfrobust.methods.supervised_contrastive import SupervisedContrastive
+from tfrobust.structs import PairMasks
+
+COUNT, PIXELS = 6, 4
+DIVISORS = {"example": 1.0, "batch": COUNT, "released": COUNT**2}
+
+
+def drawn(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def added(penalty, evaluate, views, weights=None):
+    """The terms that a penalty adds."""
+    views = {name: tf.constant(view, tf.float32) for name, view in views.items()}
+    values, _ = penalty(
+        lambda views: (evaluate(views), None), views, tuple(views), lambda n: tf.constant((weights or {}).get(n, 1.0))
+    )
+    return {name: values[name].numpy() for name in penalty.weights}
+
+
+# ---------------------------------------------------------------------------------------------- closed forms
+
+
+@pytest.mark.parametrize("mode", ["exact", "finite_difference"])
+@pytest.mark.parametrize("form", DIVISORS)
+def test_a_quadratic_loss(form, mode):
+    """l = a |x|^2 / 2: the gradient is a x, and the difference quotient of length h along it is a |x| + a h / 2."""
+    images, slope, step = drawn(COUNT, PIXELS), 3.0, 0.1
+    norms = np.linalg.norm(images, axis=1)
+    penalty = Tikhonov(form=form, mode=mode, step=step)
+    with tf.GradientTape() as tape:
+        factor = tf.Variable(slope)
+        values, _ = penalty(
+            lambda views: ({"ce": 0.5 * factor * tf.reduce_sum(views["images"] ** 2, axis=1)}, None),
+            {"images": tf.constant(images, tf.float32)},
+            ("images",),
+            lambda name: tf.constant(1.0),
+        )
+        mean = tf.reduce_mean(values["tikhonov"])
+    if mode == "exact":
+        expected = slope**2 * norms**2 / 2 / DIVISORS[form]
+    elif form == "batch":  # one direction for all: |x| is the whole batch's
+        quotient = slope * np.linalg.norm(norms) + slope * step / 2
+        expected = np.full(COUNT, (quotient / COUNT) ** 2 / 2)
+    else:
+        expected = (slope * norms + slope * step / 2) ** 2 / 2 / DIVISORS[form]
+    np.testing.assert_allclose(values["tikhonov"], expected, rtol=1e-4)
+    # Either is proportional to the square of the slope.
+    assert float(tape.gradient(mean, factor)) == pytest.approx(2 * expected.mean() / slope, rel=1e-4)
+
+
+@pytest.mark.parametrize("form", DIVISORS)
+def test_a_linear_classifier(form):
+    """-log softmax(x W)_y has the gradient (softmax(x W) - onehot(y)) W^T."""
+    images, kernel, labels = drawn(COUNT, PIXELS), drawn(PIXELS, 3, seed=1), np.arange(COUNT) % 3
+    gradient = (tiny_network.probabilities(images @ kernel) - np.eye(3)[labels]) @ kernel.T
+
+    def evaluate(views):
+        logits = views["images"] @ tf.constant(kernel, tf.float32)
+        return {"ce": tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)}
+
+    expected = (gradient**2).sum(axis=1) / 2 / DIVISORS[form]
+    found = added(Tikhonov(form=form), evaluate, {"images": images})["tikhonov"]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    near = added(Tikhonov(form=form, mode="finite_difference"), evaluate, {"images": images})["tikhonov"]
+    assert near.mean() == pytest.approx(expected.mean(), rel=0.03)
+
+
+def test_terms_are_summed_with_their_weights_and_views_averaged():
+    images, other = drawn(COUNT, PIXELS), drawn(COUNT, PIXELS, seed=1)
+
+    def evaluate(views):
+        return {name: tf.reduce_sum(views[view] ** 2, axis=1) for name, view in (("a", "images"), ("b", "other"))}
+
+    views = {"images": images, "other": other}
+    squares = [(view**2).sum(axis=1) for view in (images, other)]
+    found = added(Tikhonov(), evaluate, views, {"a": 1.0, "b": 3.0})["tikhonov"]
+    np.testing.assert_allclose(found, (4 * squares[0] + 36 * squares[1]) / 2 / 2, rtol=1e-5)
+    found = added(Tikhonov(of=("b",), on=("other",)), evaluate, views, {"b": 3.0})["tikhonov"]
+    np.testing.assert_allclose(found, 36 * squares[1] / 2, rtol=1e-5)
+    layered = added(LayerWise(betas={"a": 0.1, "b": 1.0}), evaluate, views, {"a": 5.0})
+    for name, square in zip("ab", squares, strict=True):  # eq 5: the mean over two views, one of which is idle
+        np.testing.assert_allclose(layered[f"tikhonov_{name}"], 4 * square / 2 / COUNT, rtol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------ contrastive, eq 3
+
+
+def contrastive_terms(views, block_size=None):
+    z = tf.concat([tf.tanh(view @ tf.constant(drawn(PIXELS, 3, seed=5), tf.float32)) for view in views.values()], 0)
+    own = tf.concat([tf.concat([tf.eye(COUNT)] * 2, 1)] * 2, 0) > 0
+    pairs = PairMasks(own & ~tf.eye(2 * COUNT, dtype=tf.bool), ~own)
+    values = masked_contrastive(z, z, pairs, temperature=0.5, block_size=block_size)
+    return {"contrastive": (values[:COUNT] + values[COUNT:]) / 2}
+
+
+def test_equation_3_by_differences_of_the_batch_loss():
+    """L in float64 from its definition, differentiated pixel by pixel."""
+    views = [drawn(COUNT, PIXELS, seed=seed) for seed in (1, 2)]
+    kernel = drawn(PIXELS, 3, seed=5).astype(np.float32).astype(np.float64)
+
+    def loss(both):
+        z = np.tanh(np.concatenate(both) @ kernel)
+        s = np.array([[oracle.similarity(one, other, "cosine") for other in z] for one in z]) / 0.5
+        total = 0.0
+        for i in range(2 * COUNT):
+            others = [k for k in range(2 * COUNT) if k != i]
+            total -= s[i, (i + COUNT) % (2 * COUNT)] - np.log(np.exp(s[i, others]).sum())
+        return total / (2 * COUNT)
+
+    expected = np.zeros(COUNT)
+    for view in range(2):
+        for index in np.ndindex(COUNT, PIXELS):
+            moved = []
+            for sign in (1, -1):
+                both = [one.copy() for one in views]
+                both[view][index] += sign * 1e-5
+                moved.append(loss(both))
+            expected[index[0]] += ((moved[0] - moved[1]) / 2e-5) ** 2 / 2
+    named = dict(zip(("view_1", "view_2"), views, strict=True))
+    # lambda/2 R, R the sum: the mean over the batch of what the terms of its images say.
+    found = added(Tikhonov(form="batch"), contrastive_terms, named)["tikhonov"]
+    np.testing.assert_allclose(found / COUNT, expected / 2, rtol=2e-3)
+    penalty = Tikhonov(form="batch", mode="finite_difference", step=2e-3)
+    near = added(penalty, contrastive_terms, named)["tikhonov"]
+    assert near.mean() == pytest.approx(found.mean(), rel=0.02) and np.ptp(near) == 0
+    # Taken in blocks of anchors, whose backward pass is a loop, it is the same.
+    blocks = added(Tikhonov(form="batch"), lambda v: contrastive_terms(v, block_size=5), named)["tikhonov"]
+    np.testing.assert_allclose(blocks, found, rtol=1e-4)
+
+
+def test_blockwise_and_whole_penalties_have_one_weight_gradient():
+    """The second derivative passes through the loop over blocks of anchors."""
+    views = {f"view_{n}": tf.constant(drawn(COUNT, PIXELS, seed=n), tf.float32) for n in (1, 2)}
+    gradients = []
+    for block_size in (None, 5):
+        scale = tf.Variable(1.5)
+        with tf.GradientTape() as tape:
+            values, _ = Tikhonov(form="batch")(
+                lambda v, s=scale, b=block_size: (contrastive_terms({n: s * x for n, x in v.items()}, b), None),
+                views,
+                tuple(views),
+                lambda name: tf.constant(1.0),
+            )
+            total = tf.reduce_sum(values["tikhonov"])
+        gradients.append(float(tape.gradient(total, scale)))
+    assert gradients[0] == pytest.approx(gradients[1], rel=1e-4) and abs(gradients[0]) > 1e-3
+
+
+# -------------------------------------------------------------------------------------------------- in a method
+
+
+def numeric_total(method, images, labels, strength):
+    """mean_k ( ce_k + strength/2 |grad ce_k|^2 ) in float64, from the network's written-out forward pass."""
+    _, logits = tiny_network.forward(method, images)
+    gradient = tiny_network.input_gradient(method, images, np.eye(3)[labels]).reshape(len(images), -1)
+    return np.mean(tiny_network.cross_entropy(logits, labels) + strength / 2 * (gradient**2).sum(axis=1))
+
+
+def test_a_method_descends_equation_2():
+    """The step of SGD on the regularised loss, against differences of that loss by every weight of the head."""
+    method = tiny_network.build(Supervised, penalty=Tikhonov(weight=0.7))
+    method.compile("sgd", jit_compile=False)
+    method.optimizer.learning_rate = 1.0
+    batch, _ = tiny_network.batch()
+    images, labels = batch.images.numpy(), batch.labels.numpy()
+    kernel = method.head.trainable_variables[0]
+    before, expected = kernel.numpy(), np.zeros(kernel.shape)
+    loss = numeric_total(method, images, labels, 0.7)
+    for index in np.ndindex(*kernel.shape):
+        sides = []
+        for sign in (1, -1):
+            changed = before.copy()
+            changed[index] += sign * 1e-2
+            kernel.assign(changed)
+            sides.append(numeric_total(method, images, labels, 0.7))
+        expected[index] = (sides[0] - sides[1]) / 2e-2
+    kernel.assign(before)
+    logs = method.train_step((batch.images, batch.labels))
+    assert float(logs["loss"]) == pytest.approx(loss, rel=1e-5)
+    assert float(logs["loss"]) == pytest.approx(float(logs["ce"]) + 0.7 * float(logs["tikhonov"]), rel=1e-5)
+    np.testing.assert_allclose(before - kernel.numpy(), expected, rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("form", ["example", "batch"])
+def test_a_method_s_modes_agree(form):
+    logs = {}
+    for mode in ("exact", "finite_difference"):
+        penalty = Tikhonov(form=form, mode=mode, step=1e-2, of=("contrastive",))
+        method = tiny_network.build(SupervisedContrastive, penalty=penalty)
+        method.compile("sgd", jit_compile=False)
+        batch, _ = tiny_network.batch()
+        logs[mode] = {name: float(value) for name, value in method.train_step((batch.images, batch.labels)).items()}
+    assert logs["exact"]["tikhonov"] > 1e-4
+    tolerance = 0.05 if form == "batch" else 0.5  # in form "example" an image's loss here depends on the others too
+    assert logs["exact"]["tikhonov"] == pytest.approx(logs["finite_difference"]["tikhonov"], rel=tolerance)
+    assert logs["exact"]["contrastive"] == pytest.approx(logs["finite_difference"]["contrastive"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Tikhonov(form="eq2"), "form is 'eq2'"),
+        (lambda: Tikhonov(mode="numeric"), "mode is 'numeric'"),
+        (lambda: Tikhonov(step=0.0), "step is 0.0"),
+        (lambda: LayerWise(betas={}), "betas is empty"),
+        (lambda: tiny_network.build(Supervised, penalty=Tikhonov(of=("kl",))), r"penalizes \['kl'\].*\['ce'\]"),
+    ],
+)
+def test_what_cannot_work_is_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_view_that_does_not_exist_is_named():
+    method = tiny_network.build(Supervised, penalty=Tikhonov(on=("view_1",)))
+    method.compile("sgd", jit_compile=False)
+    batch, _ = tiny_network.batch()
+    with pytest.raises(ValueError, match=r"no views \['view_1'\].*\['images'\]"):
+        method.train_step((batch.images, batch.labels))

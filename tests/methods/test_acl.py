@@ -1,0 +1,224 @@
+"""ACL against the released loss in NumPy; what its branches see; its joint adversary."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from conformance import methods as battery
+from oracles import instances, tiny_network
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.instance_adversary import InstanceAdversary
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.augment.standard import RandomShift
+from tfrobust.methods.acl import ACL, ADVERSARIAL
+from tfrobust.methods.simclr import SimCLR
+from tfrobust.methods.supervised import Supervised
+from tfrobust.models.cnn import CNN
+from tfrobust.models.heads import LinearHead
+from tfrobust.models.projection import ProjectionHead
+from tfrobust.pairs.false_negatives import AdaptiveFNC
+from tfrobust.pretraining import Pretraining
+
+ATTACK = PGD(ThreatModel(epsilon=0.2), steps=5)
+TEMPERATURE = 0.4
+PAIRS = {
+    "contrastive": ("view_1", "view_2"),
+    "adversarial": ADVERSARIAL,
+    "adversarial_to_standard": (ADVERSARIAL[0], "view_2"),
+}
+
+
+def build(kind=ACL, **keywords):
+    """On a network without batch norm, whose two branches are one."""
+    keras.utils.set_random_seed(2)
+    if kind is ACL:
+        keywords = {"adversary": InstanceAdversary(attack=ATTACK), "streams": "adversarial_to_adversarial", **keywords}
+    parts = {"projection": ProjectionHead((), dim=4), "views": RandomShift(fraction=0.6)}
+    return tiny_network.build(kind, temperature=TEMPERATURE, **parts, **keywords)
+
+
+def branched(streams="dual_stream", **keywords):
+    """On a network with a batch norm for each stream, whose variables differ."""
+    keras.utils.set_random_seed(2)
+    head = ProjectionHead((6,), dim=4, normalization="hidden", branches=2)
+    encoder = CNN(stages=((4,), (6,)), dense=(5,), branches=2)
+    keywords = {"adversary": InstanceAdversary(attack=ATTACK), "projection": head, **keywords}
+    method = ACL(encoder, LinearHead(3), streams=streams, temperature=TEMPERATURE, **keywords)
+    method.build((None, *battery.IMAGE_SHAPE))
+    for place, variable in enumerate(method.encoder.weights + method.projection.weights):
+        noise = tf.random.stateless_normal(variable.shape, [place, 7])
+        variable.assign(tf.abs(variable + 0.3 * noise) if "variance" in variable.path else variable + 0.3 * noise)
+    return method
+
+
+def terms_of(method, batch, context):
+    views = method.make_views(batch, context)
+    terms, _ = method.loss_terms(views, batch, context)
+    return views, {name: value.numpy() for name, value in terms.items()}
+
+
+def projected(method, images):
+    kernel, bias = (np.asarray(variable, np.float64) for variable in method.projection.weights)
+    return tiny_network.forward(method, images)[0] @ kernel + bias
+
+
+@pytest.mark.parametrize("streams", ["standard_to_standard", "adversarial_to_adversarial"])
+def test_the_terms_are_the_released_loss(streams):
+    method = build(streams=streams)
+    views, terms = terms_of(method, *tiny_network.batch())
+    (name,) = method.default_weights
+    pair = [projected(method, views[view]) for view in PAIRS[name]]
+    assert terms[name].mean() == pytest.approx(instances.acl(*pair, TEMPERATURE), rel=1e-4)
+
+
+@pytest.mark.parametrize("streams", ["dual_stream", "adversarial_to_standard"])
+def test_each_stream_is_the_released_loss_of_its_own_branch(streams):
+    method = branched(streams)
+    images, labels = (tf.constant(part) for part in battery.data())
+    batch = method.as_batch((images, labels))
+    views, terms = terms_of(method, batch, method.context(batch))
+
+    def z(names, branch):
+        stacked = tf.concat([views[name] for name in names], axis=0)
+        with keras.StatelessScope():
+            embedding = method.encoder(stacked, training=True, branch=branch)
+            return tf.split(method.projection(embedding, training=True, branch=branch).numpy(), len(names))
+
+    if streams == "dual_stream":
+        pairs = {"contrastive": z(PAIRS["contrastive"], 0), "adversarial": z(PAIRS["adversarial"], 1)}
+        assert method.default_weights == {"contrastive": 0.5, "adversarial": 0.5}
+    else:
+        pairs = {"adversarial": (*z(ADVERSARIAL[:1], 1), *z(("view_2",), 0))}
+    assert {name for name in terms if name in PAIRS} == set(pairs)
+    for name, pair in pairs.items():
+        assert terms[name].mean() == pytest.approx(instances.acl(*pair, TEMPERATURE), rel=1e-4)
+
+
+def test_standard_to_standard_is_simclr():
+    batch, context = tiny_network.batch()
+    _, ours = terms_of(build(streams="standard_to_standard"), batch, context)
+    _, theirs = terms_of(build(SimCLR), batch, context)
+    np.testing.assert_array_equal(ours["contrastive"], theirs["contrastive"])
+
+
+def statistics(method, branch):
+    """The moving statistics of one branch."""
+    norms = [one for one in method._flatten_layers() if hasattr(one, "norms")]
+    assert len(norms) == 3
+    return [v.numpy() for one in norms for v in one.norms[branch].non_trainable_variables]
+
+
+def test_the_clean_branch_sees_no_adversary():
+    """After a step, branch 0 has the statistics of clean views alone, and branch 1 has moved otherwise."""
+    images, labels = (tf.constant(part) for part in battery.data())
+    before, after = {}, {}
+    for streams in ("dual_stream", "standard_to_standard"):
+        method = branched(streams)
+        method.compile("sgd", jit_compile=False)
+        before[streams] = [statistics(method, branch) for branch in (0, 1)]
+        method.train_step((images, labels))
+        after[streams] = [statistics(method, branch) for branch in (0, 1)]
+    for both, alone in zip(after["dual_stream"][0], after["standard_to_standard"][0], strict=True):
+        np.testing.assert_allclose(both, alone, rtol=1e-5, atol=1e-6)
+    moved = [np.abs(a - b).max() for a, b in zip(after["dual_stream"][1], before["dual_stream"][1], strict=True)]
+    assert min(moved) > 1e-4
+    for a, b in zip(after["standard_to_standard"][1], before["standard_to_standard"][1], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_joint_step_climbs_the_loss_of_both_views():
+    """One L2 step of all views goes along the differences of the released loss."""
+    attack = PGD(ThreatModel(norm="l2", epsilon=0.01), steps=1, step_size=0.01, random_start="none")
+    method = build(adversary=InstanceAdversary(attack=attack))
+    batch, context = tiny_network.batch(5)
+    images = 0.2 + 0.6 * batch.images.numpy()
+    views = [images, np.roll(images, 1, axis=1)]
+    batch = batch._replace(extra={f"view_{n}": tf.constant(view) for n, view in enumerate(views, start=1)})
+    made = method.make_views(batch, context)
+    for place, name in enumerate(ADVERSARIAL):
+        gradient = np.zeros(views[place].shape)
+        for index in np.ndindex(*gradient.shape):
+            sides = []
+            for sign in (1, -1):
+                moved = [view.astype(np.float64) for view in views]
+                moved[place][index] += sign * 1e-5
+                sides.append(instances.acl(*(projected(method, view) for view in moved), TEMPERATURE))
+            gradient[index] = (sides[0] - sides[1]) / 2e-5
+        gradient = gradient.reshape(5, -1)
+        step = (made[name].numpy() - views[place]).reshape(5, -1) / 0.01
+        np.testing.assert_allclose(step, gradient / np.linalg.norm(gradient, axis=1, keepdims=True), atol=2e-3)
+
+
+@pytest.mark.parametrize("streams", ["dual_stream", "adversarial_to_standard"])
+def test_adversaries_stay_in_their_balls_and_raise_the_loss_of_their_branch(streams):
+    method = branched(streams)
+    images, labels = (tf.constant(part) for part in battery.data())
+    batch = method.as_batch((images, labels))
+    views = method.make_views(batch, method.context(batch))
+
+    def loss(names, branches):
+        pair = [
+            method.project(method.encoder(views[name], branch=branch), False, branch).numpy()
+            for name, branch in zip(names, branches, strict=True)
+        ]
+        return instances.acl(*pair, TEMPERATURE)
+
+    for name in ADVERSARIAL[: 1 + (streams == "dual_stream")]:
+        clean, found = views[name.replace("adversarial", "view")].numpy(), views[name].numpy()
+        assert 0.01 < np.abs(found - clean).max() <= 0.2 + 1e-6 and 0 <= found.min() <= found.max() <= 1
+    if streams == "dual_stream":
+        assert loss(ADVERSARIAL, (1, 1)) > loss(("view_1", "view_2"), (1, 1)) + 0.1
+    else:
+        assert loss((ADVERSARIAL[0], "view_2"), (1, 0)) > loss(("view_1", "view_2"), (1, 0)) + 0.05
+
+
+def test_false_negatives_leave_both_streams():
+    method = branched(false_negatives=AdaptiveFNC(threshold=-1.1))
+    images, labels = (tf.constant(part) for part in battery.data())
+    batch = method.as_batch((images, labels))
+    _, terms = terms_of(method, batch, method.context(batch))
+    for name in ("contrastive", "adversarial"):  # the positive alone is left below the line
+        np.testing.assert_allclose(terms[name], 0.0, atol=1e-6)
+    assert np.all(terms["false_negatives_found"] == 1)
+
+
+@pytest.mark.parametrize("branch", [0, 1])
+def test_the_second_stage_starts_from_the_branch_that_is_named(branch):
+    network = branched().encoder
+    images, labels = (tf.constant(part) for part in battery.data())
+    both = [network(images, branch=one).numpy() for one in (0, 1)]
+    assert np.abs(both[0] - both[1]).max() > 0.01
+    stages = {"method": ACL, "optimizer": keras.optimizers.SGD, "epochs": 1, "batch_size": 8}
+    Pretraining(**stages, frozen=False, branch=branch).hand_over(network)
+    np.testing.assert_array_equal(network(images), both[branch])
+    method = Supervised(network, LinearHead(3))
+    method.build((None, *battery.IMAGE_SHAPE))
+    method.compile("sgd", jit_compile=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # Keras warns of variables that nothing trains
+        method.train_step((images, labels))
+    assert np.abs(network(images) - both[branch]).max() > 1e-5
+    with pytest.raises(ValueError, match="branch is 2, but CNN has no such branch"):
+        Pretraining(**stages, branch=2).stage(network, LinearHead, None, None, 0)
+    with pytest.raises(ValueError, match="branch is -1"):
+        Pretraining(**stages, branch=-1)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"streams": "triple"}, "streams is 'triple'"),
+        ({"streams": "dual_stream"}, "needs branches=2"),
+    ],
+)
+def test_wrong_arguments_are_named(keywords, message):
+    with pytest.raises(ValueError, match=message):
+        build(**keywords)
+
+
+def test_the_default_adversary_is_the_released_one():
+    attack = ACL(CNN(branches=2), LinearHead(10)).adversary.attack
+    assert (attack.threat.norm, attack.threat.epsilon, attack.steps, attack.step_size) == ("linf", 8 / 255, 5, 2 / 255)

@@ -1,0 +1,289 @@
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles import false_negatives as oracle
+from tfrobust.losses.contrastive import masked_contrastive
+from tfrobust.ops.schedules import LinearRamp
+from tfrobust.pairs import masks, selection
+from tfrobust.pairs.false_negatives import FNC, IFND, AdaptiveFNC, Sifted, detection
+
+COUNT, FEATURES, CLASSES = 9, 4, 3
+PSEUDO_LABELS = np.array([0, 1, 1, -1, 0, 2, -1, 0, 1])
+# Transformer -> what the loops suspect of anchor (i, view).
+CASES = {
+    "fnc": (FNC(threshold=0.4, top_k=5), functools.partial(oracle.fnc, threshold=0.4, top_k=5, combine="intersection")),
+    "fnc_union": (
+        FNC(threshold=0.6, top_k=3, combine="union", action="cancel"),
+        functools.partial(oracle.fnc, threshold=0.6, top_k=3, combine="union"),
+    ),
+    "fnc_threshold": (
+        FNC(threshold=0.3, top_k=0, combine="union", features="embedding"),
+        functools.partial(oracle.fnc, threshold=0.3, top_k=0, combine="union"),
+    ),
+    "fnc_nearest": (
+        FNC(threshold=-1.0, top_k=99),
+        functools.partial(oracle.fnc, threshold=-1, top_k=99, combine="union"),
+    ),
+    "ifnd": (IFND(), functools.partial(oracle.ifnd, pseudo_labels=PSEUDO_LABELS)),
+    "ifnd_attract": (
+        IFND(action="attract"),
+        functools.partial(oracle.ifnd, pseudo_labels=PSEUDO_LABELS),
+    ),
+    **{
+        f"adaptive_{key_views}": (
+            AdaptiveFNC(threshold=0.3, key_views=key_views),
+            functools.partial(oracle.adaptive, threshold=0.3, key_views=key_views),
+        )
+        for key_views in ("each", "any", "all")
+    },
+}
+TRANSFORMERS = {name: transformer for name, (transformer, _) in CASES.items()}
+
+
+def drawn(seed=0, views=2):
+    """Features [views, b, d] in loose clusters, and their classes."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, CLASSES, COUNT)
+    centres = generator.normal(size=(CLASSES, FEATURES))
+    return (centres[labels] + generator.normal(size=(views, COUNT, FEATURES))).astype(np.float32), labels
+
+
+def sifted(transformer, z, labels, *, step=0, rows=None, order=None):
+    views = len(z)
+    tags = masks.join(
+        *(masks.tag(np.arange(COUNT), view=view, label=labels, prediction=PSEUDO_LABELS) for view in range(views))
+    )
+    features = np.concatenate(z)
+    keys = (tags, features) if order is None else (masks.take(tags, order), features[order])
+    if rows is not None:
+        tags, features = masks.take(tags, rows), features[rows]
+    return Sifted(selection.sample_ids, transformer, tags, keys[0], features, keys[1], step, views)
+
+
+def as_keys(row):
+    return {(int(place) % COUNT, int(place) // COUNT) for place in np.flatnonzero(row)}
+
+
+@pytest.mark.parametrize("views", [2, 3])
+@pytest.mark.parametrize("name", CASES)
+def test_suspects_are_the_loops(name, views):
+    transformer, suspects = CASES[name]
+    z, labels = drawn(views=views)
+    before, after = sifted(transformer, z, labels).both(tf.range(views * COUNT))
+    sizes = []
+    for anchor in range(views * COUNT):
+        view, i = divmod(anchor, COUNT)
+        expected = suspects(z, i, view)
+        sizes.append(len(expected))
+        removed = before.negative[anchor] & ~after.negative[anchor]
+        assert as_keys(removed) == expected
+        added = as_keys(after.positive[anchor] & ~before.positive[anchor])
+        assert added == (expected if transformer.action == "attract" else set())
+    assert 0 < np.mean(sizes), "the case suspects nobody"
+
+
+@pytest.mark.parametrize("views", [2, 3])
+def test_attraction_gives_the_released_loss(views):
+    """Suspects among the positives and in the denominator: google-research/fnc for each anchor."""
+    transformer, suspects = CASES["fnc"]
+    z, labels = drawn(1, views)
+    features = np.concatenate(z)
+    values = masked_contrastive(features, features, sifted(transformer, z, labels), temperature=0.3)
+    places = [divmod(anchor, COUNT) for anchor in range(views * COUNT)]
+    expected = [oracle.attracting_loss(z, i, view, suspects(z, i, view), 0.3) for view, i in places]
+    np.testing.assert_allclose(values, expected, rtol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["adaptive_each", "adaptive_any", "fnc_union", "ifnd"])
+def test_cancellation_gives_equation_4(name):
+    transformer, suspects = CASES[name]
+    z, labels = drawn(2)
+    features = np.concatenate(z)
+    values = masked_contrastive(features, features, sifted(transformer, z, labels), temperature=0.3)
+    places = [divmod(anchor, COUNT) for anchor in range(2 * COUNT)]
+    expected = [oracle.cancelling_loss(z, i, view, suspects(z, i, view), 0.3) for view, i in places]
+    np.testing.assert_allclose(values, expected, rtol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["fnc", "adaptive_any", "ifnd_attract"])
+def test_in_blocks_the_loss_and_its_gradients_are_the_same(name):
+    z, labels = drawn(3)
+    features = tf.constant(np.concatenate(z))
+
+    def loss(features, block):
+        pairs = sifted(TRANSFORMERS[name], z, labels)
+        return masked_contrastive(features, features, pairs, temperature=0.2, block_size=block)
+
+    found = []
+    for block in (None, 4):
+        with tf.GradientTape() as tape:
+            tape.watch(features)
+            values = tf.function(loss)(features, block)
+        found.append((values, tape.gradient(values, features)))
+    for whole, blocks in zip(*found, strict=True):
+        np.testing.assert_allclose(blocks, whole, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "transformer",
+    [AdaptiveFNC(threshold=1.0), AdaptiveFNC(threshold=1.5, key_views="any"), FNC(threshold=1.0), FNC(top_k=0)],
+)
+def test_a_threshold_of_one_changes_nothing(transformer):
+    z, labels = drawn()
+    z[:] = z[:, :1]  # all features equal, so that rounding puts some cosines at 1 and above
+    before, after = sifted(transformer, z, labels).both(tf.range(2 * COUNT))
+    for old, new in zip(before, after, strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.parametrize("transformer", [AdaptiveFNC(threshold=-1.0), FNC(threshold=-1.0, top_k=99, action="cancel")])
+def test_a_threshold_of_minus_one_leaves_no_negative(transformer):
+    z, labels = drawn()
+    pairs = sifted(transformer, z, labels)
+    before, after = pairs.both(tf.range(2 * COUNT))
+    assert not after.negative.numpy().any()
+    np.testing.assert_array_equal(before.positive, after.positive)
+    features = np.concatenate(z)
+    # One positive and nothing else in the denominator: nothing is left to learn.
+    np.testing.assert_allclose(masked_contrastive(features, features, pairs, temperature=0.5), 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_own_views_are_never_touched(name):
+    """Also where a rule has them among its negatives."""
+    z, labels = drawn()
+    pairs = sifted(TRANSFORMERS[name], z, labels)
+    everything = tf.ones([2 * COUNT, 2 * COUNT], tf.bool)
+    own = masks.same_sample(pairs.anchors, pairs.keys).numpy()
+    after = pairs.false_negatives(
+        masks.PairMasks(~everything, everything), tf.ones([2 * COUNT] * 2), pairs.anchors, pairs.keys, 0
+    )
+    assert after.negative.numpy()[own].all() and not after.positive.numpy()[own].any()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_masks_follow_a_permutation_of_the_keys(name):
+    z, labels = drawn(4)
+    order = np.random.default_rng(0).permutation(2 * COUNT)
+    moved = sifted(TRANSFORMERS[name], z, labels, order=order)(tf.range(2 * COUNT))
+    for mask, other in zip(sifted(TRANSFORMERS[name], z, labels)(tf.range(2 * COUNT)), moved, strict=True):
+        np.testing.assert_array_equal(mask.numpy()[:, order], other)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_local_anchors_take_rows_of_the_whole(name):
+    """As on a replica: some images' anchors, in all their views, against the keys of all."""
+    z, labels = drawn(5)
+    mine = np.array([3, 4, 5, 12, 13, 14])
+    whole = sifted(TRANSFORMERS[name], z, labels)(tf.range(2 * COUNT))
+    for part, mask in zip(sifted(TRANSFORMERS[name], z, labels, rows=mine)(tf.range(6)), whole, strict=True):
+        np.testing.assert_array_equal(part, mask.numpy()[mine])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_detection_is_the_loops(name, monkeypatch):
+    transformer, suspects = CASES[name]
+    z, labels = drawn(6)
+    expected = oracle.detection(labels, 2, lambda i, view: suspects(z, i, view))
+    whole = detection(sifted(transformer, z, labels))
+    monkeypatch.setattr(masks, "BLOCK_ELEMENTS", 2 * 2 * COUNT * 5)  # five anchors, and a shorter last block
+    compute = tf.function(detection, autograph=False) if name == "fnc" else detection
+    for found in (whole, compute(sifted(transformer, z, labels))):
+        assert list(found) == ["false_negatives_found", "true_negatives_removed"]
+        np.testing.assert_allclose(list(found.values()), expected, rtol=1e-6)
+
+
+def test_no_gradient_flows_through_the_features():
+    z, labels = drawn()
+    features = tf.constant(np.concatenate(z))
+    with tf.GradientTape() as tape:
+        tape.watch(features)
+        tags = sifted(AdaptiveFNC(threshold=0.3), z, labels).keys
+        pairs = Sifted(selection.sample_ids, AdaptiveFNC(threshold=0.3), tags, tags, features, features, 0, 2)
+        total = tf.reduce_sum(pairs.anchor_features) + tf.reduce_sum(pairs.key_features)
+    assert tape.gradient(total, features) is None
+
+
+@pytest.mark.parametrize("shape", ["PolynomialDecay", "CosineDecay"])
+def test_the_threshold_falls_with_the_step(shape):
+    ends = {"end_learning_rate": 0.7} if shape == "PolynomialDecay" else {"alpha": 0.7 / 0.99}
+    falling = AdaptiveFNC(threshold=getattr(keras.optimizers.schedules, shape)(0.99, decay_steps=100, **ends))
+    z, labels = drawn()
+    for step, value in ((0, 0.99), (50, 0.845), (100, 0.7), (1000, 0.7)):
+        at = sifted(falling, z, labels, step=tf.constant(step, tf.int64))(tf.range(18))
+        fixed = sifted(AdaptiveFNC(threshold=value), z, labels)(tf.range(18))
+        np.testing.assert_array_equal(at.negative, fixed.negative)
+
+
+# ------------------------------------------------------------------------------------------------- pseudo-labels
+
+
+def clusters(seed=0, count=60):
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=(count, 5)) + 2 * np.eye(5)[np.arange(count) % 4]
+
+
+def test_clusters_are_a_fixed_point_of_k_means_on_the_sphere():
+    features = clusters()
+    labels = IFND(clusters=4).pseudo_labels(features, step=0, seed=1)
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    centroids = np.array([unit[labels == one].mean(axis=0) for one in range(4)])
+    for vector, label in zip(unit, labels, strict=True):
+        assert np.argmin([np.sum((vector - centroid) ** 2) for centroid in centroids]) == label
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
+def test_the_most_confident_share_is_accepted(share):
+    features, temperature = clusters(1), 0.3
+    options = {"clusters": 4, "temperature": temperature}
+    everything = IFND(**options).pseudo_labels(features, step=0, seed=3)
+    ramp = LinearRamp(1.0, length=100)
+    accepted = IFND(acceptance=ramp, **options).pseudo_labels(features, step=round(100 * share), seed=3)
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    confidence = []
+    for vector, label in zip(unit, everything, strict=True):
+        weights = []
+        for one in range(4):
+            centroid = unit[everything == one].mean(axis=0)
+            weights.append(np.exp(oracle.cosine(vector, centroid) / temperature))
+        confidence.append(weights[label] / sum(weights))
+    chosen = np.argsort(confidence)[len(features) - round(share * len(features)) :]
+    expected = np.full(len(features), -1)
+    expected[chosen] = everything[chosen]
+    np.testing.assert_array_equal(accepted, expected)
+
+
+def test_pseudo_labels_follow_from_the_seed():
+    first, again = (IFND(clusters=6).pseudo_labels(clusters(2), step=0, seed=5) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+
+
+# ---------------------------------------------------------------------------------------------------- the objects
+
+
+@pytest.mark.parametrize("transformer", TRANSFORMERS.values(), ids=TRANSFORMERS)
+def test_config_round_trip(transformer):
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(transformer))
+    assert copy == transformer and type(copy) is type(transformer)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FNC(combine="both"), "'intersection', 'union'"),
+        (lambda: FNC(top_k=-1), "top_k >= 0"),
+        (lambda: FNC(action="remove"), "'cancel', 'attract'"),
+        (lambda: AdaptiveFNC(key_views="own"), "'each', 'any', 'all'"),
+        (lambda: AdaptiveFNC(features="logits"), "'projection', 'embedding'"),
+        (lambda: IFND(clusters=1), "clusters >= 2"),
+        (lambda: IFND(temperature=0.0), "temperature > 0"),
+        (lambda: IFND(clusters=9).pseudo_labels(np.eye(3), step=0, seed=0), "9 clusters for 3 images"),
+    ],
+)
+def test_bad_arguments_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

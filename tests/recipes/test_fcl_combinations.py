@@ -1,0 +1,64 @@
+"""Feature contrastive learning with an adversary, and with Patch Gaussian before or behind a shift, by gin alone."""
+
+import pathlib
+import re
+
+import gin
+import numpy as np
+import pytest
+
+from tfrobust import cli
+from tfrobust.augment.patch_gaussian import PatchGaussian
+from tfrobust.augment.standard import RandomShift
+from tfrobust.data import pipeline
+
+GIN = pathlib.Path(__file__).resolve().parents[2] / "gin"
+METHODS = {"fcl": "FCL", "fcl_margin": "FCL", "cl_gaussian": "CLGaussian"}
+# A step of seconds, in which the contrast counts from the start.
+SMALL = ["BATCH_SIZE=4", "STEPS=2", "EPSILON=0.05", "CornerDigits.per_class=2", "CornerDigits.balanced=1"]
+SMALL += ["feature/LinearRamp.delay=0", "feature/LinearRamp.length=0"]
+
+
+def flags_in(file: str) -> list[str]:
+    """What the comments of a gin file tell users to write."""
+    return re.findall(r'^#.*--gin_param="(.*)"', (GIN / file).read_text(), re.MULTILINE)
+
+
+def arguments(files: list[str], params: list[str]) -> dict:
+    cli.configure([str(GIN / file) for file in files], params)
+    return gin.get_bindings("tfrobust.experiment.train", resolve_references=True)
+
+
+@pytest.mark.parametrize("patch_first", [False, True], ids=["patch_behind", "patch_before"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_with_an_adversary_and_patch_gaussian_takes_two_steps(name, patch_first):
+    from tfrobust.models.heads import LinearHead
+
+    adversary = flags_in("cl_gaussian.gin" if name == "cl_gaussian" else "fcl.gin")
+    compose = flags_in("patch_gaussian_fcl.gin")
+    assert adversary == [f"{METHODS[name]}.adversary=@Adversary()"]
+    assert compose == ["train.augmentation=@Compose()", "Compose.augmentations=(@RandomShift(), @PatchGaussian())"]
+    if patch_first:
+        compose[1] = "Compose.augmentations=(@PatchGaussian(), @RandomShift())"
+    given = arguments([f"{name}.gin"], [*SMALL, *adversary, *compose, "PatchGaussian.patch=12"])
+    kinds = [type(one) for one in given["augmentation"].augmentations]
+    assert kinds == ([PatchGaussian, RandomShift] if patch_first else [RandomShift, PatchGaussian])
+    dataset = given["data"].load()
+    method = given["method"](encoder=given["encoder"](), head=LinearHead(class_count=15), seed=0)
+    method.build((None, *dataset.image_shape))
+    method.compile(optimizer=given["optimizer"](), jit_compile=False)
+    assert (method.adversary.attack.steps, method.adversary.attack.threat.epsilon) == (2, 0.05)
+    before = [variable.numpy() for variable in method.trainable_variables]
+    batches = pipeline.training_batches(dataset.train, batch_size=4, seed=0, augmentation=given["augmentation"])
+    for batch in batches.take(2):
+        logs = {key: float(value) for key, value in method.train_step(batch).items()}
+    assert {"ce", "feature_contrast", "ce_adv"} <= set(logs) and all(map(np.isfinite, logs.values())), logs
+    weights = {"ce": 1, "ce_adv": 1, "feature_contrast": 1e-5 if name == "fcl_margin" else 1e-3}
+    assert logs["loss"] == pytest.approx(sum(weight * logs[term] for term, weight in weights.items()), rel=1e-4)
+    assert all(np.any(new.numpy() != old) for new, old in zip(method.trainable_variables, before, strict=True))
+
+
+@pytest.mark.parametrize("name", ["fcl_margin", "cl_gaussian"])
+def test_patch_gaussian_goes_behind_the_other_recipes_too(name):
+    given = arguments([f"{name}.gin"], [*flags_in("patch_gaussian_fcl.gin"), "PatchGaussian.deviation=0.2"])
+    assert given["augmentation"].augmentations[1].deviation == 0.2 and given["method"].__name__ == METHODS[name]

@@ -1,0 +1,163 @@
+"""The recipes of papers 004 and 002 hold the numbers that the papers print: literal here, none read from gin/."""
+
+import functools
+
+import pytest
+
+from conformance import recipes
+from conformance.recipes import method_of, rates
+
+bound = functools.partial(recipes.bound, "susceptibility")
+
+# Table 1: clean, FGSM 8/255 and 16/255, PGD L2 0.1 and 0.25, PGD L1 8, AutoAttack 1/255.
+TABLE_1 = {
+    "cifar10_ce": "95.4 29.6 20.1 31.2 15.7 16.5 18.6",
+    "cifar10_supcon": "95.5 38.8 31.8 34.2 18.4 20.7 24.3",
+    "cifar10_simclr": "92.7 26.8 13.4 20.9 8.3 11.5 13.7",
+    "cifar100_ce": "74.9 14.3 8.4 23.1 11.5 12.1 13.6",
+    "cifar100_supcon": "76.3 12.6 6.7 21.9 9.2 13.4 11.9",
+    "cifar100_simclr": "68.9 9.40 3.0 13.7 4.4 6.8 8.7",
+}
+# Table 4: clean, FGSM 8/255 and 16/255, AutoAttack 1/255 and 2/255.
+TABLE_4 = {
+    "cifar10_simclr_fnc": "94.9 28.6 16.3 14.7 6.6",
+    "cifar10_simclr_ifnd": "95.1 29.2 18.8 15.1 7.1",
+    "cifar10_simclr_fixed_fnc": "93.1 30.1 21.3 17.4 7.5",
+    "cifar10_simclr_adaptive_fnc_09": "93.2 31.3 21.6 19.1 8.6",
+    "cifar10_simclr_adaptive_fnc": "93.5 33.6 24.9 19.3 8.7",
+}
+# Table 5: clean, PGD Linf 8/255 and 16/255, PGD L2 0.25, PGD L1 12, AutoAttack 8/255 and 16/255.
+TABLE_5 = {
+    "cifar10_rocl": "86.0 43.6 11.4 70.9 80.0 40.8 11.2",
+    "cifar10_augmented_rocl": "87.9 45.9 13.2 72.8 82.1 43.1 12.1",
+    "cifar10_acl": "86.2 41.2 12.1 72.3 80.7 39.8 10.2",
+    "cifar10_augmented_acl": "87.9 42.5 13.2 75.9 83.5 41.3 10.8",
+}
+FORMS = (
+    (TABLE_1, "clean {}; FGSM 8/255 {}, 16/255 {}; PGD L2 0.1 {}, 0.25 {}; PGD L1 8 {}; AutoAttack 1/255 {}."),
+    (TABLE_4, "clean {}; FGSM 8/255 {}, 16/255 {}; AutoAttack 1/255 {}, 2/255 {}."),
+    (TABLE_5, "clean {}; PGD Linf 8/255 {}, 16/255 {}; PGD L2 0.25 {}; PGD L1 12 {}; AutoAttack 8/255 {}, 16/255 {}."),
+)
+PUBLISHED = {
+    row.replace("_", "_resnet50_", 1): form.format(*cells.split())
+    for table, form in FORMS
+    for row, cells in table.items()
+}
+# Method of the first stage, passes a step; the thresholds of false negatives at the first and the last step.
+METHODS = {"simclr": ("SimCLR", 2), "supcon": ("SupCon", 2), "rocl": ("RoCL", 13), "acl": ("ACL", 14)}
+THRESHOLDS = {
+    "fixed_fnc": (0.9, 0.9),
+    "adaptive_fnc_09": (0.9, 0.5),
+    "adaptive_fnc": (0.99, 0.7),
+    "augmented": (0.99, 0.7),
+}
+ATTACKS = {
+    *(f"fgsm_linf_{size}" for size in (8, 16)),
+    *(f"pgd_linf_{size}" for size in (8, 16)),
+    *("pgd_l2_0.1", "pgd_l2_0.25", "pgd_l1_8.0", "pgd_l1_12.0"),
+    *(f"autoattack_linf_{size}" for size in (1, 2, 8, 16)),
+}
+
+
+def test_there_is_a_recipe_for_each_row_and_for_nothing_else():
+    found = {path.stem for path in (recipes.PAPERS / "susceptibility").glob("*.gin")}
+    assert found == {*PUBLISHED, "base_cifar10_resnet50"} and len(PUBLISHED) == 6 + 5 + 4
+
+
+@pytest.mark.parametrize("stem", PUBLISHED)
+def test_a_recipe_is_the_row_s(stem):
+    given, (data, _, row) = bound(stem), stem.split("_", 2)
+    header = recipes.header_of("susceptibility", stem)
+    line = next(line for line in header if line.startswith("# Published:"))
+    assert line.removeprefix("# Published:  ").startswith(PUBLISHED[stem]) and "(Table" in header[0]
+    assert given["name"] == stem and given["data"].path == f"data/cifar-{data.removeprefix('cifar')}-python.tar.gz"
+    assert given["data"].validation_size == 0
+    assert type(given["encoder"]()).__name__ == "ResNet50" and given["encoder"]().dim == 2048
+    check_attacks(given["evaluators"])
+    if row == "ce":
+        assert given.get("pretraining") is None and (given["epochs"], given["batch_size"]) == (1000, 1024)
+        assert given["augmentation"].jitter == (0.2, 0.2, 0.2, 0.05)
+        check_cosine(given["optimizer"](), 480, 48_000, 0.01, 0.8, 0.0008)
+    else:
+        check_stages(row, given, "\n".join(header))
+
+
+def check_attacks(evaluators) -> None:
+    found = set()
+    for evaluator in evaluators:
+        attack = getattr(evaluator, "attack", None)
+        if attack is None:
+            continue
+        threat = attack.threat
+        size = round(255 * threat.epsilon) if threat.norm == "linf" else threat.epsilon
+        assert threat.norm != "linf" or threat.epsilon == pytest.approx(size / 255, rel=1e-6)
+        found.add(f"{attack.name}_{threat.norm}_{size}")
+        assert attack.name != "pgd" or attack.steps == 40
+    assert found == ATTACKS
+    kinds = {type(evaluator).__name__: evaluator for evaluator in evaluators}
+    assert kinds["EmbeddingGeometry"].distance == "euclidean" and kinds["FeatureMap"].natural == 1000
+
+
+def check_cosine(optimizer, warmup: int, steps: int, first: float, peak: float, last: float) -> None:
+    expected = [first, (first + peak) / 2, peak, (peak + last) / 2, last]
+    places = (0, warmup // 2, warmup, warmup + (steps - warmup) // 2, steps)
+    assert rates(optimizer, places) == pytest.approx(expected, rel=1e-3, abs=1e-7)
+
+
+def check_stages(row: str, given: dict, header: str) -> None:
+    first = given["pretraining"]
+    name, passes = METHODS[next(part for part in row.split("_") if part in METHODS)]
+    batch, steps = (512, 97_000) if name in ("RoCL", "ACL") else (1024, 48_000)
+    assert (first.epochs, first.batch_size, 50_000 // batch * 1000) == (1000, batch, steps) and first.frozen
+    if name == "ACL":
+        from tfrobust.models.cnn import CNN
+        from tfrobust.models.heads import LinearHead
+
+        method = first.method(encoder=CNN(((1,),), dense=(), branches=2), head=LinearHead(10), seed=0)
+    else:
+        method = method_of({"method": first.method})
+    assert type(method).__name__ == name and f"{steps:,} steps x {passes} = {steps * passes:,} passes" in header
+    assert method.passes_per_step == passes and method.temperature == (0.1 if name == "SupCon" else 0.5)
+    rates_of = {"SimCLR": (0.01, 0.5, 0.0005), "SupCon": (0.01, 0.5, 0.0005), "RoCL": (0.1, 1.5, 0), "ACL": (0, 5.0, 0)}
+    check_cosine(first.optimizer(), steps // 100, steps, *rates_of[name])
+    check_false_negatives(row, method, steps)
+    probe = given["optimizer"]()
+    assert (given["method"].__name__, probe.momentum) == ("Supervised", 0.9)
+    if batch == 1024:
+        peak, places = (5.0 if name == "SupCon" else 1.0), (0, 5819, 5820, 7274, 7275, 8729, 8730)
+        assert (given["epochs"], given["batch_size"]) == (100, 512) and 50_000 // 512 == 97
+        assert rates(probe, places) == pytest.approx([peak] * 2 + [peak / 5] * 2 + [peak / 25] * 2 + [peak / 125])
+        assert [type(one).__name__ for one in given["augmentation"].augmentations] == [
+            "RandomResizedCrop",
+            "RandomFlip",
+        ]
+    else:
+        assert (given["epochs"], given["batch_size"], given["augmentation"]) == (150, 1024, None)
+        assert rates(probe, (1439, 1440, 2400, 4800)) == pytest.approx([0.1, 0.01, 0.001, 0.0001])
+        check_adversary(name, method)
+
+
+def check_false_negatives(row: str, method, steps: int) -> None:
+    rule = method.false_negatives
+    if row == "simclr_ifnd":
+        assert (rule.clusters, rule.every, rule.action) == (10, 10, "cancel")
+        assert [float(rule.acceptance(step)) for step in (0, steps // 2, steps)] == [0, 0.5, 1]
+    elif row == "simclr_fnc":
+        assert (rule.threshold, rule.top_k, rule.combine, rule.action) == (0.7, 10, "union", "cancel")
+    elif key := next((key for key in THRESHOLDS if key in row), None):
+        ends = [rule.threshold] * 2 if isinstance(rule.threshold, float) else map(rule.threshold, (0, steps))
+        assert [float(end) for end in ends] == pytest.approx(THRESHOLDS[key]) and rule.action == "cancel"
+    else:
+        assert rule is None
+
+
+def check_adversary(name: str, method) -> None:
+    attack = method.adversary.attack
+    size, step, steps = (0.0314, 0.007, 7) if name == "RoCL" else (8 / 255, 2 / 255, 5)
+    assert (attack.threat.epsilon, attack.step_size) == pytest.approx((size, step), rel=1e-6)
+    assert (attack.threat.norm, attack.steps, method.adversary.mode) == ("linf", steps, "inference")
+    weights = {term: float(method._weight(term)) for term in method.terms}
+    expected = (
+        {"contrastive": 2.0, "adversarial": 1 / 256} if name == "RoCL" else {"contrastive": 0.5, "adversarial": 0.5}
+    )
+    assert weights == expected | {"probe": 1.0}

@@ -1,0 +1,82 @@
+"""The section on random pixels: its pictures, their numbers, and the page without them."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from report.synthetic import fraction, make_report
+from report.test_sensitivity_section import images
+
+from tfrobust.ops import pictures
+from tfrobust.report import Report, section_noise
+from tfrobust.report.render import console_table, html, markdown
+from tfrobust.structs import Series
+
+HEIGHT, WIDTH = 4, 6
+
+
+def examples(channels=1, count=2, sets=("clean", "uniform", "non_uniform"), seed=0):
+    drawn = np.random.default_rng(seed).integers(0, 256, (len(sets), count, HEIGHT, WIDTH, channels)) / 255
+    sizes = {"height": HEIGHT, "width": WIDTH, "channels": channels}
+    columns = {"label": list(range(count)), **{name: [size] * count for name, size in sizes.items()}}
+    columns |= {name: [pictures.encode(image) for image in own] for name, own in zip(sets, drawn, strict=True)}
+    return Series("noise.examples", "Images", columns), drawn
+
+
+def replacement():
+    chances = np.linspace(0.05, 0.4, HEIGHT * WIDTH).reshape(HEIGHT, WIDTH, 1)
+    columns = {"height": HEIGHT, "width": WIDTH, "probability": pictures.encode(chances, 0.4)}
+    columns |= {"least_probability": 0.05, "largest_probability": 0.4}
+    return Series("noise.replacement", "Chances", {name: [value] for name, value in columns.items()})
+
+
+def report(*series, numbers=True):
+    plain = make_report()
+    own = [fraction(f"noise.{name}.accuracy", v, share=0.15) for name, v in (("uniform", 0.7), ("non_uniform", 0.8))]
+    measurements = (*plain.measurements, *(own if numbers else ()))
+    found = dataclasses.replace(plain, series=(*plain.series, *series), measurements=measurements)
+    found.validate()
+    return found
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_each_picture_at_its_place(channels):
+    shown, expected = examples(channels)
+    lead, body = section_noise.noise(report(shown, replacement()))
+    assert "15 %" in lead and "5 % to 40 %" in body
+    *drawn, chances = images(body)
+    assert len(drawn) == 6
+    for place, picture in enumerate(drawn):
+        own = np.broadcast_to(expected[place % 3, place // 3], (HEIGHT, WIDTH, 3))
+        np.testing.assert_allclose(picture / 255, own, atol=1.1 / 255)
+    brightness = (chances.astype(float) @ [0.2126, 0.7152, 0.0722]).ravel()
+    assert np.all(np.diff(brightness) > 0) and brightness[-1] > 240
+
+
+def test_parts_may_be_missing():
+    shown, _ = examples(sets=("clean", "uniform"))
+    _, body = section_noise.noise(report(shown))
+    assert len(images(body)) == 4 and "uniform (UN)" in body and "non-uniform" not in body
+    _, body = section_noise.noise(report())
+    assert not images(body) and "noise.non_uniform.accuracy" in body
+    assert section_noise.noise(report(examples()[0], numbers=False)) is not None
+    assert section_noise.noise(make_report()) is None and 'id="noise"' not in html(make_report())
+
+
+@pytest.mark.parametrize("wrong", [{"clean": ["AAAA", "%"]}, {"height": [None, 9]}, {"label": [None, "<b>"]}])
+def test_what_is_no_picture_is_left_out(wrong):
+    shown, _ = examples()
+    broken = Series(shown.id, shown.title, {**shown.columns, **wrong})
+    _, body = section_noise.noise(report(broken))
+    assert len(images(body)) == (6 if "label" in wrong else 0) and "<b>" not in body
+
+
+def test_the_whole_page_has_each_number_once_and_survives_json():
+    found = report(examples()[0], replacement())
+    again = Report.from_json(found.to_json())
+    whole = html(found)
+    assert again == found and whole.count("noise.uniform.accuracy") == 1 and 'id="noise"' in whole
+    for text in (console_table(found), markdown(found)):
+        assert "Uniform noise (UN), accuracy" in text and "Non-uniform noise (NUN), accuracy" in text
+    assert json.loads(found.to_json())["series"][-1]["columns"]["largest_probability"] == [0.4]

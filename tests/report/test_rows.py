@@ -1,0 +1,61 @@
+"""Whatever was measured is seen, with its number, in the console, in Markdown and in HTML."""
+
+import dataclasses
+
+import pytest
+from report.synthetic import make_report
+
+from tfrobust.report import compare, reading
+from tfrobust.report.render import console_table, html, markdown
+from tfrobust.structs import Measurement
+
+# One of each kind that an evaluator gives, and a kind that no one knows yet.
+IDS = """
+accuracy.clean attack.pgd_linf_0.2.accuracy attack.pgd_linf_0.2.drop attack.autoattack_l2_0.5.accuracy
+attack.autoattack_l2_0.5.apgd_ce.accuracy attack.autoattack_l2_0.5.apgd_ce.drop
+attack.prox_log_barrier_l2_0.5.median_distance
+corruption.fog.3.accuracy corruption.fog.3.drop corruption.mean.accuracy corruption.mean_without_noise.accuracy
+corruption.mean_noise.accuracy corruption.mce corruption.relative_mce
+stability.tilt.flip_probability stability.tilt.flip_rate stability.mean.flip_probability stability.mfr
+noise.uniform.accuracy noise.non_uniform.accuracy
+shift.imagenet_r.accuracy shift.imagenet_r.aurra
+calibration.ece calibration.rms calibration.aurra calibration.brier calibration.nll
+geometry.r_div geometry.intra_class_divergence geometry.alignment
+sensitivity.utility_concentration sensitivity.agreement sensitivity.tokens.correlation
+novel.kind
+""".split()
+NUMBERS = [Measurement(identity, 0.1234 + 0.0201 * place, n=9) for place, identity in enumerate(IDS)]
+
+
+def only(measurements):
+    return make_report(measurements=list(measurements), series=())
+
+
+@pytest.mark.parametrize("rendering", [console_table, markdown, html])
+def test_every_number_is_seen(rendering):
+    text = rendering(only(NUMBERS))
+    unseen = [m.id for m in NUMBERS if f"{100 * m.value:.1f}" not in text]
+    assert not unseen
+
+
+def test_headlines_lead_their_kind_and_are_what_is_compared():
+    found = only(reversed(NUMBERS))
+    ordered = [m.id for m in reading.in_order(found)]
+    assert sorted(ordered) == sorted(IDS) and ordered[0] == "accuracy.clean" and ordered[-1] == "novel.kind"
+    kinds = [identity.split(".")[0] for identity in ordered]
+    assert len(set(kinds)) == 1 + sum(one != two for one, two in zip(kinds, kinds[1:], strict=False))
+    headlines = [m.id for m in reading.main_measurements(found)]
+    assert "noise.uniform.accuracy" in headlines and "attack.autoattack_l2_0.5.apgd_ce.accuracy" not in headlines
+    assert not [identity for identity in headlines if identity.endswith(".drop")]
+    for kind in dict.fromkeys(kinds):
+        own = [identity in headlines for identity in ordered if identity.startswith(f"{kind}.")]
+        assert own == sorted(own, reverse=True)
+    assert "Uniform noise (UN), accuracy" in compare.table([("a", found)])
+
+
+def test_a_drop_without_its_accuracy_has_a_row_of_its_own():
+    drop = Measurement("attack.pgd_linf_0.2.drop", 0.4321, n=9)
+    assert "43.2 %" in console_table(only([drop]))
+    both = console_table(only([drop, dataclasses.replace(drop, id="attack.pgd_linf_0.2.accuracy", value=0.25)]))
+    (line,) = [line for line in both.splitlines() if line.startswith("pgd")]
+    assert line.split()[-5:] == ["25.0", "%", "43.2", "%", "9"]

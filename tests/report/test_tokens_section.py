@@ -1,0 +1,83 @@
+"""The section on words: each coloured by its share of the largest of its line, with its number; escaped; once."""
+
+import dataclasses
+import html as markup
+import re
+
+import pytest
+from report.synthetic import make_report
+
+from tfrobust.report import section_tokens
+from tfrobust.report.render import console_table, html, markdown
+from tfrobust.structs import Measurement, Series
+
+SENTENCES = (
+    (("a", 0.2, 0.0), ("<b>superb</b>", 4.0, 0.5), ("film", 1.0, None)),
+    (("dull", 0.0, 0.3), ("story", 0.0, 0.0)),
+)
+
+
+def series():
+    rows = [
+        (number, label, *row) for number, (label, own) in enumerate(zip((1, 0), SENTENCES, strict=True)) for row in own
+    ]
+    names = ("sentence", "label", "token", "sensitivity", "strength")
+    return Series("sensitivity.tokens", "Tokens", dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+
+
+def report(*shown, **changes):
+    plain = make_report()
+    numbers = [
+        Measurement("sensitivity.tokens.correlation", 0.761, "ratio", 640, 0.75, 0.772),
+        Measurement("sensitivity.tokens.pooled_correlation", 0.66, "ratio", 900, 0.64, 0.68),
+    ]
+    data = {**plain.data, "class_names": ["negative", "positive"]}
+    measurements = (*plain.measurements, *numbers)
+    found = dataclasses.replace(plain, series=(*plain.series, *shown), measurements=measurements, data=data, **changes)
+    found.validate()
+    return found
+
+
+def words(body):
+    """Per line of a sentence: the word, its title and the per cent of its colour."""
+    pattern = r'style="background:color-mix\(in srgb,var\(--series-0\) (\d+)%,transparent\)" title="([^"]*)">([^<]*)<'
+    lines = re.findall(r'<p class="tokens">(.*?)</p>', body)
+    return [
+        [(int(depth), markup.unescape(t), markup.unescape(w)) for depth, t, w in re.findall(pattern, line)]
+        for line in lines
+    ]
+
+
+def test_words_are_coloured_by_their_share_of_the_largest_of_the_line():
+    _, body = section_tokens.tokens(report(series()))
+    sensitivity, strength, dull, dull_strength = words(body)
+    assert [(depth, word) for depth, _, word in sensitivity] == [(3, "a"), (60, "<b>superb</b>"), (15, "film")]
+    assert [depth for depth, *_ in strength] == [0, 60, 0]
+    assert [depth for depth, *_ in dull] == [0, 0] and [depth for depth, *_ in dull_strength] == [60, 0]
+    assert sensitivity[0][1] == "a: the model's sensitivity 0.2"
+    assert [title for _, title, _ in strength][2] == "film: true strength not known"
+    assert body.index("Class: positive") < body.index("Class: negative")
+    assert "<b>superb" not in body and "not known</td>" in body  # the table, too
+
+
+def test_numbers_stand_here_and_nowhere_else():
+    whole = html(report(series()))
+    assert whole.count("sensitivity.tokens.correlation") == 1 and "0.75 to 0.772" in whole
+    assert 'id="tokens"' in whole and 'id="sensitivity"' not in whole
+    for rendered in (markdown(report()), console_table(report())):
+        assert "Token sensitivity and strength, correlation in a sentence" in rendered and "0.761" in rendered
+    assert section_tokens.tokens(make_report()) is None and 'id="tokens"' not in html(make_report())
+    lead, body = section_tokens.tokens(report())
+    assert 'class="tokens' not in body and "0.66" in body and lead
+
+
+@pytest.mark.parametrize("part", ["tokens", "strength"])
+def test_a_foreign_series_is_left_out(part):
+    shown = series()
+    columns = {name: values for name, values in shown.columns.items() if name != part.removesuffix("s")}
+    assert 'class="tokens"' not in section_tokens.tokens(report(dataclasses.replace(shown, columns=columns)))[1]
+
+
+def test_the_page_stays_self_contained():
+    whole = html(report(series()))
+    assert whole == html(report(series())) and not re.search(r"(https?:)?//[a-z]", whole)

@@ -1,0 +1,80 @@
+"""An export of text: tokens in place of images, its vocabulary beside it, checked by a clean process."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles.bag_of_words import BagOfWords
+from tfrobust.models.heads import LinearHead
+from tfrobust.serving import assets, export, golden, probe, verify, warmup
+
+LENGTH, WORDS = 6, ("[PAD]", "[UNK]", "the", "clichés", "##s", "film")
+
+
+@pytest.fixture(scope="module")
+def parts():
+    encoder, head = BagOfWords(len(WORDS)), LinearHead(2)
+    encoder.build((None, LENGTH))
+    head.build((None, encoder.width))
+    return {"encoder": encoder, "head": head, "image_shape": (LENGTH,), "vocabulary": WORDS}
+
+
+@pytest.fixture(scope="module")
+def published(parts, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    assets.assemble(folder / "staged", **parts)
+    assets.assemble(folder / "final", **parts, report_json="{}", judged=folder / "staged", name="words")
+    return folder / "final"
+
+
+def test_golden_tokens_are_sentences_of_every_length():
+    tokens = golden.golden_tokens(8, 6)
+    assert tokens.dtype == np.int32 and (tokens > 0).sum(1).tolist() == [8, 4, 2, 1]
+    assert tokens.min() == 0 and 1 <= tokens[0].min() and tokens.max() == 5
+    word = 5 * 2654435769 % 2**32
+    assert tokens[0, 5] == 1 + word % 5
+    assert (golden.golden_tokens(1, 3) > 0).sum(1).tolist() == [1, 1, 1, 1]
+
+
+def test_the_endpoints_take_tokens_and_give_what_the_parts_give(published, parts):
+    loaded = tf.saved_model.load(str(published))
+    assert set(loaded.signatures) == {"serving_default", "robustness_report"}
+    ((name, specification),) = loaded.signatures["serving_default"].structured_input_signature[1].items()
+    assert name == "tokens" and specification.dtype == tf.int32 and specification.shape.as_list() == [None, LENGTH]
+    tokens = tf.constant(golden.golden_tokens(LENGTH, len(WORDS), 5))
+    found = loaded.signatures["serving_default"](tokens=tokens)
+    embedding = parts["encoder"](tokens)
+    np.testing.assert_allclose(found["embedding"], embedding, rtol=1e-6)
+    np.testing.assert_allclose(found["logits"], parts["head"](embedding), rtol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        loaded.signatures["serving_default"](tokens=tokens[:, :-1])
+    assert export.saved_model_sha256(loaded) == export.deployable_sha256(parts["encoder"], parts["head"])
+
+
+def test_the_vocabulary_lies_beside_it(published):
+    lines = (published / "assets.extra" / "vocabulary.txt").read_text(encoding="utf-8")
+    assert lines == "[PAD]\n[UNK]\nthe\nclichés\n##s\nfilm\n"
+    assert export.read_vocabulary(published) == WORDS and export.read_vocabulary(published.parent) == ()
+
+
+@pytest.mark.slow
+def test_a_clean_process_verifies_it(published):
+    result = verify.verify(published)
+    assert result.passed, result.problems
+    assert [name for name, _ in warmup.replay(published)] == ["serving_default", "robustness_report"]
+    (published / "assets.extra" / "vocabulary.txt").write_text("[PAD]\n[UNK]\nfilm\n", encoding="utf-8")
+    assert "vocabulary.txt has been changed" in verify.verify(published).problems[0]
+
+
+def test_other_signatures_are_named(published):
+    signatures = tf.saved_model.load(str(published)).signatures
+    assert probe.check_signatures(signatures, (LENGTH,)) == []
+    assert "'serving_default' takes" in probe.check_signatures(signatures, (LENGTH + 1,))[0]
+    assert "expected ['robustness_report', 'serving_bytes'" in probe.check_signatures(signatures, (8, 8, 1))[0]
+
+
+def test_text_needs_its_vocabulary(parts, tmp_path):
+    with pytest.raises(ValueError, match="the vocabulary of the export: a vocabulary begins with"):
+        export.write_saved_model(tmp_path / "export", **{**parts, "vocabulary": ()})
+    with pytest.raises(ValueError, match=r"\(height, width, channels\), or \(length,\) of text"):
+        export.write_saved_model(tmp_path / "export", **{**parts, "image_shape": (3, 4)})

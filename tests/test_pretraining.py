@@ -1,0 +1,169 @@
+"""Two stages in one command: what the first hands to the second, what is refused, what a dry run and a report say."""
+
+import json
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from conformance import methods as battery
+from tfrobust import experiment, train
+from tfrobust.data.sources.digits import Digits
+from tfrobust.errors import InputError
+from tfrobust.methods.simclr import SimCLR
+from tfrobust.methods.supervised import Supervised
+from tfrobust.models.cnn import CNN
+from tfrobust.models.heads import LinearHead
+from tfrobust.pretrained import Pretrained
+from tfrobust.pretraining import Pretraining, Stage
+from tfrobust.training.callbacks import CollapseWarning
+from tfrobust.training.workdir import canonical
+
+DIGITS = Digits(validation_size=100)
+
+
+def encoder():
+    return CNN(((4,), (6,)), dense=(8,))
+
+
+def simclr(**parts):
+    return SimCLR(views=battery.SHIFT, **parts)
+
+
+def pretraining(**changed):
+    given = {"method": simclr, "optimizer": keras.optimizers.SGD, "epochs": 2, "batch_size": 64}
+    return Pretraining(**given | changed)
+
+
+def run(folder, **changed):
+    """A whole run that measures nothing, in a folder."""
+    given = {
+        "name": "small",
+        "method": Supervised,
+        "encoder": encoder,
+        "optimizer": keras.optimizers.Adam,
+        "data": DIGITS,
+        "epochs": 1,
+        "batch_size": 128,
+        "workdir": str(folder / "run"),
+        "export_dir": str(folder / "exported"),
+        "pretraining": pretraining(),
+    }
+    return experiment.train(**given | changed)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """The folder and report of a run in two stages, on 128 labels, and a history of its encoder."""
+    folder, seen = tmp_path_factory.mktemp("published"), []
+    plain = Pretraining.hand_over
+
+    def hand_over(self, network):
+        seen.append([weight.numpy() for weight in network.weights])
+        plain(self, network)
+
+    Pretraining.hand_over = hand_over
+    try:
+        report = run(folder, data=Digits(validation_size=1309), batch_size=128, pretraining=pretraining(data=DIGITS))
+    finally:
+        Pretraining.hand_over = plain
+    return folder, report, seen
+
+
+@pytest.mark.slow
+def test_the_probe_stands_on_the_encoder_as_it_was_pretrained(published):
+    folder, _, (handed,) = published
+    served = tf.saved_model.load(str(folder / "exported" / "small" / "1")).variables[: len(handed)]
+    for before, after in zip(handed, served, strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.slow
+def test_the_report_names_both_stages_and_their_data(published):
+    folder, report, _ = published
+    said = report.training
+    assert said["method"] == "Supervised" and report.data["train_size"] == 128
+    first = said["pretraining"]
+    assert (first["method"], first["epochs"], first["batch_size"], first["frozen"]) == ("SimCLR", 2, 64, True)
+    assert first["train_size"] == 1337  # all images, few labels
+    assert {"contrastive", "probe", "embedding_deviation"} <= set(first["last_epoch"])
+    series = report.get_series("pretraining.history").columns
+    assert series["epoch"] == [1, 2] and series["contrastive"][-1] == first["last_epoch"]["contrastive"]
+    kept = json.loads((folder / "run" / "training.json").read_text())
+    assert kept["pretraining"]["method"]["class_name"] == "SimCLR" and kept["pretraining"]["frozen"]
+    assert sorted(path.name for path in (folder / "run" / "pretraining").iterdir()) == ["checkpoints", "logs"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"epochs": 3}, "pretraining.epochs is 2 there and 3 here"),
+        ({"frozen": False}, "pretraining.frozen is true there and false here"),
+        ({"method": lambda **parts: simclr(temperature=0.1, **parts)}, "pretraining.method.config.temperature"),
+    ],
+)
+def test_a_workdir_of_another_first_stage_is_refused(published, change, part):
+    data = {"data": Digits(validation_size=1309)}
+    with pytest.raises(InputError, match=part):
+        run(published[0], pretraining=pretraining(data=DIGITS, **change), **data)
+
+
+def test_fine_tuning_moves_the_encoder_and_a_frozen_one_has_only_a_head_to_learn():
+    for frozen in (True, False):
+        network = encoder()
+        first = pretraining(frozen=frozen)
+        stage = first.stage(network, LinearHead, DIGITS, DIGITS.load(), 0)
+        assert stage.method.encoder is network and stage.title == "stage 1 of 2, SimCLR"
+        assert len(stage.method.trainable_variables) > 8
+        second = Supervised(network, LinearHead(10))
+        second.build((None, 8, 8, 1))
+        first.hand_over(network)
+        assert (len(second.trainable_variables) == 2) == frozen
+
+
+def test_a_stage_tells_a_method_how_many_images_there_are():
+    stage = pretraining().stage(encoder(), LinearHead, DIGITS, DIGITS.load(), 0)
+    assert stage.method.examples == 1337 and stage.steps_per_epoch == 20
+    facts = stage.configuration()
+    assert facts == json.loads(json.dumps(facts)) == canonical(facts) and facts["data_fingerprint"]
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="Pretraining.epochs is 0"):
+        pretraining(epochs=0)
+    with pytest.raises(InputError, match="set one of the two alone"):
+        run(tmp_path, pretrained=Pretrained(path="exported/other"))
+    with pytest.raises(InputError, match=r"the head gives 3 logits, but digits has 10 classes"):
+        stage = Stage(
+            method=Supervised(encoder(), LinearHead(3)),
+            dataset=DIGITS.load(),
+            source=DIGITS,
+            epochs=1,
+            batch_size=8,
+            seed=0,
+        )
+        stage.build(keras.optimizers.SGD())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_estimates_both_stages(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert train.main(["--gin_file=gin/simclr.gin", "--gin_param=Pretraining.epochs=3", "--dry_run"]) == 0
+    said = capsys.readouterr().out
+    first, _, second = said.partition("stage 1 of 2, SimCLR:")[2].partition("stage 2 of 2, Supervised:")
+    assert "steps       30 (10 an epoch)" in first and "2 forward and backward passes" in first
+    assert "1 forward and backward passes" in second and not list(pathlib.Path(tmp_path).iterdir())
+
+
+def test_a_collapse_is_noticed_once_in_one_line(caplog):
+    watch = CollapseWarning()
+    method = battery.build("simclr")  # projects to 4 features: 0.1 / sqrt(4)
+    watch.set_model(method)
+    for epoch, deviation in enumerate([0.5, 0.051, 0.049, 0.01]):
+        watch.on_epoch_end(epoch, {"embedding_deviation": deviation})
+    (record,) = caplog.records
+    assert "collapsed in epoch 3: embedding_deviation is 0.049, below 0.05" in record.getMessage()
+    watch.on_epoch_end(4, {"loss": 1.0})  # a method that observes none

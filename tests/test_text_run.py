@@ -1,0 +1,116 @@
+"""Text the whole way: trained, staged, judged, reported, published, and judged again from the export alone."""
+
+import json
+
+import keras
+import pytest
+
+from oracles.bag_of_words import BagOfWords
+from tfrobust import artefact, experiment
+from tfrobust.data.sources.sentiment_grammar import SentimentGrammar
+from tfrobust.data.wordpiece import WordPiece
+from tfrobust.evaluation.accuracy import CleanAccuracy
+from tfrobust.evaluation.calibration import Calibration
+from tfrobust.evaluation.doctor import Doctor
+from tfrobust.methods.adversarial_training import AdversarialTraining
+from tfrobust.methods.supervised import Supervised
+from tfrobust.serving import export
+
+DATA = SentimentGrammar(train_size=300, test_size=120, validation_size=60)
+EVALUATORS = (CleanAccuracy(), Calibration(), Doctor())
+
+
+def run(folder, **changes):
+    arguments = {
+        "name": "words",
+        "method": Supervised,
+        "encoder": BagOfWords,
+        "optimizer": lambda: keras.optimizers.Adam(0.05),
+        "data": DATA,
+        "epochs": 4,
+        "batch_size": 40,
+        "evaluators": EVALUATORS,
+        "workdir": str(folder / "run"),
+        "export_dir": str(folder / "exported"),
+    }
+    return experiment.train(**arguments | changes)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    return folder, run(folder)
+
+
+@pytest.mark.slow
+def test_the_report_is_of_sentences(trained):
+    folder, report = trained
+    values = {one.id: one.value for one in report.measurements}
+    assert values["accuracy.clean"] > 0.6 and "calibration.ece" in values  # half the sentences are positive
+    assert report.data["vocabulary_size"] == 170 and report.data["test_size"] == 120
+    assert report.threat.endswith("only about the test sentences as they are.")
+    assert any("synonyms" in one for one in report.not_measured)
+    assert not any("AutoAttack" in one or "images" in one for one in report.not_measured)
+    assert {one.check: one.verdict for one in report.doctor}["duplicates"] == "pass"
+    page = (folder / "exported/words/1/assets.extra/robustness_report.html").read_text()
+    assert "Of 120 test sentences," in page
+
+
+@pytest.mark.slow
+def test_the_export_is_judged_again_by_its_own_data(trained, tmp_path):
+    folder, report = trained
+    again = experiment.evaluate(model=str(folder / "exported/words"), evaluators=EVALUATORS, output=str(tmp_path))
+    numbers = [{one.id: one.value for one in each.measurements if one.unit != "seconds"} for each in (report, again)]
+    assert numbers[0] == numbers[1] and len(numbers[0]) == 6
+    assert again.model["weights_sha256"] == report.model["weights_sha256"]
+    assert json.loads((tmp_path / "robustness_report.json").read_text())["data"] == report.data
+    vocabulary = export.read_vocabulary(folder / "exported/words/1")
+    assert vocabulary == DATA.load().vocabulary
+
+
+@pytest.mark.slow
+def test_the_same_run_again_finds_its_version(trained, capsys):
+    folder, _ = trained
+    assert run(folder).model["version"] == 1 and "published by this run before" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_other_words_are_refused(trained):
+    folder, _ = trained
+    dataset = DATA.load()
+    export_directory = str(folder / "exported/words")
+    artefact.check_vocabulary(export_directory, dataset)
+    words = list(dataset.vocabulary)
+    words[5], words[6] = words[6], words[5]
+    object.__setattr__(dataset, "vocabulary", tuple(words))
+    with pytest.raises(ValueError, match=f"the id 5 is '{words[5]}' there and '{words[6]}' here"):
+        artefact.check_vocabulary(export_directory, dataset)
+    object.__setattr__(dataset, "vocabulary", tuple(words[:-1]))
+    with pytest.raises(ValueError, match="there are 169 words, not 170"):
+        artefact.check_vocabulary(export_directory, dataset)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"method": AdversarialTraining}, "AdversarialTraining trains on images"),
+        ({"augmentation": lambda images, keys: images}, "augmentation is for images"),
+        ({"validation": lambda **_: None}, "validation is for images"),
+        ({"encoder": lambda: BagOfWords(100)}, "BagOfWords.vocabulary_size is 100"),
+    ],
+)
+def test_what_is_for_images_is_refused_before_training(change, said, tmp_path):
+    with pytest.raises(ValueError, match=said):
+        run(tmp_path, **change)
+    assert not list(tmp_path.iterdir())
+
+
+def test_sources_are_told_by_their_numbers_alone():
+    from tfrobust.data.sources.sst2 import Sst2
+    from tfrobust.data.sources.stanford_sentiment import StanfordSentimentTreebank
+    from tfrobust.ops import configured
+
+    tokenizer = WordPiece(size=500, strength_of="first")
+    for source in (DATA, Sst2(tokenizer=tokenizer), StanfordSentimentTreebank(path="there", tokenizer=tokenizer)):
+        text = json.loads(json.dumps(configured.serialize(source)))
+        assert configured.deserialize(text) == source

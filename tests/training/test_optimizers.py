@@ -1,0 +1,246 @@
+"""LARS beside its formulas in NumPy, LAMB beside tensorflow-addons' outputs (tests/golden/addons.md)."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.training.optimizers import EXCLUDED, LAMB, LARS
+
+GOLDEN = np.load(pathlib.Path(__file__).resolve().parents[1] / "golden" / "addons.npz")
+STEPS = 6
+SCHEDULE = keras.optimizers.schedules.PolynomialDecay(0.5, STEPS, end_learning_rate=0.05)
+
+
+def problem(seed=0):
+    """Weights and the gradients of each step: a kernel, a bias, a kernel of zeros that stands still at first."""
+    generator = np.random.default_rng(seed)
+    shapes = {"dense/kernel": (4, 3), "dense/bias": (3,), "other/kernel": (2, 2)}
+    weights = {name: generator.normal(size=shape) for name, shape in shapes.items()}
+    weights["other/kernel"] *= 0
+    gradients = [{name: generator.normal(size=shape) for name, shape in shapes.items()} for _ in range(STEPS)]
+    gradients[0]["other/kernel"] *= 0
+    return weights, gradients
+
+
+def trained(optimizer, weights, gradients, scale=1.0):
+    """The weights after each step, by variables whose paths are those names."""
+    variables = []
+    for name, value in weights.items():
+        scope, _, short = name.rpartition("/")
+        with keras.name_scope(scope or "model"):
+            variables.append(keras.Variable(value.astype(np.float32), name=short))
+    found = []
+    for step in gradients:
+        optimizer.apply([tf.constant(step[name] * scale, tf.float32) for name in weights], variables)
+        found.append({name: variable.numpy() for name, variable in zip(weights, variables, strict=True)})
+    return found
+
+
+def literal_lars(weights, gradients, *, momentum, nesterov, decay, trust, exclude, velocity, denominator):
+    """One variable after another in float64, from the descriptions of the codes."""
+    found = [{} for _ in gradients]
+    for name, w in weights.items():
+        free = any(part in name for part in exclude)
+        d, v = 0.0 if free else decay, np.zeros_like(w)
+        for number, step in enumerate(gradients):
+            g, rate = step[name], float(SCHEDULE(number))
+            norm = np.linalg.norm
+
+            def ratio(below, w=w, free=free, norm=norm):
+                return 1.0 if free or norm(w) == 0 or below == 0 else trust * norm(w) / below
+
+            r = ratio(norm(g + d * w) if denominator == "joint" else norm(g) + d * norm(w))
+            if velocity == "steps":
+                v = momentum * v + rate * r * (g + d * w)
+                w = w - (momentum * v + rate * r * (g + d * w) if nesterov else v)
+            elif velocity == "gradients":
+                v = momentum * v + r * (g + d * w)
+                w = w - rate * (momentum * v + r * (g + d * w) if nesterov else v)
+            else:
+                v = momentum * v + (g + d * w)
+                u = momentum * v + (g + d * w) if nesterov else v
+                w = w - rate * ratio(norm(u)) * u
+            found[number][name] = w
+    return found
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize(
+    ("velocity", "denominator"), [("steps", "joint"), ("steps", "sum"), ("gradients", "sum"), ("late", "joint")]
+)
+@pytest.mark.parametrize("exclude", [(), ("bias",)])
+def test_lars_beside_numpy(velocity, denominator, nesterov, exclude):
+    settings = {"momentum": 0.8, "nesterov": nesterov, "trust": 0.1, "exclude": exclude}
+    settings |= {"velocity": velocity, "denominator": denominator}
+    weights, gradients = problem()
+    found = trained(LARS(SCHEDULE, weight_decay=0.3, **settings), weights, gradients)
+    expected = literal_lars(weights, gradients, decay=0.3, **settings)
+    for ours, theirs in zip(found, expected, strict=True):
+        for name in weights:
+            np.testing.assert_allclose(ours[name], theirs[name], atol=2e-6)
+    assert np.all(found[0]["other/kernel"] == 0) and np.any(found[1]["other/kernel"] != 0)
+
+
+def test_a_step_is_a_share_of_the_weights_whatever_the_gradient_s_size():
+    weights, gradients = problem()
+    first, larger = (trained(LARS(2.0, trust=0.01), weights, [gradients[0]], scale)[0] for scale in (1.0, 1e4))
+    kernel = weights["dense/kernel"]
+    assert np.linalg.norm(first["dense/kernel"] - kernel) == pytest.approx(0.02 * np.linalg.norm(kernel), rel=1e-5)
+    np.testing.assert_allclose(larger["dense/kernel"], first["dense/kernel"], atol=1e-5)
+    # The bias is left out by default: plain SGD.
+    np.testing.assert_allclose(first["dense/bias"], weights["dense/bias"] - 2 * gradients[0]["dense/bias"], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["0.0", "0.1", "0.1/without_bias"])
+def test_lamb_beside_tensorflow_addons(name):
+    weights = {one: GOLDEN[f"input/weights/{one}"] for one in ("kernel", "bias", "zeros")}
+    gradients = [{one: GOLDEN[f"input/gradients/{one}"][step] for one in weights} for step in range(5)]
+    decay, _, without = name.partition("/")
+    rate = float(GOLDEN["input/learning_rate"])
+    optimizer = LAMB(rate, weight_decay=float(decay), exclude=("bias",) if without else ())
+    for step, found in enumerate(trained(optimizer, weights, gradients)):
+        for one in weights:
+            np.testing.assert_allclose(found[one], GOLDEN[f"lamb/{name}/{one}"][step], atol=1e-6)
+    keras_s = trained(keras.optimizers.Lamb(rate, epsilon=1e-6, weight_decay=float(decay)), weights, gradients)
+    off = max(np.abs(keras_s[-1][one] - GOLDEN[f"lamb/{name}/{one}"][-1]).max() for one in weights)
+    assert (off < 1e-6) == (name == "0.0")  # Keras's own has decay outside of the ratio
+
+
+def small_model(policy="float32"):
+    keras.utils.set_random_seed(1)
+    layers = [keras.layers.Dense(4, activation="tanh", dtype=policy), keras.layers.BatchNormalization()]
+    model = keras.Sequential([keras.Input((3,)), *layers, keras.layers.Dense(1, dtype=policy)])
+    return model
+
+
+def batches(count=8):
+    generator = np.random.default_rng(3)
+    return [(generator.normal(size=(16, 3)).astype("float32"), generator.normal(size=(16, 1))) for _ in range(count)]
+
+
+OPTIMIZERS = {
+    "lars": lambda: LARS(SCHEDULE, weight_decay=0.1, trust=0.05, nesterov=True),
+    "lamb": lambda: LAMB(0.05, weight_decay=0.1, exclude=EXCLUDED),
+}
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_scaled_losses_change_nothing(make):
+    """As `compile` wraps it under float16."""
+    weights, gradients = problem()
+    plain = trained(make(), weights, gradients)
+    wrapped = keras.optimizers.LossScaleOptimizer(make(), initial_scale=2.0**10)
+    scaled = trained(wrapped, weights, gradients, scale=2.0**10)
+    assert all(np.array_equal(scaled[-1][name], plain[-1][name]) for name in weights)
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_a_keras_file_and_a_checkpoint_go_on_to_the_bit(make, tmp_path):
+    parts = batches()
+    whole = small_model()
+    whole.compile(make(), "mse", jit_compile=False)
+    for number, batch in enumerate(parts):
+        whole.train_on_batch(*batch)
+        if number == 3:
+            whole.save(tmp_path / "model.keras")
+            tf.train.Checkpoint(model=whole, optimizer=whole.optimizer).write(str(tmp_path / "checkpoint"))
+    again = small_model()
+    again.compile(make(), "mse", jit_compile=False)
+    again.optimizer.build(again.trainable_variables)
+    tf.train.Checkpoint(model=again, optimizer=again.optimizer).read(str(tmp_path / "checkpoint")).assert_consumed()
+    loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    assert type(loaded.optimizer) is type(whole.optimizer)
+    assert loaded.optimizer.get_config() == whole.optimizer.get_config()
+    for model in (again, loaded):
+        for batch in parts[4:]:
+            model.train_on_batch(*batch)
+        for one, other in zip(model.get_weights(), whole.get_weights(), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_norms_biases_and_the_probe_are_left_out_by_their_paths():
+    from tfrobust.methods.supervised import Supervised
+    from tfrobust.models.heads import LinearHead
+    from tfrobust.models.resnet import ResNet
+
+    method = Supervised(ResNet(8, widths=(2, 2, 2)), LinearHead(3))
+    method.build((None, 8, 8, 1))
+    optimizer = LARS()
+    optimizer.build(method.trainable_variables)
+    adapted = [one.path for one, kept in zip(method.trainable_variables, optimizer._adapted, strict=True) if kept]
+    assert adapted == [one.path for one in method.encoder.trainable_variables if one.path.endswith("kernel")]
+
+
+def test_warm_up_and_cosine_are_keras_s_own():
+    """SimCLR's: straight up to the peak, then a cosine to 0 at the last step."""
+    warm_up, total, peak = 30, 130, 2.0
+    schedule = keras.optimizers.schedules.CosineDecay(
+        0.0, decay_steps=total - warm_up, warmup_target=peak, warmup_steps=warm_up
+    )
+    for step in range(total + 2):
+        passed = min(step - warm_up, total - warm_up)
+        rest = (
+            peak * step / warm_up if step < warm_up else peak * 0.5 * (1 + np.cos(np.pi * passed / (total - warm_up)))
+        )
+        assert float(schedule(step)) == pytest.approx(rest, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: LARS(momentum=1.0), "momentum 1.0"),
+        (lambda: LARS(trust=0.0), "trust 0.0"),
+        (lambda: LARS(velocity="popular"), "LARS.velocity is 'popular'"),
+        (lambda: LARS(denominator="both"), "denominator is 'both'"),
+        (lambda: LARS(velocity="late", denominator="sum"), "'late' compares"),
+        (lambda: LARS(weight_decay=-1.0), "LARS.weight_decay is -1.0"),
+        (lambda: LAMB(weight_decay=-1.0), "LAMB.weight_decay is -1.0"),
+    ],
+)
+def test_arguments_are_checked(make, named):
+    with pytest.raises(ValueError, match=named):
+        make()
+
+
+_REPLICAS = """
+import sys
+import keras, numpy as np, tensorflow as tf
+processor, part = tf.config.list_physical_devices("CPU")[0], tf.config.LogicalDeviceConfiguration()
+tf.config.set_logical_device_configuration(processor, [part, part])
+from tfrobust import keras as robust
+inputs = np.random.default_rng(0).normal(size=(8, 3)).astype("float32")
+for make, trust in ((robust.optimizers.LARS, {"trust": 0.1}), (robust.optimizers.LAMB, {})):
+    found = []
+    for strategy in (tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])):
+        with strategy.scope():
+            keras.utils.set_random_seed(0)
+            hidden = keras.layers.Dense(4, activation="tanh")
+            model = keras.Sequential([keras.Input((3,)), hidden, keras.layers.Dense(1)])
+            optimizer = make(0.3, weight_decay=0.1, **trust)
+            optimizer.build(model.trainable_variables)
+        data = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensor_slices(inputs).batch(8).repeat(4))
+        def step(batch):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(model(batch) ** 2) / 8
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        run = tf.function(lambda batch: strategy.run(step, [batch]), autograph=False)
+        for batch in data:
+            run(batch)
+        found.append([variable.numpy() for variable in model.trainable_variables])
+    off = max(np.abs(one - other).max() for one, other in zip(*found))
+    assert off < 1e-5, off
+"""
+
+
+@pytest.mark.slow
+def test_two_replicas_do_what_one_does():
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run([sys.executable, "-c", _REPLICAS], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]

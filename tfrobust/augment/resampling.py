@@ -1,0 +1,79 @@
+"""Images read at other places, each by matrices of its own for rows and columns: parts resized, Gaussian filters."""
+
+import tensorflow as tf
+
+
+def _linear(distance: tf.Tensor) -> tf.Tensor:
+    return tf.maximum(1.0 - distance, 0.0)
+
+
+def _cubic(distance: tf.Tensor) -> tf.Tensor:
+    """Of Keys, with a = -1/2."""
+    near = (1.5 * distance - 2.5) * distance * distance + 1.0
+    far = ((-0.5 * distance + 2.5) * distance - 4.0) * distance + 2.0
+    return tf.where(distance < 1, near, tf.where(distance < 2, far, 0.0))
+
+
+INTERPOLATIONS = {"bilinear": _linear, "bicubic": _cubic}
+
+
+def resized_parts(images: tf.Tensor, boxes: tf.Tensor, interpolation: str = "bilinear") -> tf.Tensor:
+    """A part of each image of a batch at the size of the image, all at once, in [0, 1].
+
+    As `tf.image.resize` of each: a part is never larger than the image, so that antialiasing has nothing to do.
+
+    Args:
+        images: float32 [b, h, w, c] in [0, 1].
+        boxes: int32 [b, 4], top, left, height, width in pixels, within the image.
+        interpolation: one of `INTERPOLATIONS`.
+    """
+    top, left, tall, wide = tf.unstack(tf.cast(boxes, tf.float64), axis=-1)
+    kernel = INTERPOLATIONS[interpolation]
+    rows = _reading(top, tall, images.shape[1], kernel)
+    columns = _reading(left, wide, images.shape[2], kernel)
+    return tf.clip_by_value(_along_sides(images, rows, columns), 0.0, 1.0)
+
+
+def blur(images: tf.Tensor, sigma: tf.Tensor) -> tf.Tensor:
+    """A Gaussian filter of one standard deviation per image, zeros outside, as in the codes of SimCLR and BYOL.
+
+    Its side is a tenth of the image's height, made odd, and at least 3 pixels.
+
+    Args:
+        images: float32 [b, h, w, c] in [0, 1].
+        sigma: float32 [b] in pixels, >= 0; 0 leaves an image as it is.
+    """
+    radius = max(1, images.shape[1] // 20)
+    rows, columns = (_filter(sigma, size, radius) for size in images.shape[1:3])
+    return tf.clip_by_value(_along_sides(images, rows, columns), 0.0, 1.0)
+
+
+def _along_sides(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+    """rows x columns^T for each channel, with matrices [b, h, h] and [b, w, w] of each image's own."""
+    height, width, channels = images.shape[1:]
+    found = tf.matmul(rows, tf.reshape(images, [-1, height, width * channels]))
+    found = tf.transpose(tf.reshape(found, [-1, height, width, channels]), [0, 2, 1, 3])
+    found = tf.matmul(columns, tf.reshape(found, [-1, width, height * channels]))
+    return tf.transpose(tf.reshape(found, [-1, width, height, channels]), [0, 2, 1, 3])
+
+
+def _reading(first: tf.Tensor, extent: tf.Tensor, size: int, kernel) -> tf.Tensor:
+    """What each of `size` pixels reads of the `extent` from `first` on, float32 [b, size, size]."""
+    source = tf.range(size, dtype=tf.float64)
+    first, extent = first[:, None, None], extent[:, None, None]
+    # Rounded from double precision, so that the whole image is read exactly pixel by pixel, in a graph as well.
+    place = first + (source[:, None] + 0.5) * extent * (1.0 / size) - 0.5
+    distance = tf.cast(tf.abs(place - source), tf.float32)
+    inside = (source >= first) & (source < first + extent)
+    weights = tf.where(inside, kernel(distance), 0.0)
+    return weights / tf.reduce_sum(weights, axis=-1, keepdims=True)
+
+
+def _filter(sigma: tf.Tensor, size: int, radius: int) -> tf.Tensor:
+    """float32 [b, size, size]."""
+    place = tf.range(size, dtype=tf.float32)
+    distance = tf.abs(place[:, None] - place)
+    halved = 0.5 / tf.maximum(tf.square(sigma), 1e-9)[:, None, None]
+    weights = tf.where(distance <= radius, tf.exp(-tf.square(distance) * halved), 0.0)
+    taps = tf.exp(-tf.square(tf.range(-radius, radius + 1, dtype=tf.float32)) * halved[..., 0])
+    return weights / tf.reduce_sum(taps, axis=-1)[:, None, None]

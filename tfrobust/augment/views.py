@@ -1,0 +1,178 @@
+"""The views of contrastive learning: two of them of one image are what its encoder is to tell from all others."""
+
+import dataclasses
+import functools
+
+import keras
+import tensorflow as tf
+
+from tfrobust.augment import colour, levels, resampling
+from tfrobust.augment.base import Augmentation, draw_uniform
+from tfrobust.augment.resized_crop import ATTEMPTS, RandomResizedCrop
+
+ORDERS = {
+    "simclr": ("crop", "flip", "jitter", "grey", "blur", "solarize"),
+    "rocl": ("jitter", "grey", "blur", "solarize", "flip", "crop"),
+}
+# Argument -> the step that is done with this probability.
+PROBABILITIES = {name: name for name in ("flip", "grey", "blur", "solarize")} | {"jitter_probability": "jitter"}
+
+
+def _torchvision(weights):
+    relative = (colour.contrast_of_grey, colour.saturation_of_grey)
+    return colour.brightness, *(functools.partial(change, weights=weights) for change in relative), colour.hue
+
+
+# Brightness, contrast, saturation, hue, in the order of `jitter`.
+CHANGES = {
+    "tensorflow": (colour.brightness, colour.contrast, colour.saturation, colour.hue),
+    "additive": (colour.added_brightness, colour.contrast, colour.saturation, colour.hue),
+    "torchvision": _torchvision(colour.LUMA),
+    "mean": _torchvision(colour.MEAN),
+}
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContrastiveViews(Augmentation):
+    """A random view: a part of the image, perhaps mirrored, in other colours, grey, blurred or solarised.
+
+    Everything is drawn for each image alone. Of a grey image, brightness, contrast, blur and solarisation change;
+    saturation, hue and grey are left out. The settings of the papers, at any size of the images:
+
+        SimCLR, CIFAR-10       ContrastiveViews()
+        SimCLR, ImageNet       ContrastiveViews(jitter=(0.8, 0.8, 0.8, 0.2), blur=0.5)
+        BYOL, first view       ContrastiveViews(jitter=(0.4, 0.4, 0.2, 0.1), blur=1.0, colors="additive")
+        BYOL, second view      ContrastiveViews(jitter=(0.4, 0.4, 0.2, 0.1), blur=0.1, solarize=0.2, colors="additive")
+        SupCon, CIFAR          ContrastiveViews(crop=(0.2, 1.0), interpolation="bilinear", colors="torchvision")
+        RoCL                   ContrastiveViews(order="rocl", interpolation="bilinear", colors="torchvision")
+        ACL                    ContrastiveViews(crop=(0.1, 1.0), colors="torchvision")
+        Report 002             ContrastiveViews(jitter=(0.8, 0.8, 0.8, 0.2), interpolation="bilinear",
+                               colors="torchvision"), and with Tikhonov colors="mean"
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> images, key = tf.random.stateless_uniform([4, 32, 32, 3], (0, 1)), tf.constant([0, 1])
+        >>> views = robust.augment.ContrastiveViews(crop=(0.2, 1.0))
+        >>> first, second = views(images, key), views(images, key + 1)
+        >>> first.shape, bool(tf.reduce_all(first == second)), bool(tf.reduce_all(views(images, key) == first))
+        (TensorShape([4, 32, 32, 3]), False, True)
+
+    Args:
+        crop: least and largest share of the area that a part has, 0 < least <= largest <= 1; it is resized to the
+            size of the image.
+        aspect: least and largest width / height of a part, positive.
+        flip: probability of mirroring left to right, as all below in [0, 1].
+        jitter: (brightness, contrast, saturation, hue), >= 0 and the last at most 0.5. The first three are changed by
+            a factor on U(max(0, 1 - s), 1 + s), the hue by a share of the circle on U(-s, s), clipped to [0, 1] after
+            each, in random order.
+        jitter_probability: of all four together.
+        grey: probability of losing all colour.
+        blur: probability of a Gaussian filter of deviation U(0.1, 2) pixels, a tenth of the image wide.
+        solarize: probability of inverting what is at least 0.5.
+        order: "simclr": crop, flip, jitter, grey, blur, solarise. "rocl": jitter, grey, blur, solarise, flip, crop.
+        interpolation: of the part, "bicubic" or "bilinear".
+        colors: "tensorflow": contrast about each channel's mean, saturation in HSV. "additive": so, and brightness is
+            added, U(-s, s). "torchvision": both relative to the grey image. "mean": so, and grey is the plain mean of
+            the channels in place of 0.299 red, 0.587 green, 0.114 blue.
+
+    Draw:
+        box: int32 [b, 4], top, left, height, width of the part. flip, grey, solarize: bool [b].
+        operation: int32 [b, 4], which of `jitter` comes first, second, ...; 4 for none.
+        amount: float32 [b, 4], of each of `jitter`. sigma: float32 [b], 0 for no blur.
+
+    Raises:
+        ValueError: a setting out of its range; in `apply`, images that are neither grey nor RGB.
+
+    Source:
+        Chen et al. 2020 (SimCLR), https://arxiv.org/abs/2002.05709, appendix A, and google-research/simclr; the codes
+        of BYOL, SupContrast, RoCL and ACL. Parts are drawn by torchvision's rule (`RandomResizedCrop`); the codes of
+        SimCLR and BYOL call TensorFlow's, which draws the ratio evenly, not its logarithm, and leaves out parts below
+        a tenth of the area.
+    """
+
+    crop: tuple[float, float] = (0.08, 1.0)
+    aspect: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+    jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1)
+    jitter_probability: float = 0.8
+    grey: float = 0.2
+    blur: float = 0.0
+    solarize: float = 0.0
+    order: str = "simclr"
+    interpolation: str = "bicubic"
+    colors: str = "tensorflow"
+
+    def __post_init__(self):
+        for name in PROBABILITIES:
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"ContrastiveViews.{name} is {getattr(self, name)}; it must lie in [0, 1].")
+        for name, known in (("order", ORDERS), ("interpolation", resampling.INTERPOLATIONS), ("colors", CHANGES)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"ContrastiveViews.{name} is {getattr(self, name)!r}; it is one of {list(known)}.")
+        if len(self.jitter) != 4 or min(self.jitter) < 0 or self.jitter[3] > 0.5:
+            raise ValueError(
+                f"ContrastiveViews.jitter is {self.jitter}; it is four strengths >= 0, of brightness, contrast, "
+                "saturation and hue, the last at most 0.5."
+            )
+        _ = self._parts
+
+    @property
+    def _parts(self) -> RandomResizedCrop:
+        try:
+            return RandomResizedCrop(scale=self.crop, ratio=self.aspect)
+        except ValueError as error:
+            text = str(error).replace("RandomResizedCrop.scale", "ContrastiveViews.crop")
+            raise ValueError(text.replace("RandomResizedCrop.ratio", "ContrastiveViews.aspect")) from None
+
+    def draw(self, key: tf.Tensor, images_shape) -> dict:
+        count, height, width = images_shape[:3]
+        chances = draw_uniform(key, count, [5], "chances")
+        flip, jitter, grey, blur, solarize = tf.unstack(chances, axis=-1)
+        order = tf.argsort(draw_uniform(key, count, [4], "order"), axis=-1)
+        low = [max(0.0, 1 - strength) for strength in self.jitter[:3]] + [-self.jitter[3]]
+        high = [1 + strength for strength in self.jitter[:3]] + [self.jitter[3]]
+        if self.colors == "additive":
+            low[0] = 1 - self.jitter[0]
+        share = draw_uniform(key, count, [4], "amount")
+        sigma = 0.1 + 1.9 * draw_uniform(key, count, [1], "sigma")[:, 0]
+        return {
+            "box": self._parts.boxes(draw_uniform(key, count, [ATTEMPTS, 4], "crop"), height, width),
+            "flip": flip < self.flip,
+            "operation": tf.where((jitter < self.jitter_probability)[:, None], order, 4),
+            "amount": tf.constant(low) + share * (tf.constant(high) - tf.constant(low)),
+            "grey": grey < self.grey,
+            "sigma": tf.where(blur < self.blur, sigma, 0.0),
+            "solarize": solarize < self.solarize,
+        }
+
+    def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        levels.check_channels(images, "ContrastiveViews")
+        weights = colour.MEAN if self.colors == "mean" else colour.LUMA
+        steps = {
+            "crop": lambda view: resampling.resized_parts(view, draw["box"], self.interpolation),
+            "flip": lambda view: _where(draw["flip"], view[:, :, ::-1], view),
+            "jitter": lambda view: self._jittered(view, draw),
+            "grey": lambda view: _where(draw["grey"], colour.grey(view, weights), view),
+            "blur": lambda view: resampling.blur(view, draw["sigma"]),
+            "solarize": lambda view: _where(draw["solarize"], colour.solarize(view), view),
+        }
+        # What is never done need not be computed.
+        never = {step for name, step in PROBABILITIES.items() if getattr(self, name) == 0}
+        for name in ORDERS[self.order]:
+            if name not in never:
+                images = steps[name](images)
+        return images
+
+    def _jittered(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        changes = CHANGES[self.colors]
+        amount = tf.concat([draw["amount"], tf.zeros_like(draw["sigma"])[:, None]], axis=1)  # the last of no operation
+        for place in range(len(changes)):
+            operation = draw["operation"][:, place]
+            images = levels.operate(images, operation, tf.gather(amount, operation, batch_dims=1), changes)
+        return images
+
+
+def _where(chosen: tf.Tensor, changed: tf.Tensor, images: tf.Tensor) -> tf.Tensor:
+    return tf.where(chosen[:, None, None, None], changed, images)

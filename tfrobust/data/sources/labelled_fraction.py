@@ -1,0 +1,48 @@
+"""Few labels: a share of another source's training examples."""
+
+import dataclasses
+
+import keras
+import numpy as np
+
+from tfrobust.data.sources.base import Source
+from tfrobust.data.spec import Dataset
+from tfrobust.data.splits import permutation, stratified
+
+_PURPOSE = "labelled fraction"
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelledFraction(Source):
+    """Some of the training examples of another source, each class in its share; validation and test stay whole.
+
+    round(fraction x n) of n examples, class by class in proportion up to one example; of a class that would have none,
+    one more. As data of the second stage (`train.data`), with all of them for the first (`Pretraining.data`), it is
+    learning from few labels.
+
+    Args:
+        source: where the examples come from, with its own `validation_size` and `split_seed`.
+        fraction: in (0, 1].
+        seed: which draw, >= 0; apart from the seeds of the split and of the run.
+    """
+
+    source: Source
+    fraction: float
+    seed: int = 0
+
+    def load(self) -> Dataset:
+        if self.validation_size or self.split_seed:
+            raise ValueError("LabelledFraction makes no splits; set validation_size and split_seed of its source.")
+        if not 0 < self.fraction <= 1:
+            raise ValueError(f"LabelledFraction.fraction is {self.fraction}; it must lie in (0, 1].")
+        dataset = self.source.load()
+        train = dataset.train.take(self._positions(dataset.train.labels))
+        return dataclasses.replace(dataset, name=f"{dataset.name}, {self.fraction:.6g} of the labels", train=train)
+
+    def _positions(self, labels: np.ndarray) -> np.ndarray:
+        """int64, ascending."""
+        _, taken = stratified(labels, round(self.fraction * len(labels)), self.seed, _PURPOSE)
+        order = permutation(len(labels), self.seed, _PURPOSE)
+        missing = np.setdiff1d(labels, labels[taken])
+        return np.sort([*taken, *(order[labels[order] == one][0] for one in missing)]).astype(np.int64)

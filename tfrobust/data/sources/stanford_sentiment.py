@@ -1,0 +1,185 @@
+"""The Stanford Sentiment Treebank from its official folder: labels of sentences, scores of every phrase and word."""
+
+import dataclasses
+import functools
+import pathlib
+
+import keras
+import numpy as np
+
+from tfrobust.data.checks import DataNotFoundError, shorten
+from tfrobust.data.sources.base import Source
+from tfrobust.data.spec import Dataset
+from tfrobust.data.wordpiece import WordPiece
+
+TRAIN_ON = ("sentences", "phrases")
+CLASS_NAMES = ("negative", "positive")
+_SPLITS = {"1": "train", "2": "test", "3": "validation"}
+# As the parser wrote them, and as a vocabulary has them.
+_WRITTEN = {"-LRB-": "(", "-RRB-": ")", "-lrb-": "(", "-rrb-": ")"}
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StanfordSentimentTreebank(Source):
+    """Sentences of film reviews, positive or negative, and what people felt at each single word.
+
+    A score runs from 0 (very negative) to 1. A sentence is negative up to 0.4, positive above 0.6; those between are
+    neutral and left out, as is usual. Test and validation are the official splits, whole sentences. A word's strength
+    is |score - 0.5| of the phrase that is this word alone; no method trains on it.
+
+    Args:
+        path: the unpacked folder `stanfordSentimentTreebank`.
+        train_on: "sentences"; or "phrases": every phrase of the training sentences' trees, each once and by its own
+            score, single words as well, as GLUE's SST-2 trains.
+        tokenizer: how words become tokens.
+        length: tokens of a row; the longest sentence has 56 words.
+
+    Source:
+        Socher et al. 2013, Recursive deep models for semantic compositionality over a sentiment treebank. Paper 000,
+        section 4.1, trains on labels of sentences only, and says that this is what SST-2 is.
+    """
+
+    path: str
+    train_on: str = "sentences"
+    tokenizer: WordPiece = dataclasses.field(default_factory=WordPiece)
+    length: int = 64
+
+    def __post_init__(self):
+        if self.train_on not in TRAIN_ON:
+            raise ValueError(f"StanfordSentimentTreebank.train_on is {self.train_on!r}; it is one of {list(TRAIN_ON)}.")
+        if self.validation_size:
+            raise ValueError("StanfordSentimentTreebank has a validation split; leave validation_size at 0.")
+
+    def load(self) -> Dataset:
+        treebank = Treebank(self.path)
+        splits = {name: treebank.sentences(name) for name in _SPLITS.values()}
+        if self.train_on == "phrases":
+            splits["train"] = treebank.phrases("train")
+        labelled = {name: _labelled(phrases, treebank) for name, phrases in splits.items()}
+        empty = [name for name, (words, _) in labelled.items() if not words and name != "validation"]
+        if empty:
+            raise ValueError(f"{shorten(self.path)}: the {empty[0]} split has no positive or negative sentence.")
+        pieces = self.tokenizer.fitted([_plain(words) for words in labelled["train"][0]])
+        made = {
+            name: pieces.examples(
+                [_plain(words) for words in sentences],
+                labels,
+                self.length,
+                [[treebank.strength(word) for word in words] for words in sentences],
+            )
+            for name, (sentences, labels) in labelled.items()
+        }
+        return Dataset("Stanford Sentiment Treebank", CLASS_NAMES, **made, vocabulary=pieces.vocabulary)
+
+
+class Treebank:
+    """The files of the treebank, read as they are asked for.
+
+    Args:
+        path: the unpacked folder.
+    """
+
+    def __init__(self, path: str):
+        self._folder = pathlib.Path(path).expanduser()
+
+    @functools.cached_property
+    def scores(self) -> dict[str, float]:
+        """Score by phrase, its words parted by spaces."""
+        values = {}
+        for line in self._lines("sentiment_labels.txt")[1:]:
+            identity, _, value = line.partition("|")
+            values[identity] = value
+        try:
+            pairs = [line.rpartition("|") for line in self._lines("dictionary.txt")]
+            return {phrase: float(values[identity]) for phrase, _, identity in pairs}
+        except (KeyError, ValueError) as error:
+            raise ValueError(
+                f"{shorten(self._folder)}: dictionary.txt and sentiment_labels.txt do not fit together at {error}."
+            ) from error
+
+    def score(self, phrase: str) -> float:
+        """The score of a phrase; ValueError where the dictionary has none."""
+        if phrase not in self.scores:
+            raise ValueError(f"{shorten(self._folder)}: dictionary.txt does not know {shorten(phrase, 80)!r}.")
+        return self.scores[phrase]
+
+    def strength(self, word: str) -> float:
+        """|score - 0.5| of a word alone; NaN where it has no score."""
+        return abs(self.scores.get(word, np.nan) - 0.5)
+
+    def sentences(self, split: str) -> list[list[str]]:
+        """The words of the sentences of "train", "validation" or "test"."""
+        return [words for words, of in zip(self._words, self._split_names, strict=True) if of == split]
+
+    def phrases(self, split: str) -> list[list[str]]:
+        """The words of every phrase in the trees of a split's sentences, sentences included, each phrase once."""
+        trees = self._lines("STree.txt")
+        self._require(len(trees) == len(self._words), "STree.txt has not a line for every sentence of SOStr.txt")
+        found = {}
+        for words, tree, of in zip(self._words, trees, self._split_names, strict=True):
+            if of == split:
+                for start, end in self._spans(tree, len(words)):
+                    found.setdefault(" ".join(words[start:end]), words[start:end])
+        return list(found.values())
+
+    def _spans(self, tree: str, count: int) -> list[tuple[int, int]]:
+        """From where to where each node of a tree reaches, from parent pointers: node i's parent, from 1; 0: none."""
+        try:
+            parents = [int(parent) for parent in tree.split("|")]
+        except ValueError:
+            parents = []
+        self._require(len(parents) >= count, f"STree.txt has the line {shorten(tree, 40)!r} for {count} words")
+        leaves: dict[int, list[int]] = {}
+        for leaf in range(count):
+            node = leaf + 1
+            for _ in parents:  # no walk is longer, unless it goes round
+                leaves.setdefault(node, []).append(leaf)
+                node = parents[node - 1] if node <= len(parents) else 0
+                if node == 0:
+                    break
+        return [(below[0], below[-1] + 1) for below in leaves.values()]
+
+    @functools.cached_property
+    def _words(self) -> list[list[str]]:
+        return [line.split("|") for line in self._lines("SOStr.txt")]
+
+    @functools.cached_property
+    def _split_names(self) -> list[str]:
+        known = dict(line.strip().partition(",")[::2] for line in self._lines("datasetSplit.txt")[1:])
+        fault = f"datasetSplit.txt has {len(known)} sentences, SOStr.txt {len(self._words)}"
+        self._require(len(known) == len(self._words), fault)
+        codes = [known.get(str(number)) for number in range(1, len(known) + 1)]
+        wrong = next((number for number, code in enumerate(codes, start=1) if code not in _SPLITS), None)
+        self._require(wrong is None, f"datasetSplit.txt gives sentence {wrong} none of the splits 1, 2 and 3")
+        return [_SPLITS[code] for code in codes]
+
+    def _require(self, holds: bool, fault: str) -> None:
+        if not holds:
+            raise ValueError(f"{shorten(self._folder)}: {fault}.")
+
+    def _lines(self, name: str) -> list[str]:
+        file = self._folder / name
+        if not file.is_file():
+            raise DataNotFoundError(
+                f"there is no {shorten(file)}: unpack stanfordSentimentTreebank.zip of "
+                "https://nlp.stanford.edu/sentiment/ and name its folder stanfordSentimentTreebank as path."
+            )
+        try:
+            # Some words hold characters that splitlines() would take for the end of a line.
+            lines = file.read_text(encoding="utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{shorten(file)} is no text in UTF-8.") from error
+        return [line for line in lines if line]
+
+
+def _labelled(phrases: list[list[str]], treebank: Treebank) -> tuple[list[list[str]], list[int]]:
+    """Those that are not neutral, and their labels."""
+    scores = [treebank.score(" ".join(words)) for words in phrases]
+    kept = [place for place, score in enumerate(scores) if not 0.4 < score <= 0.6]
+    return [phrases[place] for place in kept], [int(scores[place] > 0.6) for place in kept]
+
+
+def _plain(words: list[str]) -> list[str]:
+    """Words as a vocabulary has them: brackets for their names, and no backslash before a slash or a star."""
+    return [_WRITTEN.get(word, word).replace("\\/", "/").replace("\\*", "*") for word in words]

@@ -1,0 +1,106 @@
+"""Sentences as data: rows of token ids, which travel where images do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from tfrobust.data.checks import PADDING_WORD, UNKNOWN_WORD, check_labels, check_strengths, check_tokens
+from tfrobust.data.spec import ArrayExamples, Dataset
+
+PADDING, UNKNOWN = 0, 1
+
+
+class TokenExamples(ArrayExamples):
+    """Sentences in memory, as token ids: 0 is padding (only at the end), 1 is unknown, from 2 on words.
+
+    Args:
+        tokens: integer [n, length].
+        labels: integer [n] class ids.
+        strengths: float [n, length], how far from neutral each token is, |sentiment - 0.5| in [0, 0.5]; NaN where it
+            is not known, and for padding. None where nothing is known. They never train: they judge.
+
+    Raises:
+        ValueError: see `check_tokens`, `check_labels`, `check_strengths`.
+    """
+
+    dtype = np.dtype(np.int32)
+
+    def __init__(self, tokens, labels, strengths=None):
+        self.images = check_tokens(tokens)
+        self.labels = check_labels(labels, len(self.images))
+        self.image_shape = self.images.shape[1:]
+        self.strengths = None if strengths is None else check_strengths(strengths, self.images)
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """int32 [n, length]."""
+        return self.images
+
+    def take(self, positions: Sequence[int]) -> TokenExamples:
+        positions = np.asarray(positions, np.int64)
+        strengths = None if self.strengths is None else self.strengths[positions]
+        return TokenExamples(self.images[positions], self.labels[positions], strengths)
+
+    def _hash_images(self, digest):
+        super()._hash_images(digest)
+        if self.strengths is not None:
+            digest.update(self.strengths.astype("<f4").tobytes())
+
+
+def vocabulary_of(words: Iterable[str]) -> tuple[str, ...]:
+    """A vocabulary: padding, unknown, then the words in their order, each once."""
+    return (PADDING_WORD, UNKNOWN_WORD, *dict.fromkeys(words))
+
+
+def encode(sentences: Sequence[Sequence[str]], ids: Mapping[str, int], length: int) -> np.ndarray:
+    """Words to ids: what is too long is cut off at the end, what is too short is padded there.
+
+    Args:
+        sentences: words.
+        ids: id by word; every other word is unknown.
+        length: of the rows.
+
+    Returns:
+        int32 [n, length].
+    """
+    return padded([[ids.get(word, UNKNOWN) for word in sentence] for sentence in sentences], length, PADDING, np.int32)
+
+
+def padded(rows: Sequence[Sequence], length: int, filling, dtype) -> np.ndarray:
+    """Rows of different lengths as one array [n, length]: cut off, or filled up, at the end."""
+    made = np.full((len(rows), length), filling, dtype)
+    for place, row in zip(made, rows, strict=True):
+        place[: len(row)] = row[:length]
+    return made
+
+
+def refuse_parts_of_images(dataset: Dataset, method, **parts) -> None:
+    """Refuses to train on text with what is made for images, or with an encoder of fewer words, before it starts.
+
+    Args:
+        dataset: of images, everything is fine.
+        method: says by `trains_text` whether it makes sense of tokens.
+        **parts: what else was configured, by name; None of what was left out.
+
+    Raises:
+        ValueError: names what to leave out.
+    """
+    if not dataset.is_text:
+        return
+    if not method.trains_text:
+        raise ValueError(
+            f"{type(method).__name__} trains on images, and {dataset.name} is text: METHOD takes @Supervised or "
+            "another method that says `trains_text`."
+        )
+    parts |= {name: getattr(method, name, None) for name in ("adversary", "noise", "penalty")}
+    for name, part in parts.items():
+        if part is not None:
+            raise ValueError(f"{name} is for images, and {dataset.name} is text: leave it out ({name} = None).")
+    room = getattr(method.encoder, "vocabulary_size", len(dataset.vocabulary))
+    if room < len(dataset.vocabulary):
+        raise ValueError(
+            f"{type(method.encoder).__name__}.vocabulary_size is {room}, and {dataset.name} has "
+            f"{len(dataset.vocabulary)} words: set it to that, or make the vocabulary smaller."
+        )

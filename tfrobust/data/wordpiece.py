@@ -1,0 +1,156 @@
+"""Words to word pieces, as BERT has them; by the library `tokenizers`, the extra `text`."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Sequence
+
+import keras
+import numpy as np
+
+from tfrobust.data.checks import PADDING_WORD, UNKNOWN_WORD, DataNotFoundError, check_vocabulary, shorten
+from tfrobust.data.text import PADDING, TokenExamples, padded, vocabulary_of
+from tfrobust.ops.configured import Configured
+
+STRENGTH_OF = ("every", "first")
+_CONTINUED = "##"
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WordPiece(Configured):
+    """How sentences are cut: each word into the longest pieces that a vocabulary has, from its front to its end.
+
+    Punctuation stands alone, "##" begins every piece that is not the first of a word, and a word that cannot be put
+    together is unknown. Where a word has a strength, its pieces do as `strength_of` says; papers do not.
+
+    Args:
+        vocabulary: a file with a piece a line, such as BERT's `vocab.txt` or the `vocabulary.txt` of an export; None:
+            one of `size` pieces is trained on the training sentences, the same in every run. Padding and unknown
+            become the ids 0 and 1, wherever the file has them; the others keep their order.
+        size: of a trained vocabulary, at most.
+        minimum_count: how often a pair of pieces must occur in training to become one piece.
+        lowercase: whether letters lose case and accents, as in BERT's uncased vocabularies.
+        strength_of: "every": each piece carries its word's strength; "first": the first one does, and those that go on
+            have none (NaN).
+
+    Source:
+        Wu et al. 2016 (arXiv 1609.08144), section 4.1, as BERT uses it. Paper 000, section 4.1: "BERT-tokenizer".
+    """
+
+    vocabulary: str | None = None
+    size: int = 8000
+    minimum_count: int = 2
+    lowercase: bool = True
+    strength_of: str = "every"
+
+    def __post_init__(self):
+        if self.strength_of not in STRENGTH_OF:
+            raise ValueError(f"WordPiece.strength_of is {self.strength_of!r}; it is one of {list(STRENGTH_OF)}.")
+        if self.size < 3 or self.minimum_count < 1:
+            raise ValueError(
+                f"WordPiece.size is {self.size} (>= 3) and WordPiece.minimum_count {self.minimum_count} (>= 1)."
+            )
+
+    def fitted(self, sentences: Iterable[Sequence[str]]) -> Pieces:
+        """The vocabulary, read or trained, ready to cut.
+
+        Args:
+            sentences: words of the training sentences; only read where a vocabulary is trained.
+
+        Raises:
+            FileNotFoundError: no such file, or the library `tokenizers` is not there.
+            ValueError: a file that is no vocabulary, or a size with no room for the letters.
+        """
+        pieces = self._trained(sentences) if self.vocabulary is None else _read(self.vocabulary)
+        return Pieces(check_vocabulary(pieces, "WordPiece"), self)
+
+    def splitter(self, pieces: Sequence[str] | None = None):
+        """A tokenizer of the library, untrained or with a vocabulary."""
+        library = _library()
+        vocabulary = {} if pieces is None else {"vocab": {piece: place for place, piece in enumerate(pieces)}}
+        tokenizer = library.Tokenizer(library.models.WordPiece(unk_token=UNKNOWN_WORD, **vocabulary))
+        tokenizer.normalizer = library.normalizers.BertNormalizer(lowercase=self.lowercase)
+        tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
+        return tokenizer
+
+    def _trained(self, sentences: Iterable[Sequence[str]]) -> tuple[str, ...]:
+        tokenizer, lines = self.splitter(), [" ".join(words) for words in sentences]
+        words = {word for line in lines for word in tokenizer.normalizer.normalize_str(line).split()}
+        parts = {part for word in words for part, _ in tokenizer.pre_tokenizer.pre_tokenize_str(word)}
+        inner = sorted({_CONTINUED + letter for part in parts for letter in part[1:]})
+        special = [PADDING_WORD, UNKNOWN_WORD, *inner]
+        least = len(special) + len({part[0] for part in parts})
+        if self.size < least:
+            raise ValueError(f"WordPiece.size is {self.size}; single letters alone take {least} pieces here.")
+        # Named beforehand, since the library numbers these in the order of a hash table, by which ties are broken: two
+        # runs would give two vocabularies (its issue 1794).
+        trainer = _library().trainers.WordPieceTrainer(
+            vocab_size=self.size, min_frequency=self.minimum_count, special_tokens=special, show_progress=False
+        )
+        tokenizer.train_from_iterator(lines, trainer)
+        identities = tokenizer.get_vocab()
+        return tuple(sorted(identities, key=identities.get))
+
+
+class Pieces:
+    """A vocabulary of word pieces that cuts sentences.
+
+    Args:
+        vocabulary: the piece of each id, padding and unknown first.
+        settings: how to cut.
+    """
+
+    def __init__(self, vocabulary: tuple[str, ...], settings: WordPiece):
+        self.vocabulary = vocabulary
+        self._settings = settings
+        self._tokenizer = settings.splitter(vocabulary)
+
+    def examples(self, sentences: Sequence[Sequence[str]], labels, length: int, strengths=None) -> TokenExamples:
+        """Sentences as rows of ids; what does not fit into `length` pieces is cut off.
+
+        Args:
+            sentences: words, at least one a sentence.
+            labels: integer [n].
+            length: of the rows.
+            strengths: one number a word, NaN where it is not known; None where nothing is known.
+        """
+        found = self._tokenizer.encode_batch([list(words) for words in sentences], is_pretokenized=True)
+        tokens = padded([cut.ids for cut in found], length, PADDING, np.int32)
+        if strengths is not None:
+            rows = [self._carried(cut.word_ids, of_words) for cut, of_words in zip(found, strengths, strict=True)]
+            strengths = padded(rows, length, np.nan, np.float32)
+        return TokenExamples(tokens, labels, strengths)
+
+    def _carried(self, words: Sequence[int], strengths: Sequence[float]) -> list[float]:
+        if self._settings.strength_of == "every":
+            return [strengths[word] for word in words]
+        before = [None, *words[:-1]]
+        return [strengths[word] if word != last else np.nan for word, last in zip(words, before, strict=True)]
+
+
+def _library():
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise DataNotFoundError("WordPiece needs the library tokenizers: pip install 'tfrobust[text]'.") from error
+    return tokenizers
+
+
+def _read(path: str) -> tuple[str, ...]:
+    file = pathlib.Path(path).expanduser()
+    if not file.is_file():
+        raise DataNotFoundError(
+            f"WordPiece.vocabulary: there is no file {shorten(file)}; it holds a piece a line, as BERT's vocab.txt."
+        )
+    try:
+        pieces = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{shorten(file)} is no text in UTF-8.") from error
+    if UNKNOWN_WORD not in pieces:
+        raise ValueError(f"{shorten(file)} has no line {UNKNOWN_WORD}, so that it is no vocabulary of word pieces.")
+    twice = len(pieces) - len(set(pieces))
+    if twice:
+        raise ValueError(f"{shorten(file)}: {twice} lines stand there before.")
+    return vocabulary_of(piece for piece in pieces if piece not in (PADDING_WORD, UNKNOWN_WORD))

@@ -1,0 +1,221 @@
+"""Tikhonov regularisation: the squared gradient of a loss by its images, as terms beside that loss."""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tfrobust.ops import distribution
+from tfrobust.ops.configured import Configured
+from tfrobust.ops.gradients import input_gradient
+
+FORMS = ("example", "batch", "released")
+MODES = ("exact", "finite_difference")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GradientPenalty(Configured):
+    """What a method takes as `penalty`: further terms, made of the gradients of its own by its views.
+
+    Attributes:
+        on: the views that are differentiated by; None for the method's `differentiable_views`.
+    """
+
+    on: tuple[str, ...] | None = None
+
+    @property
+    def weights(self) -> dict:
+        """The weight of each term that is added, a number or a schedule of the step."""
+        raise NotImplementedError
+
+    def check(self, terms: tuple[str, ...]) -> None:
+        """ValueError where it names a term that the method does not have."""
+        unknown = sorted(set(self.penalized(terms)) - set(terms))
+        if unknown:
+            raise ValueError(f"{type(self).__name__} penalizes {unknown}; the method's terms are {list(terms)}.")
+
+    def penalized(self, terms: tuple[str, ...]) -> tuple[str, ...]:
+        """Which of a method's terms are differentiated."""
+        raise NotImplementedError
+
+    def __call__(self, evaluate: Callable, views: dict, names: tuple[str, ...], weight_of: Callable) -> tuple:
+        """The method's terms with the penalty's beside them.
+
+        Args:
+            evaluate: views -> ({term: float32 [b]}, anything); run inside the weight tape.
+            views: name -> tensor [b, ...].
+            names: views that are differentiated by, where `on` does not say.
+            weight_of: term -> its float32 weight in the loss.
+
+        Returns:
+            ({term: float32 [b]}, the second that `evaluate` returned).
+        """
+        names = self.on or names
+        missing = sorted(set(names) - set(views))
+        if missing:
+            raise ValueError(f"{type(self).__name__} has no views {missing} to differentiate by, only {sorted(views)}.")
+        watched = {name: views[name] for name in names}
+        return self.add(lambda changed: evaluate({**views, **changed}), watched, weight_of)
+
+    def add(self, evaluate: Callable, watched: dict, weight_of: Callable) -> tuple:
+        """`__call__` with the views that count alone."""
+        raise NotImplementedError
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tikhonov(GradientPenalty):
+    """Adds lambda/2 ||gradient of the loss by the images||^2 to the loss of any method, as its term `tikhonov`.
+
+    Supervised (form "example", eq 2):  mean_k ( l_k + lambda/2 |grad_{x_k} l_k|^2 ), l_k the loss of image k.
+    Contrastive (form "batch", eq 3):   L + lambda/2 sum_k ( |grad_{x_k} L|^2 + |grad_{x'_k} L|^2 ) / 2, L the batch's
+    mean loss and x, x' the two views; with V views the mean over V of them.
+
+    L is the weighted sum of the terms `of`. The gradient is taken of the sum of l over the global batch, which is
+    eq 2's as long as an image's loss depends on that image alone; batch norm in training mode adds what passes from
+    image to image. The logged term is half the squared norm, without lambda. Sample weights count an image's penalty
+    like its loss; the gradient is that of the unweighted sum.
+
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> parts = robust.models.CNN(((4,),), dense=(8,)), robust.models.LinearHead(10)
+        >>> method = robust.methods.Supervised(*parts, penalty=robust.methods.Tikhonov(weight=0.1))
+        >>> method.compile("adam")
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> sorted(method.fit(images, labels, verbose=0).history)
+        ['ce', 'loss', 'tikhonov']
+
+    Attributes:
+        weight: lambda, a number or a schedule of the step.
+        of: the terms whose gradient is penalized; None for all.
+        form: "example" (eq 2); "batch" (eq 3), eq 2 divided by the global batch size N; "released": eq 2 divided by
+            N^2, which is what the released code of the supervised rows computes.
+        mode: "exact": double back-propagation. "finite_difference": the loss is taken again at x + step v, v the unit
+            direction of the detached gradient, of each image ("batch": of the whole batch at once), and
+            ( (l(x + step v) - l(x)) / step )^2 stands for the squared norm; no statistic moves at that point. Use
+            "exact" with layers that draw (Dropout: another draw there) and in 16 bit layers, whose rounding is larger
+            than such differences.
+        step: length of that step in pixel units, > 0.
+
+    Source:
+        Manta 2020 (paper 002), eqs 2 and 3; Finlay & Oberman 2019, https://arxiv.org/abs/1905.11468, and its code
+        (tulip) for "finite_difference". The report's unused finite difference for contrastive losses moves each image
+        by its own direction and so squares the sum of the norms; "batch" gives eq 3's sum of squares.
+    """
+
+    weight: float | keras.optimizers.schedules.LearningRateSchedule = 1.0
+    of: tuple[str, ...] | None = None
+    form: str = "example"
+    mode: str = "exact"
+    step: float = 0.01
+
+    def __post_init__(self):
+        for name, choices in (("form", FORMS), ("mode", MODES)):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"Tikhonov.{name} is {getattr(self, name)!r}; it is one of {list(choices)}.")
+        if not self.step > 0:
+            raise ValueError(f"Tikhonov.step is {self.step}; it must be > 0.")
+
+    @property
+    def weights(self):
+        return {"tikhonov": self.weight}
+
+    def penalized(self, terms):
+        return terms if self.of is None else tuple(self.of)
+
+    def add(self, evaluate, watched, weight_of):
+        def total(views):
+            values, auxiliary = evaluate(views)
+            own = tf.add_n([weight_of(name) * values[name] for name in self.penalized(tuple(values))])
+            return own, (values, auxiliary)
+
+        loss, gradient, (values, auxiliary) = input_gradient(total, watched, has_auxiliary=True)
+        if self.mode == "exact":
+            squares = _squared_norm(gradient)
+        else:
+            squares = self._by_difference(lambda views: total(views)[0], loss, watched, gradient)
+        count = _global_count(loss)
+        divisor = {"example": 1.0, "batch": count, "released": count**2}[self.form]
+        return {**values, "tikhonov": squares / (2.0 * divisor * len(watched))}, auxiliary
+
+    def _by_difference(self, total, loss, watched, gradient):
+        """The squared norm [b]; in form "batch" the whole batch's, spread evenly over its images."""
+        squares = _squared_norm(gradient)
+        whole = self.form == "batch"
+        norm = tf.sqrt(distribution.global_sum(tf.reduce_sum(squares)) if whole else squares)
+        length = tf.stop_gradient(tf.math.divide_no_nan(self.step, norm))
+        moved = {
+            name: view + _by_example(length, view) * tf.stop_gradient(gradient[name]) for name, view in watched.items()
+        }
+        with keras.StatelessScope():  # batch norm has seen this batch
+            change = (total(moved) - loss) / self.step
+        if not whole:
+            return tf.square(change)
+        change = distribution.global_sum(tf.reduce_sum(change))
+        return tf.fill(tf.shape(loss), tf.square(change) / _global_count(loss))
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerWise(GradientPenalty):
+    """Tikhonov regularisation of several terms, each by itself: the regulariser of the layer-wise contrastive loss.
+
+    sum_i beta_i R_i, R_i = sum_k ( |grad_{x_k} L_i|^2 + |grad_{x'_k} L_i|^2 ) / 2 (eq 5), L_i the batch's mean of one
+    term. Exact, one forward pass for all. Each is a term `tikhonov_<term>`.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> robust.methods.LayerWise(betas={"layer_1": 0.01, "layer_2": 0.1}).weights
+        {'tikhonov_layer_1': 0.01, 'tikhonov_layer_2': 0.1}
+
+    Attributes:
+        betas: weight by term, numbers or schedules of the step; the paper has them grow steeply with the depth.
+
+    Source:
+        Manta 2020 (paper 002), eq 5, which has no factor 1/2 where eq 3 has one. Eq 4 is the method
+        `LayerWiseContrastive`.
+    """
+
+    betas: dict
+
+    def __post_init__(self):
+        if not self.betas:
+            raise ValueError("LayerWise.betas is empty; it gives a weight to at least one term.")
+
+    @property
+    def weights(self):
+        return {f"tikhonov_{name}": beta for name, beta in self.betas.items()}
+
+    def penalized(self, terms):
+        return tuple(self.betas)
+
+    def add(self, evaluate, watched, weight_of):
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+            tape.watch(watched)
+            values, auxiliary = evaluate(watched)
+            totals = {name: tf.reduce_sum(values[name]) for name in self.betas}
+        added = {}
+        for name, total in totals.items():
+            gradient = tape.gradient(total, watched, unconnected_gradients="zero")
+            scale = _global_count(values[name]) * len(watched)
+            added[f"tikhonov_{name}"] = _squared_norm(gradient) / scale
+        return {**values, **added}, auxiliary
+
+
+def _squared_norm(gradient: dict) -> tf.Tensor:
+    """The sum of squares per example, float32 [b], over all views."""
+    return tf.add_n(
+        [tf.reduce_sum(tf.square(leaf), axis=list(range(1, leaf.shape.rank))) for leaf in gradient.values()]
+    )
+
+
+def _by_example(factor: tf.Tensor, view: tf.Tensor) -> tf.Tensor:
+    """A scalar, or [b] in the rank of a view."""
+    return tf.reshape(factor, [-1] + [1] * (view.shape.rank - 1))
+
+
+def _global_count(values: tf.Tensor) -> tf.Tensor:
+    """How many examples all replicas have, float32."""
+    return tf.cast(tf.shape(values)[0] * distribution.replica()[0], tf.float32)

@@ -1,0 +1,149 @@
+"""ACL: adversarial contrastive learning, with clean and adversarial views in batch-norm branches of their own."""
+
+import keras
+import tensorflow as tf
+
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.instance_adversary import InstanceAdversary
+from tfrobust.attacks.modes import check_mode
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.methods.contrastive import Contrastive
+from tfrobust.methods.rocl import adversary_of_first, projected
+from tfrobust.methods.self_supervised import VIEWS
+from tfrobust.ops import randomness
+
+ADVERSARIAL = ("adversarial_1", "adversarial_2")
+# streams -> the terms and their weights.
+STREAMS = {
+    "standard_to_standard": {"contrastive": 1.0},
+    "adversarial_to_adversarial": {"adversarial": 1.0},
+    "adversarial_to_standard": {"adversarial": 1.0},
+    "dual_stream": {"contrastive": 0.5, "adversarial": 0.5},
+}
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class ACL(Contrastive):
+    """Contrasts adversarial views of an image, beside its clean views or with them, without labels.
+
+        standard_to_standard         NT-Xent(x1, x2): SimCLR
+        adversarial_to_adversarial   NT-Xent(x1^a, x2^a)
+        adversarial_to_standard      NT-Xent(x1^a, x2), x1^a in batch-norm branch 1, x2 in branch 0
+        dual_stream                  ( NT-Xent(x1, x2) in branch 0 + NT-Xent(x1^a, x2^a) in branch 1 ) / 2
+
+    x1^a and x2^a maximise their own NT-Xent together, each view in its ball; the single x1^a maximises its loss against
+    x2. With `false_negatives=AdaptiveFNC()` it is Augmented-ACL (paper 004).
+
+    Terms: `contrastive` of the clean views, `adversarial` of the others, `probe`. Needs: labels for the probe alone.
+    Branch 0 is what `call` runs; a fine-tuning that wants the robust statistics starts from branch 1.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> method = robust.methods.ACL(robust.models.DigitsCNN(branches=2), robust.models.LinearHead(10))
+        >>> method.terms, method.default_weights
+        (('contrastive', 'adversarial', 'probe'), {'contrastive': 0.5, 'adversarial': 0.5})
+
+    Source:
+        Jiang et al. 2020, https://arxiv.org/abs/2010.13337, section 3; its released code has the first and the last.
+    """
+
+    def __init__(
+        self,
+        encoder,
+        head,
+        *,
+        streams: str = "dual_stream",
+        adversary: InstanceAdversary | None = None,
+        **kwargs,
+    ):
+        """Args beyond the bases':
+
+        encoder: with branches=2 for the two streams that need both.
+        streams: what is contrasted with what, as above.
+        adversary: how the adversaries are made; by default the released code's, Linf 8/255 in 5 steps of 2/255.
+            The first stream has none.
+        """
+        super().__init__(encoder, head, **kwargs)
+        if streams not in STREAMS:
+            raise ValueError(f"ACL.streams is {streams!r}; it is one of {list(STREAMS)}.")
+        self.streams = streams
+        attack = PGD(ThreatModel(epsilon=8 / 255), steps=5, step_size=2 / 255)
+        alone = streams == "standard_to_standard"
+        self.adversary = None if alone else adversary or InstanceAdversary(attack=attack)
+        if self.branch and getattr(encoder, "branches", 1) < 2:
+            raise ValueError(
+                f"ACL.streams {streams!r} keeps clean and adversarial statistics apart: its encoder needs branches=2."
+            )
+
+    @property
+    def branch(self) -> int:
+        """The batch-norm branch of the adversarial views."""
+        return int(self.streams in ("dual_stream", "adversarial_to_standard"))
+
+    @property
+    def terms(self):
+        return (*STREAMS[self.streams], *self.probe_names)
+
+    @property
+    def default_weights(self):
+        return STREAMS[self.streams]
+
+    @property
+    def differentiable_views(self):
+        views = {"adversarial_to_adversarial": ADVERSARIAL, "adversarial_to_standard": (ADVERSARIAL[0], VIEWS[1])}
+        return views.get(self.streams, VIEWS)
+
+    @property
+    def passes_per_step(self):
+        if self.adversary is None:
+            return 2
+        steps = self.adversary.attack.steps
+        return {
+            "adversarial_to_adversarial": 2 * steps + 2,
+            "adversarial_to_standard": steps + 3,
+            "dual_stream": 2 * steps + 4,
+        }[self.streams]
+
+    def make_views(self, batch, context):
+        views = super().make_views(batch, context)
+        if self.adversary is None:
+            return views
+        if self.streams == "adversarial_to_standard":
+            return {**views, ADVERSARIAL[0]: adversary_of_first(self, views, context, branch=self.branch)}
+        for part in (self.encoder, self.projection):
+            check_mode(self.adversary.mode, part)
+        found = self.adversary.jointly(
+            lambda images, training: projected(self, images, training, self.branch),
+            tuple(views[name] for name in VIEWS),
+            context.rows,
+            randomness.fold(context.key, "adversary"),
+            temperature=self.temperature_at(context.step),
+        )
+        return {**views, **dict(zip(ADVERSARIAL, found, strict=True))}
+
+    def loss_terms(self, views, batch, context):
+        streams = self._streams(views)
+        terms, observed = {}, {}
+        for name, passes in streams.items():
+            features, projections = zip(*passes, strict=True)
+            terms[name], seen = self.contrast(projections, context, batch, features=features)
+            observed = observed or seen  # of the clean stream, where there is one
+        probes, logits = self.probe_terms(self._probed(streams), batch)
+        return {**terms, **observed, **probes}, logits
+
+    def _streams(self, views: dict) -> dict:
+        """term -> the (embedding, projection) of the views that it contrasts."""
+        if self.streams == "adversarial_to_standard":
+            adversarial = self.represent(views[ADVERSARIAL[0]], branch=self.branch)
+            return {"adversarial": adversarial + self.represent(views[VIEWS[1]])}
+        names = {"contrastive": (VIEWS, 0), "adversarial": (ADVERSARIAL, self.branch)}
+        return {
+            term: self.represent(*(views[name] for name in names[term][0]), branch=names[term][1])
+            for term in STREAMS[self.streams]
+        }
+
+    def _probed(self, streams: dict) -> list[tf.Tensor]:
+        """The embeddings in branch 0, which is what `call` gives the head."""
+        if self.streams == "adversarial_to_standard":
+            return [streams["adversarial"][1][0]]
+        return [embedding for embedding, _ in next(iter(streams.values()))]

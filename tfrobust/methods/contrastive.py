@@ -1,0 +1,144 @@
+"""What SimCLR, SupCon, RoCL and ACL share: views contrasted with each other, false negatives cancelled."""
+
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tfrobust.losses.contrastive import masked_contrastive
+from tfrobust.methods.self_supervised import SelfSupervised, embedding_deviation
+from tfrobust.ops import distribution
+from tfrobust.pairs import masks, selection
+from tfrobust.pairs.false_negatives import SHARES, FalseNegatives, Sifted, detection
+from tfrobust.structs import Batch, Context, PairMasks, Tags
+
+SCALES = ("mean", "sum")
+
+
+class Contrastive(SelfSupervised):
+    """Base of the contrastive methods: NT-Xent over all views of the global batch, by sample ids.
+
+    l_i = -mean over the other views j of i's image of log( exp(s_ij / t) / sum_(k != i) exp(s_ik / t) ), s the cosine
+    of the projections. Negatives are all other images of the batch, on all replicas, but for those that
+    `false_negatives` takes out. A subclass with other pairs overrides `pairs`.
+    """
+
+    # Whether an embedding is pulled as an anchor alone, never as a key of others.
+    detached_keys = False
+
+    def __init__(
+        self,
+        encoder,
+        head,
+        *,
+        temperature=0.5,
+        false_negatives: FalseNegatives | None = None,
+        scale: str = "mean",
+        self_in_denominator: bool = False,
+        examples: int | None = None,
+        **kwargs,
+    ):
+        """Args beyond the bases':
+
+        temperature: t > 0, a number or a schedule of the step.
+        false_negatives: changes the pairs of each anchor (`FNC`, `IFND`, `AdaptiveFNC`); None leaves them.
+        scale: "mean" over all anchors (SimCLR's paper: over 2N); "sum" over an image's anchors, then the mean over
+            images (SimCLR's code: twice that).
+        self_in_denominator: k runs over i, too: eq 1 of paper 002 as printed. Its code and SimCLR leave i out.
+        examples: images in the training split, for false negatives by pseudo-labels; `experiment.train` fills it in.
+            They are looked up by the batch's `index`, which a plain `fit` does not know.
+        """
+        super().__init__(encoder, head, **kwargs)
+        self.temperature = temperature
+        self.false_negatives = false_negatives
+        self.scale = scale
+        self.self_in_denominator = self_in_denominator
+        self.examples = examples
+        self.pseudo_labels = None
+        if isinstance(temperature, (int, float)) and not temperature > 0:
+            raise ValueError(f"{type(self).__name__}.temperature is {temperature}; it must be > 0.")
+        if scale not in SCALES:
+            raise ValueError(f"{type(self).__name__}.scale is {scale!r}; it is one of {list(SCALES)}.")
+
+    @property
+    def observations(self):
+        return (*super().observations, *(SHARES if self.false_negatives is not None else ()))
+
+    def build_parts(self, image_shape, embedding_dim):
+        super().build_parts(image_shape, embedding_dim)
+        if self.false_negatives is None or not self.false_negatives.needs_pseudo_labels:
+            return
+        if self.examples is None:
+            rule = type(self.false_negatives).__name__
+            raise ValueError(
+                f"{rule} needs a pseudo-label of each training image: say with examples= how many there are."
+            )
+        self.pseudo_labels = self.add_weight(
+            name="pseudo_labels",
+            shape=(self.examples,),
+            dtype="int32",
+            initializer=keras.initializers.Constant(-1),
+            trainable=False,
+        )
+
+    def pairs(self, anchors: Tags, keys: Tags) -> PairMasks:
+        """Hook: who attracts and who repels whom, before false negatives are taken out."""
+        return selection.sample_ids(anchors, keys)
+
+    def temperature_at(self, step: tf.Tensor):
+        """The temperature of a step, a number or a float32 scalar."""
+        return self.temperature(step) if callable(self.temperature) else self.temperature
+
+    def contrast(
+        self, embeddings: list, context: Context, batch: Batch, *, features: list | None = None
+    ) -> tuple[tf.Tensor, dict]:
+        """The contrastive term of each image over all views given.
+
+        Args:
+            embeddings: one float [b, d] per view, what is compared: projections. Keys are gathered over the replicas.
+            context: of the step.
+            batch: its labels, where there are any, are the class ids of `pairs` and of the logs.
+            features: one float [b, e] per view, the encoder's embeddings, for false negatives that are looked for in
+                them; None where they are looked for in `embeddings`.
+
+        Returns:
+            float32 [b]; and the observations, float32 [b] each.
+        """
+        count = len(embeddings)
+        known = {"label": batch.labels, "prediction": self._pseudo_labels(batch)}
+        tags = [masks.tag(context.rows, view=view, **known) for view in range(count)]
+        anchors, own = tf.concat(embeddings, axis=0), masks.join(*tags)
+        keys, others = distribution.gather((anchors, own))
+        if self.detached_keys:
+            keys = tf.stop_gradient(keys)
+        observed = {"embedding_deviation": tf.fill(tf.shape(context.rows), embedding_deviation(keys))}
+        pairs = masks.ByRows(self.pairs, own, others)
+        if self.false_negatives is not None:
+            compared = tf.concat(features, axis=0) if self.false_negatives.features == "embedding" else anchors
+            everything = distribution.gather(tf.stop_gradient(compared))
+            given = (own, others, compared, everything, context.step)
+            pairs = Sifted(self.pairs, self.false_negatives, *given, views=count)
+            if batch.labels is not None:
+                shares = detection(pairs)
+                observed |= {name: tf.fill(tf.shape(context.rows), share) for name, share in shares.items()}
+        if self.self_in_denominator:
+            pairs = _with_themselves(pairs, own, others)
+        values = masked_contrastive(anchors, keys, pairs, temperature=self.temperature_at(context.step))
+        term = tf.add_n(tf.split(values, count))
+        return (term if self.scale == "sum" else term / count), observed
+
+    def _pseudo_labels(self, batch: Batch) -> tf.Tensor | None:
+        """Those of the batch's images, int32 [b], where `false_negatives` works with some."""
+        if self.pseudo_labels is None:
+            return None
+        return tf.gather(self.pseudo_labels, batch.index)
+
+
+def _with_themselves(pairs: Callable, own: Tags, others: Tags) -> Callable:
+    """The pairs by rows, each anchor one of its own negatives."""
+
+    def wider(rows):
+        positive, negative = pairs(rows)
+        return PairMasks(positive, negative | masks.themselves(masks.take(own, rows), others))
+
+    return wider

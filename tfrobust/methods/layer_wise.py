@@ -1,0 +1,79 @@
+"""The layer-wise contrastive loss: NT-Xent at every stage of the encoder, not at its end alone."""
+
+import keras
+import tensorflow as tf
+
+from tfrobust.methods.contrastive import Contrastive
+from tfrobust.methods.self_supervised import VIEWS
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class LayerWiseContrastive(Contrastive):
+    """SimCLR with a contrastive term at each stage of the encoder, of growing weight.
+
+    L = sum_k alpha_k L_k, alpha_1 << alpha_2 << ... (eq 4). L_k, the term `layer_<k>`, is NT-Xent of the output of
+    stage k, averaged over its positions; the last one, `contrastive`, is SimCLR's, of the projected embedding. alpha is
+    the term weight: 1 for the last and a tenth from each stage to the one before, unless `term_weights` say otherwise.
+    `penalty=LayerWise(betas={"layer_1": ..., "contrastive": ...})` adds the regulariser of eq 5.
+
+    Terms: `contrastive`, `layer_1` to `layer_K`, `probe`. Needs: labels for the probe alone.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> parts = robust.models.CNN(((4,), (8,)), dense=(8,)), robust.models.LinearHead(10)
+        >>> method = robust.methods.LayerWiseContrastive(*parts, probe=False)
+        >>> method.default_weights
+        {'layer_1': 0.01, 'layer_2': 0.1}
+
+    Source:
+        Manta 2020 (paper 002), eqs 4 and 5, which it leaves to the future: its script of that name has the loss of the
+        last layer alone. What a layer's L_k compares is not said there: pooled outputs without a projection, here.
+    """
+
+    def __init__(self, encoder, head, **kwargs):
+        super().__init__(encoder, head, **kwargs)
+        if not getattr(encoder, "stage_count", 0):
+            raise ValueError(
+                f"LayerWiseContrastive looks at the stages of its encoder; {type(encoder).__name__} has none."
+            )
+
+    @property
+    def layer_names(self) -> tuple[str, ...]:
+        """The terms of the stages, first to last."""
+        return tuple(f"layer_{stage}" for stage in range(1, self.encoder.stage_count + 1))
+
+    @property
+    def terms(self):
+        return ("contrastive", *self.layer_names, *self.probe_names)
+
+    @property
+    def default_weights(self):
+        deepest = len(self.layer_names)
+        return {name: 10.0 ** (place - deepest) for place, name in enumerate(self.layer_names)}
+
+    def loss_terms(self, views, batch, context):
+        images = [views[name] for name in VIEWS]
+        if self.forward == "separate":
+            passes = [self._outputs(view) for view in images]
+        else:
+            stacked = self._outputs(tf.concat(images, axis=0))
+            passes = list(zip(*(tf.split(part, len(images)) for part in stacked), strict=True))
+        features, *compared = zip(*passes, strict=True)
+        found = [self.contrast(list(one), context, batch, features=list(features)) for one in compared]
+        names = ("contrastive", *self.layer_names)
+        terms = {name: value for name, (value, _) in zip(names, found, strict=True)}
+        probes, logits = self.probe_terms(list(features), batch)
+        return {**terms, **found[0][1], **probes}, logits
+
+    def _outputs(self, images) -> list[tf.Tensor]:
+        """The embedding, its projection, and the pooled output of each stage, float32 [n, ...]."""
+        stages = []
+
+        def keep(stage, hidden):
+            if stage:
+                pooled = tf.cast(hidden, tf.float32)
+                stages.append(tf.reduce_mean(pooled, axis=list(range(1, hidden.shape.rank - 1))))
+            return hidden
+
+        embedding = self.encoder(images, training=self.encoder.trainable, at_stage=keep)
+        return [embedding, self.project(embedding, True), *stages]

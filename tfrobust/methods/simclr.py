@@ -1,0 +1,40 @@
+"""SimCLR: two views of an image attract, all other images of the batch repel."""
+
+import keras
+
+from tfrobust.methods.contrastive import Contrastive
+from tfrobust.methods.self_supervised import VIEWS
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class SimCLR(Contrastive):
+    """NT-Xent between two augmented views of each image, and a linear probe that watches.
+
+    L = contrastive + probe; contrastive is the mean over the 2N views i of -log( exp(s_ij / t) / sum_(k != i)
+    exp(s_ik / t) ), j the other view of the image, s the cosine of the projections.
+
+    Terms: `contrastive`, `probe`. Observed: `embedding_deviation`; with `false_negatives` the shares
+    `false_negatives_found` and `true_negatives_removed`, by the true labels. Needs: no labels with probe=False.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> views = robust.augment.PadCrop(padding=1)
+        >>> method = robust.methods.SimCLR(robust.models.DigitsCNN(), robust.models.LinearHead(10), views=views)
+        >>> method.terms, method.host_view_names
+        (('contrastive', 'probe'), ('view_1', 'view_2'))
+
+    Source:
+        Chen et al. 2020, https://arxiv.org/abs/2002.05709, eq 1 and algorithm 1, with the online probe of
+        google-research/simclr. The released loss is scale="sum" in one joint pass; paper 002 (eq 1,
+        self_in_denominator=True as printed) passes the views apart, forward="separate".
+    """
+
+    @property
+    def terms(self):
+        return ("contrastive", *self.probe_names)
+
+    def loss_terms(self, views, batch, context):
+        embeddings, projections = zip(*self.represent(*(views[name] for name in VIEWS)), strict=True)
+        contrastive, observed = self.contrast(projections, context, batch, features=embeddings)
+        probe, logits = self.probe_terms(embeddings, batch)
+        return {"contrastive": contrastive, **probe, **observed}, logits

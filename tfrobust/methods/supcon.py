@@ -1,0 +1,57 @@
+"""SupCon as pre-training: views of the same class attract, views of other classes repel."""
+
+import keras
+
+from tfrobust.methods.contrastive import Contrastive
+from tfrobust.methods.self_supervised import VIEWS
+from tfrobust.pairs import selection
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class SupCon(Contrastive):
+    """The supervised contrastive loss between two augmented views of each image, no cross-entropy on the encoder.
+
+    L = factor contrastive + probe; contrastive is the mean over the 2N views i, and over all views p of i's class, of
+    -log( exp(s_ip / t) / sum_(k != i) exp(s_ik / t) ). The factor t / base_temperature is the released code's; the
+    paper has none. Stage one of two: a probe or a fine-tuned classifier comes behind. (`SupervisedContrastive` is the
+    row of paper 003 that trains with cross-entropy in one go.)
+
+    Terms: `contrastive`, `probe`. Observed: `embedding_deviation`. Needs: labels.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> parts = robust.models.DigitsCNN(), robust.models.LinearHead(10)
+        >>> robust.methods.SupCon(*parts, base_temperature=0.07).temperature
+        0.1
+
+    Source:
+        Khosla et al. 2020, https://arxiv.org/abs/2004.11362, eq 2; HobbitLong/SupContrast, losses.py.
+    """
+
+    def __init__(self, encoder, head, *, temperature=0.1, base_temperature: float | None = None, **kwargs):
+        """Args beyond the bases':
+
+        temperature: t > 0, a number or a schedule of the step.
+        base_temperature: 0.07 in the released code, where t = 0.1 thus multiplies the loss by 1.43; None: factor 1.
+        """
+        super().__init__(encoder, head, temperature=temperature, **kwargs)
+        self.base_temperature = base_temperature
+        if base_temperature is not None and not base_temperature > 0:
+            raise ValueError(f"SupCon.base_temperature is {base_temperature}; it must be > 0, or None.")
+        if self.false_negatives is not None:
+            raise ValueError("SupCon takes no false_negatives: by its labels there are none.")
+
+    @property
+    def terms(self):
+        return ("contrastive", *self.probe_names)
+
+    def pairs(self, anchors, keys):
+        return selection.class_ids(anchors, keys)
+
+    def loss_terms(self, views, batch, context):
+        embeddings, projections = zip(*self.represent(*(views[name] for name in VIEWS)), strict=True)
+        contrastive, observed = self.contrast(projections, context, batch)
+        if self.base_temperature is not None:
+            contrastive *= self.temperature_at(context.step) / self.base_temperature
+        probe, logits = self.probe_terms(embeddings, batch)
+        return {"contrastive": contrastive, **probe, **observed}, logits

@@ -1,0 +1,188 @@
+"""Classifiers on the features of a frozen encoder that are fitted at once, without gradient steps.
+
+A head with `fit_features` is one; `experiment.train` calls it in the place of a training.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.models.blocks import require_whole
+from tfrobust.models.heads import LinearHead
+from tfrobust.ops import similarity
+from tfrobust.ops.configured import Configured
+
+# What a class without any vote has, as a share of the nearest neighbour's vote.
+_FLOOR = 1e-12
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class LogisticRegression(LinearHead):
+    """A linear head at the minimum of the mean cross-entropy + regularization x the sum of squared kernel entries.
+
+    The problem is convex: no learning rate, no epochs, and the same answer every time (L-BFGS in double precision).
+
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> head = robust.layers.LogisticRegression(2)
+        >>> head.fit_features(np.array([[-1.0], [1.0], [2.0]], "float32"), np.array([0, 1, 1]))
+        >>> np.argmax(head(np.array([[-3.0], [3.0]], "float32")), axis=-1).tolist()
+        [0, 1]
+
+    Args:
+        class_count: k >= 2.
+        regularization: >= 0; scikit-learn's C is 1 / (2 n regularization) for n examples.
+        iterations: the most that are made, >= 1.
+        normalized: take features divided by their norm.
+
+    Returns:
+        Of `call`: float32 [b, k].
+
+    Raises:
+        ValueError: fewer than two classes, a negative regularization, no iteration.
+    """
+
+    def __init__(
+        self,
+        class_count: int,
+        *,
+        regularization: float = 1e-4,
+        iterations: int = 1000,
+        normalized: bool = False,
+        **kwargs,
+    ):
+        super().__init__(class_count, normalized=normalized, **kwargs)
+        if regularization < 0:
+            raise ValueError(f"LogisticRegression.regularization is {regularization}; it must be at least 0.")
+        self.regularization = regularization
+        self.iterations = require_whole(iterations, "LogisticRegression.iterations")
+
+    def fit_features(self, features: np.ndarray, labels: np.ndarray) -> None:
+        """Sets kernel and bias.
+
+        Args:
+            features: float32 [n, d].
+            labels: integer [n] in 0 .. k - 1.
+        """
+        from scipy import optimize
+
+        if not self.built:
+            self.build(features.shape)
+        if self.normalized:
+            features = similarity.normalize(tf.constant(features)).numpy()
+        features = np.asarray(features, np.float64)
+        targets = np.eye(self.class_count)[labels]
+        shape = (features.shape[1] + 1, self.class_count)
+
+        def objective(flat):
+            weights = flat.reshape(shape)
+            logits = features @ weights[:-1] + weights[-1]
+            logits -= logits.max(axis=1, keepdims=True)
+            logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+            off = (np.exp(logs) - targets) / len(features)
+            slope = np.vstack([features.T @ off + 2 * self.regularization * weights[:-1], off.sum(axis=0)])
+            value = -(targets * logs).sum() / len(features) + self.regularization * np.square(weights[:-1]).sum()
+            return value, slope.ravel()
+
+        options = {"maxiter": self.iterations, "maxfun": 10 * self.iterations, "gtol": 1e-7, "ftol": 1e-12}
+        found = optimize.minimize(objective, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options=options)
+        weights = found.x.reshape(shape)
+        self.chain[0].kernel.assign(weights[:-1])
+        self.chain[0].bias.assign(weights[-1])
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class KNearestNeighbours(Configured, keras.layers.Layer):
+    """A vote of the training examples nearest in angle, which the layer keeps.
+
+    logit_c = log( sum over the neighbours i of class c of exp(s_i / temperature) / the same sum over all neighbours ),
+    s the cosine: the softmax is each class's share of the votes. A class without a neighbour has 1e-12 of the nearest
+    one's vote; before anything is kept, all classes are equal.
+
+    The answers have gradients in the embedding, so that attacks apply; but where all neighbours have one class those
+    gradients are next to nothing. Judge robustness with neighbours=None, where every example votes, or by an attack
+    without gradients.
+
+    Example:
+        >>> import numpy as np, tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> head = robust.layers.KNearestNeighbours(2, neighbours=3, temperature=0.5)
+        >>> head.fit_features(np.array([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]], "float32"), np.array([0, 1, 1]))
+        >>> votes = tf.nn.softmax(head(tf.constant([[1.0, 0.0]])))  # 1 to twice exp(-2)
+        >>> [round(float(share), 3) for share in votes[0]]
+        [0.787, 0.213]
+
+    Args:
+        class_count: k >= 2.
+        neighbours: that vote, >= 1; None for all examples.
+        temperature: > 0; the lower, the more the nearest count.
+        examples: n >= 1, how many are kept; `fit_features` and `experiment.train` fill it in.
+
+    Returns:
+        Of `call`: float32 [b, k].
+
+    Raises:
+        ValueError: a number out of its range; in `build`, not knowing how many examples to keep.
+
+    Source:
+        Wu et al. 2018 (instance discrimination), https://arxiv.org/abs/1805.01978, section 3.4: 200 neighbours,
+        temperature 0.07.
+    """
+
+    def __init__(
+        self,
+        class_count: int,
+        *,
+        neighbours: int | None = 200,
+        temperature: float = 0.07,
+        examples: int | None = None,
+        name: str | None = None,
+        **kwargs,
+    ):
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(name=name, **kwargs)
+        self.class_count = require_whole(class_count, "KNearestNeighbours.class_count", minimum=2)
+        if neighbours is not None:
+            require_whole(neighbours, "KNearestNeighbours.neighbours")
+        if not temperature > 0:
+            raise ValueError(f"KNearestNeighbours.temperature is {temperature}; it must be > 0.")
+        self.neighbours, self.temperature, self.examples = neighbours, temperature, examples
+
+    def build(self, input_shape):
+        if self.examples is None:
+            raise ValueError("KNearestNeighbours keeps every training example: say with examples= how many there are.")
+        kept = {"trainable": False, "autocast": False, "initializer": "zeros"}
+        shape = (self.examples, int(input_shape[-1]))
+        self.features = self.add_weight(name="features", shape=shape, dtype="float32", **kept)
+        # Without a label no example votes, and all classes are equal.
+        kept["initializer"] = keras.initializers.Constant(-1)
+        self.labels = self.add_weight(name="labels", shape=(self.examples,), dtype="int64", **kept)
+
+    def compute_output_shape(self, input_shape):
+        return (*tuple(input_shape)[:-1], self.class_count)
+
+    def fit_features(self, features: np.ndarray, labels: np.ndarray) -> None:
+        """Keeps the examples.
+
+        Args:
+            features: float32 [n, d].
+            labels: integer [n] in 0 .. k - 1.
+        """
+        if not self.built:
+            self.examples = len(features)
+            self.build(features.shape)
+        self.features.assign(similarity.normalize(tf.constant(features, tf.float32)))
+        self.labels.assign(labels)
+
+    def call(self, embedding):
+        embedding = similarity.normalize(tf.cast(embedding, tf.float32))
+        cosine = tf.matmul(embedding, self.features, transpose_b=True)
+        labels = tf.convert_to_tensor(self.labels)
+        if self.neighbours is not None and self.neighbours < self.examples:
+            cosine, nearest = tf.math.top_k(cosine, self.neighbours, sorted=False)
+            labels = tf.gather(labels, nearest)
+        peak = tf.reduce_max(cosine, axis=-1, keepdims=True)
+        weights = tf.exp((cosine - peak) / self.temperature)[..., None, :]
+        votes = tf.matmul(weights, tf.one_hot(labels, self.class_count))[..., 0, :] + _FLOOR
+        return tf.math.log(votes / tf.reduce_sum(votes, axis=-1, keepdims=True))

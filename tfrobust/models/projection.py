@@ -1,0 +1,126 @@
+"""The multi-layer heads of self-supervised methods: projections of embeddings, and predictions of projections."""
+
+import keras
+
+from tfrobust.models.blocks import build_chain, require_choice, require_whole, run_chain
+from tfrobust.models.normalization import BranchedBatchNormalization
+from tfrobust.ops.configured import Configured
+
+NORMALIZATIONS = ("none", "hidden", "all")
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class ProjectionHead(Configured, keras.layers.Layer):
+    """Dense layers with ReLU between, and batch normalisation where it is asked for; float32 whatever the policy.
+
+    p = W_L a_(L-1), a_l = relu( norm( W_l a_(l-1) ) ), a_0 the embedding. The heads of the papers:
+
+        SimCLR, the paper (2 layers)          ProjectionHead()
+        SimCLR, second release (3 layers)     ProjectionHead((None, None), normalization="all", use_bias=False,
+                                              output_bias=False, kernel_initializer=RandomNormal(stddev=0.01))
+        SupCon                                ProjectionHead()
+        RoCL                                  ProjectionHead((2048,))
+        ACL                                   ProjectionHead((512, 512), dim=512, normalization="hidden", branches=2)
+        BYOL, projection and prediction       ProjectionHead((4096,), dim=256, normalization="hidden",
+                                              output_bias=False)
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> head = robust.layers.ProjectionHead((None, 32), dim=16, normalization="hidden")
+        >>> head(tf.ones([2, 64])).shape, [layer.units for layer in head.dense]
+        (TensorShape([2, 16]), [64, 32, 16])
+
+    Args:
+        hidden: units of the layers before the last, each >= 1; None is as many as the embedding has features. () is
+            one linear layer.
+        dim: features of the projection, >= 1.
+        normalization: "none"; "hidden": behind each layer but the last; "all": behind the last one too, there without
+            an offset, as in SimCLR's second release.
+        use_bias: of the layers before the last.
+        output_bias: of the last layer.
+        kernel_initializer: name or Keras initializer of all layers.
+        branches: sets of batch-norm variables, >= 1; `call` picks one by `branch`.
+        synchronized: batch statistics over all replicas; a method switches it on with its encoder's.
+
+    Returns:
+        Of `call(embedding [b, d], training=, branch=0)`: float32 [b, dim], not normalised: the losses do that.
+
+    Raises:
+        ValueError: widths below 1, another normalisation, branches without one.
+
+    Source:
+        Chen et al. 2020 (SimCLR), https://arxiv.org/abs/2002.05709, section 2.1; google-research/simclr,
+        tf2/model.py; the codes of the other papers.
+    """
+
+    def __init__(
+        self,
+        hidden: tuple[int | None, ...] = (None,),
+        *,
+        dim: int = 128,
+        normalization: str = "none",
+        use_bias: bool = True,
+        output_bias: bool = True,
+        kernel_initializer: str | keras.initializers.Initializer = "he_normal",
+        branches: int = 1,
+        synchronized: bool = False,
+        name: str | None = None,
+        **kwargs,
+    ):
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(name=name, **kwargs)
+        for width in hidden:
+            require_whole(1 if width is None else width, "each entry of ProjectionHead.hidden")
+        self.hidden = tuple(hidden)
+        self.dim = require_whole(dim, "ProjectionHead.dim")
+        self.normalization = require_choice(normalization, "ProjectionHead.normalization", NORMALIZATIONS)
+        self.use_bias = use_bias
+        self.output_bias = output_bias
+        self.kernel_initializer = kernel_initializer
+        self.branches = require_whole(branches, "ProjectionHead.branches")
+        self.synchronized = synchronized
+        if branches > 1 and normalization == "none":
+            raise ValueError(
+                f"ProjectionHead.branches is {branches}, but without a normalization all would be the same."
+            )
+
+    # `run_chain` gives the branch to layers that say so.
+    branched = True
+
+    def build(self, input_shape):
+        features = int(tuple(input_shape)[-1])
+        widths = [*(features if width is None else width for width in self.hidden), self.dim]
+        last = len(widths) - 1
+        chain = []
+        for place, units in enumerate(widths):
+            chain.append(self._dense(units, self.use_bias if place < last else self.output_bias))
+            if self.normalization == "all" or (self.normalization == "hidden" and place < last):
+                chain.append(self._norm(center=place < last))
+            if place < last:
+                chain.append(keras.layers.ReLU(dtype=self.dtype_policy))
+        for layer in chain:  # as long as there were none, nobody could tell them
+            layer.trainable = self.trainable
+        self.chain = chain
+        build_chain(self.chain, tuple(input_shape))
+
+    def compute_output_shape(self, input_shape):
+        return (*tuple(input_shape)[:-1], self.dim)
+
+    def call(self, embedding, *, training=None, branch=0):
+        return run_chain(self.chain, embedding, training=training, branch=branch)
+
+    @property
+    def dense(self) -> list:
+        """The dense layers in their order; there are none before `build`."""
+        return [layer for layer in getattr(self, "chain", []) if isinstance(layer, keras.layers.Dense)]
+
+    def _dense(self, units, use_bias):
+        # One instance in several layers would give them equal draws.
+        initializer = keras.initializers.get(self.kernel_initializer).clone()
+        return keras.layers.Dense(units, use_bias=use_bias, kernel_initializer=initializer, dtype=self.dtype_policy)
+
+    def _norm(self, center):
+        return BranchedBatchNormalization(
+            self.branches, center=center, synchronized=self.synchronized, dtype=self.dtype_policy
+        )

@@ -1,0 +1,44 @@
+"""Small pictures as text, for the series of a report: what a column of numbers a pixel would be too long for."""
+
+import base64
+import binascii
+
+# Pictures in a report have at most so many pixels a side.
+LONGEST_SIDE = 32
+
+
+def shrunk(image):
+    """[h, w, c] averaged over squares of pixels, so that no side is too long; what is left over at the end is cut."""
+    side = -(-max(image.shape[:2]) // LONGEST_SIDE)
+    height, width = (max(1, size // side) for size in image.shape[:2])
+    image = image[: height * side, : width * side]
+    squares = image.reshape(height, min(side, image.shape[0]), width, min(side, image.shape[1]), -1)
+    return squares.mean(axis=(1, 3))
+
+
+def encode(values, largest: float = 1.0) -> str:
+    """A picture as base64 of one byte a value, 0 for 0 and 255 for `largest`.
+
+    Args:
+        values: array [h, w, c] of finite numbers in [0, largest].
+        largest: >= 0; where it is 0, every byte is 0.
+
+    Returns:
+        Text of h w c bytes, row by row, the channels of a pixel together.
+    """
+    shares = (values / (largest or 1.0)).clip(0.0, 1.0)
+    return base64.b64encode((255 * shares).round().astype("uint8").tobytes()).decode("ascii")
+
+
+def decode(text: str, height: int, width: int, channels: int) -> list | None:
+    """What `encode` made, as nested lists [h][w][c] of shares in [0, 1]; None where the text is not such a picture."""
+    try:
+        data = base64.b64decode(text, validate=True)
+        sizes = [int(size) for size in (height, width, channels)]
+    except (binascii.Error, TypeError, ValueError):
+        return None
+    height, width, channels = sizes
+    if min(sizes) < 1 or len(data) != height * width * channels:
+        return None
+    pixels = [[value / 255 for value in data[start : start + channels]] for start in range(0, len(data), channels)]
+    return [pixels[start : start + width] for start in range(0, len(pixels), width)]

@@ -1,0 +1,147 @@
+"""Sentences with tokens taken out, and how much each token's removal changes the loss or the embedding."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+# Tokens in one forward pass. A layer keeps a few hundred numbers per token, so that 2,048 sentences of 32 tokens (the
+# removals of 64 sentences) go through at once, and the removals of a large batch of long ones in several passes.
+_BLOCK_TOKENS = 2**16
+
+
+def is_token(tokens: tf.Tensor) -> tf.Tensor:
+    """Where a token stands: bool in the shape of `tokens`; id 0 is padding."""
+    return tf.not_equal(tokens, 0)
+
+
+def without(tokens: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """Sentences with one token taken out of each; what follows moves up, and padding fills the end.
+
+    Args:
+        tokens: integer [r, l].
+        places: integer [r], 0 .. l - 1.
+
+    Returns:
+        [r, l] of the same dtype.
+    """
+    length = tokens.shape[1]
+    positions = tf.range(length)[None]
+    after = positions >= tf.cast(places, tf.int32)[:, None]
+    return tf.gather(tf.pad(tokens, [[0, 0], [0, 1]]), positions + tf.cast(after, tf.int32), batch_dims=1)
+
+
+def without_each(tokens: tf.Tensor) -> tf.Tensor:
+    """All removals of each sentence: row j is the sentence without its token j (at padding: the sentence itself).
+
+    Args:
+        tokens: integer [b, l], l known.
+
+    Returns:
+        [b, l, l] of the same dtype.
+    """
+    length = tokens.shape[1]
+    rows, places = _pairs(tf.range(tf.shape(tokens)[0] * length), length)
+    return tf.reshape(without(tf.gather(tokens, rows), places), [-1, length, length])
+
+
+def remove(tokens: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
+    """Sentences without the chosen tokens; the others move up in their order, and padding fills the end.
+
+    Args:
+        tokens: integer [b, l].
+        chosen: bool [b, l].
+
+    Returns:
+        [b, l] of the same dtype.
+    """
+    left = tf.where(chosen, tf.zeros_like(tokens), tokens)
+    order = tf.argsort(tf.cast(~is_token(left), tf.int32), axis=1, stable=True)
+    return tf.gather(left, order, batch_dims=1)
+
+
+def utility(objective: Callable, tokens: tf.Tensor, labels: tf.Tensor, *, block_size: int | None = None) -> tf.Tensor:
+    """How much the loss changes without each token.
+
+    u_ij = |l(y_i, f(x_i)) - l(y_i, f(x_i \\ x_ij))|, one batched pass for all tokens of all sentences.
+
+    Args:
+        objective: (tokens [r, l], labels [r]) -> float [r], the loss of each sentence.
+        tokens: int32 [b, l], l known.
+        labels: [b, ...].
+        block_size: removals in one pass, >= 1; None: all of them, or as many as make 65,536 tokens.
+
+    Returns:
+        float32 [b, l], >= 0, 0 at padding, no gradient attached.
+
+    Raises:
+        ValueError: block_size below 1, or tokens that are not [b, l] of a known l.
+
+    Source:
+        Paper 000, definition 1 (discrete inputs).
+    """
+    clean = tf.cast(objective(tokens, labels), tf.float32)
+
+    def change(removed, rows):
+        return tf.abs(tf.cast(objective(removed, tf.gather(labels, rows)), tf.float32) - tf.gather(clean, rows))
+
+    return _over_removals(change, tokens, block_size)
+
+
+def sensitivity(embed: Callable, tokens: tf.Tensor, *, block_size: int | None = None) -> tf.Tensor:
+    """How far the embedding moves without each token.
+
+    s_ij = |phi(x_i) - phi(x_i \\ x_ij)|_2, one batched pass for all tokens of all sentences.
+
+    Args:
+        embed: tokens [r, l] -> float [r, d], the penultimate features.
+        tokens, block_size: as in `utility`.
+
+    Returns:
+        float32 [b, l], >= 0, 0 at padding, no gradient attached.
+
+    Raises:
+        ValueError: as `utility`.
+
+    Source:
+        Paper 000, definition 2 (discrete inputs).
+    """
+    clean = tf.cast(embed(tokens), tf.float32)
+
+    def change(removed, rows):
+        return tf.norm(tf.cast(embed(removed), tf.float32) - tf.gather(clean, rows), axis=-1)
+
+    return _over_removals(change, tokens, block_size)
+
+
+def _over_removals(change: Callable, tokens: tf.Tensor, block_size: int | None) -> tf.Tensor:
+    """(sentences with a token less [r, l], their rows [r]) -> [r], for every token of every sentence: [b, l]."""
+    if tokens.shape.rank != 2 or tokens.shape[1] is None:
+        raise ValueError(f"Tokens have the shape {tokens.shape}; removal needs sentences [b, l] of a known length.")
+    if block_size is not None and block_size < 1:
+        raise ValueError(f"block_size is {block_size}; it must be at least 1 removal.")
+    sentences, length = tokens.shape
+    block_size = block_size or max(1, _BLOCK_TOKENS // length)
+
+    def block(places):
+        rows, columns = _pairs(places, length)
+        return change(without(tf.gather(tokens, rows), columns), rows)
+
+    if sentences is not None and sentences * length <= block_size:
+        found = block(tf.range(sentences * length))
+    else:
+        found = _by_blocks(block, tf.shape(tokens)[0] * length, block_size)
+    found = tf.ensure_shape(tf.reshape(found, [-1, length]), [sentences, length])
+    return tf.stop_gradient(tf.where(is_token(tokens), found, tf.zeros_like(found)))
+
+
+def _by_blocks(block: Callable, count: tf.Tensor, size: int) -> tf.Tensor:
+    """`block` of the numbers 0 .. count - 1, `size` at a time; what the last block has too many repeats the last."""
+    blocks = (count + size - 1) // size
+    places = tf.minimum(tf.reshape(tf.range(blocks * size), [blocks, size]), count - 1)
+    found = tf.map_fn(block, places, parallel_iterations=1, fn_output_signature=tf.TensorSpec([size], tf.float32))
+    return tf.reshape(found, [-1])[:count]
+
+
+def _pairs(numbers: tf.Tensor, length: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Row and place in it of numbers that count through a batch of sentences."""
+    return numbers // length, numbers % length

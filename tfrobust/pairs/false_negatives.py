@@ -1,0 +1,348 @@
+"""False negatives: keys that show what the anchor shows, and are repelled for want of labels.
+
+A mask transformer takes a rule's `PairMasks` and says which negatives are none: they are cancelled (in no mask) or
+attracted (positives, so that they stay in the denominator).
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import ClassVar
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.ops import distribution
+from tfrobust.ops.configured import Configured
+from tfrobust.ops.similarity import normalize
+from tfrobust.pairs import masks as facts
+from tfrobust.structs import PairMasks, Tags
+
+FEATURES = ("projection", "embedding")
+ACTIONS = ("cancel", "attract")
+COMBINATIONS = ("intersection", "union")
+KEY_VIEWS = ("each", "any", "all")
+# What `detection` gives.
+SHARES = ("false_negatives_found", "true_negatives_removed")
+
+# Below every cosine.
+_NEVER = -2.0
+
+Schedule = keras.optimizers.schedules.LearningRateSchedule
+
+
+class FalseNegatives(Configured):
+    """A mask transformer; subclasses are frozen dataclasses that say whom they suspect.
+
+    Attributes of a subclass:
+        features: whose cosine it is given, "projection" or the encoder's "embedding".
+        action: "cancel" or "attract".
+        over_views: whether that cosine is the largest over all views of the anchor's image.
+        needs_pseudo_labels: whether `Tags.prediction` must hold pseudo-labels (-1: none).
+    """
+
+    features: str = "projection"
+    action: str = "cancel"
+    over_views: ClassVar[bool] = False
+    needs_pseudo_labels: ClassVar[bool] = False
+
+    def __post_init__(self):
+        for name, valid in (("features", FEATURES), ("action", ACTIONS)):
+            if getattr(self, name) not in valid:
+                raise ValueError(
+                    f"{type(self).__name__}.{name} is {getattr(self, name)!r}; it is one of {list(valid)}."
+                )
+
+    def __call__(
+        self, masks: PairMasks, similarity: tf.Tensor, anchors: Tags, keys: Tags, step: tf.Tensor
+    ) -> PairMasks:
+        """The masks without the suspected negatives.
+
+        Args:
+            masks: bool [r, m] each, of a rule such as `pairs.selection.sample_ids`. Only negatives are touched, and
+                none that shows the anchor's own image.
+            similarity: float32 [r, m] in [-1, 1], cosine of `features`, stopped.
+            anchors, keys: tags of r and m embeddings.
+            step: int64 scalar, for what is scheduled.
+
+        Returns:
+            bool [r, m] each.
+        """
+        candidates = masks.negative & ~facts.same_sample(anchors, keys)
+        found = candidates & self.suspects(similarity, candidates, anchors, keys, step)
+        positive = masks.positive | found if self.action == "attract" else masks.positive
+        return PairMasks(positive, masks.negative & ~found)
+
+    def suspects(self, similarity, candidates, anchors: Tags, keys: Tags, step) -> tf.Tensor:
+        """Hook: bool [r, m]; what it says of keys that are no `candidates` (bool [r, m]) does not matter."""
+        raise NotImplementedError(f"{type(self).__name__} must say whom it suspects.")
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FNC(FalseNegatives):
+    """False negative cancellation: a fixed threshold and the k most similar keys.
+
+    A key's score is its largest cosine with any view of the anchor's image.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> from tfrobust.pairs import masks, selection
+        >>> tags = masks.tag(tf.range(4), view=0)
+        >>> pairs = selection.sample_ids(tags, tags)
+        >>> similarity = tf.constant([[1.0, 0.9, 0.8, 0.1]] * 4)
+        >>> sifted = robust.methods.FNC(threshold=0.7, top_k=1)(pairs, similarity, tags, tags, 0)
+        >>> sifted.positive[0].numpy().tolist(), sifted.negative[0].numpy().tolist()
+        ([False, True, False, False], [False, False, True, True])
+
+    Attributes:
+        threshold: on the score, in [-1, 1] or above (none passes).
+        top_k: how many of the anchor's negatives are the most similar ones, >= 0; equals count together.
+        combine: "intersection" suspects who passes both, "union" who passes one; 0 keys in a union, or a threshold of
+            -1 in an intersection, leave the other alone.
+        action: "attract" or "cancel".
+        features: "projection" or "embedding".
+
+    Raises:
+        ValueError: an unknown word, a negative top_k.
+
+    Source:
+        Huynh et al. 2022, https://arxiv.org/abs/2011.11765; google-research/fnc, objective.py, has the intersection,
+        attraction, threshold 0.7 and k = 10, over features of a momentum encoder and a memory, which are not here.
+        Paper 004 describes a union that cancels.
+    """
+
+    threshold: float = 0.7
+    top_k: int = 10
+    combine: str = "intersection"
+    action: str = "attract"
+    features: str = "projection"
+
+    over_views: ClassVar[bool] = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.combine not in COMBINATIONS or self.top_k < 0:
+            valid = f"combine one of {list(COMBINATIONS)}, top_k >= 0"
+            raise ValueError(f"FNC has combine {self.combine!r} and top_k {self.top_k}; it takes {valid}.")
+
+    def suspects(self, similarity, candidates, anchors, keys, step):
+        """See `FalseNegatives.suspects`."""
+        score = tf.where(candidates, similarity, _NEVER)
+        above = score > self.threshold
+        count = keys.sample.shape[0]
+        wanted = tf.minimum(self.top_k, tf.shape(score)[1]) if count is None else min(self.top_k, count)
+        if self.top_k:
+            nearest = score >= tf.math.top_k(score, wanted).values[:, -1:]
+        else:
+            nearest = tf.zeros_like(candidates)
+        return above | nearest if self.combine == "union" else above & nearest
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdaptiveFNC(FalseNegatives):
+    """Adaptive false negative cancellation: negatives above a threshold that falls with the step are cancelled.
+
+    Example:
+        >>> import keras
+        >>> from tfrobust import keras as robust
+        >>> falling = keras.optimizers.schedules.PolynomialDecay(0.99, decay_steps=1000, end_learning_rate=0.7)
+        >>> robust.methods.AdaptiveFNC(threshold=falling).action
+        'cancel'
+
+    Attributes:
+        threshold: rho on the cosine, a number or a schedule of the step. The paper's best runs from 0.99 to 0.7;
+            whether straight (`PolynomialDecay`) or as a cosine (`CosineDecay`) it does not say.
+        key_views: "each": a key goes by its own cosine. "any": all views of an image go where one of them is above;
+            "all": only where all are. The paper is silent.
+        features: "projection" or "embedding"; the paper says "feature space".
+
+    Raises:
+        ValueError: an unknown word.
+
+    Source:
+        Paper 004, section 5.1 and eq 4. As printed, eq 4 has the selected keys among the positives; its text avoids
+        attraction, which holds here.
+    """
+
+    threshold: float | Schedule = 0.9
+    key_views: str = "each"
+    features: str = "projection"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.key_views not in KEY_VIEWS:
+            raise ValueError(f"AdaptiveFNC.key_views is {self.key_views!r}; it is one of {list(KEY_VIEWS)}.")
+
+    def suspects(self, similarity, candidates, anchors, keys, step):
+        """See `FalseNegatives.suspects`."""
+        if self.key_views != "each":
+            reduce = tf.math.unsorted_segment_max if self.key_views == "any" else tf.math.unsorted_segment_min
+            # Rows of the global batch: fewer than there are keys.
+            of_images = reduce(tf.transpose(similarity), keys.sample, tf.shape(similarity)[1])
+            similarity = tf.transpose(tf.gather(of_images, keys.sample))
+        return similarity > value_at(self.threshold, step)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class IFND(FalseNegatives):
+    """Incremental false negative detection: images of one cluster are no negatives of each other.
+
+    Now and then the features of all training images are clustered (k-means on the unit sphere); an image's confidence
+    is the softmax, over its cosines with the centroids, of its own cluster. The most confident share `acceptance`
+    keep their cluster as pseudo-label, the others have none. `training.pseudo_labels.PseudoLabels` does it.
+
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> features = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9], [0.7, 0.7]])
+        >>> labels = robust.methods.IFND(clusters=2, acceptance=0.8).pseudo_labels(features, step=0, seed=0)
+        >>> bool(labels[0] == labels[1] != labels[2] == labels[3]), int(labels[4])
+        (True, -1)
+
+    Attributes:
+        clusters: k, >= 2.
+        every: epochs between two clusterings, >= 1; before the first nobody is suspected.
+        acceptance: the share of images with a pseudo-label, in [0, 1], a number or a schedule of the step, such as
+            `LinearRamp`, which rises with the epochs.
+        temperature: tau > 0 of the softmax.
+        action: "cancel" or "attract".
+        features: of "embedding" or "projection" are the clusters.
+
+    Raises:
+        ValueError: a number or a word out of its range.
+
+    Source:
+        Chen et al. 2022, Incremental False Negative Detection for Contrastive Learning (ICLR). No code of the authors
+        was found. Ours: one number of clusters instead of a hierarchy, k-means++ started once, confidences ranked
+        over all images together, the softmax as confidence, centroids from images without augmentation.
+    """
+
+    clusters: int = 10
+    every: int = 1
+    acceptance: float | Schedule = 1.0
+    temperature: float = 0.1
+    action: str = "cancel"
+    features: str = "embedding"
+
+    needs_pseudo_labels: ClassVar[bool] = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.clusters < 2 or self.every < 1 or not self.temperature > 0:
+            numbers = f"clusters {self.clusters}, every {self.every}, temperature {self.temperature}"
+            raise ValueError(f"IFND has {numbers}; it takes clusters >= 2, every >= 1, temperature > 0.")
+
+    def suspects(self, similarity, candidates, anchors, keys, step):
+        """See `FalseNegatives.suspects`."""
+        return facts.same_prediction(anchors, keys) & (anchors.prediction >= 0)[:, None]
+
+    def pseudo_labels(self, features, *, step: int, seed: int) -> np.ndarray:
+        """Clusters the features of the training images.
+
+        Args:
+            features: float [n, d], n >= clusters.
+            step: for `acceptance`.
+            seed: of k-means.
+
+        Returns:
+            int32 [n]: the cluster, or -1 where the confidence is not among the accepted share.
+
+        Raises:
+            ValueError: fewer images than clusters.
+        """
+        from sklearn.cluster import KMeans
+        from threadpoolctl import threadpool_limits
+
+        features = normalize(features).numpy()
+        if len(features) < self.clusters:
+            raise ValueError(f"IFND has {self.clusters} clusters for {len(features)} images; it needs as many images.")
+        # One thread: the order in which several add their sums would show in the last bits.
+        with threadpool_limits(1):
+            found = KMeans(self.clusters, n_init=1, random_state=seed).fit(features)
+            logits = features @ normalize(found.cluster_centers_).numpy().T / self.temperature
+        own = np.take_along_axis(logits, found.labels_[:, None], axis=1)
+        confidence = -np.log(np.exp(logits - own).sum(axis=1))
+        accepted = round(min(max(float(value_at(self.acceptance, step)), 0.0), 1.0) * len(features))
+        labels = np.full(len(features), -1, np.int32)
+        chosen = np.argsort(-confidence, kind="stable")[:accepted]
+        labels[chosen] = found.labels_[chosen]
+        return labels
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sifted:
+    """`masks.ByRows` with the false negatives taken care of: masks for the anchors asked for, nothing n x m held.
+
+    rule: (anchors, keys) -> `PairMasks`. false_negatives: the transformer. anchors, keys: `Tags` of n and m
+    embeddings; the anchors view by view, `views` stacks of the same images in the same order. anchor_features,
+    key_features: float [n, d] and [m, d], what `false_negatives.features` names; gradients are stopped. step: int64
+    scalar.
+    """
+
+    rule: Callable[[Tags, Tags], PairMasks]
+    false_negatives: FalseNegatives
+    anchors: Tags
+    keys: Tags
+    anchor_features: tf.Tensor
+    key_features: tf.Tensor
+    step: tf.Tensor
+    views: int
+
+    def __post_init__(self):
+        for name in ("anchor_features", "key_features"):
+            object.__setattr__(self, name, normalize(tf.stop_gradient(getattr(self, name))))
+
+    def __call__(self, rows: tf.Tensor) -> PairMasks:
+        """Masks [r, m] of the anchors at int32 [r]."""
+        return self.both(rows)[1]
+
+    def both(self, rows: tf.Tensor) -> tuple[PairMasks, PairMasks]:
+        """The rule's masks [r, m] of the anchors at int32 [r], and what the transformer makes of them."""
+        anchors = facts.take(self.anchors, rows)
+        before = self.rule(anchors, self.keys)
+        return before, self.false_negatives(before, self._similarity(rows), anchors, self.keys, self.step)
+
+    def _similarity(self, rows):
+        places, count = [rows], tf.shape(self.anchor_features)[0]
+        if self.false_negatives.over_views:
+            places = [(rows + view * (count // self.views)) % count for view in range(self.views)]
+        cosines = [
+            tf.matmul(tf.gather(self.anchor_features, place), self.key_features, transpose_b=True) for place in places
+        ]
+        # Rounding puts the cosine of equal vectors a little above 1, where no threshold of 1 should reach it.
+        return tf.clip_by_value(tf.reduce_max(tf.stack(cosines), axis=0), -1.0, 1.0)
+
+
+def detection(sifted: Sifted) -> dict[str, tf.Tensor]:
+    """How well false negatives are told from true ones, by the labels in the tags; for logs only.
+
+        false_negatives_found = negatives of the anchor's class that were removed / all negatives of its class
+        true_negatives_removed = negatives of other classes that were removed / all negatives of other classes
+
+    Both over all anchors of all replicas together, since an anchor alone may have no negative of its class.
+
+    Returns:
+        The two names -> float32 scalar in [0, 1]; 0 where there is nothing to find.
+    """
+    count, width = tf.shape(sifted.anchors.sample)[0], tf.shape(sifted.keys.sample)[0]
+
+    def counts(rows):
+        before, after = sifted.both(rows)
+        same = facts.same_label(facts.take(sifted.anchors, rows), sifted.keys)
+        removed = before.negative & ~after.negative
+        kinds = (removed & same, before.negative & same, removed & ~same, before.negative & ~same)
+        return tf.stack([tf.reduce_sum(tf.cast(kind, tf.float32), axis=1) for kind in kinds], axis=1)
+
+    blocks = facts.in_blocks(counts, count, width * sifted.views, columns=4)
+    found, same, lost, others = tf.unstack(distribution.global_sum(tf.reduce_sum(blocks, axis=0)))
+    shares = tf.math.divide_no_nan(found, same), tf.math.divide_no_nan(lost, others)
+    return dict(zip(SHARES, shares, strict=True))
+
+
+def value_at(number, step):
+    """A number, or what a schedule says at a step."""
+    return number(step) if callable(number) else number

@@ -1,0 +1,250 @@
+"""The trainings a run is made of: one, or two of which the first trains the encoder alone, without labels."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tfrobust.augment.base import Augmentation
+from tfrobust.data import pipeline
+from tfrobust.data.sources.base import Source
+from tfrobust.data.spec import Dataset
+from tfrobust.errors import InputError
+from tfrobust.methods.base import Method
+from tfrobust.models.heads import LinearHead
+from tfrobust.models.normalization import adopt_branch
+from tfrobust.ops import configured
+from tfrobust.training import selection
+from tfrobust.training import workdir as workdirs
+from tfrobust.training.callbacks import CollapseWarning
+from tfrobust.training.head_fit import HeadFit, fitted_at_once
+from tfrobust.training.loop import Loop
+from tfrobust.training.pseudo_labels import refreshers
+
+FOLDER = "pretraining"
+
+
+@dataclasses.dataclass(kw_only=True)
+class Stage:
+    """One training of a run: a method, what it is trained on, and for how long.
+
+    Attributes:
+        method: as constructed; `build` makes it ready.
+        dataset, source: the examples, and where they come from.
+        epochs, batch_size: >= 1.
+        seed: of every draw.
+        augmentation: of the training images, or None.
+        callbacks: the user's.
+        title: what progress is shown under; "" where there is one stage alone.
+    """
+
+    method: Method
+    dataset: Dataset
+    source: Source
+    epochs: int
+    batch_size: int
+    seed: int
+    augmentation: Augmentation | None = None
+    callbacks: tuple = ()
+    title: str = ""
+
+    def build(self, optimizer: keras.optimizers.Optimizer) -> None:
+        """Makes the variables and compiles, inside the strategy's scope."""
+        model, shape = self.method, (None, *self.dataset.image_shape)
+        for part in (model, model.head):
+            if hasattr(part, "examples"):  # it keeps something of each training image
+                part.examples = len(self.dataset.train)
+        model.build(shape)
+        answers = model.compute_output_shape(shape)[-1]
+        if answers != self.dataset.class_count:
+            name, count = self.dataset.name, self.dataset.class_count
+            raise InputError(f"the head gives {answers} logits, but {name} has {count} classes.")
+        # The loop compiles the step itself where that pays.
+        metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+        model.compile(optimizer=optimizer, metrics=metrics, jit_compile=False)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Full batches in one pass over the training split."""
+        return pipeline.steps_per_epoch(self.dataset.train, self.batch_size)
+
+    @property
+    def numbers(self) -> dict:
+        """Epochs, batch size and seed."""
+        return {"epochs": self.epochs, "batch_size": self.batch_size, "seed": self.seed}
+
+    def configuration(self) -> dict:
+        """All that decides the outcome, as JSON: what a workdir is checked for."""
+        parts = {"method": self.method, "optimizer": self.method.optimizer, "data": self.source}
+        parts |= {"augmentation": self.augmentation, "callbacks": [_callback_facts(one) for one in self.callbacks]}
+        described = workdirs.canonical(configured.serialize(parts | self.numbers))
+        return described | {"data_fingerprint": self.dataset.fingerprint}
+
+    def facts(self) -> dict:
+        """What a report says of it in short."""
+        facts = {"method": type(self.method).__name__, **self.numbers}
+        adversary = getattr(self.method, "adversary", None)
+        if adversary is not None:
+            facts |= {
+                "norm": adversary.attack.threat.norm,
+                "epsilon": adversary.attack.threat.epsilon,
+                "attack_steps": adversary.attack.steps,
+                "batch_norm_mode_of_the_attack": adversary.mode,
+            }
+        return facts
+
+    def print_estimate(self) -> None:
+        """What the training will take, for `--dry_run`."""
+        passes, steps = self.method.passes_per_step, self.epochs * self.steps_per_epoch
+        if self.title:
+            print(f"{self.title}:")
+        if fitted_at_once(self.method.head):
+            print(f"head        {type(self.method.head).__name__}, fitted at once")
+            return
+        print(f"steps       {steps} ({self.steps_per_epoch} an epoch)")
+        print(f"passes      {passes} forward and backward passes over the batch a step, {steps * passes} in all")
+        print(f"parameters  {self.method.encoder.count_params() + self.method.head.count_params()}")
+
+    def loop(
+        self, strategy: tf.distribute.Strategy, folder: pathlib.Path, watchers: list, **keywords
+    ) -> Loop | HeadFit:
+        """The training loop, its state in `folder`; `keywords` are further arguments of `Loop`.
+
+        Of a head that is fitted at once: what fits it, instead.
+        """
+        if fitted_at_once(self.method.head):
+            return HeadFit(self.method, self.dataset.train, self.batch_size, self.title, keywords.get("verbose", 1))
+        drawn = {"batch_size": self.batch_size, "seed": self.seed, "augmentation": self.augmentation}
+        drawn["views"] = self.method.host_views
+        own = refreshers(self.method, self.dataset.train, seed=self.seed, batch_size=self.batch_size)
+        if "embedding_deviation" in self.method.observations:
+            own.append(CollapseWarning())
+        return Loop(
+            method=self.method,
+            strategy=strategy,
+            batches=lambda step: pipeline.training_batches(self.dataset.train, start_step=step, **drawn),
+            steps_per_epoch=self.steps_per_epoch,
+            epochs=self.epochs,
+            checkpoint_directory=str(folder / "checkpoints"),
+            callbacks=[*watchers, *own],
+            title=self.title,
+            **keywords,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pretraining:
+    """The first of two stages: a method trains the encoder, which the run's METHOD then takes over.
+
+    METHOD is the second stage: a linear probe (`Supervised` on a frozen encoder), or fine-tuning by any method. With
+    `KNearestNeighbours` or `LogisticRegression` for the run's head it is fitted at once, and the first stage's probe is
+    linear. It has its own data, so that it may see fewer labels (`LabelledFraction`): `Pretraining.data` are then all
+    of them. One command runs both, and goes on in the stage it was stopped in.
+
+    Args:
+        method: constructor of a method, called as method(encoder=, head=, seed=); `SimCLR`, for one. Its head is an
+            online probe and is dropped.
+        optimizer: constructor of a Keras optimizer.
+        epochs: >= 1.
+        batch_size: of the global batch, >= 1.
+        augmentation: of the images before the method makes its views, or None.
+        data: where the examples come from; None takes those of the second stage.
+        frozen: True: the encoder stays as it was pre-trained, runs as it is served, and the head alone learns. False:
+            everything is fine-tuned.
+        branch: which batch-norm branch of the encoder the second stage starts from and serves; ACL keeps that of its
+            adversarial views in branch 1.
+        callbacks: further Keras callbacks.
+
+    Raises:
+        ValueError: a number below 1, a negative branch.
+    """
+
+    method: Callable[..., Method]
+    optimizer: Callable[..., keras.optimizers.Optimizer]
+    epochs: int
+    batch_size: int
+    augmentation: Augmentation | None = None
+    data: Source | None = None
+    frozen: bool = True
+    branch: int = 0
+    callbacks: tuple = ()
+
+    def __post_init__(self):
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"Pretraining.{name} is {getattr(self, name)}; it must be at least 1.")
+        if self.branch < 0:
+            raise ValueError(f"Pretraining.branch is {self.branch}; branches count from 0.")
+
+    def stage(self, encoder: keras.Model, head: Callable, source: Source, dataset: Dataset, seed: int) -> Stage:
+        """The stage, ready to train.
+
+        Args:
+            encoder: which the second stage shares.
+            head: constructor, called as head(class_count=).
+            source, dataset: of the second stage.
+            seed: of the run.
+
+        Raises:
+            InputError: data of its own with images of another shape, a branch that the encoder does not have, a head
+                that is fitted at once to an encoder that is not frozen.
+        """
+        if fitted_at_once(head):
+            if not self.frozen:
+                raise InputError(f"{head.__name__} is fitted to a frozen encoder: set Pretraining.frozen = True.")
+            head = LinearHead  # the online probe learns while the encoder does
+        if self.branch >= max(1, getattr(encoder, "branches", 1)):
+            raise InputError(f"Pretraining.branch is {self.branch}, but {type(encoder).__name__} has no such branch.")
+        if self.data is not None:
+            source, shape = self.data, dataset.image_shape
+            dataset = self.data.load()
+            if dataset.image_shape != shape:
+                raise InputError(f"Pretraining.data has images {dataset.image_shape}, those of train.data are {shape}.")
+        stage = Stage(
+            method=self.method(encoder=encoder, head=head(class_count=dataset.class_count), seed=seed),
+            dataset=dataset,
+            source=source,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            seed=seed,
+            augmentation=self.augmentation,
+            callbacks=self.callbacks,
+        )
+        stage.title = f"stage 1 of 2, {type(stage.method).__name__}"
+        stage.build(self.optimizer())
+        return stage
+
+    def run(self, stage: Stage, strategy: tf.distribute.Strategy, folder: pathlib.Path, own: pathlib.Path, **keywords):
+        """Trains what is left of the stage, and hands its encoder on.
+
+        Args:
+            stage: from `stage`.
+            strategy: the run's.
+            folder: the workdir.
+            own: where this worker's callbacks write.
+            **keywords: further arguments of `Loop`.
+
+        Returns:
+            What a report says of it, its history, and the seconds it took.
+        """
+        watchers = selection.watch(own / FOLDER, ((), ()), None, self.callbacks, self.batch_size)
+        loop = stage.loop(strategy, folder / FOLDER, watchers, **keywords)
+        history = loop.run()
+        last = {name: values[-1] for name, values in history.items() if name not in ("epoch", "learning_rate")}
+        self.hand_over(stage.method.encoder)
+        facts = stage.facts() | {"data": stage.dataset.name, "train_size": len(stage.dataset.train)}
+        return facts | {"frozen": self.frozen, "branch": self.branch, "last_epoch": last}, history, loop.seconds
+
+    def hand_over(self, encoder: keras.Model) -> None:
+        """What becomes of the encoder between the stages."""
+        encoder.trainable = not self.frozen
+        adopt_branch(encoder, self.branch)
+
+
+def _callback_facts(callback) -> dict:
+    plain = (bool, int, float, str, type(None))
+    return {type(callback).__name__: {k: v for k, v in vars(callback).items() if isinstance(v, plain) and k[0] != "_"}}

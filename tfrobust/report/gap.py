@@ -1,0 +1,82 @@
+"""How much of the robustness gap between two reports a third one closes, attack by attack."""
+
+from __future__ import annotations
+
+from tfrobust.report import page, reading
+from tfrobust.report.render import align
+from tfrobust.report.schema import Report
+from tfrobust.structs import Measurement
+
+Named = list[tuple[str, Report]]
+
+
+def gap_closed(start: float | None, end: float | None, method: float | None) -> float | None:
+    """(drop_start - drop_method) / (drop_start - drop_end), of relative drops of accuracy.
+
+    Args:
+        start: drop of who is to be improved (paper 004: SimCLR).
+        end: drop of who shows what can be had (SupCon).
+        method: drop in between.
+
+    Returns:
+        1 where the method drops as little as `end`, 0 where as much as `start`, below 0 where more; None where a
+        drop is unknown, or `end` drops no less than `start`, so that there is no gap.
+
+    Source:
+        Paper 004, Table 4, from rounded drops: FGSM 8/255, (71 - 64) / (71 - 59) = 58 %.
+    """
+    if start is None or end is None or method is None or not start > end:
+        return None
+    return (start - method) / (start - end)
+
+
+def gap_table(reports: Named, start: str, end: str, markup: bool = False) -> str:
+    """Relative drops by attack, and behind those of all but the two ends the share of the gap that is closed.
+
+    The shares are of the drops measured, without intervals of their own: the drops' are in each report.
+
+    Args:
+        reports: (name, report).
+        start, end: names of two of them; a name without its version will do where it is the only one.
+        markup: True for an HTML table.
+
+    Returns:
+        Aligned ASCII lines, one a report; a column for each attack that both ends were judged by.
+
+    Raises:
+        ValueError: no such report, several of that name, or no such attack.
+    """
+    first, last = (_find(reports, name) for name in (start, end))
+    drops = {name: _drops(report) for name, report in reports}
+    columns = [identity for identity in drops[first] if identity in drops[last]]
+    if not columns:
+        raise ValueError(f"{first} and {last} were judged by no common attack: there is no gap between them.")
+    rows = [["relative drop (gap closed)"]]
+    rows[0] += [reading.label(drops[first][identity]).removesuffix(", relative drop") for identity in columns]
+    for name, found in drops.items():
+        cells = [name]
+        for identity in columns:
+            ends = drops[first][identity].value, drops[last][identity].value
+            share = (
+                gap_closed(*ends, found[identity].value) if identity in found and name not in (first, last) else None
+            )
+            cells.append(reading.number(found.get(identity)) + ("" if share is None else f" ({share:.0%})"))
+        rows.append(cells)
+    numeric = tuple(range(1, len(rows[0])))
+    if markup:
+        return page.table(rows[0], [[page.text(cell) for cell in row] for row in rows[1:]], numeric=numeric)
+    return "\n".join(align(rows, right=numeric))
+
+
+def _find(reports: Named, wanted: str) -> str:
+    names = [name for name, _ in reports]
+    found = [wanted] if wanted in names else [name for name in names if name.partition("/")[0] == wanted]
+    if len(found) != 1:
+        fault = "is several reports" if found else "is no report here"
+        raise ValueError(f"{wanted!r} {fault}: name one of {', '.join(names)}."[:300])
+    return found[0]
+
+
+def _drops(report: Report) -> dict[str, Measurement]:
+    rows = reading.attack_rows(report.measurements)
+    return {row.drop.id: row.drop for row in rows if row.drop is not None and row.drop.value is not None}

@@ -1,0 +1,171 @@
+"""The gate: thresholds a model must keep before it is published, or before a build of yours goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+import pathlib
+import re
+from collections.abc import Callable
+
+import keras
+
+from tfrobust.errors import InputError
+from tfrobust.ops.configured import Configured
+from tfrobust.report import compare, reading
+from tfrobust.report.schema import Report
+from tfrobust.structs import Measurement
+
+_OPERATORS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+_IDENTITY = r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_+-]+)+"
+_NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?"
+_THRESHOLD = re.compile(rf"(?:(low|high) of )?({_IDENTITY}) (>=|<=|>|<) (-?{_NUMBER})( %)?")
+_NO_FINDING = re.compile(r"no doctor (fail|warn)")
+_NO_WORSE = re.compile(rf"(?:({_IDENTITY}) )?no worse than (\S.*) by more than ({_NUMBER})( %)?")
+_FORMS = (
+    "'accuracy.clean >= 0.9', 'low of accuracy.clean >= 0.9', 'calibration.rms <= 0.05', 'no doctor fail', "
+    "'[ID] no worse than PATH by more than 0.01'"
+)
+# The last word of an id says which way is better; of others, such as distances, nobody can say.
+_LARGER_IS_BETTER = ("accuracy", "aurra", "median_distance", "correlation", "pooled_correlation")
+_SMALLER_IS_BETTER = (
+    *("drop", "ece", "rms", "brier", "nll", "mce", "relative_mce"),
+    *("flip_probability", "flip_rate", "mfr"),
+)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gate(Configured):
+    """Requirements on a report, one line each. What is not measured does not pass.
+
+    The lines, by example:
+
+        attack.autoattack_linf_0.2.accuracy >= 0.5      also <=, >, <; fractions as such, or '50 %'
+        low of accuracy.clean >= 0.97                   the lower (or 'high of': upper) end of the 95 % interval
+        no doctor fail                                  'no doctor warn' allows neither fail nor warn
+        no worse than exported/x/3 by more than 0.01    every accuracy, error, ... that both reports have
+        accuracy.clean no worse than exported/x by more than 0.01
+
+    A number that a time budget made an upper bound never passes. `no worse` fails where the two numbers do not come
+    from the same data and the same protocol, and where the other report has no such number.
+
+    Attributes:
+        require: the lines.
+
+    Raises:
+        InputError (a ValueError): a line that is none of these.
+    """
+
+    require: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        lines = (self.require,) if isinstance(self.require, str) else tuple(self.require)
+        object.__setattr__(self, "require", lines)
+        for line in self.require:
+            _checked(line)
+
+    def check_references(self) -> None:
+        """Asked before hours of training: are the reports there that this one must be no worse than?
+
+        Raises:
+            InputError (a ValueError): there is none at a path.
+        """
+        for line in self.require:
+            match = _NO_WORSE.fullmatch(line)
+            if match:
+                _reference(match[2])
+
+    def failures(self, report: Report) -> list[str]:
+        """The requirements that a report misses, each as "<line>: <what is the case>"; empty: it passes.
+
+        Raises:
+            InputError (a ValueError): there is no report at the path of a `no worse than`.
+        """
+        missed = ((line, fault) for line in self.require for fault in _checked(line)(report))
+        return [f"{line}: {fault}" for line, fault in missed]
+
+
+def _checked(line: str) -> Callable[[Report], list[str]]:
+    """The function of a line: report -> what is wrong."""
+    for pattern, check in ((_THRESHOLD, _threshold), (_NO_FINDING, _no_finding), (_NO_WORSE, _no_worse)):
+        match = pattern.fullmatch(line) if isinstance(line, str) else None
+        if match:
+            return lambda report, check=check, match=match: check(match, report)
+    raise InputError(f"Gate.require has {str(line)[:80]!r}; a line is one of {_FORMS}.")
+
+
+def _threshold(match: re.Match, report: Report) -> list[str]:
+    end, identity, sign, number, percent = match.groups()
+    found = report.get(identity)
+    fault = _unusable(found)
+    if fault:
+        return [fault]
+    value = getattr(found, end) if end else found.value
+    if value is None:
+        return ["it has no interval"]
+    kept = _OPERATORS[sign](value, float(number) / (100 if percent else 1))
+    return [] if kept else [f"it is {value:.4g}"]
+
+
+def _no_finding(match: re.Match, report: Report) -> list[str]:
+    refused = ("fail",) if match[1] == "fail" else ("fail", "warn")
+    if not report.doctor:
+        return ["the doctor was not asked"]
+    return [f"{f.check} says {f.verdict}: {f.evidence}" for f in report.doctor if f.verdict in refused]
+
+
+def _no_worse(match: re.Match, report: Report) -> list[str]:
+    identity, path, number, percent = match.groups()
+    other, allowed = _reference(path), float(number) / (100 if percent else 1)
+    if report.data.get("fingerprint") != other.data.get("fingerprint"):
+        return ["it was judged on other data"]
+    if identity:
+        return _compared(identity, report, other, allowed)
+    common = [m.id for m in reading.in_order(other) if _direction(m.id) and report.get(m.id) is not None]
+    if not common:
+        return ["the two reports have no number in common"]
+    return [f"{each}: {fault}" for each in common for fault in _compared(each, report, other, allowed)]
+
+
+def _compared(identity: str, report: Report, other: Report, allowed: float) -> list[str]:
+    own, reference = report.get(identity), other.get(identity)
+    direction = _direction(identity)
+    if not direction:
+        return ["which way is better is not known for it: write a threshold"]
+    fault = _unusable(own) or (_unusable(reference) and f"in the other report {_unusable(reference)}")
+    if fault:
+        return [fault]
+    unlike = compare.protocol_differences(own, reference)
+    if unlike:
+        return [f"the protocols differ in {', '.join(unlike)}"]
+    worse_by = direction * (reference.value - own.value)
+    # A loss of exactly what is allowed passes, in whatever way floats round it.
+    return [] if worse_by <= allowed + 1e-9 else [f"it is {own.value:.4g}, there {reference.value:.4g}"]
+
+
+def _direction(identity: str) -> int:
+    """1 where more is better, -1 where less is, 0 where nobody knows."""
+    last = identity.rpartition(".")[2]
+    return (last in _LARGER_IS_BETTER or identity == "accuracy.clean") - (last in _SMALLER_IS_BETTER)
+
+
+def _unusable(measurement: Measurement | None) -> str:
+    if measurement is None:
+        return "it was not measured"
+    if measurement.value is None or not math.isfinite(measurement.value):
+        return "its value is not known"
+    if measurement.settings.get("bound") == "upper":
+        return "a time budget ended its attack, so that it is an upper bound"
+    return ""
+
+
+def _reference(path: str) -> Report:
+    try:
+        reports = compare.load_reports([pathlib.Path(path)])
+    except (OSError, ValueError) as error:
+        raise InputError(f"Gate.require: {error}"[:300]) from error
+    if not reports:
+        raise InputError(f"Gate.require: there is no robustness report at {path}."[:300])
+    return reports[0][1]

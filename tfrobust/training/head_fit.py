@@ -1,0 +1,75 @@
+"""What stands in the place of a training loop where the head is fitted at once and not trained by steps."""
+
+import dataclasses
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.data.spec import Examples
+from tfrobust.errors import InputError
+
+
+def fitted_at_once(head) -> bool:
+    """Whether a head, or a constructor of one, is fitted to features (`models.fitted_heads`) and takes no steps."""
+    return hasattr(head, "fit_features")
+
+
+@dataclasses.dataclass
+class HeadFit:
+    """Fits a method's head to the features of the training images as they are, without augmentation.
+
+    Features are taken in inference mode of a frozen encoder, all at once: nothing is left to resume, and a run that
+    was stopped fits again, to the same bit.
+
+    Attributes:
+        method: built; plain `Supervised`, for it is nothing but encoder and head here.
+        examples: the training split.
+        batch_size: images per call.
+        title: written before what is printed.
+        verbose: 1 prints one line, 0 nothing.
+
+    Raises:
+        InputError: an encoder that is not frozen, or a method that would train otherwise than on labels alone.
+    """
+
+    method: keras.Model
+    examples: Examples
+    batch_size: int = 128
+    title: str = ""
+    verbose: int = 1
+    seconds: float = dataclasses.field(default=0.0, init=False)
+
+    def __post_init__(self):
+        head = type(self.method.head).__name__
+        if self.method.terms != ("ce",):
+            name = type(self.method).__name__
+            raise InputError(f"{head} is fitted to clean features at once; METHOD is @Supervised then, not @{name}.")
+        if self.method.encoder.trainable:
+            raise InputError(
+                f"{head} is fitted at once and needs an encoder that is trained already and frozen: set "
+                "train.pretraining or train.pretrained, with frozen = True."
+            )
+
+    def run(self) -> dict[str, list]:
+        """Fits.
+
+        Returns:
+            An empty history: there are no epochs.
+        """
+        started = time.monotonic()
+        embed = tf.function(
+            lambda index: tf.cast(self.method.embed(self.examples.fetch(index)), tf.float32),
+            autograph=False,
+            reduce_retracing=True,
+        )
+        index = np.arange(len(self.examples), dtype=np.int64)
+        starts = range(0, len(index), self.batch_size)
+        features = [embed(tf.constant(index[start : start + self.batch_size])).numpy() for start in starts]
+        self.method.head.fit_features(np.concatenate(features), self.examples.labels)
+        self.seconds = time.monotonic() - started
+        if self.verbose:
+            name = type(self.method.head).__name__
+            print(f"{self.title and self.title + ': '}fitted {name} to {len(index)} examples", flush=True)
+        return {}

@@ -1,0 +1,216 @@
+"""Optimizers of large batches that Keras lacks, or has in another form: LARS, and LAMB with decay in its ratio."""
+
+import re
+from collections.abc import Sequence
+
+import keras
+from keras import ops
+
+# Of the codes of SimCLR and BYOL: no decay and no adaptation of norms and biases, nor of the probe on the features.
+EXCLUDED = ("batch_normalization", "bias", "linear_head")
+VELOCITIES = ("steps", "gradients", "late")
+DENOMINATORS = ("joint", "sum")
+
+
+class _LayerWise(keras.optimizers.Optimizer):
+    """What both share: which variables are left out, by patterns, and decay inside of the ratio of norms.
+
+    Keras's own decay, outside of it, stays off.
+    """
+
+    def _remember(self, weight_decay: float, exclude: Sequence[str]) -> None:
+        if weight_decay < 0:
+            raise ValueError(f"{type(self).__name__}.weight_decay is {weight_decay}; it must be at least 0.")
+        self.decay = weight_decay
+        self.exclude = tuple(exclude)
+
+    def build(self, var_list):
+        if not self.built:
+            # By position: under TensorFlow the update gets variables that do not know their path.
+            self._adapted = [not any(re.search(one, item.path) for one in self.exclude) for item in var_list]
+        super().build(var_list)
+
+    def _decayed(self, update, variable, index: int):
+        decay = self.decay if self._adapted[index] else 0.0
+        return ops.add(update, ops.multiply(variable, decay)) if decay else update
+
+    def get_config(self):
+        return super().get_config() | {"weight_decay": self.decay, "exclude": self.exclude}
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class LARS(_LayerWise):
+    """SGD with momentum whose step is a fixed share of the norm of each layer's weights.
+
+    With u = g + d w and r = trust |w| / |u| (1 where either norm is 0), of each variable: v <- m v + rate r u,
+    w <- w - v. Variables that match `exclude` have d = 0 and r = 1. The codes of the papers:
+
+        SimCLR     LARS(weight_decay=1e-4)                              0.3 x batch / 256, warm-up of 10 epochs
+        BYOL       LARS(weight_decay=1.5e-6, velocity="gradients")      0.2 x batch / 256
+        RoCL       LARS(weight_decay=1e-6, exclude=(), velocity="gradients", denominator="sum")
+        ACL        LARS(weight_decay=1e-6, exclude=(), denominator="sum")
+
+    Example:
+        >>> import keras, numpy as np
+        >>> from tfrobust import keras as robust
+        >>> weights = keras.Variable([3.0, 4.0], name="kernel")
+        >>> robust.optimizers.LARS(1.0, trust=0.1).apply([np.array([0.0, 2.0])], [weights])  # moved by 0.1 x 5
+        >>> weights.numpy().tolist()
+        [3.0, 3.5]
+
+    Args:
+        learning_rate: a number or a schedule; what the share is multiplied with.
+        momentum: m in [0, 1).
+        nesterov: take the step that the next v would make of the same gradient.
+        weight_decay: d >= 0, L2 inside the norm.
+        trust: > 0, the share.
+        exclude: regular expressions; where one is found in a variable's path it is neither decayed nor adapted.
+        velocity: what is gathered. "steps": rate r u, as above. "gradients": r u, and v is multiplied by the rate,
+            which is the same unless the rate changes. "late": u, and r is that of v; w <- w - rate r v.
+        denominator: of r: "joint", |g + d w|; "sum", |g| + d |w| ("late" knows none but "joint").
+        **kwargs: of every Keras optimizer, such as `clipnorm`, `loss_scale_factor`, `name`.
+
+    Raises:
+        ValueError: a number out of its range, or an unknown word.
+
+    Source:
+        You et al. 2017, https://arxiv.org/abs/1708.03888, whose r has "sum"; google-research/simclr,
+        tf2/lars_optimizer.py ("late" is its popular momentum); deepmind-research/byol; torchlars for RoCL; ACL's own.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.3,
+        *,
+        momentum: float = 0.9,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        trust: float = 0.001,
+        exclude: Sequence[str] = EXCLUDED,
+        velocity: str = "steps",
+        denominator: str = "joint",
+        **kwargs,
+    ):
+        super().__init__(learning_rate=learning_rate, weight_decay=None, **kwargs)
+        if not 0 <= momentum < 1 or trust <= 0:
+            raise ValueError(f"LARS has momentum {momentum}, in [0, 1), and trust {trust}, above 0.")
+        if velocity not in VELOCITIES or denominator not in DENOMINATORS:
+            raise ValueError(
+                f"LARS.velocity is {velocity!r}, one of {VELOCITIES}; denominator is {denominator!r}, one of "
+                f"{DENOMINATORS}."
+            )
+        if velocity == "late" and denominator == "sum":
+            raise ValueError("LARS: velocity 'late' compares the weights with v alone, so that denominator is 'joint'.")
+        self._remember(weight_decay, exclude)
+        self.momentum, self.nesterov, self.trust = momentum, nesterov, trust
+        self.velocity, self.denominator = velocity, denominator
+
+    def build(self, var_list):
+        """Makes a velocity for each variable, once."""
+        if self.built:
+            return
+        super().build(var_list)
+        self._velocities = self.add_optimizer_variables(var_list, "velocity")
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Moves one variable by its gradient."""
+        index = self._get_variable_index(variable)
+        kept, rate = self._velocities[index], ops.cast(learning_rate, variable.dtype)
+        gradient = ops.convert_to_tensor(gradient, dtype=variable.dtype)
+        gathered = self._decayed(gradient, variable, index)
+        if self.velocity != "late":
+            gathered = ops.multiply(gathered, self._ratio(variable, gathered, gradient, index))
+        if self.velocity == "steps":
+            gathered = ops.multiply(gathered, rate)
+        velocity = ops.add(ops.multiply(kept, self.momentum), gathered)
+        self.assign(kept, velocity)
+        step = ops.add(ops.multiply(velocity, self.momentum), gathered) if self.nesterov else velocity
+        if self.velocity == "late":
+            step = ops.multiply(step, self._ratio(variable, step, step, index))
+        self.assign_sub(variable, step if self.velocity == "steps" else ops.multiply(step, rate))
+
+    def _ratio(self, variable, update, gradient, index: int):
+        if not self._adapted[index]:
+            return 1.0
+        weights = _norm(variable)
+        against = _norm(update) if self.denominator == "joint" else _norm(gradient) + self.decay * weights
+        return _share(self.trust * weights, against)
+
+    def get_config(self):
+        names = ("momentum", "nesterov", "trust", "velocity", "denominator")
+        return super().get_config() | {name: getattr(self, name) for name in names}
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class LAMB(_LayerWise, keras.optimizers.Lamb):
+    """Adam whose step is as long as each layer's weights, with decay inside the ratio, as tensorflow-addons has it.
+
+    u = m / (sqrt(v) + epsilon) + d w with Adam's corrected means m and v, w <- w - rate |w| / |u| u (the ratio 1 where
+    either norm is 0). Keras's `Lamb` takes d w off outside of it; without decay both are the same. Variables that match
+    `exclude` have d = 0 and ratio 1.
+
+    Example:
+        >>> import keras, numpy as np
+        >>> from tfrobust import keras as robust
+        >>> weights = keras.Variable([3.0, 4.0], name="kernel")
+        >>> robust.optimizers.LAMB(0.2).apply([np.array([0.0, 2.0])], [weights])  # moved by 0.2 x 5
+        >>> np.round(weights.numpy(), 4).tolist()
+        [3.0, 3.0]
+
+    Args:
+        learning_rate: a number or a schedule.
+        beta_1, beta_2: of the two means, in [0, 1).
+        epsilon: > 0.
+        weight_decay: d >= 0.
+        exclude: regular expressions; where one is found in a variable's path it is neither decayed nor adapted.
+        **kwargs: of every Keras optimizer, such as `clipnorm`, `loss_scale_factor`, `name`.
+
+    Raises:
+        ValueError: a negative decay.
+
+    Source:
+        You et al. 2019, https://arxiv.org/abs/1904.00962; tensorflow-addons 0.23, optimizers.LAMB.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
+        *,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        weight_decay: float = 0.0,
+        exclude: Sequence[str] = (),
+        **kwargs,
+    ):
+        means = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
+        super().__init__(learning_rate=learning_rate, weight_decay=None, **means, **kwargs)
+        self._remember(weight_decay, exclude)
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Moves one variable by its gradient."""
+        index = self._get_variable_index(variable)
+        dtype = variable.dtype
+        gradient = ops.convert_to_tensor(gradient, dtype=dtype)
+        count = ops.cast(self.iterations + 1, dtype)
+        corrected = []
+        for kept, new, beta in (
+            (self._momentums[index], gradient, self.beta_1),
+            (self._velocities[index], ops.square(gradient), self.beta_2),
+        ):
+            mean = ops.add(kept, ops.multiply(ops.subtract(new, kept), 1 - beta))
+            self.assign(kept, mean)
+            corrected.append(ops.divide(mean, 1 - ops.power(ops.cast(beta, dtype), count)))
+        update = ops.divide(corrected[0], ops.add(ops.sqrt(corrected[1]), self.epsilon))
+        update = self._decayed(update, variable, index)
+        ratio = _share(_norm(variable), _norm(update)) if self._adapted[index] else 1.0
+        self.assign_sub(variable, ops.multiply(update, ratio * ops.cast(learning_rate, dtype)))
+
+
+def _norm(values):
+    return ops.sqrt(ops.sum(ops.square(values)))
+
+
+def _share(above, below):
+    """above / below, 1 where either is 0."""
+    return ops.where(ops.logical_and(above > 0, below > 0), above / ops.where(below > 0, below, 1.0), 1.0)

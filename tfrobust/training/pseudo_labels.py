@@ -1,0 +1,54 @@
+"""Refreshes the pseudo-labels by which false negatives are told (`pairs.false_negatives.IFND`)."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.data.spec import Examples
+from tfrobust.ops import randomness
+
+
+class PseudoLabels(keras.callbacks.Callback):
+    """Clusters the training images' features every few epochs, into the method's `pseudo_labels`.
+
+    Images come as they are, without augmentation, and the features in inference mode, so that the labels follow from
+    the weights, the seed and the epoch. They stand in a variable of the method, which checkpoints hold.
+
+    Args:
+        examples: the training split.
+        seed: of the clusterings; each epoch's is another.
+        batch_size: images per call.
+    """
+
+    def __init__(self, examples: Examples, *, seed: int = 0, batch_size: int = 128):
+        super().__init__()
+        self.examples, self.seed, self.batch_size = examples, seed, batch_size
+
+    def on_train_begin(self, logs=None):
+        method = self.model
+
+        def features(index):
+            embedding = method.embed(self.examples.fetch(index))
+            if method.false_negatives.features == "projection":
+                embedding = method.project(embedding, training=False)
+            return tf.cast(embedding, tf.float32)
+
+        self._features = tf.function(features, autograph=False, reduce_retracing=True)
+
+    def on_epoch_end(self, epoch, logs=None):
+        rule = self.model.false_negatives
+        if (epoch + 1) % rule.every:
+            return
+        starts = range(0, len(self.examples), self.batch_size)
+        index = np.arange(len(self.examples), dtype=np.int64)
+        features = [self._features(tf.constant(index[start : start + self.batch_size])).numpy() for start in starts]
+        key = randomness.make_key(self.seed, "pseudo_labels", epoch)
+        seed = abs(int(key[0]))
+        labels = rule.pseudo_labels(np.concatenate(features), step=int(self.model.step), seed=seed)
+        self.model.pseudo_labels.assign(labels)
+
+
+def refreshers(method: keras.Model, examples: Examples, *, seed: int, batch_size: int) -> list[PseudoLabels]:
+    """What refreshes a method's pseudo-labels: one callback, or none where it works without them."""
+    needs = getattr(getattr(method, "false_negatives", None), "needs_pseudo_labels", False)
+    return [PseudoLabels(examples, seed=seed, batch_size=batch_size)] if needs else []
