@@ -95,6 +95,24 @@ def test_a_changed_evaluation_is_the_next_version_of_the_same_weights(trained, t
     assert "attack.pgd_linf_0.1.accuracy" in numbers(second) and first.run_sha256 != second.run_sha256
 
 
+def test_a_gate_refuses_with_three_and_lets_pass_what_keeps_it(trained, tmp_path):
+    copy(trained, tmp_path)
+    gate = ["--gin_param=train.gate=@Gate()", "--gin_param=EVAL_EPSILON=0.1"]
+    held = "--gin_param=Gate.require=['accuracy.clean >= 1.01', 'accuracy.clean >= 0.1', 'no doctor fail']"
+    ended = train(tmp_path, *gate, held)
+    assert ended.code == 3 and "nothing was published" in ended.err, ended.err
+    assert "gate: accuracy.clean >= 1.01: it is 0." in ended.out and "gate: no doctor fail: the doctor" in ended.out
+    assert ended.out.count("gate:") == 2
+    assert os.listdir(tmp_path / "exported" / "tiny") == ["1"]
+    assert report_of(tmp_path / "runs" / "adversarial_training").model["version"] is None
+    kept = "--gin_param=Gate.require=['accuracy.clean no worse than exported/tiny by more than 0']"
+    assert train(tmp_path, *gate, kept).code == 0 and versions(tmp_path) == ["1", "2"]
+    ended = train(tmp_path, *gate, held)
+    assert ended.code == 3 and "published before" in ended.err and versions(tmp_path) == ["1", "2"]
+    missing = "--gin_param=Gate.require=['no worse than exported/none by more than 0']"
+    refused(train(tmp_path, *gate, missing), "exported/none does not exist")
+
+
 def test_an_explicit_version_that_exists_is_refused_before_training(trained):
     started = time.monotonic()
     ended = train(trained, "--workdir=other", "--version=1", "--gin_param=EPOCHS=1000")

@@ -10,13 +10,14 @@ import tensorflow as tf
 
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
-from tfrobust.errors import InputError
+from tfrobust.errors import InputError, RefusedByGate
 from tfrobust.evaluation import predictor as predictors
 from tfrobust.evaluation.base import Outcome, Setting
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.methods.base import Method
 from tfrobust.ops import configured, files, fingerprint
 from tfrobust.report import assembly, compare, render, writer
+from tfrobust.report.gate import Gate
 from tfrobust.report.schema import Report
 from tfrobust.serving import assets, export, publish, verify
 from tfrobust.training import workdir as workdirs
@@ -40,6 +41,7 @@ class Artefact:
     training_seconds: float
     configuration: Callable[[], str]
     first_history: dict | None = None
+    gate: Gate = Gate()
 
     def publish(self, name: str, export_dir: str, version: int | None) -> Report:
         """Everything after training; each part is found done, or done again, whole."""
@@ -59,6 +61,7 @@ class Artefact:
         number = publish.claim(base, owner, version, run=run)
         if publish.is_published(base, number, owner, run=run):
             report = earlier_report(base / str(number))
+            self._ask_gate(report, "it was published before, when less was required")
             return self._finish(report, base, run, "published by this run before")
         outcome, seconds = self._judge(staged)
         report = assembly.make_report(
@@ -72,6 +75,9 @@ class Artefact:
             first_history=self.first_history,
             cost={"training_seconds": self.training_seconds, "evaluation_seconds": seconds},
         )
+        if self.gate.failures(report):
+            publish.give_back(base, number, owner)
+            self._ask_gate(dataclasses.replace(report, model=report.model | {"version": None}), "nothing was published")
         texts = {"report_html": render.html(report), "report_markdown": render.markdown(report)}
         assets.assemble(final, **parts, **texts, report_json=report.to_json(), judged=staged)
         result = verify.verify(final)
@@ -79,6 +85,15 @@ class Artefact:
             raise RuntimeError(f"The model was not published: {result.problems[0]}")
         publish.publish(final, base, number, owner, run=run)
         return self._finish(report, base, run)
+
+    def _ask_gate(self, report: Report, consequence: str) -> None:
+        failures = self.gate.failures(report)
+        if not failures:
+            return
+        writer.write_report(report, self.folder)
+        print(render.console_table(report), *(f"gate: {failure}" for failure in failures), sep="\n")
+        count = f"{len(failures)} requirement{'s' if len(failures) > 1 else ''}"
+        raise RefusedByGate(f"the model misses {count}; {consequence}, its report lies in {self.folder}"[:300])
 
     def _finish(self, report: Report, base: pathlib.Path, run: str, note: str = "") -> Report:
         """What is left once a version is out; done again by a run that was killed in between."""

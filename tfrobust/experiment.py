@@ -24,6 +24,7 @@ from tfrobust.ops import configured, files
 from tfrobust.pretrained import Pretrained
 from tfrobust.pretraining import Pretraining, Stage
 from tfrobust.report import assembly, render, writer
+from tfrobust.report.gate import Gate
 from tfrobust.report.schema import Report
 from tfrobust.serving import publish
 from tfrobust.training import cluster, selection
@@ -50,6 +51,7 @@ def train(
     evaluators: tuple = (),
     pretrained: Pretrained | None = None,
     pretraining: Pretraining | None = None,
+    gate: Gate = Gate(),  # noqa: B008 (frozen)
     publish_weights: str = "last",
     precision: str = "float32",
     jit_compile: bool | str = "auto",
@@ -82,6 +84,7 @@ def train(
         evaluators: what is measured on the test split of the staged SavedModel.
         pretrained: a model whose encoder this one starts from, fine-tuned or frozen; None for fresh weights.
         pretraining: a first stage, which trains the encoder that `method` then takes over; None for one stage.
+        gate: what the report must keep for the model to be published; nothing by default.
         publish_weights: "last", "best" (by validation robust accuracy) or "averaged" (by an AveragedWeights).
         precision: Keras dtype policy, 'float32', 'mixed_bfloat16' or 'mixed_float16'; losses and attack gradients
             are float32 in each.
@@ -100,8 +103,10 @@ def train(
 
     Raises:
         InputError (a ValueError): wrong input or configuration, or a workdir of another training configuration.
+        RefusedByGate: a requirement is missed; the report lies in the workdir, and nothing was published.
     """
     _check_numbers(epochs=epochs, batch_size=batch_size)
+    gate.check_references()
     strategies.set_determinism(deterministic)
     scope = strategies.make_strategy(strategy)  # collectives must exist before anything else runs
     worker = cluster.this_worker(scope)
@@ -156,9 +161,8 @@ def train(
     facts = {**stage.facts(), **origin, "precision": precision}
     facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
     took = seconds + loop.seconds
-    parts = (model, dataset, data, evaluators, folder, facts, history, took, configuration, before)
-    artefact = artefacts.Artefact(*parts)
-    report = artefact.publish(name, export_dir, version)
+    parts = (model, dataset, data, evaluators, folder, facts, history, took, configuration, before, gate)
+    report = artefacts.Artefact(*parts).publish(name, export_dir, version)
     agreement.part(alone=True)
     return report
 

@@ -53,6 +53,17 @@ def test_a_published_version_is_complete_readable_and_alone(base, model):
     assert done.returncode == 0
 
 
+def test_a_version_that_is_given_back_is_the_next_ones(base, model):
+    assert publish.claim(base, "refused") == 1
+    publish.give_back(base, 1, "somebody else")
+    assert publish.claim(base, "second") == 2
+    publish.give_back(base, 1, "refused")
+    publish.give_back(base, 2, "second")
+    assert os.listdir(base) == [] and run(base, model, "third") == 1
+    publish.give_back(base, 1, "third")
+    assert os.listdir(base) == ["1"]
+
+
 def test_the_same_run_finds_its_version_and_another_takes_the_next(base, model):
     assert run(base, model, "first") == 1
     assert run(base, model, "second") == 2

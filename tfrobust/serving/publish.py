@@ -88,6 +88,16 @@ def check_available(base, version: int | None, owner: str) -> None:
         raise VersionExists(f"Version {version} of {base} exists and holds another run; leave --version out.")
 
 
+def give_back(base, version: int, owner: str) -> None:
+    """Releases a version that was claimed and will not be published; nothing happens where this owner holds none.
+
+    Args:
+        base, version, owner: as for `claim`.
+    """
+    if version in _held_claims(pathlib.Path(base), owner):
+        _release(pathlib.Path(base), version)
+
+
 def publish(staged_directory, base, version: int, owner: str, *, run: str = "") -> pathlib.Path:
     """Copies a staged version directory beside the versions, completes it and renames it to its number.
 
