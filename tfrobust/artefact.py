@@ -91,7 +91,7 @@ class Artefact:
         if not failures:
             return
         writer.write_report(report, self.folder)
-        print(render.console_table(report), *(f"gate: {failure}" for failure in failures), sep="\n")
+        print(render.console_table(report, short=True), *(f"gate: {failure}" for failure in failures), sep="\n")
         count = f"{len(failures)} requirement{'s' if len(failures) > 1 else ''}"
         raise RefusedByGate(f"the model misses {count}; {consequence}, its report lies in {self.folder}"[:300])
 
@@ -205,6 +205,6 @@ def check_vocabulary(model: str, dataset: Dataset) -> None:
 
 def print_result(report: Report, directory: pathlib.Path, note: str = "") -> None:
     """The table of a report, and where it lies."""
-    print(render.console_table(report))
+    print(render.console_table(report, short=True))
     print(f"SavedModel  {directory}" + (f"  ({note})" if note else ""))
     print(f"report      {directory / assets.HTML_FILE}")

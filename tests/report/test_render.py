@@ -203,14 +203,20 @@ def test_console_table():
         "Calibration error (ECE)                       3.1 %     2.1 to 4.7          360",
         "AURRA                                        99.7 %                         360",
         "Relative divergence (R-DIV)                   0.482                         360",
-        "Divergence within a class     0.213 cosine distance                         360",
+        "Divergence within a class (cosine distance)   0.213                         360",
         "doctor: 1 warn, 5 pass",
         "  warn: the attack has converged: 100 steps find 1.4 points more than 50",
     ]
     assert console_table(make_report()).isascii()
+    brief = console_table(make_report(), short=True).splitlines()
+    assert [line.split("  ")[0] for line in brief[2:8]] == [
+        *("Clean accuracy", "fgsm, Linf 0.2", "pgd, Linf 0.2", "multi_targeted_pgd, Linf 0.2"),
+        *("Calibration error (ECE)", "Relative divergence (R-DIV)"),
+    ]
+    assert brief[8:] == lines[-2:]
 
 
-@pytest.mark.parametrize(("value", "shown"), [(0.25, "0.25 pixel units"), (None, "-")])
+@pytest.mark.parametrize(("value", "shown"), [(0.25, "(pixel units) 0.25"), (None, "-")])
 def test_a_minimal_attack_shows_its_median_distance(value, shown):
     found = [
         *attack("prox_log_barrier", 0.5, 0.9, norm="l2"),

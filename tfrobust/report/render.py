@@ -8,13 +8,17 @@ from tfrobust.report.threat import summary_sentence
 from tfrobust.structs import Measurement
 
 
-def console_table(report: Report) -> str:
+def console_table(report: Report, *, short: bool = False) -> str:
     """The numbers in their usual order, the tables of corruptions and sequences, the doctor's verdict.
+
+    Args:
+        report: any.
+        short: only the numbers that models are compared by, and the verdict.
 
     Returns:
         Aligned ASCII lines without a trailing line break; relative drops stand beside their accuracies.
     """
-    listed = _listed(report)
+    listed = reading.main_measurements(report) if short else _listed(report)
     drops = {m.id: report.get(_drop_of(m)) for m in listed if _drop_of(m)}
     names = ["", "result", "95 % interval", *(["drop"] if any(drops.values()) else []), "n"]
     rows = [names]
@@ -22,9 +26,12 @@ def console_table(report: Report) -> str:
         if m in drops.values():
             continue
         drop = [reading.number(drops[m.id]) if drops.get(m.id) else ""] if "drop" in names else []
-        rows.append([reading.label(m), reading.number(m), reading.interval(m), *drop, "" if m.n is None else str(m.n)])
+        # A unit of words stands behind the name, so that the numbers form a column.
+        unit = f" {m.unit}" if m.unit and reading.number(m).endswith(f" {m.unit}") and len(m.unit) > 1 else ""
+        name, value = reading.label(m) + (f" ({m.unit})" if unit else ""), reading.number(m).removesuffix(unit)
+        rows.append([name, value, reading.interval(m), *drop, "" if m.n is None else str(m.n)])
     lines = [f"{reading.title(report)}, judged on {report.data['name']}", *align(rows, tuple(range(1, len(names))))]
-    for heading, origin, grid, right in _grids(report):
+    for heading, origin, grid, right in [] if short else _grids(report):
         lines += ["", f"{heading}. {origin}".strip(), *align(grid, right)]
     if report.doctor:
         counts = reading.doctor_counts(report)
