@@ -149,12 +149,18 @@ def test_what_does_not_fit_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_estimates_both_stages(tmp_path, monkeypatch, capsys):
+def test_a_batch_of_one_image_has_nothing_to_contrast(tmp_path):
+    with pytest.raises(InputError, match="SimCLR learns nothing from batches of 1: at least 2"):
+        run(tmp_path, pretraining=pretraining(batch_size=1), dry_run=True)
+
+
+@pytest.mark.parametrize(("file", "passes"), [("simclr", 2), ("simclr_tikhonov", 4)])
+def test_a_dry_run_estimates_both_stages(tmp_path, monkeypatch, capsys, file, passes):
     monkeypatch.chdir(tmp_path)
-    assert train.main(["--gin_file=gin/simclr.gin", "--gin_param=Pretraining.epochs=3", "--dry_run"]) == 0
+    assert train.main([f"--gin_file=gin/{file}.gin", "--gin_param=Pretraining.epochs=3", "--dry_run"]) == 0
     said = capsys.readouterr().out
     first, _, second = said.partition("stage 1 of 2, SimCLR:")[2].partition("stage 2 of 2, Supervised:")
-    assert "steps       30 (10 an epoch)" in first and "2 forward and backward passes" in first
+    assert "steps       30 (10 an epoch)" in first and f"{passes} forward and backward passes" in first
     assert "1 forward and backward passes" in second and not list(pathlib.Path(tmp_path).iterdir())
 
 

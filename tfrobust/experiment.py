@@ -114,7 +114,7 @@ def train(
     strategies.set_precision(precision)
     keras.utils.set_random_seed(seed)
     dataset = data.load()
-    selection.check_choice(publish_weights, validation is not None and len(dataset.validation) > 0, callbacks)
+    selection.check_choice(publish_weights, bool(validation and len(dataset.validation)), callbacks, head)
     pipeline.steps_per_epoch(dataset.train, batch_size)  # refuses a batch larger than the data
     refuse_clashes(evaluators)
     refuse_kind(evaluators, dataset.is_text)

@@ -21,7 +21,7 @@ from tfrobust.ops import configured
 from tfrobust.training import selection
 from tfrobust.training import workdir as workdirs
 from tfrobust.training.callbacks import CollapseWarning
-from tfrobust.training.head_fit import HeadFit, fitted_at_once
+from tfrobust.training.head_fit import HeadFit, fitted_at_once, refuse_method
 from tfrobust.training.loop import Loop
 from tfrobust.training.pseudo_labels import refreshers
 
@@ -55,6 +55,11 @@ class Stage:
     def build(self, optimizer: keras.optimizers.Optimizer) -> None:
         """Makes the variables and compiles, inside the strategy's scope."""
         model, shape = self.method, (None, *self.dataset.image_shape)
+        if fitted_at_once(model.head):  # here, or a first stage would be trained in vain
+            refuse_method(model)
+        if self.batch_size < model.least_batch:
+            name = type(model).__name__
+            raise InputError(f"{name} learns nothing from batches of {self.batch_size}: at least {model.least_batch}.")
         for part in (model, model.head):
             if hasattr(part, "examples"):  # it keeps something of each training image
                 part.examples = len(self.dataset.train)
@@ -100,6 +105,9 @@ class Stage:
     def print_estimate(self) -> None:
         """What the training will take, for `--dry_run`."""
         passes, steps = self.method.passes_per_step, self.epochs * self.steps_per_epoch
+        penalty = self.method.penalty
+        if penalty is not None:
+            passes += penalty.passes_per_view * len(penalty.on or self.method.differentiable_views)
         if self.title:
             print(f"{self.title}:")
         if fitted_at_once(self.method.head):

@@ -30,6 +30,7 @@ from tfrobust.data import pipeline
 from tfrobust.data.spec import ArrayExamples
 from tfrobust.losses.gradient_penalty import Tikhonov
 from tfrobust.models.cnn import CNN
+from tfrobust.models.projection import ProjectionHead
 from tfrobust.ops import distribution, norms, randomness
 from tfrobust.training.loop import Loop
 
@@ -52,6 +53,8 @@ EXTRAS = {
     "difference": {"penalty": Tikhonov(form="batch", mode="finite_difference", step=1.0)},
 }
 EXTRA_ROW = "ascl"
+# Batch norm in the projection as well; in the second, in the prediction and in a momentum network, too.
+NORMALIZED_ROWS = ("simclr_adaptive_fnc", "byol")
 LOOP_ROW = "ascl_leaked"
 
 
@@ -81,9 +84,19 @@ def cases_of(replicas: int) -> list[str]:
     return [f"{row}/{case}" for case, which in CASES[replicas] for row in rows[which]]
 
 
-def smooth_encoder(**keywords):
+def smooth_encoder(activation="softplus", **keywords):
     """No kinks and synchronised batch norm: what differs between replica counts is then rounding alone."""
-    return CNN(stages=((4,), (6,)), dense=(5,), activation="softplus", pooling="average", synchronized=True, **keywords)
+    return CNN(stages=((4,), (6,)), dense=(5,), activation=activation, pooling="average", synchronized=True, **keywords)
+
+
+def centred_encoder(**keywords):
+    """Embeddings around 0: Keras's E[x^2] - E[x]^2 of far-off ones loses digits, and batch norm enlarges the loss."""
+    return smooth_encoder("tanh", **keywords)
+
+
+def normalized_head() -> ProjectionHead:
+    """Batch norm and no ReLU behind it."""
+    return ProjectionHead((), dim=4, normalization="all")
 
 
 def smooth_attack() -> PGD:
@@ -91,20 +104,25 @@ def smooth_attack() -> PGD:
     return PGD(ThreatModel(norm="l2", epsilon=0.5), steps=2)
 
 
-def build(strategy, row: str, optimizer: str, adversaries: str, *, mode: bool = False, **keywords):
-    """A row's method with smooth parts. Unless `mode`, its adversaries are made in inference mode."""
+def build(strategy, row: str, optimizer: str, adversaries: str, *, mode: bool = False, normalized=False, **keywords):
+    """A row's method with smooth parts. Unless `mode`, its adversaries are made in inference mode.
+
+    Where `normalized`, its projection has batch norm.
+    """
     kind = GivenAdversary if adversaries == "given" else Adversary
 
     def adversary(**own):
         return kind(attack=smooth_attack(), **(own if mode else {**own, "mode": "inference"}))
 
-    kept = battery.encoder, battery.adversary
+    kept = battery.encoder, battery.adversary, battery._head
     battery.encoder, battery.adversary = smooth_encoder, adversary
+    if normalized:
+        battery.encoder, battery._head = centred_encoder, normalized_head
     try:
         with strategy.scope():
             return battery.build(row, optimizer=OPTIMIZERS[optimizer](), **keywords)
     finally:
-        battery.encoder, battery.adversary = kept
+        battery.encoder, battery.adversary, battery._head = kept
 
 
 def train_function(strategy, method):
@@ -131,7 +149,8 @@ def weights_of(method, when: str) -> dict:
 def run_row(strategy, row: str, case: str) -> dict:
     """Weights before and after, the gradients of the first step, and the logs."""
     optimizer, adversaries, *extra = case.split("/")
-    method = build(strategy, row, optimizer, adversaries, **(EXTRAS[extra[0]] if extra else {}))
+    keywords = {**EXTRAS, "normalized": {"normalized": True}}[extra[0]] if extra else {}
+    method = build(strategy, row, optimizer, adversaries, **keywords)
     arrays = battery.data(GLOBAL_BATCH * STEPS, row)
     if extra == ["weighted"]:
         arrays = (*arrays, np.tile(np.array([0, 2, 1, 0.5, 3, 0, 0, 1], np.float32), STEPS))
@@ -232,6 +251,8 @@ def main(replicas: int, output: str) -> None:
                 add("refused", {row: refusal(strategy, row)})
         for extra in EXTRAS:
             add(f"{EXTRA_ROW}/sgd/given/{extra}", run_row(strategy, EXTRA_ROW, f"sgd/given/{extra}"))
+        for row in NORMALIZED_ROWS:
+            add(f"{row}/sgd/given/normalized", run_row(strategy, row, "sgd/given/normalized"))
         for row in ("supervised_contrastive", "ascl_two_transforms"):
             add(f"views/{row}", views(strategy, row))
         add("loop", run_loop(strategy))

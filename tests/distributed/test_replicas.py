@@ -99,6 +99,11 @@ def test_clipping_and_sample_weights_are_those_of_the_global_batch(outcomes, ext
     assert gap(plain, changed) > 1e-2 * largest(plain)
 
 
+@pytest.mark.parametrize("row", replica_run.NORMALIZED_ROWS)
+def test_batch_norm_in_projections_sees_the_global_batch(outcomes, row):
+    check_case(outcomes(1), outcomes(2), f"{row}/sgd/given/normalized", f"2 replicas, {row}, normalized projection")
+
+
 def test_a_mode_that_would_gather_inside_the_attack_is_refused_by_one_sentence(outcomes):
     refused = under(outcomes(2), "refused/")
     assert "adversarial_training_joint" in refused

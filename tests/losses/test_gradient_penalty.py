@@ -214,7 +214,9 @@ def test_a_method_s_modes_agree(form):
         (lambda: Tikhonov(form="eq2"), "form is 'eq2'"),
         (lambda: Tikhonov(mode="numeric"), "mode is 'numeric'"),
         (lambda: Tikhonov(step=0.0), "step is 0.0"),
+        (lambda: Tikhonov(weight=-1.0), "Tikhonov.weight is -1.0"),
         (lambda: LayerWise(betas={}), "betas is empty"),
+        (lambda: LayerWise(betas={"ce": -1.0}), r"LayerWise.betas\['ce'\] is -1.0"),
         (lambda: tiny_network.build(Supervised, penalty=Tikhonov(of=("kl",))), r"penalizes \['kl'\].*\['ce'\]"),
     ],
 )

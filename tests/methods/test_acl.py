@@ -176,7 +176,7 @@ def test_adversaries_stay_in_their_balls_and_raise_the_loss_of_their_branch(stre
 
 
 def test_false_negatives_leave_both_streams():
-    method = branched(false_negatives=AdaptiveFNC(threshold=-1.1))
+    method = branched(false_negatives=AdaptiveFNC(threshold=-1.0))
     images, labels = (tf.constant(part) for part in battery.data())
     batch = method.as_batch((images, labels))
     _, terms = terms_of(method, batch, method.context(batch))

@@ -10,6 +10,7 @@ from oracles import self_supervised as oracle
 from tfrobust import saving
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.losses.contrastive import masked_contrastive
+from tfrobust.losses.gradient_penalty import Tikhonov
 from tfrobust.methods.self_supervised import embedding_deviation
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supcon import SupCon
@@ -135,6 +136,23 @@ def test_the_probe_teaches_the_head_alone():
         ("contrastive", "projection"),
         ("probe", "head"),
     }
+
+
+@pytest.mark.parametrize("mode", ["exact", "finite_difference"])
+def test_a_penalty_does_not_teach_the_encoder_the_labels(mode):
+    images, labels = battery.data()
+    encoders = []
+    for given in (labels, labels[::-1].copy()):
+        keras.utils.set_random_seed(0)
+        penalty = Tikhonov(form="batch", mode=mode)
+        method = SimCLR(battery.encoder(), LinearHead(3), views=battery.SHIFT, penalty=penalty)
+        method.compile(keras.optimizers.SGD(0.1), jit_compile=False)
+        logs = method.train_step((images, given))
+        assert float(logs["tikhonov"]) > 0
+        encoders.append(method.encoder.get_weights())
+    assert not np.array_equal(labels, labels[::-1])
+    for one, other in zip(*encoders, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_without_a_probe_it_trains_without_labels(tmp_path):

@@ -13,6 +13,7 @@ from tfrobust.attacks.threat import ThreatModel
 from tfrobust.augment.standard import RandomShift
 from tfrobust.methods.rocl import ADVERSARIAL, RoCL
 from tfrobust.models.projection import ProjectionHead
+from tfrobust.ops import distribution
 from tfrobust.pairs.false_negatives import AdaptiveFNC
 
 SHIFT = RandomShift(fraction=0.6)
@@ -136,10 +137,22 @@ def test_moving_negatives_are_those_of_the_group():
     assert np.abs(found["inside"] - found["before"]).max() > 1e-3
 
 
+@pytest.mark.parametrize("search", ["against", "jointly"])
+def test_groups_that_replicas_would_cut_are_refused(monkeypatch, search):
+    monkeypatch.setattr(distribution, "replica", lambda: (2, 0))
+    adversary, images = InstanceAdversary(negatives="moving", group=3), tf.zeros([4, 8, 8, 1])
+    given = tf.range(4), tf.zeros([2], tf.int32)  # rows, key
+    with pytest.raises(ValueError, match="group is 3, which does not divide the 4 rows"):
+        if search == "against":
+            adversary.against(None, images, (tf.zeros([4, 2]),) * 2, *given, temperature=1.0)
+        else:
+            adversary.jointly(None, (images, images), *given, temperature=1.0)
+
+
 def test_false_negatives_leave_both_losses():
     """Augmented-RoCL: with a threshold that nobody passes nothing changes, with one that all pass no negative stays."""
     plain = terms_of(build())[1]
-    kept, emptied = (terms_of(build(false_negatives=AdaptiveFNC(threshold=value)))[1] for value in (1.1, -1.1))
+    kept, emptied = (terms_of(build(false_negatives=AdaptiveFNC(threshold=value)))[1] for value in (1.1, -1.0))
     for name in ("contrastive", "adversarial"):
         np.testing.assert_allclose(kept[name], plain[name], rtol=1e-5)
     # Only the positives are left below the line: none in the loss of a pair, two in that of three views.

@@ -127,6 +127,7 @@ def test_normalised_features_have_no_length(head):
         (lambda: LogisticRegression(1), "class_count"),
         (lambda: LogisticRegression(3, regularization=-1.0), "LogisticRegression.regularization is -1.0"),
         (lambda: LogisticRegression(3, iterations=0), "LogisticRegression.iterations"),
+        (lambda: LogisticRegression(3, kernel_regularization=0.1), "its own is called regularization"),
         (lambda: KNearestNeighbours(1), "KNearestNeighbours.class_count"),
         (lambda: KNearestNeighbours(3, neighbours=0), "KNearestNeighbours.neighbours"),
         (lambda: KNearestNeighbours(3, temperature=0.0), "KNearestNeighbours.temperature is 0.0"),

@@ -142,6 +142,12 @@ def test_a_part_behind_a_method_builds(name, archives):
         assert configured.deserialize(configured.serialize(given["data"])) == given["data"]  # touches no disk
 
 
+def test_no_file_includes_another_twice():
+    for path in GIN.rglob("*.gin"):
+        included = re.findall(r"^include .*$", path.read_text(), re.MULTILINE)
+        assert len(included) == len(set(included)), path.relative_to(GIN)
+
+
 @pytest.mark.parametrize("name", sorted(path.name for path in (GIN / "eval").glob("*.gin")))
 def test_an_evaluation_file_builds_and_obeys_the_knobs(name):
     cli.configure([str(GIN / "eval" / name)], ["EPSILON=0.07", "NORM='l2'"])

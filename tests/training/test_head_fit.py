@@ -13,6 +13,7 @@ from tfrobust import experiment
 from tfrobust.data.sources.digits import Digits
 from tfrobust.data.sources.labelled_fraction import LabelledFraction
 from tfrobust.errors import InputError
+from tfrobust.losses.gradient_penalty import Tikhonov
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supervised import Supervised
@@ -122,3 +123,12 @@ def test_what_does_not_fit_is_refused(tmp_path):
     given = {"encoder": encoder(), "head": LogisticRegression(10)}
     with pytest.raises(InputError, match="METHOD is @Supervised then, not @AdversarialTraining"):
         HeadFit(AdversarialTraining(**given), DIGITS.load().train)
+    with pytest.raises(InputError, match="METHOD is @Supervised then, not one with a penalty"):
+        HeadFit(Supervised(**given, penalty=Tikhonov()), DIGITS.load().train)
+
+
+def test_a_method_that_does_not_fit_is_refused_before_the_first_stage_trains(tmp_path):
+    with pytest.raises(InputError, match="METHOD is @Supervised then, not @AdversarialTraining"):
+        run(tmp_path, method=AdversarialTraining, dry_run=True)
+    with pytest.raises(InputError, match="KNearestNeighbours is fitted at once, without epochs"):
+        run(tmp_path, publish_weights="best", dry_run=True)

@@ -201,11 +201,16 @@ def test_warm_up_and_cosine_are_keras_s_own():
         (lambda: LARS(velocity="late", denominator="sum"), "'late' compares"),
         (lambda: LARS(weight_decay=-1.0), "LARS.weight_decay is -1.0"),
         (lambda: LAMB(weight_decay=-1.0), "LAMB.weight_decay is -1.0"),
+        (lambda: LAMB(exclude=("bias", "(")), r"LAMB.exclude has '\(', which is no regular expression"),
     ],
 )
 def test_arguments_are_checked(make, named):
     with pytest.raises(ValueError, match=named):
         make()
+
+
+def test_one_pattern_is_not_taken_for_its_letters():
+    assert LARS(exclude="bias").exclude == ("bias",)
 
 
 _REPLICAS = """

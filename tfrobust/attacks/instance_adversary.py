@@ -38,8 +38,8 @@ class InstanceAdversary(Configured):
             "moving": the other images' fixed views and the adversaries as they stand, whose gradient is stopped, of
             this group alone: what the released RoCL code computes.
         group: adversaries that move together are compared within fixed groups of so many adjacent rows of the global
-            batch; it divides what a replica has of the batch, and results then do not depend on their number. None: all
-            that a replica has.
+            batch, so that results do not depend on the number of replicas; where there are several, it divides what
+            each has of the batch. None: all that a replica has.
 
     Source:
         Kim et al. 2020 (RoCL), https://arxiv.org/abs/2006.07589, section 3.2; Jiang et al. 2020 (ACL),
@@ -78,6 +78,7 @@ class InstanceAdversary(Configured):
             keys, tags = distribution.gather((embeddings, masks.join(own, other)))
             negative = ~masks.same_sample(moved, tags)
         else:
+            self._check_group(images)
             target, tags = tf.stop_gradient(fixed[1]), masks.join(other, moved)
             keys = lambda embeddings: tf.concat([target, tf.stop_gradient(embeddings)], axis=0)  # noqa: E731
             negative = ~masks.same_sample(moved, tags) & self._same_group(moved, tags)
@@ -97,6 +98,7 @@ class InstanceAdversary(Configured):
         Returns:
             As `views`.
         """
+        self._check_group(views[0])
         tags = masks.join(*(masks.tag(rows, view=view) for view in range(len(views))))
         negative = ~masks.same_sample(tags, tags) & self._same_group(tags, tags)
         pairs = PairMasks(masks.counterparts(tags, tags), negative)
@@ -105,6 +107,14 @@ class InstanceAdversary(Configured):
 
     def _forward(self, embed):
         return objectives.ranged(modes.forward_in_mode(embed, self.mode), alone=self.mode == "inference")
+
+    def _check_group(self, images):
+        replicas, _ = distribution.replica()
+        count = images.shape[0]
+        if self.group is not None and replicas > 1 and count is not None and count % self.group:
+            raise ValueError(
+                f"InstanceAdversary.group is {self.group}, which does not divide the {count} rows of a replica's batch."
+            )
 
     def _same_group(self, anchors, keys):
         if self.group is None:

@@ -29,11 +29,20 @@ class GradientPenalty(Configured):
         """The weight of each term that is added, a number or a schedule of the step."""
         raise NotImplementedError
 
+    @property
+    def passes_per_view(self) -> int:
+        """Further forward and backward passes over each view that is differentiated by, for estimates."""
+        return 1
+
     def check(self, terms: tuple[str, ...]) -> None:
         """ValueError where it names a term that the method does not have."""
         unknown = sorted(set(self.penalized(terms)) - set(terms))
         if unknown:
             raise ValueError(f"{type(self).__name__} penalizes {unknown}; the method's terms are {list(terms)}.")
+
+    def over(self, terms: tuple[str, ...]) -> "GradientPenalty":
+        """Itself, of these terms where it names none."""
+        return self
 
     def penalized(self, terms: tuple[str, ...]) -> tuple[str, ...]:
         """Which of a method's terms are differentiated."""
@@ -88,15 +97,15 @@ class Tikhonov(GradientPenalty):
         ['ce', 'loss', 'tikhonov']
 
     Attributes:
-        weight: lambda, a number or a schedule of the step.
-        of: the terms whose gradient is penalized; None for all.
+        weight: lambda >= 0, a number or a schedule of the step.
+        of: the terms whose gradient is penalized; None for all but a probe's.
         form: "example" (eq 2); "batch" (eq 3), eq 2 divided by the global batch size N; "released": eq 2 divided by
             N^2, which is what the released code of the supervised rows computes.
         mode: "exact": double back-propagation. "finite_difference": the loss is taken again at x + step v, v the unit
             direction of the detached gradient, of each image ("batch": of the whole batch at once), and
             ( (l(x + step v) - l(x)) / step )^2 stands for the squared norm; no statistic moves at that point. Use
-            "exact" with layers that draw (Dropout: another draw there) and in 16 bit layers, whose rounding is larger
-            than such differences.
+            "exact" with layers that draw (Dropout: another draw there), in 16 bit layers, whose rounding is larger
+            than such differences, and with terms that stop a gradient (BYOL's target), through which a difference sees.
         step: length of that step in pixel units, > 0.
 
     Source:
@@ -117,10 +126,18 @@ class Tikhonov(GradientPenalty):
                 raise ValueError(f"Tikhonov.{name} is {getattr(self, name)!r}; it is one of {list(choices)}.")
         if not self.step > 0:
             raise ValueError(f"Tikhonov.step is {self.step}; it must be > 0.")
+        _refuse_negative(self.weight, "Tikhonov.weight")
+
+    @property
+    def passes_per_view(self):
+        return 1 if self.mode == "exact" else 2
 
     @property
     def weights(self):
         return {"tikhonov": self.weight}
+
+    def over(self, terms):
+        return self if self.of is not None else dataclasses.replace(self, of=tuple(terms))
 
     def penalized(self, terms):
         return terms if self.of is None else tuple(self.of)
@@ -171,7 +188,7 @@ class LayerWise(GradientPenalty):
         {'tikhonov_layer_1': 0.01, 'tikhonov_layer_2': 0.1}
 
     Attributes:
-        betas: weight by term, numbers or schedules of the step; the paper has them grow steeply with the depth.
+        betas: weight >= 0 by term, numbers or schedules of the step; the paper has them grow steeply with the depth.
 
     Source:
         Manta 2020 (paper 002), eq 5, which has no factor 1/2 where eq 3 has one. Eq 4 is the method
@@ -183,6 +200,12 @@ class LayerWise(GradientPenalty):
     def __post_init__(self):
         if not self.betas:
             raise ValueError("LayerWise.betas is empty; it gives a weight to at least one term.")
+        for name, beta in self.betas.items():
+            _refuse_negative(beta, f"LayerWise.betas[{name!r}]")
+
+    @property
+    def passes_per_view(self):
+        return len(self.betas)
 
     @property
     def weights(self):
@@ -202,6 +225,11 @@ class LayerWise(GradientPenalty):
             scale = _global_count(values[name]) * len(watched)
             added[f"tikhonov_{name}"] = _squared_norm(gradient) / scale
         return {**values, **added}, auxiliary
+
+
+def _refuse_negative(weight, name: str) -> None:
+    if isinstance(weight, (int, float)) and not weight >= 0:
+        raise ValueError(f"{name} is {weight}; it must be at least 0.")
 
 
 def _squared_norm(gradient: dict) -> tf.Tensor:

@@ -38,6 +38,7 @@ class Method(Configured, keras.Model):
         default_weights: weight by term where it is not 1.
         host_view_names: what `host_views` returns.
         differentiable_views: the views that a penalty differentiates by.
+        least_batch: the smallest global batch that it learns anything from.
         trains_text: whether it makes sense of tokens, int32 [b, length] in place of images; most move pixels.
     """
 
@@ -46,6 +47,7 @@ class Method(Configured, keras.Model):
     default_weights: dict[str, float] = {}
     host_view_names: tuple[str, ...] = ()
     differentiable_views: tuple[str, ...] = ("images",)
+    least_batch: int = 1
     trains_text: bool = False
 
     def __init__(
@@ -194,6 +196,11 @@ class Method(Configured, keras.Model):
         """`terms`, and those of the penalty."""
         return (*self.terms, *(self.penalty.weights if self.penalty is not None else ()))
 
+    @property
+    def differentiable_terms(self) -> tuple[str, ...]:
+        """The terms that a penalty differentiates where it does not name its own."""
+        return self.terms
+
     def evaluate_terms(self, views: dict, batch: Batch, context: Context) -> tuple[dict, tf.Tensor | None]:
         """`loss_terms`, checked, float32, with the terms of the penalty beside them."""
 
@@ -210,7 +217,8 @@ class Method(Configured, keras.Model):
             observed = {name: value for name, value in values.items() if name not in own}
             return {name: values[name] for name in self.terms}, (observed, logits)
 
-        values, (observed, logits) = self.penalty(terms_alone, views, names, self._weight)
+        penalty = self.penalty.over(self.differentiable_terms)
+        values, (observed, logits) = penalty(terms_alone, views, names, self._weight)
         return {**values, **observed}, logits
 
     def after_update(self) -> None:

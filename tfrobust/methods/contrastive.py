@@ -23,6 +23,7 @@ class Contrastive(SelfSupervised):
     `false_negatives` takes out. A subclass with other pairs overrides `pairs`.
     """
 
+    least_batch = 2  # one image has no others to be told from
     # Whether an embedding is pulled as an anchor alone, never as a key of others.
     detached_keys = False
 

@@ -119,6 +119,11 @@ class SelfSupervised(Method):
         """The names in `probe_terms`, for `terms`."""
         return ("probe",) if self.probe else ()
 
+    @property
+    def differentiable_terms(self):
+        # A finite difference sees the probe through its stopped gradient, and would teach the encoder the labels.
+        return tuple(name for name in self.terms if name not in self.probe_names)
+
     def probe_terms(self, embeddings: list, batch: Batch) -> tuple[dict, tf.Tensor | None]:
         """({`probe`: [b], the mean over the views}, logits of the first view); ({}, None) where there is no probe."""
         if not self.probe:

@@ -55,6 +55,8 @@ class LogisticRegression(LinearHead):
         super().__init__(class_count, normalized=normalized, **kwargs)
         if regularization < 0:
             raise ValueError(f"LogisticRegression.regularization is {regularization}; it must be at least 0.")
+        if self.kernel_regularization:
+            raise ValueError("LogisticRegression takes no kernel_regularization; its own is called regularization.")
         self.regularization = regularization
         self.iterations = require_whole(iterations, "LogisticRegression.iterations")
 

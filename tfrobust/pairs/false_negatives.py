@@ -53,6 +53,11 @@ class FalseNegatives(Configured):
                     f"{type(self).__name__}.{name} is {getattr(self, name)!r}; it is one of {list(valid)}."
                 )
 
+    def _check_threshold(self) -> None:
+        if isinstance(self.threshold, (int, float)) and not self.threshold >= -1:
+            name = type(self).__name__
+            raise ValueError(f"{name}.threshold is {self.threshold}; it is on a cosine, in [-1, 1] or above.")
+
     def __call__(
         self, masks: PairMasks, similarity: tf.Tensor, anchors: Tags, keys: Tags, step: tf.Tensor
     ) -> PairMasks:
@@ -105,7 +110,7 @@ class FNC(FalseNegatives):
         features: "projection" or "embedding".
 
     Raises:
-        ValueError: an unknown word, a negative top_k.
+        ValueError: an unknown word, a negative top_k, a threshold below -1.
 
     Source:
         Huynh et al. 2022, https://arxiv.org/abs/2011.11765; google-research/fnc, objective.py, has the intersection,
@@ -126,6 +131,7 @@ class FNC(FalseNegatives):
         if self.combine not in COMBINATIONS or self.top_k < 0:
             valid = f"combine one of {list(COMBINATIONS)}, top_k >= 0"
             raise ValueError(f"FNC has combine {self.combine!r} and top_k {self.top_k}; it takes {valid}.")
+        self._check_threshold()
 
     def suspects(self, similarity, candidates, anchors, keys, step):
         """See `FalseNegatives.suspects`."""
@@ -153,14 +159,15 @@ class AdaptiveFNC(FalseNegatives):
         'cancel'
 
     Attributes:
-        threshold: rho on the cosine, a number or a schedule of the step. The paper's best runs from 0.99 to 0.7;
-            whether straight (`PolynomialDecay`) or as a cosine (`CosineDecay`) it does not say.
+        threshold: rho on the cosine, in [-1, 1] or above (none passes), a number or a schedule of the step. The
+            paper's best runs from 0.99 to 0.7; whether straight (`PolynomialDecay`) or as a cosine (`CosineDecay`) it
+            does not say.
         key_views: "each": a key goes by its own cosine. "any": all views of an image go where one of them is above;
             "all": only where all are. The paper is silent.
         features: "projection" or "embedding"; the paper says "feature space".
 
     Raises:
-        ValueError: an unknown word.
+        ValueError: an unknown word, a threshold below -1.
 
     Source:
         Paper 004, section 5.1 and eq 4. As printed, eq 4 has the selected keys among the positives; its text avoids
@@ -175,6 +182,7 @@ class AdaptiveFNC(FalseNegatives):
         super().__post_init__()
         if self.key_views not in KEY_VIEWS:
             raise ValueError(f"AdaptiveFNC.key_views is {self.key_views!r}; it is one of {list(KEY_VIEWS)}.")
+        self._check_threshold()
 
     def suspects(self, similarity, candidates, anchors, keys, step):
         """See `FalseNegatives.suspects`."""
@@ -235,6 +243,8 @@ class IFND(FalseNegatives):
         if self.clusters < 2 or self.every < 1 or not self.temperature > 0:
             numbers = f"clusters {self.clusters}, every {self.every}, temperature {self.temperature}"
             raise ValueError(f"IFND has {numbers}; it takes clusters >= 2, every >= 1, temperature > 0.")
+        if isinstance(self.acceptance, (int, float)) and not 0 <= self.acceptance <= 1:
+            raise ValueError(f"IFND.acceptance is {self.acceptance}; it is a share, in [0, 1].")
 
     def suspects(self, similarity, candidates, anchors, keys, step):
         """See `FalseNegatives.suspects`."""

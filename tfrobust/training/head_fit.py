@@ -16,6 +16,15 @@ def fitted_at_once(head) -> bool:
     return hasattr(head, "fit_features")
 
 
+def refuse_method(method: keras.Model) -> None:
+    """InputError where a method, whose head is fitted at once, would train otherwise than on clean labels alone."""
+    if method.all_terms == ("ce",):
+        return
+    wrong = f"@{type(method).__name__}" if method.terms != ("ce",) else "one with a penalty"
+    head = type(method.head).__name__
+    raise InputError(f"{head} is fitted to clean features at once; METHOD is @Supervised then, not {wrong}.")
+
+
 @dataclasses.dataclass
 class HeadFit:
     """Fits a method's head to the features of the training images as they are, without augmentation.
@@ -43,9 +52,7 @@ class HeadFit:
 
     def __post_init__(self):
         head = type(self.method.head).__name__
-        if self.method.terms != ("ce",):
-            name = type(self.method).__name__
-            raise InputError(f"{head} is fitted to clean features at once; METHOD is @Supervised then, not @{name}.")
+        refuse_method(self.method)
         if self.method.encoder.trainable:
             raise InputError(
                 f"{head} is fitted at once and needs an encoder that is trained already and frozen: set "

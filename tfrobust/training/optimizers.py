@@ -22,7 +22,14 @@ class _LayerWise(keras.optimizers.Optimizer):
         if weight_decay < 0:
             raise ValueError(f"{type(self).__name__}.weight_decay is {weight_decay}; it must be at least 0.")
         self.decay = weight_decay
-        self.exclude = tuple(exclude)
+        # A plain string would be taken for a pattern of each of its letters.
+        self.exclude = (exclude,) if isinstance(exclude, str) else tuple(exclude)
+        for pattern in self.exclude:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                name = type(self).__name__
+                raise ValueError(f"{name}.exclude has {pattern!r}, which is no regular expression: {error}.") from None
 
     def build(self, var_list):
         if not self.built:

@@ -9,21 +9,25 @@ import keras
 
 from tfrobust.errors import InputError
 from tfrobust.training.callbacks import AveragedWeights, BestWeights
+from tfrobust.training.head_fit import fitted_at_once
 from tfrobust.training.observability import Throughput
 
 PUBLISHED_WEIGHTS = ("last", "best", "averaged")
 
 
-def check_choice(weights: str, validated: bool, callbacks: tuple) -> None:
+def check_choice(weights: str, validated: bool, callbacks: tuple, head: Callable) -> None:
     """Refuses a choice of weights that nothing in the run can serve, before it starts.
 
     Args:
         weights: one of `PUBLISHED_WEIGHTS`.
         validated: whether a validation callback and validation examples are there.
         callbacks: the user's callbacks.
+        head: constructor of the classifier.
     """
     if weights not in PUBLISHED_WEIGHTS:
         raise InputError(f"publish_weights is {weights!r}; it is one of {list(PUBLISHED_WEIGHTS)}.")
+    if weights != "last" and fitted_at_once(head):
+        raise InputError(f"{head.__name__} is fitted at once, without epochs: publish_weights is 'last' then.")
     if weights == "best" and not validated:
         raise InputError("publish_weights = 'best' needs a validation_size above 0 and a validation callback.")
     if weights == "averaged" and not any(isinstance(one, AveragedWeights) for one in callbacks):

@@ -45,7 +45,12 @@ def test_a_class_that_would_have_none_has_one():
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [({"fraction": 0.0}, "fraction is 0.0"), ({"fraction": 1.5}, "fraction is 1.5"), ({"split_seed": 1}, "no splits")],
+    [
+        ({"fraction": 0.0}, "fraction is 0.0"),
+        ({"fraction": 1.5}, "fraction is 1.5"),
+        ({"split_seed": 1}, "no splits"),
+        ({"seed": -1}, "LabelledFraction.seed is -1"),
+    ],
 )
 def test_arguments_are_checked(arguments, named):
     with pytest.raises(ValueError, match=named):

@@ -36,6 +36,8 @@ class LabelledFraction(Source):
             raise ValueError("LabelledFraction makes no splits; set validation_size and split_seed of its source.")
         if not 0 < self.fraction <= 1:
             raise ValueError(f"LabelledFraction.fraction is {self.fraction}; it must lie in (0, 1].")
+        if self.seed < 0:
+            raise ValueError(f"LabelledFraction.seed is {self.seed}; it must be at least 0.")
         dataset = self.source.load()
         train = dataset.train.take(self._positions(dataset.train.labels))
         return dataclasses.replace(dataset, name=f"{dataset.name}, {self.fraction:.6g} of the labels", train=train)
