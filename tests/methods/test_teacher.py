@@ -44,3 +44,11 @@ def test_what_is_no_teacher_is_refused(exported, tmp_path):
         TeacherUtility(path=str(tmp_path / "none"))(batch.images, batch.labels)
     with pytest.raises(ValueError, match="holds neither"):
         TeacherUtility(path=str(tmp_path))(batch.images, batch.labels)
+    module = tf.Module()
+    signature = tf.function(
+        lambda tokens: {"logits": tf.cast(tokens, tf.float32)},
+        input_signature=[tf.TensorSpec([None, 3], tf.int32, name="tokens")],
+    )
+    tf.saved_model.save(module, str(tmp_path / "text" / "1"), signatures={"serving_default": signature})
+    with pytest.raises(ValueError, match="does not turn `images` into `logits`"):
+        TeacherUtility(path=str(tmp_path / "text"))(batch.images, batch.labels)

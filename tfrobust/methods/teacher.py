@@ -59,7 +59,8 @@ def _logits_of(path: str):
     with tf.init_scope():
         loaded = tf.saved_model.load(str(files.saved_model_directory(place)))
     signature = loaded.signatures.get("serving_default")
-    if signature is None or "logits" not in signature.structured_outputs:
+    inputs = {} if signature is None else signature.structured_input_signature[1]
+    if "images" not in inputs or "logits" not in signature.structured_outputs:
         raise ValueError(
             f"TeacherUtility.path: {path} is no export of tfrobust: it does not turn `images` into `logits`."
         )

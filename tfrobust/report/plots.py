@@ -122,7 +122,7 @@ def reliability(identity: str, confidence: list, accuracy: list, count: list) ->
             alpha=0.7,
         )
         _finish(upper, "", "accuracy", True)
-        _finish(lower, "confidence (mean of the bin)", "images", False)
+        _finish(lower, "confidence (mean of the bin)", "count", False)
         # A network is sure of nearly everything: in proportion, all other bars would be invisible.
         lower.set_yscale("log")
         lower.set_ylim(bottom=0.5)

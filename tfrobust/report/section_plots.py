@@ -21,7 +21,7 @@ def calibration(report: Report) -> tuple[str, str] | None:
     if rates is not None and {"response_rate", "accuracy"} <= rates.columns.keys():
         wrong = [None if value is None else 100 * (1 - value) for value in rates.columns["accuracy"]]
         line = Line("wrong answers among the most confident", rates.columns["response_rate"], wrong)
-        plot = plots.curves(rates.id, [line], x_label="share of images answered", y_label="wrong, per cent")
+        plot = plots.curves(rates.id, [line], x_label="share answered", y_label="wrong, per cent")
         items.append(page.figure(rates.id, "Answering only where confident (AURRA)", plot))
     body = page.figures(items)
     numbers = [m for m in report.measurements if m.id.startswith("calibration.")]

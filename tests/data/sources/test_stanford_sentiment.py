@@ -106,6 +106,8 @@ def _rewrite(name, old, new):
         (_rewrite("datasetSplit.txt", "2,1", "2,7"), ValueError, "gives sentence 2 none of the splits"),
         (_rewrite("dictionary.txt", "Dull|", "Bull|"), ValueError, "dictionary.txt does not know 'Dull'"),
         (_rewrite("sentiment_labels.txt", "|0.86\n", "|high\n"), ValueError, "do not fit together"),
+        (_rewrite("sentiment_labels.txt", "|0.86\n", "|nan\n"), ValueError, r"a score lies in \[0, 1\]"),
+        (_rewrite("sentiment_labels.txt", "|0.86\n", "|7\n"), ValueError, r"7.0; a score lies in \[0, 1\]"),
         (_rewrite("STree.txt", "5|4|4|5|0", "5|4"), ValueError, "STree.txt has the line '5|4' for 3 words"),
         (_rewrite("STree.txt", "5|4|4|5|0\n", ""), ValueError, "not a line for every sentence"),
         (_rewrite("datasetSplit.txt", ",2", ",1"), ValueError, "the test split has no"),

@@ -52,8 +52,8 @@ class SentimentGrammar(Source):
     """Sentences such as "not very good story with the film and dreadful ending", labelled by one exact rule.
 
     A sentence has `phrases` phrases of opinion and up to two neutral ones ("the film"), in any order, with a neutral
-    word between any two. A phrase of opinion is [negation] [intensifier] adjective noun; one in five is negated, one in
-    three intensified. Its value is
+    word between any two. A phrase of opinion is [negation] [intensifier] adjective noun; one in eight is negated, one
+    in four intensified. Its value is
 
         value = (sentiment(adjective) - 0.5) * factor(intensifier) * (-1 if negated)
 

@@ -92,11 +92,16 @@ class Treebank:
             values[identity] = value
         try:
             pairs = [line.rpartition("|") for line in self._lines("dictionary.txt")]
-            return {phrase: float(values[identity]) for phrase, _, identity in pairs}
+            found = {phrase: float(values[identity]) for phrase, _, identity in pairs}
         except (KeyError, ValueError) as error:
             raise ValueError(
                 f"{shorten(self._folder)}: dictionary.txt and sentiment_labels.txt do not fit together at {error}."
             ) from error
+        outside = next((phrase for phrase, score in found.items() if not 0 <= score <= 1), None)
+        if outside is not None:
+            fault = f"sentiment_labels.txt scores {shorten(outside, 60)!r} {found[outside]}; a score lies in [0, 1]."
+            raise ValueError(f"{shorten(self._folder)}: {fault}")
+        return found
 
     def score(self, phrase: str) -> float:
         """The score of a phrase; ValueError where the dictionary has none."""
