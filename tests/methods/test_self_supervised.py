@@ -1,0 +1,104 @@
+"""What pre-training methods share: views, projection, and a probe that teaches the head alone."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from conformance import methods as battery
+from tfrobust import saving
+from tfrobust.augment.noise import AddGaussian
+from tfrobust.losses.gradient_penalty import Tikhonov
+from tfrobust.methods.self_supervised import embedding_deviation
+from tfrobust.methods.simclr import SimCLR
+from tfrobust.models.heads import LinearHead, LinearProjection
+from tfrobust.models.projection import ProjectionHead
+from tfrobust.ops import randomness
+from tfrobust.structs import Batch, Context
+
+
+def test_the_spread_of_embeddings():
+    vectors = np.random.default_rng(0).normal(size=(20_000, 16)).astype(np.float32)
+    assert float(embedding_deviation(tf.constant(vectors * 3.0))) == pytest.approx(1 / 4, rel=0.01)
+
+
+def test_the_probe_teaches_the_head_alone():
+    method = battery.build("simclr")
+    images, labels = (tf.constant(part) for part in battery.data())
+    rows = tf.range(len(labels), dtype=tf.int64)
+    batch, context = Batch(images, labels, rows, {}), Context(randomness.make_key(0), tf.constant(0, tf.int64), rows)
+    views = method.make_views(batch, context)
+    with tf.GradientTape(persistent=True) as tape:
+        terms, _ = method.loss_terms(views, batch, context)
+        sums = {name: tf.reduce_sum(terms[name]) for name in method.terms}
+    parts = {"encoder": method.encoder, "projection": method.projection, "head": method.head}
+    learns = {
+        (term, name): any(g is not None for g in tape.gradient(value, part.trainable_variables))
+        for term, value in sums.items()
+        for name, part in parts.items()
+    }
+    assert {pair for pair, has in learns.items() if has} == {
+        ("contrastive", "encoder"),
+        ("contrastive", "projection"),
+        ("probe", "head"),
+    }
+
+
+@pytest.mark.parametrize("mode", ["exact", "finite_difference"])
+def test_a_penalty_does_not_teach_the_encoder_the_labels(mode):
+    images, labels = battery.data()
+    encoders = []
+    for given in (labels, labels[::-1].copy()):
+        keras.utils.set_random_seed(0)
+        penalty = Tikhonov(form="batch", mode=mode)
+        method = SimCLR(battery.encoder(), LinearHead(3), views=battery.SHIFT, penalty=penalty)
+        method.compile(keras.optimizers.SGD(0.1), jit_compile=False)
+        logs = method.train_step((images, given))
+        assert float(logs["tikhonov"]) > 0
+        encoders.append(method.encoder.get_weights())
+    assert not np.array_equal(labels, labels[::-1])
+    for one, other in zip(*encoders, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_without_a_probe_it_trains_without_labels(tmp_path):
+    method = SimCLR(battery.encoder(), LinearHead(3), views=battery.SHIFT, probe=False)
+    method.build((None, *battery.IMAGE_SHAPE))
+    method.compile(keras.optimizers.SGD(0.05), jit_compile=False)
+    images, _ = battery.data()
+    head, encoder = method.head.get_weights(), method.encoder.get_weights()
+    batch = Batch(tf.constant(images), None, tf.range(len(images), dtype=tf.int64), {})
+    logs = method.train_step(batch)
+    assert set(logs) == {"loss", "contrastive", "embedding_deviation"} and method.terms == ("contrastive",)
+    np.testing.assert_array_equal(head[0], method.head.get_weights()[0])
+    assert not np.array_equal(encoder[0], method.encoder.get_weights()[0])
+    saving.save(method, tmp_path / "method.keras")
+    assert len(saving.load(tmp_path / "method.keras").trainable_variables) == len(method.trainable_variables)
+
+
+def test_each_view_can_have_an_augmentation_of_its_own():
+    views = (battery.SHIFT, AddGaussian(deviation=0.5))
+    method = SimCLR(battery.encoder(), LinearHead(3), views=views)
+    images, key = tf.constant(battery.data()[0]), randomness.make_key(3)
+    made = method.host_views(images, key)
+    for (name, view), own in zip(made.items(), views, strict=True):
+        np.testing.assert_array_equal(view, own(images, randomness.fold(key, name)))
+    same = SimCLR(battery.encoder(), LinearHead(3), views=battery.SHIFT).host_views(images, key)
+    assert not np.array_equal(same["view_1"], same["view_2"])  # two draws
+
+
+def test_a_linear_projection_will_do_and_batch_norm_is_synchronised_with_the_encoder_s():
+    linear = SimCLR(battery.encoder(), LinearHead(3), projection=LinearProjection(4))
+    linear.build((None, *battery.IMAGE_SHAPE))
+    assert linear.projected_dim == 4 and linear.project(tf.ones([2, 5]), True).shape == (2, 4)
+    head = ProjectionHead((6,), dim=4, normalization="hidden")
+    method = SimCLR(battery.encoder(synchronized=True), LinearHead(3), projection=head)
+    method.build((None, *battery.IMAGE_SHAPE))
+    assert head.synchronized and all(norm.synchronized for norm in head.chain[1].norms)
+
+
+def test_a_probe_without_labels_is_refused():
+    images, _ = battery.data()
+    batch = Batch(tf.constant(images), None, tf.range(len(images), dtype=tf.int64), {})
+    with pytest.raises(ValueError, match="probe=False trains without"):
+        battery.build("simclr").train_step(batch)
