@@ -12,9 +12,12 @@ with --values also what other evaluators measure, as means over the folds.
     python tools/digits_table.py --methods=adversarial_training,ascl --folds=5 --only_folds=0 --epochs=1
     python tools/digits_table.py --methods=supervised,mixup,noisymix --reference=supervised \
         --gin_file=gin/eval/natural.gin --values=corruption.mean.accuracy,calibration.rms
+    python tools/digits_table.py --methods=simclr --folds=10 --values=accuracy.clean \
+        --gin_file=gin/stage_two/labels_1_percent.gin --gin_param="LabelledFraction.seed={fold}"
 """
 
 import argparse
+import dataclasses
 import gc
 import hashlib
 import json
@@ -24,7 +27,7 @@ import sys
 import tempfile
 import time
 
-from _recipes import ROOT, build, recipe
+from _recipes import ROOT, recipe
 from _result_tables import CLEAN, tables
 
 from tfrobust import cli
@@ -41,7 +44,8 @@ SCHEMA = "tfrobust/digits_table/1"
 def params(flags: argparse.Namespace, fold: int) -> list[str]:
     """What turns a recipe into the run of one fold, as values of --gin_param."""
     own = [f"Digits.fold={fold}", f"Digits.folds={flags.folds}", f"SEED={flags.seed + fold}"]
-    return [*flags.gin_param, *own, *([] if flags.epochs is None else [f"EPOCHS={flags.epochs}"])]
+    given = [param.replace("{fold}", str(fold)) for param in flags.gin_param]
+    return [*given, *own, *([] if flags.epochs is None else [f"EPOCHS={flags.epochs}"])]
 
 
 def fingerprint(flags: argparse.Namespace, method: str, fold: int) -> str:
@@ -79,9 +83,8 @@ def train_and_attack(flags: argparse.Namespace, method: str, fold: int, say) -> 
     from tfrobust.evaluation.base import Setting
 
     dataset = parts["data"].load()
-    model = build(parts, dataset.image_shape, dataset.class_count, parts["seed"])
     began = time.monotonic()
-    train(model, parts, dataset, say)
+    model = train(parts, dataset, say)
     trained = time.monotonic()
     (images, labels), (train_images, train_labels) = dataset.test.arrays(), dataset.train.arrays()
     setting = Setting(
@@ -128,44 +131,45 @@ def who_measures(evaluators: tuple, wanted: list[str]) -> list:
     return list({id(known[name]): known[name] for name in wanted}.values())
 
 
-def train(model, parts: dict, dataset, say) -> None:
-    """The loop of `experiment.train`, without what watches and publishes."""
+def train(parts: dict, dataset, say):
+    """The stages of `experiment.train`, without what watches and publishes; the trained method."""
     import keras
     import tensorflow as tf
 
-    from tfrobust.data import pipeline
+    from tfrobust.models.heads import LinearHead
+    from tfrobust.pretraining import Stage
     from tfrobust.training import strategy as strategies
-    from tfrobust.training.loop import Loop
 
     class Epochs(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
-            say(f"epoch {epoch + 1} of {parts['epochs']}")
+            say(f"{type(self.model).__name__}, epoch {epoch + 1} of {self.params['epochs']}")
 
-    def batches(step):
-        augmentation = parts.get("augmentation")
-        return pipeline.training_batches(
-            dataset.train,
-            batch_size=parts["batch_size"],
-            seed=parts["seed"],
-            augmentation=augmentation,
-            views=model.host_views,
-            start_step=step,
-        )
-
+    strategies.set_determinism(parts.get("deterministic", "auto"))
+    keras.utils.set_random_seed(parts["seed"])
     strategy = tf.distribute.get_strategy()
-    with tempfile.TemporaryDirectory() as folder:
-        Loop(
-            method=model,
-            strategy=strategy,
-            batches=batches,
-            steps_per_epoch=pipeline.steps_per_epoch(dataset.train, parts["batch_size"]),
-            epochs=parts["epochs"],
-            checkpoint_directory=folder,
-            callbacks=[Epochs()],
-            checkpoint_seconds=float("inf"),
-            jit_compile=strategies.use_xla(parts.get("jit_compile", "auto"), strategy),
-            verbose=0,
-        ).run()
+    encoder, head = parts["encoder"](), parts.get("head", LinearHead)
+    stage = Stage(
+        method=parts["method"](encoder=encoder, head=head(class_count=dataset.class_count), seed=parts["seed"]),
+        dataset=dataset,
+        source=parts["data"],
+        epochs=parts["epochs"],
+        batch_size=parts["batch_size"],
+        seed=parts["seed"],
+        augmentation=parts.get("augmentation"),
+    )
+    pretraining, first = parts.get("pretraining"), None
+    if pretraining is not None:
+        pretraining = dataclasses.replace(pretraining, callbacks=(*pretraining.callbacks, Epochs()))
+        first = pretraining.stage(encoder, head, parts["data"], dataset, parts["seed"])
+    stage.build(parts["optimizer"]())
+    driven = {"checkpoint_seconds": float("inf"), "verbose": 0}
+    driven["jit_compile"] = strategies.use_xla(parts.get("jit_compile", "auto"), strategy)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        if first is not None:
+            pretraining.run(first, strategy, folder, folder, **driven)
+        stage.loop(strategy, folder, [Epochs()], **driven).run()
+    return stage.method
 
 
 def column(evaluator) -> str:
@@ -264,7 +268,12 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--epochs", type=cli.count, help="instead of the recipes' own")
     flags.add_argument("--seed", type=int, default=0, help="of fold 0; fold k has this plus k; default 0")
     flags.add_argument("--gin_file", action="append", default=[], help="after every recipe, such as other attacks")
-    flags.add_argument("--gin_param", action="append", default=[], help="for every recipe, such as STEPS=5")
+    flags.add_argument(
+        "--gin_param",
+        action="append",
+        default=[],
+        help="for every recipe, such as STEPS=5; {fold} in it is the fold's number",
+    )
     flags.add_argument("--values", default="", help="ids of measurements, by comma, such as corruption.mean.accuracy")
     flags.add_argument(
         "--output", type=pathlib.Path, default=pathlib.Path("runs/digits_table"), help="default: %(default)s"

@@ -113,6 +113,21 @@ def test_wrong_flags_are_one_line(tmp_path):
         assert not list(tmp_path.glob("out/*"))
 
 
+def test_parameters_may_name_the_fold(tool):
+    flags = argparse.Namespace(folds=5, seed=7, epochs=None, gin_param=["LabelledFraction.seed={fold}"])
+    assert tool.params(flags, 3) == ["LabelledFraction.seed=3", "Digits.fold=3", "Digits.folds=5", "SEED=10"]
+
+
+@pytest.mark.slow
+def test_both_stages_of_a_method_are_trained(tool):
+    small = ["EPOCHS=1", "Pretraining.epochs=2"]
+    parts = tool.recipe(["gin/simclr.gin", "gin/stage_two/labels_10_percent.gin"], small)
+    said = []
+    method = tool.train(parts, parts["data"].load(), said.append)
+    assert said == ["SimCLR, epoch 1 of 2", "SimCLR, epoch 2 of 2", "Supervised, epoch 1 of 1"]
+    assert type(method).__name__ == "Supervised" and not method.encoder.trainable
+
+
 @pytest.mark.slow
 def test_two_methods_on_two_folds_and_again(tmp_path):
     flags = ["--methods=adversarial_training,ascl_leaked", "--folds=2", "--epochs=1", "--gin_param=STEPS=2"]
