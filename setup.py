@@ -21,7 +21,7 @@ setup(
     # The folder gin/ has no __init__.py, which would shadow gin-config; it travels as package tfrobust.gin_files.
     packages=[*find_packages(include=["tfrobust", "tfrobust.*"]), "tfrobust.gin_files"],
     package_dir={"tfrobust.gin_files": "gin"},
-    package_data={"tfrobust": ["py.typed"], "tfrobust.gin_files": ["**/*.gin"]},
+    package_data={"tfrobust": ["py.typed", "report/*.json"], "tfrobust.gin_files": ["**/*.gin"]},
     install_requires=[
         "tensorflow>=2.21,<3",
         "keras>=3.15,<4",
@@ -30,6 +30,8 @@ setup(
         "gin-config",
         "absl-py",
         "scikit-learn",
+        "scipy",
+        "threadpoolctl",  # scikit-learn brings both
         "matplotlib",
         "tensorboard",  # TensorFlow 2.21 no longer brings it
         "tensorflow-serving-api",
@@ -42,13 +44,15 @@ setup(
             "jsonschema",
             "pillow",
             "opencv-python-headless",
-            "scipy",
+            "openvino",  # a second runtime that reads the exports
+            "safetensors",
             "ruff",
             "setuptools>=64",
             "tokenizers",
             "wheel",
         ],
         "text": ["tokenizers"],
+        "checkpoints": ["safetensors"],
         "dev": ["pre-commit", "ruff"],
     },
     classifiers=[

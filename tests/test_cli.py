@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-from tfrobust import cli
+from tfrobust import cli, train
 from tfrobust.errors import InputError, RefusedByGate, StopRequested
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -74,6 +74,23 @@ def test_help_and_usage(capfd):
     assert run(arguments=["stray"]) == 2
     assert run(arguments=["--workdir"]) == 2
     assert all(line.startswith("error: ") for line in lines(capfd))
+
+
+def test_version_is_one_line_for_a_bug_report(capsys):
+    assert run(arguments=["--version"]) == 0
+    line = capsys.readouterr().out
+    assert line.startswith("tfrobust ") and line.count("\n") == 1
+    assert train.main(["--version"]) == 0 and capsys.readouterr().out == line
+    parser = train.parser()
+    assert parser.parse_args(["--gin_file=a.gin", "--version=3"]).version == 3
+    assert parser.parse_args(["--gin_file=a.gin"]).version is None
+    assert not hasattr(parser.parse_args(["--gin_file=a.gin"]), "completion")
+
+
+def test_completion_of_another_shell_is_refused(capfd):
+    assert run(arguments=["--completion=fish"]) == 2
+    (line,) = lines(capfd)
+    assert "fish" in line and "bash" in line
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "x", "", "١", "9" * 50 + "x"])

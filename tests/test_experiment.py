@@ -77,7 +77,7 @@ def test_evaluate_reproduces_the_report(trained):
     assert 0.0 < report["attack.fgsm_linf_0.2.accuracy"].value < report["accuracy.clean"].value
     assert judged.model["weights_sha256"] == report.model["weights_sha256"]
     written = [name for name in listing(trained / "judged") if not name.startswith("cache/")]
-    assert written == [f"robustness_report.{end}" for end in ("html", "json", "md")]
+    assert written == ["SHA256SUMS", *(f"robustness_report.{end}" for end in ("html", "json", "md"))]
     settings = {one.id: one.settings.get("seed") for one in judged.measurements if one.id.startswith("attack.")}
     assert set(settings.values()) == {5}
 

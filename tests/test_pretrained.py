@@ -76,6 +76,26 @@ def test_a_frozen_encoder_is_frozen_when_read_again(source, tmp_path):
     np.testing.assert_array_equal(again(IMAGES), method(IMAGES))
 
 
+def test_weights_from_pytorch_start_an_encoder(tmp_path, capsys):
+    from tfrobust.models import checkpoints
+    from tfrobust.models.wide_resnet import WideResNet
+
+    encoder = WideResNet(10, 1)
+    encoder.build((None, 8, 8, 3))
+    draw = np.random.default_rng(3)
+    tensors = {name: draw.uniform(0.5, 1, shape) for name, shape in checkpoints.shapes(encoder).items()}
+    tensors |= {"fc.weight": np.ones((7, 64)), "fc.bias": np.ones(7)}
+    np.savez(tmp_path / "weights.npz", **tensors)
+    facts = Pretrained(path=str(tmp_path / "weights.npz"), frozen=True).give(encoder, (8, 8, 3))
+    assert facts["source"] == "weights.npz" and facts["frozen"] and encoder.trainable_variables == []
+    assert "ignored: fc.weight, fc.bias" in capsys.readouterr().out
+    kernel = encoder.stage_layers[0][0].chain[0].kernel
+    np.testing.assert_array_equal(kernel, tensors["conv1.weight"].transpose(2, 3, 1, 0).astype("float32"))
+    np.savez(tmp_path / "weights.npz", **(tensors | {"conv1.weight": tensors["conv1.weight"] * 2}))
+    again = Pretrained(path=str(tmp_path / "weights.npz"), frozen=True).give(encoder, (8, 8, 3))
+    assert again["weights_sha256"] != facts["weights_sha256"]
+
+
 def test_images_of_another_size_where_the_network_takes_them(tmp_path):
     known = cnn(dense=())
     saving.save(known, tmp_path / "encoder.keras")

@@ -16,6 +16,8 @@ from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.cnn import CNN
 from tfrobust.models.heads import LinearHead
+from tfrobust.ops.schedules import LinearRamp
+from tfrobust.pairs.false_negatives import IFND
 from tfrobust.pretrained import Pretrained
 from tfrobust.pretraining import Pretraining, Stage
 from tfrobust.training.callbacks import CollapseWarning
@@ -147,6 +149,35 @@ def test_what_does_not_fit_is_refused(tmp_path):
         )
         stage.build(keras.optimizers.SGD())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_more_clusters_than_images_are_refused_before_anything_is_written(tmp_path):
+    rule = {"false_negatives": IFND(clusters=1338)}
+    with pytest.raises(ValueError, match="IFND has 1338 clusters for 1337 images"):
+        run(tmp_path, pretraining=pretraining(method=lambda **parts: simclr(**rule, **parts)))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("delay", "silent"), [(0, []), (19, []), (20, ["ce"]), (1000, ["ce"])])
+def test_a_term_whose_schedule_never_begins_is_said(delay, silent, caplog):
+    """Two epochs of ten steps; a weight of 0 that is no schedule is what was asked for."""
+    for weight, expected in ((LinearRamp(1.0, delay=delay), silent), (0.0, [])):
+        caplog.clear()
+        method = Supervised(encoder(), LinearHead(10), term_weights={"ce": weight})
+        given = {"dataset": DIGITS.load(), "source": DIGITS, "epochs": 2, "batch_size": 128, "seed": 0}
+        stage = Stage(method=method, **given)
+        stage.build(keras.optimizers.SGD())
+        assert stage.silent_terms() == expected and len(caplog.records) == len(expected)
+        for record in caplog.records:
+            assert "Supervised trains without its term ce: its scheduled weight is 0 in all 20" in record.getMessage()
+
+
+def test_the_contrast_of_two_epochs_of_text_never_begins(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    for epochs, count in ((2, 1), (6, 0)):
+        caplog.clear()
+        assert train.main(["--gin_file=gin/fcl_text.gin", f"--gin_param=EPOCHS={epochs}", "--dry_run"]) == 0
+        assert sum("without its term feature_contrast" in each.getMessage() for each in caplog.records) == count
 
 
 def test_a_batch_of_one_image_has_nothing_to_contrast(tmp_path):

@@ -159,6 +159,7 @@ def data_facts(dataset: Dataset, source: Source) -> dict:
     return {
         "name": dataset.name,
         "fingerprint": dataset.fingerprint,
+        "test_fingerprint": dataset.test.fingerprint,
         **{f"{split}_size": size for split, size in dataset.sizes.items()},
         "source": configured.serialize(source),
         "class_names": list(dataset.class_names),
@@ -179,7 +180,31 @@ def found(outcome: Outcome) -> dict:
 def earlier_report(model) -> Report | None:
     """The report inside an export of ours."""
     found = compare.find_report(model)
-    return Report.from_json(found.read_text()) if found else None
+    return Report.from_json(found.read_bytes()) if found else None
+
+
+def named_source(model: str, report: Report | None) -> Source:
+    """The data that an export's report names; nothing is fetched because a report says so.
+
+    Raises:
+        InputError (a ValueError): it names none, or something else.
+    """
+    if report is None or not report.data.get("source"):
+        raise InputError(f"{model} names no data of its own: say what to judge it on with --data.")
+    try:
+        source = configured.deserialize(_without_downloads(report.data["source"]))
+    except Exception as error:  # whatever Keras, or the class that the report names, says of it
+        reason = " ".join(str(error).split())[:100]
+        raise InputError(f"the report of {model[-60:]} names data that are not read ({reason}): use --data.") from error
+    if not isinstance(source, Source):
+        raise InputError(f"the report of {model[-60:]} names no data that are read: use --data.")
+    return source
+
+
+def _without_downloads(value):
+    if isinstance(value, dict):
+        return {name: name != "download" and _without_downloads(item) for name, item in value.items()}
+    return [_without_downloads(item) for item in value] if isinstance(value, list) else value
 
 
 def check_vocabulary(model: str, dataset: Dataset) -> None:

@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable
 from types import TracebackType
 
-from tfrobust.configuration import checks, files, registry
+from tfrobust.configuration import checks, completion, files, registry
 from tfrobust.errors import InputError, RefusedByGate, StopRequested
 
 DONE, FAILED, WRONG_INPUT, REFUSED, STOPPED = 0, 1, 2, 3, 75
@@ -36,6 +36,7 @@ _ONE_LINE_FAILURES = (
     ("tfrobust.training.loop", "TrainingDiverged"),
     ("tfrobust.training.cluster", "WorkerLost"),
     ("tfrobust.training.checkpoint", "CheckpointNotWritten"),
+    ("tfrobust.serving.transport", "ServerUnavailable"),
 )
 
 _registry: registry.Registry | None = None
@@ -44,11 +45,44 @@ _registry: registry.Registry | None = None
 # --------------------------------------------------------------------------------------------------- flags
 
 
+class PrintEnvironment(argparse.Action):
+    """`--version`: prints the environment on one line and ends. Given a value, where one is taken, it keeps that."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        if values:
+            setattr(namespace, self.dest, values)
+            return
+        from tfrobust.ops import environment
+
+        with quiet_stderr():
+            line = environment.line()
+        print(line)
+        parser.exit()
+
+
+class PrintCompletion(argparse.Action):
+    """`--completion=SHELL`: prints what the shell reads, and ends."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        print(completion.script(parser, values), end="")
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
     """argparse without abbreviations, whose errors are one line with the nearest flag."""
 
     def __init__(self, command: str, description: str):
         super().__init__(prog=f"python -m tfrobust.{command}", description=description, allow_abbrev=False)
+
+    def parse_args(self, args=None, namespace=None):
+        known, absent = self._option_string_actions, {"default": argparse.SUPPRESS}
+        if "--version" not in known:
+            what = "print versions, machine and devices on one line, for a bug report"
+            self.add_argument("--version", action=PrintEnvironment, nargs=0, help=what, **absent)
+        if "--completion" not in known:
+            what = 'print shell completion: eval "$(... --completion=bash)"'
+            self.add_argument("--completion", action=PrintCompletion, choices=completion.SHELLS, help=what, **absent)
+        return self.parse_intermixed_args(args, namespace)  # paths may stand before and behind flags
 
     def error(self, message: str):
         unknown = re.match(r"unrecognized arguments: (\S+)", message)
@@ -265,6 +299,8 @@ def _is(error: BaseException, module: str, name: str) -> bool:
 
 
 def _say(line: str) -> None:
+    # A file's name, or its text, may hold what a terminal obeys.
+    line = "".join(letter if letter.isprintable() else "?" for letter in line)
     print(line[:_LONGEST_LINE], file=sys.stderr, flush=True)
 
 
@@ -277,7 +313,7 @@ def is_input_error(error: BaseException) -> bool:
     """
     if isinstance(error, InputError):
         return True
-    if isinstance(error, _FILE_ERRORS):
+    if isinstance(error, _FILE_ERRORS) or getattr(error, "errno", None) in (errno.ENAMETOOLONG, errno.ELOOP):
         return True
     if not isinstance(error, (ValueError, TypeError)):
         return False

@@ -2,6 +2,7 @@
 
 import argparse
 import pathlib
+import shutil
 import sys
 
 from tfrobust import cli
@@ -18,6 +19,11 @@ def parser() -> cli.Parser:
         default="runs/comparison.html",
         help="where the page goes; default: runs/comparison.html",
     )
+    flags.add_argument("--sort", metavar="ID", help="order by this measurement, such as accuracy.clean, largest first")
+    flags.add_argument("--ascending", action="store_true", help="with --sort: smallest first")
+    flags.add_argument("--reference", metavar="NAME", help="show the differences from this model, with intervals")
+    flags.add_argument("--strict", action="store_true", help="refuse reports whose numbers may not be compared")
+    flags.add_argument("--format", choices=("table", "markdown", "json"), default="table", help="default: table")
     flags.add_argument(
         "--gap_from", metavar="NAME", help="show what share of the gap between this model's relative drops"
     )
@@ -28,24 +34,37 @@ def parser() -> cli.Parser:
 def run(flags: argparse.Namespace) -> None:
     """Reads the reports, prints the table, writes the page."""
     from tfrobust.ops.files import write_atomically
-    from tfrobust.report import compare
+    from tfrobust.report import compare, compare_views
 
+    if bool(flags.gap_from) != bool(flags.gap_to):
+        raise InputError("a gap has two ends: give both --gap_from and --gap_to.")
+    if flags.ascending and not flags.sort:
+        raise InputError("--ascending says in which order to sort: give --sort=ID too.")
+    ends = (flags.gap_from, flags.gap_to) if flags.gap_from else None
     reports = compare.load_reports(flags.paths)
     if not reports:
         raise InputError(
             f"no robustness report below {', '.join(flags.paths)[:120]}; name exported models or workdirs."
         )
-    if bool(flags.gap_from) != bool(flags.gap_to):
-        raise InputError("a gap has two ends: give both --gap_from and --gap_to.")
-    ends = (flags.gap_from, flags.gap_to) if flags.gap_from else None
-    page = compare.compare_html(reports, ends)
+    comparison = compare.arrange(reports, flags.sort, flags.ascending, flags.reference)
+    if flags.strict and comparison.notes:
+        first, *others = comparison.notes
+        more = f" (and {len(others)} more)" if others else ""
+        raise InputError(f"these may not be compared: {first[:200]}{more} Without --strict they are marked.")
+    if flags.format == "json":
+        text = compare_views.as_json(comparison)
+    elif flags.format == "markdown":
+        text = compare_views.markdown(comparison, ends)
+    else:
+        width = shutil.get_terminal_size((0, 0)).columns or None  # None where it is no terminal
+        text = compare_views.table(comparison, ends, width)
+    page = compare_views.html(comparison, ends)
     output = pathlib.Path(flags.output)
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, page)
-    print(compare.table(reports))
-    if ends:
-        print(f"\n{compare.gap(reports, ends)}")
-    print(output)
+    print(text)
+    if flags.format == "table":
+        print(output)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -11,7 +11,12 @@ from tfrobust import cli
 def parser() -> cli.Parser:
     """The command's flags."""
     flags = cli.Parser("evaluate", "Measure how robust a model is: an export, any SavedModel, any .keras file.")
-    flags.add_argument("--model", metavar="DIR|FILE.keras", required=True, help="the model")
+    flags.add_argument(
+        "--model",
+        metavar="DIR|FILE.keras",
+        required=True,
+        help="the model; of weights from PyTorch (.safetensors, .npz) a file of gin/models says the network",
+    )
     flags.add_argument(
         "--data",
         metavar="NAME|FILE.npz|DIR",

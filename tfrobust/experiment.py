@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust import artefact as artefacts
-from tfrobust import saving
+from tfrobust import estimate, saving
 from tfrobust.augment.base import Augmentation
 from tfrobust.data import pipeline
 from tfrobust.data.sources.base import Source
@@ -19,6 +19,7 @@ from tfrobust.evaluation.base import Setting
 from tfrobust.evaluation.chunks import Shard
 from tfrobust.evaluation.runner import refuse_clashes, refuse_kind, run_evaluation, run_shard
 from tfrobust.methods.base import Method
+from tfrobust.models import checkpoints, weight_files
 from tfrobust.models.heads import LinearHead
 from tfrobust.ops import configured, files
 from tfrobust.pretrained import Pretrained
@@ -125,13 +126,13 @@ def train(
         refuse_parts_of_images(dataset, model, pretrained=pretrained, pretraining=pretraining, **parts)
         # Both stages are built before either trains: a resumed run then draws the same initial weights.
         first = None if pretraining is None else pretraining.stage(network, head, data, dataset, seed)
-        given = {"dataset": dataset, "source": data, "augmentation": augmentation, "callbacks": callbacks}
+        given = {"dataset": dataset, "source": data, "callbacks": callbacks, **parts}
         stage = Stage(method=model, epochs=epochs, batch_size=batch_size, seed=seed, **given)
         stage.title = f"stage 2 of 2, {type(model).__name__}" if first else ""
         stage.build(optimizer())
         origin = {} if pretrained is None else {"pretrained": pretrained.give(network, dataset.image_shape)}
     if dry_run:
-        return _print_estimates(configuration(), first, stage)
+        return estimate.show(configuration(), [*filter(None, [first]), stage], evaluators, scope, jit_compile)
     training = stage.configuration() | origin
     if first:
         training["pretraining"] = first.configuration() | {"frozen": pretraining.frozen, "branch": pretraining.branch}
@@ -158,7 +159,7 @@ def train(
         print(f"worker {worker.index} of {worker.count} has trained; the chief evaluates and publishes", flush=True)
         agreement.part()
         return None
-    facts = {**stage.facts(), **origin, "precision": precision}
+    facts = {**stage.facts(), **getattr(loop, "facts", {}), **origin, "precision": precision}
     facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
     took = seconds + loop.seconds
     parts = (model, dataset, data, evaluators, folder, facts, history, took, configuration, before, gate)
@@ -172,6 +173,7 @@ def evaluate(
     model: str,
     evaluators: tuple,
     data: Source | Callable[..., Source] | None = None,
+    encoder: Callable[..., keras.Model] | None = None,
     seed: int = 0,
     logits_output: str | None = None,
     batch_size: int = 128,
@@ -180,13 +182,15 @@ def evaluate(
     shard: tuple[int, int] | None = None,
     configuration: Callable[[], str] = lambda: "",
 ) -> Report | None:
-    """Judges any model: an export of ours, somebody else's SavedModel, a plain `.keras` file.
+    """Judges any model: an export of ours, somebody else's SavedModel, a plain `.keras` file, weights from PyTorch.
 
     Args:
-        model: a SavedModel folder, a folder of its versions, or a `.keras` file.
+        model: a SavedModel folder, a folder of its versions, or a `.keras` file; or the weights alone of a network
+            from PyTorch, `.safetensors` or `.npz` (see `models.checkpoints`).
         evaluators: what is measured.
         data: the test split of this source; None takes the data and split that the export's report names. A
             constructor is called as data(image_shape=) with what the model takes.
+        encoder: constructor of the encoder that weights alone belong to; the linear head is made as they have it.
         seed: of the attacks; 0 takes the seed that the export's own report was made with.
         logits_output: which output of a foreign model holds the logits.
         batch_size: images per call.
@@ -207,13 +211,11 @@ def evaluate(
     if output and pathlib.Path(output).exists() and not pathlib.Path(output).is_dir():
         raise InputError(f"{output} is a file; --output is a folder.")
     saving.import_all()  # a .keras file names classes of ours
-    predictor = predictors.load(model, logits_output)
+    predictor = _predictor(model, encoder, logits_output)
     earlier = artefacts.earlier_report(model)
     known = earlier.training if earlier else {}
     if data is None:
-        if earlier is None or not earlier.data.get("source"):
-            raise InputError(f"{model} names no data of its own: say what to judge it on with --data.")
-        data = configured.deserialize(earlier.data["source"])
+        data = artefacts.named_source(model, earlier)
     elif callable(data):
         data = data(image_shape=_input_shape(predictor))
     dataset = data.load()
@@ -287,6 +289,22 @@ def _encoder(encoder: Callable[..., keras.Model], scope: tf.distribute.Strategy)
     return encoder()
 
 
+def _predictor(
+    model: str, encoder: Callable[..., keras.Model] | None, logits_output: str | None
+) -> predictors.Predictor:
+    if not weight_files.is_weights(model):
+        return predictors.load(model, logits_output)
+    weight_files.require_readable(model)
+    if encoder is None:
+        raise InputError(
+            f"{weight_files.shown(model)} holds weights alone: say of which network, such as "
+            "--gin_file=gin/models/resnet18.gin."
+        )
+    judged, loaded = checkpoints.classifier(encoder(), model)
+    print(f"{weight_files.shown(model)}: {loaded}")
+    return predictors.from_keras(judged, logits_output)
+
+
 def _input_shape(predictor: predictors.Predictor) -> tuple[int, int, int]:
     if predictor.is_text:
         raise InputError(f"{predictor.name} takes text, and --data names images: set evaluate.data in gin instead.")
@@ -303,9 +321,3 @@ def _evaluate_shard(evaluators: tuple, setting: Setting, shard: tuple[int, int],
         raise InputError("a shard keeps its results in --output, the same for all shards; it is missing.")
     count = run_shard(evaluators, setting, Shard(*shard), cache_directory=cache)
     print(f"shard {shard[0]} of {shard[1]} is done: {count} images attacked; when all are, run without --shard")
-
-
-def _print_estimates(configuration: str, *stages: Stage | None) -> None:
-    print(configuration)
-    for stage in filter(None, stages):
-        stage.print_estimate()

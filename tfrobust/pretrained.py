@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from tfrobust import saving
 from tfrobust.errors import InputError
-from tfrobust.ops import files, fingerprint
+from tfrobust.models import checkpoints, weight_files
+from tfrobust.ops import files, fingerprint, saved_models
 from tfrobust.ops.configured import Configured
 from tfrobust.report.compare import find_report
 from tfrobust.report.schema import Report
@@ -34,7 +35,8 @@ class Pretrained(Configured):
 
     Args:
         path: an export (the folder of a version, or of versions: then the newest), or a `.keras` file of a method or
-            of an encoder. A resumed run reads it again, and refuses other weights than it began with.
+            of an encoder; or weights from PyTorch, `.safetensors` or `.npz` (see `models.checkpoints`), without their
+            classifier. A resumed run reads it again, and refuses other weights than it began with.
         frozen: True: a linear probe, the encoder stays as it is and runs as it is served (its batch norm statistics
             do not move, dropout is off), and the head alone learns. False: everything is fine-tuned.
 
@@ -58,6 +60,9 @@ class Pretrained(Configured):
         Raises:
             InputError (a ValueError): no such model, or its encoder is another network than this one.
         """
+        if weight_files.is_weights(self.path):
+            print(f"{weight_files.shown(self.path)}: {checkpoints.load(encoder, self.path)}")
+            return self._finish(encoder, pathlib.Path(self.path).name, encoder.variables)
         source = _read(self.path)
         shapes = [tuple(variable.shape) for variable in encoder.variables]
         values = source.values[: len(shapes)]
@@ -76,9 +81,11 @@ class Pretrained(Configured):
             expected
         )
         self._require(same, encoder, source, "which gives other features with the same weights")
+        return self._finish(encoder, source.name, values)
+
+    def _finish(self, encoder: keras.Model, name: str, values: Sequence) -> dict:
         encoder.trainable = not self.frozen
-        digest = fingerprint.weights_sha256(values)
-        return {"source": source.name, "weights_sha256": digest, "frozen": self.frozen}
+        return {"source": name, "weights_sha256": fingerprint.weights_sha256(values), "frozen": self.frozen}
 
     def _require(self, holds: bool, encoder, source: _Source, fault: str) -> None:
         if not holds:
@@ -113,7 +120,7 @@ def _read(path: str) -> _Source:
 
 
 def _from_export(directory: pathlib.Path) -> _Source:
-    loaded = tf.saved_model.load(str(directory))
+    loaded = saved_models.load(directory)
     signature = loaded.signatures.get("serving_default") if hasattr(loaded, "signatures") else None
     inputs = {} if signature is None else signature.structured_input_signature[1]
     if "images" not in inputs or "embedding" not in signature.structured_outputs or not hasattr(loaded, "variables"):
@@ -130,7 +137,7 @@ def _from_export(directory: pathlib.Path) -> _Source:
 def _described(directory: pathlib.Path) -> str:
     """The encoder as the export's own report knows it: " (ResNet)"."""
     found = find_report(directory)
-    training = Report.from_json(found.read_text()).training if found else {}
+    training = Report.from_json(found.read_bytes()).training if found else {}
     try:
         return f" ({training['configuration']['method']['config']['encoder']['class_name']})"
     except (KeyError, TypeError):

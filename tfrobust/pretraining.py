@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import pathlib
 from collections.abc import Callable
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfrobust.augment.base import Augmentation
@@ -21,9 +23,11 @@ from tfrobust.ops import configured
 from tfrobust.training import selection
 from tfrobust.training import workdir as workdirs
 from tfrobust.training.callbacks import CollapseWarning
-from tfrobust.training.head_fit import HeadFit, fitted_at_once, refuse_method
+from tfrobust.training.head_fit import HeadFit, fitted_at_once, refuse_method, unused
 from tfrobust.training.loop import Loop
 from tfrobust.training.pseudo_labels import refreshers
+
+_log = logging.getLogger(__name__)
 
 FOLDER = "pretraining"
 
@@ -39,6 +43,7 @@ class Stage:
         seed: of every draw.
         augmentation: of the training images, or None.
         callbacks: the user's.
+        validation: what watches its epochs, where there are any.
         title: what progress is shown under; "" where there is one stage alone.
     """
 
@@ -50,6 +55,7 @@ class Stage:
     seed: int
     augmentation: Augmentation | None = None
     callbacks: tuple = ()
+    validation: Callable | None = None
     title: str = ""
 
     def build(self, optimizer: keras.optimizers.Optimizer) -> None:
@@ -57,6 +63,10 @@ class Stage:
         model, shape = self.method, (None, *self.dataset.image_shape)
         if fitted_at_once(model.head):  # here, or a first stage would be trained in vain
             refuse_method(model)
+            parts = ("augmentation", "callbacks", "validation")
+            said = unused(model.head, epochs=self.epochs, **{f"train.{name}": getattr(self, name) for name in parts})
+            if said:
+                _log.warning(said)
         if self.batch_size < model.least_batch:
             name = type(model).__name__
             raise InputError(f"{name} learns nothing from batches of {self.batch_size}: at least {model.least_batch}.")
@@ -68,9 +78,26 @@ class Stage:
         if answers != self.dataset.class_count:
             name, count = self.dataset.name, self.dataset.class_count
             raise InputError(f"the head gives {answers} logits, but {name} has {count} classes.")
+        model.check_ready(self.dataset.image_shape, self.dataset.class_count)
         # The loop compiles the step itself where that pays.
         metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
         model.compile(optimizer=optimizer, metrics=metrics, jit_compile=False)
+        for name in () if fitted_at_once(model.head) else self.silent_terms():
+            steps = self.epochs * self.steps_per_epoch
+            _log.warning(
+                "%s trains without its term %s: its scheduled weight is 0 in all %d steps. Take more epochs, or "
+                "a schedule that begins earlier.",
+                *(type(model).__name__, name, steps),
+            )
+
+    def silent_terms(self) -> list[str]:
+        """The terms that never count, since the schedule of their weight is 0 from the first step to the last."""
+        last = self.epochs * self.steps_per_epoch - 1
+        steps = [tf.constant(step, tf.int64) for step in np.unique(np.linspace(last, 0, 50).astype(int))]
+        weights = {name: self.method.weight_of(name) for name in self.method.all_terms}
+        return [
+            name for name, weight in weights.items() if callable(weight) and not any(float(weight(s)) for s in steps)
+        ]
 
     @property
     def steps_per_epoch(self) -> int:
@@ -102,12 +129,18 @@ class Stage:
             }
         return facts
 
+    @property
+    def passes_per_step(self) -> int:
+        """Forward and backward passes over the batch in one step, those of a penalty included."""
+        penalty = self.method.penalty
+        if penalty is None:
+            return self.method.passes_per_step
+        views = penalty.on or self.method.differentiable_views
+        return self.method.passes_per_step + penalty.passes_per_view * len(views)
+
     def print_estimate(self) -> None:
         """What the training will take, for `--dry_run`."""
-        passes, steps = self.method.passes_per_step, self.epochs * self.steps_per_epoch
-        penalty = self.method.penalty
-        if penalty is not None:
-            passes += penalty.passes_per_view * len(penalty.on or self.method.differentiable_views)
+        passes, steps = self.passes_per_step, self.epochs * self.steps_per_epoch
         if self.title:
             print(f"{self.title}:")
         if fitted_at_once(self.method.head):

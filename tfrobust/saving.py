@@ -6,13 +6,12 @@ import functools
 import importlib
 import pathlib
 import pkgutil
-import zipfile
-import zlib
 
 import keras
 import tensorflow as tf
 
 import tfrobust
+from tfrobust.ops import archives
 from tfrobust.ops.files import replacing
 from tfrobust.training.strategy import use_xla
 
@@ -83,7 +82,7 @@ def load(path) -> keras.Model:
         raise ValueError(f"{path} is not read: only {SUFFIX} files are, because .h5 files and pickles can run code.")
     if not path.is_file():
         raise FileNotFoundError(f"{path} is no file; give the path of a {SUFFIX} file.")
-    _check_archive(path)
+    archives.check_zip(path)
     import_all()
     try:
         model = keras.saving.load_model(path, safe_mode=True)
@@ -94,13 +93,3 @@ def load(path) -> keras.Model:
     if isinstance(model, keras.Model) and model.compiled:
         model.jit_compile = use_xla("auto", tf.distribute.get_strategy())
     return model
-
-
-def _check_archive(path: pathlib.Path) -> None:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            broken = archive.testzip()
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-        raise ValueError(f"{path} is truncated, or no {SUFFIX} file at all: {error}.") from error
-    if broken is not None:
-        raise ValueError(f"{path} is damaged: its part {broken} does not have the recorded checksum.")

@@ -102,8 +102,12 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """A curve or a cloud of points behind a plot: equally long columns by name."""
+    """A curve or a cloud of points behind a plot: equally long columns by name.
+
+    settings: what produced it; settings["interval"] says what columns `low` and `high` are.
+    """
 
     id: str
     title: str
     columns: dict
+    settings: dict = dataclasses.field(default_factory=dict)

@@ -13,7 +13,8 @@ def parser() -> cli.Parser:
     flags.add_gin_flags("gin/ascl_leaked.gin")
     flags.add_argument("--workdir", metavar="DIR", help="checkpoints and report; default runs/<first gin file>")
     flags.add_argument("--export_dir", metavar="DIR", default="exported", help="default: exported")
-    flags.add_argument("--version", metavar="N", type=cli.count, help="version to publish; default: the next one")
+    what = "version to publish, the next one by default; without N: print versions and devices, for a bug report"
+    flags.add_argument("--version", metavar="N", type=cli.count, nargs="?", action=cli.PrintEnvironment, help=what)
     flags.add_argument("--profile", metavar="N", type=cli.count, default=0, help="profile N steps for TensorBoard")
     flags.add_argument("--dry_run", action="store_true", help="print the configuration and its cost, and stop")
     return flags

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks which module imports which: only downwards, and gin and flags only where the commands are.
 
-    commands > experiment, keras (facade) > artefact, pretrained, pretraining > saving > serving, report > evaluation,
-    training > methods > attacks, models, data > losses, pairs, augment, corruptions > ops, structs
+    commands > experiment, keras (facade) > estimate > artefact, pretrained, pretraining > saving > serving, report
+    > evaluation, training > methods > attacks, models, data > losses, pairs, augment, corruptions > ops, structs
 
 Packages on one line do not import each other. Imports inside functions count; those for type checkers alone do
 not. Usage: tools/check_layers.py [ROOT]; prints each fault and exits 1, or exits 0.
@@ -18,6 +18,7 @@ LAYERS = (
     {"cli"},
     {"configuration"},
     {"experiment", "keras"},
+    {"estimate"},
     {"artefact", "pretrained", "pretraining"},
     {"saving"},
     {"serving", "report"},

@@ -13,8 +13,11 @@ import argparse
 import pathlib
 import sys
 
-from tfrobust.report import compare
-from tfrobust.report.gate import Gate
+from tfrobust.cli import quiet_stderr
+
+with quiet_stderr():  # TensorFlow talks while it is imported
+    from tfrobust.report import compare
+    from tfrobust.report.gate import Gate
 
 KEPT, WRONG_INPUT, REFUSED = 0, 2, 3
 

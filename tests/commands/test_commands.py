@@ -1,6 +1,5 @@
 """The commands: which flags reach which function, and mistakes that end with 2 before anything is written."""
 
-import json
 import pathlib
 import subprocess
 import sys
@@ -148,25 +147,3 @@ def test_cifar_is_told_from_an_image_folder_by_its_files_names(tmp_path):
         source = evaluate._source(str(tmp_path / name))
         assert getattr(source, "func", type(source)) is kind, name
     assert type(evaluate._source(str(tmp_path / "parent"))) is cifar.Cifar
-
-
-def test_compare_writes_a_page(tmp_path, monkeypatch, capsys):
-    from tfrobust.report import compare as comparing
-
-    monkeypatch.setattr(comparing, "load_reports", lambda paths: [json.dumps(paths)])
-    monkeypatch.setattr(comparing, "table", lambda reports: "the table")
-    monkeypatch.setattr(comparing, "compare_html", lambda reports, ends: "<html>")
-    page = tmp_path / "new" / "page.html"
-    assert compare.main(["a", "b", f"--output={page}"]) == 0
-    assert page.read_text() == "<html>" and capsys.readouterr().out == f"the table\n{page}\n"
-
-
-def test_a_comparison_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
-    from tfrobust.report import compare as comparing
-
-    page = tmp_path / "page.html"
-    page.write_text("old")
-    monkeypatch.setattr(comparing, "load_reports", lambda paths: [paths])
-    monkeypatch.setattr(comparing, "compare_html", lambda reports, ends: "half a page \ud800")  # cannot be encoded
-    assert compare.main(["a", f"--output={page}"]) == 1
-    assert page.read_text() == "old" and [path.name for path in tmp_path.iterdir()] == ["page.html"]

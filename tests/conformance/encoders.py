@@ -17,6 +17,7 @@ from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
 from tfrobust.models.lenet import LeNet
 from tfrobust.models.preact_resnet import PreActResNet18
 from tfrobust.models.resnet import ResNet
+from tfrobust.models.resnet18 import ResNet18
 from tfrobust.models.resnet50 import ResNet50
 from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
 from tfrobust.models.wide_resnet import WideResNet
@@ -81,6 +82,27 @@ def preactivation_resnet(stem: int, widths: tuple[int, ...], blocks: int, bias: 
     return total + 2 * inputs
 
 
+def pooled_resnet50() -> int:
+    """Trainable parameters of report 002's network: every convolution without bias, behind it an offset alone."""
+    total = convolution(3, 3, 64)
+    for blocks, width in ((3, 64), (4, 128), (6, 256), (3, 512)):
+        inner = width // 4
+        total += blocks * (convolution(1, width, inner) + convolution(3, inner, inner) + convolution(1, inner, width))
+        total += convolution(1, width // 2, width) if width > 64 else 0
+    return total
+
+
+def postactivation_resnet(stem: int, widths: tuple[int, ...], blocks: int) -> int:
+    """Trainable parameters without biases of a 3x3 stem and stages of two-convolution blocks, for colour."""
+    total, inputs = convolution(3, 3, stem, False) + 2 * stem, stem
+    for width in widths:
+        for _ in range(blocks):
+            total += convolution(3, inputs, width, False) + convolution(3, width, width, False) + 4 * width
+            total += convolution(1, inputs, width, False) + 2 * width if inputs != width else 0
+            inputs = width
+    return total
+
+
 WORDS = 20
 
 ENCODERS = (
@@ -132,6 +154,14 @@ ENCODERS = (
     Row(
         "resnet50_bottleneck", ResNet50, (8, 8, 3), 2048, 4,
         25_557_032 - dense(2048, 1000) - 7 * 7 * 3 * 64 + 3 * 3 * 3 * 64, True, 1e-4, 8, True,
+    ),
+    Row(
+        "resnet50_pooled", functools.partial(ResNet50, "pooled"), (8, 8, 3), 512, 4, pooled_resnet50(),
+        True, 1e-4, 8, True,
+    ),
+    Row(
+        "resnet18", functools.partial(ResNet18, width=4, kernel_regularization=0.01), (8, 8, 3), 32, 4,
+        postactivation_resnet(4, (4, 8, 16, 32), 2), True, 0.01, 8, True,
     ),
     Row(
         "preact_resnet18", functools.partial(PreActResNet18, width=4, kernel_regularization=0.01), (8, 8, 3), 32, 4,
@@ -318,8 +348,9 @@ def trains_every_variable_of_its_branch(row: Row) -> None:
     variables = encoder.trainable_variables
     gradients = tape.gradient(loss, variables)
     missing = sum(gradient is None for gradient in gradients)
-    norms = sum(1 for v in variables if v.path.endswith("gamma"))
-    assert missing == (norms // 2) * 2 * (len(branches) - 1), "gamma and beta of the other branch only"
+    norms = sum(v.path.endswith("beta") for v in variables)  # some have no gamma
+    learned = sum(v.path.endswith(("gamma", "beta")) for v in variables)
+    assert missing == (learned // 2) * (len(branches) - 1), "gamma and beta of the other branch only"
     assert all(np.isfinite(gradient).all() for gradient in gradients if gradient is not None)
     moved = [(v.numpy() != m).any() for v, m in zip(encoder.non_trainable_variables, moving, strict=True)]
     # The unused branch's own two moving values per norm stay.

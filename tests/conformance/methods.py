@@ -132,7 +132,7 @@ ROWS = {
     "fcl_margin_adversarial": lambda *parts, **k: FCL(
         *parts,
         perturbation=UtilityPerturbation(count=0.2),
-        objective=FeatureMargin(),
+        objective=FeatureMargin(scale="sum"),
         adversary=adversary(),
         forward="joint",
         **k,

@@ -121,7 +121,7 @@ def test_dataset_checks_its_splits():
     good = _dataset(train)
     assert good.image_shape == (5, 4, 3) and good.class_count == 3
     assert good.sizes == {"train": 7, "validation": 0, "test": 1}
-    with pytest.raises(ValueError, match="test images have shape"):
+    with pytest.raises(ValueError, match="test examples have shape"):
         _dataset(train, ArrayExamples(BYTES[:, :4], LABELS))
     with pytest.raises(ValueError, match="test: label 7 .* 0..2"):
         _dataset(train, ArrayExamples(BYTES[:1], [7]))

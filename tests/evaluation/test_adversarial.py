@@ -46,6 +46,47 @@ def test_an_answer_that_is_no_number_is_not_right(model):
     assert not found[place] and found.sum() == 36
 
 
+def test_outcomes_name_each_image_that_stands(model):
+    setting, margins, weights = model
+    attack, name = FGSM(threat=ThreatModel(epsilon=0.03)), "attack.fgsm_linf_0.03.accuracy"
+    for evaluator, identity, right in (
+        (CleanAccuracy(), "accuracy.clean", margins > 0),
+        (adversarial.AttackAccuracy(attack=attack), name, margins > 0.03 * np.abs(weights).sum()),
+    ):
+        (series,) = [one for one in evaluator.run(setting).series if one.id == f"outcomes.{identity}"]
+        (row,) = series.columns["right"]
+        assert [digit == "1" for digit in row] == right.tolist() and 0 < right.sum() < 40
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+def test_each_class_has_its_own_accuracy(model, per_class):
+    setting, margins, weights = model
+    attack, name = FGSM(threat=ThreatModel(epsilon=0.03)), "attack.fgsm_linf_0.03"
+    standing = margins > 0.03 * np.abs(weights).sum()
+    for evaluator, right, prefix, usual in (
+        (CleanAccuracy(per_class=per_class), margins > 0, "accuracy", ["accuracy.clean"]),
+        (
+            adversarial.AttackAccuracy(attack=attack, per_class=per_class),
+            standing,
+            name,
+            [f"{name}.{end}" for end in ("accuracy", "drop")],
+        ),
+    ):
+        outcome = evaluator.run(setting)
+        (series,) = [one for one in outcome.series if one.id == f"{prefix}.classes"]
+        assert series.settings["interval"].endswith("Wilson")
+        rows = list(zip(*(series.columns[name] for name in ("label", "n", "accuracy", "low", "high")), strict=True))
+        for label, count, value, *ends in rows:
+            own = right[setting.labels == label]
+            assert (count, value) == (len(own), own.mean())
+            assert tuple(ends) == statistics.wilson_interval(int(own.sum()), count)
+        assert [row[0] for row in rows] == [0, 1] and sum(row[1] for row in rows) == 40
+        more = [f"{prefix}.class.{label}" for label in (0, 1)] if per_class else []
+        assert [one.id for one in outcome.measurements] == [*usual, *more]
+        for one, row in zip(outcome.measurements[len(usual) :], rows, strict=per_class):
+            assert (one.n, one.value, one.low, one.high) == row[1:]
+
+
 @pytest.mark.parametrize(
     ("attack", "name"),
     [

@@ -104,7 +104,9 @@ def test_what_needs_gradients_is_left_out_and_named():
     ids = [measured.id for measured in outcome.measurements]
     assert "accuracy.clean" in ids and "attack.square_linf_0.04.accuracy" in ids and "calibration.ece" in ids
     assert not any(word in identity for identity in ids for word in ("fgsm", "pgd", "geometry", "sensitivity"))
-    assert outcome.series and all(series.id.startswith("calibration") for series in outcome.series)
+    kinds = {series.id.split(".")[0] for series in outcome.series}
+    attacked = [series.id for series in outcome.series if "attack." in series.id]
+    assert kinds == {"accuracy", "attack", "calibration", "outcomes"} and all("square" in name for name in attacked)
     finding = outcome.findings[0]
     assert (finding.check, finding.verdict) == ("white_box", "fail") and finding.remedy
     for evaluator in WHITE:

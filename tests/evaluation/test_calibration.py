@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from oracles import calibration as oracle
-from tfrobust.evaluation import calibration
+from oracles import linear_model
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.square import Square
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.evaluation import calibration, searching, statistics
 from tfrobust.evaluation.base import Setting
 from tfrobust.evaluation.predictor import from_function
 from tfrobust.evaluation.runner import run_evaluation
@@ -147,3 +151,42 @@ def test_evaluator_refuses_no_bins():
     for wrong in ({"bins": 0}, {"rms_bins": "last"}, {"rms_bin_size": 2.5}):
         with pytest.raises(ValueError, match="bin"):
             calibration.Calibration(**wrong)
+
+
+@pytest.mark.parametrize(("limit", "label"), [(None, None), (30, "pgd5")])
+def test_under_attack_the_answers_are_those_to_the_last_points(limit, label):
+    predict, images, labels, _, _ = linear_model.make(40)
+    setting = Setting(predictor=from_function(predict, image_shape=linear_model.SHAPE), images=images, labels=labels)
+    attack, own = PGD(threat=ThreatModel(epsilon=0.03), steps=5), f"{label or 'pgd'}_linf_0.03"
+    outcome = calibration.Calibration(attack=attack, limit=limit, label=label, bins=4, rms_bin_size=10).run(setting)
+    positions = setting.subset(limit)
+    logits = predict(searching.perturbed(setting, attack, positions)).numpy().astype(np.float64)
+    confidence = np.array([max(oracle.softmax(row)) for row in logits.tolist()])
+    correct = logits.argmax(-1) == labels[positions]
+    assert 0.1 < correct.mean() < setting.clean_correct.mean()  # an attack, and not on those that stand alone
+    numbers = {one.id: one for one in outcome.measurements}
+    assert list(numbers) == [f"calibration.{own}.{name}" for name in ("ece", "rms", "aurra", "brier", "nll")]
+    expected = {
+        "ece": oracle.expected_calibration_error(confidence, correct, 4),
+        "rms": oracle.rms_calibration_error(confidence, correct, 10, True),
+        "aurra": oracle.aurra(confidence.tolist(), correct),
+        "brier": oracle.brier(logits.tolist(), labels[positions]),
+        "nll": oracle.negative_log_likelihood(logits.tolist(), labels[positions]),
+    }
+    for name, value in expected.items():
+        found = numbers[f"calibration.{own}.{name}"]
+        assert found.value == pytest.approx(value, abs=1e-6) and found.n == len(positions)
+        assert found.settings["steps"] == 5 and "last points" in found.settings["answers"]
+    diagram, rates = outcome.series
+    assert (diagram.id, rates.id) == (f"calibration.reliability.{own}", f"calibration.response_rate.{own}")
+    table = calibration.reliability(confidence, correct, 4)
+    np.testing.assert_allclose(diagram.columns["accuracy"], table["accuracy"], atol=1e-6)
+    rows = zip(*(diagram.columns[name] for name in ("accuracy", "count", "low", "high")), strict=True)
+    for value, count, *ends in rows:
+        wanted = statistics.wilson_interval(round(value * count), count) if count else (None, None)
+        assert tuple(ends) == wanted
+
+
+def test_an_attack_without_last_points_is_refused():
+    with pytest.raises(ValueError, match="Square, which gives no last point"):
+        calibration.Calibration(attack=Square(threat=ThreatModel()))

@@ -4,36 +4,14 @@ import doctest
 import functools
 import inspect
 import time
-import types
 
 import pytest
 
-from tfrobust import keras as robust
-
-
-def offered() -> dict:
-    """Path below `tfrobust.keras` -> object, submodules' members included; a module that is re-exported too."""
-    found = {}
-    for name in robust.__all__:
-        item = getattr(robust, name)
-        if isinstance(item, types.ModuleType):
-            found.update({f"{name}.{inner}": getattr(item, inner) for inner in item.__all__})
-        else:
-            found[name] = item
-    functions = vars(robust.attacks.objectives).items()
-    for name, item in functions:
-        if inspect.isfunction(item) and not name.startswith("_") and not name.endswith("_of"):
-            found[f"attacks.objectives.{name}"] = item
-    return {
-        path: item
-        for path, item in found.items()
-        if not isinstance(item, types.ModuleType) and path not in _PLAIN_TUPLES
-    }
-
+from conformance import facade
 
 # Two masks under one name; every loss that takes it shows it.
 _PLAIN_TUPLES = ("losses.PairMasks",)
-OFFERED = offered()
+OFFERED = {path: item for path, item in facade.OFFERED.items() if path not in _PLAIN_TUPLES}
 
 
 @functools.cache

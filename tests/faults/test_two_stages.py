@@ -1,10 +1,11 @@
 """Killed in the first stage, between the stages or in the second, a run in two stages ends like one that was not."""
 
+import json
 import pathlib
 import signal
 
 import pytest
-from faults import processes
+from faults import processes, small_stages
 from faults.processes import Trap
 from faults.whole_run import EXPORT, TRAIN, numbers, report_of, variables_of
 
@@ -68,3 +69,26 @@ def test_a_finished_run_is_exported_elsewhere_and_refused_with_another_first_sta
     assert numbers(elsewhere) == numbers(report_of(trained / VERSION / "assets.extra"))
     refused = train(trained, "--gin_param=Pretraining.frozen=False")
     assert refused.code == 2 and "pretraining.frozen is true there and false here" in refused.err
+
+
+@pytest.mark.parametrize("name", ["rocl", "acl"])
+def test_adversarial_pretraining_killed_in_either_stage_ends_with_the_same_bits(name, tmp_path):
+    """ACL's encoder changes between the stages: its adversarial batch norms take the place of the clean ones."""
+
+    def run(folder, *traps):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        return processes.run("faults.small_stages:main", [str(tmp_path / folder), name], cwd=tmp_path, traps=traps)
+
+    def outcome(folder):
+        return json.loads((tmp_path / folder / "outcome.json").read_text())
+
+    ended = run("whole")
+    assert ended.code == 0, ended.err
+    # The fifth step of the first stage; then, four steps later, the third of the second.
+    for call in (5, small_stages.STEPS - 4 + 3):
+        ended = run("parts", Trap([STEP], call))
+        assert ended.code == -signal.SIGKILL, ended.err
+    ended = run("parts")
+    assert ended.code == 0, ended.err
+    assert "resuming at step 8 of 8" in ended.out and "stage 2 of 2, Supervised: resuming at step 2 of 8" in ended.out
+    assert outcome("parts") == outcome("whole")

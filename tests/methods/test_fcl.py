@@ -116,6 +116,19 @@ def test_wrong_arguments_are_refused(make, said):
         make()
 
 
+@pytest.mark.parametrize(
+    ("perturbation", "shape", "said"),
+    [
+        (TokenRemoval(), (8, 8, 1), r"@TokenRemoval\(\), and the examples are images, \[8, 8, 1\]: take @Utility"),
+        (UtilityPerturbation(), (6,), r"@UtilityPerturbation\(\), and the examples are text, \[6\]: take @TokenR"),
+    ],
+)
+def test_a_perturbation_of_the_other_kind_is_refused_when_it_is_built(perturbation, shape, said):
+    encoder = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(4)])
+    with pytest.raises(ValueError, match=said):
+        FCL(encoder, keras.layers.Dense(3), perturbation=perturbation).build((None, *shape))
+
+
 # ------------------------------------------------------------------------------------------------- sentences
 
 WORDS, LENGTH = 9, 6

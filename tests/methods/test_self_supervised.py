@@ -61,6 +61,26 @@ def test_a_penalty_does_not_teach_the_encoder_the_labels(mode):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("row", ["simclr", "byol", "acl"])
+def test_clipping_does_not_teach_the_encoder_the_labels(row):
+    """The probe's gradient is clipped by its own norm, everything else by another."""
+    images, labels = battery.data()
+    encoders, heads = [], []
+    for given in (labels, np.roll(labels, 1)):
+        method = battery.build(row, optimizer=keras.optimizers.SGD(1.0), clip_norm=1e-3)
+        own = {id(variable) for variable in method.head.trainable_variables}
+        before = [(variable, variable.numpy()) for variable in method.trainable_variables]
+        method.train_step((images, given))
+        for chosen in (True, False):
+            moves = [v.numpy() - old for v, old in before if (id(v) in own) == chosen]
+            assert np.sqrt(sum(np.sum(move**2) for move in moves)) == pytest.approx(1e-3, rel=1e-2)
+        encoders.append([*method.encoder.get_weights(), *method.projection.get_weights()])
+        heads.append(method.head.get_weights()[0])
+    for one, other in zip(*encoders, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert not np.array_equal(*heads)
+
+
 def test_without_a_probe_it_trains_without_labels(tmp_path):
     method = SimCLR(battery.encoder(), LinearHead(3), views=battery.SHIFT, probe=False)
     method.build((None, *battery.IMAGE_SHAPE))

@@ -1,10 +1,13 @@
 """A teacher's utility is the size of the gradient of its own loss."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from oracles import tiny_network as tiny
+from tfrobust import experiment
+from tfrobust.data.sources.digits import Digits
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.teacher import TeacherUtility
@@ -38,8 +41,43 @@ def test_it_is_the_size_of_the_teachers_input_gradient(exported):
     np.testing.assert_allclose(student.utility(batch.images, batch.labels), expected, rtol=1e-4, atol=1e-6)
 
 
+def refuse(teacher, said, shape=tiny.SHAPE, classes=tiny.CLASSES):
+    with pytest.raises(ValueError, match=said):
+        teacher.check(shape, classes)
+
+
+def test_a_teacher_is_checked_without_being_loaded(exported, tmp_path):
+    teacher = TeacherUtility(path=str(exported[1]))
+    teacher.check(tiny.SHAPE, tiny.CLASSES)
+    refuse(teacher, r"the data are \[9, 9, 1\] of 3 classes", shape=(9, 9, 1))
+    refuse(teacher, r"the data are \[16\] of 3 classes", shape=(16,))
+    refuse(teacher, "of 4 classes", classes=4)
+    for content in (b"no protocol buffer", b""):
+        (tmp_path / "saved_model.pb").write_bytes(content)
+        refuse(TeacherUtility(path=str(tmp_path)), "cannot be read")
+
+
+@pytest.mark.parametrize("path", ["none", "other"])
+def test_a_run_with_a_teacher_that_does_not_fit_writes_nothing(exported, tmp_path, path):
+    teacher = TeacherUtility(path=str(exported[1] if path == "other" else tmp_path / path))
+    with pytest.raises(ValueError, match="there is no folder" if path == "none" else r"the data are \[8, 8, 1\]"):
+        experiment.train(
+            name="student",
+            method=lambda **parts: FCL(teacher=teacher, **parts),
+            encoder=lambda: keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(4)]),
+            optimizer=keras.optimizers.SGD,
+            data=Digits(),
+            epochs=1,
+            batch_size=128,
+            workdir=str(tmp_path / "run"),
+            export_dir=str(tmp_path / "exported"),
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_is_no_teacher_is_refused(exported, tmp_path):
     batch, _ = tiny.batch()
+    refuse(TeacherUtility(path=str(tmp_path / "none")), "there is no folder")
     with pytest.raises(ValueError, match="there is no folder"):
         TeacherUtility(path=str(tmp_path / "none"))(batch.images, batch.labels)
     with pytest.raises(ValueError, match="holds neither"):
@@ -52,3 +90,4 @@ def test_what_is_no_teacher_is_refused(exported, tmp_path):
     tf.saved_model.save(module, str(tmp_path / "text" / "1"), signatures={"serving_default": signature})
     with pytest.raises(ValueError, match="does not turn `images` into `logits`"):
         TeacherUtility(path=str(tmp_path / "text"))(batch.images, batch.labels)
+    refuse(TeacherUtility(path=str(tmp_path / "text")), "does not turn `images` into `logits`")

@@ -57,11 +57,12 @@ def test_layers_survive_their_config_and_a_file(tmp_path):
     assert loaded.layers[-1].style == style and len(loaded.losses) == 4
 
 
-@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize(("use_bias", "scale"), [(False, True), (True, True), (False, False)])
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_inference_folds_the_normalisation_into_the_convolution(use_bias, policy):
+def test_inference_folds_the_normalisation_into_the_convolution(use_bias, scale, policy):
     """The same function, and the same gradient, as layer after layer."""
-    unit = ConvolutionUnit(4, size=3, stride=2, style=ConvolutionStyle(use_bias=use_bias, branches=2), dtype=policy)
+    style = ConvolutionStyle(use_bias=use_bias, scale=scale, branches=2)
+    unit = ConvolutionUnit(4, size=3, stride=2, style=style, dtype=policy)
     rng = np.random.default_rng(1)
     images = tf.constant(rng.normal(size=(3, 7, 7, 2)), tf.float32)
     unit.build(images.shape)

@@ -1,9 +1,12 @@
 """Heads that are fitted at once, beside scikit-learn's classifiers on the same features."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression as Peer
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -48,6 +51,20 @@ def test_logistic_regression_has_no_slope_left_and_knows_absent_classes():
     before = head.chain[0].kernel.numpy()
     head.fit_features(values[few], labels[few])
     np.testing.assert_array_equal(head.chain[0].kernel, before)
+
+
+@pytest.mark.parametrize(("iterations", "stopped"), [(3, True), (1000, False)])
+def test_a_regression_that_did_not_converge_says_so_where_scikit_learn_does(iterations, stopped, caplog):
+    values, labels = features()
+    found = LogisticRegression(CLASSES, regularization=1e-3, iterations=iterations).fit_features(values, labels)
+    assert found["converged"] != stopped and (found["iterations"] == iterations) == stopped
+    assert (found["largest_slope"] > 1e-3) == stopped
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == stopped and all("stopped after 3 iterations" in one and len(one) < 300 for one in said)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        Peer(C=1 / (2 * COUNT * 1e-3), max_iter=iterations).fit(values.astype(float), labels)
+    assert any(issubclass(one.category, ConvergenceWarning) for one in warned) == stopped
 
 
 @pytest.mark.parametrize("neighbours", [1, 7, None])
@@ -128,6 +145,7 @@ def test_normalised_features_have_no_length(head):
         (lambda: LogisticRegression(3, regularization=-1.0), "LogisticRegression.regularization is -1.0"),
         (lambda: LogisticRegression(3, iterations=0), "LogisticRegression.iterations"),
         (lambda: LogisticRegression(3, kernel_regularization=0.1), "its own is called regularization"),
+        (lambda: LogisticRegression(3, batch_normalized=True), "takes no batch_normalized"),
         (lambda: KNearestNeighbours(1), "KNearestNeighbours.class_count"),
         (lambda: KNearestNeighbours(3, neighbours=0), "KNearestNeighbours.neighbours"),
         (lambda: KNearestNeighbours(3, temperature=0.0), "KNearestNeighbours.temperature is 0.0"),

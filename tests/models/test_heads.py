@@ -10,6 +10,7 @@ from tfrobust.models.heads import LinearHead, LinearProjection, MLPProjection
 HEADS = [
     LinearHead(4, kernel_regularization=0.1),
     LinearHead(4, kernel_initializer=keras.initializers.RandomNormal(stddev=0.1)),
+    LinearHead(4, batch_normalized=True),
     LinearProjection(4),
     LinearProjection(4, use_bias=True),
     MLPProjection(7, dim=4),
@@ -35,6 +36,20 @@ def test_linear_head(embedding):
     kernel, bias = randomise(head)
     np.testing.assert_allclose(head(embedding), embedding @ kernel + bias, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(sum(head.losses), 0.5 * (kernel**2).sum(), rtol=1e-5)
+
+
+def test_batch_normalised_logits_have_an_offset_and_no_scale(embedding):
+    head = LinearHead(4, batch_normalized=True)
+    head.build((None, 5))
+    assert [variable.name for variable in head.trainable_variables] == ["kernel", "beta"]
+    kernel, offset = (variable.numpy() for variable in head.trainable_variables)
+    head.trainable_variables[1].assign(offset + [1.0, -2.0, 0.0, 0.5])
+    products = (embedding @ kernel).astype(np.float64)
+    mean, variance = products.mean(axis=0), products.var(axis=0)
+    expected = (products - mean) / np.sqrt(variance + 1e-5) + [1.0, -2.0, 0.0, 0.5]
+    np.testing.assert_allclose(head(embedding, training=True), expected, rtol=1e-3, atol=1e-4)
+    moved = (products - 0.1 * mean) / np.sqrt(0.9 + 0.1 * variance + 1e-5) + [1.0, -2.0, 0.0, 0.5]
+    np.testing.assert_allclose(head(embedding), moved, rtol=1e-4, atol=1e-5)
 
 
 def test_linear_projection_has_no_bias(embedding):

@@ -90,7 +90,7 @@ def test_the_final_statistics_forget_as_the_variant_says(variant):
         (lambda: WideResNet(10, 1, variant="code"), "'paper', 'noisymix'"),
         (lambda: WideResNet(10, 1, dropout=1.0), "rate of a dropout"),
         (lambda: PreActResNet18(width=0), "PreActResNet18.width"),
-        (lambda: PreActResNet18(shortcut="raw"), "'standard', 'activated'"),
+        (lambda: PreActResNet18(shortcut="code"), "'standard', 'activated', 'raw'"),
         (lambda: PreActivationBlock(((3, 3, 1),)).build((None, 4, 4, 2)), "set project=True"),
     ],
 )

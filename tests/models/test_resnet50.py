@@ -1,4 +1,4 @@
-"""The two readings of ResNet-50; the rows of the battery check sizes and behaviour."""
+"""The readings of ResNet-50; the rows of the battery check sizes and behaviour."""
 
 import numpy as np
 import pytest
@@ -37,6 +37,19 @@ def test_cifar_reading_is_resnet_of_depth_50():
     assert encoder.dim == 64 and encoder.stage_layers[0][0].style.use_bias
 
 
+def test_the_pooled_reading_has_identities_of_constant_width_and_batch_norm_without_scale():
+    encoder = ResNet50("pooled")
+    encoder.build((None, 16, 16, 3))
+    blocks = [[b for b in stage if hasattr(b, "convolutions")] for stage in encoder.stage_layers]
+    assert [len(stage) for stage in blocks] == [3, 4, 6, 3] and encoder.dim == 512
+    for stage, width in zip(blocks, (64, 128, 256, 512), strict=True):
+        quarter = width // 4
+        assert {b.convolutions for b in stage} == {((quarter, 1, 1), (quarter, 3, 1), (width, 1, 1))}
+        assert not any(b.project for b in stage)
+    assert [type(stage[1]).__name__ for stage in encoder.stage_layers[1:]] == ["AveragePooling2D"] * 3
+    assert {variable.name for variable in encoder.trainable_variables} == {"kernel", "beta"}
+
+
 def test_stems():
     style = ResNet50("cifar_6n+2").style()
     for stem, shape in (("cifar", (None, 64, 64, 64)), ("imagenet", (None, 16, 16, 64))):
@@ -52,6 +65,7 @@ def test_stems():
         ({"reading": "v2"}, "'bottleneck', 'cifar_6n\\+2'"),
         ({"stem": "mnist"}, "'cifar', 'imagenet'"),
         ({"reading": "cifar_6n+2", "stem": "imagenet"}, "belongs to reading='bottleneck'"),
+        ({"reading": "pooled", "stem": "imagenet"}, "belongs to reading='bottleneck', not to 'pooled'"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):

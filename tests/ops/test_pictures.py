@@ -33,5 +33,7 @@ def test_what_is_no_picture_is_none(given):
 def test_large_pictures_are_averaged(shape, shown):
     image = np.random.default_rng(1).random(shape)
     small, side = pictures.shrunk(image), -(-shape[0] // 32)
+    farthest, part = pictures.extremes(image - 0.5), (image - 0.5)[2 * side : 3 * side, 3 * side : 4 * side, 0].ravel()
+    assert farthest.shape == shown and farthest[2, 3, 0] == part[np.abs(part).argmax()]
     assert small.shape == shown
     np.testing.assert_allclose(small[2, 3], image[2 * side : 3 * side, 3 * side : 4 * side].mean(axis=(0, 1)))

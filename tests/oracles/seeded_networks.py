@@ -73,3 +73,25 @@ def variable(name: str, kind: str, shape: tuple[int, ...]) -> np.ndarray:
         return scaled(name, shape)
     middle, spread = {"gamma": (1.0, 0.3), "moving_variance": (1.2, 0.4)}.get(kind, (0.0, 0.1))
     return np.float32(middle) + np.float32(spread) * uniform(name, shape)
+
+
+MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)
+
+
+def torch_tensor(network: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """A tensor of a network in PyTorch by its name there: kernels [out, in, h, w], matrices [out, in], vectors.
+
+    Pixel statistics are CIFAR-10's. Kernels have variance 1 / fan-in, so that deep networks neither fade nor explode.
+    """
+    last = name.rpartition(".")[2]
+    if last == "num_batches_tracked":
+        return np.array(7, np.int64)
+    for known, value in {"mean": MEAN, "mu": MEAN, "std": DEVIATION, "sigma": DEVIATION}.items():
+        if last == known:
+            return np.array(value, np.float32).reshape(shape)
+    if len(shape) > 1:
+        axes = (3, 2, 0, 1) if len(shape) == 4 else (1, 0)
+        ours = tuple(shape[axes.index(axis)] for axis in range(len(shape)))
+        return scaled(f"{network}/{name}", ours, gain=1.0).transpose(axes)
+    kinds = {"weight": "gamma", "running_mean": "moving_mean", "running_var": "moving_variance"}
+    return variable(f"{network}/{name}", kinds.get(last, "beta"), shape)

@@ -18,7 +18,9 @@ from tfrobust.training.workdir import canonical
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GIN = ROOT / "gin"
-PAPERS = sorted(path.relative_to(GIN).as_posix() for path in (GIN / "papers").rglob("*.gin"))
+# These judge somebody's weights and train nothing; test_susceptibility_recipes.py has them.
+JUDGED = sorted((GIN / "papers" / "susceptibility").glob("*imagenet*.gin"))
+PAPERS = sorted(path.relative_to(GIN).as_posix() for path in {*(GIN / "papers").rglob("*.gin")} - {*JUDGED})
 COMPLETE = sorted(path.name for path in GIN.glob("*.gin")) + PAPERS
 HOST = "adversarial_training.gin"
 PARTS = sorted(f"{folder}/{path.name}" for folder in ("data", "models") for path in (GIN / folder).glob("*.gin"))

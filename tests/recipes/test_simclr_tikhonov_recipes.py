@@ -35,7 +35,8 @@ def test_a_recipe_is_the_row_s(stem):
     kind, word, number = ROWS[stem]
     given, header = bound(stem), recipes.header_of("simclr_tikhonov", stem)
     assert f"# Published:  {number}." in header and "(Table" in header[0] and given["name"] == stem
-    assert given["batch_size"] == 128 and type(given["encoder"]()).__name__ == "ResNet50"
+    encoder = given["encoder"]()
+    assert given["batch_size"] == 128 and (type(encoder).__name__, encoder.dim) == ("ResNet50", 512)
     check_evaluators(given["evaluators"])
     fraction = 1.0 if "tikhonov" in kind else FRACTIONS[word]
     source = given["data"]
@@ -72,6 +73,7 @@ def check_supervised(kind: str, given: dict, steps: int, fraction: float) -> Non
     places = [steps * epoch + place for epoch in (60, 120, 160) for place in (-1, 0)]
     assert rates(optimizer, places) == pytest.approx([peak / 5**power for power in (0, 1, 1, 2, 2, 3)])
     assert given["encoder"]().kernel_regularization == given["head"](class_count=10).kernel_regularization == 2.5e-4
+    assert given["head"](class_count=10).batch_normalized and not given["head"](class_count=10).normalized
     crop, flip = given["augmentation"].augmentations
     assert (crop.padding, flip.probability) == (4, 0.5)
 
@@ -92,6 +94,6 @@ def check_head(kind: str, given: dict, steps: int, fraction: float) -> None:
         assert (type(head).__name__, head.hidden, optimizer.momentum) == ("MLPHead", 512, 0.9)
         assert rates(optimizer, (60 * steps - 1, 60 * steps)) == pytest.approx([0.8, 0.16])
     else:
-        assert (type(head).__name__, optimizer.momentum) == ("LinearHead", 0.0)
+        assert (type(head).__name__, optimizer.momentum) == ("LinearHead", 0.0) and not head.batch_normalized
         places = [20 * steps * number - 1 for number in range(1, 6)]
         assert rates(optimizer, places) == pytest.approx([0.8, 1.2, 1.8, 2.7, 4.05], rel=1e-6)

@@ -2,10 +2,12 @@
 
 import functools
 
+import gin
 import pytest
 
 from conformance import recipes
 from conformance.recipes import method_of, rates
+from tfrobust import cli
 
 bound = functools.partial(recipes.bound, "susceptibility")
 
@@ -33,6 +35,14 @@ TABLE_5 = {
     "cifar10_acl": "86.2 41.2 12.1 72.3 80.7 39.8 10.2",
     "cifar10_augmented_acl": "87.9 42.5 13.2 75.9 83.5 41.3 10.8",
 }
+# Table 2: clean, FGSM 0.25/255 and 1/255, PGD 0.25/255 and 1/255, PGD L2 0.5, AutoAttack 0.25/255.
+TABLE_2 = {
+    "supervised": "76.71 38.20 11.53 28.22 0.65 11.3 16.16",
+    "simclr": "68.95 24.33 8.85 10.89 0.24 5.2 4.41",
+    "swav": "75.34 23.35 5.95 11.73 0.20 4.1 10.81",
+    "byol": "74.56 39.40 13.50 32.61 1.89 12.51 17.34",
+}
+FORM_2 = "clean {}; FGSM 0.25/255 {}, 1/255 {}; PGD 0.25/255 {}, 1/255 {}; PGD L2 0.5 {}; AutoAttack 0.25/255 {}."
 FORMS = (
     (TABLE_1, "clean {}; FGSM 8/255 {}, 16/255 {}; PGD L2 0.1 {}, 0.25 {}; PGD L1 8 {}; AutoAttack 1/255 {}."),
     (TABLE_4, "clean {}; FGSM 8/255 {}, 16/255 {}; AutoAttack 1/255 {}, 2/255 {}."),
@@ -61,7 +71,8 @@ ATTACKS = {
 
 def test_there_is_a_recipe_for_each_row_and_for_nothing_else():
     found = {path.stem for path in (recipes.PAPERS / "susceptibility").glob("*.gin")}
-    assert found == {*PUBLISHED, "base_cifar10_resnet50"} and len(PUBLISHED) == 6 + 5 + 4
+    judged = {f"imagenet_resnet50_{row}" for row in TABLE_2} | {"base_imagenet_resnet50"}
+    assert found == {*PUBLISHED, "base_cifar10_resnet50", *judged} and len(PUBLISHED) == 6 + 5 + 4
 
 
 @pytest.mark.parametrize("stem", PUBLISHED)
@@ -80,6 +91,37 @@ def test_a_recipe_is_the_row_s(stem):
         check_cosine(given["optimizer"](), 480, 48_000, 0.01, 0.8, 0.0008)
     else:
         check_stages(row, given, "\n".join(header))
+
+
+@pytest.mark.parametrize("row", TABLE_2)
+def test_somebody_s_weights_are_judged_as_the_row_was(row):
+    path = recipes.PAPERS / "susceptibility" / f"imagenet_resnet50_{row}.gin"
+    cli.configure([str(path)])
+    given = gin.get_bindings("tfrobust.experiment.evaluate", resolve_references=True)
+    header = path.read_text().partition("include")[0].replace("\n#             ", " ")
+    published = next(line for line in header.splitlines() if line.startswith("# Published:"))
+    assert published == f"# Published:  {FORM_2.format(*TABLE_2[row].split())}"
+    command = f"python -m tfrobust.evaluate --model=data/resnet50_{row}.safetensors --output=runs/resnet50_{row}"
+    assert f"{command} --gin_file=gin/papers/susceptibility/{path.name}" in header
+    encoder, data = given["encoder"](), given["data"]
+    assert (encoder.stem, encoder.symmetric, encoder.dim) == ("imagenet", True, 2048)
+    pixels = {"simclr": None, "swav": (0.228, 0.224, 0.225)}
+    assert encoder.pixel_std == pixels.get(row, (0.229, 0.224, 0.225)) and (encoder.pixel_mean is None) == (
+        row == "simclr"
+    )
+    assert (data.image_shape, data.short_side, data.test_size) == ((224, 224, 3), 256, 1.0)
+    attacks = [evaluator.attack for evaluator in given["evaluators"] if hasattr(evaluator, "attack")]
+    sizes = [
+        (attack.name, attack.threat.norm, round(attack.threat.epsilon * (1 if attack.threat.norm == "l2" else 255), 6))
+        for attack in attacks
+    ]
+    assert sizes == [
+        *(("fgsm", "linf", size) for size in (0.25, 1.0)),
+        *(("pgd", "linf", size) for size in (0.25, 1.0)),
+        ("pgd", "l2", 0.5),
+        ("autoattack", "linf", 0.25),
+    ]
+    assert all(attack.steps == 40 for attack in attacks if attack.name == "pgd")
 
 
 def check_attacks(evaluators) -> None:

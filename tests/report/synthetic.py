@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from tfrobust.ops import pictures
 from tfrobust.report import Report, not_measured, threat_statement
 from tfrobust.structs import Finding, Measurement, Series
 
@@ -57,6 +58,7 @@ def curve(clean, at_budget, n=360):
             "high": [high for _, high in bounds],
             "n": [n] * len(epsilons),
         },
+        {"interval": "95 % over images, Wilson"},
     )
 
 
@@ -123,6 +125,43 @@ def reliability():
     return Series("calibration.reliability", "Reliability, clean images", columns)
 
 
+def attacked_reliability():
+    columns = reliability().columns
+    accuracy = [None, None, 0.0, 0.0, 0.4, 0.5, 0.29, 0.5, 0.55, 0.62]
+    ends = [wilson(value, n) if n else (None, None) for value, n in zip(accuracy, columns["count"], strict=True)]
+    columns = {**columns, "accuracy": accuracy, "low": [low for low, _ in ends], "high": [high for _, high in ends]}
+    settings = {"interval": "95 % over images of the bin, Wilson"}
+    return Series("calibration.reliability.pgd20_linf_0.2", "Reliability under pgd20_linf_0.2", columns, settings)
+
+
+def classes(prefix, accuracy, count=36):
+    """Class after class a little less."""
+    values = [max(0.0, accuracy - 0.02 * label) for label in range(10)]
+    ends = [wilson(value, count) for value in values]
+    columns = {"label": list(range(10)), "n": [count] * 10, "accuracy": values}
+    columns |= {"low": [low for low, _ in ends], "high": [high for _, high in ends]}
+    return Series(
+        f"{prefix}.classes", "Accuracy of each class", columns, {"interval": "95 % over images of the class, Wilson"}
+    )
+
+
+def examples(fallen=2, standing=1, side=8, channels=1, factor=2.5):
+    generator = np.random.default_rng(7)
+    rows = []
+    for number in range(fallen + standing):
+        image = generator.integers(0, 256, (side, side, channels)) / 255
+        adversarial = np.clip(image + 0.2 * generator.choice([-1, 1], image.shape), 0, 1)
+        drawn = {"image": image, "adversarial": adversarial, "difference": 0.5 + factor * (adversarial - image)}
+        attacked = number if number >= fallen else 9 - number
+        row = {"position": 10 * number, "label": number, "clean_class": number, "clean_confidence": 0.98}
+        row |= {"attacked_class": attacked, "attacked_confidence": 0.71}
+        row |= {"height": side, "width": side, "channels": channels}
+        rows.append(row | {name: pictures.encode(picture) for name, picture in drawn.items()})
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    settings = {"attack": "pgd", "norm": "linf", "epsilon": 0.2, "difference_factor": factor}
+    return Series("attack.pgd20_linf_0.2.examples", "Images clean and attacked", columns, settings)
+
+
 def response_rate():
     rate = np.linspace(1 / 360, 1.0, 60)
     return Series(
@@ -181,7 +220,11 @@ def make_report(name="ascl_leaked", version=3, clean=0.983, fgsm=0.753, pgd=0.63
         "configuration": CONFIGURATION,
         "environment": {"tfrobust": "0.1.0", "tensorflow": "2.21.0", "keras": "3.15.0", "python": "3.12.3"},
         "cost": {"training_seconds": 38.2, "total_seconds": 81.0, "training_steps": 400},
-        "series": [curve(clean, pgd), divergence_curve(), history(), feature_map(), reliability(), response_rate()],
+        "series": [
+            *(curve(clean, pgd), divergence_curve(), history(), feature_map(), reliability(), response_rate()),
+            *(attacked_reliability(), examples()),
+            *(classes("accuracy", 0.99), classes("attack.multi_targeted_pgd_linf_0.2", 0.7)),
+        ],
         "training": {
             "method": "ASCL",
             "epochs": 40,

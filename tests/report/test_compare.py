@@ -1,12 +1,16 @@
 """Many reports side by side."""
 
+import dataclasses
+import json
 import re
 
 import pytest
 from report.synthetic import fraction, make_report, measurements
 from report.test_render import Page
 
-from tfrobust.report import compare
+from tfrobust import compare as command
+from tfrobust.report import compare, compare_views
+from tfrobust.structs import Series
 
 
 def publish(folder, name, version, **changes):
@@ -50,74 +54,313 @@ def test_bad_paths_are_one_clear_line(exported):
         compare.load_reports([broken])
 
 
+def compared(*reports, **order):
+    return compare.arrange([(f"{place}.json", report) for place, report in enumerate(reports)], **order)
+
+
+def rows(text):
+    return [re.split(r"\s{2,}", line) for line in text.splitlines()]
+
+
 def test_table_aligns_and_marks_what_is_missing(exported):
     reports = compare.load_reports(sorted(exported.iterdir()))
     few = make_report(name="few", version=None, measurements=measurements(0.9, 0.5, 0.4)[:1])
-    lines = compare.table([*reports, ("few.json", few)]).splitlines()
+    *lines, kinds = compare_views.table(compare.arrange([*reports, ("few.json", few)])).splitlines()
     assert lines[0].split("  ")[0] == "model" and "pgd, Linf 0.2" in lines[0]
-    rows = [re.split(r"\s{2,}", line) for line in lines[:5]]
-    assert {len(row) for row in rows} == {7} and len({len(line) for line in lines[:5]}) == 1
-    assert rows[1][0] == "ascl/10" and rows[1][3] == "63.1 % [58.0 to 67.9]"
-    assert rows[4][:2] == ["few", "90.0 % [86.5 to 92.7]"] and rows[4][2:] == ["-"] * 5
-    assert len(lines) == 5
+    cells = [re.split(r"\s{2,}", line) for line in lines]
+    assert {len(row) for row in cells} == {7} and len({len(line) for line in lines}) == 1
+    assert cells[1][0] == "ascl/10" and cells[1][3] == "63.1 % [58.0 to 67.9]"
+    assert cells[4][:2] == ["few", "90.0 % [86.5 to 92.7]"] and cells[4][2:] == ["-"] * 5
+    assert kinds == "95 % intervals wilson, images; Calibration error (ECE): bootstrap" and len(lines) == 5
+
+
+def test_a_narrow_terminal_gets_blocks_and_a_hostile_name_no_say(exported):
+    reports = [report for _, report in compare.load_reports(sorted(exported.iterdir()))]
+    found = compared(*reports, make_report(name="\x1b[2Jgone"))
+    wide, narrow = (compare_views.table(found, width=width).splitlines() for width in (None, 60))
+    assert max(map(len, wide)) > 120 and max(len(line) for line in narrow if "intervals" not in line) <= 60
+    headings = [line for line in narrow if line.startswith("model")]
+    assert [cell for line in headings for cell in rows(line)[0][1:]] == rows(wide[0])[0][1:] and len(headings) > 1
+    assert sum(line.startswith("trades/1") for line in narrow) == len(headings) and "\x1b" not in "".join(wide)
+    # A column to a block at least: a header and 4 rows each, a blank line between, the kinds of intervals last.
+    assert len(compare_views.table(found, width=1).splitlines()) == 6 * 5 + 5 + 1
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ({}, ["ascl/10", "supervised/1", "trades/1", "few/3"]),
+        ({"sort": "attack.pgd_linf_0.2.accuracy"}, ["ascl/10", "trades/1", "supervised/1", "few/3"]),
+        ({"sort": "attack.pgd_linf_0.2.accuracy", "ascending": True}, ["supervised/1", "trades/1", "ascl/10", "few/3"]),
+        ({"sort": "accuracy.clean", "ascending": True}, ["few/3", "ascl/10", "supervised/1", "trades/1"]),
+    ],
+)
+def test_order(exported, order, expected):
+    reports = [report for _, report in compare.load_reports(sorted(exported.iterdir()))]
+    few = make_report(name="few", measurements=measurements(0.9, 0.5, 0.4)[:1])
+    found = compared(*reports, few, **order)
+    assert [name for name, _ in found.named] == expected
+    assert [str(file)[0] for file in found.files] == [
+        str(["ascl/10", "supervised/1", "trades/1", "few/3"].index(n)) for n in expected
+    ]
+
+
+def test_whatever_is_sorted_by_is_a_column():
+    found = compared(make_report("a", 1), make_report("b", 1), sort="geometry.intra_class_divergence")
+    assert "geometry.intra_class_divergence" in found.columns
+    assert "geometry.intra_class_divergence" not in compared(make_report("a", 1)).columns
+    with pytest.raises(ValueError, match="no report has 'attack.pgd_linf_0.3.accuracy'; nearest: attack.pgd_linf_0.2"):
+        compared(make_report("a", 1), sort="attack.pgd_linf_0.3.accuracy")
+
+
+def outcomes(identity, row):
+    return Series(f"outcomes.{identity}", "", {"right": [row]})
+
+
+def judged(name, row, **changes):
+    """A report of one accuracy with its outcomes image by image."""
+    share = row.count("1") / len(row)
+    parts = {"measurements": [fraction("accuracy.clean", share, len(row))], "series": [outcomes("accuracy.clean", row)]}
+    return make_report(name, 1, **{**parts, **changes})
+
+
+def test_differences_say_what_their_intervals_are():
+    first, second = judged("a", "1" * 60 + "0" * 40), judged("b", "1" * 50 + "0" * 50)
+    bare = judged("c", "1" * 50 + "0" * 50, series=[])
+    elsewhere = judged("d", "1" * 50 + "0" * 50, data={**first.data, "fingerprint": "b2" * 32})
+    found = compared(first, second, bare, elsewhere, reference="a")
+    kinds = {name: found.differences(report)["accuracy.clean"] for name, report in found.named[1:]}
+    assert [one.kind for one in kinds.values()] == ["paired", "independent", "independent"]
+    assert all(one.value == pytest.approx(-0.1) for one in kinds.values())
+    assert kinds["b/1"].high < 0 < kinds["c/1"].high  # the pairs show what two samples leave open
+    text = compare_views.table(found)
+    assert "Differences from a/1, accuracies in points" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("b/1") and " p*" in line]
+    assert (
+        rows(line)[0][1].startswith("-10.0 [-1") and "p: paired over images" in text and "i: as of independent" in text
+    )
+    assert sum(line.startswith("a/1") for line in text.splitlines()) == 1  # no difference from itself
+
+
+def test_reports_are_paired_by_what_they_were_judged_on_not_trained_on():
+    ends = {"test_fingerprint": "c3" * 32}
+    first = judged("a", "1" * 6 + "0" * 4)
+    data = [{**first.data, "fingerprint": print_ * 32, **ends} for print_ in ("a1", "b2")]
+    found = compared(
+        *(judged(name, "1" * 6 + "0" * 4, data=each) for name, each in zip("ab", data, strict=True)), reference="a"
+    )
+    assert found.notes == {} and found.differences(found.named[1][1])["accuracy.clean"].kind == "paired"
+
+
+@pytest.mark.parametrize("row", ["", "1" * 9, "1" * 10, "2" * 10, "11111 0000", 1111110000])
+def test_outcomes_that_are_not_the_measurements_are_not_paired(row):
+    good = judged("a", "1" * 6 + "0" * 4)
+    bad = judged("b", "1" * 6 + "0" * 4, series=[outcomes("accuracy.clean", row)])
+    found = compared(good, bad, reference="a")
+    assert found.differences(bad)["accuracy.clean"].kind == "independent"
 
 
 def test_like_protocols_need_no_note(exported):
-    reports = compare.load_reports([exported / "ascl", exported / "trades"])
-    assert compare.differences(reports) == [] and "note" not in compare.table(reports)
+    found = compare.arrange(compare.load_reports([exported / "ascl", exported / "trades"]))
+    assert found.notes == {} and "[1]" not in compare_views.table(found)
 
 
-def test_unlike_protocols_are_named():
+def test_unlike_protocols_are_named_and_their_columns_marked():
     base = make_report("a", 1)
     data = make_report("b", 1, data={**base.data, "fingerprint": "b2" * 32})
     steps = make_report("c", 1, measurements=measurements(0.9, 0.6, 0.5, steps=20))
     wide = make_report("d", 1, measurements=measurements(0.9, 0.6, 0.5, epsilon=0.3))
-    notes = compare.differences([("a", base), ("b", data)])
-    assert notes == ["not the same data, fingerprints differ (a1a1a1a1: a/1; b2b2b2b2: b/1)."]
-    notes = compare.differences([("a", base), ("c", steps)])
-    assert "pgd, Linf 0.2: steps differs (100: a/1; 20: c/1)." in notes
-    assert not any("fingerprint" in note or "fgsm" in note for note in notes)
-    notes = compare.differences([("a", base), ("d", wide)])
-    assert "pgd was run at different budgets (Linf 0.2: a/1; Linf 0.3: d/1)." in notes
-    assert "note: pgd was run" in compare.table([("a", base), ("d", wide)])
+    found = compared(base, data)
+    assert list(found.notes) == ["not the same data, fingerprints differ (a1a1a1a1: a/1; b2b2b2b2: b/1)."]
+    assert list(found.notes.values()) == [list(found.columns)]
+    found = compared(base, steps)
+    assert found.notes["pgd, Linf 0.2: steps differs (100: a/1; 20: c/1)."] == ["attack.pgd_linf_0.2.accuracy"]
+    assert not any("fingerprint" in note or "fgsm" in note for note in found.notes)
+    assert found.marks("attack.pgd_linf_0.2.accuracy") == " [1] [2]" and found.marks("accuracy.clean") == ""
+    found = compared(base, wide)
+    both = ["attack.pgd_linf_0.2.accuracy", "attack.pgd_linf_0.3.accuracy"]
+    assert found.notes["pgd was run at different budgets (Linf 0.2: a/1; Linf 0.3: d/1)."] == both
+    text = compare_views.table(found)
+    assert "pgd, Linf 0.3 [2]" in text and "\n[2] pgd was run at" in text
+    unknown = make_report("e", 1, data={**base.data, "fingerprint": None})
+    assert (
+        "unknown: e/1, f/1"
+        in list(compared(unknown, dataclasses.replace(unknown, model=base.model | {"name": "f"})).notes)[0]
+    )
 
 
-def test_natural_numbers_of_unlike_origin_are_named():
-    def one(name, source, baseline, bins, share=0.15):
-        found = [
-            fraction("accuracy.clean", 0.9),
-            fraction("corruption.mean.accuracy", 0.7, source=source),
-            fraction("corruption.mce", 0.6, source=source, baseline=baseline),
-            fraction("noise.uniform.accuracy", 0.5, share=share),
-            fraction("calibration.rms", 0.1, bins=bins),
-        ]
-        return f"{name}.json", make_report(name=name, version=None, measurements=found)
-
-    first = one("a", "generated", "AlexNet", "paper")
-    assert compare.differences([first, first]) == []
-    assert "Mean corruption error (mCE), against AlexNet" in compare.table([first, first])
-    pair = [first, one("b", "published: CIFAR-10-C", "b", "code", 0.3)]
-    assert compare.differences(pair) == [
-        "Corruptions, mean accuracy: source differs (generated: a; published: CIFAR-10-C: b).",
-        "Mean corruption error (mCE): source differs (generated: a; published: CIFAR-10-C: b).",
-        "Mean corruption error (mCE): baseline differs (AlexNet: a; b: b).",
-        "Uniform noise (UN), accuracy: share differs (0.15: a; 0.3: b).",
-        "Calibration error (RMS): bins differs (paper: a; code: b).",
+@pytest.mark.parametrize(
+    ("identity", "settings", "others", "note"),
+    [
+        ("attack.pgd_linf_0.0313725.accuracy", {"epsilon": 8 / 255}, {"epsilon": 0.0313725}, None),
+        ("attack.pgd_linf_0.2.accuracy", {"seed": 1}, {"seed": 2}, None),
+        (
+            "attack.pgd_linf_0.2.accuracy",
+            {"restarts": 1},
+            {"restarts": 5},
+            "pgd, Linf 0.2: restarts differs (1: a/1; 5: b/1).",
+        ),
+        (
+            "attack.pgd_linf_0.2.accuracy",
+            {"objective": "margin"},
+            {},
+            "pgd, Linf 0.2: objective differs (margin: a/1; -: b/1).",
+        ),
+        (
+            "attack.apgd_linf_0.2.accuracy",
+            {},
+            {"bound": "upper"},
+            "apgd, Linf 0.2: bound differs (-: a/1; upper: b/1).",
+        ),
+        ("accuracy.clean", {"n": 360}, {"n": 100}, "Clean accuracy: number of examples differs (360: a/1; 100: b/1)."),
+        (
+            "calibration.rms",
+            {"bins": "paper"},
+            {"bins": "code"},
+            "Calibration error (RMS): bins differs (paper: a/1; code: b/1).",
+        ),
+        (
+            "corruption.mce",
+            {"baseline": "AlexNet"},
+            {"baseline": "b"},
+            "Mean corruption error (mCE): baseline differs (AlexNet: a/1; b: b/1).",
+        ),
+        (
+            "corruption.mce",
+            {"source": "generated"},
+            {"source": "CIFAR-10-C"},
+            "Mean corruption error (mCE): source differs (generated: a/1; CIFAR-10-C: b/1).",
+        ),
+        (
+            "noise.uniform.accuracy",
+            {"share": 0.15},
+            {"share": 0.3},
+            "Uniform noise (UN), accuracy: share differs (0.15: a/1; 0.3: b/1).",
+        ),
+    ],
+)
+def test_what_makes_two_numbers_unlike(identity, settings, others, note):
+    pair = [
+        make_report(name, 1, measurements=[fraction(identity, 0.5, **each)])
+        for name, each in zip("ab", (settings, others), strict=True)
     ]
-    assert "against" not in compare.table(pair).splitlines()[0]
+    assert list(compared(*pair).notes) == [note] * (note is not None)
+
+
+def test_a_baseline_all_share_is_in_the_heading():
+    one = make_report("a", 1, measurements=[fraction("corruption.mce", 0.6, baseline="AlexNet")])
+    other = make_report("b", 1, measurements=[fraction("corruption.mce", 0.6, baseline="b")])
+    assert "against AlexNet" in compare_views.table(compared(one, one))
+    assert "against" not in compare_views.table(compared(one, other)).splitlines()[0]
+
+
+def test_bounds_are_marked():
+    found = compared(make_report("a", 1, measurements=[fraction("attack.apgd_linf_0.2.accuracy", 0.5, bound="upper")]))
+    assert "<= 50.0 %" in compare_views.table(found)
 
 
 def test_html_overlays_the_curves(exported):
-    reports = compare.load_reports(sorted(exported.iterdir()))
-    rendered = compare.compare_html(reports)
+    found = compare.arrange(compare.load_reports(sorted(exported.iterdir())), reference="trades")
+    rendered = compare_views.html(found)
     page = Page(rendered)
     text = " ".join(page.text)
     assert "script" not in page.tags and not re.search(r"(https?:)?//[a-z]", rendered)
-    assert page.tags.count("figure") == 1 and all(name in text for name in compare.names(reports))
+    assert page.tags.count("figure") == 1 and all(name in text for name, _ in found.named)
     assert len(set(re.findall(r"stroke: var\(--(series-\d)\)", rendered))) == 3
-    assert str(reports[0][0]) in text
+    assert str(found.files[0]) in text and "Differences from trades/1" in text and "[1]" not in text
+    assert "Measurement" in page.text and "Model" in text
+    many = Page(compare_views.html(compared(*(make_report(f"m{number}", 1) for number in range(7)))))
+    assert "Measurement" not in many.text and "m6/1" in many.text  # many models stand one under the other
+    wide = make_report("wide", 1, measurements=measurements(0.9, 0.6, 0.5, epsilon=0.3))
+    marked = " ".join(Page(compare_views.html(compared(make_report("a", 1), wide))).text)
+    assert "[2] pgd was run at different budgets" in marked and "pgd, Linf 0.3 [2]" in marked
+
+
+def test_curves_of_unlike_protocols_are_said_to_be_unlike():
+    curve = make_report().series[0]
+    pair = [
+        make_report(name, 1, series=[dataclasses.replace(curve, settings={"steps": steps})])
+        for name, steps in (("a", 20), ("b", 7))
+    ]
+    text = " ".join(Page(compare_views.html(compared(*pair))).text)
+    assert "steps differs (20: a/1; 7: b/1)" in text
+    assert "differs" not in " ".join(Page(compare_views.html(compared(pair[0], pair[0]))).text)
+
+
+def test_json_for_programs(exported):
+    found = compare.arrange(compare.load_reports(sorted(exported.iterdir())), "accuracy.clean", reference="trades")
+    document = json.loads(compare_views.as_json(found))
+    assert document["schema"] == "tfrobust/comparison/1" and document["reference"] == "trades/1"
+    assert [row["name"] for row in document["rows"]] == [name for name, _ in found.named]
+    assert [column["id"] for column in document["columns"]] == list(found.columns)
+    row = document["rows"][0]["measurements"]["attack.pgd_linf_0.2.accuracy"]
+    assert row["value"] == 0.631 and row["difference"]["kind"] == "independent"
+    one = row["difference"]
+    assert one["value"] == pytest.approx(0.031) and one["low"] < 0 < one["value"] < one["high"]
+    assert not any("difference" in one for one in document["rows"][2]["measurements"].values())
+
+
+def test_markdown_is_escaped():
+    text = compare_views.markdown(compared(make_report(name="a|b<i>", version=1), make_report("c", 1), reference="c"))
+    assert "a\\|b&lt;i&gt;/1" in text and "## Differences from c/1" in text and "<i>" not in text
 
 
 def test_same_names_stay_apart():
     assert compare.names([("a", make_report()), ("b", make_report())]) == ["ascl_leaked/3", "ascl_leaked/3 (2)"]
-    assert compare.table([]) == "No robustness report found."
+
+
+# ------------------------------------------------------------------------------------------------ the command
+
+
+@pytest.fixture
+def paths(tmp_path):
+    publish(tmp_path, "trades", 1, pgd=0.6)
+    publish(tmp_path, "ascl", 10)
+    return [str(tmp_path / "trades"), str(tmp_path / "ascl"), f"--output={tmp_path / 'new' / 'page.html'}"]
+
+
+def test_the_command_prints_and_writes(paths, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert command.main([*paths, "--sort=attack.pgd_linf_0.2.accuracy", "--reference=trades"]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["ascl/10", "trades/1"] and "+3.1 [-4.0 to +10.1] i" in lines[-3]
+    assert (
+        last == str(tmp_path / "new" / "page.html")
+        and "Differences from trades/1" in (tmp_path / "new" / "page.html").read_text()
+    )
+    assert command.main([*paths, "--format=json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["rows"]) == 2
+    assert command.main([*paths, "--format=markdown"]) == 0
+    assert capsys.readouterr().out.startswith("| model")
+    monkeypatch.setenv("COLUMNS", "50")
+    assert command.main(paths) == 0
+    assert capsys.readouterr().out.count("\nmodel ") > 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--sort=accuracy.cleen"], "nearest: accuracy.clean"),
+        (["--reference=trade"], "'trade' is no report here"),
+        (["--ascending"], "give --sort=ID too"),
+        (["--format=yaml"], "yaml"),
+        (["--strict"], "not the same data, fingerprints differ"),
+    ],
+)
+def test_the_command_refuses_in_one_line(flags, message, paths, tmp_path, capsys):
+    publish(tmp_path, "other", 1, data={**make_report().data, "fingerprint": "b2" * 32})
+    assert command.main([*paths, str(tmp_path / "other"), *flags]) == 2
+    said = capsys.readouterr()
+    assert message in said.err and said.err.count("\n") == 1 and said.out == "" and not (tmp_path / "new").exists()
+
+
+def test_like_reports_pass_strict(paths):
+    assert command.main([*paths, "--strict"]) == 0
+
+
+def test_a_comparison_that_cannot_be_written_leaves_the_old_one(paths, tmp_path, monkeypatch):
+    page = tmp_path / "page.html"
+    page.write_text("old")
+    monkeypatch.setattr(compare_views, "html", lambda *_: "half a page \ud800")  # cannot be encoded
+    assert command.main([*paths[:2], f"--output={page}"]) == 1
+    assert page.read_text() == "old" and not [path for path in tmp_path.iterdir() if path.name.startswith(".tmp")]

@@ -6,8 +6,8 @@ import pytest
 from report.synthetic import attack, fraction, make_report
 
 from tfrobust import compare as command
-from tfrobust.report import compare
-from tfrobust.report.gap import gap_closed
+from tfrobust.report.compare import names
+from tfrobust.report.gap import gap_closed, gap_table
 
 # Paper 004, Table 4, in per cent: relative drops and shares of the gap closed under FGSM 8/255 and 16/255, AutoAttack
 # 1/255 and 2/255.
@@ -61,11 +61,14 @@ def reports():
 
 
 def test_table(reports):
-    lines = [re.split(r"\s{2,}", line) for line in compare.gap(reports, ("simclr", "supcon/1")).splitlines()]
+    named = list(zip(names(reports), (report for _, report in reports), strict=True))
+    lines = [re.split(r"\s{2,}", line) for line in gap_table(named, "simclr", "supcon/1").splitlines()]
     assert lines[0][1:3] == ["fgsm, Linf 0.0313725", "fgsm, Linf 0.0627451"] and {len(line) for line in lines} == {5}
     assert lines[1] == ["simclr/1", "71.0 %", "86.0 %", "85.0 %", "95.0 %"]
     assert lines[3] == ["adaptive/1", "64.0 % (58%)", "73.0 % (68%)", "79.0 % (55%)", "90.0 % (71%)"]
     assert lines[4] == ["fnc/1", "70.0 % (8%)", "-", "-", "-"]
+    folded = gap_table(named, "simclr", "supcon/1", width=60).splitlines()
+    assert max(map(len, folded)) <= 60 and sum(line.startswith("adaptive/1") for line in folded) > 1
 
 
 def test_page_and_command(reports, tmp_path, capsys):

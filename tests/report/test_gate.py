@@ -43,6 +43,7 @@ def faults(line, *measurements, **parts):
         "accuracy.clean <= 9e-1",
         "low of accuracy.clean >= 0.82",
         "high of accuracy.clean < .951",
+        "accuracy.clean>=90%",
     ],
 )
 def test_a_threshold_that_is_kept(line):
@@ -56,7 +57,9 @@ def test_a_threshold_that_is_kept(line):
         ("accuracy.clean >= 91 %", "it is 0.9"),
         ("low of accuracy.clean >= 0.9", "it is 0.82"),
         ("high of accuracy.clean < 0.95", "it is 0.95"),
-        ("calibration.rms <= 0.05", "it was not measured"),
+        ("calibration.rms <= 0.05", "it was not measured; nearest: accuracy.clean"),
+        ("accuracy.claen >= 0.5", "it was not measured; nearest: accuracy.clean"),
+        ("low of accuracy.claen >= 0.5", "it was not measured; nearest: accuracy.clean"),
     ],
 )
 def test_a_threshold_that_is_missed_says_what_is_the_case(line, fault):
@@ -69,7 +72,9 @@ def test_a_threshold_that_is_missed_says_what_is_the_case(line, fault):
     [
         (measured(ATTACK, None), "its value is not known"),
         (measured(ATTACK, float("nan")), "its value is not known"),
-        (measured(ATTACK, 0.5, bound="upper"), "a time budget ended its attack, so that it is an upper bound"),
+        (measured(ATTACK, 0.5, bound="upper"), "a time budget ended its attack, so that it is a bound (upper)"),
+        # The drop of a search cut short is a lower bound: the true one may miss any threshold.
+        (measured(ATTACK, 0.5, bound="lower"), "a time budget ended its attack, so that it is a bound (lower)"),
     ],
 )
 def test_what_is_not_known_never_passes(sign, measurement, fault):
@@ -80,13 +85,25 @@ def test_an_interval_that_is_not_there_does_not_pass():
     assert faults("low of calibration.ece <= 1", measured("calibration.ece", 0.1))[0].endswith("it has no interval")
 
 
+def test_a_percentage_means_what_it_says():
+    for number in (57.3, 28.7, 8.2, 99.9):
+        assert (
+            faults(f"accuracy.clean >= {number} %", measured("accuracy.clean", float(f"0.{number * 10:03.0f}"))) == []
+        )
+
+
 def test_the_doctor():
-    findings = [Finding("gradients", "pass", "fine"), Finding("units", "warn", "large", "look")]
+    findings = [Finding("deterministic", "pass", "fine"), Finding("units", "warn", "large", "look")]
     assert faults("no doctor fail", doctor=findings) == []
     assert faults("no doctor warn", doctor=findings) == ["no doctor warn: units says warn: large"]
     failing = [*findings, Finding("logits", "fail", "probabilities")]
     assert faults("no doctor fail", doctor=failing) == ["no doctor fail: logits says fail: probabilities"]
     assert faults("no doctor fail") == ["no doctor fail: the doctor was not asked"]
+    # What an evaluation says without a doctor does not stand for one.
+    alone = [Finding("complete_search", "warn", "ended after 5 s", "more time")]
+    assert faults("no doctor fail", doctor=alone) == ["no doctor fail: the doctor was not asked"]
+    alone = [Finding("white_box", "fail", "no gradients")]
+    assert len(faults("no doctor fail", doctor=alone)) == 2
 
 
 @pytest.fixture
@@ -105,10 +122,10 @@ def worse(earlier, *measurements, line="no worse than {} by more than 0.01", **p
 def test_no_worse_than_another_report_knows_which_way_is_better(earlier):
     better = [dataclasses.replace(CLEAN, value=0.891), measured(ATTACK, 0.9, steps=20), measured("calibration.rms", 0)]
     assert worse(earlier, *better) == []
-    allowed = [dataclasses.replace(CLEAN, value=0.89), measured("calibration.rms", 0.06)]
-    assert worse(earlier, *allowed) == []
+    attacked = measured(ATTACK, 0.59, steps=20)
+    assert worse(earlier, dataclasses.replace(CLEAN, value=0.89), attacked, measured("calibration.rms", 0.06)) == []
     bad = [dataclasses.replace(CLEAN, value=0.88), measured("calibration.rms", 0.07), measured("geometry.r_div", 9)]
-    assert worse(earlier, *bad) == [
+    assert worse(earlier, *bad, attacked) == [
         "accuracy.clean: it is 0.88, there 0.9",
         "calibration.rms: it is 0.07, there 0.05",
     ]
@@ -121,13 +138,37 @@ def test_no_worse_than_another_report_knows_which_way_is_better(earlier):
 
 def test_no_worse_refuses_what_cannot_be_compared(earlier):
     assert worse(earlier, CLEAN, fingerprint="b" * 64) == ["it was judged on other data"]
-    assert worse(earlier, measured(ATTACK, 0.9, steps=5)) == [f"{ATTACK}: the protocols differ in steps"]
-    assert worse(earlier, dataclasses.replace(CLEAN, n=50)) == [
-        "accuracy.clean: the protocols differ in the number of images"
-    ]
-    assert worse(earlier, measured("geometry.r_div", 1)) == ["the two reports have no number in common"]
+    assert worse(earlier, CLEAN, fingerprint=None) == ["it was judged on other data"]
+    attacked = f"{ATTACK} no worse than {{}} by more than 0.01"
+    for other, fault in (
+        ({"steps": 5}, "the protocols differ in steps"),
+        ({"steps": 20, "restarts": 1}, "the protocols differ in restarts"),
+        ({"steps": 20, "members": ["apgd_ce"]}, "the protocols differ in members"),
+        ({"steps": 20, "n": 50}, "the protocols differ in number of examples"),
+        ({"steps": 20, "bound": "upper"}, "a time budget ended its attack, so that it is a bound (upper)"),
+        ({"steps": 20, "seed": 3}, None),
+    ):
+        assert worse(earlier, measured(ATTACK, 0.9, **other), line=attacked) == ([fault] if fault else [])
     missing = "calibration.ece no worse than {} by more than 1"
-    assert worse(earlier, measured("calibration.ece", 0.1), line=missing) == ["in the other report it was not measured"]
+    (fault,) = worse(earlier, measured("calibration.ece", 0.1), line=missing)
+    assert fault.startswith("in the other report it was not measured; nearest: calibration.rms")
+
+
+def test_no_worse_asks_for_all_that_the_other_report_has(earlier):
+    """Who is judged at another epsilon, or not at all, has not kept anything."""
+    elsewhere = measured("attack.pgd_linf_0.1.accuracy", 0.99, steps=20)
+    (fault,) = worse(earlier, CLEAN, elsewhere, measured("calibration.rms", 0))
+    assert fault.startswith(f"{ATTACK}: it was not measured; nearest: {elsewhere.id}")
+    found = worse(earlier, CLEAN)
+    assert [fault.partition(": ")[0] for fault in found] == [ATTACK, "calibration.rms"]
+    earlier.write_text(report(measured("geometry.r_div", 1)).to_json())
+    assert worse(earlier, CLEAN) == ["the other report has no number that could be kept"]
+
+
+@pytest.mark.parametrize("require", [None, 3, {"a": 1}, lambda: 0])
+def test_what_holds_no_lines_is_refused(require):
+    with pytest.raises(InputError, match="it holds lines like 'accuracy.clean >= 0.9'"):
+        Gate(require=require)
 
 
 @pytest.mark.parametrize(

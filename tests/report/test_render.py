@@ -1,17 +1,26 @@
 """Console, Markdown and HTML renderings: whole, self-contained, aligned, and deaf to hostile text."""
 
+import dataclasses
+import hashlib
 import html.parser
 import re
+from html import unescape
 
 import pytest
-from report.synthetic import CONFIGURATION, attack, make_report
+from report.synthetic import CONFIGURATION, attack, classes, examples, make_report
 
-from tfrobust.report import Report, write_report
+from tfrobust.report import Report, markup, sections, write_report
 from tfrobust.report.render import console_table, markdown
 from tfrobust.report.render import html as render_html
+from tfrobust.report.sections import SECTIONS
 from tfrobust.structs import Finding, Measurement, Series
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
+# The sections of the example report, in order.
+ANCHORS = (
+    "threat curve attacks examples classes calibration divergence features further doctor missing protocol pairs"
+    " history identity cost configuration"
+).split()
 HOSTILE = "</title><script>alert(1)</script>\"'><img src=x onerror=alert(1)>|`*$\\frac{\x1b[31m_é漢"
 
 
@@ -106,9 +115,43 @@ def test_says_all_that_the_report_says(page):
         "AURRA",
     ):
         assert expected in text, expected
-    for section in "curve attacks further threat doctor calibration divergence features pairs history".split():
-        assert section in values(page, "id")
-    assert page.tags.count("figure") == 13
+    assert [one for one in values(page, "id") if one in SECTIONS] == [*ANCHORS]
+    assert page.tags.count("figure") == 16
+
+
+def test_each_section_has_a_sentence_at_the_head_and_a_part_in_the_card(rendered):
+    report = make_report()
+    listed = re.findall(r'<li><a href="#([a-z]+)">([^<]*)</a><span>(.*?)</span></li>', rendered)
+    assert [anchor for anchor, *_ in listed] == ANCHORS
+    said = {anchor: unescape(text) for anchor, _, text in listed}
+    assert said["curve"] == "Under pgd, Linf, 98.3 % at epsilon 0 become 42.1 % at 0.3."
+    assert said["attacks"] == (
+        "Of 3 attacks multi_targeted_pgd within Linf 0.2 leaves the least, 61.2 % (95 % interval 56.1 to 66.1 %,"
+        " wilson, images)."
+    )
+    assert said["classes"] == (
+        "Right least often is clean class 9 with 81.0 % of 36 and under multi_targeted_pgd, Linf 0.2 class 9 with"
+        " 52.0 % of 36."
+    )
+    assert said["doctor"] == "5 of 6 checks of the evaluation itself passed; warn: the attack has converged."
+    assert said["history"].startswith("The validation robust accuracy ended at 60.2 %")
+    card = markdown(report)
+    headings = re.findall(r"^## (.*)$", card, re.MULTILINE)
+    assert headings == [SECTIONS[anchor][0] for anchor in ANCHORS]
+    for text in said.values():
+        assert f"**{markup.safe(text)}**" in card
+
+
+def test_every_interval_says_of_which_kind_it_is(page):
+    report = make_report()
+    text = " ".join(" ".join(page.text).split())
+    card = markdown(report)
+    for where in (text, card):
+        assert "Bands are 95 % intervals (over images, Wilson)." in where
+        assert "over images of the class, Wilson" in where and "over images of the bin, Wilson" in where
+        assert "bootstrap" in where and "under it the 95 % interval in per cent (wilson, images)" in where
+    silent = dataclasses.replace(report["accuracy.clean"], settings={})
+    assert "of a kind not recorded" in markdown(make_report(measurements=[silent]))
 
 
 def test_the_budget_of_training_is_marked_only_on_its_own_scale(rendered):
@@ -157,6 +200,9 @@ def hostile_report():
             Series(
                 "calibration.reliability." + HOSTILE, HOSTILE, {"confidence": [0.5], "accuracy": [0.4], "count": [9]}
             ),
+            dataclasses.replace(examples(), id=f"attack.{HOSTILE}_linf_0.2.examples", settings={HOSTILE: HOSTILE}),
+            Series("accuracy.classes", HOSTILE, classes("", 0.9).columns, {"interval": HOSTILE}),
+            Series("attack.pgd_linf_0.2.classes", HOSTILE, {**classes("", 0.9).columns, "label": [HOSTILE] * 10}),
         ],
     )
 
@@ -169,9 +215,35 @@ def test_hostile_text_stays_text():
     assert not [key for key, _ in page.attributes if key.startswith("on")]
     assert "\x1b" not in rendered and "\x1b" not in console_table(report)
     assert "alert(1)" in " ".join(page.text)
+    for shown in (make_report(threat="# Sold", not_measured=["1. Nothing", "~~~", "=== a"]), report):
+        lines = re.sub(r"(`{3,})\n.*?\n\1", "", markdown(shown), flags=re.DOTALL).splitlines()
+        headings = [line.lstrip("# ") for line in lines if re.match(r"#|=+$|-+$|~~~|\d+[.)] ", line)]
+        known = {heading for heading, _ in SECTIONS.values()} | {"Training", "Attacks", "Environment"}
+        assert {heading for heading in headings[1:] if not heading.startswith("Reliability")} <= known
     card = markdown(report)
     outside_code = re.sub(r"````\n.*?\n````", "", card, flags=re.DOTALL)
     assert "<script" not in outside_code and "<img" not in outside_code and "````" in card
+
+
+@pytest.mark.parametrize("value", ["text", None, True])
+def test_columns_of_other_writers_do_not_break_the_page(value):
+    """Whatever the schema lets stand in a column; what cannot be drawn is left out."""
+    broken = [
+        dataclasses.replace(s, columns={n: [value] * len(c) for n, c in s.columns.items()})
+        for s in make_report().series
+    ]
+    report = make_report(series=broken)
+    report.validate()
+    assert Page(render_html(report)) and markdown(report)
+    for name in ("epsilon", "accuracy", "low", "count", "x", "label", "height", "image", "entropy"):
+        one = [
+            dataclasses.replace(s, columns={n: [value, *c[1:]] if n == name else c for n, c in s.columns.items()})
+            for s in make_report().series
+            if name in s.columns
+        ]
+        assert markdown(make_report(series=one)) and sections.glance(
+            make_report(series=one), [(anchor, "", "") for anchor in ANCHORS]
+        )
 
 
 def test_markdown_tables_align():
@@ -187,7 +259,7 @@ def test_markdown_tables_align():
 
 def test_markdown_says_what_json_says():
     card = markdown(make_report())
-    assert "| pgd, Linf 0.2                               |" in card and "58.0 to 67.9" in card
+    assert "| pgd, Linf 0.2                |" in card and "58.0 to 67.9" in card
     assert CONFIGURATION.strip() in card and "What was not measured" in card
 
 
@@ -204,6 +276,7 @@ def test_console_table():
         "AURRA                                        99.7 %                         360",
         "Relative divergence (R-DIV)                   0.482                         360",
         "Divergence within a class (cosine distance)   0.213                         360",
+        "95 % intervals wilson, images; Calibration error (ECE): bootstrap",
         "doctor: 1 warn, 5 pass",
         "  warn: the attack has converged: 100 steps find 1.4 points more than 50",
     ]
@@ -213,7 +286,7 @@ def test_console_table():
         *("Clean accuracy", "fgsm, Linf 0.2", "pgd, Linf 0.2", "multi_targeted_pgd, Linf 0.2"),
         *("Calibration error (ECE)", "Relative divergence (R-DIV)"),
     ]
-    assert brief[8:] == lines[-2:]
+    assert brief[8:] == lines[-3:]
 
 
 @pytest.mark.parametrize(("value", "shown"), [(0.25, "(pixel units) 0.25"), (None, "-")])
@@ -236,11 +309,14 @@ def test_upper_bounds_are_marked_everywhere():
 def test_write_report(tmp_path):
     folder = tmp_path / "new" / "folder"
     paths = write_report(make_report(), folder)
-    assert [path.name for path in paths] == [f"robustness_report.{ending}" for ending in ("json", "html", "md")]
+    files = [f"robustness_report.{ending}" for ending in ("json", "html", "md")]
+    assert [path.name for path in paths] == [*files, "SHA256SUMS"]
     assert sorted(folder.iterdir()) == sorted(paths)
     assert Report.from_json(paths[0].read_text(encoding="utf-8")) == make_report()
     write_report(make_report(name="other"), folder)
-    assert Report.from_json(paths[0].read_bytes()).model["name"] == "other" and len(list(folder.iterdir())) == 3
+    assert Report.from_json(paths[0].read_bytes()).model["name"] == "other" and len(list(folder.iterdir())) == 4
+    lines = [line.split("  ") for line in paths[3].read_text().splitlines()]
+    assert lines == [[hashlib.sha256((folder / name).read_bytes()).hexdigest(), name] for name in files]
 
 
 def test_an_invalid_report_writes_nothing(tmp_path):

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from report.synthetic import make_report
 
-from tfrobust.report import compare, reading
+from tfrobust.report import compare, compare_views, reading
 from tfrobust.report.render import console_table, html, markdown
 from tfrobust.structs import Measurement
 
@@ -50,7 +50,7 @@ def test_headlines_lead_their_kind_and_are_what_is_compared():
     for kind in dict.fromkeys(kinds):
         own = [identity in headlines for identity in ordered if identity.startswith(f"{kind}.")]
         assert own == sorted(own, reverse=True)
-    assert "Uniform noise (UN), accuracy" in compare.table([("a", found)])
+    assert "Uniform noise (UN), accuracy" in compare_views.table(compare.arrange([("a", found)]))
 
 
 def test_a_drop_without_its_accuracy_has_a_row_of_its_own():

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import math
+import pathlib
 import subprocess
 import sys
 
@@ -12,10 +13,12 @@ import numpy as np
 import pytest
 from report.synthetic import make_report
 
-from tfrobust.report.schema import JSON_SCHEMA, Report, check_document
+from tfrobust.report import render, schema, sections
+from tfrobust.report.schema import JSON_SCHEMA, SCHEMA_FILE, Report, check_document
 from tfrobust.report.validator import KEYWORDS, first_problem
 from tfrobust.structs import Finding, Measurement, Series
 
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "report_version_1.json"
 CHECKER = jsonschema.Draft202012Validator(JSON_SCHEMA)
 
 
@@ -65,6 +68,7 @@ BROKEN = [
     (("not_measured", 1), "", "$.not_measured[1]"),
     (("environment",), ["linux"], "$.environment"),
     (("series", 0, "columns", "epsilon", 2), [1], "$.series[0].columns.epsilon[2]"),
+    (("series", 0, "settings"), "none", "$.series[0].settings"),
     (("training",), "ASCL", "$.training"),
     (("created",), 5, "$.created"),
 ]
@@ -80,6 +84,55 @@ SOUND = [
     (("data", "source"), ...),
     (("measurements",), []),
 ]
+
+
+def test_the_published_file_is_the_schema_that_is_used():
+    """Draft 2020-12, described throughout, and beside the module that reads it, so that a wheel carries it."""
+    published = json.loads(SCHEMA_FILE.read_text("utf-8"))
+    assert published == JSON_SCHEMA and SCHEMA_FILE.parent == pathlib.Path(schema.__file__).parent
+    assert (
+        published["$schema"].endswith("draft/2020-12/schema") and published["$id"] == "urn:tfrobust:robustness_report:1"
+    )
+
+    def undescribed(part, path):
+        for name, inner in part.get("properties", {}).items():
+            yield from undescribed(inner, f"{path}.{name}")
+            if not inner.get("description"):
+                yield f"{path}.{name}"
+        if "items" in part:
+            yield from undescribed(part["items"], path)
+
+    assert list(undescribed(published, "$")) == []
+
+
+# What version 1 asked for when it was first published: less would break readers, more would break old reports.
+REQUIRED = {
+    "": "schema model data measurements doctor threat run_sha256 not_measured configuration environment cost",
+    "model": "name version weights_sha256 parameters",
+    "data": "name fingerprint train_size validation_size test_size",
+    "measurements": "id value unit n low high settings",
+    "doctor": "check verdict evidence remedy",
+    "series": "id title columns",
+}
+
+
+@pytest.mark.parametrize("part", REQUIRED)
+def test_version_1_never_asks_for_more_or_less(part):
+    found = JSON_SCHEMA["properties"][part] if part else JSON_SCHEMA
+    assert sorted(found.get("items", found)["required"]) == sorted(REQUIRED[part].split())
+
+
+def test_the_first_report_of_version_1_is_still_one():
+    """A genuine one (see its birth certificate): valid, written again to the byte, rendered whole."""
+    text = GOLDEN.read_text("utf-8")
+    CHECKER.validate(json.loads(text))
+    report = Report.from_json(text)
+    assert report.to_json() == text
+    page, card = render.html(report), render.markdown(report)
+    for shown in (page, card, render.console_table(report)):
+        assert "63.6 %" in shown and "over images, Wilson" in shown
+    for later in ("examples", "classes", "curve", "calibration"):
+        assert f'id="{later}"' not in page and f"## {sections.SECTIONS[later][0]}" not in card
 
 
 @pytest.mark.parametrize("path, value, where", BROKEN)

@@ -13,7 +13,7 @@ import scipy.stats
 from report.synthetic import make_report
 
 from tfrobust.ops import pictures
-from tfrobust.report import Report, compare, section_sensitivity
+from tfrobust.report import Report, compare, compare_views, section_sensitivity
 from tfrobust.report.render import console_table, html, markdown
 from tfrobust.structs import Measurement, Series
 
@@ -159,7 +159,7 @@ def test_numbers_stand_here_and_nowhere_else():
     assert whole.count("sensitivity.agreement") == 1 and "0.43 to 0.47" in whole
     assert 'id="sensitivity"' in whole and "Utility-sensitivity agreement" in markdown(report(None))
     assert "Utility-sensitivity agreement" in console_table(report(None))
-    assert "Utility-sensitivity agreement" in compare.table([(pathlib.Path("a"), report(None))])
+    assert "Utility-sensitivity agreement" in compare_views.table(compare.arrange([(pathlib.Path("a"), report(None))]))
     assert 'id="sensitivity"' not in html(make_report())
     assert section_sensitivity.sensitivity(make_report()) is None
 

@@ -43,7 +43,8 @@ def test_an_attack_cut_short_is_an_upper_bound():
 def test_summary_has_both_numbers_and_the_interval():
     text = summary_sentence(make_report())
     assert text == (
-        "Of 360 test images, 98.3 % are classified correctly as they are and 61.2 % (95 % interval 56.1 to 66.1 %)"
+        "Of 360 test images, 98.3 % are classified correctly as they are and 61.2 % (95 % interval 56.1 to 66.1 %,"
+        " wilson, images)"
         " when attacked by multi_targeted_pgd within Linf 0.2; a stronger attack may find more errors."
     )
 

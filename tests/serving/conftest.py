@@ -1,8 +1,14 @@
+import shutil
+import subprocess
+
 import keras
 import numpy as np
 import pytest
 
-from tfrobust.serving import assets
+from tfrobust.report.schema import Report
+from tfrobust.serving import assets, publish
+from tfrobust.serving.development import Server
+from tfrobust.structs import Measurement
 
 IMAGE_SHAPE = (8, 8, 1)
 REPORT = '{"schema": "tfrobust/robustness_report/1", "threat": "holds against …"}'
@@ -48,3 +54,51 @@ def attached(arguments, staged, tmp_path_factory):
     reports = dict(report_json=REPORT, report_html="<p>report</p>", report_markdown="# report")
     assets.assemble(directory, **arguments, **reports, judged=staged, name="small")
     return directory
+
+
+@pytest.fixture(scope="session")
+def report():
+    """A valid report, which names the classes."""
+    sizes = dict(train_size=None, validation_size=None, test_size=8)
+    return Report(
+        model={"name": "small", "version": 1, "weights_sha256": None, "parameters": None},
+        data={"name": "noise", "fingerprint": None, "class_names": ["cat", "dog", "owl"], **sizes},
+        measurements=(Measurement("accuracy.clean", 0.75, n=8, low=0.41, high=0.93),),
+        threat="Holds against nobody.",
+    )
+
+
+@pytest.fixture(scope="session")
+def exported(arguments, report, tmp_path_factory):
+    """The folder of a published model, `small`, with version 1."""
+    base = tmp_path_factory.mktemp("exported") / "small"
+    staged = tmp_path_factory.mktemp("with_report") / "model"
+    assets.assemble(staged, **arguments, report_json=report.to_json(), name="small")
+    publish.publish(staged, base, publish.claim(base, "tests"), "tests")
+    return base
+
+
+@pytest.fixture(scope="session")
+def server(exported):
+    """The development server with `small`, its version 1 labelled `stable`."""
+    labels = {"small": {"stable": 1}}
+    with Server({"small": exported}, labels, rest_port=0, grpc_port=0, poll_seconds=0) as running:
+        yield running
+
+
+@pytest.fixture(params=["rest", "grpc"])
+def url(request, server):
+    """Where the development server listens, over REST and over gRPC."""
+    return getattr(server, f"{request.param}_url")
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory):
+    """Key and certificate, for localhost and 127.0.0.1, as PEM files."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl, which makes the certificate, is missing")
+    key, place = (tmp_path_factory.mktemp("tls") / name for name in ("key.pem", "certificate.pem"))
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run([*command, "-keyout", key, "-out", place], check=True, capture_output=True)
+    return key, place

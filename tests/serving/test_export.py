@@ -1,7 +1,5 @@
 import io
 import json
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -190,12 +188,3 @@ def test_bad_arguments_are_named(arguments, tmp_path):
         with pytest.raises(ValueError, match=message):
             export.write_saved_model(tmp_path / "m", **(arguments | change))
     assert not (tmp_path / "m").exists()
-
-
-@pytest.mark.slow
-def test_saved_model_cli_shows_and_runs_it(attached, tmp_path):
-    cli = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli"]
-    command = [*cli, "run", "--dir", str(attached), "--tag_set", "serve"]
-    command += ["--signature_def", "robustness_report", "--input_exprs", 'request=["a"]']
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert "tfrobust/robustness_report/1" in done.stdout, done.stderr[-500:]

@@ -5,8 +5,11 @@ import pytest
 import tensorflow as tf
 
 from oracles.bag_of_words import BagOfWords
+from tfrobust.errors import InputError
 from tfrobust.models.heads import LinearHead
 from tfrobust.serving import assets, export, golden, probe, verify, warmup
+from tfrobust.serving.client import Client
+from tfrobust.serving.development import Server
 
 LENGTH, WORDS = 6, ("[PAD]", "[UNK]", "the", "clichés", "##s", "film")
 
@@ -55,6 +58,20 @@ def test_the_vocabulary_lies_beside_it(published):
     lines = (published / "assets.extra" / "vocabulary.txt").read_text(encoding="utf-8")
     assert lines == "[PAD]\n[UNK]\nthe\nclichés\n##s\nfilm\n"
     assert export.read_vocabulary(published) == WORDS and export.read_vocabulary(published.parent) == ()
+
+
+def test_tokens_are_served_over_both_wires(published, tmp_path):
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "1").symlink_to(published)
+    answer = golden.read(published)
+    with Server({"words": tmp_path / "words"}, rest_port=0, grpc_port=0, poll_seconds=0) as server:
+        for url in (server.rest_url, server.grpc_url):
+            with Client(url, "words") as client:
+                assert probe.differences(answer, client.predict(answer["tokens"].astype(np.int64))) == []
+                with pytest.raises(InputError, match=r"holds float32; the model takes tokens int32 \[b, 6\]"):
+                    client.predict(answer["tokens"].astype(np.float32))
+                with pytest.raises(InputError, match="words has no endpoint 'serving_bytes'"):
+                    client.predict([b"file"])
 
 
 @pytest.mark.slow

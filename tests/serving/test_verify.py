@@ -67,12 +67,16 @@ def test_no_saved_model_is_said_at_once(tmp_path):
 
 @pytest.mark.slow
 def test_what_the_clean_process_dies_of_is_reported(copy):
-    (copy / "saved_model.pb").write_bytes(b"garbage")
+    variables = copy / "variables" / "variables.data-00000-of-00001"
+    variables.write_bytes(bytes(byte ^ 255 for byte in variables.read_bytes()))
     publish.write_sums(copy)
     result = verify.verify(copy)
     assert not result.passed and list(result.checks) == ["loading"]
     assert len(result.problems[0]) <= 300
     assert "ended after" in verify.verify(copy, timeout=0.05).problems[0]
+    (copy / "saved_model.pb").write_bytes(b"garbage")
+    publish.write_sums(copy)
+    assert list(verify.verify(copy).checks) == ["scan"]
 
 
 C_PROGRAM = r"""

@@ -132,7 +132,8 @@ def test_ratio_is_that_of_medians(tool):
 
 @pytest.mark.slow
 def test_it_runs(tmp_path):
-    flags = ["--parts=step,pipeline,memory", "--methods=trades,noisymix", "--encoder=digits", "--batch=8", "--rounds=3"]
+    flags = ["--parts=step,pipeline,memory", "--encoder=digits", "--batch=8", "--rounds=3", "--attack_steps=2"]
+    flags.append("--methods=trades,simclr")
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "bench_step.py"), *flags, "--memory_steps", "1", "3"],
         cwd=tmp_path,
@@ -141,8 +142,10 @@ def test_it_runs(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for name in ("trades", "noisymix"):
+    for name in ("trades", "simclr"):
         assert re.search(rf"{name} +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ - [\d.]+ +[\d.]+ +3 +1 ", done.stdout)
-    assert re.search(r"noisymix +[\d.]+ +[\d.]+ +[\d.]+% +[\d.]+ +3 ", done.stdout)
+    assert re.search(r"simclr +[\d.]+ +[\d.]+ +[\d.]+% +[\d.]+ +3 ", done.stdout)
+    share = r"\d+\.\d%"
+    assert re.search(rf"^Of a step .* simclr {share}; aim: under 15%", done.stdout, re.M)
     assert re.search(r"attack steps +MB\n1 +\d+\n3 +\d+\n", done.stdout)
     assert list(tmp_path.iterdir()) == []

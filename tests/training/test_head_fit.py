@@ -74,6 +74,8 @@ def test_what_is_served_is_scikit_learn_s_vote_of_the_embeddings_that_are_served
     kept = json.loads((folder / "run" / "training.json").read_text())
     assert kept["method"]["config"]["head"]["class_name"] == "KNearestNeighbours"
     assert kept["pretraining"]["method"]["config"]["head"]["class_name"] == "LinearHead"
+    assert report.training["epochs"] == 0
+    assert report.training["fit"] == {"head": "KNearestNeighbours", "examples": 134, "neighbours": 134}
 
 
 @pytest.mark.slow
@@ -125,6 +127,17 @@ def test_what_does_not_fit_is_refused(tmp_path):
         HeadFit(AdversarialTraining(**given), DIGITS.load().train)
     with pytest.raises(InputError, match="METHOD is @Supervised then, not one with a penalty"):
         HeadFit(Supervised(**given, penalty=Tikhonov()), DIGITS.load().train)
+
+
+def test_what_a_fitted_head_does_not_use_is_said_in_one_line(tmp_path, caplog, capsys):
+    run(tmp_path, dry_run=True)
+    assert not caplog.records
+    run(tmp_path, dry_run=True, epochs=7, validation=lambda **_: None, callbacks=(keras.callbacks.Callback(),))
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "KNearestNeighbours is fitted at once; not used: EPOCHS 7, train.callbacks, train.validation."
+    )
+    assert "fitted at once" in capsys.readouterr().out and not list(tmp_path.iterdir())
 
 
 def test_a_method_that_does_not_fit_is_refused_before_the_first_stage_trains(tmp_path):

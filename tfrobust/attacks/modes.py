@@ -86,16 +86,29 @@ def as_predict(model) -> Callable:
             answer = _without_updates(model, images, training=False)
         else:
             answer = model(images)
-        if isinstance(answer, dict):
-            if "logits" not in answer:
-                raise ValueError(f"The model returns the outputs {sorted(answer)}; an attack needs one named 'logits'.")
-            answer = answer["logits"]
-        logits = tf.cast(answer, tf.float32)
+        logits = tf.cast(logits_of(answer), tf.float32)
         if logits.shape.rank not in (2, None) or logits.shape[-1] in (0, 1):
             raise ValueError(f"An attack needs logits [b, k] with k >= 2 classes; the model returns {logits.shape}.")
         return logits
 
     return predict
+
+
+def logits_of(answer):
+    """What an attack looks at: a model's only output, or the one named 'logits'.
+
+    Raises:
+        ValueError: several outputs, none of them so named.
+    """
+    if isinstance(answer, dict):
+        if "logits" not in answer:
+            raise ValueError(f"The model returns the outputs {sorted(answer)}; an attack needs one named 'logits'.")
+        return answer["logits"]
+    if isinstance(answer, (list, tuple)):
+        raise ValueError(
+            f"The model returns {len(answer)} outputs without names; let it return a dict with one named 'logits'."
+        )
+    return answer
 
 
 def _without_updates(function: Callable, images, training: bool):

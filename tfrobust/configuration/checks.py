@@ -1,8 +1,8 @@
 """From statements to a bound gin configuration, with every mistake said in one line before anything runs."""
 
 import dataclasses
-import math
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,10 +13,13 @@ from tfrobust.errors import InputError
 
 _REQUIRED = "gin.REQUIRED"
 _DEEPEST = 100
+_LARGEST_VALUE = 100_000
+_LARGEST_NUMBER = sys.float_info.max
+_ROOTS = "tfrobust.experiment."
 
 
 def _number(value) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST_NUMBER
 
 
 def _whole(low: int) -> Callable[[Any], bool]:
@@ -112,25 +115,29 @@ def _check_knob(name: str, value, binding: Binding, bindings: list[Binding]) -> 
         return
     allowed, words = KNOBS[name]
     if not allowed(value) and not isinstance(value, Macro):
-        raise InputError(f"{binding.place}: {name} must be {words}, not {shown(value)}")
+        raise InputError(f"{binding.place}: {name} must be {words}, not {_written(value)}")
 
 
-def substitute(value, macros: dict[str, Binding], place: str, above: tuple[str, ...] = ()):
+def substitute(value, macros: dict[str, Binding], place: str, above: tuple[str, ...] = (), room: list | None = None):
     """A value with its macros replaced by theirs; what is not defined stays."""
+    room = [_LARGEST_VALUE] if room is None else room
+    room[0] -= 1
+    if room[0] < 0:  # ten macros that each name another ten times
+        raise InputError(f"{place}: a value grows to more than {_LARGEST_VALUE} parts by its macros.")
     if isinstance(value, Macro):
         if value.name in above or len(above) > _DEEPEST:
             names = " > ".join((*above[:5], value.name))
             raise InputError(f"{place}: the macros run in a circle: {shown(names, 120, quote=False)}")
         if value.name not in macros:
             return value
-        return substitute(macros[value.name].value, macros, macros[value.name].place, (*above, value.name))
+        return substitute(macros[value.name].value, macros, macros[value.name].place, (*above, value.name), room)
     if isinstance(value, dict):
         return {
-            _hashable(substitute(k, macros, place, above)): substitute(v, macros, place, above)
+            _hashable(substitute(k, macros, place, above, room)): substitute(v, macros, place, above, room)
             for k, v in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return type(value)(substitute(item, macros, place, above) for item in value)
+        return type(value)(substitute(item, macros, place, above, room) for item in value)
     return value
 
 
@@ -184,7 +191,10 @@ def check_objects(
 
 def _completed(value, registry: Registry, place: str):
     if isinstance(value, Reference):
-        return dataclasses.replace(value, selector=registry.resolve(value.selector, place))
+        complete = registry.resolve(value.selector, place)
+        if complete.startswith(_ROOTS):  # as a value it would run, and write where a file says
+            raise InputError(f"{place}: {complete.rpartition('.')[2]} is what a command runs, and no value.")
+        return dataclasses.replace(value, selector=complete)
     if isinstance(value, dict):
         return {_completed(k, registry, place): _completed(v, registry, place) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -222,7 +232,7 @@ def _check_flags_used(final: dict[tuple, Binding], macros: dict[str, Binding]) -
     by_selector: dict[str, list[Binding]] = {}
     for item in final.values():
         by_selector.setdefault(item.selector, []).append(item)
-    waiting = [name for name in by_selector if name.startswith("tfrobust.experiment.")]
+    waiting = [name for name in by_selector if name.startswith(_ROOTS)]
     reached = set(waiting)
     while waiting:
         for binding in by_selector.get(waiting.pop(), ()):

@@ -4,6 +4,7 @@ gin's own parser does the reading, with values in which `@name` and `%NAME` stay
 be said of the text alone is said here, before TensorFlow is imported.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import importlib.util
@@ -17,6 +18,8 @@ from gin import config_parser
 from tfrobust.errors import InputError
 
 _LARGEST_FILE = 1_000_000
+_DEEPEST_VALUE = 100
+_DEEPEST_INCLUDE = 100
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -95,8 +98,9 @@ def find(path: str, place: str) -> pathlib.Path:
         raise InputError(f"{place}: {shown(path)} is not the name of a gin file; such a name ends with '.gin'.")
     inside = path[4:] if path.startswith("gin/") else path
     for candidate in [pathlib.Path(path), *(folder / inside for folder in folders())]:
-        if candidate.is_file():
-            return candidate
+        with contextlib.suppress(OSError):  # a name longer than any file's
+            if candidate.is_file():
+                return candidate
     known = {f"gin/{file.relative_to(f).as_posix()}" for f in folders() for file in f.rglob("*.gin")}
     near = nearest(f"gin/{inside}", known)
     places = ", ".join([".", *(str(folder) for folder in folders())])
@@ -152,6 +156,8 @@ def _read_file(path: pathlib.Path, above: tuple[pathlib.Path, ...], seen: set) -
             if included.resolve() in [file.resolve() for file in chain]:
                 names = " > ".join(file.name for file in (*chain, included))
                 raise InputError(f"{place}: the includes run in a circle: {shown(names, 120, quote=False)}")
+            if len(chain) > _DEEPEST_INCLUDE:
+                raise InputError(f"{place}: more than {_DEEPEST_INCLUDE} files include one another.")
             if included.resolve() not in seen:
                 bindings += _read_file(included, chain, seen)
         elif isinstance(statement, config_parser.BindingStatement):
@@ -189,9 +195,30 @@ def _statements(text: str, place: str) -> list:
         raise InputError(f"{place}: values nested too deeply.") from None
     except (tokenize.TokenError, StopIteration):
         raise InputError(f"{place}: ends in the middle of a value; is a bracket or a quote left open?") from None
-    except (ValueError, TypeError, MemoryError) as error:
-        raise InputError(f"{place}: {shown(str(error), 150, quote=False)}") from None
+    except Exception as error:  # gin's parser was not made for texts that mean harm: it may raise anything
+        reason = str(error) or type(error).__name__
+        raise InputError(f"{place}: {shown(reason, 150, quote=False)}") from None
+    for statement in statements:
+        _check_value(getattr(statement, "value", None), place)
     return statements
+
+
+def _check_value(value, place: str) -> None:
+    """Refuses what nothing can be done with; level by level, since recursion has an end."""
+    level, depth = [value], 0
+    while level:
+        if depth > _DEEPEST_VALUE:
+            raise InputError(f"{place}: values nested too deeply.")
+        if any(isinstance(item, str) and "\0" in item for item in level):
+            raise InputError(f"{place}: a text holds a null character, which no name and no path does.")
+        level = [item for each in level for item in _items(each)]
+        depth += 1
+
+
+def _items(value) -> list:
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values()]
+    return list(value) if isinstance(value, (list, tuple)) and not hasattr(value, "_fields") else []
 
 
 def _syntax_error(error: SyntaxError, place: str) -> InputError:
@@ -215,9 +242,12 @@ def _syntax_error(error: SyntaxError, place: str) -> InputError:
 
 
 def shown(value, width: int = 60, quote: bool = True) -> str:
-    """A value on one line of at most `width` characters, for a message."""
-    text = repr(value) if quote else str(value)
-    text = " ".join(text.split())
+    """A value on one line of at most `width` printable characters, for a message."""
+    try:
+        text = repr(value) if quote else str(value)
+    except ValueError:  # a whole number of more digits than Python writes
+        text = f"a {type(value).__name__} with too long a number"
+    text = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 

@@ -3,7 +3,7 @@
 import collections.abc
 import dataclasses
 import inspect
-import math
+import sys
 import types
 import typing
 from typing import Any
@@ -141,7 +141,8 @@ def _plain_fits(value, hint) -> bool:
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return number and abs(value) <= sys.float_info.max
     if hint in (tuple, list, collections.abc.Sequence, collections.abc.Iterable):
         return isinstance(value, (tuple, list))
     if inspect.isclass(hint):

@@ -16,7 +16,10 @@ from tfrobust.errors import InputError
 # The layer above configuration: commands, and the modules only they use.
 _COMMANDS = {"train", "evaluate", "export", "compare", "query", "cli", "configuration", "gin_files", "errors"}
 # A configuration builds objects; it does not read, write, publish or deserialise files by calling our functions.
-_NO_FUNCTIONS = ("saving", "serving", "report", "evaluation", "training", "data", "ops", "corruptions")
+_NO_FUNCTIONS = (
+    *("saving", "serving", "report", "evaluation", "training", "data", "ops", "corruptions"),
+    *("artefact", "estimate", "pretrained", "pretraining", "models"),
+)
 # Of these it builds nothing but what says of itself that it is configured.
 _CONFIGURED_ONLY = ("saving", "serving", "report", "ops")
 _KERAS = ("optimizers", "optimizers.schedules", "initializers", "regularizers")

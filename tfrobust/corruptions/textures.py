@@ -13,12 +13,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.corruptions import severities
+from tfrobust.ops import picture_files
 
 # The benchmark draws from five pictures.
 PICTURES = 5
 _LARGEST = 512
 _SHRINK = 0.2  # what the benchmark does to the pictures for 32-pixel images
-_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
+_SUFFIXES = (".png", ".jpg", ".jpeg")
 
 
 def plasma(field: tf.Tensor, decay: float) -> tf.Tensor:
@@ -106,7 +107,7 @@ def read_frost(folder: str | os.PathLike, height: int, width: int) -> np.ndarray
     S the shorter side of the image.
 
     Args:
-        folder: PNG, JPEG, BMP or GIF files.
+        folder: PNG or JPEG files.
         height, width: of the images to be corrupted.
 
     Returns:
@@ -123,7 +124,10 @@ def read_frost(folder: str | os.PathLike, height: int, width: int) -> np.ndarray
     factor = side / reference * (_SHRINK if reference == 32 else 1.0)
     pictures = []
     for path in paths:
-        picture = tf.io.decode_image(tf.io.read_file(str(path)), channels=3, expand_animations=False)
+        try:
+            picture = picture_files.decoded(tf.io.read_file(str(path)), channels=3)
+        except tf.errors.OpError as error:
+            raise ValueError(f"{path} is not a readable PNG or JPEG image.") from error
         size = [max(1, round(length * factor)) for length in picture.shape[:2]]
         picture = tf.image.resize(picture, size, antialias=True)
         if size[0] <= height or size[1] <= width:

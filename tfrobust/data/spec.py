@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfrobust.augment.resized_crop import RandomResizedCrop, resized
 from tfrobust.data.checks import check_images, check_labels, check_tokens, check_vocabulary, shorten
+from tfrobust.ops import picture_files
 
 # Multiplied, never divided: TensorFlow's graph optimiser turns x / 255 into x * (1 / 255), which differs from
 # the eager quotient in the last bit of 126 of the 256 values. 255 * PIXEL_SCALE is exactly 1.
@@ -231,8 +232,7 @@ def decode_image(encoded: tf.Tensor, image_shape: tuple[int, int, int], short_si
 
 def decode_pixels(encoded: tf.Tensor, channels: int) -> tf.Tensor:
     """One PNG or JPEG image as its file has it, float32 [h, w, channels] in [0, 1]."""
-    pixels = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
-    return tf.cast(tf.ensure_shape(pixels, [None, None, channels]), tf.float32) * PIXEL_SCALE
+    return tf.cast(picture_files.decoded(encoded, channels), tf.float32) * PIXEL_SCALE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,8 +257,8 @@ class Dataset:
             examples = getattr(self, split)
             if examples.image_shape != self.train.image_shape:
                 raise ValueError(
-                    f"{self.name}: {split} images have shape {list(examples.image_shape)}, "
-                    f"training images {list(self.train.image_shape)}."
+                    f"{self.name}: {split} examples have shape {list(examples.image_shape)}, "
+                    f"training examples {list(self.train.image_shape)}."
                 )
             where = f"{self.name}, {split}"
             check_labels(examples.labels, len(examples), len(self.class_names), where)

@@ -73,18 +73,21 @@ class AttackAccuracy(Evaluator):
     drop = (clean - robust) / clean over the same images (paper 004, eq. 3). An ensemble also gives, cumulative
     and in order, `attack.<label>_<norm>_<epsilon>.<member>.accuracy`: what is left after that member. A
     minimal-norm attack gives the accuracy of those whose nearest point found lies beyond epsilon, and
-    `attack.<label>_<norm>_<epsilon>.median_distance` over all images.
+    `attack.<label>_<norm>_<epsilon>.median_distance` over all images. The series
+    `attack.<label>_<norm>_<epsilon>.classes` has the accuracy of each class.
 
     Attributes:
         attack: who attacks, with its own threat.
         label: what tells it apart in the ids; None: the attack's own name.
         seconds: wall time after which the search ends. Whoever still stands then counts as robust, and the
             settings say that the accuracy is an upper bound; run again, it goes on with the chunks that are missing.
+        per_class: also measure `attack.<label>_<norm>_<epsilon>.class.<label of the class>`, for a gate to ask.
     """
 
     attack: Attack
     label: str | None = None
     seconds: float | None = None
+    per_class: bool = False
 
     def __post_init__(self):
         if self.seconds is not None and self.seconds <= 0:
@@ -105,7 +108,11 @@ class AttackAccuracy(Evaluator):
             found.append(accuracy.accuracy(f"{name}.{member.name}.accuracy", standing, after))
         if attack.minimal:
             found.append(self._median(name, result, settings))
-        return Outcome(found, findings=[] if result.complete else [self._cut_short(name, result)])
+        classes = accuracy.by_class(name, robust, setting.labels)
+        if self.per_class:
+            found += accuracy.class_measurements(classes, settings)
+        series = [classes, accuracy.outcomes(f"{name}.accuracy", robust)]
+        return Outcome(found, series, [] if result.complete else [self._cut_short(name, result)])
 
     def _cut_short(self, name: str, result: chunks.Found) -> Finding:
         count = f"{result.success.sum()} of {len(result.success)} images had fallen"
@@ -194,7 +201,10 @@ class AccuracyCurve(Evaluator):
             point = (epsilon, float(robust.mean()), low, high, len(robust))
             for name, value in zip(columns, point, strict=True):
                 columns[name].append(value)
-        return Outcome(series=[Series(self._id(), "Accuracy against epsilon", columns)])
+        settings = attack_settings(self.attack, setting) | {"interval": "95 % over images, Wilson"}
+        # Every point has its own epsilon, and its own step with it.
+        settings = {name: value for name, value in settings.items() if name not in ("epsilon", "step_size")}
+        return Outcome(series=[Series(self._id(), "Accuracy against epsilon", columns, settings)])
 
     def _sizes(self, once: chunks.Found | None) -> tuple[float, ...]:
         """The epsilons; of a minimal-norm attack, where none are given, up to the largest distance found."""

@@ -215,7 +215,7 @@ def checked_examples(images, labels, predictor: Predictor) -> tuple[np.ndarray, 
     """float32 images (or int32 tokens) and int32 labels that fit the predictor, or a ValueError of one sentence."""
     images, labels = np.asarray(images), np.asarray(labels)
     if len(images) == 0:
-        raise ValueError("There are no images to evaluate on.")
+        raise ValueError("There are no examples to evaluate on.")
     if (images.ndim == 2) != predictor.is_text:
         kinds = ("images [n, h, w, c]", "tokens [n, length]")
         raise ValueError(f"{predictor.name} takes {kinds[predictor.is_text]}; the data are {kinds[images.ndim == 2]}.")
@@ -224,11 +224,11 @@ def checked_examples(images, labels, predictor: Predictor) -> tuple[np.ndarray, 
     elif images.ndim != 4 or images.dtype.kind not in "fiub":
         raise ValueError(f"Images are {images.dtype} of shape {images.shape}; they must be numbers [n, h, w, c].")
     if labels.ndim not in (1, 2) or len(labels) != len(images):
-        raise ValueError(f"There are {len(images)} images and labels of shape {labels.shape}; one label per image.")
+        raise ValueError(f"There are {len(images)} examples and labels of shape {labels.shape}; one label for each.")
     labels = without_one_hot(labels)
     expected = predictor.image_shape
     if any(want not in (None, have) for want, have in zip(expected, images.shape[1:], strict=True)):
-        raise ValueError(f"Images have the shape {images.shape[1:]}, but {predictor.name} takes {tuple(expected)}.")
+        raise ValueError(f"Examples have the shape {images.shape[1:]}, but {predictor.name} takes {tuple(expected)}.")
     if labels.dtype.kind not in "iu":
         raise ValueError(
             f"Labels are {labels.dtype}; they are whole numbers from 0 to {predictor.class_count - 1}, or one-hot rows."

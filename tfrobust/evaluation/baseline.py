@@ -33,7 +33,7 @@ def values_of(path: str, mean: str) -> tuple[str, dict[str, float | None], dict]
         means = [one for one in report["measurements"] if one["id"] == mean]
         judged = judged_by(means[0].get("settings", {}), means[0].get("n")) if means else {}
         return report["model"]["name"], values, judged
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"The baseline {path} is neither 'alexnet' nor a robustness_report.json.") from error
 
 

@@ -7,8 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from tfrobust.attacks.base import Attack
 from tfrobust.evaluation import statistics
+from tfrobust.evaluation.adversarial import attack_id, attack_settings
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.searching import check_last_points, last_points
 from tfrobust.structs import Measurement, Series
 
 # What the RMS calibration error sums over: all bins, or all but the last.
@@ -165,6 +168,10 @@ def negative_log_likelihoods(logits: np.ndarray, labels: np.ndarray) -> np.ndarr
 class Calibration(Evaluator):
     """`calibration.ece`, `.rms`, `.aurra`, `.brier`, `.nll` on clean images, and the curves behind the first and third.
 
+    Under an attack they are `calibration.<attack>_<norm>_<epsilon>.ece` and so on, of the answers to the attack's last
+    points on all images, also on those that stay right and those that were wrong before: where it stopped at the first
+    wrong answer, as for accuracies, the model would hardly be sure of it.
+
     The calibration errors have no interval: they are biased upwards in small samples, and none in closed form is
     honest. Nor has AURRA, whose points share their examples. An answer of NaN makes all five unknown.
 
@@ -172,11 +179,17 @@ class Calibration(Evaluator):
         bins: number of equal-width confidence bins of ECE, >= 1.
         rms_bin_size: images in a bin of the RMS calibration error, >= 1.
         rms_bins: "paper" or "code", see `rms_calibration_error`; the code's needs two bins.
+        attack: one that climbs the loss, such as PGD; None: the images as they are.
+        label: what tells the attack apart in the ids; None: its own name.
+        limit: under an attack, at most so many images, drawn by the seed; None: all.
     """
 
     bins: int = 15
     rms_bin_size: int = 100
     rms_bins: str = "paper"
+    attack: Attack | None = None
+    label: str | None = None
+    limit: int | None = 1000
 
     judges_text: ClassVar[bool] = True
 
@@ -184,37 +197,77 @@ class Calibration(Evaluator):
         if self.bins < 1:
             raise ValueError(f"Calibration.bins is {self.bins}; it must be at least 1.")
         check_adaptive_bins(self.rms_bin_size, self.rms_bins)
+        if self.attack is not None:
+            check_last_points("Calibration", self.attack)
+
+    def check(self, setting: Setting) -> None:
+        if self.attack is not None and setting.predictor.is_text:
+            raise ValueError("Calibration.attack moves pixels, and these data are text; leave it None.")
 
     def run(self, setting: Setting) -> Outcome:
-        logits, labels, correct = setting.clean_logits, setting.labels, setting.clean_correct
+        logits, labels, settings = self._answers(setting)
+        correct = (logits.argmax(axis=-1) == labels) & ~np.isnan(logits).any(axis=-1)
         confidence = np.exp(log_probabilities(logits).max(axis=-1))
         count, curve = len(labels), response_accuracy(confidence, correct)
         ece = expected_calibration_error(confidence, correct, self.bins)
         rms = rms_calibration_error(confidence, correct, bin_size=self.rms_bin_size, bins=self.rms_bins)
-        adaptive = {"bin_size": self.rms_bin_size, "bins": self.rms_bins}
+        numbers = {
+            "ece": (ece, "fraction", {"bins": self.bins}),
+            "rms": (rms, "fraction", {"bin_size": self.rms_bin_size, "bins": self.rms_bins}),
+            "aurra": (float(curve.mean()), "fraction", {}),
+        }
         measurements = [
-            Measurement("calibration.ece", known(ece), "fraction", count, settings={"bins": self.bins}),
-            Measurement("calibration.rms", known(rms), "fraction", count, settings=adaptive),
-            Measurement("calibration.aurra", known(float(curve.mean())), "fraction", count),
-            _mean("calibration.brier", brier_scores(logits, labels), "squared probability", setting.examples),
-            _mean("calibration.nll", negative_log_likelihoods(logits, labels), "nats", setting.examples),
+            Measurement(f"{self._prefix}.{name}", known(value), unit, count, settings={**settings, **own})
+            for name, (value, unit, own) in numbers.items()
         ]
-        table = reliability(confidence, correct, self.bins)
-        shown = np.unique(np.linspace(0, count - 1, min(count, _CURVE_POINTS)).round().astype(int))
-        rates = {"response_rate": (shown + 1) / count, "accuracy": curve[shown]}
-        series = [_series("reliability", "Reliability", table), _series("response_rate", "Response rate", rates)]
-        return Outcome(measurements, series)
+        settings = {**settings, "interval": f"95 % over {setting.examples}, normal"}
+        brier, nll = brier_scores(logits, labels), negative_log_likelihoods(logits, labels)
+        measurements += [
+            _mean(f"{self._prefix}.brier", brier, "squared probability", settings),
+            _mean(f"{self._prefix}.nll", nll, "nats", settings),
+        ]
+        return Outcome(measurements, self._curves(setting, confidence, correct, curve))
 
     def ids(self) -> tuple[str, ...]:
-        return tuple(f"calibration.{name}" for name in ("ece", "rms", "aurra", "brier", "nll"))
+        return tuple(f"{self._prefix}.{name}" for name in ("ece", "rms", "aurra", "brier", "nll"))
+
+    @property
+    def _prefix(self) -> str:
+        return f"calibration{self._suffix}"
+
+    @property
+    def _suffix(self) -> str:
+        """What an attack adds to ids: ".pgd_linf_0.2"."""
+        return "" if self.attack is None else attack_id(self.attack, self.label).removeprefix("attack")
+
+    def _answers(self, setting: Setting) -> tuple[np.ndarray, np.ndarray, dict]:
+        """Logits, labels, and what a report says of how they came about."""
+        if self.attack is None:
+            return setting.clean_logits, setting.labels, {}
+        found = last_points(setting, self.attack, self.limit)
+        settings = attack_settings(self.attack, setting) | {"answers": "to the last points of all images"}
+        return found.logits, setting.labels[found.positions], settings
+
+    def _curves(self, setting: Setting, confidence, correct, curve) -> list[Series]:
+        count, table = len(correct), reliability(confidence, correct, self.bins)
+        right = np.round(table["accuracy"] * table["count"]).astype(int)
+        ends = [
+            statistics.wilson_interval(one, of) if of else (np.nan, np.nan)
+            for one, of in zip(right, table["count"], strict=True)
+        ]
+        table |= dict(zip(("low", "high"), np.transpose(ends), strict=True))
+        shown = np.unique(np.linspace(0, count - 1, min(count, _CURVE_POINTS)).round().astype(int))
+        rates = {"response_rate": (shown + 1) / count, "accuracy": curve[shown]}
+        who = f"clean {setting.examples}" if self.attack is None else f"under {self._suffix.removeprefix('.')}"
+        interval = {"interval": f"95 % over {setting.examples} of the bin, Wilson"}
+        return [
+            Series(f"calibration.reliability{self._suffix}", f"Reliability, {who}", _column_lists(table), interval),
+            Series(f"calibration.response_rate{self._suffix}", f"Response rate, {who}", _column_lists(rates)),
+        ]
 
 
-def _series(name: str, title: str, columns: dict[str, np.ndarray]) -> Series:
-    return Series(
-        f"calibration.{name}",
-        title,
-        {key: [known(value) for value in values.tolist()] for key, values in columns.items()},
-    )
+def _column_lists(columns: dict[str, np.ndarray]) -> dict[str, list]:
+    return {name: [known(value) for value in values.tolist()] for name, values in columns.items()}
 
 
 def known(value: float) -> float | None:
@@ -222,7 +275,6 @@ def known(value: float) -> float | None:
     return None if np.isnan(value) else value
 
 
-def _mean(identifier: str, values: np.ndarray, unit: str, examples: str) -> Measurement:
+def _mean(identifier: str, values: np.ndarray, unit: str, settings: dict) -> Measurement:
     mean, (low, high) = known(float(values.mean())), map(known, statistics.mean_interval(values))
-    settings = {"interval": f"95 % over {examples}, normal"}
     return Measurement(identifier, mean, unit, len(values), None if low is None else max(0.0, low), high, settings)

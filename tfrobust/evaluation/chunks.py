@@ -6,13 +6,12 @@ import dataclasses
 import io
 import logging
 import pathlib
-import zipfile
 from typing import NamedTuple
 
 import numpy as np
 
 from tfrobust.attacks.base import Attack
-from tfrobust.ops import configured, files, fingerprint
+from tfrobust.ops import archives, configured, files, fingerprint
 
 _log = logging.getLogger("tfrobust")
 
@@ -70,7 +69,7 @@ class Store:
             return found
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (*archives.ZIP_ERRORS, KeyError, AttributeError, MemoryError) as error:
             _log.warning("The kept chunk %s cannot be read (%s); it is made again.", path, error)
             return None
 

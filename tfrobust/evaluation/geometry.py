@@ -10,7 +10,7 @@ import numpy as np
 from tfrobust.attacks.base import Attack
 from tfrobust.evaluation.adversarial import attack_settings, check_epsilons, curve_epsilons
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
-from tfrobust.evaluation.searching import perturbed
+from tfrobust.evaluation.searching import last_points, perturbed
 from tfrobust.ops.divergence import entropy_from_logits
 from tfrobust.ops.geometry import Divergences, batched_divergences
 from tfrobust.structs import Finding, Measurement, Series
@@ -75,9 +75,18 @@ class Divergence(Evaluator):
     def _at(self, setting: Setting, epsilon: float, positions, clean) -> tuple[Divergences, float]:
         if epsilon == 0:
             return self._divergences(setting, positions, clean, clean), float(setting.clean_correct[positions].mean())
-        images = perturbed(setting, self.attack.with_epsilon(epsilon), positions)
-        correct = setting.predict(images).argmax(axis=-1) == setting.labels[positions]
+        images, logits = self._attacked(setting, epsilon, positions)
+        correct = logits.argmax(axis=-1) == setting.labels[positions]
         return self._divergences(setting, positions, clean, setting.embed(images)), float(correct.mean())
+
+    def _attacked(self, setting: Setting, epsilon: float, positions) -> tuple[np.ndarray, np.ndarray]:
+        """Adversaries of the images at `positions`, and the answers to them."""
+        if epsilon != self.attack.threat.epsilon:
+            images = perturbed(setting, self.attack.with_epsilon(epsilon), positions)
+            return images, setting.predict(images)
+        found = last_points(setting, self.attack, self.limit)  # which others look at, too
+        rows = np.searchsorted(found.positions, positions)
+        return found.images[rows], found.logits[rows]
 
     def _divergences(self, setting, positions, clean, adversarial) -> Divergences:
         return batched_divergences(clean, adversarial, setting.labels[positions], self.batch_size)

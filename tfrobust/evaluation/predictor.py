@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.attacks.checks import are_probabilities
-from tfrobust.ops import files, fingerprint
+from tfrobust.ops import archives, files, fingerprint, saved_models
 
 _SIGNATURE = "serving_default"
 _SMALLEST_PROBABILITY = 1e-30
@@ -84,11 +84,11 @@ class Predictor:
         answers = np.asarray(self.compiled_logits(images))
         if answers.shape != (len(images), self.class_count):
             raise ValueError(
-                f"{self.name} answers {len(images)} images with shape {answers.shape}; logits have the shape "
+                f"{self.name} answers {len(images)} examples with shape {answers.shape}; logits have the shape "
                 f"({len(images)}, {self.class_count})."
             )
         if not np.all(np.isfinite(answers)):
-            raise ValueError(f"{self.name} answers NaN or infinity to images of this data set.")
+            raise ValueError(f"{self.name} answers NaN or infinity to examples of this data set.")
         changes = {}
         if not self.outputs_probabilities and are_probabilities(answers):
             changes = {"logits": functools.partial(_log_probabilities, self.logits), "outputs_probabilities": True}
@@ -201,7 +201,7 @@ def from_keras(model: keras.Model, logits_output: str | None = None) -> Predicto
         raise ValueError(f"The Keras model {model.name!r} is not built: call it once on a batch, or build it.")
     shape = _keras_image_shape(model)
     # A method of ours carries parts off the deployable path; what is judged is encoder and head.
-    parts = [model.encoder, model.head] if hasattr(model, "encoder") and hasattr(model, "head") else [model]
+    parts = [model.encoder, model.head] if hasattr(model, "propagate") else [model]
     weights = [variable.numpy() for variable in {id(v): v for part in parts for v in part.variables}.values()]
 
     def logits(images):
@@ -231,6 +231,7 @@ def from_saved_model(directory: str, logits_output: str | None = None) -> Predic
     """
     place = pathlib.Path(directory).resolve()
     name = f"{place.parent.name}/{place.name}" if place.name.isdecimal() else place.name
+    saved_models.check(directory)
     try:
         loaded = tf.saved_model.load(str(directory))
     except Exception as error:  # whatever TensorFlow says of a damaged one
@@ -255,14 +256,13 @@ def from_saved_model(directory: str, logits_output: str | None = None) -> Predic
 
     logits = functools.partial(answer, which=output)
     width = signature.structured_outputs[output].shape
+    classes = _class_count(width, name) if width[-1:].is_fully_defined() else _probe(logits, spec.shape[1:], name)
     variables = _saved_variables(loaded, directory)
     return Predictor(
         logits=logits,
         embedding=functools.partial(answer, which="embedding") if "embedding" in signature.structured_outputs else None,
         image_shape=tuple(spec.shape[1:]),
-        class_count=_class_count(width, name)
-        if width[-1:].is_fully_defined()
-        else _probe(logits, spec.shape[1:], name),
+        class_count=classes,
         name=name,
         parameters=_parameters(variables),
         weights_sha256=fingerprint.weights_sha256(variables),
@@ -290,6 +290,7 @@ def load(path: str, logits_output: str | None = None) -> Predictor:
         raise ValueError(f"{path} is a legacy HDF5 model, whose loading can run code: save it again as .keras.")
     if place.suffix != ".keras":
         raise ValueError(f"{path} is neither a SavedModel directory nor a .keras file.")
+    archives.check_zip(place)
     try:
         model = keras.saving.load_model(place, compile=False, safe_mode=True)
     except Exception as error:  # noqa: BLE001 - Keras raises whatever a damaged or foreign file leads it to
@@ -356,8 +357,9 @@ def _keras_image_shape(model) -> tuple[int | None, ...]:
 
 
 def _keras_embedding(model) -> Callable | None:
-    if callable(getattr(model, "embed", None)):
-        return model.embed
+    embed = getattr(model, "embed", None)
+    if callable(embed) and not isinstance(embed, keras.Layer):  # a layer of that name is no function of images
+        return embed
     if "embedding" in (*(getattr(model, "output_names", None) or ()), *_keys(getattr(model, "output", None))):
         return lambda images: _named_outputs(model, model(images, training=False))["embedding"]
     # Only Sequential and functional models know their own graph.

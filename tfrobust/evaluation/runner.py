@@ -298,7 +298,7 @@ def _read(path: pathlib.Path) -> tuple[Outcome, float] | None:
         )
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         _log.warning("The kept evaluation %s cannot be read (%s); it is made again.", path, error)
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -152,6 +153,34 @@ def _progress(report: Callable | None, before: int, size: int, total: int) -> Ca
 
 def _task(attack: Attack) -> str:
     return f"{attack.name} {attack.threat.norm} {attack.threat.epsilon:.6g}"
+
+
+class LastPoints(NamedTuple):
+    """Where an attack ended on some images. positions: int64 [m]. images: float32 [m, h, w, c]. logits: [m, k]."""
+
+    positions: np.ndarray
+    images: np.ndarray
+    logits: np.ndarray
+
+
+def last_points(setting: Setting, attack: Attack, limit: int | None) -> LastPoints:
+    """`perturbed` on at most `limit` images, and the answers to it, made once per setting."""
+    positions = setting.subset(limit)
+
+    def make():
+        images = perturbed(setting, attack, positions)
+        return LastPoints(positions, images, setting.predict(images, "answers under attack"))
+
+    return setting.keep(f"last points {_identity(attack)} {len(positions)}", make)
+
+
+def check_last_points(owner: str, attack: Attack) -> None:
+    """Raises ValueError for an attack that does not end somewhere on every image, also where it finds nothing."""
+    if attack.members or attack.minimal or not attack.needs_gradient:
+        raise ValueError(
+            f"{owner}.attack is {type(attack).__name__}, which gives no last point of every image; take one that "
+            "climbs the loss, such as PGD."
+        )
 
 
 def perturbed(setting: Setting, attack: Attack, positions: np.ndarray) -> np.ndarray:

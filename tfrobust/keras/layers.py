@@ -1,4 +1,10 @@
-"""Layers for functional and subclassed models: heads, projections, normalisation, augmentation."""
+"""Layers for functional and subclassed models: heads, projections, normalisation, augmentation.
+
+Those that draw (`Augment`, `AugMix`, `Corrupt`, `UtilityPerturbation`) also work inside `Dataset.map`, on batches and,
+but for the last, on single images: `dataset.map(lambda image, label: (layer(image, training=True), label))`.
+"""
+
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
@@ -49,12 +55,19 @@ class _DrawingLayer(Configured, keras.layers.Layer):
         if not images.dtype.is_floating:
             raise ValueError(f"{self.name} takes float pixels in [0, 1], got {images.dtype.name}; divide bytes by 255.")
 
+    def changed(self, change: Callable, images):
+        """What `change` makes of the images as float32 [b, h, w, c]; one image [h, w, c] is a batch of one."""
+        self.check_pixels(images)
+        alone = images.shape.rank == 3
+        found = tf.cast(change(tf.cast(images[None] if alone else images, tf.float32)), images.dtype)
+        return found[0] if alone else found
+
     def augmented(self, augmentation: Augmentation, images, training):
         """The images of this call by an augmentation with `seed`; unchanged outside of training."""
+        if training:
+            return self.changed(lambda batch: augmentation(batch, self.next_key()), images)
         self.check_pixels(images)
-        if not training:
-            return images
-        return tf.cast(augmentation(tf.cast(images, tf.float32), self.next_key()), images.dtype)
+        return images
 
     def next_key(self):
         """The key of this call, int32 [2], which it counts."""
@@ -189,16 +202,21 @@ class Corrupt(_DrawingLayer):
         self.corruption = corruption
         self.severity = severity
         self.seed = seed
+        # A codec and draws from a Poisson distribution, which XLA does not have.
+        self.supports_jit = corruption not in ("jpeg_compression", "shot_noise")
 
     def call(self, images, *, training=None):
-        self.check_pixels(images)
         number = tf.convert_to_tensor(self.calls) if training else 0
+
+        def corrupted(batch):
+            rows = distribution.global_rows(tf.shape(batch)[0])
+            keys = randomness.example_keys(randomness.make_key(self.seed, "corrupt", number), rows)
+            return corruptions.corrupt(batch, self.corruption, self.severity, keys)
+
+        found = self.changed(corrupted, images)
         if training:
             self.calls.assign_add(1)
-        rows = distribution.global_rows(tf.shape(images)[0])
-        keys = randomness.example_keys(randomness.make_key(self.seed, "corrupt", number), rows)
-        found = corruptions.corrupt(tf.cast(images, tf.float32), self.corruption, self.severity, keys)
-        return tf.cast(found, images.dtype)
+        return found
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

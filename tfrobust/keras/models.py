@@ -1,5 +1,7 @@
 """Encoders from pixels to an embedding, and the heads that stand on them."""
 
+from tfrobust.models.checkpoints import classifier as classifier_from_checkpoint
+from tfrobust.models.checkpoints import load as load_checkpoint
 from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
 from tfrobust.models.encoder import Encoder
 from tfrobust.models.fitted_heads import KNearestNeighbours, LogisticRegression
@@ -9,6 +11,7 @@ from tfrobust.models.normalization import BranchedBatchNormalization
 from tfrobust.models.preact_resnet import PreActResNet18
 from tfrobust.models.projection import ProjectionHead
 from tfrobust.models.resnet import ResNet
+from tfrobust.models.resnet18 import ResNet18
 from tfrobust.models.resnet50 import ResNet50
 from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
 from tfrobust.models.wide_resnet import WideResNet
@@ -29,8 +32,11 @@ __all__ = [
     "PreActResNet18",
     "ProjectionHead",
     "ResNet",
+    "ResNet18",
     "ResNet50",
     "TextTransformer",
     "TransformerStyle",
     "WideResNet",
+    "classifier_from_checkpoint",
+    "load_checkpoint",
 ]

@@ -70,7 +70,8 @@ class Method(Configured, keras.Model):
             term_weights: weight by term name, a number or a schedule of the step; the others keep their
                 defaults.
             penalty: of input gradients (`Tikhonov`), as one more term of the loss.
-            clip_norm: largest global norm of the gradients, clipped after their reduction over replicas.
+            clip_norm: largest global norm of the gradients, clipped after their reduction over replicas; those of
+                `clipped_apart` by a norm of their own.
             seed: where every random draw of the training starts from.
             name: Keras name.
         """
@@ -121,6 +122,9 @@ class Method(Configured, keras.Model):
         if self.losses:
             names.append("regularization")
         self.means = {name: keras.metrics.Mean(name=name) for name in names}
+
+    def check_ready(self, image_shape: tuple[int, ...], class_count: int) -> None:
+        """Hook, before a run opens its folder: ValueError where a part is missing, or not for such examples."""
 
     def compute_output_shape(self, input_shape):
         return self.head.compute_output_shape(self.encoder.compute_output_shape(input_shape))
@@ -200,6 +204,11 @@ class Method(Configured, keras.Model):
     def differentiable_terms(self) -> tuple[str, ...]:
         """The terms that a penalty differentiates where it does not name its own."""
         return self.terms
+
+    @property
+    def clipped_apart(self) -> list:
+        """The variables whose gradients `clip_norm` clips by themselves, so that they do not shorten the others'."""
+        return []
 
     def evaluate_terms(self, views: dict, batch: Batch, context: Context) -> tuple[dict, tf.Tensor | None]:
         """`loss_terms`, checked, float32, with the terms of the penalty beside them."""
@@ -311,9 +320,13 @@ class Method(Configured, keras.Model):
 
     # -------------------------------------------------------------------------------------------- details
 
-    def _weight(self, name: str):
+    def weight_of(self, name: str):
+        """The weight of a term: a number, or a schedule of the step."""
         defaults = {**self.default_weights, **(self.penalty.weights if self.penalty is not None else {})}
-        weight = (self.term_weights or {}).get(name, defaults.get(name, 1.0))
+        return (self.term_weights or {}).get(name, defaults.get(name, 1.0))
+
+    def _weight(self, name: str):
+        weight = self.weight_of(name)
         if isinstance(weight, Callable):
             weight = weight(tf.convert_to_tensor(self.step))
         return tf.cast(weight, tf.float32)
@@ -337,13 +350,22 @@ class Method(Configured, keras.Model):
 
     def _apply(self, gradients: list) -> None:
         if self.clip_norm is not None:
-            replicas, _ = distribution.replica()
-            # Keras would clip each replica's share; the norm that counts is the reduced gradient's.
-            gradients = [None if g is None else distribution.global_sum(g) for g in gradients]
-            scale = self.optimizer.scale_loss(tf.constant(1.0))
-            gradients, _ = tf.clip_by_global_norm(gradients, self.clip_norm * scale)
-            gradients = [None if g is None else g / replicas for g in gradients]
+            gradients = self._clipped(gradients)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+
+    def _clipped(self, gradients: list) -> list:
+        replicas, _ = distribution.replica()
+        # Keras would clip each replica's share; the norm that counts is the reduced gradient's.
+        gradients = [None if g is None else distribution.global_sum(g) for g in gradients]
+        scale = self.optimizer.scale_loss(tf.constant(1.0))
+        alone = {id(variable) for variable in self.clipped_apart}
+        apart = [id(variable) in alone for variable in self.trainable_variables]
+        for group in set(apart):
+            places = [place for place, own in enumerate(apart) if own == group]
+            clipped, _ = tf.clip_by_global_norm([gradients[place] for place in places], self.clip_norm * scale)
+            for place, gradient in zip(places, clipped, strict=True):
+                gradients[place] = None if gradient is None else gradient / replicas
+        return gradients
 
 
 def _label_ids(labels) -> tf.Tensor | None:

@@ -74,6 +74,7 @@ class Contrastive(SelfSupervised):
             raise ValueError(
                 f"{rule} needs a pseudo-label of each training image: say with examples= how many there are."
             )
+        self.false_negatives.check_count(self.examples)
         self.pseudo_labels = self.add_weight(
             name="pseudo_labels",
             shape=(self.examples,),

@@ -96,7 +96,18 @@ class FCL(Method):
         return ("ce", "feature_contrast") if self.adversary is None else ("ce", "feature_contrast", "ce_adv")
 
     def build_parts(self, image_shape, embedding_dim):
+        of_text = len(image_shape) == 1
+        if self.trains_text != of_text:
+            kind, wanted = ("text", "TokenRemoval") if of_text else ("images", "UtilityPerturbation")
+            name = type(self.perturbation).__name__
+            raise ValueError(
+                f"FCL.perturbation is @{name}(), and the examples are {kind}, {list(image_shape)}: take @{wanted}()."
+            )
         self.utility_passes = self.perturbation.passes(image_shape)
+
+    def check_ready(self, image_shape, class_count):
+        if hasattr(self.teacher, "check"):  # any function will do
+            self.teacher.check(image_shape, class_count)
 
     @property
     def passes_per_step(self):

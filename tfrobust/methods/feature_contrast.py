@@ -12,7 +12,7 @@ from tfrobust.ops.configured import Configured
 from tfrobust.pairs import masks
 from tfrobust.structs import PairMasks, Tags
 
-SCALES = ("sum", "mean")
+SCALES = ("mean", "sum")
 # Views of an image: itself, noise on its least and on its most useful features; the last, where it is not to be used.
 _CLEAN, _LEAST, _MOST, _UNUSED = 0, 1, 2, 3
 
@@ -22,12 +22,12 @@ class FeatureObjective(Configured):
     """Base of the two objectives: who gets how much weight.
 
     Attributes:
-        scale: "sum": per example times the size of the global batch, so that the mean which the step takes is the
-            sum over the batch that the paper's algorithm 1 prints. "mean": as it is, with which its numbers come out
-            as it has them (gin/fcl.gin).
+        scale: "mean": as it is, with which the paper's numbers come out as it has them (gin/fcl.gin). "sum": per
+            example times the size of the global batch, so that the mean which the step takes is the sum over the
+            batch that the paper's algorithm 1 prints.
     """
 
-    scale: str = "sum"
+    scale: str = "mean"
 
     def __post_init__(self):
         if self.scale not in SCALES:

@@ -124,6 +124,11 @@ class SelfSupervised(Method):
         # A finite difference sees the probe through its stopped gradient, and would teach the encoder the labels.
         return tuple(name for name in self.terms if name not in self.probe_names)
 
+    @property
+    def clipped_apart(self):
+        # In one norm with the others a probe's gradient would shorten the encoder's, and so teach it the labels.
+        return self.head.trainable_variables if self.probe else []
+
     def probe_terms(self, embeddings: list, batch: Batch) -> tuple[dict, tf.Tensor | None]:
         """({`probe`: [b], the mean over the views}, logits of the first view); ({}, None) where there is no probe."""
         if not self.probe:

@@ -6,9 +6,11 @@ import pathlib
 
 import keras
 import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import saved_model_pb2
 
 from tfrobust.attacks import objectives
-from tfrobust.ops import files, sensitivity
+from tfrobust.ops import files, saved_models, sensitivity
 from tfrobust.ops.configured import Configured
 
 
@@ -49,20 +51,45 @@ class TeacherUtility(Configured):
         """
         return sensitivity.utility(objectives.cross_entropy(_logits_of(self.path), labels), images)
 
+    def check(self, image_shape: tuple[int, ...], class_count: int) -> None:
+        """ValueError where there is no such teacher, or one of other images or classes; it is read, not loaded."""
+        try:
+            saved = saved_model_pb2.SavedModel.FromString((_directory(self.path) / "saved_model.pb").read_bytes())
+            signature = saved.meta_graphs[0].signature_def["serving_default"]
+        except (OSError, DecodeError, IndexError) as error:
+            raise ValueError(f"TeacherUtility.path: {self.path} cannot be read ({type(error).__name__}).") from error
+        _refuse_foreign(self.path, signature.inputs, signature.outputs)
+        images, logits = (
+            tf.TensorShape(part.tensor_shape) for part in (signature.inputs["images"], signature.outputs["logits"])
+        )
+        if not images.is_compatible_with([None, *image_shape]) or logits[-1] not in (None, class_count):
+            raise ValueError(
+                f"TeacherUtility.path: {self.path} turns {images} into {logits}; the data are {list(image_shape)} of "
+                f"{class_count} classes."
+            )
+
 
 @functools.lru_cache(maxsize=4)
 def _logits_of(path: str):
     """images -> logits of an export."""
+    with tf.init_scope():
+        loaded = saved_models.load(_directory(path))
+    signature = loaded.signatures.get("serving_default")
+    inputs = {} if signature is None else signature.structured_input_signature[1]
+    _refuse_foreign(path, inputs, {} if signature is None else signature.structured_outputs)
+    # A signature alone does not keep its variables alive.
+    return lambda images, owner=loaded: owner.signatures["serving_default"](images=images)["logits"]
+
+
+def _directory(path: str) -> pathlib.Path:
     place = pathlib.Path(path)
     if not place.is_dir():
         raise ValueError(f"TeacherUtility.path: there is no folder {path}; train and export the teacher first.")
-    with tf.init_scope():
-        loaded = tf.saved_model.load(str(files.saved_model_directory(place)))
-    signature = loaded.signatures.get("serving_default")
-    inputs = {} if signature is None else signature.structured_input_signature[1]
-    if "images" not in inputs or "logits" not in signature.structured_outputs:
+    return files.saved_model_directory(place)
+
+
+def _refuse_foreign(path: str, inputs, outputs) -> None:
+    if "images" not in inputs or "logits" not in outputs:
         raise ValueError(
             f"TeacherUtility.path: {path} is no export of tfrobust: it does not turn `images` into `logits`."
         )
-    # A signature alone does not keep its variables alive.
-    return lambda images, owner=loaded: owner.signatures["serving_default"](images=images)["logits"]

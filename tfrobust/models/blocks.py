@@ -71,7 +71,7 @@ class ConvolutionStyle(Configured):
         use_bias: whether convolutions add a bias (with batch normalisation behind, it has no effect on
             the function, yet the reference networks have it).
         kernel_regularization: weight of the sum of squared kernel entries, >= 0.
-        branches, momentum, epsilon, synchronized: as in `BranchedBatchNormalization`.
+        branches, momentum, epsilon, synchronized, scale: as in `BranchedBatchNormalization`.
         symmetric: 'same' padding with a stride has size // 2 zeros on every side, as PyTorch's networks do. Keras
             has none before and one behind for 3x3 with stride 2 on even sizes, so that weights do not carry over.
     """
@@ -83,13 +83,13 @@ class ConvolutionStyle(Configured):
     momentum: float = 0.9
     epsilon: float = 1e-5
     synchronized: bool = False
+    scale: bool = True
     symmetric: bool = False
 
     def normalization(self, dtype) -> BranchedBatchNormalization:
         """An unbuilt batch normalisation of this style."""
-        return BranchedBatchNormalization(
-            self.branches, momentum=self.momentum, epsilon=self.epsilon, synchronized=self.synchronized, dtype=dtype
-        )
+        same = {name: getattr(self, name) for name in ("momentum", "epsilon", "synchronized", "scale")}
+        return BranchedBatchNormalization(self.branches, **same, dtype=dtype)
 
     def activated_normalization(self, dtype) -> list:
         """Batch normalisation, then the activation: unbuilt layers."""

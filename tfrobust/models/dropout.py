@@ -36,7 +36,7 @@ class CountedDropout(Configured, keras.layers.Layer):
             name="clock",
             shape=(),
             dtype="int64",
-            initializer=lambda shape, dtype: keras.random.randint(shape, 0, 2**31 - 1, dtype=dtype),
+            initializer=_anywhere,
             trainable=False,
             aggregation="only_first_replica",
         )
@@ -52,3 +52,10 @@ class CountedDropout(Configured, keras.layers.Layer):
         shape = [tf.shape(hidden)[0] if hidden.shape[0] is None else hidden.shape[0], *hidden.shape[1:]]
         kept = randomness.draw(randomness.uniform(), key, shape) >= self.rate
         return tf.where(kept, hidden / (1 - self.rate), tf.zeros_like(hidden))
+
+
+def _anywhere(shape, dtype):
+    # While Keras merely traces shapes its seeds have no values, and a clock that is asked for its value needs none.
+    if tf.inside_function():
+        return tf.zeros(shape, dtype)
+    return keras.random.randint(shape, 0, 2**31 - 1, dtype=dtype)

@@ -1,7 +1,9 @@
 """Classifiers on the features of a frozen encoder that are fitted at once, without gradient steps.
 
-A head with `fit_features` is one; `experiment.train` calls it in the place of a training.
+A head with `fit_features` is one; `experiment.train` calls it in the place of a training, and reports what it returns.
 """
+
+import logging
 
 import keras
 import numpy as np
@@ -12,6 +14,8 @@ from tfrobust.models.heads import LinearHead
 from tfrobust.ops import similarity
 from tfrobust.ops.configured import Configured
 
+_log = logging.getLogger(__name__)
+
 # What a class without any vote has, as a share of the nearest neighbour's vote.
 _FLOOR = 1e-12
 
@@ -20,7 +24,8 @@ _FLOOR = 1e-12
 class LogisticRegression(LinearHead):
     """A linear head at the minimum of the mean cross-entropy + regularization x the sum of squared kernel entries.
 
-    The problem is convex: no learning rate, no epochs, and the same answer every time (L-BFGS in double precision).
+    The problem is convex: no learning rate, no epochs, and the same answer every time (L-BFGS in double precision). A
+    warning says so where it was stopped before the minimum, by `iterations` or otherwise.
 
     Example:
         >>> import numpy as np
@@ -57,15 +62,20 @@ class LogisticRegression(LinearHead):
             raise ValueError(f"LogisticRegression.regularization is {regularization}; it must be at least 0.")
         if self.kernel_regularization:
             raise ValueError("LogisticRegression takes no kernel_regularization; its own is called regularization.")
+        if self.batch_normalized:
+            raise ValueError("LogisticRegression takes no batch_normalized: it is fitted to all examples at once.")
         self.regularization = regularization
         self.iterations = require_whole(iterations, "LogisticRegression.iterations")
 
-    def fit_features(self, features: np.ndarray, labels: np.ndarray) -> None:
+    def fit_features(self, features: np.ndarray, labels: np.ndarray) -> dict:
         """Sets kernel and bias.
 
         Args:
             features: float32 [n, d].
             labels: integer [n] in 0 .. k - 1.
+
+        Returns:
+            `converged`, `iterations` that were made, and `largest_slope` that is left, for a report.
         """
         from scipy import optimize
 
@@ -92,6 +102,14 @@ class LogisticRegression(LinearHead):
         weights = found.x.reshape(shape)
         self.chain[0].kernel.assign(weights[:-1])
         self.chain[0].bias.assign(weights[-1])
+        slope = float(np.abs(found.jac).max())
+        if not found.success:
+            _log.warning(
+                "LogisticRegression was stopped after %d iterations with a slope of %.2g left: raise its iterations "
+                "(%d) or its regularization (%g), or set normalized = True.",
+                *(found.nit, slope, self.iterations, self.regularization),
+            )
+        return {"converged": bool(found.success), "iterations": int(found.nit), "largest_slope": slope}
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -164,18 +182,22 @@ class KNearestNeighbours(Configured, keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return (*tuple(input_shape)[:-1], self.class_count)
 
-    def fit_features(self, features: np.ndarray, labels: np.ndarray) -> None:
+    def fit_features(self, features: np.ndarray, labels: np.ndarray) -> dict:
         """Keeps the examples.
 
         Args:
             features: float32 [n, d].
             labels: integer [n] in 0 .. k - 1.
+
+        Returns:
+            `examples`, how many are kept, and `neighbours`, how many vote, for a report.
         """
         if not self.built:
             self.examples = len(features)
             self.build(features.shape)
         self.features.assign(similarity.normalize(tf.constant(features, tf.float32)))
         self.labels.assign(labels)
+        return {"examples": self.examples, "neighbours": min(self.neighbours or self.examples, self.examples)}
 
     def call(self, embedding):
         embedding = similarity.normalize(tf.cast(embedding, tf.float32))

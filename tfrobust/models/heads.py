@@ -3,6 +3,7 @@
 import keras
 
 from tfrobust.models.blocks import build_chain, l2_penalty, require_whole, run_chain
+from tfrobust.models.normalization import BranchedBatchNormalization
 from tfrobust.ops import similarity
 from tfrobust.ops.configured import Configured
 
@@ -23,10 +24,12 @@ class _DenseChain(Configured, keras.layers.Layer):
         build_chain(self.chain, tuple(input_shape))
 
     def compute_output_shape(self, input_shape):
-        return (*tuple(input_shape)[:-1], self.chain[-1].units)
+        *_, units = (layer.units for layer in self.chain if hasattr(layer, "units"))
+        return (*tuple(input_shape)[:-1], units)
 
-    def call(self, embedding):
-        return run_chain(self.chain, similarity.normalize(embedding) if self.normalized else embedding)
+    def call(self, embedding, training=None):
+        given = similarity.normalize(embedding) if self.normalized else embedding
+        return run_chain(self.chain, given, training=training)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -44,6 +47,8 @@ class LinearHead(_DenseChain):
         kernel_initializer: name or Keras initializer; "zeros" for a linear probe.
         kernel_regularization: weight of the sum of squared kernel entries, >= 0.
         normalized: take the embedding divided by its norm, as the linear probe of report 002.
+        batch_normalized: the logits pass a batch normalisation without scale, which brings the bias, as those of report
+            002's supervised networks.
 
     Returns:
         Of `call`: float32 [b, k].
@@ -61,20 +66,27 @@ class LinearHead(_DenseChain):
         kernel_initializer: str | keras.initializers.Initializer = "he_normal",
         kernel_regularization: float = 0.0,
         normalized: bool = False,
+        batch_normalized: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.class_count = require_whole(class_count, "LinearHead.class_count", minimum=2)
         self.normalized = normalized
+        self.batch_normalized = batch_normalized
         self.kernel_initializer = kernel_initializer
         self.kernel_regularization = kernel_regularization
         dense = keras.layers.Dense(
             class_count,
             kernel_initializer=kernel_initializer,
             kernel_regularizer=l2_penalty(kernel_regularization),
+            use_bias=not batch_normalized,
             dtype=self.dtype_policy,
         )
         self.chain = [dense]
+        if batch_normalized:
+            # A head is not told how many replicas there are: over one, the same.
+            norm = BranchedBatchNormalization(scale=False, synchronized=True, dtype=self.dtype_policy)
+            self.chain.append(norm)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

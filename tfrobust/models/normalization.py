@@ -77,6 +77,7 @@ class BranchedBatchNormalization(Configured, keras.layers.Layer):
         epsilon: added to the variance, > 0.
         synchronized: batch statistics over all replicas.
         center: with the offsets beta_k.
+        scale: with the scales gamma_k.
 
     Raises:
         ValueError: arguments out of range; in `call`, a branch that does not exist.
@@ -95,6 +96,7 @@ class BranchedBatchNormalization(Configured, keras.layers.Layer):
         epsilon: float = 1e-5,
         synchronized: bool = False,
         center: bool = True,
+        scale: bool = True,
         name: str | None = None,
         **kwargs,
     ):
@@ -110,11 +112,10 @@ class BranchedBatchNormalization(Configured, keras.layers.Layer):
         self.epsilon = epsilon
         self.synchronized = synchronized
         self.center = center
+        self.scale = scale
+        same = {"momentum": momentum, "epsilon": epsilon, "synchronized": synchronized, "center": center}
         self.norms = [
-            keras.layers.BatchNormalization(
-                momentum=momentum, epsilon=epsilon, synchronized=synchronized, center=center, dtype=self.dtype_policy
-            )
-            for _ in range(branches)
+            keras.layers.BatchNormalization(**same, scale=scale, dtype=self.dtype_policy) for _ in range(branches)
         ]
 
     def build(self, input_shape):
@@ -131,6 +132,8 @@ class BranchedBatchNormalization(Configured, keras.layers.Layer):
     def moments(self, branch=0) -> tuple[tf.Tensor, tf.Tensor]:
         """(scale, offset), each [c], of which inference mode makes scale x + offset."""
         norm = self.norms[check_branch(branch, self.branches, self.name)]
-        scale = norm.gamma * tf.math.rsqrt(norm.moving_variance + norm.epsilon)
+        scale = tf.math.rsqrt(norm.moving_variance + norm.epsilon)
+        if self.scale:
+            scale *= norm.gamma
         offset = norm.beta if self.center else 0.0
         return scale, offset - norm.moving_mean * scale

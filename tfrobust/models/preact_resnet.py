@@ -2,10 +2,9 @@
 
 import keras
 
-from tfrobust.models.blocks import PreActivationBlock, plain_convolution, require_choice, require_whole
+from tfrobust.models.blocks import SHORTCUTS, PreActivationBlock, plain_convolution, require_choice, require_whole
 from tfrobust.models.encoder import Encoder
 
-SHORTCUTS = ("standard", "activated")
 _BLOCKS = (2, 2, 2, 2)
 
 
@@ -25,8 +24,9 @@ class PreActResNet18(Encoder):
 
     Args:
         width: channels of the first stage, >= 1; an eighth of the dimension of the embedding. 128 is the "wide" one.
-        shortcut: "standard": identities begin at the block's input. "activated": every shortcut begins behind the
-            first normalisation and activation of its block, identities included (the released NFM and NoisyMix).
+        shortcut: "standard": identities begin at the block's input, projections behind its first normalisation and
+            activation. "activated": all begin there, identities included (the released NFM and NoisyMix). "raw": all
+            begin at the input, projections included (RobustBench's PreActBlock, such as Wong et al. 2020).
         final_normalization: normalisation and activation behind the last stage, as in the paper; the released NFM and
             NoisyMix, and others, have none.
         kernel_regularization: weight of the sum of squared kernel entries, >= 0.

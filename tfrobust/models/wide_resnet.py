@@ -54,8 +54,8 @@ def wide_stages(blocks: int, width: int, dropout: float, variant: str, style: Co
 class WideResNet(Encoder):
     """Wide ResNet of depth 6n+4: n pre-activation blocks in each of three stages, 64 width features.
 
-    Final normalisation and activation, global average pooling, He-normal kernels. Stride 2 pads one pixel on every
-    side, as PyTorch does. With ten logits WRN-28-10 has 36,479,194 trainable parameters, WRN-28-2 1,467,610.
+    Final normalisation and activation, global average pooling, He-normal kernels. With ten logits WRN-28-10 has
+    36,479,194 trainable parameters, WRN-28-2 1,467,610.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -71,6 +71,8 @@ class WideResNet(Encoder):
             first normalisation and activation, dropout behind the second. "noisymix": the released code of paper
             001, with biases, stride on the second, shortcuts from the block's input, dropout before the second
             normalisation, and a final normalisation whose statistics forget with momentum 0.1 (0.9 in PyTorch).
+        symmetric: stride 2 pads one pixel on every side, as PyTorch does. False: none before and one behind on even
+            sizes, as Keras does, and DeepMind's networks in either framework.
         kernel_regularization: weight of the sum of squared kernel entries, >= 0.
         activation: name of a Keras activation.
         **kwargs: as in `Encoder`.
@@ -89,6 +91,7 @@ class WideResNet(Encoder):
         *,
         dropout: float = 0.0,
         variant: str = "paper",
+        symmetric: bool = True,
         kernel_regularization: float = 0.0,
         activation: str = "relu",
         **kwargs,
@@ -99,11 +102,12 @@ class WideResNet(Encoder):
         self.width = require_whole(width, "WideResNet.width")
         self.dropout = dropout
         self.variant = require_choice(variant, "WideResNet.variant", VARIANTS)
+        self.symmetric = symmetric
         self.kernel_regularization = kernel_regularization
         self.activation = activation
         policy, paper = self.dtype_policy, variant == "paper"
         style = self.style(
-            activation=activation, use_bias=not paper, kernel_regularization=kernel_regularization, symmetric=True
+            activation=activation, use_bias=not paper, kernel_regularization=kernel_regularization, symmetric=symmetric
         )
         final = style if paper else dataclasses.replace(style, momentum=0.1)
         self.compose(

@@ -9,11 +9,21 @@ LONGEST_SIDE = 32
 
 def shrunk(image):
     """[h, w, c] averaged over squares of pixels, so that no side is too long; what is left over at the end is cut."""
+    return _squares(image).mean(axis=(1, 3))
+
+
+def extremes(image):
+    """As `shrunk`, but each square becomes its value farthest from 0: means of differences would cancel."""
+    squares = _squares(image)
+    low, high = squares.min(axis=(1, 3)), squares.max(axis=(1, 3))
+    return high + (low - high) * (-low > high)
+
+
+def _squares(image):
     side = -(-max(image.shape[:2]) // LONGEST_SIDE)
     height, width = (max(1, size // side) for size in image.shape[:2])
     image = image[: height * side, : width * side]
-    squares = image.reshape(height, min(side, image.shape[0]), width, min(side, image.shape[1]), -1)
-    return squares.mean(axis=(1, 3))
+    return image.reshape(height, min(side, image.shape[0]), width, min(side, image.shape[1]), -1)
 
 
 def encode(values, largest: float = 1.0) -> str:

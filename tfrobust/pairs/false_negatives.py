@@ -78,6 +78,9 @@ class FalseNegatives(Configured):
         positive = masks.positive | found if self.action == "attract" else masks.positive
         return PairMasks(positive, masks.negative & ~found)
 
+    def check_count(self, images: int) -> None:
+        """Hook: ValueError where so many training images are too few for it."""
+
     def suspects(self, similarity, candidates, anchors: Tags, keys: Tags, step) -> tf.Tensor:
         """Hook: bool [r, m]; what it says of keys that are no `candidates` (bool [r, m]) does not matter."""
         raise NotImplementedError(f"{type(self).__name__} must say whom it suspects.")
@@ -246,6 +249,11 @@ class IFND(FalseNegatives):
         if isinstance(self.acceptance, (int, float)) and not 0 <= self.acceptance <= 1:
             raise ValueError(f"IFND.acceptance is {self.acceptance}; it is a share, in [0, 1].")
 
+    def check_count(self, images):
+        """See `FalseNegatives.check_count`."""
+        if images < self.clusters:
+            raise ValueError(f"IFND has {self.clusters} clusters for {images} images; it needs as many images.")
+
     def suspects(self, similarity, candidates, anchors, keys, step):
         """See `FalseNegatives.suspects`."""
         return facts.same_prediction(anchors, keys) & (anchors.prediction >= 0)[:, None]
@@ -268,8 +276,7 @@ class IFND(FalseNegatives):
         from threadpoolctl import threadpool_limits
 
         features = normalize(features).numpy()
-        if len(features) < self.clusters:
-            raise ValueError(f"IFND has {self.clusters} clusters for {len(features)} images; it needs as many images.")
+        self.check_count(len(features))
         # One thread: the order in which several add their sums would show in the last bits.
         with threadpool_limits(1):
             found = KMeans(self.clusters, n_init=1, random_state=seed).fit(features)

@@ -1,12 +1,13 @@
 """The robustness report: JSON is the truth; HTML, Markdown and tables are rendered from it. No TensorFlow."""
 
-from tfrobust.report.schema import JSON_SCHEMA, SCHEMA, Report
+from tfrobust.report.schema import JSON_SCHEMA, SCHEMA, SCHEMA_FILE, Report
 from tfrobust.report.threat import not_measured, summary_sentence, threat_statement
 from tfrobust.report.writer import write_report
 
 __all__ = [
     "JSON_SCHEMA",
     "SCHEMA",
+    "SCHEMA_FILE",
     "Report",
     "not_measured",
     "summary_sentence",

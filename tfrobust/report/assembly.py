@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import os
 import platform
 
+from tfrobust.ops.environment import versions
 from tfrobust.report import reading, threat
 from tfrobust.report.schema import Report
 from tfrobust.structs import Series
-
-_NAMED_PACKAGES = ("tfrobust", "tensorflow", "keras", "numpy")
 
 
 def make_report(
@@ -52,9 +50,4 @@ def make_report(
 def environment() -> dict:
     """Versions and machine, enough to tell why a number differs elsewhere."""
     found = {"python": platform.python_version(), "machine": platform.machine(), "processors": os.cpu_count()}
-    for package in _NAMED_PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
-            found[package] = "not installed"
-    return found
+    return found | versions()

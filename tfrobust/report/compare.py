@@ -1,25 +1,92 @@
-"""Many reports side by side: one aligned table, one HTML page with the curves laid over each other."""
+"""Many reports side by side: which there are, what their numbers are, and what keeps these from being compared."""
 
+from __future__ import annotations
+
+import dataclasses
+import functools
 import pathlib
-import re
 
-from tfrobust.report import page, plots, reading, section_results
-from tfrobust.report.gap import gap_table
-from tfrobust.report.render import align
+from tfrobust.report import protocol, reading
+from tfrobust.report.difference import Difference, difference
 from tfrobust.report.schema import SCHEMA, Report
 from tfrobust.structs import Measurement
 
 REPORT_FILE = "robustness_report.json"
-_SETTINGS_THAT_MUST_AGREE = ("norm", "epsilon", "steps", "step_size", "restarts", "queries", "bound")
-# The same of what is measured without an attack.
-_NATURAL_SETTINGS_THAT_MUST_AGREE = (
-    *("source", "constants_of", "frost", "corruptions", "severities", "sequences"),
-    *("baseline", "bins", "bin_size"),
-    *("share", "levels", "count"),  # of replaced pixels
-)
+Located = list[tuple[pathlib.Path, Report]]
 
 
-def load_reports(paths) -> list[tuple[pathlib.Path, Report]]:
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Reports in the order in which they are shown, and what is to be said of them; `arrange` makes one.
+
+    Attributes:
+        named: (name, report), each name once.
+        files: where each report was read from.
+        sort: id of the measurement that orders them, a column of its own where it is no main one; None for none.
+        reference: name of the report that the others are compared with; None for none.
+    """
+
+    named: list[tuple[str, Report]]
+    files: list[pathlib.Path]
+    sort: str | None = None
+    reference: str | None = None
+
+    @functools.cached_property
+    def columns(self) -> dict[str, str]:
+        """Id -> heading of every main measurement, in the order in which one report would list them."""
+        shown = [m for _, report in self.named for m in reading.main_measurements(report)]
+        shown += filter(None, (report.get(self.sort) for _, report in self.named))
+        labels = {(m.id, reading.label(m)) for m in shown}
+        agreed = {m.id: len([one for one, _ in labels if one == m.id]) == 1 for m in shown}
+        found = {m.id: reading.label(m, baseline=agreed[m.id]) for m in shown}
+        return dict(sorted(found.items(), key=lambda item: reading.place(item[0])))
+
+    @functools.cached_property
+    def notes(self) -> dict[str, list[int]]:
+        """Sentence on what keeps numbers from being compared -> the ids of the columns it is said of."""
+        found = {}
+        for identity, sentences in protocol.notes(self.named, self.columns).items():
+            for sentence in sentences:
+                found.setdefault(sentence, []).append(identity)
+        return found
+
+    def marks(self, identity: str) -> str:
+        """The numbers of a column's notes, counted from 1: " [1] [3]"; "" without any."""
+        return "".join(f" [{place}]" for place, ids in enumerate(self.notes.values(), 1) if identity in ids)
+
+    def differences(self, report: Report) -> dict[str, Difference | None]:
+        """Column by column, what a report has more than the reference; None where one of the two has no number."""
+        reference = dict(self.named)[self.reference]
+        return {identity: difference(identity, report, reference) for identity in self.columns}
+
+
+def arrange(
+    located: Located, sort: str | None = None, ascending: bool = False, reference: str | None = None
+) -> Comparison:
+    """Names and orders reports.
+
+    Args:
+        located: as `load_reports` returns them.
+        sort: id of a measurement, the largest value first; reports without it come last. None keeps their order.
+        ascending: the smallest first.
+        reference: name of the report that the others are compared with; a name without its version will do where it is
+            the only one.
+
+    Raises:
+        ValueError: no report has such a measurement, there is no report of that name, or there are several.
+    """
+    rows = [(name, report, file) for name, (file, report) in zip(names(located), located, strict=True)]
+    if reference is not None:
+        reference = find_name([name for name, *_ in rows], reference)
+    if sort is not None:
+        known = {m.id for _, report, _ in rows for m in report.measurements}
+        if sort not in known:
+            raise ValueError(f"no report has {sort!r}; nearest: {reading.nearest(sort, known)}."[:300])
+        rows.sort(key=lambda row: _place(row[1].get(sort), ascending))
+    return Comparison([(name, report) for name, report, _ in rows], [file for *_, file in rows], sort, reference)
+
+
+def load_reports(paths) -> Located:
     """Reads the reports that paths lead to; what is no report is skipped.
 
     Args:
@@ -50,113 +117,7 @@ def load_reports(paths) -> list[tuple[pathlib.Path, Report]]:
     return list(found.values())
 
 
-def table(reports: list[tuple[pathlib.Path, Report]], markup: bool = False) -> str:
-    """One row per report, one column per main measurement of any of them; intervals in brackets.
-
-    Args:
-        reports: as `load_reports` returns them.
-        markup: True for an HTML table.
-
-    Returns:
-        Aligned ASCII lines, "-" where a report lacks a number, and one "note:" line for each
-        way in which the protocols differ.
-    """
-    if not reports:
-        return "No robustness report found."
-    columns = _columns(reports)
-    rows = []
-    for name, (_, report) in zip(names(reports), reports, strict=True):
-        rows.append([name, *(_cell(report, identity) for identity in columns)])
-    if markup:
-        # "63.1 % [57.9 to 68.0]": the interval goes below its number.
-        cells = [[re.sub(r" \[(.*)\]$", r"<small>\1</small>", page.text(cell)) for cell in row] for row in rows]
-        return page.table(["Model", *columns.values()], cells, numeric=tuple(range(1, len(columns) + 1)), stack=True)
-    lines = align([["model", *columns.values()], *rows], right=tuple(range(1, len(columns) + 1)))
-    return "\n".join(lines + [f"note: {note}" for note in differences(reports)])
-
-
-def gap(reports: list[tuple[pathlib.Path, Report]], ends: tuple[str, str], markup: bool = False) -> str:
-    """How much of the gap in relative drop between two reports the others close; see `report.gap.gap_table`."""
-    return gap_table(list(zip(names(reports), (report for _, report in reports), strict=True)), *ends, markup=markup)
-
-
-def compare_html(reports: list[tuple[pathlib.Path, Report]], ends: tuple[str, str] | None = None) -> str:
-    """One self-contained page: the table, what keeps the numbers from being compared, curves overlaid.
-
-    Args:
-        reports: as `load_reports` returns them.
-        ends: names of the two reports between which the gap that others close is shown; None for none.
-    """
-    body = ['<p class="eyebrow">tfrobust</p><h1>Robustness compared</h1>']
-    body += [f'<p class="note">{page.text(note)}</p>' for note in differences(reports)]
-    lead = "Below each number its 95 % interval; where they overlap widely, the order may be chance."
-    body.append(page.section("table", "Measurements", lead, table(reports, markup=True)))
-    if ends is not None:
-        lead = f"How much of the way from {ends[0]} to {ends[1]} the others go, in relative drop of accuracy."
-        body.append(page.section("gap", "Gap closed", lead, gap(reports, ends, markup=True)))
-    items = []
-    curves = _curves_by_attack(reports)
-    for key, lines in curves.items():
-        caption = f"Accuracy under {section_results.attack_caption(key)}"
-        identity = f"compare-{key}"
-        plot = plots.curves(
-            identity,
-            lines,
-            x_label="epsilon (pixels in [0, 1])",
-            y_label="accuracy",
-            percent=True,
-            height=3.4,
-        )
-        items.append(page.figure(identity, caption, plot))
-    if items:
-        lead = "One curve per model. Bands are 95 % intervals."
-        body.append(page.section("curves", "Accuracy against epsilon", lead, page.figures(items)))
-    rows = [[page.text(n), page.text(f)] for n, (f, _) in zip(names(reports), reports, strict=True)]
-    body.append(page.section("files", "Reports", "", page.table(["Model", "File"], rows)))
-    return page.page("Robustness compared", "\n".join(body))
-
-
-def differences(reports: list[tuple[pathlib.Path, Report]]) -> list[str]:
-    """One sentence for each way in which the protocols differ, so that numbers are not comparable."""
-    labelled = list(zip(names(reports), (report for _, report in reports), strict=True))
-    notes = []
-    prints = _grouped((report.data.get("fingerprint"), name) for name, report in labelled)
-    if len(prints) > 1:
-        groups = "; ".join(f"{(key or 'unknown')[:8]}: {', '.join(group)}" for key, group in prints.items())
-        notes.append(f"not the same data, fingerprints differ ({groups}).")
-    budgets, settings = {}, {}
-    for name, report in labelled:
-        for row in reading.attack_rows(report.measurements):
-            # Different budgets have different ids, so they are told apart by attack.
-            budgets.setdefault(row.attack, []).append((row.budget, name))
-            facts = {key: row.accuracy.settings.get(key) for key in _SETTINGS_THAT_MUST_AGREE}
-            facts["images"] = row.accuracy.n
-            for key, value in facts.items():
-                settings.setdefault((f"{row.attack}, {row.budget}", key), []).append((reading.words(value), name))
-        for m in reading.main_measurements(report):
-            for key in _NATURAL_SETTINGS_THAT_MUST_AGREE if not m.id.startswith("attack.") else ():
-                entry = reading.words(m.settings.get(key)), name
-                settings.setdefault((reading.label(m, baseline=False), key), []).append(entry)
-    for attack, entries in budgets.items():
-        groups = _grouped((name, budget) for budget, name in entries)
-        if len({tuple(sorted(group)) for group in groups.values()}) > 1:
-            notes.append(f"{attack} was run at different budgets ({_listed(_grouped(entries))}).")
-    for (what, key), entries in settings.items():
-        groups = _grouped(entries)
-        if len(groups) > 1:
-            notes.append(f"{what}: {key} differs ({_listed(groups)}).")
-    return notes
-
-
-def protocol_differences(first: Measurement, second: Measurement) -> list[str]:
-    """The settings in which two measurements of one id were made differently; empty where they may be compared."""
-    attacked = first.id.startswith("attack.")
-    settings = _SETTINGS_THAT_MUST_AGREE if attacked else _NATURAL_SETTINGS_THAT_MUST_AGREE
-    unlike = [key for key in settings if first.settings.get(key) != second.settings.get(key)]
-    return [*unlike, *(["the number of images"] if first.n != second.n else [])]
-
-
-def names(reports: list[tuple[pathlib.Path, Report]]) -> list[str]:
+def names(reports: Located) -> list[str]:
     """A short distinct name per report: model/version, with a number behind it where two agree."""
     found, result = {}, []
     for _, report in reports:
@@ -183,38 +144,20 @@ def find_report(path) -> pathlib.Path | None:
     return newest if newest.is_file() else None
 
 
-def _columns(reports) -> dict[str, str]:
-    """Id -> heading of every main measurement, in the order in which one report would list them."""
-    shown = [m for _, report in reports for m in reading.main_measurements(report)]
-    labels = {(m.id, reading.label(m)) for m in shown}
-    agreed = {m.id: len([one for one, _ in labels if one == m.id]) == 1 for m in shown}
-    found = {m.id: reading.label(m, baseline=agreed[m.id]) for m in shown}
-    return dict(sorted(found.items(), key=lambda item: reading.place(item[0])))
+def find_name(known: list[str], wanted: str) -> str:
+    """The one of the names that is meant: itself, or the only one of that model.
+
+    Raises:
+        ValueError: none is, or several are.
+    """
+    found = [wanted] if wanted in known else [name for name in known if name.partition("/")[0] == wanted]
+    if len(found) != 1:
+        fault = "is several reports" if found else "is no report here"
+        raise ValueError(f"{wanted!r} {fault}: name one of {', '.join(known)}."[:300])
+    return found[0]
 
 
-def _cell(report: Report, identity: str) -> str:
-    measurement = report.get(identity)
-    margin = reading.interval(measurement)
-    return f"{reading.number(measurement)} [{margin}]" if margin else reading.number(measurement)
-
-
-def _curves_by_attack(reports) -> dict[str, list]:
-    found = {}
-    for place, (name, (_, report)) in enumerate(zip(names(reports), reports, strict=True)):
-        for key, columns in section_results.accuracy_curves(report):
-            line = plots.Line(
-                name, columns["epsilon"], columns["accuracy"], columns.get("low"), columns.get("high"), place
-            )
-            found.setdefault(key, []).append(line)
-    return found
-
-
-def _grouped(entries) -> dict:
-    groups = {}
-    for key, value in entries:
-        groups.setdefault(key, []).append(value)
-    return groups
-
-
-def _listed(groups: dict) -> str:
-    return "; ".join(f"{key}: {', '.join(group)}" for key, group in groups.items())
+def _place(measurement: Measurement | None, ascending: bool) -> tuple[bool, float]:
+    if measurement is None or measurement.value is None:
+        return True, 0.0
+    return False, measurement.value if ascending else -measurement.value

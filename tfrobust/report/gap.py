@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tfrobust.report import page, reading
-from tfrobust.report.render import align
+from tfrobust.report.compare import find_name
 from tfrobust.report.schema import Report
+from tfrobust.report.text_table import folded
 from tfrobust.structs import Measurement
 
 Named = list[tuple[str, Report]]
@@ -30,7 +31,7 @@ def gap_closed(start: float | None, end: float | None, method: float | None) -> 
     return (start - method) / (start - end)
 
 
-def gap_table(reports: Named, start: str, end: str, markup: bool = False) -> str:
+def gap_table(reports: Named, start: str, end: str, markup: bool = False, width: int | None = None) -> str:
     """Relative drops by attack, and behind those of all but the two ends the share of the gap that is closed.
 
     The shares are of the drops measured, without intervals of their own: the drops' are in each report.
@@ -39,6 +40,7 @@ def gap_table(reports: Named, start: str, end: str, markup: bool = False) -> str
         reports: (name, report).
         start, end: names of two of them; a name without its version will do where it is the only one.
         markup: True for an HTML table.
+        width: of the terminal; None for lines of any length.
 
     Returns:
         Aligned ASCII lines, one a report; a column for each attack that both ends were judged by.
@@ -46,7 +48,7 @@ def gap_table(reports: Named, start: str, end: str, markup: bool = False) -> str
     Raises:
         ValueError: no such report, several of that name, or no such attack.
     """
-    first, last = (_find(reports, name) for name in (start, end))
+    first, last = (find_name([name for name, _ in reports], wanted) for wanted in (start, end))
     drops = {name: _drops(report) for name, report in reports}
     columns = [identity for identity in drops[first] if identity in drops[last]]
     if not columns:
@@ -65,16 +67,7 @@ def gap_table(reports: Named, start: str, end: str, markup: bool = False) -> str
     numeric = tuple(range(1, len(rows[0])))
     if markup:
         return page.table(rows[0], [[page.text(cell) for cell in row] for row in rows[1:]], numeric=numeric)
-    return "\n".join(align(rows, right=numeric))
-
-
-def _find(reports: Named, wanted: str) -> str:
-    names = [name for name, _ in reports]
-    found = [wanted] if wanted in names else [name for name in names if name.partition("/")[0] == wanted]
-    if len(found) != 1:
-        fault = "is several reports" if found else "is no report here"
-        raise ValueError(f"{wanted!r} {fault}: name one of {', '.join(names)}."[:300])
-    return found[0]
+    return "\n".join(folded(rows, numeric, width))
 
 
 def _drops(report: Report) -> dict[str, Measurement]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import decimal
 import math
 import operator
 import pathlib
@@ -13,22 +14,23 @@ import keras
 
 from tfrobust.errors import InputError
 from tfrobust.ops.configured import Configured
-from tfrobust.report import compare, reading
+from tfrobust.report import compare, protocol, reading
 from tfrobust.report.schema import Report
-from tfrobust.structs import Measurement
 
 _OPERATORS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 _IDENTITY = r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_+-]+)+"
 _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?"
-_THRESHOLD = re.compile(rf"(?:(low|high) of )?({_IDENTITY}) (>=|<=|>|<) (-?{_NUMBER})( %)?")
+_THRESHOLD = re.compile(rf"(?:(low|high) of )?({_IDENTITY}) ?(>=|<=|>|<) ?(-?{_NUMBER})( ?%)?")
 _NO_FINDING = re.compile(r"no doctor (fail|warn)")
-_NO_WORSE = re.compile(rf"(?:({_IDENTITY}) )?no worse than (\S.*) by more than ({_NUMBER})( %)?")
+_NO_WORSE = re.compile(rf"(?:({_IDENTITY}) )?no worse than (\S.*) by more than ({_NUMBER})( ?%)?")
 _FORMS = (
     "'accuracy.clean >= 0.9', 'low of accuracy.clean >= 0.9', 'calibration.rms <= 0.05', 'no doctor fail', "
     "'[ID] no worse than PATH by more than 0.01'"
 )
 # The last word of an id says which way is better; of others, such as distances, nobody can say.
 _LARGER_IS_BETTER = ("accuracy", "aurra", "median_distance", "correlation", "pooled_correlation")
+# Whoever asked the doctor has this finding; others, such as a search cut short, are made without it.
+_DOCTORS_CHECK = "deterministic"
 _SMALLER_IS_BETTER = (
     *("drop", "ece", "rms", "brier", "nll", "mce", "relative_mce"),
     *("flip_probability", "flip_rate", "mfr"),
@@ -45,11 +47,11 @@ class Gate(Configured):
         attack.autoattack_linf_0.2.accuracy >= 0.5      also <=, >, <; fractions as such, or '50 %'
         low of accuracy.clean >= 0.97                   the lower (or 'high of': upper) end of the 95 % interval
         no doctor fail                                  'no doctor warn' allows neither fail nor warn
-        no worse than exported/x/3 by more than 0.01    every accuracy, error, ... that both reports have
+        no worse than exported/x/3 by more than 0.01    every main number of that report, as `compare` shows them
         accuracy.clean no worse than exported/x by more than 0.01
 
-    A number that a time budget made an upper bound never passes. `no worse` fails where the two numbers do not come
-    from the same data and the same protocol, and where the other report has no such number.
+    A number that a time budget made a bound never passes. `no worse` fails where the two numbers do not come from the
+    same data and the same protocol, and where one of the two reports lacks one: at another epsilon, it has another id.
 
     Attributes:
         require: the lines.
@@ -61,6 +63,8 @@ class Gate(Configured):
     require: tuple[str, ...] = ()
 
     def __post_init__(self):
+        if not isinstance(self.require, (str, tuple, list)):
+            raise InputError(f"Gate.require is {str(self.require)[:80]!r}; it holds lines like {_FORMS}.")
         lines = (self.require,) if isinstance(self.require, str) else tuple(self.require)
         object.__setattr__(self, "require", lines)
         for line in self.require:
@@ -98,51 +102,57 @@ def _checked(line: str) -> Callable[[Report], list[str]]:
 
 def _threshold(match: re.Match, report: Report) -> list[str]:
     end, identity, sign, number, percent = match.groups()
-    found = report.get(identity)
-    fault = _unusable(found)
+    fault = _fault(identity, report)
     if fault:
         return [fault]
+    found = report[identity]
     value = getattr(found, end) if end else found.value
     if value is None:
         return ["it has no interval"]
-    kept = _OPERATORS[sign](value, float(number) / (100 if percent else 1))
-    return [] if kept else [f"it is {value:.4g}"]
+    kept = _OPERATORS[sign](value, _limit(number, percent))
+    return [] if kept else [f"it is {value:.6g}"]
 
 
 def _no_finding(match: re.Match, report: Report) -> list[str]:
     refused = ("fail",) if match[1] == "fail" else ("fail", "warn")
-    if not report.doctor:
-        return ["the doctor was not asked"]
-    return [f"{f.check} says {f.verdict}: {f.evidence}" for f in report.doctor if f.verdict in refused]
+    found = [f"{f.check} says {f.verdict}: {f.evidence}" for f in report.doctor if f.verdict in refused]
+    if not any(finding.check == _DOCTORS_CHECK for finding in report.doctor):
+        return [*found, "the doctor was not asked"]
+    return found
 
 
 def _no_worse(match: re.Match, report: Report) -> list[str]:
     identity, path, number, percent = match.groups()
-    other, allowed = _reference(path), float(number) / (100 if percent else 1)
-    if report.data.get("fingerprint") != other.data.get("fingerprint"):
+    other, allowed = _reference(path), _limit(number, percent)
+    if not protocol.same_data([report, other]):
         return ["it was judged on other data"]
     if identity:
         return _compared(identity, report, other, allowed)
-    common = [m.id for m in reading.in_order(other) if _direction(m.id) and report.get(m.id) is not None]
-    if not common:
-        return ["the two reports have no number in common"]
-    return [f"{each}: {fault}" for each in common for fault in _compared(each, report, other, allowed)]
+    main = [m.id for m in reading.main_measurements(other) if _direction(m.id) and m.value is not None]
+    if not main:
+        return ["the other report has no number that could be kept"]
+    return [f"{each}: {fault}" for each in main for fault in _compared(each, report, other, allowed)]
 
 
 def _compared(identity: str, report: Report, other: Report, allowed: float) -> list[str]:
-    own, reference = report.get(identity), other.get(identity)
     direction = _direction(identity)
     if not direction:
         return ["which way is better is not known for it: write a threshold"]
-    fault = _unusable(own) or (_unusable(reference) and f"in the other report {_unusable(reference)}")
-    if fault:
-        return [fault]
-    unlike = compare.protocol_differences(own, reference)
+    fault, there = _fault(identity, report), _fault(identity, other)
+    if fault or there:
+        return [fault or f"in the other report {there}"]
+    own, reference = report[identity], other[identity]
+    unlike = protocol.differences(own, reference)
     if unlike:
         return [f"the protocols differ in {', '.join(unlike)}"]
     worse_by = direction * (reference.value - own.value)
     # A loss of exactly what is allowed passes, in whatever way floats round it.
-    return [] if worse_by <= allowed + 1e-9 else [f"it is {own.value:.4g}, there {reference.value:.4g}"]
+    return [] if worse_by <= allowed + 1e-9 else [f"it is {own.value:.6g}, there {reference.value:.6g}"]
+
+
+def _limit(number: str, percent: str | None) -> float:
+    """What the line says, to the last digit: 57.3 % is 0.573."""
+    return float(decimal.Decimal(number) / (100 if percent else 1))
 
 
 def _direction(identity: str) -> int:
@@ -151,13 +161,16 @@ def _direction(identity: str) -> int:
     return (last in _LARGER_IS_BETTER or identity == "accuracy.clean") - (last in _SMALLER_IS_BETTER)
 
 
-def _unusable(measurement: Measurement | None) -> str:
-    if measurement is None:
-        return "it was not measured"
-    if measurement.value is None or not math.isfinite(measurement.value):
+def _fault(identity: str, report: Report) -> str:
+    """Why a number cannot be relied on; "" where it can."""
+    found = report.get(identity)
+    if found is None:
+        known = [m.id for m in report.measurements]
+        return f"it was not measured; nearest: {reading.nearest(identity, known)}"
+    if found.value is None or not math.isfinite(found.value):
         return "its value is not known"
-    if measurement.settings.get("bound") == "upper":
-        return "a time budget ended its attack, so that it is an upper bound"
+    if "bound" in found.settings:
+        return f"a time budget ended its attack, so that it is a bound ({found.settings['bound']})"
     return ""
 
 

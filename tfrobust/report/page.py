@@ -100,9 +100,10 @@ def figures(items: list[str]) -> str:
     return f'<div class="figures">{"".join(items)}</div>'
 
 
-def details(heading: str, body: str) -> str:
-    """Something to unfold."""
-    return f"<details><summary>{text(heading)}</summary>{body}</details>"
+def details(heading: str, body: str, on_paper: bool = False) -> str:
+    """Something to unfold; on paper it is left out, or printed whole."""
+    kind = ' class="whole"' if on_paper else ""
+    return f"<details{kind}><summary>{text(heading)}</summary>{body}</details>"
 
 
 def listing(items) -> str:

@@ -83,7 +83,7 @@ def curves(
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.yaxis.set_minor_formatter(lambda value, _: "")
         elif not percent:
-            axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+            _from_zero(axes)
     return Plot(output.text, keys)
 
 
@@ -97,21 +97,31 @@ def stacked_curves(identity: str, panels: list[tuple[str, list[Line], bool]], *,
             keys += _draw_lines(axes, [line._replace(place=names.index(line.text)) for line in lines])
             _finish(axes, x_label if axes is all_axes[-1] else "", y_label, percent)
             if not percent:
-                axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+                _from_zero(axes)
         figure.align_ylabels(all_axes)
     return Plot(output.text, tuple(dict.fromkeys(keys)))
 
 
-def reliability(identity: str, confidence: list, accuracy: list, count: list) -> Plot:
-    """Accuracy against confidence per bin, with the ideal diagonal and the number of images in each bin."""
-    bins = [
-        (c, a, n) for c, a, n in zip(confidence, accuracy, count, strict=True) if c is not None and a is not None and n
-    ]
+def reliability(
+    identity: str, confidence: list, accuracy: list, count: list, low: list | None = None, high: list | None = None
+) -> Plot:
+    """Accuracy against confidence per bin, with the ideal diagonal and the number of images in each bin.
+
+    Args:
+        identity: unique in the page.
+        confidence, accuracy, count: one value a bin.
+        low, high: the interval of each accuracy, drawn as a thin line; None where it is not known.
+    """
+    empty = [None] * len(count)
+    columns = zip(confidence, accuracy, count, low or empty, high or empty, strict=True)
+    bins = [row for row in columns if row[0] is not None and row[1] is not None and row[2]]
     with drawing(identity, 3.7) as (figure, output):
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         upper.plot([0, 1], [0, 1], color=stand_in("ink"), linewidth=0.9, linestyle=(0, (1, 2)))
-        for c, a, _ in bins:
+        for c, a, _, *interval in bins:
             upper.plot([c, c], [c, a], color=stand_in("series-1"), linewidth=2.5, alpha=0.55)
+            if None not in interval:
+                upper.plot([c, c], interval, color=stand_in("ink"), linewidth=0.9)
         keys = _draw_lines(upper, [Line("accuracy in the bin", [b[0] for b in bins], [b[1] for b in bins])])
         width = 0.8 / max(10, len(confidence))
         lower.bar(
@@ -130,8 +140,9 @@ def reliability(identity: str, confidence: list, accuracy: list, count: list) ->
         lower.yaxis.set_minor_formatter(lambda value, _: "")
         lower.set_xlim(-0.02, 1.02)
         lower.xaxis.set_major_formatter(_percent_formatter())
-    gap = Key("gap between the two", "series-1")
-    return Plot(output.text, (*keys, Key("ideal", "ink", 2), gap))
+    more = [Key("ideal", "ink", 2), Key("gap between the two", "series-1")]
+    more += [Key("95 % interval of the accuracy", "ink")] if any(None not in row[3:] for row in bins) else []
+    return Plot(output.text, (*keys, *more))
 
 
 def bars(identity: str, names: list[str], values: list, low: list, high: list, *, x_label: str) -> Plot:
@@ -313,6 +324,13 @@ def _finish(axes, x_label: str, y_label: str, percent: bool) -> None:
     if percent:
         axes.yaxis.set_major_formatter(_percent_formatter())
         axes.set_ylim(-0.02, 1.02)
+
+
+def _from_zero(axes) -> None:
+    """0 is in sight, and the highest marker whole."""
+    low, high = axes.get_ylim()
+    low = min(0.0, low)
+    axes.set_ylim(low, high + 0.04 * (high - low))
 
 
 def _percent_formatter():

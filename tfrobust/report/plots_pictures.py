@@ -50,6 +50,21 @@ def class_maps(identity: str, panels: list[tuple[str, list, list]]) -> Plot:
     return Plot(output.text)
 
 
+def titled_rows(identity: str, rows: list[tuple[str, list[tuple[str, list]]]]) -> Plot:
+    """Rows of images, (text at the left, (title, image) ...), each image under its own title."""
+    with drawing(identity, 0.15 + 1.5 * len(rows)) as (figure, output):
+        all_axes = figure.subplots(len(rows), len(rows[0][1]), squeeze=False)
+        for axes_of_row, (text, titled) in zip(all_axes, rows, strict=True):
+            axes_of_row[0].set_ylabel(text)
+            for axes, (title, picture) in zip(axes_of_row, titled, strict=True):
+                _show(axes, picture, is_map=False)
+                axes.set_title(title, fontsize=9.5)
+                # White pixels end somewhere on a white page, black ones on a black one.
+                axes.spines[:].set_visible(True)
+                axes.spines[:].set_color(stand_in("faint"))
+    return Plot(output.text)
+
+
 def marked_pixels(identity: str, panels: list[tuple[str, list, list, list]]) -> Plot:
     """One panel per image, (name, image, most, least): the pixels named in two colours on the image.
 

@@ -1,6 +1,7 @@
 """What a report's numbers are called and how they are written: shared by console, Markdown, HTML, compare."""
 
 import dataclasses
+import difflib
 import re
 
 from tfrobust.report.schema import Report
@@ -11,6 +12,10 @@ _ATTACK_ID = re.compile(
     r"(?:\.(?P<member>[a-z][a-z0-9_]*))?\.(?P<what>accuracy|drop|median_distance)$"
 )
 
+# Calibration under an attack.
+_CALIBRATION_ID = re.compile(
+    r"^calibration\.(?P<attack>.+?)_(?P<norm>linf|l2|l1|l0)_(?P<epsilon>[0-9][0-9.e+-]*?)\.(?P<what>[a-z]+)$"
+)
 _SHIFT_ID = re.compile(r"^shift\.(?P<set>[a-z0-9_]+)\.(?P<what>accuracy|ece|rms|aurra)$")
 _SHIFTED_SETS = {"imagenet_r": "ImageNet-R", "imagenet_a": "ImageNet-A"}
 _SHIFT_NUMBERS = {"ece": "calibration error (ECE)", "rms": "calibration error (RMS)", "aurra": "AURRA"}
@@ -157,6 +162,10 @@ def label(measurement: Measurement, *, baseline: bool = True) -> str:
     if shifted:
         what = _SHIFT_NUMBERS.get(shifted["what"], shifted["what"])
         return f"{_SHIFTED_SETS.get(shifted['set'], nice(shifted['set']))}, {what}"
+    attacked = _CALIBRATION_ID.match(measurement.id)
+    if attacked:
+        what = _LABELS.get(f"calibration.{attacked['what']}", attacked["what"])
+        return f"{what} under {attacked['attack']}, {NORM_NAMES[attacked['norm']]} {attacked['epsilon']}"
     name = _LABELS.get(measurement.id)
     if name and baseline and "baseline" in measurement.settings:
         return f"{name}, against {measurement.settings['baseline']}"
@@ -180,7 +189,7 @@ def number(measurement: Measurement | None) -> str:
     """The value with its unit: "63.1 %", "0.482", "41 s"; "-" where unknown, "<= ..." for an upper bound."""
     if measurement is None or measurement.value is None:
         return "-"
-    bound = "<= " if measurement.settings.get("bound") == "upper" else ""
+    bound = {"upper": "<= ", "lower": ">= "}.get(measurement.settings.get("bound"), "")
     return bound + quantity(measurement.value, measurement.unit)
 
 
@@ -191,6 +200,13 @@ def interval(measurement: Measurement | None) -> str:
     if measurement.unit.startswith("fraction"):
         return f"{100 * measurement.low:.1f} to {100 * measurement.high:.1f}"
     return f"{measurement.low:.3g} to {measurement.high:.3g}"
+
+
+def nearest(identity: str, known) -> str:
+    """The known ids most like one that is not there, joined by commas; the first ones where none is alike."""
+    known = sorted(one for one in known if not one.startswith("cost."))
+    close = difflib.get_close_matches(identity, known, n=3, cutoff=0.6)
+    return ", ".join(close or known[:5]) or "none"
 
 
 def quantity(value: float, unit: str) -> str:

@@ -1,8 +1,6 @@
 """A report for people: a short console table, a Markdown model card, one self-contained HTML page."""
 
-import re
-
-from tfrobust.report import page, reading, section_corruption, section_stability, sections
+from tfrobust.report import card, intervals, markup, page, reading, section_corruption, section_stability, sections
 from tfrobust.report.schema import Report
 from tfrobust.report.threat import summary_sentence
 from tfrobust.structs import Measurement
@@ -31,6 +29,8 @@ def console_table(report: Report, *, short: bool = False) -> str:
         name, value = reading.label(m) + (f" ({m.unit})" if unit else ""), reading.number(m).removesuffix(unit)
         rows.append([name, value, reading.interval(m), *drop, "" if m.n is None else str(m.n)])
     lines = [f"{reading.title(report)}, judged on {report.data['name']}", *align(rows, tuple(range(1, len(names))))]
+    kinds = intervals.of_each(m for m in listed if m not in drops.values())
+    lines += [f"95 % intervals {kinds}"] if kinds else []
     for heading, origin, grid, right in [] if short else _grids(report):
         lines += ["", f"{heading}. {origin}".strip(), *align(grid, right)]
     if report.doctor:
@@ -39,59 +39,32 @@ def console_table(report: Report, *, short: bool = False) -> str:
         for finding in report.doctor:
             if finding.verdict != "pass":
                 lines.append(f"  {finding.verdict}: {finding.check}: {finding.evidence}")
-    return "\n".join(_printable(line) for line in lines)
+    return "\n".join(markup.printable(line) for line in lines)
 
 
 def markdown(report: Report) -> str:
-    """A model card in Markdown; every text from the report is escaped, tables are aligned."""
-    parts = [f"# {_safe(reading.title(report))}: robustness report", _safe(summary_sentence(report))]
-    rows = [["Measurement", "Value", "95 % interval", "n"]]
-    for m in _listed(report):
-        count = "-" if m.n is None else m.n
-        rows.append([reading.label(m), reading.number(m), reading.interval(m) or "-", count])
-    if len(rows) > 1:
-        parts += ["## Measurements", _markdown_table(rows, right=(1, 2, 3))]
-    for heading, origin, grid, right in _grids(report):
-        parts += [f"## {heading}", _safe(origin), _markdown_table(grid, right)]
-    if report.threat:
-        parts += ["## What this means", _safe(report.threat)]
-    if report.not_measured:
-        parts += ["## What was not measured", "\n".join(f"- {_safe(item)}" for item in report.not_measured)]
-    if report.doctor:
-        found = [[f.check, f.verdict, f.evidence, f.remedy or "-"] for f in report.doctor]
-        parts += ["## Doctor", _markdown_table([["Check", "Verdict", "Evidence", "Remedy"], *found])]
-    data, _ = reading.by_size(report.data)
-    identity = reading.flat({"model": report.model, "data": data, "run_sha256": report.run_sha256})
-    for heading, pairs in (
-        ("Training", reading.flat(reading.by_size(report.training)[0])),
-        ("Model and data", identity),
-        ("Cost", reading.cost_rows(report)),
-        ("Environment", reading.flat(report.environment)),
-    ):
-        if pairs:
-            parts += [f"## {heading}", _markdown_table([["Name", "Value"], *pairs])]
-    if report.configuration.strip():
-        longest = max((len(run) for run in re.findall(r"`+", report.configuration)), default=0)
-        fence = "`" * max(3, longest + 1)
-        parts += ["## Configuration", f"{fence}\n{report.configuration.rstrip()}\n{fence}"]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    """A model card in Markdown, in the sections of the page; every text from the report is escaped."""
+    parts = [f"# {markup.safe(reading.title(report))}: robustness report", markup.paragraph(summary_sentence(report))]
+    parts += card.headlines(report)
+    for _, heading, blocks in card.build(report):
+        parts += [f"## {heading}", *blocks]
+    parts.append(markup.paragraph(_origin(report)))
+    return "\n\n".join(parts) + "\n"
 
 
 def html(report: Report) -> str:
     """One self-contained page: inline style and SVG, no script, nothing from outside."""
     built = sections.build(report)
-    links = "".join(f'<a href="#{anchor}">{page.text(heading)}</a>' for anchor, heading, _ in built)
     version = report.model.get("version")
     version = f" <small>version {page.text(version)}</small>" if version is not None else ""
-    made = f", made {page.text(report.created)}" if report.created else ""
     body = [
         f'<p class="eyebrow">Robustness report &middot; {page.text(report.data["name"])}</p>',
         f"<h1>{page.text(report.model['name'])}{version}</h1>",
         f'<p class="summary">{page.text(summary_sentence(report))}</p>',
         sections.tiles(report),
-        f'<nav aria-label="Sections">{links}</nav>',
+        sections.glance(report, built),
         *(content for _, _, content in built),
-        f"<footer>Rendered from robustness_report.json ({page.text(report.schema)}){made}.</footer>",
+        f"<footer>{page.text(_origin(report))}</footer>",
     ]
     return page.page(f"{reading.title(report)}: robustness report", "\n".join(body))
 
@@ -126,6 +99,11 @@ def _grids(report: Report) -> list[tuple[str, str, list[list[str]], tuple[int, .
     return found
 
 
+def _origin(report: Report) -> str:
+    made = f", made {report.created}" if report.created else ""
+    return f"Rendered from robustness_report.json ({report.schema}){made}."
+
+
 def _per_cent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
@@ -138,26 +116,3 @@ def align(rows: list[list[str]], right: tuple[int, ...] = ()) -> list[str]:
         cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
         lines.append("  ".join(cells).rstrip())
     return lines
-
-
-def _markdown_table(rows: list[list], right: tuple[int, ...] = ()) -> str:
-    safe = [[_safe(cell) for cell in row] for row in rows]
-    widths = [max(3, *(len(row[column]) for row in safe)) for column in range(len(safe[0]))]
-    rule = ["-" * (w - 1) + ":" if i in right else "-" * w for i, w in enumerate(widths)]
-    lines = []
-    for row in [safe[0], rule, *safe[1:]]:
-        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _safe(value) -> str:
-    """One line of Markdown text that means what it says: no markup, no HTML, no table cell break."""
-    one_line = " ".join(_printable(str(value)).split())
-    escaped = re.sub(r"([\\`*\[\]|])", r"\\\1", one_line)
-    return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _printable(text: str) -> str:
-    """Without control characters, which a terminal would obey."""
-    return "".join(c if c.isprintable() or c in "\n\t" else " " for c in text)

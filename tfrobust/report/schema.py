@@ -1,12 +1,14 @@
 """The robustness report: its fields, its JSON form and what makes a document a valid one.
 
-JSON is the truth; HTML, Markdown and the console table are rendered from it. Within version 1 fields are only
-ever added: a reader keeps top-level fields it does not know and ignores unknown fields further inside.
+JSON is the truth; HTML, Markdown and the console table are rendered from it. `robustness_report.schema.json` is the
+schema. Within version 1 fields are only ever added: a reader keeps top-level fields it does not know and ignores
+unknown fields further inside.
 """
 
 import dataclasses
 import json
 import math
+import pathlib
 import re
 
 from tfrobust.report.validator import first_problem, show
@@ -15,99 +17,9 @@ from tfrobust.structs import Finding, Measurement, Series
 SCHEMA = "tfrobust/robustness_report/1"
 
 
-def _object(required: dict | None = None, optional: dict | None = None, **more) -> dict:
-    required = required or {}
-    properties = {**required, **(optional or {})}
-    return {"type": "object", "required": list(required), "properties": properties, **more}
-
-
-_NAME = {"type": "string", "minLength": 1}
-_TEXT = {"type": "string"}
-_NUMBER = {"type": ["number", "null"]}
-_COUNT = {"type": ["integer", "null"], "minimum": 0}
-_HASH = {"type": ["string", "null"], "pattern": "^[0-9a-f]{64}$"}
-
-JSON_SCHEMA = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "$id": SCHEMA,
-    "title": "tfrobust robustness report, version 1",
-    **_object(
-        {
-            "schema": {"type": "string", "const": SCHEMA},
-            "model": _object(
-                {
-                    "name": _NAME,
-                    "version": {"type": ["integer", "null"], "minimum": 0},
-                    "weights_sha256": _HASH,
-                    "parameters": _COUNT,
-                }
-            ),
-            "data": _object(
-                {
-                    "name": _NAME,
-                    "fingerprint": _HASH,
-                    "train_size": _COUNT,
-                    "validation_size": _COUNT,
-                    "test_size": _COUNT,
-                },
-                {
-                    "source": {"type": ["object", "null"]},
-                    "class_names": {"type": ["array", "null"], "items": _TEXT},
-                },
-            ),
-            "measurements": {
-                "type": "array",
-                "items": _object(
-                    {
-                        "id": {"type": "string", "pattern": r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_+-]+)*$"},
-                        "value": _NUMBER,
-                        "unit": _TEXT,
-                        "n": _COUNT,
-                        "low": _NUMBER,
-                        "high": _NUMBER,
-                        "settings": {"type": "object"},
-                    }
-                ),
-            },
-            "doctor": {
-                "type": "array",
-                "items": _object(
-                    {
-                        "check": _NAME,
-                        "verdict": {"enum": ["pass", "warn", "fail"]},
-                        "evidence": _TEXT,
-                        "remedy": _TEXT,
-                    }
-                ),
-            },
-            "threat": _TEXT,
-            "run_sha256": _HASH,
-            "not_measured": {"type": "array", "items": _NAME},
-            "configuration": _TEXT,
-            "environment": {"type": "object"},
-            "cost": {"type": "object"},
-        },
-        {
-            "series": {
-                "type": "array",
-                "items": _object(
-                    {
-                        "id": _NAME,
-                        "title": _TEXT,
-                        "columns": _object(
-                            additionalProperties={
-                                "type": "array",
-                                "items": {"type": ["number", "string", "boolean", "null"]},
-                            }
-                        ),
-                    }
-                ),
-            },
-            "training": {"type": "object"},
-            "created": {"type": ["string", "null"]},
-        },
-    ),
-}
+# Published beside this module, so that other programs can check reports too; Draft 2020-12.
+SCHEMA_FILE = pathlib.Path(__file__).with_name("robustness_report.schema.json")
+JSON_SCHEMA = json.loads(SCHEMA_FILE.read_text("utf-8"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -205,6 +117,13 @@ class Report:
             document = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"The robustness report is not JSON: {str(error)[:200]}.") from None
+        try:
+            return cls._of(document)
+        except RecursionError:
+            raise ValueError("The robustness report nests too deeply to be one.") from None
+
+    @classmethod
+    def _of(cls, document) -> "Report":
         check_document(document)
         known = {f.name: document[f.name] for f in dataclasses.fields(cls) if f.name in document}
         known["other"] = {name: value for name, value in document.items() if name not in _FIELDS}
@@ -218,6 +137,7 @@ _FIELDS = frozenset(f.name for f in dataclasses.fields(Report)) - {"other"}
 # JSON escapes line breaks inside strings, so a bracket followed by a real one always opens a list.
 _FLAT_LIST = re.compile(r"\[\n[^\[\]{}]*?\n\s*\]")
 _LINE_BREAK = re.compile(r"\n\s*")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def check_document(document) -> None:
@@ -254,7 +174,8 @@ def plain(value):
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()  # lone surrogates cannot be written
+        # Lone surrogates cannot be written, and what a terminal obeys is nothing that a report says.
+        return _CONTROL.sub("\ufffd", value.encode("utf-8", "replace").decode())
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
@@ -273,7 +194,10 @@ def plain(value):
 def _as_dict(item):
     if isinstance(item, str):
         return item
-    return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+    found = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+    if isinstance(item, Series) and not item.settings:
+        del found["settings"]  # the first writers had none: what they wrote comes back to the byte
+    return found
 
 
 def _from_dict(kind: type, item):

@@ -2,7 +2,7 @@
 
 import re
 
-from tfrobust.report import page, reading, section_results
+from tfrobust.report import intervals, page, reading, section_results
 from tfrobust.report.page import text
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
@@ -67,10 +67,19 @@ def corruptions(report: Report) -> tuple[str, str] | None:
     body = f'<div class="dense">{page.table(heads, shown, numeric=tuple(range(TEXT_COLUMNS, len(heads))))}</div>'
     if others:
         body += section_results.measurement_table(others)
-    lead = "Accuracy in per cent on corrupted test images, by severity: the deeper the colour, the more stay right."
+    return lead(report, header), body
+
+
+def lead(report: Report, header: list[str]) -> str:
+    """What the map shows, how sure its cells are, and where the images are from."""
+    said = "Accuracy in per cent on corrupted test images, by severity: the deeper the colour, the more stay right."
     if "relative drop" in header:
-        lead += " Drop: how much of the clean accuracy is lost, in per cent of it, on average."
-    return f"{lead} {origin(report)}".strip(), body
+        said += " Drop: how much of the clean accuracy is lost, in per cent of it, on average."
+    widths = [(m.high - m.low) / 2 for row in cells(report).values() for m in row.values() if intervals.kind(m)]
+    if widths:
+        kinds = intervals.kinds(m for row in cells(report).values() for m in row.values())
+        said += f" Each cell's 95 % interval ({kinds}) reaches up to {100 * max(widths):.1f} points to either side."
+    return f"{said} {origin(report)}".strip()
 
 
 def origin(report: Report) -> str:

@@ -2,33 +2,67 @@
 
 from collections.abc import Callable
 
-from tfrobust.report import page, plots, reading, section_results
+from tfrobust.report import intervals, page, plots, reading, section_results
 from tfrobust.report.plots import Line
 from tfrobust.report.schema import Report
+from tfrobust.structs import Series
 
 
 def calibration(report: Report) -> tuple[str, str] | None:
     """Reliability diagrams beside the calibration measurements."""
-    items = []
-    for series in section_results.reliability_series(report):
-        columns = series.columns
-        plot = plots.reliability(series.id, columns["confidence"], columns["accuracy"], columns["count"])
-        numbers = {name: columns[name] for name in ("confidence", "accuracy", "count")}
-        items.append(page.figure(series.id, series.title or "Reliability", plot, numbers))
+    found = section_results.reliability_series(report)
+    items = [_reliability(series) for series in found]
     if not items:
         return None
-    rates = report.get_series("calibration.response_rate")
-    if rates is not None and {"response_rate", "accuracy"} <= rates.columns.keys():
-        wrong = [None if value is None else 100 * (1 - value) for value in rates.columns["accuracy"]]
-        line = Line("wrong answers among the most confident", rates.columns["response_rate"], wrong)
-        plot = plots.curves(rates.id, [line], x_label="share answered", y_label="wrong, per cent")
-        items.append(page.figure(rates.id, "Answering only where confident (AURRA)", plot))
+    rates = _response_rates(report)
+    if rates is not None:
+        items.append(page.figure("calibration-rates", "Answering only where confident (AURRA)", rates))
     body = page.figures(items)
     numbers = [m for m in report.measurements if m.id.startswith("calibration.")]
     if numbers:
         body += section_results.measurement_table(numbers)
-    lead = "Does a confidence of 80 % mean right in 80 % of cases? The closer to the diagonal, the better."
-    return lead, body
+    return calibration_lead(found), body
+
+
+def calibration_lead(found: list[Series]) -> str:
+    """How to read the diagrams, and which of their numbers have an interval."""
+    kinds = intervals.kinds(series for series in found if "low" in series.columns)
+    lines = f" Lines are 95 % intervals ({kinds})." if kinds else ""
+    return (
+        "Does a confidence of 80 % mean right in 80 % of cases? The closer to the diagonal, the better. Calibration"
+        f" errors have no interval: in small samples they come out too large.{lines}"
+    )
+
+
+def _reliability(series: Series) -> str:
+    columns = series.columns
+    ends = columns.get("low"), columns.get("high")
+    plot = plots.reliability(series.id, columns["confidence"], columns["accuracy"], columns["count"], *ends)
+    numbers = {name: columns[name] for name in ("confidence", "accuracy", "low", "high", "count") if name in columns}
+    return page.figure(series.id, reliability_caption(series), plot, numbers)
+
+
+def reliability_caption(series: Series) -> str:
+    """On which images: "Reliability under pgd, Linf 0.2"."""
+    suffix = series.id.removeprefix("calibration.reliability").strip(".")
+    caption = f"Reliability under {section_results.budget_caption(suffix)}" if suffix else series.title
+    return caption or "Reliability"
+
+
+def _response_rates(report: Report) -> plots.Plot | None:
+    """Wrong answers among the most confident, clean and under each attack."""
+    lines = []
+    for series in report.series:
+        prefix = "calibration.response_rate"
+        if series.id.startswith(prefix) and {"response_rate", "accuracy"} <= series.columns.keys():
+            wrong = [None if value is None else 100 * (1 - value) for value in series.columns["accuracy"]]
+            suffix = series.id.removeprefix(prefix).strip(".")
+            name = f"under {section_results.budget_caption(suffix)}" if suffix else "clean"
+            lines.append(Line(name, series.columns["response_rate"], wrong))
+    if not lines:
+        return None
+    axes = {"x_label": "share answered, the surest first", "y_label": "wrong, per cent"}
+    return plots.curves("calibration-rates", lines, **axes)
 
 
 def divergence(report: Report) -> tuple[str, str] | None:
@@ -77,7 +111,8 @@ def _divergence_figure(identity, columns, key, relative, x_label, when) -> str:
 def features(report: Report) -> tuple[str, str] | None:
     """The feature map by class and by entropy."""
     series = report.get_series("geometry.feature_map")
-    if series is None or not {"x", "y", "label", "adversarial"} <= series.columns.keys():
+    known = section_results.has_numbers(series, "x", "y", "adversarial") and "label" in series.columns
+    if not known or None in (*series.columns["x"], *series.columns["y"]):
         return None
     columns = series.columns
     names = report.data.get("class_names")
@@ -94,7 +129,7 @@ def features(report: Report) -> tuple[str, str] | None:
 
 
 # Series -> what its figures are named by, and called, where a run had two stages.
-_HISTORIES = {"pretraining.history": ("pretraining-", ", first stage"), "training.history": ("", "")}
+HISTORIES = {"pretraining.history": ("pretraining-", ", first stage"), "training.history": ("", "")}
 
 
 def pairs(report: Report) -> tuple[str, str] | None:
@@ -114,7 +149,7 @@ def history(report: Report) -> tuple[str, str] | None:
 
 def _of_each_history(report: Report, figures: Callable) -> list:
     items = []
-    for identity, (prefix, stage) in _HISTORIES.items():
+    for identity, (prefix, stage) in HISTORIES.items():
         series = report.get_series(identity)
         if series is not None and "epoch" in series.columns:
             items += figures(series.columns, prefix, stage)

@@ -13,13 +13,20 @@ def protocol(report: Report) -> tuple[str, str] | None:
         body += f"<h3>Training</h3>{page.pairs_table(_named(reading.flat(small)))}"
         for name, value in large.items():
             body += page.details(f"Training {reading.nice(name)}", page.pairs_table(reading.flat(value)))
-    rows = reading.attack_rows(report.measurements)
-    if rows:
-        settings = {f"{row.attack}, {row.budget}": dict(reading.flat(row.accuracy.settings)) for row in rows}
-        names = list(dict.fromkeys(name for values in settings.values() for name in values))
-        cells = [[text(reading.nice(n)), *(text(values.get(n, "-")) for values in settings.values())] for n in names]
-        body += f"<h3>Attacks</h3>{page.table(['Setting', *settings], cells, stack=True)}"
+    settings = attack_settings(report)
+    if settings:
+        cells = [list(map(text, row)) for row in settings[1:]]
+        body += f"<h3>Attacks</h3>{page.table(settings[0], cells, stack=True)}"
     return ("What was done, so that it can be done again.", body) if body else None
+
+
+def attack_settings(report: Report) -> list[list[str]]:
+    """Header and rows: a setting, and its value for each attack; [] without attacks."""
+    rows = reading.attack_rows(report.measurements)
+    settings = {f"{row.attack}, {row.budget}": dict(reading.flat(row.accuracy.settings)) for row in rows}
+    names = list(dict.fromkeys(name for values in settings.values() for name in values))
+    cells = [[reading.nice(name), *(values.get(name, "-") for values in settings.values())] for name in names]
+    return [["Setting", *settings], *cells] if settings else []
 
 
 def identity(report: Report) -> tuple[str, str] | None:
@@ -36,7 +43,7 @@ def identity(report: Report) -> tuple[str, str] | None:
     for name, value in large.items():
         body += page.details(name.capitalize(), page.pairs_table(reading.flat(value)))
     if report.environment:
-        body += page.details("Environment", page.pairs_table(reading.flat(report.environment)))
+        body += page.details("Environment", page.pairs_table(reading.flat(report.environment)), on_paper=True)
     return "Hashes tie these numbers to these weights and these images.", body
 
 
@@ -55,7 +62,7 @@ def configuration(report: Report) -> tuple[str, str] | None:
     """The operative configuration, folded away."""
     if not report.configuration.strip():
         return None
-    return "", page.details("Operative gin configuration", f"<pre>{text(report.configuration)}</pre>")
+    return "", page.details("Operative gin configuration", f"<pre>{text(report.configuration)}</pre>", on_paper=True)
 
 
 def _named(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:

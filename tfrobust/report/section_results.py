@@ -2,11 +2,21 @@
 
 import re
 
-from tfrobust.report import page, plots, reading
+from tfrobust.report import intervals, page, plots, reading
 from tfrobust.report.page import text
 from tfrobust.report.plots import Line
 from tfrobust.report.schema import Report
-from tfrobust.structs import Measurement, Series
+from tfrobust.structs import Finding, Measurement, Series
+
+
+def has_numbers(series: Series | None, *names: str) -> bool:
+    """Whether a series has these columns, with nothing in them but numbers and None: others may have written it."""
+    found = series is not None and set(names) <= series.columns.keys()
+    return found and all(
+        value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+        for name in names
+        for value in series.columns[name]
+    )
 
 
 def accuracy_curves(report: Report) -> list[tuple[str, dict]]:
@@ -14,15 +24,26 @@ def accuracy_curves(report: Report) -> list[tuple[str, dict]]:
     found = []
     for series in report.series:
         match = re.fullmatch(r"attack\.(.+)\.curve", series.id)
-        if match and {"epsilon", "accuracy"} <= series.columns.keys():
+        if match and has_numbers(series, "epsilon", "accuracy", *_ends(series)):
             found.append((match[1], series.columns))
     return found
+
+
+def _ends(series: Series) -> list[str]:
+    return [name for name in ("low", "high") if name in series.columns]
 
 
 def attack_caption(key: str) -> str:
     """ "pgd_linf" as people read it: "pgd, Linf"."""
     attack, _, norm = key.rpartition("_")
     return f"{attack}, {reading.NORM_NAMES[norm]}" if attack and norm in reading.NORM_NAMES else key
+
+
+def budget_caption(key: str) -> str:
+    """ "pgd_linf_0.2" as people read it: "pgd, Linf 0.2"."""
+    attack, _, epsilon = key.rpartition("_")
+    caption = attack_caption(attack)
+    return f"{caption} {epsilon}" if caption != attack else key
 
 
 def accuracy_curve(report: Report) -> tuple[str, str] | None:
@@ -49,10 +70,16 @@ def accuracy_curve(report: Report) -> tuple[str, str] | None:
         percent=True,
         mark=trained,
     )
-    lead = "How accuracy falls as the attacker may change each image more. Bands are 95 % intervals."
+    lead = curve_lead(report)
     if trained is not None:
         lead += f" The dotted line is the budget of training, {trained:.6g}."
     return lead, page.figures([page.figure("curve-accuracy", "Accuracy under attack", plot), _curve_table(measured)])
+
+
+def curve_lead(report: Report) -> str:
+    """What the curves show, and what their bands are."""
+    kinds = intervals.kinds(series for series in report.series if series.id.endswith(".curve"))
+    return f"How accuracy falls as the attacker may change each image more. Bands are 95 % intervals ({kinds})."
 
 
 def _training_budget(report: Report, norms: set[str]) -> float | None:
@@ -62,41 +89,65 @@ def _training_budget(report: Report, norms: set[str]) -> float | None:
     return epsilon if is_number and norms == {report.training.get("norm")} else None
 
 
-def _curve_table(measured: list[tuple[str, dict]]) -> str:
-    """The curves' numbers: one row per epsilon, one column per attack."""
+def curve_rows(measured: list[tuple[str, dict]]) -> list[tuple[str, list[Measurement | None]]]:
+    """The curves' numbers: epsilon, and the accuracy under each attack there."""
     points = [{} for _ in measured]
     for found, (_, columns) in zip(points, measured, strict=True):
         empty = [None] * len(columns["epsilon"])
         bounds = (columns.get("low") or empty, columns.get("high") or empty)
         for epsilon, value, low, high in zip(columns["epsilon"], columns["accuracy"], *bounds, strict=True):
-            found[epsilon] = Measurement("", value, "fraction", None, low, high)
-    rows = []
-    for epsilon in sorted({epsilon for found in points for epsilon in found}):
-        cells = [f"{reading.number(m)}<small>{reading.interval(m)}</small>" for m in (f.get(epsilon) for f in points)]
-        rows.append([f"{epsilon:.6g}", *cells])
+            if epsilon is not None:
+                found[epsilon] = Measurement("", value, "fraction", None, low, high)
+    epsilons = sorted({epsilon for found in points for epsilon in found})
+    return [(f"{epsilon:.6g}", [found.get(epsilon) for found in points]) for epsilon in epsilons]
+
+
+def _curve_table(measured: list[tuple[str, dict]]) -> str:
+    rows = [
+        [epsilon, *(f"{reading.number(m)}<small>{reading.interval(m)}</small>" for m in found)]
+        for epsilon, found in curve_rows(measured)
+    ]
     names = [attack_caption(key) for key, _ in measured]
     numeric = tuple(range(1, len(names) + 1))
     return f'<div class="dense">{page.table(["Epsilon", *names], rows, numeric)}</div>'
 
 
-def attacks(report: Report) -> tuple[str, str] | None:
-    """The attack table, the clean accuracy on top."""
+Entry = tuple[str, str, Measurement, Measurement | None]
+
+
+def attack_entries(report: Report) -> list[Entry]:
+    """(attack, budget and effort, accuracy, relative drop) of each, the clean accuracy on top; [] without attacks."""
     rows = reading.attack_rows(report.measurements, members=True)
-    if not rows:
-        return None
-    cells = []
     clean = report.get("accuracy.clean")
-    if clean is not None:
-        cells.append(_accuracy_cells("no attack", "the images as they are", clean, None))
+    found = (
+        [("no attack", f"the {reading.examples_of(report.data)} as they are", clean, None)] if rows and clean else []
+    )
     for row in rows:
         name = f"{row.attack}: after {row.member}" if row.member else row.attack
         detail = ", ".join(part for part in (row.budget, row.effort) if part)
         if row.is_upper_bound:
             detail += "; upper bound: ended by its time budget"
-        cells.append(_accuracy_cells(name, detail, row.accuracy, row.drop))
-    lead = "Accuracy on the same test images while each is attacked; under it the 95 % interval in per cent."
+        found.append((name, detail, row.accuracy, row.drop))
+    return found
+
+
+def attacks_lead(entries: list[Entry]) -> str:
+    """What the table of attacks shows, and which intervals."""
+    lead = "Accuracy on the same test images while each is attacked; under it the 95 % interval in per cent"
+    said = intervals.kinds(accuracy for _, _, accuracy, _ in entries)
+    drops = intervals.kinds(drop for *_, drop in entries)
+    said = "; ".join(filter(None, (said, f"of relative drops {drops}" if drops else "")))
+    return f"{lead} ({said})." if said else f"{lead}."
+
+
+def attacks(report: Report) -> tuple[str, str] | None:
+    """The attack table, the clean accuracy on top."""
+    entries = attack_entries(report)
+    if not entries:
+        return None
+    cells = [_accuracy_cells(*entry) for entry in entries]
     header = ["Attack", "", "Accuracy", "Relative drop", "Images"]
-    return lead, page.table(header, cells, numeric=(2, 3, 4), stack=True)
+    return attacks_lead(entries), page.table(header, cells, numeric=(2, 3, 4), stack=True)
 
 
 def _accuracy_cells(name: str, detail: str, accuracy: Measurement, drop: Measurement | None) -> list[str]:
@@ -111,6 +162,17 @@ def _accuracy_cells(name: str, detail: str, accuracy: Measurement, drop: Measure
 
 def further(report: Report) -> tuple[str, str] | None:
     """Every measurement that no other section shows."""
+    chosen = further_measurements(report)
+    return (further_lead(chosen), measurement_table(chosen)) if chosen else None
+
+
+def further_lead(chosen: list[Measurement]) -> str:
+    """What they are, and where their images are from."""
+    return f"Everything else that was measured. {reading.origin(chosen)}".strip()
+
+
+def further_measurements(report: Report) -> list[Measurement]:
+    """The measurements that no section of their own shows."""
     attacks = reading.attack_rows(report.measurements, members=True)
     shown = {m.id for row in attacks for m in (row.accuracy, row.drop) if m is not None}
     if attacks:
@@ -118,43 +180,52 @@ def further(report: Report) -> tuple[str, str] | None:
     if reliability_series(report):
         shown |= {m.id for m in report.measurements if m.id.startswith("calibration.")}
     elsewhere = ("cost.", "sensitivity.", "corruption.", "stability.", "noise.")
-    chosen = [m for m in report.measurements if m.id not in shown and not m.id.startswith(elsewhere)]
-    lead = f"Everything else that was measured. {reading.origin(chosen)}".strip()
-    return (lead, measurement_table(chosen)) if chosen else None
+    return [m for m in report.measurements if m.id not in shown and not m.id.startswith(elsewhere)]
 
 
 def threat(report: Report) -> tuple[str, str] | None:
-    """The threat statement and what was not measured."""
-    if not report.threat and not report.not_measured:
-        return None
-    body = f"<p>{text(report.threat)}</p>" if report.threat else ""
-    if report.not_measured:
-        body += f"<h3>What was not measured</h3>{page.listing(report.not_measured)}"
-    return "", body
+    """The threat statement."""
+    return ("", f"<p>{text(report.threat)}</p>") if report.threat else None
+
+
+MISSING = "What a reader might expect, and will not find here. No conclusion about it follows from this report."
+
+
+def missing(report: Report) -> tuple[str, str] | None:
+    """What was not measured."""
+    return (MISSING, page.listing(report.not_measured)) if report.not_measured else None
 
 
 def doctor(report: Report) -> tuple[str, str] | None:
     """The doctor's findings, the worst first."""
     if not report.doctor:
         return None
-    order = ("fail", "warn", "pass")
     rows = []
-    for finding in sorted(report.doctor, key=lambda finding: order.index(finding.verdict)):
+    for finding in worst_first(report):
         remedy = f"<small>Remedy: {text(finding.remedy)}</small>" if finding.remedy else ""
         badge = f'<span class="badge {finding.verdict}">{finding.verdict}</span>'
         rows.append([text(reading.nice(finding.check)), badge, f"{text(finding.evidence)}{remedy}"])
+    return doctor_lead(report), page.table(["Check", "Verdict", "Evidence"], rows, stack=True)
+
+
+def worst_first(report: Report) -> list[Finding]:
+    """The doctor's findings: failures, then warnings, then what passed."""
+    return sorted(report.doctor, key=lambda finding: ("fail", "warn", "pass").index(finding.verdict))
+
+
+def doctor_lead(report: Report) -> str:
+    """What the doctor looks for, and how many checks ended how."""
     counts = reading.doctor_counts(report)
-    lead = (
+    return (
         "Checks of the evaluation itself, for the mistakes that make a model look more robust than it is:"
         f" {counts['pass']} passed, {counts['warn']} warned, {counts['fail']} failed."
     )
-    return lead, page.table(["Check", "Verdict", "Evidence"], rows, stack=True)
 
 
 def reliability_series(report: Report) -> list[Series]:
     """The series that reliability diagrams are drawn from."""
-    needed = {"confidence", "accuracy", "count"}
-    return [s for s in report.series if s.id.startswith("calibration.reliability") and needed <= s.columns.keys()]
+    found = [series for series in report.series if series.id.startswith("calibration.reliability")]
+    return [series for series in found if has_numbers(series, "confidence", "accuracy", "count", *_ends(series))]
 
 
 def measurement_table(measurements: list[Measurement]) -> str:
@@ -163,6 +234,6 @@ def measurement_table(measurements: list[Measurement]) -> str:
     for m in measurements:
         name = reading.label(m)
         identity = "" if name == m.id else f"<small><code>{text(m.id)}</code></small>"
-        cells = (reading.number(m), reading.interval(m) or "-", "-" if m.n is None else m.n)
-        rows.append([f"{text(name)}{identity}", *map(text, cells)])
+        margin = f"{reading.interval(m)}<small>{text(intervals.kind(m))}</small>" if reading.interval(m) else "none"
+        rows.append([f"{text(name)}{identity}", text(reading.number(m)), margin, text("-" if m.n is None else m.n)])
     return page.table(["Measurement", "Value", "95 % interval", "n"], rows, numeric=(1, 2, 3), stack=True)

@@ -25,11 +25,11 @@ def sensitivity(report: Report) -> tuple[str, str] | None:
     return (_LEAD, body) if body else None
 
 
-def class_name(report: Report, label) -> str:
-    """What a class is called in a picture: "class 3", or its name; cut where it is long."""
+def class_name(report: Report, label, longest: int = 20) -> str:
+    """What a class is called: "class 3", or its name; cut where it is longer than fits above a picture."""
     classes = report.data.get("class_names") or []
     known = isinstance(label, int) and 0 <= label < len(classes)
-    return f"class {classes[label] if known else label}"[:20]
+    return f"class {classes[label] if known else label}"[:longest]
 
 
 def image_of(pixels: list) -> list:

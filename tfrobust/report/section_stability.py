@@ -2,7 +2,7 @@
 
 import re
 
-from tfrobust.report import page, plots, reading, section_results
+from tfrobust.report import intervals, page, plots, reading, section_results
 from tfrobust.report.page import text
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
@@ -67,7 +67,9 @@ def stability(report: Report) -> tuple[str, str] | None:
         body = page.figures([page.figure("stability-flips", "Flip probability", plot), body])
     if means:
         body += section_results.measurement_table(means)
-    return f"{lead}; the lower, the steadier. Lines are 95 % intervals. {origin(report)}".strip(), body
+    kinds = intervals.kinds(m for row in cells(report).values() for m in row.values())
+    said = f" Lines are 95 % intervals ({kinds})." if kinds else ""
+    return f"{lead}; the lower, the steadier.{said} {origin(report)}".strip(), body
 
 
 def origin(report: Report) -> str:

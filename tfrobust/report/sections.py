@@ -1,9 +1,12 @@
 """The HTML report put together: headline tiles, then every section that has something to say."""
 
 from tfrobust.report import (
+    intervals,
     page,
     reading,
+    section_classes,
     section_corruption,
+    section_examples,
     section_noise,
     section_plots,
     section_protocol,
@@ -11,41 +14,56 @@ from tfrobust.report import (
     section_sensitivity,
     section_stability,
     section_tokens,
+    sentences,
 )
 from tfrobust.report.page import text
 from tfrobust.report.schema import Report
 
+# Anchor -> heading and builder, in the order of the page. The Markdown card has the same ones (`card`).
+SECTIONS = {
+    "threat": ("What this means", section_results.threat),
+    "curve": ("Accuracy against epsilon", section_results.accuracy_curve),
+    "attacks": ("Attacks", section_results.attacks),
+    "examples": ("Examples", section_examples.examples),
+    "classes": ("Class by class", section_classes.section),
+    "corruptions": ("Corruptions", section_corruption.corruptions),
+    "stability": ("Stability", section_stability.stability),
+    "noise": ("Random pixels", section_noise.noise),
+    "calibration": ("Calibration", section_plots.calibration),
+    "divergence": ("Divergence", section_plots.divergence),
+    "features": ("Feature map", section_plots.features),
+    "sensitivity": ("Utility and sensitivity", section_sensitivity.sensitivity),
+    "tokens": ("Words that count", section_tokens.tokens),
+    "further": ("Further measurements", section_results.further),
+    "doctor": ("Doctor", section_results.doctor),
+    "missing": ("What was not measured", section_results.missing),
+    "protocol": ("Protocol", section_protocol.protocol),
+    "pairs": ("Selected pairs", section_plots.pairs),
+    "history": ("Training", section_plots.history),
+    "identity": ("Model and data", section_protocol.identity),
+    "cost": ("Cost", section_protocol.cost),
+    "configuration": ("Configuration", section_protocol.configuration),
+}
+
 
 def build(report: Report) -> list[tuple[str, str, str]]:
     """All sections that have something to say, in order: (anchor, short heading, HTML)."""
-    builders = (
-        ("curve", "Accuracy against epsilon", section_results.accuracy_curve),
-        ("attacks", "Attacks", section_results.attacks),
-        ("corruptions", "Corruptions", section_corruption.corruptions),
-        ("stability", "Stability", section_stability.stability),
-        ("noise", "Random pixels", section_noise.noise),
-        ("further", "Further measurements", section_results.further),
-        ("threat", "What this means", section_results.threat),
-        ("doctor", "Doctor", section_results.doctor),
-        ("calibration", "Calibration", section_plots.calibration),
-        ("divergence", "Divergence", section_plots.divergence),
-        ("features", "Feature map", section_plots.features),
-        ("sensitivity", "Utility and sensitivity", section_sensitivity.sensitivity),
-        ("tokens", "Words that count", section_tokens.tokens),
-        ("pairs", "Selected pairs", section_plots.pairs),
-        ("history", "Training", section_plots.history),
-        ("protocol", "Protocol", section_protocol.protocol),
-        ("identity", "Model and data", section_protocol.identity),
-        ("cost", "Cost", section_protocol.cost),
-        ("configuration", "Configuration", section_protocol.configuration),
-    )
     found = []
-    for anchor, heading, builder in builders:
+    for anchor, (heading, builder) in SECTIONS.items():
         content = builder(report)
         if content:
             lead, body = content
             found.append((anchor, heading, page.section(anchor, heading, lead, body)))
     return found
+
+
+def glance(report: Report, built: list[tuple[str, str, str]]) -> str:
+    """One sentence per section of those built, with the way there."""
+    lines = []
+    for anchor, heading, _ in built:
+        said = sentences.sentence(report, anchor)
+        lines.append(f'<li><a href="#{anchor}">{text(heading)}</a>{f"<span>{text(said)}</span>" if said else ""}</li>')
+    return f'<nav aria-label="Sections"><ul class="glance">{"".join(lines)}</ul></nav>'
 
 
 def tiles(report: Report) -> str:
@@ -76,10 +94,10 @@ _WORST = {"fail": "at least one failed", "warn": "at least one warning", "pass":
 def _tile(heading: str, measurement, note: str) -> str:
     margin = reading.interval(measurement)
     unit = " %" if measurement.unit.startswith("fraction") else ""
-    margin = f"95 % interval {margin}{unit}" if margin else ""
+    margin = f"95 % interval {margin}{unit}, {intervals.kind(measurement)}" if margin else "no interval"
     track = ""
     if measurement.unit.startswith("fraction"):
         track = page.bar(measurement.value, measurement.low, measurement.high)
-    lines = "".join(f"<i>{text(line)}</i>" for line in (margin, note) if line)
+    lines = "".join(f"<i>{text(line)}</i>" for line in (note, margin) if line)
     number = text(reading.number(measurement))
     return f'<div class="tile"><i>{text(heading)}</i><b>{number}</b>{track}{lines}</div>'

@@ -2,9 +2,10 @@
 
 from tfrobust.report.palette import declarations
 
-_LIGHT = "--page:#f6f7f9;--card:#ffffff;--edge:#dfe3e8;--text:#1b1f24;--muted:#5b6470;--accent:#0b62c4;"
+LIGHT_PAGE, DARK_PAGE = "#f6f7f9", "#111418"
+_LIGHT = f"--page:{LIGHT_PAGE};--card:#ffffff;--edge:#dfe3e8;--text:#1b1f24;--muted:#5b6470;--accent:#0b62c4;"
 _LIGHT += "--good:#17693a;--good-soft:#dff3e6;--care:#7a5200;--care-soft:#fcefcf;--bad:#a3201d;--bad-soft:#fbe1df;"
-_DARK = "--page:#111418;--card:#191d23;--edge:#2d333b;--text:#e7eaee;--muted:#9aa4b0;--accent:#6cb2ff;"
+_DARK = f"--page:{DARK_PAGE};--card:#191d23;--edge:#2d333b;--text:#e7eaee;--muted:#9aa4b0;--accent:#6cb2ff;"
 _DARK += "--good:#79d69b;--good-soft:#16321f;--care:#eec35f;--care-soft:#3a2d0d;--bad:#ff9a93;--bad-soft:#431a18;"
 
 _RULES = """
@@ -24,12 +25,14 @@ p{margin:0 0 10px;max-width:74ch}
 a{color:var(--accent)}
 .summary{font-size:19px;line-height:1.45;margin:0 0 18px}
 .lead{color:var(--muted);margin-bottom:14px}
-nav{font-size:14px;margin:0 0 20px;line-height:2}
-nav a{text-decoration:none;margin-right:14px;white-space:nowrap}
-nav a:hover{text-decoration:underline}
+.glance{list-style:none;margin:0 0 20px;padding:0;font-size:15px}
+.glance li{display:grid;grid-template-columns:210px 1fr;gap:2px 14px;max-width:none;margin:0;padding:5px 0;
+border-bottom:1px solid var(--edge)}
+.glance a{text-decoration:none;font-weight:600}
+.glance a:hover{text-decoration:underline}
 section{background:var(--card);border:1px solid var(--edge);border-radius:12px;padding:20px 22px;
 margin:0 0 18px}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(210px,1fr));gap:14px;margin:0 0 18px}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(176px,1fr));gap:14px;margin:0 0 18px}
 .tile{background:var(--card);border:1px solid var(--edge);border-radius:12px;padding:14px 18px 16px}
 .tile b{display:block;font-size:32px;line-height:1.2;font-weight:650;font-variant-numeric:tabular-nums}
 .tile span,.tile i{display:block;font-style:normal;font-size:14px;color:var(--muted)}
@@ -45,10 +48,11 @@ th{font-size:13px;font-weight:600;color:var(--muted);vertical-align:bottom}
 tr:last-child td{border-bottom:0}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 th.number{white-space:normal}
-td small{color:var(--muted);font-size:13px;display:block}
+td small{color:var(--muted);font-size:13px;display:block;white-space:normal}
 .dense td{padding:4px 6px}
 .dense td small{display:inline;margin-left:10px}
 td.name{width:34%}
+.bars td.name{width:16%}
 .heat{display:block;padding:2px 6px;border-radius:4px}
 figure.sentence{max-width:none;margin:0 0 18px}
 .tokens{max-width:none;margin:0 0 6px}
@@ -85,16 +89,23 @@ footer{color:var(--muted);font-size:13px}
 @media (max-width:560px){main{padding:18px 12px 40px}h1{font-size:26px}.summary{font-size:17px}
 section{padding:16px 14px}.tiles{grid-template-columns:1fr 1fr;gap:10px}.tile{padding:12px}
 .tile b{font-size:25px}
-td.name{width:auto}.bar{min-width:76px}.dense table{font-size:12px}.dense th{font-size:11px}
+.glance li{grid-template-columns:1fr}
+td.name,.bars td.name{width:auto}.bars td.name,.bars td[data-head="n"]{display:inline-block}
+.bar{min-width:76px}.dense table{font-size:12px}.dense th{font-size:11px}
 .dense th,.dense td{padding:3px 2px}.dense .heat{padding:2px 1px}
 .stack thead{display:none}.stack,.stack tbody,.stack tr,
 .stack td{display:block}
 .stack td{border:0;padding:1px 6px}.stack tr{padding:10px 0;border-bottom:1px solid var(--edge)}
 .stack tr:last-child{border-bottom:0}.stack td.number{text-align:left}
 .stack td[data-head]::before{content:attr(data-head) ": ";color:var(--muted)}}
-@media print{body{background:#fff;font-size:11pt}main{max-width:none;padding:0}nav,details{display:none}
-.tiles{grid-template-columns:repeat(4,1fr);gap:8px}.figures{grid-template-columns:1fr 1fr}.tile{padding:10px}
-section,.tile{border-color:#ccc;break-inside:avoid-page}tr{break-inside:avoid}h2{break-after:avoid}
+@media print{body{background:#fff;font-size:10.5pt}main{max-width:none;padding:0}details:not(.whole){display:none}
+details.whole summary{display:none}details.whole::details-content{content-visibility:visible;block-size:auto}
+.tiles{grid-template-columns:repeat(auto-fit,minmax(112px,1fr));gap:8px}.tile{padding:10px}.tile b{font-size:20pt}
+.tile i,.tile span{font-size:8.5pt}.glance,table,.lead{font-size:9.5pt}td,th{padding:4px 6px}td small{font-size:8pt}
+pre,code,.hash{font-size:7.5pt}pre{padding:0}.figures{grid-template-columns:1fr 1fr}
+section,.tile{border-color:#ccc}section{padding:12px 14px;margin:0 0 12px;-webkit-box-decoration-break:clone;
+box-decoration-break:clone}
+.tile,tr,.glance li{break-inside:avoid}h2,h3,.lead,figcaption{break-after:avoid}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 """
 

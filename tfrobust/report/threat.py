@@ -1,6 +1,7 @@
 """Honest sentences: what a report's numbers hold against, what they say nothing about, what is missing."""
 
-from tfrobust.report.reading import NORM_NAMES, attack_rows, examples_of, interval, number, quantity, strongest
+from tfrobust.report import intervals
+from tfrobust.report.reading import NORM_NAMES, attack_rows, examples_of, number, quantity, strongest
 from tfrobust.report.schema import Report
 
 _MAIN_NORMS = ("linf", "l2", "l1")
@@ -133,8 +134,7 @@ def summary_sentence(report: Report) -> str:
         return (parts[0] if parts else "No accuracy was measured") + "; no attack was run."
     many = worst.accuracy.n
     who = "" if parts and many == clean.n else (f" of {many} test images" if many else " of the test images")
-    margin = interval(worst.accuracy)
-    margin = f" (95 % interval {margin} %)" if margin else ""
+    margin = intervals.in_brackets(worst.accuracy)
     share = quantity(worst.accuracy.value, worst.accuracy.unit)
     attacked = f"{'at most ' if worst.is_upper_bound else ''}{share}{who}{margin} when attacked by"
     parts.append(f"{attacked} {worst.attack} within {worst.budget}")
@@ -145,8 +145,7 @@ def _holds(rows) -> str:
     worst = strongest(rows)
     accuracy = worst.accuracy
     count = f"{accuracy.n} test images" if accuracy.n else "the test images"
-    margin = interval(accuracy)
-    margin = f" (95 % interval {margin} %)" if margin else ""
+    margin = intervals.in_brackets(accuracy)
     effort = f" ({worst.effort})" if worst.effort else ""
     tried = f"the strongest of {len(rows)} attacks tried" if len(rows) > 1 else "the only attack tried"
     early = ", which its time budget ended early" if worst.is_upper_bound else ""

@@ -1,5 +1,6 @@
 """Writes a report as JSON, HTML and Markdown, each file whole or not at all."""
 
+import hashlib
 import os
 import pathlib
 
@@ -9,7 +10,9 @@ from tfrobust.report.schema import Report
 
 
 def write_report(report: Report, directory: str | os.PathLike, stem: str = "robustness_report") -> list[pathlib.Path]:
-    """Validates and renders a report, then writes `<stem>.json`, `.html` and `.md`.
+    """Validates and renders a report, then writes `<stem>.json`, `.html`, `.md` and, over these, `SHA256SUMS`.
+
+    To check them: `cd <directory> && sha256sum -c SHA256SUMS`.
 
     Args:
         report: the report.
@@ -17,7 +20,7 @@ def write_report(report: Report, directory: str | os.PathLike, stem: str = "robu
         stem: file name without ending.
 
     Returns:
-        The paths of the JSON, HTML and Markdown files.
+        The paths of the JSON, HTML and Markdown files, and of their sums.
 
     Raises:
         ValueError: the report is not valid; nothing has been written.
@@ -27,6 +30,9 @@ def write_report(report: Report, directory: str | os.PathLike, stem: str = "robu
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     paths = {ending: directory / f"{stem}.{ending}" for ending in ("json", "html", "md")}
-    for ending, content in contents.items():  # JSON last: where it stands, the renderings stand too
-        write_atomically(paths[ending], content)
-    return list(paths.values())
+    sums = [f"{hashlib.sha256(contents[ending].encode()).hexdigest()}  {path.name}\n" for ending, path in paths.items()]
+    for ending in ("html", "md"):
+        write_atomically(paths[ending], contents[ending])
+    write_atomically(directory / "SHA256SUMS", "".join(sums))
+    write_atomically(paths["json"], contents["json"])  # last: where it stands, the others stand too
+    return [*paths.values(), directory / "SHA256SUMS"]

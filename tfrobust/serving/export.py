@@ -39,10 +39,10 @@ def write_saved_model(
     """Writes encoder and head as a SavedModel with the endpoints of this project.
 
     `serving_default`: `images` float32 [b, h, w, c] in [0, 1] -> `probabilities` [b, k], `logits` [b, k],
-    `embedding` [b, d], all float32. `serving_bytes`: `image_bytes` string [b], PNG or JPEG (BMP and the first
-    frame of a GIF are decoded, too), each turned to c channels and resized to h x w as `data.spec.decode_image` does
-    (bilinear, antialiased) -> the same outputs; left out where c is not 1, 3 or 4. `robustness_report`: `request`
-    string [b], ignored -> `report` string [b], the report's JSON once per element.
+    `embedding` [b, d], all float32. `serving_bytes`: `image_bytes` string [b], PNG or JPEG of at most 2^26 pixels
+    (others are refused before they are decoded), each turned to c channels and resized to h x w as
+    `data.spec.decode_image` does (bilinear, antialiased) -> the same outputs; left out where c is not 1, 3 or 4.
+    `robustness_report`: `request` string [b], ignored -> `report` string [b], the report's JSON once per element.
 
     Of text, `serving_default` takes `tokens` int32 [b, length], and there is no `serving_bytes`; which id means which
     word stands in `assets.extra/vocabulary.txt`, a word a line, from 0 on.
@@ -99,7 +99,12 @@ def write_saved_model(
 def read_vocabulary(directory) -> tuple[str, ...]:
     """The word of each token id, as the export in a version directory has them; () of images."""
     path = pathlib.Path(directory, VOCABULARY_FILE)
-    return tuple(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else ()
+    if not path.is_file():
+        return ()
+    try:
+        return tuple(path.read_text(encoding="utf-8").splitlines())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text in UTF-8; export the model again."[:300]) from error
 
 
 def _track(archive, parts, *, is_text: bool) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 
+from tfrobust.ops import saved_models
 from tfrobust.serving import probe
 
 
@@ -18,7 +19,7 @@ class VerifyResult:
     """What a clean process found: check -> problems, one sentence each, none where the check passed.
 
     The checks are `checksums`, `signatures`, `golden request`, `warm-up`, `report` and `clean process`;
-    `loading` stands for a process that did not get through them.
+    `loading` stands for a process that did not get through them, `scan` for what is not loaded at all.
     """
 
     directory: str
@@ -53,6 +54,9 @@ def verify(directory, *, timeout: float = 300.0) -> VerifyResult:
     directory = pathlib.Path(directory).resolve()
     if not (directory / "saved_model.pb").is_file():
         raise FileNotFoundError(f"{directory} holds no SavedModel (saved_model.pb is missing).")
+    findings = saved_models.scan(directory)
+    if findings:
+        return VerifyResult(str(directory), {"scan": tuple(f"{found.evidence}." for found in findings)})
     with tempfile.TemporaryDirectory(prefix="tfrobust-verify-") as empty:
         result_file = os.path.join(empty, "result.json")
         # -P keeps the folder of probe.py, and so this package, off the path.

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.ops import saved_models
 from tfrobust.ops.files import replacing
 from tfrobust.serving import export, golden, probe
 
@@ -55,7 +56,7 @@ def replay(directory) -> list[tuple[str, dict]]:
     Raises:
         ValueError: if a record is not a predict request for one of the signatures.
     """
-    loaded = tf.saved_model.load(str(directory))
+    loaded = saved_models.load(directory)
     return probe.replay_records(directory, loaded.signatures)
 
 

@@ -9,9 +9,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks import checks, objectives, runner
+from tfrobust.attacks import checks, modes, objectives, runner
 from tfrobust.attacks.base import Attack
 from tfrobust.attacks.gradient import PGD
+from tfrobust.methods.base import Method
 from tfrobust.ops import geometry, randomness
 from tfrobust.training.checkpoint import CheckpointStore
 
@@ -24,7 +25,9 @@ class RobustAccuracy(keras.callbacks.Callback):
     """Adds `val_clean_accuracy` and `val_robust_accuracy` to the logs every few epochs, and with an embedding
     `val_r_div`, the relative intra-class divergence under the attack (paper 003, Fig. 2b).
 
-    Watches robust overfitting. Never give it test images: what selects a model cannot judge it.
+    Watches robust overfitting. Never give it test images: what selects a model cannot judge it. Callbacks behind it in
+    the list see its logs: `keras.callbacks.ModelCheckpoint(path, monitor="val_robust_accuracy", mode="max")`. Of a
+    model with several outputs, by name, it watches `logits`.
 
     Example:
         >>> import keras, numpy as np
@@ -39,9 +42,9 @@ class RobustAccuracy(keras.callbacks.Callback):
         True
 
     Args:
-        images: float32 [n, h, w, c] in [0, 1].
-        labels: int [n], or one-hot [n, k].
-        attack: how to attack them. Defaults to PGD with 10 steps.
+        images: float32 [n, h, w, c] in [0, 1]; or a finite `tf.data.Dataset` of batches (images, labels).
+        labels: int [n], or one-hot [n, k]; None with a dataset.
+        attack: how to attack them, single or an ensemble. Defaults to PGD with 10 steps.
         every: epochs between two looks; the first is after the `every`-th epoch.
         seed: of the attack's random starts.
         batch_size: examples per call.
@@ -55,7 +58,7 @@ class RobustAccuracy(keras.callbacks.Callback):
     def __init__(
         self,
         images,
-        labels,
+        labels=None,
         *,
         attack: Attack | None = None,
         every: int = 1,
@@ -66,6 +69,9 @@ class RobustAccuracy(keras.callbacks.Callback):
         super().__init__()
         if every < 1:
             raise ValueError(f"RobustAccuracy.every is {every}; it counts epochs, from 1 on.")
+        if isinstance(images, tf.data.Dataset):
+            batches = [batch[:2] for batch in images.as_numpy_iterator()]
+            images, labels = (np.concatenate(part) for part in zip(*batches, strict=True))
         self.images = np.asarray(images, np.float32)
         self.labels = checks.label_ids(labels, len(self.images))
         self.attack = attack or PGD(steps=10)
@@ -76,7 +82,7 @@ class RobustAccuracy(keras.callbacks.Callback):
         model = self.model
 
         def answers(images):
-            return tf.cast(model(images, training=False), tf.float32)
+            return tf.cast(modes.logits_of(model(images, training=False)), tf.float32)
 
         def predict(images):
             answer = answers(images)
@@ -85,10 +91,13 @@ class RobustAccuracy(keras.callbacks.Callback):
         def perturb(images, labels, keys):
             return self.attack.perturb(objectives.cross_entropy(objectives.ranged(predict), labels), images, keys)
 
-        self._engine = runner.Engine(self.attack, predict)
+        self._engine = runner.compile_attack(self.attack, predict)
         self._answers = tf.function(answers, autograph=False)
         self._perturb = tf.function(perturb, autograph=False)
-        self._embed = tf.function(model.embed, autograph=False) if hasattr(model, "embed") else None
+        embed = getattr(model, "embed", None)
+        # A layer of that name is no function of images.
+        known = callable(embed) and not isinstance(embed, keras.Layer)
+        self._embed = tf.function(embed, autograph=False) if known else None
         if model.built:
             self._clean(self.images[: self.batch_size])
 
@@ -98,14 +107,21 @@ class RobustAccuracy(keras.callbacks.Callback):
         clean = self._clean(self.images).argmax(axis=-1)
         result = self._engine.run(self.images, self.labels, seed=self.seed, batch_size=self.batch_size)
         logs["val_clean_accuracy"] = float(np.mean(clean == self.labels))
-        logs["val_robust_accuracy"] = float(np.mean(~result.success))
-        if self._embed:
-            keys = randomness.example_keys(randomness.make_key(self.seed, "r_div"), tf.range(len(self.labels)))
-            # All images, also those already misclassified: the paper's divergence leaves none out.
-            attacked = self._batched(self._perturb, self.images, self.labels, keys.numpy())
-            embeddings = [self._batched(self._embed, images) for images in (self.images, attacked)]
-            found = geometry.batched_divergences(*embeddings, self.labels, self.batch_size)
-            logs["val_r_div"] = float(found.r_div)
+        # A minimal-norm attack goes as far as it must; what lies beyond epsilon is no success.
+        near = result.distance <= self.attack.threat.epsilon * (1 + 1e-6) if self.attack.minimal else True
+        logs["val_robust_accuracy"] = float(np.mean(~(result.success & near)))
+        if self._embed is not None:
+            try:
+                logs["val_r_div"] = self._divergence()
+            except NotImplementedError:  # an attack that judges and does not train
+                self._embed = None
+
+    def _divergence(self) -> float:
+        keys = randomness.example_keys(randomness.make_key(self.seed, "r_div"), tf.range(len(self.labels)))
+        # All images, also those already misclassified: the paper's divergence leaves none out.
+        attacked = self._batched(self._perturb, self.images, self.labels, keys.numpy())
+        embeddings = [self._batched(self._embed, images) for images in (self.images, attacked)]
+        return float(geometry.batched_divergences(*embeddings, self.labels, self.batch_size).r_div)
 
     def _clean(self, images: np.ndarray) -> np.ndarray:
         """What the model answers to clean images [n, k]; refuses probabilities for logits, and the reverse."""
@@ -304,6 +320,6 @@ class AveragedWeights(keras.callbacks.Callback):
 
 def deployable_variables(model) -> list:
     """The variables of a method's encoder and head; of any other model, all."""
-    if hasattr(model, "encoder") and hasattr(model, "head"):
+    if isinstance(model, Method):
         return [*model.encoder.variables, *model.head.variables]
     return list(model.variables)

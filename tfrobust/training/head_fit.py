@@ -25,6 +25,18 @@ def refuse_method(method: keras.Model) -> None:
     raise InputError(f"{head} is fitted to clean features at once; METHOD is @Supervised then, not {wrong}.")
 
 
+def unused(head: keras.layers.Layer, *, epochs: int, **parts) -> str:
+    """One line on what a head that is fitted at once does without, or "" where nothing was asked for.
+
+    Args:
+        head: with `fit_features`.
+        epochs: 1 asks for nothing.
+        **parts: by name; None or empty where they were left out.
+    """
+    named = [f"EPOCHS {epochs}"] * (epochs > 1) + [name for name, part in parts.items() if part]
+    return f"{type(head).__name__} is fitted at once; not used: {', '.join(named)}." if named else ""
+
+
 @dataclasses.dataclass
 class HeadFit:
     """Fits a method's head to the features of the training images as they are, without augmentation.
@@ -38,6 +50,7 @@ class HeadFit:
         batch_size: images per call.
         title: written before what is printed.
         verbose: 1 prints one line, 0 nothing.
+        facts: once it has run, what a report says of it: no epochs, and what the head says of its `fit`.
 
     Raises:
         InputError: an encoder that is not frozen, or a method that would train otherwise than on labels alone.
@@ -49,6 +62,7 @@ class HeadFit:
     title: str = ""
     verbose: int = 1
     seconds: float = dataclasses.field(default=0.0, init=False)
+    facts: dict = dataclasses.field(default_factory=dict, init=False)
 
     def __post_init__(self):
         head = type(self.method.head).__name__
@@ -74,7 +88,8 @@ class HeadFit:
         index = np.arange(len(self.examples), dtype=np.int64)
         starts = range(0, len(index), self.batch_size)
         features = [embed(tf.constant(index[start : start + self.batch_size])).numpy() for start in starts]
-        self.method.head.fit_features(np.concatenate(features), self.examples.labels)
+        fit = self.method.head.fit_features(np.concatenate(features), self.examples.labels)
+        self.facts = {"epochs": 0, "fit": {"head": type(self.method.head).__name__, **fit}}
         self.seconds = time.monotonic() - started
         if self.verbose:
             name = type(self.method.head).__name__

@@ -68,7 +68,7 @@ def canonical(value):
 def _read(path: pathlib.Path):
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read ({type(error).__name__}). Use another --workdir."[:300]) from error
 
 

@@ -118,7 +118,7 @@ def mapped(path: pathlib.Path) -> np.ndarray:
     """
     try:
         return np.lib.format.open_memmap(path, mode="r")
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
+    except (OSError, ValueError, EOFError, SyntaxError, OverflowError) as error:
         pickled = "Python objects" in str(error)
         fault = "holds pickled objects, which are never read" if pickled else "is no .npy file, or is cut short"
         raise ValueError(f"{shorten(path)} {fault}.") from error

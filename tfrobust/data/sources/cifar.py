@@ -2,8 +2,6 @@
 
 import dataclasses
 import pathlib
-import tarfile
-import zlib
 from collections.abc import Iterator
 
 import keras
@@ -13,6 +11,7 @@ from tfrobust.data.checks import DataNotFoundError, check_class_names, check_lab
 from tfrobust.data.sources.base import Source
 from tfrobust.data.sources.restricted_pickle import ForbiddenPickleError, load_plain
 from tfrobust.data.spec import ArrayExamples, Dataset
+from tfrobust.ops import archives
 
 _SITE = "https://www.cs.toronto.edu/~kriz/"
 _SHAPE = (3, 32, 32)  # the files keep the channel first
@@ -109,15 +108,17 @@ def _folder_files(folder: pathlib.Path) -> tuple[_Layout, dict[str, bytes]]:
 
 
 def _archive_files(path: pathlib.Path) -> tuple[_Layout, dict[str, bytes]]:
+    def wanted(present: set[str]) -> tuple[str, ...]:
+        layout = _find_layout(present)
+        if layout is None:
+            raise ValueError(_incomplete(path))
+        return _needed(layout)
+
     try:
-        with tarfile.open(path, "r:*") as archive:
-            members = {pathlib.PurePosixPath(one.name).name: one for one in archive if one.isfile()}
-            layout = _find_layout(set(members))
-            if layout is None:
-                raise ValueError(_incomplete(path))
-            return layout, {name: archive.extractfile(members[name]).read() for name in _needed(layout)}
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        files = archives.read_tar(path, wanted)
+    except archives.TAR_ERRORS as error:
         raise ValueError(f"{shorten(path)} is no tar archive, or is cut short; download it again.") from error
+    return _find_layout(set(files)), files
 
 
 def _needed(layout: _Layout) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """Arrays in one `.npz` file, the shortest way to bring data of one's own."""
 
 import dataclasses
+import math
 import os
 import zipfile
-import zlib
 
 import keras
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from tfrobust.data.checks import DataNotFoundError, check_class_names, check_images, check_labels, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import ArrayExamples, Dataset
+from tfrobust.ops import archives
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -78,8 +79,11 @@ def _opened(path: str):
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{name} is not an .npz archive, or is cut short; write it with numpy.savez.")
     try:
+        archives.check_zip(path, whole=False)  # each array is compared with its checksum when it is read
         return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except archives.RefusedArchiveError:
+        raise
+    except archives.ZIP_ERRORS as error:
         raise ValueError(f"{name} cannot be read as an .npz archive; write it with numpy.savez.") from error
 
 
@@ -91,8 +95,25 @@ def _read(file, key: str, path: str, optional: bool = False) -> np.ndarray:
         found = ", ".join(sorted(file.files)) or "nothing"
         raise ValueError(f"{name} has no array {key!r}; it holds {shorten(found, 100)}.")
     try:
+        if _has_objects(file, key):
+            raise ValueError(f"{name}: {key!r} is a pickled object, which is never read; save plain arrays.")
         return file[key]
-    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile) as error:
-        pickled = "allow_pickle" in str(error)
-        fault = "is a pickled object, which is never read" if pickled else "is damaged or cut short"
-        raise ValueError(f"{name}: {key!r} {fault}; save plain arrays with numpy.savez.") from error
+    except (*archives.ZIP_ERRORS, KeyError, MemoryError) as error:
+        if "pickled" in str(error):
+            raise
+        raise ValueError(f"{name}: {key!r} is damaged or cut short; save plain arrays with numpy.savez.") from error
+
+
+def _has_objects(file, key: str) -> bool:
+    """Whether an array would be unpickled; ValueError where its header does not tell its size truly.
+
+    NumPy asks for the memory that a header names before it has read any of it.
+    """
+    part = file.zip.getinfo(f"{key}.npy")
+    with file.zip.open(part) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+        if not dtype.hasobject and math.prod(shape) * dtype.itemsize != part.file_size - stream.tell():
+            raise ValueError("another size than its header says")
+    return dtype.hasobject

@@ -3,6 +3,7 @@
 import io
 import math
 import pickle
+import pickletools
 
 import numpy as np
 
@@ -25,11 +26,21 @@ def load_plain(content: bytes):
         ForbiddenPickleError: damaged, cut short, or anything but plain data.
     """
     try:
+        _refuse_far_places(content)
         return _finished(_Reader(io.BytesIO(content), encoding="bytes").load())
     except ForbiddenPickleError:
         raise
     except Exception as error:  # a damaged pickle fails in any way: every opcode has its own
         raise ForbiddenPickleError(f"the pickle is damaged or cut short ({type(error).__name__}).") from error
+
+
+def _refuse_far_places(content: bytes) -> None:
+    """A pickle numbers what it will need again; the reader makes room for the highest number it meets at once."""
+    room = 0
+    for opcode, argument, _ in pickletools.genops(content):
+        room += 1
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > room:
+            raise ForbiddenPickleError("the pickle asks for memory that it cannot need.")
 
 
 class _PickledType:

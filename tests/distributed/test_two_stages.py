@@ -1,0 +1,48 @@
+"""Pre-training and a probe on two replicas are those on one, from the first step to the logistic regression."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from distributed import two_stage_run
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """What one replica and what two leave, by name."""
+    folder = tmp_path_factory.mktemp("two_stages")
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    found = []
+    for replicas in (1, 2):
+        output = folder / f"{replicas}.npz"
+        command = [sys.executable, str(pathlib.Path(two_stage_run.__file__)), str(replicas), str(output)]
+        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr[-4000:]
+        with np.load(output) as arrays:
+            found.append(dict(arrays))
+    assert [int(arrays.pop("replicas")) for arrays in found] == [1, 2]
+    assert found[0].keys() == found[1].keys()
+    return found
+
+
+@pytest.mark.parametrize("stage", ["first", "second", "fitted"])
+def test_weights_are_those_of_one_replica(outcomes, stage):
+    one, two = ({name: array for name, array in each.items() if name.startswith(stage)} for each in outcomes)
+    gap = max(float(np.abs(array - two[name]).max()) for name, array in one.items())
+    largest = max(float(np.abs(array).max()) for array in one.values())
+    print(f"{stage}: weights differ by {gap:.1e}, the largest is {largest:.2g}")
+    assert gap <= 1e-5 * max(1.0, largest)
+
+
+def test_logs_are_those_of_one_replica(outcomes):
+    one, two = outcomes
+    logs = {name for name in one if name.startswith("log/")}
+    assert {"log/first_history/contrastive", "log/history/ce", "log/history/accuracy"} <= logs
+    for name in logs:
+        np.testing.assert_allclose(two[name], one[name], rtol=3e-5, atol=3e-5, err_msg=name)
+    assert one["log/history/ce"][0] != one["log/history/ce"][1]

@@ -1,0 +1,115 @@
+"""Pictures of an attack: those of the images it was run on, their difference amplified by the factor that is said."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tfrobust.attacks.ensemble import AutoAttack
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.evaluation import examples, searching
+from tfrobust.evaluation.base import Setting
+from tfrobust.evaluation.calibration import Calibration
+from tfrobust.evaluation.examples import AdversarialExamples
+from tfrobust.evaluation.geometry import Divergence
+from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.ops import pictures
+
+ATTACK = PGD(threat=ThreatModel(epsilon=0.03), steps=3)
+
+
+def rows(series):
+    return [dict(zip(series.columns, values, strict=True)) for values in zip(*series.columns.values(), strict=True)]
+
+
+def test_pictures_are_the_images_before_and_after(setting):
+    (series,) = AdversarialExamples(attack=ATTACK, label="pgd3", fallen=3, standing=2).run(setting).series
+    assert series.id == "attack.pgd3_linf_0.03.examples" and series.settings["difference_factor"] == 16.0
+    shown = rows(series)
+    attacked = searching.perturbed(setting, ATTACK, np.array([row["position"] for row in shown]))
+    for row, adversary in zip(shown, attacked, strict=True):
+        size = [row[name] for name in ("height", "width", "channels")]
+        image = setting.images[row["position"]]
+        assert tuple(size) == image.shape and row["label"] == setting.labels[row["position"]]
+        for name, picture in (
+            ("image", image),
+            ("adversarial", adversary),
+            ("difference", 0.5 + 16 * (adversary - image)),
+        ):
+            np.testing.assert_allclose(pictures.decode(row[name], *size), picture, atol=0.51 / 255)
+        logits = setting.predict(np.stack([image, adversary]))
+        assert [row["clean_class"], row["attacked_class"]] == logits.argmax(-1).tolist()
+        odds = np.exp(logits - logits.max(-1, keepdims=True))
+        np.testing.assert_allclose([row["clean_confidence"], row["attacked_confidence"]], 1 / odds.sum(-1), atol=1e-5)
+    fallen = [row["attacked_class"] != row["label"] for row in shown]
+    assert fallen == [True] * 3 + [False] * 2 and all(row["clean_class"] == row["label"] for row in shown)
+    assert len({row["position"] for row in shown}) == 5
+
+
+def test_the_seed_draws_and_little_is_shown_whole(setting):
+    evaluator = AdversarialExamples(attack=ATTACK, fallen=100, standing=0)
+    every = [row["position"] for row in rows(evaluator.run(setting).series[0])]
+    brought_down = setting.clean_correct & searching.search(setting, ATTACK, np.arange(30)).success
+    assert sorted(every) == np.flatnonzero(brought_down).tolist()
+    one = dataclasses.replace(evaluator, fallen=1)
+    drawn = {rows(one.run(dataclasses.replace(setting, seed=seed)).series[0])[0]["position"] for seed in range(6)}
+    assert len(drawn) > 1 and one.run(setting) == one.run(setting)
+    nobody = dataclasses.replace(setting, labels=1 - setting.labels, images=setting.images)
+    assert (
+        AdversarialExamples(attack=ATTACK).run(dataclasses.replace(nobody, labels=1 - _answers(setting))).series == []
+    )
+
+
+def _answers(setting):
+    return setting.clean_logits.argmax(-1).astype(np.int32)
+
+
+@pytest.mark.parametrize(
+    ("largest", "factor"),
+    [(0.2, 2.5), (np.float32(0.3) - np.float32(0.1), 2.5), (8 / 255, 15.0), (0.0, 1.0), (1.0, 0.5)],
+)
+def test_the_factor_uses_the_whole_range(largest, factor):
+    assert examples._factor(float(largest)) == factor
+
+
+def test_who_needs_last_points_shares_one_attack(setting, monkeypatch):
+    made = []
+    real = searching.perturbed
+    monkeypatch.setattr(searching, "perturbed", lambda *given: made.append(given[1]) or real(*given))
+    fresh = dataclasses.replace(setting)
+    evaluators = (
+        Divergence(attack=ATTACK, epsilons=(0.03,)),
+        Calibration(attack=ATTACK, rms_bin_size=5),
+        AdversarialExamples(attack=ATTACK),
+    )
+    together = run_evaluation(evaluators, fresh)
+    assert made == [ATTACK]
+    alone = [one.run(dataclasses.replace(setting)) for one in evaluators]
+    assert len(made) == 4
+    assert together.series == [series for one in alone for series in one.series]
+    assert together.measurements[:-1] == [measured for one in alone for measured in one.measurements]
+
+
+def test_a_model_without_gradients_shows_none(setting):
+    black_box = dataclasses.replace(setting.predictor, differentiable=False)
+    outcome = run_evaluation(
+        (Calibration(), AdversarialExamples(attack=ATTACK)),
+        Setting(predictor=black_box, images=setting.images, labels=setting.labels),
+    )
+    assert not [series for series in outcome.series if series.id.startswith("attack.")]
+    (finding,) = [one for one in outcome.findings if one.check == "white_box"]
+    assert "attack.pgd_linf_0.03.examples" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"attack": AutoAttack(threat=ThreatModel())}, "AutoAttack, which gives no last point"),
+        ({"attack": ATTACK, "fallen": -1}, "neither is negative"),
+        ({"attack": ATTACK, "fallen": 0, "standing": 0}, "at least 1"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        AdversarialExamples(**arguments)

@@ -1,0 +1,13 @@
+"""A global dtype policy for one test, as a fixture."""
+
+import keras
+import pytest
+
+
+@pytest.fixture
+def policy(request):
+    """Give it by `@pytest.mark.parametrize("policy", ..., indirect=True)`."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(request.param)
+    yield request.param
+    keras.config.set_dtype_policy(before)

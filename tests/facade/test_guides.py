@@ -1,0 +1,125 @@
+"""What the guides of the facade promise beyond what tests/test_documentation.py executes and looks up."""
+
+import importlib
+import inspect
+import pathlib
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from tfrobust import keras as robust
+from tfrobust.ops.configured import constructor_arguments
+
+GUIDES = pathlib.Path(robust.__file__).resolve().parents[1] / "guides"
+LIBRARIES = ("Foolbox", "Adversarial Robustness Toolbox", "CleverHans", "TensorFlow Similarity", "TensorFlow Addons")
+
+
+def sections() -> dict[str, str]:
+    parts = re.split(r"^## (.+)$", (GUIDES / "migration.md").read_text("utf-8"), flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def rows(text: str) -> list[list[str]]:
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
+
+
+def resolve(name: str):
+    first, *rest = name.split(".")
+    found = {"robust": robust, "keras": keras}.get(first) or importlib.import_module(first)
+    for part in rest:
+        found = getattr(found, part, None) or importlib.import_module(f"{found.__name__}.{part}")
+    return found
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_every_row_of_a_migration_table_names_something_or_says_none(library):
+    text = sections()[library]
+    assert text.count("```python") == 1 and len(rows(text)) >= 10
+    for theirs, ours, _ in rows(text):
+        assert theirs.startswith(("`", "none")) and ours, theirs
+        named = re.findall(r"`((?:robust|tfrobust|keras)(?:\.\w+)+)", ours)
+        assert all(resolve(name) is not None for name in named)
+        words = (
+            "the Keras model",
+            "the labels",
+            "`attack.with_epsilon",
+            "`attack.perturb",
+            "`model.predict",
+            "the probe",
+        )
+        assert named or ours.startswith(("none", *words)), ours
+
+
+def test_arguments_in_the_tables_exist():
+    """`robust.attacks.PGD(random_start="none")` and the like: each keyword is one of the constructor's."""
+    found = 0
+    for text in sections().values():
+        for name, arguments in re.findall(r"`((?:robust|keras)(?:\.\w+)+)\(([^`]*)\)`", text):
+            item = resolve(name)
+            known = constructor_arguments(item) if inspect.isclass(item) else inspect.signature(item).parameters
+            for keyword in re.findall(r"(\w+)=", arguments):
+                assert keyword in known, (name, keyword)
+                found += 1
+    assert found > 10
+
+
+def test_the_example_project_adds_three_things_in_forty_lines():
+    text = (GUIDES / "keras.md").read_text("utf-8")
+    scripts = dict(re.findall(r"^```python (\w+\.py)\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    plain, ours = scripts["plain.py"], scripts["with_tfrobust.py"]
+    assert "robust" not in plain and ours.count("\n") <= 40
+    for name in ("robust.layers.AugMix", "robust.losses.SupervisedContrastiveLoss", "robust.callbacks.RobustAccuracy"):
+        assert name in ours
+    assert len(set(ours.splitlines()) - set(plain.splitlines())) <= 20
+
+
+def test_simclr_of_tf_similarity_is_twice_the_contrastive_loss_on_image_ids():
+    """Their loss from its description: softmax over the other view of all images and the own view of the others."""
+    first, second = np.random.default_rng(0).normal(size=(2, 6, 8)).astype("float32")
+    temperature, views = 0.05, [view / np.linalg.norm(view, axis=1, keepdims=True) for view in (first, second)]
+    theirs = 0.0
+    for own, other in (views, views[::-1]):
+        across, inside = own @ other.T / temperature, own @ own.T / temperature
+        np.fill_diagonal(inside, -np.inf)
+        scores = np.concatenate([across, inside], axis=1)
+        peak = scores.max(axis=1)
+        theirs = theirs + peak + np.log(np.exp(scores - peak[:, None]).sum(axis=1)) - np.diag(across)
+    loss = robust.losses.SupervisedContrastiveLoss(temperature=temperature)
+    half = loss(np.tile(np.arange(6), 2), np.concatenate([first, second]))
+    assert float(half) == pytest.approx(theirs.mean() / 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_momentum_of_cleverhans_takes_the_same_steps(norm):
+    """It divides each gradient by the mean of its absolute values, not by their sum: no direction changes."""
+    weights = np.random.default_rng(1).normal(size=(16, 3))
+
+    def slope(x, label):  # of the cross-entropy of a linear model
+        logits = x @ weights
+        chances = np.exp(logits - logits.max())
+        return weights @ (chances / chances.sum() - np.eye(3)[label])
+
+    x = np.random.default_rng(2).uniform(0.4, 0.6, 16)
+    point, velocity = x.copy(), np.zeros(16)
+    for _ in range(5):
+        gradient = slope(point, 1)
+        velocity = 0.5 * velocity + gradient / np.abs(gradient).mean()
+        direction = np.sign(velocity) if norm == "linf" else velocity / np.linalg.norm(velocity)
+        moved = point + 0.01 * direction - x
+        size = np.linalg.norm(moved)
+        moved = np.clip(moved, -0.03, 0.03) if norm == "linf" else moved * min(1.0, 0.03 / size)
+        point = np.clip(x + moved, 0.0, 1.0)
+    attack = robust.attacks.MomentumPGD(
+        robust.attacks.ThreatModel(norm=norm, epsilon=0.03), steps=5, step_size=0.01, decay=0.5, random_start="none"
+    )
+    dense = keras.layers.Dense(3, use_bias=False)
+    dense.build((None, 16))
+    dense.kernel.assign(weights)
+    model = keras.Sequential([keras.layers.Flatten(), dense])
+    objective = robust.attacks.objectives.cross_entropy(model, np.array([1]))
+    images = keras.ops.convert_to_tensor(x.reshape(1, 4, 4, 1), "float32")
+    found = attack.perturb(objective, images, keras.ops.convert_to_tensor([0, 1]))
+    np.testing.assert_allclose(np.ravel(found), point, atol=1e-5)

@@ -1,0 +1,246 @@
+"""What a good neighbour does: layers, augmentations, losses and metrics in an ordinary `compile` and `fit`.
+
+In functional and in subclassed models, on `tf.data`, through `evaluate`, `.keras` files and `clone_model`, under every
+precision that Keras has a policy for. Who is tried is walked from the lists of the facade (`conformance.facade`). Where
+only dtypes or calls are in question the steps run eagerly, which shows the same and traces nothing.
+"""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from conformance import facade
+from conformance.facade import KINDS_OF_MODELS, call, compiled, copies, stream
+from tfrobust import keras as robust
+
+# Of the encoders the smallest runs in the fast suite.
+DEEP = {name for name in facade.names("layer") if issubclass(facade.CLASSES_OFFERED[name], robust.models.Encoder)} - {
+    "CNN"
+}
+DEEP |= {"TextTransformer"}
+# What draws, moves statistics or has none of these: their steps are traced in the fast suite.
+TRACED = {"Augment", "BranchedBatchNormalization", "LinearHead"}
+
+
+# What does not hold, and why.
+LEFT_OUT = {("TextTransformer", "subclassed"): "a clone lacks the clocks of its dropout: Keras traces it without them"}
+
+
+def slow(value, *more):
+    return pytest.param(value, *more, marks=pytest.mark.slow)
+
+
+# ---------------------------------------------------------------------------------------- layers and encoders
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_MODELS)
+@pytest.mark.parametrize("name", [slow(name) if name in DEEP else name for name in facade.names("layer")])
+def test_a_layer_trains_is_saved_and_cloned(name, kind, tmp_path):
+    if (name, kind) in LEFT_OUT:
+        pytest.skip(LEFT_OUT[name, kind])
+    inputs, (_, labels) = facade.inputs_of(name), facade.data()
+    model = facade.functional(name) if kind == "functional" else facade.Subclassed(name)
+    compiled(model, run_eagerly=kind == "subclassed" or name not in TRACED, metrics=["accuracy"])
+    history = model.fit(stream(inputs, labels), epochs=1, verbose=0).history
+    assert np.isfinite(history["loss"][0]), history
+    expected, judged = call(model, inputs), model.evaluate(stream(inputs, labels), verbose=0)
+    assert expected.shape == (len(labels), facade.CLASSES) and np.all(np.isfinite(expected))
+    again, clone = copies(model, tmp_path)
+    for copy in (again, clone):
+        np.testing.assert_array_equal(call(copy, inputs), expected)
+    assert again.evaluate(stream(inputs, labels), verbose=0) == judged
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", slow("mixed_bfloat16")], indirect=True)
+@pytest.mark.parametrize("name", [slow(name) if name in DEEP else name for name in facade.names("layer")])
+def test_a_layer_obeys_the_policy_of_the_process(name, policy, tmp_path):
+    inputs, (_, labels) = facade.inputs_of(name), facade.data()
+    model = compiled(facade.functional(name), run_eagerly=True)
+    history = model.fit(stream(inputs, labels, batch=len(labels)), verbose=0).history
+    assert np.isfinite(history["loss"][0])
+    assert {str(v.dtype) for v in model.trainable_variables} <= {"float32"}
+    found = call(model, inputs)
+    model.save(tmp_path / "model.keras")
+    keras.config.set_dtype_policy("float32")
+    # The file knows its policy, whatever that of the process is.
+    again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    np.testing.assert_array_equal(call(again, inputs), found)
+    single = facade.functional(name)
+    single.set_weights(model.get_weights())
+    scale = max(1.0, float(np.abs(found).max()))
+    np.testing.assert_allclose(call(single, inputs), found, atol=(0.02 if policy == "mixed_float16" else 0.1) * scale)
+
+
+def test_layers_that_draw_are_exported_as_the_identity(tmp_path):
+    inputs = keras.Input(facade.SHAPE)
+    hidden = robust.layers.AugMix()(robust.layers.Augment(robust.augment.RandomShift())(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(facade.CLASSES)(keras.layers.Flatten()(hidden)))
+    model.export(tmp_path / "export", verbose=False)
+    images, _ = facade.data()
+    served = tf.saved_model.load(tmp_path / "export")
+    np.testing.assert_allclose(served.serve(images), model(images), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_xla_compiles_layers_that_draw():
+    """What `jit_compile="auto"` asks for beside an accelerator."""
+    images, labels = facade.data()
+    inputs = keras.Input(facade.SHAPE)
+    hidden = robust.layers.Corrupt("fog")(robust.layers.AugMix()(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(facade.CLASSES)(keras.layers.Flatten()(hidden)))
+    compiled(model, jit_compile=True).fit(images, labels, verbose=0)
+    assert model.jit_compile and np.all(np.isfinite(model.predict(images, verbose=0)))
+
+
+def test_a_layer_that_xla_cannot_compile_keeps_its_model_out_of_it():
+    images, labels = facade.data()
+    inputs = keras.Input(facade.SHAPE)
+    hidden = robust.layers.Corrupt("jpeg_compression")(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(facade.CLASSES)(keras.layers.Flatten()(hidden)))
+    with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):
+        compiled(model, jit_compile=True)
+    model.fit(images, labels, verbose=0)
+
+
+# ------------------------------------------------------------------------------------------------------ tf.data
+
+DRAWING = {
+    "Augment": lambda: robust.layers.Augment(robust.augment.RandomShift(fraction=0.3), seed=4),
+    "AugMix": lambda: robust.layers.AugMix(severity=8.0, seed=4),
+    "Corrupt": lambda: robust.layers.Corrupt("gaussian_noise", 5, seed=4),
+}
+
+
+@pytest.mark.parametrize("name", ["Augment", "Corrupt", slow("AugMix")])
+def test_a_layer_that_draws_works_inside_a_map(name):
+    """On batches it is the layer itself, call by call; on single images too; each epoch draws anew."""
+    images, labels = facade.data()
+    for batched in (True, False):
+        layer, twin = DRAWING[name](), DRAWING[name]()
+        data = tf.data.Dataset.from_tensor_slices((images, labels))
+        data = data.batch(5) if batched else data
+        data = data.map(lambda x, y, layer=layer: (layer(x, training=True), y))
+        epochs = [np.concatenate([np.atleast_1d(x) for x, _ in data.as_numpy_iterator()]) for _ in range(2)]
+        parts = [images[i : i + 5] for i in range(0, 12, 5)] if batched else images
+        expected = np.concatenate([np.atleast_1d(twin(part, training=True)) for part in parts])
+        np.testing.assert_allclose(epochs[0], expected, atol=1e-6)
+        assert np.any(epochs[0] != epochs[1]) and int(layer.calls) == 2 * len(parts)
+    model = compiled(facade.plain())
+    model.fit(data.batch(4).prefetch(1), verbose=0)
+
+
+# Those of many operations take seconds to trace.
+LARGE = {"AugMix", "AutoAugment", "ContrastiveViews", "RandAugment"}
+
+
+@pytest.mark.parametrize("name", [slow(name) if name in LARGE else name for name in facade.names("augmentation")])
+def test_an_augmentation_works_in_a_map_and_as_a_layer_of_a_saved_model(name, tmp_path):
+    images, labels = facade.data()
+    augmentation = facade.made(name)
+    keys = tf.data.Dataset.range(3).map(lambda number: tf.stack([0, tf.cast(number, tf.int32)]))
+    data = tf.data.Dataset.zip(stream(images, labels), keys).map(
+        lambda pair, key: (augmentation(pair[0], key), pair[1])
+    )
+    compiled(facade.plain(), run_eagerly=True).fit(data, verbose=0)
+    first = next(iter(data))[0]
+    np.testing.assert_allclose(first, augmentation(images[:5], tf.constant([0, 0])), atol=1e-6)
+    layer = robust.layers.Augment(augmentation, seed=2)
+    model = keras.Sequential([keras.Input(facade.SHAPE), layer])
+    again, clone = copies(model, tmp_path)
+    expected = model(images, training=True)
+    for copy in (again, clone):
+        np.testing.assert_array_equal(copy(images, training=True), expected)
+
+
+@pytest.mark.parametrize("work", ["corrupt", "sequence"])
+def test_corruptions_work_in_a_map(work):
+    images, _ = facade.data()
+    keys = np.stack([np.zeros(12), np.arange(12)], axis=1).astype("int32")
+    change = {
+        "corrupt": lambda x, key: robust.corruptions.corrupt(x, "shot_noise", 3, key),
+        "sequence": lambda x, key: robust.corruptions.sequence(x, "brightness", key),
+    }[work]
+    mapped = tf.data.Dataset.from_tensor_slices((images, keys)).batch(5).map(change)
+    expected = np.asarray(change(images, keys))
+    np.testing.assert_allclose(np.concatenate(list(mapped.as_numpy_iterator())), expected, atol=1e-6)
+
+
+# ----------------------------------------------------------------------------------------------- losses, metrics
+
+# Functions of tensors as a loss of `compile`: Keras hands over the truth first, ids as floats.
+FUNCTION_LOSSES = {
+    "cross_entropy": lambda y, z: robust.losses.cross_entropy(z, tf.cast(y, tf.int32)),
+    "margin": lambda y, z: robust.losses.margin(z, tf.cast(y, tf.int32)),
+    "mixed_cross_entropy": lambda y, z: robust.losses.mixed_cross_entropy(
+        z, tf.cast(y, tf.int32), tf.cast(y, tf.int32), 1
+    ),
+    "softmax_binary_cross_entropy": lambda y, z: robust.losses.softmax_binary_cross_entropy(
+        z, tf.one_hot(tf.cast(y, tf.int32), facade.CLASSES)
+    ),
+    "trades_kl": lambda y, z: robust.losses.trades_kl(truth(y), z),
+    "virtual_adversarial": lambda y, z: robust.losses.virtual_adversarial(truth(y), z),
+    "jensen_shannon": lambda y, z: robust.losses.jensen_shannon([truth(y), z]),
+    "feature_margin": lambda y, z: robust.losses.feature_margin(z, truth(y), -truth(y), margin=9.0),
+    "masked_contrastive": lambda y, z: robust.losses.masked_contrastive(z, z, same(y), temperature=0.5),
+}
+
+
+def truth(ids):
+    return 4.0 * tf.one_hot(tf.cast(ids, tf.int32), facade.CLASSES)
+
+
+def same(ids):
+    equal = ids[:, None] == ids[None]
+    return robust.losses.PairMasks(positive=equal & ~tf.eye(tf.shape(ids)[0], dtype=tf.bool), negative=~equal)
+
+
+def test_every_loss_of_the_list_is_here():
+    listed = {name for name in robust.losses.__all__ if callable(getattr(robust.losses, name))}
+    assert listed == set(facade.names("loss")) | set(FUNCTION_LOSSES) | {"PairMasks"}
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", slow("mixed_bfloat16")], indirect=True)
+@pytest.mark.parametrize("kind", KINDS_OF_MODELS)
+@pytest.mark.parametrize("name", [*facade.names("loss"), *FUNCTION_LOSSES])
+def test_a_loss_trains_a_plain_model(name, kind, policy, tmp_path):
+    images, labels = facade.data()
+    targets = np.asarray(truth(labels)) if name == "LogitsKLDivergence" else labels
+    loss = FUNCTION_LOSSES.get(name) or facade.made(name)
+    traced = kind == "functional" and policy == "float32" and name not in FUNCTION_LOSSES
+    model = compiled(facade.plain(kind), loss, run_eagerly=not traced)
+    data = stream(images, targets, batch=len(labels))
+    history = model.fit(data, epochs=4, verbose=0).history
+    assert history["loss"][-1] < history["loss"][0]
+    if traced:
+        again, _ = copies(model, tmp_path)
+        assert again.evaluate(data, verbose=0) == model.evaluate(data, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "policy"),
+    [("functional", "float32"), ("subclassed", "mixed_float16"), slow("subclassed", "mixed_bfloat16")],
+    indirect=["policy"],
+)
+def test_metrics_stream_through_fit_and_evaluate_and_are_saved(kind, policy, tmp_path):
+    images, labels = facade.data()
+    ids = {
+        "expected_calibration_error": "calibration.ece",
+        "rms_calibration_error": "calibration.rms",
+        "aurra": "calibration.aurra",
+        "brier_score": "calibration.brier",
+        "negative_log_likelihood": "calibration.nll",
+    }
+    offered = [robust.metrics.__dict__[name]() for name in facade.names("metric")]
+    model = compiled(facade.plain(kind), metrics=offered, run_eagerly=policy != "float32")
+    assert {metric.name for metric in offered} == set(ids)
+    assert set(ids) < set(model.fit(stream(images, labels), verbose=0).history)
+    found = model.evaluate(stream(images, labels), verbose=0, return_dict=True)
+    again, _ = copies(model, tmp_path)
+    assert again.evaluate(stream(images, labels), verbose=0, return_dict=True) == found
+    if policy == "float32":
+        outcome = robust.evaluate(model, images, labels, epsilon=0.1, steps=1)
+        report = {measurement.id: measurement.value for measurement in outcome.measurements}
+        for name, identity in ids.items():
+            # Twelve examples may share cells of the ranking metrics.
+            assert found[name] == pytest.approx(report[identity], abs=0.05 if name == "aurra" else 1e-6), name

@@ -1,0 +1,288 @@
+"""What trains a model, in an ordinary `fit`: methods, attacks, callbacks, optimizers and schedules of the facade."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from conformance import facade
+from conformance.facade import compiled, copies, stream
+from tfrobust import keras as robust
+
+# ------------------------------------------------------------------------------------------------------- methods
+
+# Methods that need more of an encoder than a plain Keras model has, and what they say of one.
+NEEDS = {
+    "LayerWiseContrastive": "stage",
+    "ManifoldMixup": "stage",
+    "NFM": "stage",
+    "NoisyMix": "stage",
+}
+# One of each family runs in the fast suite; tests/methods trains, traces and saves every method in float32.
+QUICK = ("AdversarialTraining", "Mixup", "SimCLR", "SupervisedContrastive")
+# Loops, conditions and copies of networks under the condition that Keras puts an update in float16 under.
+TRACED = ("AdversarialTraining", "BYOL", "FCL", "NoisyMix", "PuzzleMix")
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def methods(quick=QUICK):
+    return [name if name in quick else slow(name) for name in facade.names("method")]
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [
+        *((name, "mixed_float16") if name in QUICK else slow(name, "mixed_float16") for name in facade.names("method")),
+        *(slow(name, policy) for name in QUICK for policy in ("float32", "mixed_bfloat16")),
+    ],
+    indirect=["policy"],
+)
+def test_a_method_trains_on_a_stream_is_saved_and_cloned(name, policy, tmp_path):
+    images, labels = facade.data()
+    made = facade.made(name)
+    made.compile("adam", metrics=["accuracy"], run_eagerly=True)
+    data = stream(images, labels, batch=6)
+    history = made.fit(data, validation_data=data, verbose=0).history
+    assert all(np.isfinite(values).all() for values in history.values()), history
+    assert {"loss", "val_loss", "val_accuracy", *made.all_terms} <= set(history) and int(made.step) == 2
+    assert {str(variable.dtype) for variable in made.trainable_variables} == {"float32"}
+    expected, judged = made.predict(images, verbose=0), made.evaluate(data, verbose=0)
+    assert expected.dtype == np.float32
+    again, clone = copies(made, tmp_path)
+    for copy in (again, clone):
+        assert type(copy) is type(made)
+        np.testing.assert_array_equal(copy.predict(images, verbose=0), expected)
+    assert again.evaluate(data, verbose=0) == judged
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16"], indirect=True)
+@pytest.mark.parametrize("name", [TRACED[0], *map(slow, TRACED[1:])])
+def test_a_method_trains_in_a_graph_that_skips_steps_of_infinite_gradients(name, policy):
+    """In float16 Keras scales the loss and puts the update under a condition."""
+    images, labels = facade.data()
+    made = facade.made(name)
+    made.compile("adam", metrics=["accuracy"])
+    history = made.fit(stream(images, labels, batch=6), verbose=0).history
+    assert all(np.isfinite(values).all() for values in history.values()), history
+    assert int(made.step) == 2
+
+
+def encoder_of(kind):
+    chain = [keras.layers.Flatten(), keras.layers.Dense(5, "relu")]
+    if kind == "functional":
+        inputs = keras.Input(facade.SHAPE)
+        return keras.Model(inputs, chain[1](chain[0](inputs)))
+    return PlainEncoder()
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class PlainEncoder(keras.Model):
+    def __init__(self, **keywords):
+        super().__init__(**keywords)
+        self.flatten, self.dense = keras.layers.Flatten(), keras.layers.Dense(5, "relu")
+
+    def build(self, input_shape):
+        self.dense.build((None, int(np.prod(input_shape[1:]))))
+
+    def call(self, images):
+        return self.dense(self.flatten(images))
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, "subclassed") if name == "Mixup" else slow(name, "subclassed") for name in QUICK),
+        *(
+            (name, "functional") if name in (*QUICK, *NEEDS) else slow(name, "functional")
+            for name in facade.names("method")
+        ),
+    ],
+)
+def test_a_method_takes_a_plain_keras_encoder_or_says_what_it_lacks(name, kind, tmp_path):
+    images, labels = facade.data()
+    cls, row = facade.CLASSES_OFFERED[name], facade.made(name)
+    arguments = {
+        key: value for key, value in row.get_config().items() if key not in ("encoder", "head", "name", "dtype")
+    }
+    arguments = {key: getattr(row, key) for key in arguments if hasattr(row, key)}
+    parts = encoder_of(kind), keras.layers.Dense(facade.CLASSES)
+    if name in NEEDS:
+        with pytest.raises(ValueError, match=NEEDS[name]):
+            cls(*parts, **arguments).build((None, *facade.SHAPE))
+        return
+    made = cls(*parts, **arguments)
+    made.compile("adam", run_eagerly=True)
+    made.fit(images, labels, verbose=0)
+    robust.save_model(made, tmp_path / "model.keras")
+    again = robust.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.predict(images, verbose=0), made.predict(images, verbose=0))
+
+
+def test_a_method_is_a_layer_of_a_larger_model(tmp_path):
+    images, labels = facade.data()
+    inner = facade.made("TRADES")
+    inputs = keras.Input(facade.SHAPE)
+    model = keras.Model(inputs, keras.layers.Softmax()(inner(inputs)))
+    compiled(model, keras.losses.SparseCategoricalCrossentropy())
+    model.fit(stream(images, labels), verbose=0)
+    for copy in copies(model, tmp_path):
+        np.testing.assert_array_equal(copy(images), model(images))
+
+
+# ------------------------------------------------------------------------------------------------------- attacks
+
+# What judges only: it raises no objective, so it makes no adversaries for training.
+JUDGES = ("AutoAttack", "Ensemble", "FAB", "FABUntargeted", "ProxLogBarrier", "Square")
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [
+        *((name, "float32") for name in ("PGD", "ProxLogBarrier")),
+        *(slow(name, "float32") for name in facade.names("attack") if name not in ("PGD", "ProxLogBarrier")),
+        *(slow(name, "mixed_float16") for name in ("APGDTargeted", "FAB", "PGD", "Square")),
+    ],
+    indirect=["policy"],
+)
+def test_an_attack_watches_a_fit(name, policy):
+    """Of a functional model in float32, of a subclassed one in 16 bits; what it finds is what `run_attack` does."""
+    images, labels = facade.data()
+    attack = facade.made(name)
+    model = compiled(facade.plain("functional" if policy == "float32" else "subclassed"))
+    watch = robust.callbacks.RobustAccuracy(stream(images, labels), attack=attack, seed=5)
+    history = model.fit(images, labels, verbose=0, callbacks=[watch]).history
+    result = robust.attacks.run_attack(attack, model, images, labels, seed=5)
+    inside = result.distance <= attack.threat.epsilon * (1 + 1e-5)
+    assert history["val_robust_accuracy"] == [pytest.approx(np.mean(~(result.success & inside)))]
+    assert history["val_robust_accuracy"] <= history["val_clean_accuracy"]
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in ("FGSM", "PGD", *JUDGES) else slow(name) for name in facade.names("attack")]
+)
+def test_an_attack_makes_the_adversaries_of_a_training_or_says_it_only_judges(name):
+    images, labels = facade.data()
+    made = robust.methods.AdversarialTraining(
+        facade.small_cnn(),
+        keras.layers.Dense(facade.CLASSES),
+        adversary=robust.methods.Adversary(attack=facade.made(name)),
+    )
+    made.compile("adam", run_eagerly=True)
+    if name in JUDGES:
+        with pytest.raises(NotImplementedError, match="train"):
+            made.fit(images, labels, verbose=0)
+        return
+    history = made.fit(images, labels, verbose=0).history
+    assert np.isfinite(history["ce_adv"][0])
+
+
+def test_what_only_judges_still_watches_a_method():
+    images, labels = facade.data()
+    attack = robust.attacks.Ensemble(
+        (robust.attacks.FGSM(facade.THREAT), robust.attacks.Square(facade.THREAT, steps=3))
+    )
+    made = facade.made("Supervised")
+    made.compile("adam")
+    watch = robust.callbacks.RobustAccuracy(images, labels, attack=attack)
+    history = made.fit(images, labels, verbose=0, callbacks=[watch]).history
+    assert "val_robust_accuracy" in history and "val_r_div" not in history
+
+
+# ----------------------------------------------------------------------------------------------------- callbacks
+
+
+WHERE = pytest.mark.parametrize(
+    ("kind", "policy"), [("functional", "float32"), ("subclassed", "mixed_float16")], indirect=["policy"]
+)
+
+
+@WHERE
+@pytest.mark.parametrize("name", facade.names("callback"))
+def test_a_callback_works_in_a_plain_fit(name, kind, policy, tmp_path):
+    images, labels = facade.data()
+    model = compiled(facade.plain(kind), metrics=["accuracy"], run_eagerly=True)
+    callback, data = facade.CALLBACKS[name](tmp_path), stream(images, labels)
+    history = model.fit(data, validation_data=data, epochs=2, verbose=0, callbacks=[callback]).history
+    if name == "RobustAccuracy":
+        assert len(history["val_robust_accuracy"]) == 2
+    if hasattr(callback, "restore"):
+        assert callback.restore() is not None
+        assert np.all(np.isfinite(model.predict(images, verbose=0)))
+
+
+def test_callbacks_of_keras_follow_the_robust_accuracy(tmp_path):
+    images, labels = facade.data()
+    model = compiled(facade.plain())
+    chain = [
+        facade.CALLBACKS["RobustAccuracy"](None),
+        keras.callbacks.ModelCheckpoint(
+            tmp_path / "best.keras", monitor="val_robust_accuracy", mode="max", save_best_only=True
+        ),
+        keras.callbacks.EarlyStopping(monitor="val_robust_accuracy", mode="max", patience=1, min_delta=1.0),
+    ]
+    history = model.fit(images, labels, epochs=5, verbose=0, callbacks=chain).history
+    assert len(history["val_robust_accuracy"]) == 2 and (tmp_path / "best.keras").is_file()
+
+
+def test_robust_accuracy_watches_the_logits_of_a_model_with_several_outputs():
+    images, labels = facade.data()
+    inputs = keras.Input(facade.SHAPE)
+    features = keras.layers.Flatten()(inputs)
+    logits, projection = keras.layers.Dense(facade.CLASSES), robust.layers.LinearProjection(4)
+    model = keras.Model(inputs, {"logits": logits(features), "projection": projection(features)})
+    losses = {
+        "logits": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        "projection": robust.losses.SupervisedContrastiveLoss(),
+    }
+    model.compile("adam", losses, loss_weights={"logits": 1.0, "projection": 0.1}, metrics={"logits": ["accuracy"]})
+    watch = facade.CALLBACKS["RobustAccuracy"](None)
+    history = model.fit(
+        images, {"logits": labels, "projection": labels}, batch_size=12, verbose=0, callbacks=[watch]
+    ).history
+    alone = keras.Model(inputs, model.output["logits"])
+    clean = np.mean(alone.predict(images, verbose=0).argmax(-1) == labels)
+    assert history["val_clean_accuracy"] == [pytest.approx(clean)]
+    nameless = compiled(keras.Model(inputs, [*model.output.values()]), [*losses.values()])
+    with pytest.raises(ValueError, match="2 outputs without names"):
+        nameless.fit(images, [labels, labels], verbose=0, callbacks=[facade.CALLBACKS["RobustAccuracy"](None)])
+
+
+# -------------------------------------------------------------------------------------------------- optimizers
+
+
+@WHERE
+@pytest.mark.parametrize("name", facade.names("optimizer"))
+def test_an_optimizer_trains_and_goes_on_from_a_file(name, kind, policy, tmp_path):
+    images, labels = facade.data()
+    model = compiled(facade.plain(kind), optimizer=facade.made(name))
+    data = stream(images, labels)
+    before = [variable.numpy() for variable in model.trainable_variables]
+    model.fit(data, epochs=2, verbose=0)
+    again, _ = copies(model, tmp_path)
+    if before:  # else `fit` built it
+        assert any(np.any(a != b.numpy()) for a, b in zip(before, model.trainable_variables, strict=True))
+    for one in (model, again):
+        one.fit(data, verbose=0)
+    assert type(again.optimizer) is type(model.optimizer)
+    for a, b in zip(model.optimizer.variables, again.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", facade.names("schedule"))
+def test_a_schedule_drives_an_optimizer_and_comes_back_with_it(name, tmp_path):
+    images, labels = facade.data()
+    schedule = facade.made(name)
+    model = compiled(facade.plain(), optimizer=keras.optimizers.SGD(schedule))
+    data = stream(images, labels)
+    model.fit(data, epochs=4, verbose=0)
+    again, _ = copies(model, tmp_path)
+    for one in (model, again):
+        assert float(one.optimizer.learning_rate) == pytest.approx(float(schedule(tf.constant(12))))

@@ -1,0 +1,68 @@
+"""What the hostile inputs share: a canary that nothing may touch, and what "refused" means."""
+
+import pathlib
+import shutil
+
+import pytest
+
+
+@pytest.fixture
+def canary(tmp_path, monkeypatch):
+    """A file that every hostile input tries to make; nothing may have made it when the test is over."""
+    path = tmp_path / "canary"
+    monkeypatch.setenv("TFROBUST_CANARY", str(path))
+    yield path
+    assert not path.exists(), "something ran"
+
+
+@pytest.fixture
+def refused(tmp_path, canary, capfd):
+    """Runs a command; it must end with 2, one clear line, and no file more or less than before."""
+
+    def run(main, *arguments, part=""):
+        before = tree(tmp_path)
+        capfd.readouterr()
+        code = main(list(map(str, arguments)))
+        said = capfd.readouterr().err.splitlines()
+        assert code == 2, said
+        (line,) = [line for line in said if line.startswith("error: ")]
+        assert not any("Traceback" in line for line in said)
+        assert len(line) <= 300 and line.isprintable() and part in line, line
+        assert tree(tmp_path) == before, "something was left behind"
+        return line
+
+    return run
+
+
+def tree(folder: pathlib.Path) -> dict:
+    """Every name below a folder, with what tells whether it was changed."""
+    return {path: path.lstat().st_mtime_ns for path in sorted(folder.rglob("*")) if not path.is_dir()}
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory):
+    """A folder of whole things to spoil: a SavedModel of ours, a `.keras` file, data that fit both."""
+    import keras
+    import numpy as np
+
+    from tfrobust.serving import export
+
+    folder = tmp_path_factory.mktemp("whole")
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((8, 8, 1))
+    hidden = keras.layers.BatchNormalization()(keras.layers.Conv2D(4, 3)(inputs))
+    hidden = keras.layers.Dropout(0.5)(keras.layers.GlobalAveragePooling2D()(hidden))
+    encoder, head = keras.Model(inputs, hidden), keras.layers.Dense(3)
+    head.build((None, 4))
+    parts = {"encoder": encoder, "head": head, "image_shape": (8, 8, 1), "class_names": ("a", "b", "c")}
+    export.write_saved_model(folder / "export", **parts)
+    keras.Sequential([encoder, head]).save(folder / "model.keras")
+    images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 1)).astype(np.uint8)
+    np.savez(folder / "data.npz", images=images, labels=np.arange(6) % 3)
+    return folder
+
+
+@pytest.fixture
+def export_copy(whole, tmp_path):
+    """The SavedModel, to spoil."""
+    return shutil.copytree(whole / "export", tmp_path / "model")

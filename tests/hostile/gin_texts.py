@@ -1,0 +1,121 @@
+"""gin texts that try to run, read, write or exhaust something; a valid recipe stands below each of them."""
+
+_TRAIN = "include 'supervised.gin'\n"
+
+
+def _circle(names: int) -> str:
+    return "".join(f"M{i} = %M{(i + 1) % names}\n" for i in range(names)) + "EPOCHS = %M0\n"
+
+
+def _laughs(levels: int, width: int) -> str:
+    lines = [f"M{level} = [{', '.join([f'%M{level + 1}'] * width)}]" for level in range(levels)]
+    return "\n".join([*lines, f"M{levels} = 1", "train.callbacks = %M0"])
+
+
+# Name -> (text, a part of the line it is refused with).
+CASES = {
+    "import of the system": ("import os\n", "holds no imports"),
+    "import from": ("from os import system\n", "holds no imports"),
+    "import under another name": ("import os.path as path\n", "holds no imports"),
+    "import of ours": ("import tfrobust.ops.files\n", "holds no imports"),
+    "import by TensorFlow's way": ("from __gin__ import dynamic_registration\n", "holds no imports"),
+    "import behind a semicolon": ("EPOCHS = 1; import os\n", ""),
+    "import in a block": ("train:\n  import os\n", ""),
+    "call of the system": ("train.callbacks = (@os.system(),)\n", "there is no 'os.system'"),
+    "call of a builtin": ("train.callbacks = (@eval(),)\n", "there is no 'eval'"),
+    "call of a builtin by its module": ("train.callbacks = (@builtins.exec(),)\n", "there is no"),
+    "binding of a builtin": ("builtins.open.file = '/etc/passwd'\n", "there is no 'builtins.open'"),
+    "attribute of a class": ("train.encoder = @LeNet.__init__.__globals__\n", "there is no"),
+    "dunder": ("train.encoder = @__import__\n", "there is no '__import__'"),
+    "external configurable of Keras": ("train.callbacks = (@keras.utils.get_file(),)\n", "there is no"),
+    "Keras's unsafe switch": ("train.callbacks = (@keras.config.enable_unsafe_deserialization(),)\n", "there is no"),
+    "Keras's loader": ("train.encoder = @keras.saving.load_model\n", "there is no"),
+    "Keras's lambda": ("train.head = @keras.layers.Lambda\n", "there is no"),
+    "external configurable of TensorFlow": ("train.callbacks = (@tf.io.write_file(),)\n", "there is no"),
+    "TensorFlow's own functions": ("train.callbacks = (@tf.py_function(),)\n", "there is no"),
+    "NumPy's loader": ("train.data = @numpy.load()\nnumpy.load.allow_pickle = True\n", "there is no"),
+    "our own writer": ("train.callbacks = (@write_atomically(),)\nwrite_atomically.path = 'x'\n", "there is no"),
+    "our own loader": ("train.encoder = @tfrobust.saving.load\n", "there is no"),
+    "our own publisher": ("train.callbacks = (@publish.publish(),)\n", "there is no"),
+    "our own printer": ("train.configuration = @artefact.print_result\n", "there is no"),
+    "our private parts": ("train.encoder = @tfrobust.pretrained._read\n", "there is no"),
+    "our imports": ("train.encoder = @tfrobust.experiment.pathlib.Path\n", "there is no"),
+    "the registry itself": ("train.encoder = @tfrobust.configuration.registry.collect\n", "there is no"),
+    "a command in a value": ("train.callbacks = (@evaluate(),)\nevaluate.output = '/tmp/x'\n", "no value"),
+    "a command as a value": ("train.method = @train\n", "no value"),
+    "gin's singleton": ("train.callbacks = (@singleton(),)\nsingleton.constructor = @gin.macro\n", "there is no"),
+    "gin's own macro": ("train.encoder = @gin.macro\n", "there is no"),
+    "a constant of a module": ("EPOCHS = %os.sep\n", "set nowhere"),
+    "a flag's argument": ("train.workdir = '/tmp/elsewhere'\n", "not set in gin"),
+    "the export's folder": ("train.export_dir = '/tmp/elsewhere'\n", "not set in gin"),
+    "a name that is a path": ("NAME = '../../elsewhere'\n", "NAME must be"),
+    "a name that is absolute": ("NAME = '/tmp/elsewhere'\n", "NAME must be"),
+    "a name with a control character": ("NAME = 'a\\x1b]0;owned\\x07'\n", "NAME must be"),
+    "a name with a new line": ("NAME = 'a\\nb'\n", "NAME must be"),
+    "include of a system file": ("include '/etc/passwd'\n", "not the name of a gin file"),
+    "include from above": ("include '../../../../etc/passwd'\n", "not the name of a gin file"),
+    "include with a null": ("include 'x\\0.gin'\n", "not the name of a gin file"),
+    "include of a page": ("include 'https://example.com/x.gin'\n", "no file"),
+    "include with a control character": ("include '\\x1b[2J.gin'\n", "no file"),
+    "include of itself": ("include 'case.gin'\n", "run in a circle"),
+    "include of a very long name": (f"include '{'x' * 5000}.gin'\n", ""),
+    "macros in a circle": (_circle(2), "run in a circle"),
+    "macros in a large circle": (_circle(90), "run in a circle"),
+    "macros in a long row": (
+        "".join(f"M{i} = %M{i + 1}\n" for i in range(5000)) + "M5000 = 1\nEPOCHS = %M0\n",
+        "run in a circle",
+    ),
+    "macros that grow": (_laughs(30, 10), "grows to more than"),
+    "brackets without end": ("EPOCHS = " + "[" * 50_000 + "\n", ""),
+    "brackets a thousand deep": ("EPOCHS = " + "[" * 1000 + "]" * 1000 + "\n", ""),
+    "brackets a hundred and fifty deep": ("EPOCHS = " + "[" * 150 + "]" * 150 + "\n", ""),
+    "dictionaries deep": ("EPOCHS = " + "{1: " * 150 + "1" + "}" * 150 + "\n", ""),
+    "minus signs": ("EPOCHS = " + "-" * 100_000 + "1\n", ""),
+    "a number of many digits": ("EPOCHS = " + "9" * 100_000 + "\n", ""),
+    "a hexadecimal number of many digits": ("EPSILON = 0x" + "f" * 100_000 + "\n", ""),
+    "that number in a list": ("NORM = [0x" + "f" * 100_000 + "]\n", ""),
+    "an infinite number": ("EPSILON = 1e999\n", "EPSILON must be"),
+    "no number": ("EPSILON = nan\n", "bare word"),
+    "a sum": ("EPOCHS = 9 ** 9 ** 9\n", ""),
+    "a call": ("EPOCHS = __import__('os').system('true')\n", ""),
+    "a formatted string": ("NAME = f'{__import__(\"os\")}'\n", ""),
+    "bytes": ("NAME = b'name'\n", "NAME must be"),
+    "a comprehension": ("EPOCHS = [x for x in (1,)]\n", ""),
+    "a lambda": ("train.method = lambda: 1\n", ""),
+    "an attribute": ("EPOCHS = ().__class__\n", ""),
+    "a dictionary with a list for a key": ("train.callbacks = {[1]: 2}\n", ""),
+    "a Cyrillic letter": ("ЕPOCHS = 1\n", "Malformatted"),
+    "letters of full width": ("ＥＰＯＣＨＳ = 1\n", "Malformatted"),
+    "a path with a null": ("train.data = @Npz()\nNpz.path = 'a\\0b'\n", "null character"),
+    "a path longer than any": (f"train.data = @Npz()\nNpz.path = '{'x' * 5000}'\n", ""),
+    "a reference with a Cyrillic letter": ("train.method = @Supervisеd\n", "there is no"),
+    "an invisible letter": ("EPOCHS\u200b = 1\n", ""),
+    "text turned round": ("NAME = 'a\u202egnp.exe'\n", "NAME must be"),
+    "a combining letter": ("EPÖCHS = 1\n", "nothing uses"),
+    "a null": ("EPOCHS = 1\0\n", "not a text file"),
+    "an escape sequence": ("\x1b[2J\x1b]0;owned\x07 = 1\n", ""),
+    "an unknown parameter with an escape sequence": ("train.metod = '\x1b[2J'\n", "has no parameter"),
+    "a tab and a form feed": ("\t\x0cEPOCHS\t=\x0c@os.system\n", "not @system"),
+    "an open string": ("NAME = 'abc\n", ""),
+    "an open triple string": ('NAME = """abc\n', ""),
+    "a backslash at the end": ("EPOCHS = 1\\", ""),
+    "no value": ("EPOCHS =\n", ""),
+    "no name": ("= 1\n", ""),
+    "two values": ("EPOCHS = 1 2\n", ""),
+    "half a reference": ("train.method = @\n", ""),
+    "half a macro": ("EPOCHS = %\n", ""),
+    "a scope of nothing": ("/train.epochs = 1\n", ""),
+    "a scope nobody opens": ("somewhere/Adam.learning_rate = 0.1\n", "no object is built in the scope"),
+    "an indented block of nothing": ("train:\n", ""),
+    "a block in a block": ("train:\n  data:\n    x = 1\n", ""),
+    "dots": ("train...epochs = 1\n", ""),
+    "json": ('{"EPOCHS": 1}\n', ""),
+    "yaml": ("EPOCHS: 1\n", ""),
+    "python": ("def f():\n  return 1\n", ""),
+    "a shell": ("#!/bin/sh\nrm -rf x\n", ""),
+}
+
+
+def text(name: str) -> str:
+    """The case below a recipe that runs."""
+    return _TRAIN + CASES[name][0]

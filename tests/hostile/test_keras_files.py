@@ -1,0 +1,61 @@
+"""`.keras` files run nothing, read nothing beside them and allocate nothing that is not in them."""
+
+import pathlib
+import re
+import zipfile
+
+import pytest
+from hostile import keras_files
+
+from tfrobust import evaluate, saving
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("name", keras_files.CASES)
+def test_the_command_refuses(whole, tmp_path, refused, name):
+    build, part = keras_files.CASES[name]
+    build(tmp_path / name)
+    flags = [f"--model={tmp_path / name}", f"--data={whole / 'data.npz'}", "--gin_file=gin/eval/quick.gin"]
+    refused(evaluate.main, *flags, f"--output={tmp_path / 'report'}", part=part)
+    with pytest.raises(ValueError) as error:
+        saving.load(tmp_path / name)
+    assert len(str(error.value)) <= 300
+
+
+def test_a_bomb_is_refused_before_it_grows(tmp_path, refused, whole, monkeypatch):
+    monkeypatch.setattr("tfrobust.ops.archives._LARGEST_UNASKED", 2**20)
+    with zipfile.ZipFile(tmp_path / "bomb.keras", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("config.json", b" " * 2**22)
+    flags = [f"--model={tmp_path / 'bomb.keras'}", f"--data={whole / 'data.npz'}", "--gin_file=gin/eval/quick.gin"]
+    refused(evaluate.main, *flags, part="would grow to 4194304")
+
+
+def test_safe_mode_is_never_off_and_keras_is_new_enough():
+    """Of every file of the package: nothing turns the guards of Keras and NumPy off, nothing unpickles."""
+    forbidden = re.compile(
+        r"safe_mode\s*=\s*False|enable_unsafe_deserialization|allow_pickle\s*=\s*True|pickle\.loads?\(|marshal|"
+        r"\beval\(|\bexec\(|os\.system|shell\s*=\s*True|extractall"
+    )
+    found = []
+    for path in sorted((ROOT / "tfrobust").rglob("*.py")):
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+            if forbidden.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}")
+    # Annotations of classes that are already imported, as `typing.get_type_hints` reads them.
+    assert [place for place in found if "configuration/parameters.py" not in place] == []
+    floor = re.search(r'"keras>=(\d+)\.(\d+)', (ROOT / "setup.py").read_text("utf-8"))
+    assert tuple(map(int, floor.groups())) >= (3, 14)  # the last known hole was closed in 3.13.1
+
+
+def test_every_saved_model_is_scanned_before_it_is_loaded():
+    """Where TensorFlow's own loader is called, a scan comes first."""
+    calls = {}
+    for path in sorted((ROOT / "tfrobust").rglob("*.py")):
+        lines = path.read_text("utf-8").splitlines()
+        for number, line in enumerate(lines):
+            if "tf.saved_model.load(" in line:
+                calls[str(path.relative_to(ROOT / "tfrobust"))] = "".join(lines[max(0, number - 3) : number])
+    # probe.py runs in a process of its own without tfrobust, and `verify` scans before it starts that.
+    assert set(calls) == {"ops/saved_models.py", "evaluation/predictor.py", "serving/probe.py"}
+    assert all("check(directory)" in before for name, before in calls.items() if name != "serving/probe.py")

@@ -1,0 +1,242 @@
+"""SavedModels that mean harm are refused before they are loaded; those that people really have are not."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hostile import programs
+from tensorflow.python.framework import op_def_registry
+
+from tfrobust import evaluate
+from tfrobust.errors import InputError
+from tfrobust.evaluation import predictor
+from tfrobust.ops import saved_models
+from tfrobust.ops.allowed_operations import ALLOWED, FILE_INPUTS, SAVERS
+from tfrobust.serving import scan, verify
+
+QUICK = "--gin_file=gin/eval/quick.gin"
+
+
+@pytest.fixture
+def never_loaded(monkeypatch):
+    """Whatever is refused is refused before TensorFlow sees it."""
+
+    def load(*_, **__):
+        raise AssertionError("it was loaded")
+
+    monkeypatch.setattr(tf.saved_model, "load", load)
+
+
+@pytest.mark.usefixtures("never_loaded")
+@pytest.mark.parametrize("number", range(len(programs.REFUSED_OPERATIONS)))
+def test_operations_that_no_model_needs(export_copy, canary, number):
+    operation, place = programs.REFUSED_OPERATIONS[number], programs.PLACES[number % len(programs.PLACES)]
+    programs.add_operation(export_copy, operation, place)
+    finding = scan.scan(export_copy)[0]
+    assert repr(operation)[1:-1] in finding.evidence and "'canary'" in finding.evidence
+    assert ("of the graph" in finding.evidence) == (place == "graph")
+    with pytest.raises(InputError) as error:
+        predictor.load(str(export_copy))
+    assert len(str(error.value)) <= 300 and str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("place", programs.PLACES)
+def test_each_place_is_looked_at(export_copy, place):
+    programs.add_operation(export_copy, "WriteFile", place)
+    assert [finding.verdict for finding in scan.scan(export_copy)] == ["fail"]
+
+
+@pytest.mark.usefixtures("never_loaded")
+@pytest.mark.parametrize("name", programs.CASES)
+def test_the_command_refuses(whole, export_copy, refused, name):
+    build, part = programs.CASES[name]
+    build(export_copy)
+    output = export_copy.parent / "report"
+    data = whole / "data.npz"
+    refused(evaluate.main, f"--model={export_copy}", f"--data={data}", QUICK, f"--output={output}", part=part)
+
+
+@pytest.mark.parametrize("name", ["huge constant", "link out", "no program"])
+def test_the_tool_for_other_programs(export_copy, whole, capsys, name):
+    programs.CASES[name][0](export_copy)
+    assert scan.main([str(export_copy), str(whole / "export")]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(str(export_copy)) and len(said.err.splitlines()) == 1
+    assert said.out.splitlines() == [f"{whole / 'export'}: nothing found; it may be loaded"]
+
+
+def test_the_tool_s_other_ends(whole, tmp_path, capsys):
+    assert scan.main([str(whole / "export")]) == 0
+    assert scan.main([]) == scan.main(["--help"]) == scan.main([str(tmp_path / "nowhere")]) == 2
+    assert "There is no folder" in capsys.readouterr().err
+
+
+def test_verify_says_it_too(export_copy):
+    programs.add_operation(export_copy, "PrintV2", "nested function")
+    result = verify.verify(export_copy)
+    assert not result.passed and "'PrintV2'" in result.checks["scan"][0]
+
+
+class _Writes(tf.Module):
+    """Writes the canary when it answers; reads a file of the system into a variable when it is made."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 8, 8, 1], name="images")])
+    def __call__(self, images):
+        tf.io.write_file(self.path, "ran")
+        return {"logits": tf.reshape(images, (-1, 64))[:, :3]}
+
+
+def test_the_canary_is_real(tmp_path, canary):
+    """Loaded and asked without a scan, such a model does what it was made for."""
+    module = _Writes(str(canary))
+    tf.saved_model.save(module, str(tmp_path / "bad"), signatures={"serving_default": module.__call__})
+    with pytest.raises(InputError, match="'WriteFile'"):
+        predictor.load(str(tmp_path / "bad"))
+    assert not canary.exists()
+    loaded = tf.saved_model.load(str(tmp_path / "bad"))
+    loaded.signatures["serving_default"](images=np.zeros((1, 8, 8, 1), np.float32))
+    assert canary.read_text() == "ran"
+    canary.unlink()
+
+
+def test_a_program_too_large_is_not_read(export_copy, monkeypatch):
+    monkeypatch.setattr("tfrobust.ops.program_files._LARGEST_PROGRAM", 100)
+    assert "more than 100" in scan.scan(export_copy)[0].evidence
+    monkeypatch.undo()
+    monkeypatch.setattr("tfrobust.ops.program_graph._MOST_NODES", 3)
+    assert "more than 3" in scan.scan(export_copy)[0].evidence
+    monkeypatch.setattr("tfrobust.ops.program_files._MOST_FILES", 1)
+    assert "more than 1 files" in scan.scan(export_copy)[0].evidence
+
+
+# ---------------------------------------------------------------------------------------- what passes
+
+
+def test_the_list_knows_only_operations_of_tensorflow_and_none_twice():
+    known = set(dir(tf.raw_ops)) | {"_Arg", "_Retval"}
+    # TensorFlow 1 had operations by reference, which tf.raw_ops leaves out.
+    old = {"Assign", "AssignAdd", "AssignSub", "HashTable", "InitializeTable", "IsVariableInitialized", "Variable"}
+    old |= {"LookupTableExport", "LookupTableFind", "LookupTableImport", "LookupTableSize", "VariableV2"}
+    assert (ALLOWED | SAVERS | set(FILE_INPUTS)) - known - old <= {"InitializeTableFromTextFile"}
+    assert not ALLOWED & (SAVERS | set(FILE_INPUTS))
+
+
+def test_why_it_is_a_list():
+    """TensorFlow's own "stateless" covers operations that read files, write to URLs or end the process."""
+    stateless = ["ReadFile", "MatchingFiles", "ImmutableConst", "DecodeProtoV2", "DebugIdentity", "Abort"]
+    assert not any(op_def_registry.get(name).is_stateful for name in [*stateless, "PyFuncStateless"])
+    assert op_def_registry.get("ReadVariableOp").is_stateful
+    assert not ALLOWED & {*stateless, "PyFuncStateless"}
+
+
+def _picture_model():
+    inputs = keras.Input((16, 16, 3))
+    layers = [
+        keras.layers.Rescaling(1 / 255),
+        keras.layers.RandomFlip(),
+        keras.layers.RandomRotation(0.1),
+        keras.layers.RandomZoom(0.1),
+        keras.layers.RandomContrast(0.1),
+        keras.layers.Resizing(12, 12),
+        keras.layers.ZeroPadding2D(1),
+        keras.layers.Conv2D(4, 3, activation="gelu"),
+        keras.layers.DepthwiseConv2D(3, padding="same"),
+        keras.layers.SeparableConv2D(4, 3, padding="same"),
+        keras.layers.Conv2DTranspose(4, 2),
+        keras.layers.BatchNormalization(),
+        keras.layers.GroupNormalization(2),
+        keras.layers.LayerNormalization(),
+        keras.layers.PReLU(),
+        keras.layers.UpSampling2D(2, interpolation="bilinear"),
+        keras.layers.MaxPooling2D(),
+        keras.layers.AveragePooling2D(2),
+        keras.layers.SpatialDropout2D(0.1),
+        keras.layers.GaussianNoise(0.1),
+    ]
+    hidden = inputs
+    for layer in layers:
+        hidden = layer(hidden)
+    tokens = keras.layers.Reshape((-1, 4))(hidden)
+    tokens = keras.layers.MultiHeadAttention(2, 2)(tokens, tokens)
+    tokens = keras.layers.LSTM(3, return_sequences=True)(keras.layers.Conv1D(4, 3)(tokens))
+    tokens = keras.layers.Bidirectional(keras.layers.GRU(3))(tokens)
+    return keras.Model(inputs, keras.layers.Dense(3, activation="softmax")(keras.layers.Dropout(0.1)(tokens)))
+
+
+def _plain_model():
+    return keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(3)])
+
+
+def _text_model(tmp_path):
+    (tmp_path / "words.txt").write_text("good\nbad\n")
+    inputs = keras.Input((), dtype="string")
+    vectors = keras.layers.TextVectorization(ngrams=2, output_sequence_length=5, vocabulary=["good", "bad", "good bad"])
+    looked_up = keras.layers.StringLookup(vocabulary=str(tmp_path / "words.txt"))(inputs)
+    hashed = keras.layers.Hashing(4)(inputs)
+    parts = [keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(9, 3)(vectors(inputs)))]
+    parts += [keras.layers.Embedding(9, 3)(each) for each in (looked_up, hashed)]
+    return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Add()(parts)))
+
+
+class _Tables(tf.Module):
+    """Lookup tables of a file and in memory, a random generator, a loop, and a string on its way."""
+
+    def __init__(self, tmp_path):
+        super().__init__()
+        self.words = tf.lookup.StaticHashTable(_lines(tmp_path), -1)
+        self.counts = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, 0)
+        self.random = tf.random.Generator.from_seed(1)
+        self.scale = tf.Variable(2.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="words")])
+    def __call__(self, words):
+        found = self.words.lookup(tf.strings.lower(words)) + self.counts.lookup(words)
+        noise = self.random.normal([1])[0] * tf.random.normal([])
+        total = tf.map_fn(lambda one: tf.cast(one, tf.float32) * self.scale, found, fn_output_signature=tf.float32)
+        tf.debugging.assert_all_finite(total, "finite")
+        return {"logits": tf.stack([total, total + noise], axis=1)}
+
+
+def _lines(tmp_path):
+    (tmp_path / "lines.txt").write_text("good\nbad\n")
+    index = tf.lookup.TextFileIndex
+    path = str(tmp_path / "lines.txt")
+    return tf.lookup.TextFileInitializer(path, tf.string, index.WHOLE_LINE, tf.int64, index.LINE_NUMBER)
+
+
+def _tables(tmp_path, place):
+    module = _Tables(tmp_path)
+    tf.saved_model.save(module, place, signatures={"serving_default": module.__call__})
+
+
+def _of_tensorflow_1(tmp_path, place):
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        words = v1.placeholder(tf.string, [None])
+        table = v1.lookup.StaticHashTable(_lines(tmp_path), -1)
+        weights = v1.get_variable("weights", initializer=[[1.0, 2.0]], use_resource=False)
+        logits = tf.cast(table.lookup(words), tf.float32)[:, None] @ weights
+        session.run([v1.global_variables_initializer(), v1.tables_initializer()])
+        v1.saved_model.simple_save(session, place, {"words": words}, {"logits": logits}, v1.tables_initializer())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda tmp_path, place: _picture_model().export(place, verbose=False),
+        lambda tmp_path, place: tf.saved_model.save(_plain_model(), place),
+        lambda tmp_path, place: _text_model(tmp_path).export(place, verbose=False),
+        _tables,
+        _of_tensorflow_1,
+    ],
+    ids=["pictures, exported", "pictures, saved", "text", "tables", "TensorFlow 1"],
+)
+def test_what_people_really_have_passes_and_loads(tmp_path, write):
+    write(tmp_path, str(tmp_path / "model"))
+    assert scan.scan(tmp_path / "model") == []
+    assert "serving_default" in saved_models.load(tmp_path / "model").signatures

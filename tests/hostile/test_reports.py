@@ -1,0 +1,100 @@
+"""Reports of others: read as data, shown as text."""
+
+import html.parser
+import json
+import os
+import re
+
+import pytest
+from hostile import reports
+
+from tfrobust import compare, evaluate
+from tfrobust.report import render
+from tfrobust.report.schema import Report
+
+QUICK = "--gin_file=gin/eval/quick.gin"
+
+
+@pytest.mark.parametrize("name", reports.CASES)
+def test_the_command_refuses(tmp_path, refused, name):
+    (tmp_path / "robustness_report.json").write_bytes(reports.CASES[name])
+    refused(compare.main, str(tmp_path / "robustness_report.json"), f"--output={tmp_path / 'page.html'}")
+
+
+@pytest.mark.parametrize("name", ["half a report", "no UTF-8", "brackets a hundred thousand deep", "a pickle"])
+def test_inside_an_export(whole, export_copy, refused, name):
+    (export_copy / "assets.extra").mkdir(exist_ok=True)
+    (export_copy / "assets.extra" / "robustness_report.json").write_bytes(reports.CASES[name])
+    refused(evaluate.main, f"--model={export_copy}", f"--data={whole / 'data.npz'}", QUICK)
+
+
+SOURCES = {
+    "a class of the system": {"module": "os", "class_name": "system", "config": {"command": "true"}},
+    "a lambda": {"module": "keras.layers", "class_name": "Lambda", "config": {"function": "x"}},
+    "a layer": {"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}},
+    "a download": {
+        "module": "tfrobust.data.sources.tfds",
+        "class_name": "TensorFlowDatasets",
+        "registered_name": "tfrobust>TensorFlowDatasets",
+        "config": {"dataset": "mnist", "download": True},
+    },
+    "nothing": {"module": None},
+    "a class that is not there": {"module": "tfrobust.data", "class_name": "Nothing", "config": {}},
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_data_that_a_report_names(export_copy, refused, name, monkeypatch):
+    """Without --data the report's own source is read: it is data, and never fetched."""
+    monkeypatch.setattr("tensorflow_datasets.core.DatasetBuilder.download_and_prepare", _never)
+    document = reports.report()
+    document["data"]["source"] = SOURCES[name]
+    (export_copy / "assets.extra").mkdir(exist_ok=True)
+    (export_copy / "assets.extra" / "robustness_report.json").write_text(json.dumps(document))
+    refused(evaluate.main, f"--model={export_copy}", QUICK)
+
+
+def _never(*_, **__):
+    raise AssertionError("it was fetched")
+
+
+class _Tags(html.parser.HTMLParser):
+    def __init__(self, text: str):
+        super().__init__()
+        self.scripts, self.handlers, self.links = 0, [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.scripts += tag == "script"
+        self.handlers += [name for name, _ in attributes if name.startswith("on")]
+        self.links += [value for name, value in attributes if name in ("src", "href") and value and value[0] != "#"]
+
+
+@pytest.mark.parametrize(
+    "text", [reports.SCRIPT, "</style></title>" + reports.SCRIPT, "javascript:alert(1)", "```\n" + reports.SCRIPT]
+)
+def test_markup_in_a_report_is_text(tmp_path, text):
+    report = Report.from_json(json.dumps(reports.report(text)))
+    (tmp_path / "robustness_report.json").write_text(report.to_json())
+    assert compare.main([str(tmp_path / "robustness_report.json"), f"--output={tmp_path / 'page.html'}"]) == 0
+    plain = _Tags(render.html(Report.from_json(json.dumps(reports.report()))))
+    for page in (render.html(report), (tmp_path / "page.html").read_text()):
+        found = _Tags(page)
+        assert found.scripts <= plain.scripts and found.handlers == []
+        assert all(link.startswith("data:image/") for link in found.links)
+    # In Markdown a fence longer than any in the text holds what is shown as it was written.
+    assert "<script" not in re.sub(r"^(`{3,})\n.*?^\1$", "", render.markdown(report), flags=re.DOTALL | re.MULTILINE)
+
+
+def test_escape_sequences_in_a_report_do_not_reach_the_terminal(tmp_path, capfd):
+    (tmp_path / "robustness_report.json").write_text(json.dumps(reports.report(reports.ESCAPE)))
+    for _ in range(2):
+        compare.main([str(tmp_path / "robustness_report.json"), f"--output={tmp_path / 'page.html'}"])
+    print(render.console_table(Report.from_json(json.dumps(reports.report(reports.ESCAPE)))))
+    said = capfd.readouterr()
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said.out + said.err)
+
+
+def test_a_pipe_for_a_report_is_not_waited_for(tmp_path, refused):
+    os.mkfifo(tmp_path / "robustness_report.json")
+    refused(compare.main, str(tmp_path), f"--output={tmp_path / 'page.html'}", part="no robustness report")

@@ -1,0 +1,114 @@
+"""Workdirs that others have spoiled: a run stops with one line and leaves what was there."""
+
+import json
+import os
+import shutil
+
+import pytest
+from hostile import gin_texts, reports
+
+from tfrobust import compare, export, train
+from tfrobust.training import checkpoint
+
+FLAGS = ["--gin_file=gin/supervised.gin", "--gin_param=EPOCHS=1"]
+TRAINING, CONFIGURATION = "training.json", "config.gin"
+
+
+def _file(name: str, content: bytes):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def _link(name: str, target: str):
+    return lambda folder: (folder / name).symlink_to(target)
+
+
+# Name -> (what spoils an empty folder, a part of the line).
+TRAINED = {
+    "training that is no JSON": (_file(TRAINING, b"import os"), "cannot be read"),
+    "half a training": (_file(TRAINING, b'{"method": {'), "cannot be read"),
+    "nothing": (_file(TRAINING, b""), "cannot be read"),
+    "no UTF-8": (_file(TRAINING, b"\xff\xfe{}"), "cannot be read"),
+    "a pickle": (_file(TRAINING, reports.CASES["a pickle"]), "cannot be read"),
+    "brackets without end": (_file(TRAINING, b"[" * 100_000), "cannot be read"),
+    "brackets a hundred thousand deep": (_file(TRAINING, b"[" * 100_000 + b"]" * 100_000), "cannot be read"),
+    "a list": (_file(TRAINING, b"[1, 2]"), "another training configuration"),
+    "another training": (_file(TRAINING, json.dumps({"method": "x"}).encode()), "another training configuration"),
+    "a training with an escape sequence": (
+        _file(TRAINING, json.dumps({"\x1b[2J": "\x1b]0;owned\x07"}).encode()),
+        "another training configuration",
+    ),
+    "a training of many digits": (_file(TRAINING, b'{"seed": ' + b"9" * 9000 + b"}"), "cannot be read"),
+}
+
+EXPORTED = {
+    "no configuration": (lambda folder: None, "config.gin is missing"),
+    "a configuration that imports": (_file(CONFIGURATION, b"import os\n"), "holds no imports"),
+    "a configuration that calls": (
+        _file(CONFIGURATION, b"include 'base/knobs.gin'\n" + gin_texts.text("call of the system").encode()),
+        "there is no 'os.system'",
+    ),
+    "a configuration that includes a file of the system": (
+        _file(CONFIGURATION, b"include '/etc/passwd'\n"),
+        "not the name of a gin file",
+    ),
+    "a configuration that is no text": (_file(CONFIGURATION, b"\xff\xfe\x00"), "not a text file"),
+    "a configuration that is a device": (_link(CONFIGURATION, "/dev/zero"), "config.gin is missing"),
+    "a configuration that is a folder": (lambda folder: (folder / CONFIGURATION).mkdir(), "config.gin is missing"),
+    "a configuration that is a pipe": (lambda folder: os.mkfifo(folder / CONFIGURATION), "config.gin is missing"),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_again(tmp_path, refused, name):
+    build, part = TRAINED[name]
+    (tmp_path / "run").mkdir()
+    build(tmp_path / "run")
+    flags = [*FLAGS, f"--workdir={tmp_path / 'run'}", f"--export_dir={tmp_path / 'exported'}"]
+    refused(train.main, *flags, part=part)
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_exporting(tmp_path, refused, name):
+    build, part = EXPORTED[name]
+    (tmp_path / "run").mkdir()
+    build(tmp_path / "run")
+    refused(export.main, f"--workdir={tmp_path / 'run'}", f"--export_dir={tmp_path / 'exported'}", part=part)
+
+
+@pytest.mark.parametrize("flag", ["--workdir", "--export_dir"])
+def test_a_file_where_a_folder_belongs(tmp_path, refused, flag):
+    (tmp_path / "file").write_text("x")
+    folders = {"--workdir": tmp_path / "run", "--export_dir": tmp_path / "exported"} | {flag: tmp_path / "file"}
+    refused(train.main, *FLAGS, *(f"{name}={path}" for name, path in folders.items()), part="is a file")
+
+
+STATES = {
+    "no sums": lambda folder: (folder / "SHA256SUMS").unlink(),
+    "sums of nothing": lambda folder: (folder / "SHA256SUMS").write_text(""),
+    "sums of noise": lambda folder: (folder / "SHA256SUMS").write_bytes(bytes(range(256))),
+    "sums that lead out": lambda folder: (folder / "SHA256SUMS").write_text("0" * 64 + "  ../../../etc/passwd\n"),
+    "a changed state": lambda folder: (folder / "state.json").write_text('{"step": 999}'),
+    "a file more": lambda folder: (folder / "more").write_text("x"),
+    "half its variables": lambda folder: (folder / "variables.index").write_bytes(b"x"),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_spoiled_checkpoint_is_named_and_never_read(tmp_path, name):
+    folder = tmp_path / "step-00000003"
+    folder.mkdir()
+    for file in ("variables.index", "variables.data-00000-of-00001", "state.json"):
+        (folder / file).write_text("{}")
+    (folder / "SHA256SUMS").write_text(checkpoint._checksums(folder))
+    assert checkpoint.find_damage(folder) is None
+    STATES[name](folder)
+    problem = checkpoint.find_damage(folder)
+    assert problem and len(problem) <= 200
+
+
+def test_names_of_versions_that_are_no_numbers(tmp_path, refused):
+    """Folders called like numbers of other scripts, or of more digits than a number has."""
+    for name in ("9" * 200, "²", "0x1", "-1", "1e3"):
+        shutil.rmtree(tmp_path / "exported", ignore_errors=True)
+        (tmp_path / "exported" / "model" / name).mkdir(parents=True)
+        refused(compare.main, str(tmp_path / "exported" / "model"), part="no robustness report")

@@ -1,0 +1,305 @@
+"""Weights from PyTorch: logits of recorded networks, every tensor accounted for, what does not fit said in one line."""
+
+import functools
+import os
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles import seeded_networks
+from tfrobust.errors import InputError
+from tfrobust.models import checkpoints
+from tfrobust.models.cnn import CNN
+from tfrobust.models.heads import LinearHead, MLPHead
+from tfrobust.models.preact_resnet import PreActResNet18
+from tfrobust.models.resnet import ResNet
+from tfrobust.models.resnet18 import ResNet18
+from tfrobust.models.resnet50 import ResNet50
+from tfrobust.models.wide_resnet import WideResNet
+
+GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "checkpoints.npz"
+FULL_SIZE = os.environ.get("TFROBUST_FULL_SIZE")
+PIXELS = {"pixel_mean": seeded_networks.MEAN, "pixel_std": seeded_networks.DEVIATION}
+TORCH50 = functools.partial(ResNet50, symmetric=True, kernel_regularization=0.0)
+DEEPMIND = functools.partial(WideResNet, symmetric=False, activation="silu", **PIXELS)
+
+# Encoder, size of the images, prefix of the names; without a classifier the embedding is recorded.
+NETWORKS = {
+    "torchvision_resnet18": (lambda: ResNet18("imagenet", width=4), (70, 53), ""),
+    "torchvision_resnet50": (lambda: TORCH50(stem="imagenet", width=4, **PIXELS), (64, 64), "model."),
+    "robustbench_resnet18": (lambda: ResNet18(width=4), (32, 32), "module."),
+    "robustbench_resnet50": (lambda: TORCH50(width=4, **PIXELS), (32, 32), ""),
+    "robustbench_preact_raw": (
+        lambda: PreActResNet18(width=4, shortcut="raw", final_normalization=False, **PIXELS),
+        (32, 32),
+        "",
+    ),
+    "robustbench_preact_final": (lambda: PreActResNet18(width=4, **PIXELS), (32, 32), ""),
+    "trades_wide_resnet": (lambda: WideResNet(10, 2), (32, 32), "module."),
+    "deepmind_wide_resnet": (lambda: DEEPMIND(10, 2), (32, 32), ""),
+    "simclr_resnet18": (lambda: ResNet18("imagenet", width=4), (64, 64), "backbone."),
+    "supcon_resnet50": (lambda: TORCH50(width=4), (32, 32), "encoder.module."),
+}
+WITHOUT_CLASSIFIER = ("simclr_resnet18", "supcon_resnet50")
+# Encoder, family, name and classes of the head, size of the images.
+FULL = {
+    "full_torchvision_resnet18": (lambda: ResNet18("imagenet"), "torchvision", "fc", 1000, 224),
+    "full_torchvision_resnet50": (lambda: TORCH50(stem="imagenet"), "torchvision", "fc", 1000, 224),
+    "full_robustbench_resnet18": (ResNet18, "RobustBench", "linear", 10, 32),
+    "full_robustbench_resnet50": (TORCH50, "RobustBench", "linear", 10, 32),
+    "full_robustbench_preact": (
+        lambda: PreActResNet18(shortcut="raw", final_normalization=False), "RobustBench", "linear", 10, 32,
+    ),
+    "full_trades_28_10": (WideResNet, "TRADES", "fc", 10, 32),
+    "full_trades_34_10": (lambda: WideResNet(34, 10), "TRADES", "fc", 10, 32),
+    "full_deepmind_28_10": (DEEPMIND, "DeepMind", "logits", 10, 32),
+    "full_deepmind_70_16": (lambda: DEEPMIND(70, 16), "DeepMind", "logits", 10, 32),
+}  # fmt: skip
+
+
+def recorded(name: str) -> np.ndarray:
+    with np.load(GOLDEN) as golden:
+        return golden[name]
+
+
+def tensors_of(name: str) -> dict[str, np.ndarray]:
+    """The tensors of a recorded network, by the names that it has in PyTorch."""
+    made = {}
+    for line in recorded(f"{name}/tensors"):
+        key, shape = line.split(" ")
+        made[key] = seeded_networks.torch_tensor(name, key, tuple(int(size) for size in shape.split("x") if size))
+    return made
+
+
+def images_of(name: str, size: tuple[int, int]) -> tf.Tensor:
+    return tf.constant((seeded_networks.uniform(f"{name}/images", (2, *size, 3)) + 1) / 2)
+
+
+def written(folder, tensors: dict, suffix: str = ".npz") -> pathlib.Path:
+    path = folder / f"weights{suffix}"
+    if suffix == ".npz":
+        np.savez(path, **tensors)
+    else:
+        safetensors = pytest.importorskip("safetensors.numpy")
+        safetensors.save_file({name: np.array(value, order="C") for name, value in tensors.items()}, path)
+    return path
+
+
+def forget(encoder: keras.Model) -> None:
+    """So that a variable that nothing fills is noticed."""
+    for variable in encoder.variables:
+        variable.assign(np.full(variable.shape, np.nan, np.float32))
+
+
+def relative_error(actual, expected) -> float:
+    return float(np.abs(np.asarray(actual, np.float64) - expected).max() / np.abs(expected).max())
+
+
+# ------------------------------------------------------------------------------------------------------ parity
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_answers_as_in_pytorch(name, tmp_path):
+    """Random weights and batch statistics; the formats take turns."""
+    make, size, prefix = NETWORKS[name]
+    suffix = (".npz", ".safetensors")[list(NETWORKS).index(name) % 2]
+    tensors, encoder = tensors_of(name), make()
+    path = written(tmp_path, tensors, suffix)
+    encoder.build((None, None, None, 3))
+    forget(encoder)
+    if name in WITHOUT_CLASSIFIER:
+        loaded, outputs = checkpoints.load(encoder, path), encoder(images_of(name, size))
+    else:
+        model, loaded = checkpoints.classifier(encoder, path)
+        outputs = model(images_of(name, size))["logits"]
+    assert relative_error(outputs, recorded(f"{name}/outputs")) < 2e-6
+    assert loaded.prefix == prefix and sorted([*loaded.used, *loaded.ignored]) == sorted(tensors)
+    told = {ignored.rpartition(".")[2] for ignored in loaded.ignored}
+    learned = {ignored for ignored in loaded.ignored if ignored.endswith(("weight", "bias", "running_mean"))}
+    assert "num_batches_tracked" in told
+    if name == "trades_wide_resnet":
+        assert learned and all(one.startswith("module.sub_block1.") for one in learned)
+    elif name in WITHOUT_CLASSIFIER:
+        assert learned and all(one.split(".")[0] in ("projector", "head") for one in learned)
+    else:
+        assert not learned
+
+
+@pytest.mark.skipif(not FULL_SIZE, reason="networks of full size: set TFROBUST_FULL_SIZE=1; takes minutes and 6 GB")
+@pytest.mark.parametrize("name", FULL)
+def test_a_network_of_full_size_answers_as_in_pytorch(name, tmp_path):
+    make, family, head, classes, size = FULL[name]
+    encoder = make()
+    shapes = checkpoints.shapes(encoder, family)
+    shapes |= {f"{head}.weight": (classes, encoder.dim), f"{head}.bias": (classes,)}
+    path = written(tmp_path, {key: seeded_networks.torch_tensor(name, key, shape) for key, shape in shapes.items()})
+    forget(encoder)
+    model, _ = checkpoints.classifier(encoder, path)
+    path.unlink()  # pytest keeps its folders, and this is up to a gigabyte
+    error = relative_error(model(images_of(name, (size, size)))["logits"], recorded(f"{name}/outputs"))
+    print(f"{name}: {error:.1e}")
+    assert error < 2e-5
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_other_floats_become_float32_and_every_branch_gets_the_same(tmp_path, dtype):
+    encoder = WideResNet(10, 1, branches=2)
+    tensors = {
+        key: seeded_networks.torch_tensor("branches", key, shape).astype(dtype)
+        for key, shape in checkpoints.shapes(encoder).items()
+    }
+    forget(encoder)
+    loaded = checkpoints.load(encoder, written(tmp_path, tensors, ".safetensors"))
+    assert loaded.naming == "TRADES" and {*loaded.used} == {*tensors}
+    images = images_of("branches", (8, 8))
+    np.testing.assert_array_equal(encoder(images, branch=0), encoder(images, branch=1))
+    assert np.all(np.isfinite(encoder(images)))
+
+
+def test_a_method_gets_its_encoder_and_head(tmp_path):
+    from tfrobust.methods.supervised import Supervised
+
+    method = Supervised(WideResNet(10, 1), LinearHead(3))
+    shapes = checkpoints.shapes(method.encoder) | {"fc.weight": (3, 64), "fc.bias": (3,)}
+    tensors = {key: seeded_networks.torch_tensor("method", key, shape) for key, shape in shapes.items()}
+    checkpoints.load(method, written(tmp_path, tensors))
+    np.testing.assert_array_equal(method.head.chain[0].kernel, tensors["fc.weight"].T)
+    np.testing.assert_array_equal(
+        method.encoder.stage_layers[0][0].chain[0].kernel, tensors["conv1.weight"].transpose(2, 3, 1, 0)
+    )
+
+
+# ------------------------------------------------------------------------------------------- what does not fit
+
+ENCODER = functools.partial(WideResNet, 10, 1, **PIXELS)
+
+
+@pytest.fixture(scope="module")
+def fitting():
+    """A classifier of five classes, and tensors that fit it; no test changes either."""
+    encoder, head = ENCODER(), LinearHead(5)
+    shapes = checkpoints.shapes(encoder) | {"fc.weight": (5, 64), "fc.bias": (5,)}
+    head.build((None, 64))
+    return checkpoints._Classifier(encoder, head), {key: np.ones(shape, np.float32) for key, shape in shapes.items()}
+
+
+LAST = "block3.layer.0.conv2.weight"
+MISFITS = {
+    "missing": (lambda t: t.pop(LAST), rf"there is no {LAST} \[64, 64, 3, 3\]"),
+    "renamed": (
+        lambda t: t.update({"block3.layer.0.conv3.weight": t.pop(LAST)}),
+        r"there is no .*nearest: block3.layer.0.conv3.weight \[64, 64, 3, 3\].*nothing takes block3.layer.0.conv3",
+    ),
+    "left_over": (lambda t: t.update({"block4.weight": np.ones(3, np.float32)}), r"nothing takes block4.weight \[3\]"),
+    "other_shape": (
+        lambda t: t.update({LAST: np.ones((64, 64, 1, 1), np.float32)}),
+        rf"no WideResNet \(depth=10, width=1\): {LAST} is \[64, 64, 1, 1\], not \[64, 64, 3, 3\]",
+    ),
+    "transposed": (
+        lambda t: t.update({"fc.weight": t["fc.weight"].T}), r"no classifier of 64 features .*fc.weight is \[64, 5\]",
+    ),
+    "other_classes": (
+        lambda t: t.update({"fc.weight": np.ones((6, 64), np.float32)}), r"fc.weight is \[6, 64\], not \[5, 64\]",
+    ),
+    "no_bias": (lambda t: t.pop("fc.bias"), r"there is no fc.bias \[5\]"),
+    "no_classifier": (
+        lambda t: (t.pop("fc.weight"), t.pop("fc.bias")), "no classifier of 64 features.*load the encoder alone",
+    ),
+    "two_classifiers": (
+        lambda t: t.update({"linear.weight": t["fc.weight"]}), "several classifiers, fc, linear",
+    ),
+    "integers": (lambda t: t.update({LAST: t[LAST].astype(np.int8)}), f"{LAST} holds no floating-point numbers"),
+    "not_a_number": (lambda t: t[LAST].__setitem__((0, 0, 0, 0), np.nan), f"{LAST} holds NaN or infinity"),
+    "overflow": (lambda t: t.update({LAST: t[LAST].astype(np.float64) * 1e300}), f"{LAST} holds NaN or infinity"),
+    "variance": (lambda t: t["bn1.running_var"].__setitem__(0, -1e-3), "bn1.running_var is a variance and falls below"),
+    "pixels": (
+        lambda t: t.update({"mu": np.full((1, 3, 1, 1), 0.5)}),
+        r"mu is \(0.5, 0.5, 0.5\), but WideResNet.pixel_mean is \(0.4914, 0.4822, 0.4465\)",
+    ),
+    "pixel_deviation": (
+        lambda t: t.update({"normalize.std": np.ones(3)}), r"normalize.std is \(1, 1, 1\), but WideResNet.pixel_std is",
+    ),
+    "two_networks": (
+        lambda t: t.update({f"key.{name}": value for name, value in t.copy().items()}),
+        "several networks, '', 'key.': say which by prefix=",
+    ),
+    "long_names": (
+        lambda t: [t.update({"line\n" * 99 + "." + name: t.pop(name)}) for name in (*t,) if name != LAST],
+        "no WideResNet",
+    ),
+    "another_network": (lambda t: (t.clear(), t.update({"features.0.weight": np.ones(3)})), "it begins features.0.w"),
+    "nothing": (lambda t: t.clear(), "begins nothing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MISFITS)
+def test_what_does_not_fit_is_said_in_one_line_and_nothing_changes(fitting, tmp_path, case):
+    spoil, message = MISFITS[case]
+    model, fitting_tensors = fitting
+    before = [variable.numpy() for variable in model.encoder.variables + model.head.variables]
+    tensors = {name: value.copy() for name, value in fitting_tensors.items()}
+    with np.errstate(over="ignore"):
+        spoil(tensors)
+        with pytest.raises(InputError, match=message) as caught:
+            checkpoints.load(model, written(tmp_path, tensors))
+    assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)
+    after = [variable.numpy() for variable in model.encoder.variables + model.head.variables]
+    assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
+
+
+def test_the_prefix_tells_one_of_two_networks(fitting, tmp_path):
+    _, tensors = fitting
+    both = {f"{start}{name}": value for start in ("query.", "key.") for name, value in tensors.items()}
+    encoder = ENCODER()
+    # What belongs to neither is still accounted for: the other network is left over.
+    with pytest.raises(InputError, match="nothing takes query"):
+        checkpoints.load(encoder, written(tmp_path, both), prefix="key.")
+    alone = {name: value for name, value in both.items() if name.startswith("key.")}
+    assert checkpoints.load(encoder, written(tmp_path, alone), prefix="key.").prefix == "key."
+
+
+@pytest.mark.parametrize(
+    ("make", "family", "message"),
+    [
+        (lambda: ResNet50(width=1), "RobustBench", "pad stride 2 alike .*set ResNet50.symmetric = True"),
+        (lambda: WideResNet(10, 1), "DeepMind", "pad stride 2 as Keras does.*set WideResNet.symmetric = False"),
+    ],
+)
+def test_another_padding_of_the_same_shapes_is_refused(make, family, message, tmp_path):
+    encoder = make()
+    tensors = {name: np.ones(shape, np.float32) for name, shape in checkpoints.shapes(encoder, family).items()}
+    with pytest.raises(InputError, match=message):
+        checkpoints.load(encoder, written(tmp_path, tensors))
+
+
+def test_the_stem_is_named(tmp_path):
+    tensors = {name: np.ones(shape) for name, shape in checkpoints.shapes(ResNet18("imagenet", width=1)).items()}
+    with pytest.raises(InputError, match=r"conv1.weight is \[1, 3, 7, 7\], not \[1, 3, 3, 3\] \(stem='imagenet'\)"):
+        checkpoints.load(ResNet18(width=1), written(tmp_path, tensors))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: CNN(((2,),)), "CNN is none of the networks"),
+        (lambda: ResNet50("pooled"), "ResNet50 is none of the networks"),
+        (lambda: keras.Sequential([keras.layers.Dense(2)]), "not into Sequential"),
+        (lambda: checkpoints._Classifier(ENCODER(), MLPHead(2)), "the head is MLPHead"),
+    ],
+)
+def test_other_models_are_refused(fitting, make, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        checkpoints.load(make(), written(tmp_path, fitting[1]))
+
+
+def test_names_of_an_unknown_family_or_of_a_network_it_has_not():
+    with pytest.raises(InputError, match="'timm' names no WideResNet .*torchvision, RobustBench, TRADES, DeepMind"):
+        checkpoints.shapes(ENCODER(), "timm")
+    with pytest.raises(InputError, match="names no ResNet18"):
+        checkpoints.shapes(ResNet18(width=1), "TRADES")
+    with pytest.raises(InputError, match="names no ResNet "):
+        checkpoints.shapes(ResNet(8, widths=(2, 2, 2)))

@@ -1,0 +1,46 @@
+"""ResNet-18 and the stems; the battery and recorded networks of PyTorch (test_checkpoints.py) check the rest."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.models.resnet18 import ResNet18
+from tfrobust.models.stems import SymmetricMaxPooling
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("stem", "classes", "published"), [("cifar", 10, 11_173_962), ("imagenet", 1000, 11_689_512)])
+def test_the_published_number_of_parameters(stem, classes, published):
+    """Of the network in TRADES's and RobustBench's form, and of torchvision's."""
+    encoder = ResNet18(stem)
+    encoder.build((None, 32, 32, 3))
+    trainable = sum(int(np.prod(variable.shape)) for variable in encoder.trainable_variables)
+    assert trainable + (encoder.dim + 1) * classes == published
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [({"stem": "mnist"}, "'cifar', 'imagenet'"), ({"width": 0}, "width")]
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ResNet18(**arguments)
+
+
+@pytest.mark.parametrize("shape", [(8, 6), (7, 5), (1, 2)])
+@pytest.mark.parametrize(("size", "stride"), [(3, 2), (5, 3)])
+def test_pooling_takes_the_largest_of_windows_around_the_map(shape, size, stride):
+    """Against windows cut out one by one; negative maps would show zeros at the margin."""
+    hidden = np.random.default_rng(0).normal(-5, 1, (2, *shape, 3)).astype(np.float32)
+    layer = SymmetricMaxPooling(size, stride=stride)
+    padded = np.pad(hidden, [(0, 0), *[(size // 2,) * 2] * 2, (0, 0)], constant_values=-np.inf)
+    starts = [range(0, side + 2 * (size // 2) - size + 1, stride) for side in shape]
+    expected = [[padded[:, y : y + size, x : x + size].max((1, 2)) for x in starts[1]] for y in starts[0]]
+    expected = np.array(expected).transpose(2, 0, 1, 3)
+    np.testing.assert_array_equal(layer(hidden), expected)
+    assert layer.compute_output_shape((None, *shape, 3)) == (None, *expected.shape[1:])
+    assert layer.compute_output_shape((None, None, shape[1], 3))[1] is None
+    variable = tf.Variable(hidden)
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(layer(variable))
+    gradient = tape.gradient(total, variable).numpy()
+    assert np.all(np.isfinite(gradient)) and gradient.sum() == pytest.approx(expected.size)

@@ -1,0 +1,87 @@
+"""The page as a browser shows it: light and dark, on a phone, on paper."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import PIL.Image
+import pytest
+from report.synthetic import make_report
+from report.test_render import hostile_report
+
+from tfrobust.report.render import html as render_html
+from tfrobust.report.style import DARK_PAGE, LIGHT_PAGE
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here to render pages with (apt install chromium)"),
+]
+PHONE = 375
+# Runs outside of the page, which may run nothing: the page is a frame as wide as a phone.
+MEASURE = """<!DOCTYPE html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><body>
+<iframe id="frame" style="width:{width}px;height:4000px;border:0" srcdoc="{page}"></iframe><script>
+frame.onload = () => {{
+  const page = frame.contentDocument, wide = [], style = page.defaultView.getComputedStyle(page.body);
+  for (const each of page.querySelectorAll("body *")) {{
+    const inside = each.closest(".scroll") || each.closest("svg");
+    if (!inside && each.getBoundingClientRect().right > {width} + 1) wide.push(each.outerHTML.slice(0, 80));
+  }}
+  const plots = [...page.querySelectorAll("svg.plot")].map(plot => plot.getBoundingClientRect());
+  const small = [...page.querySelectorAll("svg.plot text")].filter(text => text.getBoundingClientRect().height < 8);
+  document.body.dataset.found = JSON.stringify({{
+    scroll: page.documentElement.scrollWidth, height: page.documentElement.scrollHeight, wide: wide,
+    background: style.backgroundColor, plots: plots.length, small: small.length,
+    empty: plots.filter(box => box.width < 100 || box.height < 50).length,
+  }});
+}};</script>"""
+
+
+def chromium(folder, *arguments):
+    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    command += [f"--user-data-dir={folder / 'profile'}", "--no-first-run", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("browser")
+    (folder / "report.html").write_text(render_html(make_report()), "utf-8")
+    return folder
+
+
+def measured(folder, page, width=PHONE):
+    (folder / "measure.html").write_text(MEASURE.format(width=width, page=html.escape(page)), "utf-8")
+    shown = chromium(folder, "--dump-dom", (folder / "measure.html").as_uri())
+    return json.loads(html.unescape(re.search(r'data-found="([^"]*)"', shown)[1]))
+
+
+@pytest.mark.parametrize("report", [make_report, hostile_report])
+def test_a_phone_shows_all_of_the_page_without_scrolling_sideways(place, report):
+    page = render_html(report())
+    found = measured(place, page)
+    assert found["scroll"] <= PHONE and not found["wide"]
+    assert found["plots"] == page.count('class="plot"') > 0 and not found["empty"] and not found["small"]
+    assert found["height"] > 2000
+
+
+@pytest.mark.parametrize(("mode", "page"), [("light", LIGHT_PAGE), ("dark", DARK_PAGE)])
+def test_day_and_night(place, mode, page):
+    flags = ["--force-dark-mode"] if mode == "dark" else []
+    picture = place / f"{mode}.png"
+    chromium(place, *flags, "--window-size=1200,2400", f"--screenshot={picture}", (place / "report.html").as_uri())
+    pixels = np.asarray(PIL.Image.open(picture).convert("RGB")).astype(int)
+    wanted = [int(page[start : start + 2], 16) for start in (1, 3, 5)]
+    assert np.abs(pixels[[5, 5, -5], [5, -5, 5]] - wanted).max() <= 2
+    # Text and curves stand out: a good part is far from the page in brightness, most of it is not.
+    far = np.abs(pixels.mean(axis=2) - np.mean(wanted)) > 90
+    assert 0.01 < far.mean() < 0.25 and len(np.unique(pixels.reshape(-1, 3), axis=0)) > 100
+
+
+def test_paper(place):
+    chromium(place, "--no-pdf-header-footer", f"--print-to-pdf={place / 'page.pdf'}", (place / "report.html").as_uri())
+    document = (place / "page.pdf").read_bytes()
+    assert document.startswith(b"%PDF") and 3 <= len(re.findall(rb"/Type\s*/Page\b", document)) <= 14

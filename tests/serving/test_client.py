@@ -1,0 +1,268 @@
+"""The client against the development server, over genuine REST and gRPC on loopback."""
+
+import http.server
+import io
+import json
+import pathlib
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tfrobust.errors import InputError
+from tfrobust.serving import development, golden, probe
+from tfrobust.serving.client import Client
+from tfrobust.serving.transport import ServerUnavailable
+
+
+@pytest.fixture
+def client(url):
+    with Client(url, "small", timeout=20) as asked:
+        yield asked
+
+
+@pytest.fixture
+def answer(exported):
+    return golden.read(exported / "1")
+
+
+def encoded(pixels, kind="png"):
+    buffer = io.BytesIO()
+    Image.fromarray(pixels[..., 0]).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def test_the_golden_request_gets_the_recorded_bits(client, answer):
+    """Floats cross REST as decimal numbers; they come back bit for bit all the same."""
+    assert probe.differences(answer, client.predict(answer["images"])) == []
+    assert probe.differences(answer, client.predict(golden.golden_pixels((8, 8, 1)))) == []
+
+
+def test_image_files_get_the_bits_of_the_arrays(client, answer):
+    files = [encoded(pixels) for pixels in golden.golden_pixels((8, 8, 1))]
+    assert probe.differences(answer, client.predict(files)) == []
+
+
+def test_one_image_and_more_than_one_request_hold(client):
+    images = golden.golden_images((8, 8, 1), 7)
+    whole = client.predict(images)
+    assert whole["logits"].shape == (7, 3) and whole["logits"].dtype == np.float32
+    parts = client.predict(images, batch_size=3)
+    for name in probe.PREDICTIONS:
+        np.testing.assert_array_equal(whole[name], parts[name])
+    np.testing.assert_allclose(client.predict(images[5])["logits"], whole["logits"][5:6], rtol=1e-6)
+    assert client.predict(images.astype(np.float64))["logits"].dtype == np.float32
+
+
+def test_metadata_and_status_name_the_version_and_the_endpoints(client):
+    found = client.metadata()
+    assert (found["name"], found["version"]) == ("small", 1)
+    assert sorted(found["signatures"]) == ["robustness_report", "serving_bytes", "serving_default"]
+    signature = found["signatures"]["serving_default"]
+    assert {name: str(tensor) for name, tensor in signature.inputs.items()} == {"images": "float32 [b, 8, 8, 1]"}
+    assert str(signature.outputs["logits"]) == "float32 [b, 3]"
+    (version,) = client.status()
+    assert (version["version"], version["state"]) == ("1", "AVAILABLE")
+
+
+def test_the_report_is_the_one_that_lies_beside_the_model(client, exported, report):
+    assert client.report_text() == (exported / "1" / probe.REPORT_FILE).read_text() == report.to_json()
+    assert client.report()["data"]["class_names"] == ["cat", "dog", "owl"]
+
+
+@pytest.mark.parametrize("choice", [{"version": 1}, {"label": "stable"}])
+def test_a_version_is_chosen_by_number_or_label(url, choice, answer):
+    with Client(url, "small", **choice) as asked:
+        assert probe.differences(answer, asked.predict(answer["images"])) == []
+        assert asked.metadata()["version"] == 1 and len(asked.status()) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "choice", "message"),
+    [
+        ("smal", {}, "'smal': Servable not found for request: Latest"),
+        ("small", {"version": 7}, r"'small': Servable not found for request: Specific\(small, 7\)"),
+        ("small", {"label": "canary"}, "Unrecognized servable version label: canary"),
+        ("a/b c", {}, "'a/b c': Servable not found"),
+    ],
+)
+def test_an_unknown_model_is_the_askers_mistake(url, model, choice, message):
+    with Client(url, model, **choice) as asked, pytest.raises(InputError, match=message):
+        asked.predict(golden.golden_images((8, 8, 1)))
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (np.zeros((1, 16, 16, 1)), r"The array is \[1, 16, 16, 1\]; the model takes images float32 \[b, 8, 8, 1\]"),
+        (np.zeros((8, 8)), r"The array is \[8, 8\]"),
+        (np.full((1, 8, 8, 1), 255.0), r"reaches from 255 to 255; .*, in \[0, 1\]"),
+        (np.full((1, 8, 8, 1), np.nan), "reaches from nan to nan"),
+        (np.full((1, 8, 8, 1), "x"), "The array holds <U1"),
+        (np.zeros((0, 8, 8, 1)), "nothing to predict"),
+        ([b"no image"], "'small': .*(image|decod|format)"),
+    ],
+)
+def test_what_the_model_cannot_take_is_one_line(client, images, message):
+    with pytest.raises(InputError, match=message) as caught:
+        client.predict(images)
+    assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)
+
+
+def test_the_server_itself_refuses_a_wrong_shape(server):
+    """A client that does not look at the metadata gets the refusal of the graph's own `ensure_shape`."""
+    for url in (server.rest_url, server.grpc_url):
+        with Client(url, "small") as asked, pytest.raises(InputError, match="'small': .*"):
+            outputs = asked.metadata()["signatures"]["serving_default"].outputs
+            asked._transport.predict("serving_default", {"images": np.zeros((1, 4, 4, 1), np.float32)}, outputs)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("ftp://host", "no URL of a server"),
+        ("http://", "no URL of a server"),
+        ("http://host:port", "no URL, such as"),
+        ("http://me:secret@host", "no URL of a server"),
+        ("http://host?x=1", "no URL of a server"),
+        ("grpc://host/v1", "has a path"),
+    ],
+)
+def test_a_wrong_url_is_named_before_anything_is_sent(url, message):
+    with pytest.raises(InputError, match=message):
+        Client(url, "small")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": ""}, "name of a model"),
+        ({"version": 1, "label": "a"}, "at most one"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": float("nan")}, "timeout"),
+        ({"authority": "ca.pem"}, "takes no certificates"),
+    ],
+)
+def test_wrong_arguments_are_named(changes, message):
+    with pytest.raises(InputError, match=message):
+        Client(**({"url": "host:1", "model": "small"} | changes))
+
+
+def test_ports_are_the_servers_own_unless_given():
+    places = {"host": 8501, "http://host": 8501, "https://host/prefix": 443, "http://[::1]:7": 7}
+    assert {url: Client(url, "m")._transport.place.port for url in places} == places
+    assert Client("https://host/prefix/", "m")._transport.path == "/prefix/v1/models/m"
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_a_server_that_is_not_there_or_says_nothing_is_named(scheme):
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+        with Client(f"{scheme}://127.0.0.1:{port}", "small", timeout=5) as asked:
+            with pytest.raises(ServerUnavailable, match=f"{scheme}://127.0.0.1:{port} cannot be reached"):
+                asked.metadata()
+        listening.listen()
+        with Client(f"{scheme}://127.0.0.1:{port}", "small", timeout=0.3) as asked:
+            with pytest.raises(ServerUnavailable, match="within 0.3 s|cannot be reached"):
+                asked.metadata()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "message"),
+    [
+        (200, b"<html>", InputError, "no TensorFlow Serving over REST: status 200 without JSON"),
+        (404, b"Not Found", InputError, "status 404 without JSON"),
+        (404, b'{"error": "Servable \\u001b[2J not found"}', InputError, r"Servable \[2J not found"),
+        (502, b"bad gateway", ServerUnavailable, "fails with status 502: bad gateway"),
+        (503, b'{"error": "queue full"}', ServerUnavailable, "status 503: queue full"),
+        (429, b'{"error": "slow down"}', ServerUnavailable, "status 429: slow down"),
+        (200, b'{"metadata": 3}', ServerUnavailable, "metadata are not those of TensorFlow Serving"),
+        (200, b"[" * 100_000, InputError, "without JSON"),
+    ],
+)
+def test_foreign_and_failing_servers_are_told_apart(status, body, kind, message):
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as foreign:
+        threading.Thread(target=foreign.handle_request, daemon=True).start()
+        with Client(f"127.0.0.1:{foreign.server_address[1]}", "small") as asked, pytest.raises(kind, match=message):
+            asked.metadata()
+
+
+def test_nan_and_infinity_cross_both_wires(tmp_path):
+    """REST writes them as the bare words NaN, Infinity and -Infinity, which are no JSON."""
+    module = tf.Module()
+    specification = tf.TensorSpec((None, 2), tf.float32, name="x")
+    divide = tf.function(
+        lambda x: {"ratio": x[:, 0] / x[:, 1], "sum": x[:, 0] + x[:, 1]}, input_signature=[specification]
+    )
+    tf.saved_model.save(module, str(tmp_path / "foreign" / "1"), signatures=divide)
+    with development.Server({"foreign": tmp_path / "foreign"}, rest_port=0, grpc_port=0, poll_seconds=0) as server:
+        for url in (server.rest_url, server.grpc_url):
+            with Client(url, "foreign") as asked:
+                ratio = asked.predict(np.array([[1, 0], [-1, 0], [0, 0], [1, 3]], np.float32))["ratio"]
+                np.testing.assert_array_equal(ratio, np.array([np.inf, -np.inf, np.nan, 1 / np.float32(3)], np.float32))
+                with pytest.raises(InputError, match="foreign has no endpoint 'robustness_report'"):
+                    asked.report()
+
+
+def test_tls_is_spoken_and_checked(server, certificate, answer, tmp_path):
+    import grpc
+
+    from tfrobust.serving import development_rest
+
+    key, place = certificate
+    answers = development.Answers(server.models)
+    rest = development_rest.http_server(answers, ("127.0.0.1", 0))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(place, key)
+    rest.socket = context.wrap_socket(rest.socket, server_side=True)
+    threading.Thread(target=rest.serve_forever, daemon=True).start()
+    rpc = development.grpc_server(answers)
+    credentials = grpc.ssl_server_credentials([(key.read_bytes(), place.read_bytes())])
+    port = rpc.add_secure_port("127.0.0.1:0", credentials)
+    rpc.start()
+    try:
+        for url in (f"https://127.0.0.1:{rest.server_address[1]}", f"grpcs://localhost:{port}"):
+            with Client(url, "small", authority=str(place)) as asked:
+                assert probe.differences(answer, asked.predict(answer["images"])) == []
+            with Client(url, "small", timeout=5) as asked, pytest.raises(ServerUnavailable, match="cannot be reached"):
+                asked.metadata()
+    finally:
+        rpc.stop(None)
+        rest.shutdown()
+        rest.server_close()
+    (tmp_path / "none.pem").write_text("no certificate")
+    with pytest.raises(InputError, match="holds no certificates"):
+        Client("https://host", "small", authority=str(tmp_path / "none.pem"))
+
+
+def test_rest_imports_no_tensorflow(server):
+    """Nor does gRPC import Keras; TensorFlow comes with the genuine stubs."""
+    code = (
+        "import sys, json, numpy; from tfrobust.serving.client import Client\n"
+        "found = Client(sys.argv[1], 'small').predict(numpy.zeros((1, 8, 8, 1), 'float32'))\n"
+        "print(json.dumps([sorted(found), sorted({m.split('.')[0] for m in sys.modules})]))"
+    )
+    root = str(pathlib.Path(development.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code, server.rest_url], capture_output=True, text=True, timeout=60, cwd=root
+    )
+    assert done.returncode == 0, done.stderr
+    outputs, modules = json.loads(done.stdout)
+    assert outputs == sorted(probe.PREDICTIONS)
+    assert not {"tensorflow", "keras", "grpc", "gin"} & set(modules)

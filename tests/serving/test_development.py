@@ -1,0 +1,218 @@
+"""The development server: what it answers must be what TensorFlow Serving's documents and sources say it answers."""
+
+import base64
+import json
+import shutil
+import urllib.error
+import urllib.request
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import json_format
+from tensorflow_serving.apis import (
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    model_service_pb2_grpc,
+    predict_pb2,
+    prediction_log_pb2,
+    prediction_service_pb2_grpc,
+)
+
+from tfrobust.serving import golden, probe
+from tfrobust.serving.client import Client
+from tfrobust.serving.development import Server
+
+
+def ask(server, path, document=None):
+    body = None if document is None else json.dumps(document).encode()
+    try:
+        with urllib.request.urlopen(f"{server.rest_url}{path}", body, timeout=20) as response:
+            return response.status, json.loads(response.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+@pytest.fixture
+def stub(server):
+    with grpc.insecure_channel(server.grpc_url.removeprefix("grpc://")) as channel:
+        yield prediction_service_pb2_grpc.PredictionServiceStub(channel)
+
+
+def test_the_genuine_warm_up_file_is_replayed_over_the_genuine_stub(stub, exported):
+    """The very records that TensorFlow Serving would replay, as requests; the answers are the golden ones."""
+    answers = {}
+    for record in tf.data.TFRecordDataset(str(exported / "1" / probe.WARMUP_FILE)).as_numpy_iterator():
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        assert log.WhichOneof("log_type") == "predict_log"
+        request = log.predict_log.request
+        response = stub.Predict(request, timeout=20)
+        assert response.model_spec.name == "small" and response.model_spec.version.value == 1
+        answers[request.model_spec.signature_name] = {
+            name: tf.make_ndarray(value) for name, value in response.outputs.items()
+        }
+    assert sorted(answers) == ["robustness_report", "serving_bytes", "serving_default"]
+    expected = golden.read(exported / "1")
+    for name in ("serving_bytes", "serving_default"):
+        assert probe.differences(expected, answers[name]) == []
+    assert answers["robustness_report"]["report"][0] == (exported / "1" / probe.REPORT_FILE).read_bytes()
+
+
+def test_rows_and_columns_of_the_documented_rest_format_agree(server, exported):
+    expected = golden.read(exported / "1")
+    images = expected["images"].tolist()
+    columns = {"inputs": {"images": images}}, {"inputs": images}
+    rows = {"instances": [{"images": image} for image in images]}, {"instances": images}
+    for document in columns:
+        status, answer = ask(server, "/v1/models/small:predict", document)
+        assert status == 200 and list(answer) == ["outputs"]
+        np.testing.assert_array_equal(np.float32(answer["outputs"]["logits"]), expected["logits"])
+    for document in rows:
+        status, answer = ask(server, "/v1/models/small/versions/1:predict", document)
+        assert status == 200 and list(answer) == ["predictions"] and len(answer["predictions"]) == len(images)
+        assert set(answer["predictions"][0]) == set(probe.PREDICTIONS)
+        logits = np.float32([row["logits"] for row in answer["predictions"]])
+        np.testing.assert_array_equal(logits, expected["logits"])
+
+
+def test_one_output_loses_its_name_and_text_stays_text(server, report):
+    asked = {"signature_name": "robustness_report", "instances": ["x", {"b64": base64.b64encode(b"y").decode()}]}
+    assert ask(server, "/v1/models/small/labels/stable:predict", asked) == (
+        200,
+        {"predictions": [report.to_json()] * 2},
+    )
+    asked = {"signature_name": "robustness_report", "inputs": {"request": ["x"]}}
+    assert ask(server, "/v1/models/small:predict", asked) == (200, {"outputs": [report.to_json()]})
+
+
+def test_status_is_the_documents_example(server):
+    """api_rest.md, "Make REST API calls to ModelServer"."""
+    entry = {"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+    expected = (200, {"model_version_status": [entry]})
+    assert ask(server, "/v1/models/small") == ask(server, "/v1/models/small/versions/1") == expected
+
+
+def test_metadata_are_the_model_files_own_signatures(server, stub, exported):
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    file = saved_model_pb2.SavedModel.FromString((exported / "1" / "saved_model.pb").read_bytes())
+    own = dict(file.meta_graphs[0].signature_def)
+    request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
+    request.model_spec.name = "small"
+    found = get_model_metadata_pb2.SignatureDefMap()
+    assert stub.GetModelMetadata(request, timeout=20).metadata["signature_def"].Unpack(found)
+    assert dict(found.signature_def) == own
+    status, answer = ask(server, "/v1/models/small/metadata")
+    assert status == 200
+    assert answer["model_spec"] == {"name": "small", "signature_name": "", "version": "1"}
+    parsed = json_format.ParseDict(answer["metadata"]["signature_def"], get_model_metadata_pb2.SignatureDefMap())
+    assert dict(parsed.signature_def) == own
+    image = answer["metadata"]["signature_def"]["signature_def"]["serving_default"]["inputs"]["images"]
+    assert image["dtype"] == "DT_FLOAT" and [d["size"] for d in image["tensor_shape"]["dim"]] == ["-1", "8", "8", "1"]
+
+
+IMAGES = np.zeros((1, 8, 8, 1)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("path", "document", "status", "message"),
+    [
+        ("/v1/models/other:predict", {"inputs": IMAGES}, 404, "Servable not found for request: Latest(other)"),
+        ("/v1/models/small/versions/9:predict", {"inputs": IMAGES}, 404, "Specific(small, 9)"),
+        ("/v1/models/small/versions/9", None, 404, "Could not find version 9 of model small"),
+        ("/v1/models/other", None, 404, "Could not find any versions of model other"),
+        ("/v1/models/other/metadata", None, 404, "Servable not found"),
+        ("/v1/models/small/labels/new:predict", {"inputs": IMAGES}, 400, "Unrecognized servable version label"),
+        ("/v1/models/small:predict", {"signature_name": "x", "inputs": IMAGES}, 400, '"x" not found in signature def'),
+        ("/v1/models/small:predict", {"signature_name": 3, "inputs": IMAGES}, 400, "must be a string"),
+        ("/v1/models/small:predict", {"inputs": IMAGES, "instances": IMAGES}, 400, "one of 'inputs' or 'instances'"),
+        ("/v1/models/small:predict", {}, 400, "one of 'inputs' or 'instances'"),
+        ("/v1/models/small:predict", [], 400, "JSON Value"),
+        ("/v1/models/small:predict", {"instances": []}, 400, "list with values"),
+        ("/v1/models/small:predict", {"instances": [{"image": 1}]}, 400, "keys must be equal to: images"),
+        ("/v1/models/small:predict", {"inputs": {"image": IMAGES}}, 400, "Missing named input: images"),
+        ("/v1/models/small:predict", {"inputs": [[1, 2], [3]]}, 400, "JSON Value of images"),
+        ("/v1/models/small:predict", {"inputs": "text"}, 400, "images"),
+        ("/v1/models/small:predict", {"inputs": [[[[1.0]]]]}, 400, ""),
+        ("/v1/models/small:regress", {"examples": []}, 501, "NOT TensorFlow Serving has no regress"),
+        ("/v1/models/small:explode", {"inputs": IMAGES}, 400, "Malformed request: POST"),
+        ("/monitoring", None, 400, "Malformed request: GET /monitoring"),
+    ],
+)
+def test_a_bad_request_gets_an_error_in_json_and_the_servers_status(server, path, document, status, message):
+    found, answer = ask(server, path, document)
+    assert found == status and list(answer) == ["error"] and message in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "signature", "inputs", "code"),
+    [
+        ("other", "", {}, "NOT_FOUND"),
+        ("small", "x", {}, "FAILED_PRECONDITION"),
+        ("small", "", {}, "INVALID_ARGUMENT"),
+        ("small", "", {"images": np.zeros((1, 4, 4, 1), np.float32)}, "INVALID_ARGUMENT"),
+        ("small", "", {"images": np.zeros((1, 8, 8, 1), np.int32)}, "INVALID_ARGUMENT"),
+    ],
+)
+def test_grpc_fails_with_the_servers_codes(stub, name, signature, inputs, code):
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name, request.model_spec.signature_name = name, signature
+    for key, value in inputs.items():
+        request.inputs[key].CopyFrom(tf.make_tensor_proto(value))
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.Predict(request, timeout=20)
+    assert caught.value.code().name == code
+
+
+def test_an_output_filter_and_what_is_not_there(stub, server):
+    request = predict_pb2.PredictRequest(output_filter=["logits"])
+    request.model_spec.name = "small"
+    request.inputs["images"].CopyFrom(tf.make_tensor_proto(np.zeros((1, 8, 8, 1), np.float32)))
+    assert list(stub.Predict(request, timeout=20).outputs) == ["logits"]
+    with grpc.insecure_channel(server.grpc_url.removeprefix("grpc://")) as channel:
+        models = model_service_pb2_grpc.ModelServiceStub(channel)
+        request = get_model_status_pb2.GetModelStatusRequest()
+        request.model_spec.name = "small"
+        (entry,) = models.GetModelStatus(request, timeout=20).model_version_status
+        assert entry.state == get_model_status_pb2.ModelVersionStatus.AVAILABLE
+        with pytest.raises(grpc.RpcError, match="UNIMPLEMENTED"):
+            from tensorflow_serving.apis import model_management_pb2
+
+            models.HandleReloadConfigRequest(model_management_pb2.ReloadConfigRequest(), timeout=20)
+
+
+def test_new_versions_take_over_and_a_broken_one_does_not(exported, tmp_path):
+    base = tmp_path / "small"
+    shutil.copytree(exported / "1", base / "2")
+    with Server({"small": base}, rest_port=0, grpc_port=0, poll_seconds=0) as server:
+        shutil.copytree(exported / "1", base / "10")
+        server.models.refresh()
+        with Client(server.rest_url, "small") as client:
+            assert client.metadata()["version"] == 10 and [v["version"] for v in client.status()] == ["10"]
+        (base / "11").mkdir()
+        (base / "11" / "saved_model.pb").write_bytes(b"garbage")
+        server.models.refresh()
+        with Client(server.grpc_url, "small") as client:
+            assert client.metadata()["version"] == 10
+            states = {entry["version"]: entry["state"] for entry in client.status()}
+            assert states == {"11": "END", "10": "AVAILABLE"}
+
+
+def test_it_listens_on_loopback_alone_and_says_what_it_is(server):
+    assert server.http.server_address[0] == "127.0.0.1"
+    with urllib.request.urlopen(f"{server.rest_url}/v1/models/small", timeout=20) as response:
+        assert "NOT_TensorFlow_Serving" in response.headers["Server"]
+    port = server.http.server_address[1]
+    with pytest.raises(OSError):
+        Server({}, rest_port=port, grpc_port=0)
+    with pytest.raises(OSError, match="gRPC cannot listen"):
+        Server({}, rest_port=0, grpc_port=int(server.grpc_url.rpartition(":")[2]))
+
+
+def test_a_request_without_a_length_or_with_too_long_a_body_is_refused(server, monkeypatch):
+    from tfrobust.serving import development_rest
+
+    monkeypatch.setattr(development_rest, "LARGEST_REQUEST", 100)
+    status, answer = ask(server, "/v1/models/small:predict", {"inputs": IMAGES})
+    assert status == 400 and "Content-Length is needed, of at most 100 bytes" in answer["error"]

@@ -1,0 +1,93 @@
+"""Publication under a reader that polls, as TensorFlow Serving does, and loads every new version at once."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+import tensorflow as tf
+
+from tfrobust.serving import publish
+
+ROOT = pathlib.Path(publish.__file__).parents[2]
+
+READER = """
+import json, os, pathlib, sys
+sys.path.insert(0, {root!r})
+import tensorflow as tf
+from tfrobust.serving import probe
+base, last, seen = pathlib.Path(sys.argv[1]), int(sys.argv[2]), set()
+print("ready", flush=True)
+while last not in seen:
+    new = sorted({{int(name) for name in os.listdir(base) if name.isdecimal()}} - seen)
+    for version in new:
+        seen.add(version)
+        place, problem = base / str(version), ""
+        try:
+            answer = float(tf.saved_model.load(str(place)).signatures["serving_default"](x=tf.ones((1,)))["y"][0])
+            expected = float(json.loads((place / "assets.extra" / "publication.json").read_text())["run"])
+            problem = "; ".join(probe.check_sums(place)) or ("" if answer == expected else f"gives {{answer}}")
+        except Exception as error:
+            problem = f"{{type(error).__name__}}: {{error}}"
+        print(version, " ".join(problem.split())[:200], flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Two staged models, whose variables answer 0 and 1, large enough not to be written at one stroke."""
+    folder = tmp_path_factory.mktemp("models")
+    for value in (0, 1):
+        module = tf.Module()
+        module.weights = tf.Variable(tf.fill([100_000], float(value)))
+
+        @tf.function(input_signature=[tf.TensorSpec((None,), tf.float32, name="x")])
+        def multiply(x, module=module):
+            return {"y": x * tf.reduce_mean(module.weights)}
+
+        tf.saved_model.save(module, str(folder / str(value)), signatures=multiply)
+        publish.write_sums(folder / str(value))
+    return folder
+
+
+def read_while(publications, base, write):
+    """What a reader in another process says of each version that `write(version)` makes: version -> problem."""
+    base.mkdir(parents=True)
+    command = [sys.executable, "-c", READER.format(root=str(ROOT)), str(base), str(publications)]
+    reader = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert reader.stdout.readline() == "ready\n"
+        found = {}
+        for version in range(1, publications + 1):
+            write(version)
+            # It has loaded this one before the next appears, so that it is always waiting for the next.
+            number, _, problem = reader.stdout.readline().rstrip("\n").partition(" ")
+            found[int(number)] = problem
+        return found
+    finally:
+        reader.kill()
+        reader.wait()
+
+
+@pytest.mark.slow
+def test_200_publications_and_no_torn_read_and_three_plain_copies_that_are_seen_torn(models, tmp_path):
+    """After the publications, versions copied under their own names, as `cp -r` does: they would not pass unseen."""
+    base = tmp_path / "exported" / "model"
+
+    def write(version):
+        run = str(version % 2)
+        if version > 200:
+            (base / str(version)).mkdir()
+            time.sleep(0.05)  # as a slow disk does
+            shutil.copytree(models / run, base / str(version), dirs_exist_ok=True)
+            return
+        assert publish.claim(base, "workdir", run=run, version=version) == version
+        publish.publish(models / run, base, version, "workdir", run=run)
+
+    found = read_while(203, base, write)
+    torn = [version for version, problem in found.items() if problem]
+    assert sorted(found) == list(range(1, 204)) and torn == [201, 202, 203], found
+    assert sorted(os.listdir(base), key=int) == [str(version) for version in range(1, 204)]

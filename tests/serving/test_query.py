@@ -1,0 +1,138 @@
+"""`python -m tfrobust.query` against the development server."""
+
+import io
+import json
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tfrobust import query
+from tfrobust.serving import golden
+from tfrobust.serving.development import Server
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two images as PNG, and the same as one array."""
+    pixels = golden.golden_pixels((8, 8, 1), 2)
+    paths = []
+    for number, image in enumerate(pixels):
+        buffer = io.BytesIO()
+        Image.fromarray(image[..., 0]).save(buffer, "png")
+        paths.append(tmp_path / f"{number}.png")
+        paths[-1].write_bytes(buffer.getvalue())
+    np.save(tmp_path / "both.npy", golden.golden_images((8, 8, 1), 2))
+    return [*map(str, paths), str(tmp_path / "both.npy")]
+
+
+def answers(capsys, *flags):
+    assert query.main(list(flags)) == 0
+    return capsys.readouterr().out
+
+
+def test_predictions_have_the_classes_names_and_are_aligned(url, files, capsys, exported):
+    asked = (f"--url={url}", "--model=small")
+    lines = answers(capsys, *asked, f"--image={files[0]}", "--image", files[1]).splitlines()
+    assert len(lines) == 3 and lines[0].split() == ["input", "predicted", "probability", "then"]
+    ends = [[end for end in range(len(line)) if line[end] == "%"] for line in lines[1:]]
+    assert ends[0] == ends[1] and len(ends[0]) == 3
+    found = json.loads(answers(capsys, *asked, f"--image={files[2]}", "--format=json"))
+    expected = golden.read(exported / "1")["probabilities"]
+    for number, entry in enumerate(found["predictions"]):
+        assert entry["input"] == f"{files[2]}[{number}]" and list(entry["probabilities"]) == ["cat", "dog", "owl"]
+        np.testing.assert_allclose(list(entry["probabilities"].values()), expected[number], rtol=1e-6)
+        best = ["cat", "dog", "owl"][expected[number].argmax()]
+        assert entry["predicted"] == best and entry["probability"] == max(entry["probabilities"].values())
+        assert lines[1 + number].split()[:4] == [files[number], best, f"{100 * entry['probability']:.2f}", "%"]
+
+
+def test_metadata(url, capsys):
+    asked = (f"--url={url}", "--model=small", "--metadata")
+    lines = answers(capsys, *asked).splitlines()
+    assert lines[0] == "small, version 1 answers (versions: 1 AVAILABLE)"
+    assert any(
+        line.split() == ["serving_default", "takes", "images", "float32", "[b,", "8,", "8,", "1]"] for line in lines
+    )
+    found = json.loads(answers(capsys, *asked, "--format=json"))
+    assert found["endpoints"]["robustness_report"] == {
+        "inputs": {"request": "string [b]"},
+        "outputs": {"report": "string [b]"},
+    }
+
+
+def test_the_served_models_own_report(url, capsys, report):
+    asked = (f"--url={url}", "--model=small", "--label=stable", "--report")
+    assert answers(capsys, *asked, "--format=json") == report.to_json()
+    table = answers(capsys, *asked)
+    assert "judged on noise" in table and "75.0 %" in table and table.endswith("Holds against nobody.\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "--url"),
+        (["--url={url}"], "--model"),
+        (["--url={url}", "--model=small"], "say what to ask: --image=FILE"),
+        (["--url={url}", "--model=small", "--report", "--metadata"], "not allowed with"),
+        (["--url={url}", "--model=small", "--report", "--version=0"], "whole number of at least 1"),
+        (["--url={url}", "--model=small", "--report", "--version=1", "--label=a"], "not allowed with"),
+        (["--url=ftp://x", "--model=small", "--report"], "no URL of a server"),
+        (["--url={url}", "--model=small", "--image=none.png"], "there is no file none.png"),
+        (["--url={url}", "--model=small", "--image={wide}"], "[1, 9, 9, 1]; the model takes images"),
+        (["--url={url}", "--model=smal", "--report"], "'smal': Servable not found"),
+        (["--url={url}", "--model=small", "--version=9", "--metadata"], "Servable not found"),
+        (["--url=https://127.0.0.1", "--model=small", "--report", "--ca=none.pem"], "there is no file none.pem"),
+        (["--url={url}", "--model=small", "--reprt"], "nearest: --report"),
+    ],
+)
+def test_a_mistake_is_one_line_and_2(url, flags, message, capsys, tmp_path):
+    np.save(tmp_path / "wide.npy", np.zeros((9, 9, 1)))
+    assert query.main([flag.format(url=url, wide=tmp_path / "wide.npy") for flag in flags]) == 2
+    out, error = capsys.readouterr()
+    assert out == "" and error.startswith("error: ") and message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_an_unreachable_server_is_one_line_and_1(scheme, capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        place = f"{scheme}://127.0.0.1:{taken.getsockname()[1]}"
+        assert query.main([f"--url={place}", "--model=small", "--report", "--timeout=5"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {place} cannot be reached") and error.count("\n") == 1
+
+
+def test_without_a_report_classes_have_numbers(staged, files, tmp_path, capsys):
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "1").symlink_to(staged)
+    with Server({"bare": tmp_path / "bare"}, rest_port=0, grpc_port=0, poll_seconds=0) as server:
+        asked = (f"--url={server.rest_url}", "--model=bare")
+        found = json.loads(answers(capsys, *asked, f"--image={files[0]}", "--format=json"))
+        assert list(found["predictions"][0]["probabilities"]) == ["0", "1", "2"]
+        assert query.main([*asked, "--report"]) == 2
+    assert "bare was exported without a robustness report" in capsys.readouterr().err
+
+
+def test_a_report_of_another_program_is_shown_as_it_is(attached, tmp_path, capsys):
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "1").symlink_to(attached)
+    with Server({"odd": tmp_path / "odd"}, rest_port=0, grpc_port=0, poll_seconds=0) as server:
+        asked = (f"--url={server.rest_url}", "--model=odd", "--report")
+        assert query.main(list(asked)) == 2
+        assert "--format=json shows it" in capsys.readouterr().err
+        assert "holds against …" in answers(capsys, *asked, "--format=json")
+
+
+def test_over_rest_the_command_needs_no_tensorflow(server):
+    code = (
+        "import sys; from tfrobust import query; code = query.main(sys.argv[1:])\n"
+        "assert not {'tensorflow', 'keras', 'grpc', 'matplotlib'} & set(sys.modules), sorted(sys.modules)\n"
+        "sys.exit(code)"
+    )
+    flags = [f"--url={server.rest_url}", "--model=small", "--report"]
+    done = subprocess.run([sys.executable, "-c", code, *flags], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "accuracy" in done.stdout, done.stderr

@@ -1,0 +1,61 @@
+"""What a dry run says of the cost: passes in closed form, time from steps that were really made."""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from tfrobust import estimate, train
+from tfrobust.attacks import ensemble, gradient, threat
+from tfrobust.evaluation.accuracy import CleanAccuracy
+from tfrobust.evaluation.adversarial import AccuracyCurve, AttackAccuracy
+
+PGD = gradient.PGD(threat.ThreatModel(), steps=7, restarts=2)
+
+
+def dataset(count, classes=10):
+    return SimpleNamespace(test=range(count), class_count=classes)
+
+
+@pytest.mark.parametrize(
+    ("evaluators", "both", "forward"),
+    [
+        ((), 0, 0),
+        ((CleanAccuracy(),), 0, 0),
+        ((AttackAccuracy(attack=PGD),), 360 * 7 * 2, 0),
+        ((AttackAccuracy(attack=gradient.MultiTargetedPGD(threat.ThreatModel(), steps=20)),), 360 * 20 * 9, 0),
+        ((AccuracyCurve(attack=PGD, epsilons=(0.0, 0.1, 0.2), limit=50),), 2 * 50 * 7 * 2, 0),
+        # APGD-CE, nine targets of APGD-T, nine of FAB, each 100 steps; 5,000 queries of Square.
+        ((AttackAccuracy(attack=ensemble.AutoAttack()),), 360 * (100 + 900 + 900), 360 * 5000),
+        ((AttackAccuracy(attack=PGD), AttackAccuracy(attack=gradient.FGSM())), 360 * 15, 0),
+    ],
+)
+def test_passes_of_an_evaluation(evaluators, both, forward):
+    found = estimate.attack_passes(evaluators, dataset(360))
+    assert (found.both, found.forward) == (both, forward) and found.forward_equivalents == 3 * both + forward
+    assert found.uncounted == (("CleanAccuracy",) if isinstance((*evaluators, None)[0], CleanAccuracy) else ())
+
+
+def said(capsys, *flags):
+    assert (
+        train.main(["--gin_file=gin/adversarial_training.gin", "--gin_file=gin/eval/quick.gin", *flags, "--dry_run"])
+        == 0
+    )
+    return capsys.readouterr().out
+
+
+def test_a_dry_run_makes_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("_LONGEST_STEP", "_LONGEST_MEASUREMENT"):  # however busy the machine is
+        monkeypatch.setattr(estimate, name, 1e9)
+    text = said(capsys, "--gin_param=EPOCHS=1000", "--gin_param=STEPS=1")
+    assert "steps       10000 (10 an epoch)" in text and "passes      3 forward" in text
+    (line,) = re.findall(r"time        about (.*) \((.*) a step: the median of 5, made on this machine\)", text)
+    assert re.search(r"evaluation  at most \d+ passes of one image forward and backward, by \d attacks on 360", text)
+    assert "time        at most about" in text and list(tmp_path.iterdir()) == []
+
+
+def test_a_step_that_would_take_too_long_is_not_made(monkeypatch, capsys):
+    monkeypatch.setattr(estimate, "_LONGEST_STEP", 0.0)
+    monkeypatch.setattr(estimate.Stage, "loop", None)
+    assert "a guess from one pass forward, for a step would take too long here" in said(capsys)

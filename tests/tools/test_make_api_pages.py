@@ -1,0 +1,101 @@
+"""The API pages are current, say nothing of the machine, and their examples run."""
+
+import doctest
+import inspect
+import pathlib
+import re
+
+import pytest
+
+from tfrobust import keras as robust
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def tool(load):
+    return load("make_api_pages").make_api_pages
+
+
+def test_the_pages_are_current(tool):
+    assert tool.stale(tool.made()) == [], "run python tools/make_api_pages.py"
+
+
+def test_the_pages_hold_the_whole_facade_and_nothing_of_the_machine(tool):
+    files = tool.made()
+    for name in robust.__all__:
+        item = getattr(robust, name)
+        inside = getattr(item, "__all__", [""])
+        page = files["keras.md" if inside == [""] else f"{name}.md"]
+        for inner in inside:
+            path = f"robust.{name}.{inner}".rstrip(".")
+            assert f"## {path}\n" in page or inspect.ismodule(getattr(item, inner, None)), path
+    text = "".join(files.values())
+    assert not re.search(r"\bat 0x[0-9a-f]+|<(class|function|module|object) ", text)
+    assert f"{ROOT}/" not in text and "site-packages" not in text
+    assert files == tool.made()
+
+
+def test_an_example_outside_the_facade_runs_too(tool):
+    facade = {id(item) for page in tool.collect().values() for path, item in page.items.items() if "robust." in path}
+    for page in tool.collect().values():
+        for path, item in page.items.items():
+            text = inspect.getdoc(item) or ""
+            if id(item) not in facade and ">>> " in text:
+                said: list[str] = []
+                test = doctest.DocTestParser().get_doctest(text, {}, path, None, None)
+                doctest.DocTestRunner(verbose=False).run(test, out=said.append)
+                assert not said, "".join(said)
+
+
+def test_a_stale_a_missing_and_an_orphaned_page_are_found(tool, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tool, "FOLDER", tmp_path)
+    files = {"losses.md": "current", "README.md": "current"}
+    (tmp_path / "losses.md").write_text("old")
+    (tmp_path / "gone.md").write_text("of a module that is no more")
+    assert tool.stale(files) == ["README.md", "gone.md", "losses.md"]
+    monkeypatch.setattr(tool, "made", lambda: files)
+    assert tool.main(["--check"]) == 1 and "losses.md is not current" in capsys.readouterr().out
+    assert tool.main([]) == 0 and tool.main(["--check"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "losses.md"]
+
+
+class Explained:
+    """Says what it is: `a_b` * c < d.
+
+        |x| <= 1
+
+    - first
+      of two
+
+    Args:
+        one: with *stars* | bars,
+            on two lines.
+        two, three: both.
+
+    Example:
+        >>> 1 + 1
+        2
+
+    Source: Somebody 2020,
+    page 3.
+    """
+
+    def __init__(self, one: int, two: "pathlib.Path | None" = None, *, three=Exception, four: tuple = (1, "a")):
+        """Args:
+
+        one: at the margin.
+
+        Raises:
+            ValueError (always): no.
+        """
+
+
+def test_a_docstring_becomes_markdown(tool):
+    text = tool.entry("robust.Explained", Explained)
+    assert text.startswith("## robust.Explained\n\n```python\n")
+    assert "Explained(one: int, two: Path | None = None, *, three=Exception, four: tuple = (1, 'a'))" in text
+    assert "Says what it is: `a_b` \\* c &lt; d.\n\n```text\n|x| <= 1\n```\n\n- first of two\n" in text
+    assert "| `one` | with \\*stars\\* \\| bars, on two lines. |\n| `two`, `three` | both. |" in text
+    assert "```python\n>>> 1 + 1\n2\n```" in text and "**Source:** Somebody 2020, page 3." in text
+    assert "| `one` | at the margin. |" in text and "| `ValueError (always)` | no. |" in text

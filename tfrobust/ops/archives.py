@@ -1,0 +1,112 @@
+"""Archives of others, looked at before they are unpacked: where their parts lead and what they would grow to."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import pathlib
+import stat
+import tarfile
+import zipfile
+import zlib
+
+# What a damaged or made-up archive makes the standard library raise; RuntimeError: encrypted, or an unknown packing.
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError)
+TAR_ERRORS = (tarfile.TarError, zlib.error, EOFError, OSError)
+_MOST_PARTS = 10_000
+# Parts above this size may not be more than so many times what is stored of them: pictures never are.
+_LARGEST_UNASKED = 2**30
+_MOST_GROWTH = 100
+_LARGEST_READ = 2**28
+_LARGEST_TAR = 2**31
+
+
+def check_zip(path, whole: bool = True) -> None:
+    """Refuses a zip file that would grow without measure, leads out of its folder, or is damaged.
+
+    Args:
+        path: a `.keras` or `.npz` file.
+        whole: whether to compare all checksums, which reads all of it; False where the reader will do so anyway.
+
+    Raises:
+        ValueError: names the part.
+    """
+    name = pathlib.Path(path).name[-60:]
+    try:
+        with zipfile.ZipFile(path) as archive:
+            parts = archive.infolist()
+            fault = _zip_fault(parts)
+            if fault:
+                raise RefusedArchiveError(f"{name} is not read: {fault}.")
+            broken = archive.testzip() if whole else None
+    except RefusedArchiveError:
+        raise
+    except ZIP_ERRORS as error:
+        raise ValueError(f"{name} cannot be read: truncated, or no zip archive at all ({str(error)[:80]}).") from error
+    if broken is not None:
+        raise ValueError(f"{name} is damaged: its part {broken[:60]!r} does not have the recorded checksum.")
+
+
+class RefusedArchiveError(ValueError):
+    """An archive that is whole, and made to do harm."""
+
+
+def _zip_fault(parts: list[zipfile.ZipInfo]) -> str:
+    if len(parts) > _MOST_PARTS:
+        return f"it holds {len(parts)} parts, more than {_MOST_PARTS}"
+    if len({part.filename for part in parts}) < len(parts):
+        return "a name stands twice in it"
+    for part in parts:
+        name, path = repr(part.filename[:60]), pathlib.PurePosixPath(part.filename)
+        if path.is_absolute() or ".." in path.parts or "\\" in part.filename or stat.S_ISLNK(part.external_attr >> 16):
+            return f"its part {name} leads out of the archive"
+    stored, grown = sum(part.compress_size for part in parts), sum(part.file_size for part in parts)
+    if grown > _LARGEST_UNASKED and grown > _MOST_GROWTH * stored:
+        return f"{stored} bytes of it would grow to {grown}"
+    return ""
+
+
+def read_tar(path, wanted) -> dict[str, bytes]:
+    """Files out of a tar archive, plain or gzipped, into memory; nothing is written anywhere.
+
+    Args:
+        path: the archive.
+        wanted: names of all plain files in it, folders left out -> names of those to read.
+
+    Returns:
+        The content by name.
+
+    Raises:
+        ValueError: it would grow without measure, or whatever `wanted` raises.
+        One of `TAR_ERRORS`: damaged, or no archive.
+    """
+    with open(path, "rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    with (
+        gzip.open(path) if packed else open(path, "rb") as stream,
+        tarfile.TarFile(fileobj=_Bounded(stream)) as archive,
+    ):
+        members, total = {}, 0
+        for member in archive:
+            total += member.size
+            if total > _LARGEST_TAR or len(members) > _MOST_PARTS:
+                raise RefusedArchiveError(
+                    f"{pathlib.Path(path).name[-60:]} is not read: it grows to more than {_LARGEST_TAR} bytes or "
+                    f"{_MOST_PARTS} files."
+                )
+            if member.isreg() and not member.issparse():
+                members[pathlib.PurePosixPath(member.name).name] = member
+        return {name: archive.extractfile(members[name]).read() for name in wanted(set(members))}
+
+
+class _Bounded:
+    """A stream that never reads much at once: headers say how long they are, and may lie."""
+
+    def __init__(self, stream):
+        self._stream = stream
+        self.seek, self.tell = stream.seek, stream.tell
+
+    def read(self, size: int) -> bytes:
+        if size > _LARGEST_READ:
+            raise OSError(f"a part of {size} bytes")
+        return self._stream.read(size)

@@ -1,0 +1,68 @@
+"""Where a program runs, in one line for a bug report."""
+
+from __future__ import annotations
+
+import collections
+import importlib.metadata
+import os
+import pathlib
+import platform
+
+PACKAGES = ("tfrobust", "keras", "tensorflow", "numpy")
+# What TensorFlow's kernels on a CPU hang on.
+_CPU_FLAGS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16")
+
+
+def versions() -> dict[str, str]:
+    """The version of each of `PACKAGES`; "not installed" for a checkout that is not."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def line() -> str:
+    """Versions, platform, processor and devices; no path, no name of a machine or of a person."""
+    parts = [f"{package} {version}" for package, version in versions().items()]
+    library = " ".join(platform.libc_ver()).strip()
+    parts += [f"python {platform.python_version()}", " ".join([platform.system(), platform.machine(), library]).strip()]
+    flags = cpu_flags(pathlib.Path("/proc/cpuinfo"))
+    parts.append(f"{os.cpu_count()} processors ({' '.join(flags) or 'flags not known'})")
+    return ", ".join([*parts, f"devices: {_devices()}"])
+
+
+def cpu_flags(path: pathlib.Path) -> list[str]:
+    """Which vector instructions the processor has, of those that matter here; [] where nobody says.
+
+    Args:
+        path: what Linux says of the processors, `/proc/cpuinfo`.
+    """
+    try:
+        lines = path.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    named = next((line for line in lines if line.partition(":")[0].strip() in ("flags", "Features")), "")
+    known = set(named.partition(":")[2].split())
+    return [flag for flag in _CPU_FLAGS if flag in known]
+
+
+def _devices() -> str:
+    """ "1 CPU, 2 GPU (NVIDIA A100)": what TensorFlow sees, or why it sees nothing."""
+    try:
+        import tensorflow as tf
+
+        found = tf.config.list_physical_devices()
+    except Exception as error:  # a bug report of just that
+        return f"not known, tensorflow fails with {type(error).__name__}"
+    counts = collections.Counter(device.device_type for device in found)
+    names = {device.device_type: _name(tf, device) for device in found}
+    return ", ".join(f"{count} {kind}" + (f" ({names[kind]})" if names[kind] else "") for kind, count in counts.items())
+
+
+def _name(tf, device) -> str:
+    if device.device_type != "GPU":
+        return ""
+    return tf.config.experimental.get_device_details(device).get("device_name", "")

@@ -1,0 +1,125 @@
+"""The files of a SavedModel, before and beside its graph: what stands where, how large it is, and where it leads."""
+
+from __future__ import annotations
+
+import math
+import os
+import pathlib
+import stat
+from collections.abc import Iterable
+
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import saved_model_pb2
+
+from tfrobust.structs import Finding
+
+PROGRAM = "saved_model.pb"
+# Other spellings of the program; which one a loader takes depends on the loader.
+_OTHER_PROGRAMS = ("saved_model.cpb", "saved_model.pbtxt")
+_LARGEST_PROGRAM = 2**29  # bytes; weights lie in variables/
+_MOST_FILES = 10_000
+_AGAIN = "Export the model again, or get an unchanged copy."
+
+
+def finding(evidence: str, remedy: str) -> Finding:
+    """A fault that keeps a model from being loaded; the evidence ends without a full stop."""
+    return Finding("scan", "fail", evidence, remedy)
+
+
+def shown(name, limit: int = 60) -> str:
+    """A name out of a file, quoted, printable and short."""
+    text = repr(str(name)[: limit + 1])
+    return text if len(text) <= limit else f"{text[: limit - 4]}...'"
+
+
+def findings(directory: pathlib.Path) -> list[Finding]:
+    """What keeps a folder from being read at all."""
+    found = _entry_findings(directory)
+    if found:
+        return found
+    program = directory / PROGRAM
+    if not program.is_file():
+        return [finding(f"{PROGRAM} is missing", "Name the folder of a SavedModel or of one of its versions.")]
+    found = [
+        finding(f"{name} stands beside {PROGRAM}, and a loader may take either", f"Remove {name}.")
+        for name in _OTHER_PROGRAMS
+        if os.path.lexists(directory / name)
+    ]
+    size = program.stat().st_size
+    if size > _LARGEST_PROGRAM:
+        evidence = f"{PROGRAM} has {size} bytes, more than {_LARGEST_PROGRAM}"
+        found.append(finding(evidence, "Export with weights as variables, not as constants."))
+    return found
+
+
+def _entry_findings(directory: pathlib.Path) -> list[Finding]:
+    root, count = directory.resolve(), 0
+    for folder, folders, names in os.walk(root):
+        for name in (*folders, *names):
+            count += 1
+            path = pathlib.Path(folder, name)
+            inside = shown(path.relative_to(root))
+            try:
+                mode = path.stat().st_mode
+                leads_out = path.is_symlink() and not path.resolve().is_relative_to(root)
+            except (OSError, RuntimeError):  # a link to nothing, or to itself
+                return [finding(f"{inside} cannot be read", "Remove it, or put the file there.")]
+            if leads_out:
+                return [finding(f"the link {inside} leads out of the folder", "Copy the file itself there.")]
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                return [finding(f"{inside} is neither a file nor a folder", "Remove it.")]
+        if count > _MOST_FILES:
+            return [finding(f"it holds more than {_MOST_FILES} files", "Name the folder of the model alone.")]
+    return []
+
+
+def parsed(directory: pathlib.Path) -> saved_model_pb2.SavedModel | Finding:
+    """The program as a protocol buffer, or why it is none."""
+    program = saved_model_pb2.SavedModel()
+    try:
+        program.ParseFromString((directory / PROGRAM).read_bytes())
+    except DecodeError:
+        return finding(f"{PROGRAM} is damaged, or no SavedModel at all", _AGAIN)
+    if not program.meta_graphs:
+        return finding(f"{PROGRAM} holds no graph", _AGAIN)
+    return program
+
+
+def asset_findings(directory: pathlib.Path, names: Iterable[str]) -> list[Finding]:
+    """Asset files that lie outside `assets/`, or nowhere."""
+    found = []
+    for name in sorted(set(names)):
+        path = pathlib.PurePosixPath(name)
+        if not name or path.is_absolute() or ".." in path.parts or "\\" in name or not name.isprintable():
+            found.append(finding(f"the asset {shown(name)} lies outside assets/", _AGAIN))
+        elif not (directory / "assets" / name).is_file():
+            found.append(finding(f"the asset {shown(name)} is missing in assets/", _AGAIN))
+    return found
+
+
+def variable_findings(directory: pathlib.Path) -> list[Finding]:
+    """Variables that do not fit into the files they are said to lie in, so that memory is never asked for in vain."""
+    folder = directory / "variables"
+    if not folder.is_dir():
+        return []
+    files = list(folder.glob("variables.data-*"))
+    index = folder / "variables.index"
+    if not index.is_file():
+        return [finding("variables/variables.index is missing", _AGAIN)] if files else []
+    try:
+        reader = tf.train.load_checkpoint(str(folder / "variables"))
+        shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    except (tf.errors.OpError, RuntimeError, ValueError, TypeError):
+        return [finding("variables/variables.index is damaged, or data files are missing", _AGAIN)]
+    stored = sum(file.stat().st_size for file in files)
+    named = [name for name in shapes if types[name] != tf.string]
+    largest = max(named, key=lambda name: _bytes(shapes[name], types[name]), default=None)
+    if sum(_bytes(shapes[name], types[name]) for name in named) <= stored:
+        return []
+    evidence = f"its files hold {stored} bytes, less than its variables, such as {shown(largest)} {shapes[largest]}"
+    return [finding(evidence, _AGAIN)]
+
+
+def _bytes(shape: list[int], dtype: tf.DType) -> int:
+    return math.prod(shape) * dtype.size

@@ -1,0 +1,75 @@
+"""SavedModels are programs: what one does is read from its file, against a list, before TensorFlow loads it."""
+
+from __future__ import annotations
+
+import pathlib
+
+import tensorflow as tf
+
+from tfrobust.errors import InputError
+from tfrobust.ops import program_files, program_graph
+from tfrobust.structs import Finding
+
+_LONGEST = 300
+
+
+def scan(directory) -> list[Finding]:
+    """What in a SavedModel is not what a model needs; nothing of it is loaded or run.
+
+    Each node of every graph, and of every function in the libraries, nested ones included, must be of an operation in
+    `ops.allowed_operations`. Saving and restoring stand only where nothing served reaches them, and the files that
+    are read are the model's own `assets/` and `variables/`. Functions neither call themselves nor what is not there;
+    sizes of the file, of its constants and of its variables are bounded; no file and no link leads out of the folder.
+
+    What it cannot tell: whether the answers are right, how long a loop runs, or whether TensorFlow itself has a hole.
+
+    Args:
+        directory: holds saved_model.pb.
+
+    Returns:
+        One finding per kind of fault, none where the model may be loaded.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+    """
+    directory = pathlib.Path(directory)
+    if not directory.is_dir():
+        raise FileNotFoundError(f"There is no folder {directory}; a SavedModel is one with a saved_model.pb.")
+    findings = program_files.findings(directory)
+    if findings:
+        # What stands in the way of reading it: no more can be said.
+        return findings
+    program = program_files.parsed(directory)
+    if isinstance(program, Finding):
+        return [program]
+    found = [each for graph in program.meta_graphs for each in program_graph.findings(graph)]
+    names = [asset.filename for graph in program.meta_graphs for asset in program_graph.assets(graph)]
+    found += program_files.asset_findings(directory, names)
+    return found or program_files.variable_findings(directory)
+
+
+def check(directory) -> None:
+    """Refuses a SavedModel in which `scan` finds something.
+
+    Raises:
+        InputError (a ValueError): one line with the first finding and what would be right.
+        FileNotFoundError: there is no such folder.
+    """
+    findings = scan(directory)
+    if not findings:
+        return
+    first, more = findings[0], len(findings) - 1
+    rest = f" (and {more} more)" if more else ""
+    name = str(directory) if len(str(directory)) <= 70 else f"...{str(directory)[-67:]}"
+    raise InputError(f"{name} is not loaded: {first.evidence}{rest}. {first.remedy}"[:_LONGEST])
+
+
+def load(directory):
+    """`tf.saved_model.load` of what `check` lets through.
+
+    Raises:
+        InputError (a ValueError): see `check`.
+        FileNotFoundError: there is no such folder.
+    """
+    check(directory)
+    return tf.saved_model.load(str(directory))

@@ -1,0 +1,96 @@
+"""By how much two reports differ in one number, with an interval: paired over the same images, or not."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from tfrobust.evaluation import statistics
+from tfrobust.report import protocol
+from tfrobust.report.schema import Report
+
+PAIRED, INDEPENDENT = "paired", "independent"
+
+
+class Difference(NamedTuple):
+    """A number of one report less the same number of another.
+
+    value: in the number's own unit. low, high: of the 95 % interval; None where there is none. kind: what the interval
+    rests on, `PAIRED`, `INDEPENDENT`, or "" without one.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    kind: str
+
+
+def difference(identity: str, report: Report, reference: Report) -> Difference | None:
+    """The number in `report` less that in `reference`; None where one of them has none.
+
+    Paired where both reports carry which image was answered rightly, and were judged on the same data: then what the
+    two models share cancels. Otherwise from the two intervals, as of independent samples, which is wider than need be
+    where the images are the same.
+    """
+    own, other = report.get(identity), reference.get(identity)
+    if own is None or other is None or own.value is None or other.value is None:
+        return None
+    pairs = _outcomes(identity, report), _outcomes(identity, reference)
+    if all(pairs) and len(pairs[0]) == len(pairs[1]) and protocol.same_data([report, reference]):
+        return Difference(*paired_shares(*pairs), PAIRED)
+    ends = (own.low, own.high, other.low, other.high)
+    if None in ends:
+        return Difference(own.value - other.value, None, None, "")
+    first, second = (own.value, own.low, own.high), (other.value, other.low, other.high)
+    return Difference(own.value - other.value, *independent_interval(first, second), INDEPENDENT)
+
+
+def paired_shares(first: str, second: str) -> tuple[float, float, float]:
+    """The difference of two shares over the same examples, with its interval.
+
+    d = (f10 - f01) / n, f10 and f01 counting the examples that one alone has right. With p10 = (f10 + 1) / (n + 2) and
+    p01 = (f01 + 1) / (n + 2), the interval is p10 - p01 -+ z sqrt((p10 + p01 - (p10 - p01)^2) / (n + 2)): unlike Wald's
+    it has a width also where no example tells the two apart.
+
+    Args:
+        first, second: a "1" (right) or "0" for each of n >= 1 examples, in one order.
+
+    Returns:
+        (d, low, high), within [-1, 1].
+
+    Source:
+        Bonett and Price 2012, Journal of Educational and Behavioral Statistics 37, 479-488.
+    """
+    alone = [sum(a == one and b != one for a, b in zip(first, second, strict=True)) for one in "10"]
+    count = len(first) + 2
+    more, fewer = ((found + 1) / count for found in alone)
+    error = statistics.Z * math.sqrt((more + fewer - (more - fewer) ** 2) / count)
+    low, high = max(-1.0, more - fewer - error), min(1.0, more - fewer + error)
+    return (alone[0] - alone[1]) / len(first), low, high
+
+
+def independent_interval(first: tuple[float, float, float], second: tuple[float, float, float]) -> tuple[float, float]:
+    """The interval of a difference a - b from those of a and b, as of independent samples.
+
+    (a - b - sqrt((a - a_low)^2 + (b_high - b)^2), a - b + sqrt((a_high - a)^2 + (b - b_low)^2))
+
+    Args:
+        first, second: (value, low, high) each, 95 %.
+
+    Source:
+        Newcombe 1998, Statistics in Medicine 17, 873-890, method 10 (with Wilson's intervals); Zou and Donner 2008,
+        Statistics in Medicine 27, 1693-1702, for any others.
+    """
+    (a, a_low, a_high), (b, b_low, b_high) = first, second
+    return a - b - math.hypot(a - a_low, b_high - b), a - b + math.hypot(a_high - a, b - b_low)
+
+
+def _outcomes(identity: str, report: Report) -> str:
+    """Which examples the measurement counts as right, a "1" or "0" each; "" where the report does not say."""
+    series = report.get_series(f"outcomes.{identity}")
+    rows = series.columns.get("right", []) if series is not None else []
+    row = rows[0] if len(rows) == 1 and isinstance(rows[0], str) else ""
+    own = report.get(identity)
+    # A row that does not say what the measurement says is not this measurement's.
+    fits = set(row) <= {"0", "1"} and len(row) == own.n and abs(row.count("1") - own.value * len(row)) < 0.5
+    return row if row and fits else ""

@@ -1,0 +1,122 @@
+"""In which ways numbers of one name were not made alike, so that they may not be compared."""
+
+from __future__ import annotations
+
+from tfrobust.report import reading
+from tfrobust.report.schema import Report
+from tfrobust.structs import Measurement
+
+# What an attack's settings hold that is no part of how it searches.
+_ATTACK_SETTINGS_THAT_MAY_DIFFER = ("interval", "seed", "seconds", "found")
+# Of what is measured without an attack, what must agree.
+_NATURAL_SETTINGS_THAT_MUST_AGREE = (
+    *("source", "constants_of", "frost", "corruptions", "severities", "sequences", "images_sha256", "classes"),
+    *("baseline", "bins", "bin_size", "measure", "power", "views"),
+    *("share", "levels", "count"),  # of replaced pixels
+    *("attack", "norm", "epsilon", "steps", "bound"),  # of what is measured under attack, and called otherwise
+)
+
+
+def differences(first: Measurement, second: Measurement) -> list[str]:
+    """The settings in which two measurements of one id were made differently; empty where they may be compared."""
+    facts = _facts(first), _facts(second)
+    return [key for key in dict.fromkeys([*facts[0], *facts[1]]) if facts[0].get(key, "-") != facts[1].get(key, "-")]
+
+
+def same_data(reports: list[Report]) -> bool:
+    """Whether all were judged on the same examples; what is not known is not the same."""
+    return len(set(_fingerprints(reports))) == 1 and None not in _fingerprints(reports)
+
+
+def notes(reports: list[tuple[str, Report]], columns: dict[str, str]) -> dict[str, list[str]]:
+    """What keeps the numbers of each column from being compared, one sentence each.
+
+    Args:
+        reports: (name, report).
+        columns: id of a measurement -> what it is called.
+
+    Returns:
+        Id -> sentences, for the ids that have any.
+    """
+    budgets = _budget_notes(reports)
+    found = {}
+    for identity, heading in columns.items():
+        having = [(name, report) for name, report in reports if _is_measured(report.get(identity))]
+        facts = [(name, _facts(report[identity])) for name, report in having]
+        sentences = [*_data_notes(having), *_setting_notes(heading, facts), *budgets.get(identity, [])]
+        if sentences:
+            found[identity] = sentences
+    return found
+
+
+def curve_notes(reports: list[tuple[str, Report]], identity: str) -> list[str]:
+    """What keeps the curves of one id from being compared, one sentence each."""
+    having = [(name, report) for name, report in reports if report.get_series(identity) is not None]
+    facts = []
+    for name, report in having:
+        series = report.get_series(identity)
+        count = next(iter(series.columns.get("n", ())), None)
+        facts.append((name, _facts(Measurement(series.id, None, n=count, settings=series.settings))))
+    return [*_data_notes(having), *_setting_notes("curves", facts)]
+
+
+def _facts(measurement: Measurement) -> dict[str, str]:
+    """The settings that must agree, as text: 8/255 and 0.0313725 are one epsilon."""
+    if measurement.id.startswith("attack."):
+        names = [name for name in measurement.settings if name not in _ATTACK_SETTINGS_THAT_MAY_DIFFER]
+    else:
+        names = [name for name in _NATURAL_SETTINGS_THAT_MUST_AGREE if name in measurement.settings]
+    facts = {name: reading.words(measurement.settings[name]) for name in names}
+    return {**facts, "number of examples": reading.words(measurement.n)}
+
+
+def _is_measured(measurement: Measurement | None) -> bool:
+    return measurement is not None and measurement.value is not None
+
+
+def _fingerprints(reports: list[Report]) -> list[str | None]:
+    """Of the test split where all reports say it: what models were trained on may differ."""
+    for key in ("test_fingerprint", "fingerprint"):
+        found = [report.data.get(key) for report in reports]
+        if None not in found:
+            return found
+    return found
+
+
+def _data_notes(reports: list[tuple[str, Report]]) -> list[str]:
+    if len(reports) < 2 or same_data([report for _, report in reports]):
+        return []
+    prints = _fingerprints([report for _, report in reports])
+    groups = _grouped(((key or "unknown")[:8], name) for key, (name, _) in zip(prints, reports, strict=True))
+    return [f"not the same data, fingerprints differ ({_listed(groups)})."]
+
+
+def _setting_notes(heading: str, facts: list[tuple[str, dict[str, str]]]) -> list[str]:
+    keys = dict.fromkeys(key for _, found in facts for key in found)
+    groups = {key: _grouped((found.get(key, "-"), name) for name, found in facts) for key in keys}
+    return [f"{heading}: {key} differs ({_listed(one)})." for key, one in groups.items() if len(one) > 1]
+
+
+def _budget_notes(reports: list[tuple[str, Report]]) -> dict[str, list[str]]:
+    """Different budgets have different ids, so they are told apart by attack."""
+    rows = [(name, row) for name, report in reports for row in reading.attack_rows(report.measurements)]
+    found = {}
+    for attack in dict.fromkeys(row.attack for _, row in rows):
+        own = [(name, row) for name, row in rows if row.attack == attack]
+        budgets = _grouped((name, row.budget) for name, row in own)
+        if len({tuple(sorted(group)) for group in budgets.values()}) > 1:
+            listed = _listed(_grouped((row.budget, name) for name, row in own))
+            for _, row in own:
+                found[row.accuracy.id] = [f"{attack} was run at different budgets ({listed})."]
+    return found
+
+
+def _grouped(entries) -> dict:
+    groups = {}
+    for key, value in entries:
+        groups.setdefault(key, []).append(value)
+    return groups
+
+
+def _listed(groups: dict) -> str:
+    return "; ".join(f"{key}: {', '.join(group)}" for key, group in groups.items())

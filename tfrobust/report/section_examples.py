@@ -1,0 +1,97 @@
+"""A few images as they are, attacked, and what the attack changed."""
+
+import dataclasses
+import re
+
+from tfrobust.ops import pictures
+from tfrobust.report import page, plots_pictures
+from tfrobust.report.schema import Report
+from tfrobust.report.section_results import attack_caption
+from tfrobust.report.section_sensitivity import class_name, image_of
+from tfrobust.structs import Series
+
+_PICTURES = ("image", "adversarial", "difference")
+_NEEDED = {"label", "clean_class", "attacked_class", "height", "width", "channels", *_PICTURES}
+_GROUPS = ((True, "brought-down", "Brought down"), (False, "still-right", "Still right"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """One image. pictures: clean, attacked, difference, nested lists as they are drawn."""
+
+    name: str
+    clean: str
+    attacked: str
+    fallen: bool
+    pictures: list[list]
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """The examples of one attack, and by how much its differences are amplified ("" where that is not said)."""
+
+    identity: str
+    attack: str
+    factor: str
+    examples: list[Example]
+
+
+def shown(report: Report) -> list[Shown]:
+    """The examples in a report, attack by attack."""
+    found = []
+    for series in report.series:
+        match = re.fullmatch(r"attack\.(.+)\.examples", series.id)
+        if match and _NEEDED <= series.columns.keys():
+            key, _, epsilon = match[1].rpartition("_")
+            factor = series.settings.get("difference_factor")
+            factor = f"{factor:.6g}" if isinstance(factor, (int, float)) else ""
+            examples = _examples(report, series)
+            if examples:
+                found.append(Shown(match[1], f"{attack_caption(key)} {epsilon}", factor, examples))
+    return found
+
+
+def lead(found: list[Shown]) -> str:
+    """How to read the pictures, and what they do not say."""
+    factors = " and ".join(dict.fromkeys(one.factor for one in found if one.factor)) or "an unrecorded factor"
+    return (
+        "From left to right: the image, the image attacked, and the difference of the two multiplied by"
+        f" {factors} (grey: nothing changed). Above each its predicted class and the probability the model gives it."
+        " The images were drawn at random among those right when clean, so many of each kind whatever the accuracy."
+    )
+
+
+def examples(report: Report) -> tuple[str, str] | None:
+    """One figure for those brought down, one for those that stay right."""
+    found = shown(report)
+    items = []
+    for one in found:
+        for fallen, word, caption in _GROUPS:
+            own = [example for example in one.examples if example.fallen == fallen]
+            if own:
+                identity = f"examples-{one.identity}-{word}"
+                factor = f"\u00d7 {one.factor}" if one.factor else "difference"
+                rows = [(e.name, list(zip((e.clean, e.attacked, factor), e.pictures, strict=True))) for e in own]
+                plot = plots_pictures.titled_rows(identity, rows)
+                items.append(page.figure(identity, f"{caption} by {one.attack}" if fallen else caption, plot))
+    return (lead(found), page.figures(items)) if items else None
+
+
+def _examples(report: Report, series: Series) -> list[Example]:
+    columns, found = series.columns, []
+    for row, label in enumerate(columns["label"]):
+        size = [columns[name][row] for name in ("height", "width", "channels")]
+        drawn = [pictures.decode(columns[name][row], *size) for name in _PICTURES]
+        if not all(drawn):
+            continue
+        said = [_answer(report, columns, name, row) for name in ("clean", "attacked")]
+        fallen = columns["attacked_class"][row] != label
+        found.append(Example(class_name(report, label), *said, fallen, [image_of(picture) for picture in drawn]))
+    return found
+
+
+def _answer(report: Report, columns: dict, name: str, row: int) -> str:
+    """The predicted class and its probability: "7 (98 %)"."""
+    label = class_name(report, columns[f"{name}_class"][row]).removeprefix("class ")
+    confidence = columns.get(f"{name}_confidence", [None] * (row + 1))[row]
+    return f"{label} ({100 * confidence:.0f} %)" if isinstance(confidence, (int, float)) else label

@@ -1,0 +1,185 @@
+"""Files and command lines for the official TensorFlow Serving: hardened, with batching, labels and monitoring.
+
+`tools/serve.py` writes and runs them; `tfrobust/guides/serving.md` explains them. Text protos are read by the server;
+the tests parse them with the server's own definitions.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+
+from tfrobust.errors import InputError
+
+IMAGE = "tensorflow/serving"
+GRPC_PORT, REST_PORT = 8500, 8501
+MODELS_FILE, BATCHING_FILE, MONITORING_FILE = "models.config", "batching_parameters.config", "monitoring.config"
+SSL_FILE, PROXY_FILE = "ssl.config", "nginx.conf"
+METRICS_PATH = "/monitoring/prometheus/metrics"
+# What a name or label may be, so that it stands in a URL, a text proto and a path alike.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_LABEL = re.compile(r"[A-Za-z0-9_]{1,100}")
+
+
+def models_config(folders: Mapping[str, str], labels: Mapping[str, Mapping[str, int]] | None = None) -> str:
+    """A ModelServerConfig: the newest version of each model, or, of a model with labels, just the labelled ones.
+
+    Args:
+        folders: name -> folder with the version directories, as the server sees it.
+        labels: name -> {label: version}. New versions of such a model are not served until a label says so.
+
+    Raises:
+        InputError: a name or a label that TensorFlow Serving could not be asked for.
+    """
+    entries = []
+    for name, folder in folders.items():
+        _check(_NAME, name, "model name")
+        lines = [f"name: {json.dumps(name)}", f"base_path: {json.dumps(str(folder))}", 'model_platform: "tensorflow"']
+        of_model = (labels or {}).get(name, {})
+        versions = " ".join(f"versions: {version}" for version in sorted(set(of_model.values())))
+        policy = f"specific {{ {versions} }}" if of_model else "latest { num_versions: 1 }"
+        lines.append(f"model_version_policy {{ {policy} }}")
+        for label, version in of_model.items():
+            _check(_LABEL, label, "version label")
+            lines.append(f"version_labels {{ key: {json.dumps(label)} value: {version} }}")
+        entries.append("  config {\n" + "".join(f"    {line}\n" for line in lines) + "  }\n")
+    return "model_config_list {\n" + "".join(entries) + "}\n"
+
+
+def batching_parameters(*, largest_request: int = 256, batch: int = 32, threads: int = 4) -> str:
+    """BatchingParameters: requests of several clients run together; one above `largest_request` examples is refused.
+
+    Args:
+        largest_request: examples in one request, at least `batch`.
+        batch: examples that run together; larger requests are split.
+        threads: batches that run beside each other, such as the number of cores.
+    """
+    return f"""max_batch_size {{ value: {largest_request} }}
+enable_large_batch_splitting {{ value: true }}
+max_execution_batch_size {{ value: {batch} }}
+batch_timeout_micros {{ value: 1000 }}
+max_enqueued_batches {{ value: 100 }}
+num_batch_threads {{ value: {threads} }}
+"""
+
+
+def monitoring() -> str:
+    """A MonitoringConfig: Prometheus finds the metrics on the REST port, below `METRICS_PATH`."""
+    return f'prometheus_config {{ enable: true path: "{METRICS_PATH}" }}\n'
+
+
+def ssl_config(key: str, certificate: str, client_authority: str = "") -> str:
+    """An SSLConfig, for gRPC alone; it holds the private key, so that the file is for the server's eyes only.
+
+    Args:
+        key, certificate: of the server, as PEM text.
+        client_authority: PEM text of the certificates that a client's must be signed by; "" lets every client in.
+    """
+    lines = [f"server_key: {json.dumps(key)}", f"server_cert: {json.dumps(certificate)}"]
+    if client_authority:
+        lines += [f"custom_ca: {json.dumps(client_authority)}", "client_verify: true"]
+    return "\n".join(lines) + "\n"
+
+
+def nginx(names: Sequence[str], *, rest_port: int = REST_PORT, grpc_port: int = GRPC_PORT) -> str:
+    """The inside of nginx's `http { }`: TLS and a bound on requests before a server that listens on loopback.
+
+    REST on port 443 and gRPC on port 8443; only predictions, status and metadata pass, and neither the metrics nor the
+    call that loads other models. Certificate and key lie in `/etc/nginx/tls/`.
+    """
+    for name in names:
+        _check(_NAME, name, "model name")
+    models = "|".join(re.escape(name) for name in names)
+    tls = """    ssl_certificate /etc/nginx/tls/server.crt;
+    ssl_certificate_key /etc/nginx/tls/server.key;
+    ssl_protocols TLSv1.2 TLSv1.3;
+    client_max_body_size 16m;
+    client_body_timeout 10s;"""
+    refuse = "    location / { return 403; }"
+    return f"""limit_req_zone $binary_remote_addr zone=tfserving:10m rate=50r/s;
+server {{
+    listen 443 ssl;
+{tls}
+    location ~ ^/v1/models/({models})(/(versions|labels)/[A-Za-z0-9_]+)?(/metadata|:predict)?$ {{
+        limit_req zone=tfserving burst=100 nodelay;
+        proxy_pass http://127.0.0.1:{rest_port};
+        proxy_read_timeout 60s;
+    }}
+{refuse}
+}}
+server {{
+    listen 8443 ssl http2;
+{tls}
+    location ~ ^/tensorflow\\.serving\\.(PredictionService/(Predict|GetModelMetadata)|ModelService/GetModelStatus)$ {{
+        limit_req zone=tfserving burst=100 nodelay;
+        grpc_pass grpc://127.0.0.1:{grpc_port};
+        grpc_read_timeout 60s;
+    }}
+{refuse}
+}}
+"""
+
+
+def server_flags(
+    config: str, *, grpc_port: int = GRPC_PORT, rest_port: int = REST_PORT, tls: bool = False
+) -> list[str]:
+    """The flags of tensorflow_model_server for the files above, in folder `config` as the server sees it."""
+    place = pathlib.PurePosixPath(config)
+    return [
+        f"--port={grpc_port}",
+        f"--rest_api_port={rest_port}",
+        f"--model_config_file={place / MODELS_FILE}",
+        "--model_config_file_poll_wait_seconds=10",  # a label that moves needs no restart
+        "--allow_version_labels_for_unavailable_models=true",  # else no label holds before its version is loaded
+        "--file_system_poll_wait_seconds=5",
+        "--enable_batching=true",
+        f"--batching_parameters_file={place / BATCHING_FILE}",
+        f"--monitoring_config_file={place / MONITORING_FILE}",
+        "--rest_api_timeout_in_ms=30000",
+        *([f"--ssl_config_file={place / SSL_FILE}"] if tls else []),
+    ]
+
+
+def docker_command(
+    folders: Mapping[str, pathlib.Path],
+    config: pathlib.Path,
+    *,
+    user: str = "65534:65534",
+    image: str = IMAGE,
+    grpc_port: int = GRPC_PORT,
+    rest_port: int = REST_PORT,
+    tls: bool = False,
+) -> list[str]:
+    """`docker run` of the official image: on loopback, read-only, without privileges, as a user who is nobody.
+
+    Args:
+        folders: model name -> its folder on this machine; it appears as `/models/<name>`.
+        config: folder of the files above on this machine; it appears as `/config`.
+        user: who the server runs as; must be able to read both.
+        image: with a tag, to have the same server tomorrow.
+        grpc_port, rest_port: on this machine's loopback interface.
+        tls: whether the configuration has an `ssl.config`.
+    """
+    mounts = {config.resolve(): "/config", **{path.resolve(): f"/models/{name}" for name, path in folders.items()}}
+    return [
+        *("docker", "run", "--rm", "--init", f"--user={user}"),
+        f"--publish=127.0.0.1:{grpc_port}:{GRPC_PORT}",
+        f"--publish=127.0.0.1:{rest_port}:{REST_PORT}",
+        *(f"--mount=type=bind,source={source},target={target},readonly" for source, target in mounts.items()),
+        *("--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges"),
+        *("--memory=4g", "--pids-limit=512"),
+        *("--entrypoint=/usr/bin/tensorflow_model_server", image),
+        *server_flags("/config", tls=tls),
+    ]
+
+
+def container_models(names: Sequence[str]) -> dict[str, str]:
+    """name -> the folder that `docker_command` mounts it at."""
+    return {name: f"/models/{name}" for name in names}
+
+
+def _check(pattern: re.Pattern, text: str, what: str) -> None:
+    if not pattern.fullmatch(text):
+        raise InputError(f"{text!r:.80} is no {what}: letters, digits and _ (in names also . and -) are taken.")

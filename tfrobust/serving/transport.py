@@ -1,0 +1,113 @@
+"""What REST and gRPC share: the error of a server that does not answer, and what a served signature takes and gives."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tfrobust.errors import InputError
+
+# What one answer may hold; a report with pictures is far larger than gRPC's own limit of 4 MiB.
+LARGEST_ANSWER = 256 * 2**20
+
+_DTYPES = {
+    "DT_FLOAT": "float32",
+    "DT_DOUBLE": "float64",
+    "DT_HALF": "float16",
+    "DT_INT8": "int8",
+    "DT_UINT8": "uint8",
+    "DT_INT16": "int16",
+    "DT_INT32": "int32",
+    "DT_INT64": "int64",
+    "DT_UINT32": "uint32",
+    "DT_UINT64": "uint64",
+    "DT_BOOL": "bool",
+    "DT_STRING": "string",
+}
+
+
+class ServerUnavailable(ConnectionError):
+    """The server cannot be reached, does not answer in time, or fails; nothing was wrong with the request."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorSpecification:
+    """One input or output: dtype as NumPy names it ("string" for bytes), shape with None for any size."""
+
+    dtype: str
+    shape: tuple[int | None, ...] | None
+
+    def array(self, values) -> np.ndarray:
+        """Values as JSON gives them, as an array of this dtype.
+
+        Raises:
+            ServerUnavailable: they are none; the server does not keep to its own signature.
+        """
+        try:
+            if self.dtype == "string":
+                return np.array([_as_bytes(value) for value in values], dtype=object)
+            return np.asarray(values, dtype=self.dtype)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ServerUnavailable(f"The server's answer is no {self} tensor: {plain(error)}") from None
+
+    def __str__(self) -> str:
+        sizes = (
+            "any shape" if self.shape is None else f"[{', '.join('b' if s is None else str(s) for s in self.shape)}]"
+        )
+        return f"{self.dtype} {sizes}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """One endpoint: name -> specification of what it takes and of what it gives."""
+
+    inputs: dict[str, TensorSpecification]
+    outputs: dict[str, TensorSpecification]
+
+
+def read_signatures(metadata: dict) -> dict[str, Signature]:
+    """The signatures in a metadata answer, in the form REST gives it.
+
+    Raises:
+        ServerUnavailable: it is no metadata answer.
+    """
+    try:
+        listed = metadata["metadata"]["signature_def"]["signature_def"]
+        return {
+            name: Signature(_tensors(entry.get("inputs", {})), _tensors(entry.get("outputs", {})))
+            for name, entry in sorted(listed.items())
+            if not name.startswith("__")
+        }
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise ServerUnavailable("The server's metadata are not those of TensorFlow Serving.") from None
+
+
+def _tensors(entries: dict) -> dict[str, TensorSpecification]:
+    found = {}
+    for name, entry in sorted(entries.items()):
+        shape = entry.get("tensor_shape", {})
+        sizes = [int(axis.get("size", 0)) for axis in shape.get("dim", [])]
+        known = None if shape.get("unknown_rank") else tuple(None if size < 0 else size for size in sizes)
+        found[name] = TensorSpecification(_DTYPES.get(entry.get("dtype"), str(entry.get("dtype"))), known)
+    return found
+
+
+def plain(text, length: int = 200) -> str:
+    """Text of a server on one line that a terminal can show: no control characters, not longer than `length`."""
+    return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())[:length]
+
+
+def refused(model: str, message: str) -> InputError:
+    """The error of a request that the server understood and will not answer."""
+    return InputError(f"The server refuses to answer for model '{plain(model, 60)}': {plain(message)}")
+
+
+def _as_bytes(value) -> bytes:
+    if isinstance(value, dict) and set(value) == {"b64"}:
+        import base64
+
+        return base64.b64decode(value["b64"])
+    if isinstance(value, str):
+        return value.encode()
+    raise TypeError(f"{type(value).__name__} is no text")

@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+"""Writes tfrobust/guides/api/*.md from the docstrings: signature, what it does, arguments, example, source.
+
+Usage: tools/make_api_pages.py [--check]
+
+A page for each module of the facade `tfrobust.keras`, and one each for what else a gin file or a program of yours
+names: data sources, evaluators, the run itself, serving. Which objects there are is found by walking; nothing in the
+pages depends on the machine. With --check nothing is written: prints the pages that are not current, and exits 1.
+"""
+
+import argparse
+import dataclasses
+import importlib
+import inspect
+import os
+import pathlib
+import re
+import sys
+import types
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "tfrobust" / "guides" / "api"
+sys.path.insert(0, str(ROOT))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+_ORDER = ("Returns", "Raises", "Yields", "Example", "Source")
+_SECTION = re.compile(
+    rf"^(Args(?: beyond [^:]+)?|Attributes|Attributes of a subclass|Draw|{'|'.join(_ORDER)}):(?: (.+))?$"
+)
+_MADE = "<!-- Made by tools/make_api_pages.py from the docstrings; do not edit. -->"
+# Functions of these modules that programs call; of the other modules beside the facade the classes are configured.
+_PROGRAMS = {
+    "run": ("experiment", "pretraining", "pretrained", "report.gate"),
+    "serving": ("serving.client", "serving.scan"),
+}
+_TITLES = {
+    "keras": ("tfrobust.keras", "One-line evaluation, and `.keras` files."),
+    "data": ("Data sources", "What `DATA = @...()` names in a gin file, and `load()` reads in Python."),
+    "evaluators": (
+        "Evaluators",
+        "What is measured: the entries of EVALUATORS in a gin file, or `evaluators=` in Python.",
+    ),
+    "run": ("A run", "What the commands call, and what gin files say of it."),
+    "serving": ("Serving", "What talks to a served model, and what looks at one before it is loaded."),
+}
+
+
+@dataclasses.dataclass
+class Page:
+    """The objects of one page, under the names by which they are reached."""
+
+    title: str
+    introduction: str
+    items: dict[str, object]
+
+
+# ---------------------------------------------------------------------------------------- what there is
+
+
+def collect() -> dict[str, Page]:
+    """Page name -> page, by walking the facade and the registry of what gin files may name."""
+    from tfrobust import keras as facade
+    from tfrobust.configuration import registry
+    from tfrobust.data.sources.base import Source
+    from tfrobust.evaluation.base import Evaluator
+
+    pages = {"keras": Page(*_TITLES["keras"], {})}
+    for name in facade.__all__:
+        item = getattr(facade, name)
+        if not isinstance(item, types.ModuleType):
+            pages["keras"].items[f"robust.{name}"] = item
+            continue
+        items = {f"robust.{name}.{inner}": getattr(item, inner) for inner in item.__all__}
+        modules = {path: inner for path, inner in items.items() if isinstance(inner, types.ModuleType)}
+        for path, inner in modules.items():
+            items.update({f"{path}.{one}": function for one, function in defined(inner).items() if "_of" not in one})
+        items = {path: inner for path, inner in items.items() if path not in modules}
+        pages[name] = Page(f"tfrobust.keras.{name}", paragraphs(inspect.getdoc(item)), items)
+    objects = registry.collect().objects
+    for name, base in (("data", Source), ("evaluators", Evaluator)):
+        found = [item for item in objects.values() if inspect.isclass(item) and issubclass(item, base)]
+        pages[name] = Page(
+            *_TITLES[name], {item.__name__: item for item in sorted(found, key=lambda one: one.__name__)}
+        )
+    for name, modules in _PROGRAMS.items():
+        pages[name] = Page(*_TITLES[name], {})
+        for path in modules:
+            module = importlib.import_module(f"tfrobust.{path}")
+            pages[name].items.update({f"{module.__name__}.{one}": item for one, item in defined(module).items()})
+    return pages
+
+
+def defined(module: types.ModuleType) -> dict[str, object]:
+    """The public classes and functions that a module itself defines, or lists, and explains."""
+    listed = getattr(module, "__all__", None)
+    return {
+        name: item
+        for name, item in sorted(vars(module).items())
+        if (inspect.isclass(item) or inspect.isfunction(item))
+        and item.__doc__
+        and (name in listed if listed else not name.startswith("_") and item.__module__ == module.__name__)
+    }
+
+
+# ------------------------------------------------------------------------------------------- signatures
+
+
+def signature(item) -> str:
+    """Arguments with annotations and defaults, without anything that differs between processes or machines."""
+    if inspect.isclass(item) and not issubclass(item, tuple):
+        arguments = list(inspect.signature(item.__init__).parameters.values())[1:]
+        if item.__init__ is object.__init__:
+            arguments = []
+    else:
+        arguments = list(inspect.signature(item).parameters.values())
+    written, star = [], False
+    for argument in arguments:
+        if argument.kind is argument.KEYWORD_ONLY and not star:
+            written.append("*")
+        star = star or argument.kind in (argument.KEYWORD_ONLY, argument.VAR_POSITIONAL)
+        prefix = {argument.VAR_POSITIONAL: "*", argument.VAR_KEYWORD: "**"}.get(argument.kind, "")
+        hint = annotation(argument.annotation)
+        default = "" if argument.default is argument.empty else value(argument.default)
+        hint = f": {hint}" if hint else ""
+        equals = f" = {default}" if hint else f"={default}"
+        written.append(f"{prefix}{argument.name}{hint}{equals if default else ''}")
+    return written_out(item.__name__, written)
+
+
+def written_out(name: str, arguments: list[str]) -> str:
+    """On one line where it fits, else an argument a line."""
+    line = f"{name}({', '.join(arguments)})"
+    if len(line) <= 100:
+        return line
+    return "\n".join([f"{name}(", *(f"    {argument}," for argument in arguments), ")"])
+
+
+def annotation(hint) -> str:
+    """A type as it is written in the source, without the modules' names."""
+    if hint is inspect.Parameter.empty:
+        return ""
+    text = hint if isinstance(hint, str) else inspect.formatannotation(hint)
+    text = re.sub(r"ForwardRef\('([^']*)'\)", r"\1", text)
+    return re.sub(r"(?:\b\w+\.)+(\w+)", r"\1", text).replace("NoneType", "None")
+
+
+def value(default) -> str:
+    """A default as it would be typed."""
+    if isinstance(default, (tuple, list)) and not hasattr(default, "_fields"):
+        inside = ", ".join(map(value, default)) + ("," if isinstance(default, tuple) and len(default) == 1 else "")
+        return f"({inside})" if isinstance(default, tuple) else f"[{inside}]"
+    if default is None or isinstance(default, (bool, int, float, str)):
+        return repr(default)
+    if inspect.isclass(default) or inspect.isfunction(default):
+        return default.__name__
+    return f"{type(default).__name__}(...)"
+
+
+# ------------------------------------------------------------------------------------------- docstrings
+
+
+def sections(text: str) -> list[tuple[str, str]]:
+    """(title, text) of a docstring in its own order; prose has no title."""
+    found: list[tuple[str, list[str]]] = [("", [])]
+    at_the_margin = False
+    for number, line in enumerate(text.splitlines()):
+        match = _SECTION.match(line)
+        title, lines = found[-1]
+        # The entries of a docstring that begins with its arguments are not indented; and a section written behind
+        # its own title goes on to the next empty line.
+        inside = not title or at_the_margin or (bool(lines) and lines[0] != "" and "" not in lines)
+        if match:
+            at_the_margin = number == 0
+            found.append((match[1], [match[2] or ""]))
+        elif line and not line.startswith(" ") and not inside:
+            found.append(("", [line]))
+        else:
+            lines.append(line)
+    return [(title, inspect.cleandoc("\n".join(lines))) for title, lines in found if any(lines)]
+
+
+def paragraphs(text: str) -> str:
+    """Markdown of a docstring's prose: formulas that are set off become blocks, lists stay lists."""
+    written = []
+    for part in re.split(r"\n{2,}", text.strip("\n")):
+        lines = part.splitlines()
+        if all(line.startswith("    ") for line in lines) or re.search(r"\S {3,}\S", part):
+            written.append("```text\n" + inspect.cleandoc("\n" + part) + "\n```")
+        elif lines[0].startswith("|") and lines[0].endswith("|"):
+            written.append(part)
+        elif re.match(r"(- |\d+\. )", lines[0]):
+            written.append(escaped(re.sub(r"\n +", " ", part)))
+        else:
+            written.append(escaped(" ".join(line.strip() for line in lines)))
+    return "\n\n".join(written)
+
+
+def escaped(text: str, table: bool = False) -> str:
+    """Markdown that shows a plain text as it stands; what is in backticks stays code."""
+    parts = re.split(r"(`[^`]*`)", text)
+    for number in range(0, len(parts), 2):
+        part = parts[number].replace("\\", "\\\\").replace("<", "&lt;").replace("*", r"\*")
+        parts[number] = re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", part.replace("](", r"]\("))
+    return "".join(parts).replace("|", r"\|") if table else "".join(parts)
+
+
+def table(text: str, heading: str) -> str:
+    """The entries `name: meaning` of a section as a table; what is no entry stays prose above it."""
+    rows: list[list[str]] = []
+    before = []
+    for line in text.splitlines():
+        match = re.match(r"^(\*{0,2}\w[\w`., *()]*?): (.*)$", line)
+        if match:
+            rows.append([match[1].replace("`", ""), match[2]])
+        elif rows and line.strip():
+            rows[-1][1] += " " + line.strip()
+        else:
+            before.append(line)
+    if not rows:
+        return paragraphs(text)
+    body = [f"| {', '.join(f'`{n}`' for n in name.split(', '))} | {escaped(said, True)} |" for name, said in rows]
+    prose = paragraphs("\n".join(before)) + "\n\n" if any(before) else ""
+    return prose + "\n".join([f"| {heading} | |", "|---|---|", *body])
+
+
+def described(*texts: str) -> list[str]:
+    """The Markdown of docstrings, section by section: of a class and of its constructor together."""
+    found = [section for text in texts for section in sections(text)]
+    written = []
+    for title, part in sorted(found, key=lambda section: _rank(section[0])):
+        if title == "Example":
+            written.append(f"```python\n{part}\n```")
+        elif _rank(title) in (1, 3):
+            written.append(table(part, title.lower().replace("args", "argument")))
+        elif title:
+            written.append(f"**{title}:** {paragraphs(part)}")
+        else:
+            written.append(paragraphs(part))
+    return written
+
+
+def _rank(title: str) -> int:
+    """The order of the sections on a page: what it is, what it takes, gives and refuses, an example, the source."""
+    if not title or title in _ORDER:
+        return 0 if not title else 2 + _ORDER.index(title)
+    return 1
+
+
+def methods(item) -> list[str]:
+    """The public methods and properties that a class itself explains, a line each."""
+    rows = []
+    for name, member in vars(item).items():
+        function = getattr(member, "__func__", getattr(member, "fget", member))
+        if name.startswith("_") or name == "call" or not inspect.isfunction(function) or not function.__doc__:
+            continue
+        arguments = "" if isinstance(member, property) else f"({', '.join(_names(function))})"
+        first = inspect.getdoc(function).split("\n\n")[0]
+        rows.append(f"| `{name}{arguments}` | {escaped(' '.join(first.split()), True)} |")
+    return ["\n".join(["| method | |", "|---|---|", *rows])] if rows else []
+
+
+def _names(function) -> list[str]:
+    return [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
+
+
+# ------------------------------------------------------------------------------------------------ pages
+
+
+def entry(path: str, item) -> str:
+    """One object: heading, signature, docstring, methods, and where its code is."""
+    link = os.path.relpath(sys.modules[item.__module__].__file__, FOLDER).replace(os.sep, "/")
+    own = vars(item).get("__init__") if inspect.isclass(item) else None
+    texts = [inspect.getdoc(item), own.__doc__ if inspect.isfunction(own) else None]
+    parts = [f"## {path}", f"```python\n{signature(item)}\n```"]
+    parts += described(*(inspect.cleandoc(text) for text in texts if text))
+    parts += methods(item) if inspect.isclass(item) else []
+    return "\n\n".join([*parts, f"[source]({link})"])
+
+
+def made() -> dict[str, str]:
+    """File name -> text of every page."""
+    pages = collect()
+    files = {}
+    for name, page in pages.items():
+        entries = [entry(path, item) for path, item in page.items.items()]
+        files[f"{name}.md"] = "\n\n".join([_MADE, f"# {page.title}", page.introduction, *entries]) + "\n"
+    lines = [_MADE, "", "# API", "", "In Python: `from tfrobust import keras as robust`. In gin: by the last name.", ""]
+    for name, page in pages.items():
+        lines += [f"**[{page.title}]({name}.md)**: {page.introduction.split(chr(10))[0]}", ""]
+        links = (f"[{path.rpartition('.')[2]}]({name}.md#{anchor(path)})" for path in page.items)
+        lines += [", ".join(links), ""]
+    files["README.md"] = "\n".join(lines)
+    return files
+
+
+def anchor(heading: str) -> str:
+    """The anchor GitHub makes of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def stale(files: dict[str, str]) -> list[str]:
+    """The names of pages that are missing, differ, or belong to nothing any more."""
+    there = {path.name: path.read_text("utf-8") for path in FOLDER.glob("*.md")}
+    return sorted(name for name in {*files, *there} if files.get(name) != there.get(name))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Writes the pages, or compares them; returns the exit code."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is not current")
+    check = flags.parse_args(arguments).check
+    files = made()
+    changed = stale(files)
+    if check:
+        print("\n".join(f"tfrobust/guides/api/{name} is not current" for name in changed), end="\n" if changed else "")
+        return 1 if changed else 0
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in changed:
+        if name in files:
+            (FOLDER / name).write_text(files[name], encoding="utf-8")
+        else:
+            (FOLDER / name).unlink()
+    print(f"{len(files)} pages, {len(changed)} changed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
