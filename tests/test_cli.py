@@ -187,6 +187,37 @@ def test_sigterm_ends_with_75(capfd):
     assert run(lambda: os.kill(os.getpid(), signal.SIGTERM)) == 75
 
 
+@pytest.mark.parametrize(
+    ("body", "wires"),
+    [
+        ("print('short')", "stdout"),  # fails only when the buffer is emptied
+        ("print('long ' * 100_000)", "stdout"),
+        ("raise cli.InputError('no')", "stdout stderr"),
+    ],
+)
+def test_a_reader_that_goes_away_is_no_error(body, wires):
+    program = f"""
+        import sys
+        from tfrobust import cli
+
+        def run(flags):
+            {body}
+
+        sys.exit(cli.main(cli.Parser("test", "A command for tests."), run, []))
+    """
+    reading, writing = os.pipe()
+    os.close(reading)
+    streams = {"stdout": writing, "stderr": writing if "stderr" in wires else subprocess.PIPE}
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT, check=False, **streams)
+    os.close(writing)
+    assert ended.returncode == cli.UNREAD == 128 + signal.SIGPIPE and not ended.stderr
+
+
+def test_a_broken_pipe_of_our_own_is_an_error(capfd):
+    assert run(BrokenPipeError(32, "Broken pipe")) == 1
+    assert lines(capfd)[0].startswith("Traceback")
+
+
 def test_quiet_stderr_speaks_if_the_block_fails(capfd):
     with cli.quiet_stderr():
         os.write(2, b"chatter\n")

@@ -52,7 +52,9 @@ def test_a_dry_run_makes_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch, c
     assert "steps       10000 (10 an epoch)" in text and "passes      3 forward" in text
     (line,) = re.findall(r"time        about (.*) \((.*) a step: the median of 5, made on this machine\)", text)
     assert re.search(r"evaluation  at most \d+ passes of one image forward and backward, by \d attacks on 360", text)
-    assert "time        at most about" in text and list(tmp_path.iterdir()) == []
+    # Not for what the line before names besides.
+    assert re.search(r"time        at most about .* for these attacks, at training's pace", text)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_step_that_would_take_too_long_is_not_made(monkeypatch, capsys):

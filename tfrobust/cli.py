@@ -1,8 +1,8 @@
 """What the commands share: flags, the gin configuration, and errors as one clear line with the right exit code.
 
 Exit codes: 0 done; 2 wrong usage, configuration or input; 3 refused by a gate; 75 stopped on request, run
-again to resume; 1 anything else, with a traceback. TensorFlow is imported after the flags and the gin files
-have been read, so that `--help` and most mistakes answer at once.
+again to resume; 141 nobody reads on, as behind `| head`; 1 anything else, with a traceback. TensorFlow is
+imported after the flags and the gin files have been read, so that `--help` and most mistakes answer at once.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import importlib
 import os
 import pathlib
 import re
+import select
 import signal
 import sys
 import tempfile
@@ -24,7 +25,7 @@ from types import TracebackType
 from tfrobust.configuration import checks, completion, files, registry
 from tfrobust.errors import InputError, RefusedByGate, StopRequested
 
-DONE, FAILED, WRONG_INPUT, REFUSED, STOPPED = 0, 1, 2, 3, 75
+DONE, FAILED, WRONG_INPUT, REFUSED, STOPPED, UNREAD = 0, 1, 2, 3, 75, 128 + 13
 KNOBS_FILE = "base/knobs.gin"
 _LONGEST_LINE = 300
 _PACKAGE = str(pathlib.Path(__file__).resolve().parent) + os.sep
@@ -238,13 +239,44 @@ def main(parser: Parser, run: Callable[[argparse.Namespace], None], arguments: l
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
+        code = _ran(parser, run, arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # while it can still be told
+    except BrokenPipeError:
+        code = _unread()
+    return _left(code)
+
+
+def _ran(parser: Parser, run: Callable[[argparse.Namespace], None], arguments: list[str] | None) -> int:
+    try:
         with _terminable():
             run(parser.parse_args(arguments))
     except SystemExit as error:  # --help
         return error.code if isinstance(error.code, int) else DONE
     except BaseException as error:
-        return _left(_ended_by(error))
-    return _left(DONE)
+        if isinstance(error, BrokenPipeError) and _reader_gone(sys.stdout):
+            raise
+        return _ended_by(error)
+    return DONE
+
+
+def _unread() -> int:
+    """Whoever read what is printed has gone, as `| head` does: nothing more is said, nor tried again at the end."""
+    for stream in (sys.stdout, sys.stderr):
+        if _reader_gone(stream):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+    return UNREAD
+
+
+def _reader_gone(stream) -> bool:
+    try:
+        waiting = select.poll()
+        waiting.register(stream.fileno(), select.POLLOUT)
+    except (AttributeError, OSError, ValueError):  # no such stream, or none of the system's
+        return False
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in waiting.poll(0))
 
 
 def _left(code: int) -> int:

@@ -170,5 +170,6 @@ def _show_evaluation(evaluators: Sequence[Evaluator], dataset: Dataset, seconds_
         print(f"            besides {', '.join(passes.uncounted)}")
     if seconds_per_pass and passes.attacks:
         print(
-            f"time        at most about {duration(seconds_per_pass * passes.forward_equivalents)}, at training's pace"
+            f"time        at most about {duration(seconds_per_pass * passes.forward_equivalents)} for these attacks, at"
+            " training's pace"
         )

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hostile import programs
+from hostile import detours, programs
 from tensorflow.python.framework import op_def_registry
 
 from tfrobust import evaluate
@@ -54,6 +54,14 @@ def test_the_command_refuses(whole, export_copy, refused, name):
     output = export_copy.parent / "report"
     data = whole / "data.npz"
     refused(evaluate.main, f"--model={export_copy}", f"--data={data}", QUICK, f"--output={output}", part=part)
+
+
+@pytest.mark.usefixtures("never_loaded")
+@pytest.mark.parametrize("build", detours.CASES, ids=lambda build: build.__name__)
+def test_no_way_round(export_copy, build):
+    build(export_copy)
+    with pytest.raises(InputError, match=detours.CASES[build]):
+        predictor.load(str(export_copy))
 
 
 @pytest.mark.parametrize("name", ["huge constant", "link out", "no program"])

@@ -156,6 +156,16 @@ def test_an_archive_with_a_flipped_byte(tmp_path):
     refused(path, "damaged")
 
 
+def test_a_header_that_ends_the_array_early(tmp_path):
+    """Half as wide numbers, and as many: only what is left over, and the checksum, tell."""
+    path = tmp_path / "weights.npz"
+    np.savez(path, w=np.arange(300_000, dtype=np.float32))
+    content = path.read_bytes()
+    assert content.count(b"'<f4'") == 1
+    path.write_bytes(content.replace(b"'<f4'", b"'<f2'"))
+    refused(path, "CRC-32|longer than its array")
+
+
 @pytest.mark.parametrize("suffix", weight_files.PICKLES)
 def test_pickles_are_refused_with_the_line_that_converts_them(tmp_path, suffix):
     path = tmp_path / f"w{suffix}"

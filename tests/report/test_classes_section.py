@@ -13,6 +13,7 @@ from report.synthetic import attack, classes, examples, make_report
 from tfrobust.ops import pictures
 from tfrobust.report import section_classes, section_examples
 from tfrobust.report.card import build
+from tfrobust.report.sentences import sentence
 from tfrobust.structs import Series
 
 
@@ -63,9 +64,35 @@ def test_pictures_stand_in_their_order_under_what_the_model_says(channels):
     ]
     np.testing.assert_allclose(drawn, wanted, atol=1.1 / 255)
     captions = re.findall(r"<figcaption[^>]*>([^<]*)<", body)
-    assert captions == ["Brought down by pgd20, Linf 0.2", "Still right"]
+    assert captions == ["Brought down by pgd20, Linf 0.2", "Still right under pgd20, Linf 0.2"]
     titles = [title for title in re.findall(r"<text[^>]*>([^<]*)</text>", body) if "%" in title]
     assert titles == ["0 (98 %)", "9 (71 %)", "1 (98 %)", "8 (71 %)", "2 (98 %)", "2 (71 %)"]
+
+
+def test_who_stays_right_in_a_picture_and_falls_in_a_number_is_said_to():
+    """The last of three examples, at position 20, stands under pgd20, and not under the attack that is measured."""
+    found = attack("pgd", 0.5, 0.9, n=30)
+    row = "1" * 5 + "0" * 10 + "1" * 5 + "{}" + "0" * 4 + "1" * 4 + "{}"
+    said = {}
+    for name, ends in (("falls", "01"), ("stands", "10")):
+        outcomes = Series("outcomes.attack.pgd_linf_0.2.accuracy", "", {"right": [row.format(*ends)]})
+        report = with_series(examples(), outcomes, measurements=found)
+        said[name] = section_examples.lead(section_examples.shown(report)), sentence(report, "examples")
+    assert said["falls"][0].endswith(
+        "last point of this attack alone: attacks measured in this report bring down 1 of these 1."
+    )
+    assert said["stands"][0].endswith("Still right says so of the last point of this attack alone.")
+    assert said["falls"][1].endswith(
+        "1 that it does not (attacks measured in this report bring down 1 of these), to judge by eye."
+    )
+    assert said["stands"][1] == "2 images that the attack brings down and 1 that it does not, to judge by eye."
+    elsewhere = with_series(examples(), measurements=attack("pgd", 0.5, 0.9, n=30, epsilon=0.1))
+    assert not any(example.falls_elsewhere for one in section_examples.shown(elsewhere) for example in one.examples)
+
+
+def test_what_a_time_budget_ended_is_a_bound_class_by_class_too():
+    report = with_series(classes("attack.pgd_linf_0.2", 0.5), measurements=attack("pgd", 0.5, 0.9, bound="upper"))
+    assert "&lt;= 32.0 %" in section_classes.section(report)[1] and "<= 32.0 %" in sentence(report, "classes")
 
 
 def test_what_is_not_known_is_not_shown():

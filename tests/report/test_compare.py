@@ -10,7 +10,7 @@ from report.test_render import Page
 
 from tfrobust import compare as command
 from tfrobust.report import compare, compare_views
-from tfrobust.structs import Series
+from tfrobust.structs import Finding, Series
 
 
 def publish(folder, name, version, **changes):
@@ -232,6 +232,18 @@ def test_unlike_protocols_are_named_and_their_columns_marked():
             "Mean corruption error (mCE): source differs (generated: a/1; CIFAR-10-C: b/1).",
         ),
         (
+            "sensitivity.agreement",
+            {"sensitivity": "exact"},
+            {"sensitivity": "random projections"},
+            "Utility-sensitivity agreement (rho): sensitivity differs (exact: a/1; random projections: b/1).",
+        ),
+        (
+            "geometry.r_div",
+            {"attack": "pgd", "step_size": 0.02},
+            {"attack": "pgd", "step_size": 1e-9},
+            "Relative divergence (R-DIV): step_size differs (0.02: a/1; 1e-09: b/1).",
+        ),
+        (
             "noise.uniform.accuracy",
             {"share": 0.15},
             {"share": 0.3},
@@ -245,6 +257,18 @@ def test_what_makes_two_numbers_unlike(identity, settings, others, note):
         for name, each in zip("ab", (settings, others), strict=True)
     ]
     assert list(compared(*pair).notes) == [note] * (note is not None)
+
+
+def test_bounds_and_what_the_doctor_fails_are_named():
+    identity = "attack.apgd_linf_0.2.accuracy"
+    pair = [make_report(name, 1, measurements=[fraction(identity, 0.5, bound="upper")]) for name in "ab"]
+    assert compared(*pair).notes == {
+        "apgd, Linf 0.2: all are bounds, since time budgets ended the searches.": [identity]
+    }
+    refused = make_report("b", 1, doctor=[Finding("gradients", "fail", "none"), Finding("ascent", "warn", "few")])
+    found = compared(make_report("a", 1), refused)
+    assert found.notes == {"the doctor fails b/1: gradients.": list(found.columns)}
+    assert compared(refused).notes == {} and compared(pair[0]).notes == {}
 
 
 def test_a_baseline_all_share_is_in_the_heading():

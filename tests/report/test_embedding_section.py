@@ -15,7 +15,7 @@ def test_a_map_of_natural_images_alone_speaks_of_no_adversaries():
     lead, natural = section_plots.features(report_of("geometry.feature_map", **cloud, adversarial=[0, 0, 0]))
     assert "adversarial" not in lead + natural and "Images by class" in natural
     lead, mixed = section_plots.features(report_of("geometry.feature_map", **cloud, adversarial=[0, 0, 1]))
-    assert "found error" in lead and mixed.count("adversarial images") >= 2
+    assert "hints at an error" in lead and mixed.count("adversarial images") >= 2
 
 
 def test_shares_of_false_negatives_are_no_counts_of_pairs():

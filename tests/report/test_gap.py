@@ -1,5 +1,6 @@
 """The gap closed between two reports: paper 004's Table 4, and what has no gap."""
 
+import dataclasses
 import re
 
 import pytest
@@ -69,6 +70,21 @@ def test_table(reports):
     assert lines[4] == ["fnc/1", "70.0 % (8%)", "-", "-", "-"]
     folded = gap_table(named, "simclr", "supcon/1", width=60).splitlines()
     assert max(map(len, folded)) <= 60 and sum(line.startswith("adaptive/1") for line in folded) > 1
+
+
+@pytest.mark.parametrize(("changed", "settings"), [(0, {"steps": 1}), (1, {"bound": "lower"}), (2, {"epsilon": 0.2})])
+def test_what_was_not_measured_alike_closes_no_gap(reports, changed, settings):
+    parts = [report for _, report in reports[:3]]
+    drops = [
+        dataclasses.replace(m, settings=m.settings | settings) if m.id.endswith("drop") else m
+        for m in parts[changed].measurements
+    ]
+    parts[changed] = dataclasses.replace(parts[changed], measurements=tuple(drops))
+    table = gap_table(list(zip("abc", parts, strict=True)), "a", "b")
+    assert "(58%)" not in table and "64.0 %" in table
+    other = dataclasses.replace(parts[2], data=parts[2].data | {"fingerprint": "b2" * 32})
+    named = [("a", reports[0][1]), ("b", reports[1][1]), ("c", other)]
+    assert "(58%)" not in gap_table(named, "a", "b")
 
 
 def test_page_and_command(reports, tmp_path, capsys):

@@ -10,7 +10,7 @@ from tfrobust.errors import InputError
 from tfrobust.ops import configured
 from tfrobust.report import Report
 from tfrobust.report.gate import Gate
-from tfrobust.structs import Finding, Measurement
+from tfrobust.structs import Finding, Measurement, Series
 
 CLEAN = Measurement("accuracy.clean", 0.9, n=100, low=0.82, high=0.95)
 ATTACK = "attack.pgd_linf_0.2.accuracy"
@@ -92,6 +92,56 @@ def test_a_percentage_means_what_it_says():
         )
 
 
+def test_a_limit_that_no_fraction_can_miss_is_a_slip():
+    """Who writes 5 and means 5 per cent would let every model through."""
+    for line, unit, fault in (
+        ("calibration.rms <= 5", "fraction", "it is a fraction, which is never above 1: for per cent write 5 %"),
+        (
+            f"{ATTACK[:-8]}drop < 30",
+            "fraction of clean",
+            "it is a fraction, which is never above 1: for per cent write 30 %",
+        ),
+        ("corruption.mce <= 1.2", "fraction of the baseline's error", None),
+        ("geometry.r_div <= 3", "ratio", None),
+        ("calibration.rms <= 100 %", "fraction", None),
+    ):
+        number = dataclasses.replace(measured(line.split()[0], 0.9), unit=unit)
+        found = faults(line, number)
+        assert found == [] if fault is None else found[0].startswith(f"{line}: {fault}")
+
+
+def test_a_number_that_contradicts_its_own_images_does_not_pass():
+    for value, row, passes in ((0.9, "1" * 9 + "0", True), (0.9, "1" * 5 + "0" * 5, False)):
+        edited = dataclasses.replace(
+            report(measured("accuracy.clean", value, n=10)),
+            series=(Series("outcomes.accuracy.clean", "", {"right": [row]}),),
+        )
+        found = Gate(require=("accuracy.clean >= 0.8",)).failures(edited)
+        assert found == [] if passes else "is not what the report says image by image" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "measurement", "fault"),
+    [
+        ("calibration.ece <= 0.05", measured("calibration.ece", -1.0), "it is -1, and a fraction lies between 0 and 1"),
+        (f"{ATTACK} >= 0.5", measured(ATTACK, 63.0), "it is 63, and a fraction lies between 0 and 1"),
+        (
+            "low of accuracy.clean >= 0.5",
+            dataclasses.replace(CLEAN, value=0.1),
+            "it is 0.1, outside of its own interval",
+        ),
+        (
+            "high of accuracy.clean <= 0.96",
+            dataclasses.replace(CLEAN, value=1.0),
+            "it is 1, outside of its own interval",
+        ),
+        ("corruption.fog.1.drop <= 0.1", measured("corruption.fog.1.drop", -0.02), None),
+    ],
+)
+def test_what_no_measurement_gives_does_not_pass(line, measurement, fault):
+    assert faults(line, measurement) == ([f"{line}: {fault}"] if fault else [])
+
+
 def test_the_doctor():
     findings = [Finding("deterministic", "pass", "fine"), Finding("units", "warn", "large", "look")]
     assert faults("no doctor fail", doctor=findings) == []
@@ -134,6 +184,22 @@ def test_no_worse_than_another_report_knows_which_way_is_better(earlier):
     assert worse(earlier, *bad, line="geometry.r_div no worse than {} by more than 1") == [
         "which way is better is not known for it: write a threshold"
     ]
+
+
+def test_no_worse_by_a_whole_fraction_is_a_slip(earlier):
+    line = "{} no worse than {{}} by more than 1"
+    number = measured("calibration.rms", 1.0)
+    fault = "it is a fraction, which is never worse by more than 1: write 1 % for per cent"
+    assert worse(earlier, number, line=line.format(number.id)) == [fault]
+    assert worse(earlier, number, line=line.format(number.id) + " %") == ["it is 1, there 0.05"]
+
+
+def test_no_worse_refuses_a_weaker_attack_behind_other_names_too(earlier):
+    identity, settings = "calibration.pgd20_linf_0.2.rms", {"attack": "pgd", "steps": 20}
+    earlier.write_text(report(measured(identity, 0.1, step_size=0.025, **settings)).to_json())
+    weaker = measured(identity, 0.01, step_size=1e-9, **settings)
+    line = f"{identity} no worse than {{}} by more than 0.01"
+    assert worse(earlier, weaker, line=line) == ["the protocols differ in step_size"]
 
 
 def test_no_worse_refuses_what_cannot_be_compared(earlier):

@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 from report.synthetic import CONFIGURATION, attack, classes, examples, make_report
 
-from tfrobust.report import Report, markup, sections, write_report
+from tfrobust.report import Report, markup, section_plots, sections, write_report
 from tfrobust.report.render import console_table, markdown
 from tfrobust.report.render import html as render_html
 from tfrobust.report.sections import SECTIONS
@@ -117,6 +117,28 @@ def test_says_all_that_the_report_says(page):
         assert expected in text, expected
     assert [one for one in values(page, "id") if one in SECTIONS] == [*ANCHORS]
     assert page.tags.count("figure") == 16
+
+
+def test_the_effort_behind_curves_and_reliability_under_attack_is_said():
+    """A curve of 20 steps stands beside an accuracy of 100; last points are not what accuracies count."""
+    plain = make_report()
+    steps = {"steps": 20, "restarts": 1}
+    answers = {"answers": "to the last points of all images", **steps}
+    report = dataclasses.replace(
+        plain,
+        measurements=(*plain.measurements, Measurement("calibration.pgd20_linf_0.2.ece", 0.2, settings=answers)),
+        series=tuple(
+            dataclasses.replace(one, settings=one.settings | steps) if one.id.endswith(".curve") else one
+            for one in plain.series
+        ),
+    )
+    for text in (markdown(report), render_html(report)):
+        assert "may change each image more (pgd, Linf: 20 steps, 1 restart)." in text
+        assert (
+            "the last point of each image judged (pgd20, Linf 0.2: 20 steps, 1 restart), of which more can be right"
+            in text
+        )
+    assert "last point" not in section_plots.calibration_lead(plain, list(plain.series[4:5]))
 
 
 def test_each_section_has_a_sentence_at_the_head_and_a_part_in_the_card(rendered):

@@ -146,7 +146,11 @@ def _header(stream) -> tuple[tuple[int, ...], np.dtype]:
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
     with archive.open(member) as stream:
-        return np.lib.format.read_array(stream, allow_pickle=False)
+        array = np.lib.format.read_array(stream, allow_pickle=False)
+        # Only at its end is a part compared with its checksum; a damaged header may end the array before.
+        if stream.read(1):
+            raise ValueError(f"{member.filename[:60]} is longer than its array")
+        return array
 
 
 def _read(path: pathlib.Path, read: Callable[[], np.ndarray]) -> np.ndarray:

@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 
 import tensorflow as tf
-from tensorflow.core.framework import node_def_pb2, tensor_shape_pb2
+from google.protobuf.message import DecodeError
+from tensorflow.core.framework import node_def_pb2, tensor_pb2, tensor_shape_pb2, variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from tfrobust.ops.allowed_operations import ALLOWED, FILE_INPUTS, SAVERS
@@ -21,6 +22,8 @@ _LARGEST_CONSTANTS = 2**31  # bytes in all; a few bytes in a file can stand for 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 # What hands a file's name on; and what only looks at a variable.
 _PASSING = ("Identity", "ReadVariableOp")
+# What a loader can put a file's name in the place of: a node of one output.
+_FED = ("Const", "Placeholder", "PlaceholderWithDefault")
 _READING = ("ReadVariableOp", "VarIsInitializedOp", "DisableCopyOnRead")
 _GRAPH = ""  # where a node stands that is in no function
 _OWN_FILES = "A model reads files of its own assets/ only; export it again without that."
@@ -67,14 +70,35 @@ class Program:
         return {name: [each.name for each in f.signature.input_arg] for name, f in self.functions.items()}
 
     @functools.cached_property
+    def exposed(self) -> set[str]:
+        """Functions that a loader hands out, that are gradients, or that TensorFlow may put in another's place."""
+        objects, library = self.graph.object_graph_def, self.graph.graph_def.library
+        names = {*objects.concrete_functions, *(each.gradient_func for each in library.gradient)}
+        names |= {each.gradient_func for each in library.registered_gradients}
+        names |= {name for name, function in self.functions.items() if "api_implements" in function.attr}
+        for node in objects.nodes:
+            bare, captured = node.bare_concrete_function, node.captured_tensor
+            names |= {*node.function.concrete_functions, bare.concrete_function_name, captured.concrete_function}
+        return names - {""}
+
+    @functools.cached_property
     def served(self) -> set[tuple[str, str]]:
-        """What loading or serving reaches: nodes of the graph as ("", name), functions as (name, "")."""
-        tensors = []
-        for key in ("saved_model_main_op", "legacy_init_op", "saved_model_train_op"):
-            if key in self.graph.collection_def:
-                tensors += self.graph.collection_def[key].node_list.value
-        tensors += self._of_signatures(lambda name: True)
-        return self._reached(tensors, self.graph.object_graph_def.concrete_functions)
+        """What loading or serving reaches: nodes of the graph as ("", name), functions as (name, "").
+
+        Of TensorFlow 1, whatever a collection names may be run to load it; but for its savers, whose business is to
+        save.
+        """
+        tensors = self._of_signatures(lambda name: True)
+        for key, collection in self.graph.collection_def.items():
+            tensors += collection.node_list.value
+            for packed in collection.bytes_list.value if key != "savers" else ():
+                tensors += _of_variable(packed)
+        return self._reached(tensors, self.exposed)
+
+    @functools.cached_property
+    def restoring(self) -> set[tuple[str, str]]:
+        """As `served`, of what a loader runs to restore the variables."""
+        return self._reached([self.graph.saver_def.restore_op_name], ())
 
     @functools.cached_property
     def answering(self) -> set[tuple[str, str]]:
@@ -86,10 +110,12 @@ class Program:
 
     def _of_signatures(self, chosen: Callable[[str], bool]) -> list[str]:
         signatures = [value for name, value in self.graph.signature_def.items() if chosen(name)]
-        return [tensor.name for each in signatures for tensor in (*each.outputs.values(), *each.inputs.values())]
+        tensors = [tensor for each in signatures for tensor in (*each.outputs.values(), *each.inputs.values())]
+        return [name for tensor in tensors for name in _of_tensor(tensor)]
 
     def _reached(self, tensors: Iterable[str], functions: Iterable[str]) -> set[tuple[str, str]]:
-        waiting = [*((_GRAPH, node_of(tensor)) for tensor in tensors), *((name, "") for name in functions)]
+        names = filter(None, map(node_of, tensors))
+        waiting = [*((_GRAPH, name) for name in names), *((name, "") for name in functions)]
         reached = set(waiting)
         while waiting:
             place, name = waiting.pop()
@@ -108,10 +134,26 @@ def _key(place: str, node: node_def_pb2.NodeDef) -> tuple[str, str]:
     return (place, "") if place else (_GRAPH, node.name)
 
 
+def _of_tensor(tensor: meta_graph_pb2.TensorInfo) -> list[str]:
+    """The names of a signature's tensor, of one that is sparse or of several parts too."""
+    sparse, parts = tensor.coo_sparse, tensor.composite_tensor.components
+    names = [tensor.name, sparse.values_tensor_name, sparse.indices_tensor_name, sparse.dense_shape_tensor_name]
+    return [*names, *(name for part in parts for name in _of_tensor(part))]
+
+
+def _of_variable(packed: bytes) -> list[str]:
+    """The names in what a collection holds of a variable of TensorFlow 1; [] where it is something else."""
+    try:
+        variable = variable_pb2.VariableDef.FromString(packed)
+    except DecodeError:
+        return []
+    return [variable.variable_name, variable.initializer_name, variable.snapshot_name, variable.initial_value_name]
+
+
 def assets(graph: meta_graph_pb2.MetaGraphDef) -> list[meta_graph_pb2.AssetFileDef]:
-    """The asset files of a graph: where TensorFlow 2 lists them, and where TensorFlow 1 did."""
+    """The asset files of a graph: where TensorFlow 2 lists them, or else, as loaders do, where TensorFlow 1 did."""
     found = list(graph.asset_file_def)
-    if _ASSETS in graph.collection_def:
+    if not found and _ASSETS in graph.collection_def:
         for packed in graph.collection_def[_ASSETS].any_list.value:
             asset = meta_graph_pb2.AssetFileDef()
             if packed.Unpack(asset):
@@ -149,6 +191,9 @@ def _shape_findings(program: Program) -> list[Finding]:
     if missing is not None:
         evidence = f"{_where(*program.callers[missing][0])} names the function {shown(missing)}, which is not there"
         return [finding(evidence, "Export the model again.")]
+    hidden = next((n for n in names if n in ALLOWED | SAVERS or n in FILE_INPUTS or hasattr(tf.raw_ops, n)), None)
+    if hidden is not None:
+        return [finding(f"a function has the name of the operation {shown(hidden)}", "Export the model again.")]
     circle = _circle(program)
     if circle is not None:
         return [finding(f"the function {shown(circle)} calls itself", "Export it with a loop instead.")]
@@ -179,7 +224,9 @@ def _operation_findings(program: Program) -> list[Finding]:
         for node in nodes:
             if node.op in ALLOWED or node.op in FILE_INPUTS.keys() - SAVERS or node.op in program.functions:
                 continue
-            if node.op in SAVERS and _key(place, node) not in program.served:
+            # A loader restores; whatever else the saver does, it would do to files.
+            reached = program.served if node.op in FILE_INPUTS else program.served | program.restoring
+            if node.op in SAVERS and _key(place, node) not in reached:
                 continue
             faults.setdefault(node.op, []).append(_where(place, node))
     return [
@@ -197,16 +244,18 @@ def _operation_findings(program: Program) -> list[Finding]:
 def _file_findings(program: Program) -> list[Finding]:
     """Operations that read a file whose name is not one of the model's own."""
     graph = program.graph
-    names = [*(asset.tensor_info.name for asset in assets(graph)), graph.saver_def.filename_tensor_name]
-    own = {(_GRAPH, node_of(name)) for name in names if node_of(name)}
+    own = {True: [graph.saver_def.filename_tensor_name], False: [each.tensor_info.name for each in assets(graph)]}
+    own = {saver: {(_GRAPH, node_of(name)) for name in names} for saver, names in own.items()}
     found = []
     for place, nodes in program.places.items():
         for node in nodes:
-            position = FILE_INPUTS.get(node.op)
+            position, saver = FILE_INPUTS.get(node.op), node.op in SAVERS
             if position is None:
                 continue
-            known = position < len(node.input) and _is_own(program, own, place, node.input[position])
-            if not known or _key(place, node) in program.answering:
+            known = position < len(node.input) and _is_own(program, own[saver], place, node.input[position])
+            # Nor does a loader know the assets while it restores.
+            reached = program.answering if saver else program.answering | program.restoring
+            if not known or _key(place, node) in reached:
                 evidence = f"{_where(place, node)} ({node.op}) reads a file that is not one of its assets"
                 found.append(finding(evidence, _OWN_FILES))
     return found[:1]
@@ -217,10 +266,12 @@ def _is_own(program: Program, own: set, place: str, tensor: str) -> bool:
     waiting, seen = [(place, node_of(tensor))], set()
     while waiting:
         source = waiting.pop()
-        if source in own or source in seen:
+        if source in seen:
             continue
         seen.add(source)
         place, name = source
+        if source in own and source in program.nodes and program.nodes[source].op in _FED:
+            continue
         if name in program.arguments.get(place, ()):
             given = _given(program, place, program.arguments[place].index(name))
             if given is None:
@@ -260,8 +311,9 @@ def _written(program: Program, handle: tuple[str, str]) -> list[tuple[str, str]]
 def _given(program: Program, function: str, position: int) -> list[tuple[str, str]] | None:
     """What a function is given as one argument, wherever it is called; None where that cannot be told."""
     graph = program.graph.object_graph_def
-    if function in graph.concrete_functions:
-        bound = graph.concrete_functions[function].bound_inputs
+    if function in program.exposed:
+        held = graph.concrete_functions
+        bound = held[function].bound_inputs if function in held else ()
         place = position - (len(program.arguments[function]) - len(bound))
         if place < 0 or not 0 <= bound[place] < len(graph.nodes) or not graph.nodes[bound[place]].HasField("asset"):
             return None
@@ -279,18 +331,25 @@ def _constant_findings(program: Program) -> list[Finding]:
     total = 0
     for place, nodes in program.places.items():
         for node in nodes:
-            if node.op != "Const":
-                continue
-            tensor = node.attr["value"].tensor
-            size = _elements(tensor.tensor_shape)
-            try:
-                total += size * tf.as_dtype(tensor.dtype).size
-            except TypeError:
-                size = -1
-            if size < 0 or total > _LARGEST_CONSTANTS:
-                evidence = f"{_where(place, node)} is a constant of {'no known size' if size < 0 else 'too many bytes'}"
-                return [finding(evidence, "Export with weights as variables, not as constants.")]
+            for tensor in _tensors(node):
+                size = _elements(tensor.tensor_shape)
+                try:
+                    total += size * tf.as_dtype(tensor.dtype).size
+                except TypeError:
+                    size = -1
+                if size < 0 or total > _LARGEST_CONSTANTS:
+                    what = "no known size" if size < 0 else "too many bytes"
+                    evidence = f"{_where(place, node)} is a constant of {what}"
+                    return [finding(evidence, "Export with weights as variables, not as constants.")]
     return []
+
+
+def _tensors(node: node_def_pb2.NodeDef) -> list[tensor_pb2.TensorProto]:
+    """The constants of a node; a loader makes them of whatever node it is told to."""
+    if node.op == "Const" and not node.attr["value"].HasField("tensor"):
+        return [tensor_pb2.TensorProto()]
+    held = [value for value in node.attr.values() if value.HasField("tensor") or value.list.tensor]
+    return [tensor for value in held for tensor in (value.list.tensor or [value.tensor])]
 
 
 def _elements(shape: tensor_shape_pb2.TensorShapeProto) -> int:

@@ -130,7 +130,7 @@ def _calibration(report: Report) -> list[str]:
     found = section_results.reliability_series(report)
     if not found:
         return []
-    blocks = [markup.paragraph(section_plots.calibration_lead(found)), *_kind(report, "calibration.")]
+    blocks = [markup.paragraph(section_plots.calibration_lead(report, found)), *_kind(report, "calibration.")]
     for series in found:
         columns = series.columns
         rows = [["Confidence", "Accuracy", "95 % interval", "Count"]]

@@ -35,7 +35,7 @@ def difference(identity: str, report: Report, reference: Report) -> Difference |
     own, other = report.get(identity), reference.get(identity)
     if own is None or other is None or own.value is None or other.value is None:
         return None
-    pairs = _outcomes(identity, report), _outcomes(identity, reference)
+    pairs = outcomes(identity, report), outcomes(identity, reference)
     if all(pairs) and len(pairs[0]) == len(pairs[1]) and protocol.same_data([report, reference]):
         return Difference(*paired_shares(*pairs), PAIRED)
     ends = (own.low, own.high, other.low, other.high)
@@ -85,12 +85,14 @@ def independent_interval(first: tuple[float, float, float], second: tuple[float,
     return a - b - math.hypot(a - a_low, b_high - b), a - b + math.hypot(a_high - a, b - b_low)
 
 
-def _outcomes(identity: str, report: Report) -> str:
-    """Which examples the measurement counts as right, a "1" or "0" each; "" where the report does not say."""
+def outcomes(identity: str, report: Report) -> str:
+    """Which examples a measurement counts as right, a "1" or "0" each; "" where no row of the report agrees with it."""
     series = report.get_series(f"outcomes.{identity}")
     rows = series.columns.get("right", []) if series is not None else []
     row = rows[0] if len(rows) == 1 and isinstance(rows[0], str) else ""
     own = report.get(identity)
+    if own is None or own.value is None:
+        return ""
     # A row that does not say what the measurement says is not this measurement's.
     fits = set(row) <= {"0", "1"} and len(row) == own.n and abs(row.count("1") - own.value * len(row)) < 0.5
     return row if row and fits else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfrobust.report import page, reading
+from tfrobust.report import page, protocol, reading
 from tfrobust.report.compare import find_name
 from tfrobust.report.schema import Report
 from tfrobust.report.text_table import folded
@@ -34,7 +34,8 @@ def gap_closed(start: float | None, end: float | None, method: float | None) -> 
 def gap_table(reports: Named, start: str, end: str, markup: bool = False, width: int | None = None) -> str:
     """Relative drops by attack, and behind those of all but the two ends the share of the gap that is closed.
 
-    The shares are of the drops measured, without intervals of their own: the drops' are in each report.
+    The shares are of the drops measured, without intervals of their own: the drops' are in each report. There is none
+    where data or protocol of the three differ, or a time budget made one of the drops a bound.
 
     Args:
         reports: (name, report).
@@ -49,7 +50,7 @@ def gap_table(reports: Named, start: str, end: str, markup: bool = False, width:
         ValueError: no such report, several of that name, or no such attack.
     """
     first, last = (find_name([name for name, _ in reports], wanted) for wanted in (start, end))
-    drops = {name: _drops(report) for name, report in reports}
+    drops, named = {name: _drops(report) for name, report in reports}, dict(reports)
     columns = [identity for identity in drops[first] if identity in drops[last]]
     if not columns:
         raise ValueError(f"{first} and {last} were judged by no common attack: there is no gap between them.")
@@ -58,16 +59,26 @@ def gap_table(reports: Named, start: str, end: str, markup: bool = False, width:
     for name, found in drops.items():
         cells = [name]
         for identity in columns:
-            ends = drops[first][identity].value, drops[last][identity].value
-            share = (
-                gap_closed(*ends, found[identity].value) if identity in found and name not in (first, last) else None
-            )
+            share = None
+            if (
+                identity in found
+                and name not in (first, last)
+                and _alike(identity, [named[x] for x in (first, last, name)])
+            ):
+                share = gap_closed(*(drops[one][identity].value for one in (first, last, name)))
             cells.append(reading.number(found.get(identity)) + ("" if share is None else f" ({share:.0%})"))
         rows.append(cells)
     numeric = tuple(range(1, len(rows[0])))
     if markup:
         return page.table(rows[0], [[page.text(cell) for cell in row] for row in rows[1:]], numeric=numeric)
     return "\n".join(folded(rows, numeric, width))
+
+
+def _alike(identity: str, reports: list[Report]) -> bool:
+    """Whether the drops of these were measured alike, to their end, on the same data."""
+    found = [report[identity] for report in reports]
+    unlike = any(protocol.differences(found[0], other) for other in found[1:])
+    return not unlike and protocol.same_data(reports) and not any("bound" in one.settings for one in found)
 
 
 def _drops(report: Report) -> dict[str, Measurement]:

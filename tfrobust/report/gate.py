@@ -15,7 +15,9 @@ import keras
 from tfrobust.errors import InputError
 from tfrobust.ops.configured import Configured
 from tfrobust.report import compare, protocol, reading
+from tfrobust.report.difference import outcomes
 from tfrobust.report.schema import Report
+from tfrobust.structs import Measurement
 
 _OPERATORS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 _IDENTITY = r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_+-]+)+"
@@ -47,11 +49,12 @@ class Gate(Configured):
         attack.autoattack_linf_0.2.accuracy >= 0.5      also <=, >, <; fractions as such, or '50 %'
         low of accuracy.clean >= 0.97                   the lower (or 'high of': upper) end of the 95 % interval
         no doctor fail                                  'no doctor warn' allows neither fail nor warn
-        no worse than exported/x/3 by more than 0.01    every main number of that report, as `compare` shows them
+        no worse than exported/x/3 by more than 0.01    every main number there that has a better side
         accuracy.clean no worse than exported/x by more than 0.01
 
-    A number that a time budget made a bound never passes. `no worse` fails where the two numbers do not come from the
-    same data and the same protocol, and where one of the two reports lacks one: at another epsilon, it has another id.
+    A number that a time budget made a bound never passes, nor does a fraction by a limit that none can miss: 5 for 5 %.
+    `no worse` fails where the two numbers do not come from the same data and the same protocol, and where one of the
+    two reports lacks one: at another epsilon, it has another id.
 
     Attributes:
         require: the lines.
@@ -109,7 +112,12 @@ def _threshold(match: re.Match, report: Report) -> list[str]:
     value = getattr(found, end) if end else found.value
     if value is None:
         return ["it has no interval"]
-    kept = _OPERATORS[sign](value, _limit(number, percent))
+    if (end == "low" and value > found.value + 1e-9) or (end == "high" and value < found.value - 1e-9):
+        return [f"it is {found.value:.6g}, outside of its own interval"]
+    limit = _limit(number, percent)
+    if sign in ("<=", "<") and limit > 1 and _is_share(found):
+        return ["it is a fraction, which is never above 1" + ("" if percent else f": for per cent write {number} %")]
+    kept = _OPERATORS[sign](value, limit)
     return [] if kept else [f"it is {value:.6g}"]
 
 
@@ -142,6 +150,8 @@ def _compared(identity: str, report: Report, other: Report, allowed: float) -> l
     if fault or there:
         return [fault or f"in the other report {there}"]
     own, reference = report[identity], other[identity]
+    if allowed >= 1 and _is_share(own):
+        return [f"it is a fraction, which is never worse by more than 1: write {allowed:g} % for per cent"]
     unlike = protocol.differences(own, reference)
     if unlike:
         return [f"the protocols differ in {', '.join(unlike)}"]
@@ -171,7 +181,17 @@ def _fault(identity: str, report: Report) -> str:
         return "its value is not known"
     if "bound" in found.settings:
         return f"a time budget ended its attack, so that it is a bound ({found.settings['bound']})"
+    # A drop is below 0 where a change helps.
+    if found.unit == "fraction" and not identity.endswith(".drop") and not -1e-9 <= found.value <= 1 + 1e-9:
+        return f"it is {found.value:.6g}, and a fraction lies between 0 and 1"
+    if report.get_series(f"outcomes.{identity}") is not None and not outcomes(identity, report):
+        return f"it is {found.value:.6g}, which is not what the report says image by image"
     return ""
+
+
+def _is_share(measurement: Measurement) -> bool:
+    """Whether it lies in [0, 1]: "fraction of the baseline's error" need not."""
+    return measurement.unit in ("fraction", "fraction of clean")
 
 
 def _reference(path: str) -> Report:

@@ -6,12 +6,12 @@ from tfrobust.report import reading
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
-# What an attack's settings hold that is no part of how it searches.
+# What the settings of what is measured under attack hold that is no part of how it searches.
 _ATTACK_SETTINGS_THAT_MAY_DIFFER = ("interval", "seed", "seconds", "found")
 # Of what is measured without an attack, what must agree.
 _NATURAL_SETTINGS_THAT_MUST_AGREE = (
     *("source", "constants_of", "frost", "corruptions", "severities", "sequences", "images_sha256", "classes"),
-    *("baseline", "bins", "bin_size", "measure", "power", "views"),
+    *("baseline", "bins", "bin_size", "measure", "power", "views", "neutral", "sensitivity", "projections"),
     *("share", "levels", "count"),  # of replaced pixels
     *("attack", "norm", "epsilon", "steps", "bound"),  # of what is measured under attack, and called otherwise
 )
@@ -38,12 +38,16 @@ def notes(reports: list[tuple[str, Report]], columns: dict[str, str]) -> dict[st
     Returns:
         Id -> sentences, for the ids that have any.
     """
-    budgets = _budget_notes(reports)
+    budgets, refused = _budget_notes(reports), _doctor_notes(reports)
     found = {}
     for identity, heading in columns.items():
         having = [(name, report) for name, report in reports if _is_measured(report.get(identity))]
         facts = [(name, _facts(report[identity])) for name, report in having]
         sentences = [*_data_notes(having), *_setting_notes(heading, facts), *budgets.get(identity, [])]
+        sentences += [refused[name] for name, _ in having if name in refused and len(having) > 1]
+        if len(having) > 1 and all("bound" in report[identity].settings for _, report in having):
+            # Where some are, the settings differ.
+            sentences.append(f"{heading}: all are bounds, since time budgets ended the searches.")
         if sentences:
             found[identity] = sentences
     return found
@@ -62,7 +66,8 @@ def curve_notes(reports: list[tuple[str, Report]], identity: str) -> list[str]:
 
 def _facts(measurement: Measurement) -> dict[str, str]:
     """The settings that must agree, as text: 8/255 and 0.0313725 are one epsilon."""
-    if measurement.id.startswith("attack."):
+    # What is measured under attack may be called otherwise: calibration, divergence.
+    if measurement.id.startswith("attack.") or "attack" in measurement.settings:
         names = [name for name in measurement.settings if name not in _ATTACK_SETTINGS_THAT_MAY_DIFFER]
     else:
         names = [name for name in _NATURAL_SETTINGS_THAT_MUST_AGREE if name in measurement.settings]
@@ -109,6 +114,12 @@ def _budget_notes(reports: list[tuple[str, Report]]) -> dict[str, list[str]]:
             for _, row in own:
                 found[row.accuracy.id] = [f"{attack} was run at different budgets ({listed})."]
     return found
+
+
+def _doctor_notes(reports: list[tuple[str, Report]]) -> dict[str, str]:
+    """Name -> sentence, of the reports that the doctor fails: their numbers may say more than the model holds."""
+    failed = {name: [f.check for f in report.doctor if f.verdict == "fail"] for name, report in reports}
+    return {name: f"the doctor fails {name}: {', '.join(checks)}." for name, checks in failed.items() if checks}
 
 
 def _grouped(entries) -> dict:

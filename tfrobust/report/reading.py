@@ -91,18 +91,23 @@ class AttackRow:
 
     @property
     def effort(self) -> str:
-        """Steps and restarts in words, as far as the settings name them: "100 steps, 1 restart"."""
-        parts = []
-        for name in ("steps", "restarts", "queries"):
-            count = self.accuracy.settings.get(name)
-            if isinstance(count, (int, float)) and not isinstance(count, bool):
-                parts.append(f"{count:g} {name if count != 1 else name.rstrip('s')}")
-        return ", ".join(parts)
+        """Steps and restarts in words."""
+        return effort(self.accuracy.settings)
 
     @property
     def is_upper_bound(self) -> bool:
         """True where a time budget ended the attack."""
         return self.accuracy.settings.get("bound") == "upper"
+
+
+def effort(settings: dict) -> str:
+    """Steps and restarts in words, as far as an attack's settings name them: "100 steps, 1 restart"."""
+    parts = []
+    for name in ("steps", "restarts", "queries"):
+        count = settings.get(name)
+        if isinstance(count, (int, float)) and not isinstance(count, bool):
+            parts.append(f"{count:g} {name if count != 1 else name.rstrip('s')}")
+    return ", ".join(parts)
 
 
 def attack_rows(measurements, members: bool = False) -> list[AttackRow]:

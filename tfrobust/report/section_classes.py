@@ -39,6 +39,10 @@ def classes(report: Report) -> Classes | None:
     rows = reading.attack_rows(report.measurements)
     attack = reading.strongest([row for row in rows if _accuracies(_series_of(report, row))])
     attacked = _accuracies(_series_of(report, attack)) if attack else {}
+    if attack and attack.is_upper_bound:
+        attacked = {
+            label: dataclasses.replace(m, settings={**m.settings, "bound": "upper"}) for label, m in attacked.items()
+        }
     if not clean and not attacked:
         return None
     labels = sorted({*clean, *attacked})

@@ -4,7 +4,8 @@ import dataclasses
 import re
 
 from tfrobust.ops import pictures
-from tfrobust.report import page, plots_pictures
+from tfrobust.report import page, plots_pictures, reading
+from tfrobust.report.difference import outcomes
 from tfrobust.report.schema import Report
 from tfrobust.report.section_results import attack_caption
 from tfrobust.report.section_sensitivity import class_name, image_of
@@ -17,12 +18,16 @@ _GROUPS = ((True, "brought-down", "Brought down"), (False, "still-right", "Still
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One image. pictures: clean, attacked, difference, nested lists as they are drawn."""
+    """One image. pictures: clean, attacked, difference, nested lists as they are drawn.
+
+    falls_elsewhere: whether an attack measured in the report brings it down within the same budget.
+    """
 
     name: str
     clean: str
     attacked: str
     fallen: bool
+    falls_elsewhere: bool
     pictures: list[list]
 
 
@@ -45,7 +50,7 @@ def shown(report: Report) -> list[Shown]:
             key, _, epsilon = match[1].rpartition("_")
             factor = series.settings.get("difference_factor")
             factor = f"{factor:.6g}" if isinstance(factor, (int, float)) else ""
-            examples = _examples(report, series)
+            examples = _examples(report, series, _fallen_elsewhere(report, match[1]))
             if examples:
                 found.append(Shown(match[1], f"{attack_caption(key)} {epsilon}", factor, examples))
     return found
@@ -54,10 +59,15 @@ def shown(report: Report) -> list[Shown]:
 def lead(found: list[Shown]) -> str:
     """How to read the pictures, and what they do not say."""
     factors = " and ".join(dict.fromkeys(one.factor for one in found if one.factor)) or "an unrecorded factor"
+    standing = [example for one in found for example in one.examples if not example.fallen]
+    weak = sum(example.falls_elsewhere for example in standing)
+    alone = " Still right says so of the last point of this attack alone" if standing else ""
+    alone += f": attacks measured in this report bring down {weak} of these {len(standing)}" if weak else ""
     return (
         "From left to right: the image, the image attacked, and the difference of the two multiplied by"
         f" {factors} (grey: nothing changed). Above each its predicted class and the probability the model gives it."
         " The images were drawn at random among those right when clean, so many of each kind whatever the accuracy."
+        f"{alone and alone + '.'}"
     )
 
 
@@ -73,11 +83,11 @@ def examples(report: Report) -> tuple[str, str] | None:
                 factor = f"\u00d7 {one.factor}" if one.factor else "difference"
                 rows = [(e.name, list(zip((e.clean, e.attacked, factor), e.pictures, strict=True))) for e in own]
                 plot = plots_pictures.titled_rows(identity, rows)
-                items.append(page.figure(identity, f"{caption} by {one.attack}" if fallen else caption, plot))
+                items.append(page.figure(identity, f"{caption} {'by' if fallen else 'under'} {one.attack}", plot))
     return (lead(found), page.figures(items)) if items else None
 
 
-def _examples(report: Report, series: Series) -> list[Example]:
+def _examples(report: Report, series: Series, elsewhere: set[int]) -> list[Example]:
     columns, found = series.columns, []
     for row, label in enumerate(columns["label"]):
         size = [columns[name][row] for name in ("height", "width", "channels")]
@@ -86,8 +96,16 @@ def _examples(report: Report, series: Series) -> list[Example]:
             continue
         said = [_answer(report, columns, name, row) for name in ("clean", "attacked")]
         fallen = columns["attacked_class"][row] != label
-        found.append(Example(class_name(report, label), *said, fallen, [image_of(picture) for picture in drawn]))
+        place = columns.get("position", [None] * (row + 1))[row]
+        weak = isinstance(place, int) and place in elsewhere
+        found.append(Example(class_name(report, label), *said, fallen, weak, [image_of(picture) for picture in drawn]))
     return found
+
+
+def _fallen_elsewhere(report: Report, identity: str) -> set[int]:
+    """The positions of the images that some attack in the report brings down within the budget of these examples."""
+    own = [row for row in reading.attack_rows(report.measurements) if identity.endswith(f"_{row.norm}_{row.epsilon}")]
+    return {place for row in own for place, right in enumerate(outcomes(row.accuracy.id, report)) if right == "0"}
 
 
 def _answer(report: Report, columns: dict, name: str, row: int) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from tfrobust.report import intervals, page, plots, reading, section_results
 from tfrobust.report.plots import Line
 from tfrobust.report.schema import Report
-from tfrobust.structs import Series
+from tfrobust.structs import Measurement, Series
 
 
 def calibration(report: Report) -> tuple[str, str] | None:
@@ -21,17 +21,26 @@ def calibration(report: Report) -> tuple[str, str] | None:
     numbers = [m for m in report.measurements if m.id.startswith("calibration.")]
     if numbers:
         body += section_results.measurement_table(numbers)
-    return calibration_lead(found), body
+    return calibration_lead(report, found), body
 
 
-def calibration_lead(found: list[Series]) -> str:
+def calibration_lead(report: Report, found: list[Series]) -> str:
     """How to read the diagrams, and which of their numbers have an interval."""
     kinds = intervals.kinds(series for series in found if "low" in series.columns)
     lines = f" Lines are 95 % intervals ({kinds})." if kinds else ""
+    attacked = {m.id.split(".", 1)[1].rpartition(".")[0]: m.settings for m in report.measurements if _last_points(m)}
+    efforts = [f"{section_results.budget_caption(key)}: {reading.effort(own)}" for key, own in attacked.items()]
+    if efforts:
+        lines += f" Under attack these are the answers to the last point of each image judged ({'; '.join(efforts)}),"
+        lines += " of which more can be right than of the points that accuracies under attack count."
     return (
         "Does a confidence of 80 % mean right in 80 % of cases? The closer to the diagonal, the better. Calibration"
         f" errors have no interval: in small samples they come out too large.{lines}"
     )
+
+
+def _last_points(m: Measurement) -> bool:
+    return m.id.startswith("calibration.") and m.settings.get("answers") == "to the last points of all images"
 
 
 def _reliability(series: Series) -> str:
@@ -124,7 +133,7 @@ def features(report: Report) -> tuple[str, str] | None:
         plot = plots.entropy_map("features-entropy", columns)
         items.append(page.figure("features-entropy", "Entropy of the prediction (nats)", plot))
     lead = "Penultimate features in two dimensions (t-SNE). Distances are only suggestive"
-    lead += "; an adversarial image among another class is a found error." if attacked else "."
+    lead += "; an adversarial image among another class hints at an error." if attacked else "."
     return lead, page.figures(items)
 
 

@@ -78,8 +78,11 @@ def accuracy_curve(report: Report) -> tuple[str, str] | None:
 
 def curve_lead(report: Report) -> str:
     """What the curves show, and what their bands are."""
-    kinds = intervals.kinds(series for series in report.series if series.id.endswith(".curve"))
-    return f"How accuracy falls as the attacker may change each image more. Bands are 95 % intervals ({kinds})."
+    curves = [series for series in report.series if series.id.endswith(".curve")]
+    efforts = [(series.id.removeprefix("attack.").removesuffix(".curve"), series.settings) for series in curves]
+    said = "; ".join(f"{attack_caption(key)}: {how}" for key, own in efforts if (how := reading.effort(own)))
+    lead = f"How accuracy falls as the attacker may change each image more{f' ({said})' if said else ''}."
+    return f"{lead} Bands are 95 % intervals ({intervals.kinds(curves)})."
 
 
 def _training_budget(report: Report, norms: set[str]) -> float | None:

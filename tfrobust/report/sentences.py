@@ -55,7 +55,10 @@ def _examples(report: Report) -> str:
     fallen = sum(example.fallen for example in found)
     if not found:
         return ""
-    return f"{fallen} images that the attack brings down and {len(found) - fallen} that stay right, to judge by eye."
+    weak = sum(example.falls_elsewhere for example in found if not example.fallen)
+    others = f"{len(found) - fallen} that it does not"
+    others += f" (attacks measured in this report bring down {weak} of these)" if weak else ""
+    return f"{fallen} images that the attack brings down and {others}, to judge by eye."
 
 
 def _classes(report: Report) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfrobust.errors import InputError
 from tfrobust.serving.client import REPORT, Client
-from tfrobust.serving.transport import plain
+from tfrobust.serving.transport import plain, read_version
 
 # A table shows so many classes of each example, the likeliest first.
 SHOWN_CLASSES = 4
@@ -25,9 +25,15 @@ def predict(client: Client, names: Sequence[str], images) -> dict:
         InputError: the model gives no probabilities.
     """
     outputs = client.predict(images)
-    if "probabilities" not in outputs or outputs["probabilities"].ndim != 2:
+    probabilities = outputs.get("probabilities")
+    if (
+        probabilities is None
+        or probabilities.ndim != 2
+        or not probabilities.size
+        or probabilities.dtype.kind not in "fiu"
+    ):
         raise InputError(f"{client.model} gives {sorted(outputs)}, no probabilities [b, k]."[:300])
-    probabilities = outputs["probabilities"].astype(float)
+    probabilities = probabilities.astype(float)
     classes = _class_names(client, probabilities.shape[1])
     predictions = []
     for name, row in zip(names, probabilities, strict=True):
@@ -61,11 +67,11 @@ def describe(client: Client) -> dict:
         text such as "float32 [b, 8, 8, 1]".
     """
     metadata = client.metadata()
-    versions = [{"version": int(entry.get("version", 0)), "state": entry.get("state")} for entry in client.status()]
+    versions = [{"version": read_version(e) or 0, "state": plain(e.get("state"), 40)} for e in client.status()]
     endpoints = {
-        name: {
-            "inputs": {key: str(tensor) for key, tensor in signature.inputs.items()},
-            "outputs": {key: str(tensor) for key, tensor in signature.outputs.items()},
+        plain(name): {
+            "inputs": {plain(key): str(tensor) for key, tensor in signature.inputs.items()},
+            "outputs": {plain(key): str(tensor) for key, tensor in signature.outputs.items()},
         }
         for name, signature in metadata["signatures"].items()
     }

@@ -10,7 +10,14 @@ import urllib.parse
 import numpy as np
 
 from tfrobust.errors import InputError
-from tfrobust.serving.transport import ServerUnavailable, Signature, TensorSpecification, plain, read_signatures
+from tfrobust.serving.transport import (
+    ServerUnavailable,
+    Signature,
+    TensorSpecification,
+    plain,
+    read_signatures,
+    read_version,
+)
 
 PORTS = {"http": 8501, "https": 443, "grpc": 8500, "grpcs": 8500}
 PREDICT, PREDICT_BYTES, REPORT = "serving_default", "serving_bytes", "robustness_report"
@@ -94,12 +101,8 @@ class Client:
         if self._metadata is None:
             answer = self._transport.metadata()
             signatures = read_signatures(answer)
-            version = answer.get("model_spec", {}).get("version")
-            self._metadata = {
-                "name": self.model,
-                "version": None if version is None else int(version),
-                "signatures": signatures,
-            }
+            version = read_version(answer.get("model_spec", {}))
+            self._metadata = {"name": self.model, "version": version, "signatures": signatures}
         return self._metadata
 
     def predict(self, images, *, batch_size: int = 32) -> dict[str, np.ndarray]:
@@ -129,7 +132,10 @@ class Client:
             self._transport.predict(name, {key: values[start : start + batch_size]}, signature.outputs)
             for start in range(0, len(values), batch_size)
         ]
-        joined = {output: np.concatenate([answer[output] for answer in answers]) for output in answers[0]}
+        try:
+            joined = {output: np.concatenate([answer[output] for answer in answers]) for output in answers[0]}
+        except ValueError as error:
+            raise ServerUnavailable(f"The answers of {self.model} do not fit together: {plain(error)}") from None
         if any(len(array) != len(values) for array in joined.values()):
             raise ServerUnavailable(f"{self.model} does not give one answer for each of {len(values)} inputs.")
         return joined
@@ -143,7 +149,10 @@ class Client:
         signature = self._signature(REPORT)
         ((key, _),) = self._inputs(REPORT, signature)
         answer = self._transport.predict(REPORT, {key: [b""]}, signature.outputs)
-        text = next(iter(answer.values()))[0].decode("utf-8", errors="replace")
+        texts = [text for array in answer.values() for text in array.reshape(-1)[:1]]
+        if not texts or not isinstance(texts[0], bytes):
+            raise ServerUnavailable(f"The robustness report of {self.model} is no text.")
+        text = texts[0].decode("utf-8", errors="replace")
         if not text:
             raise InputError(f"{self.model} was exported without a robustness report.")
         return text
@@ -190,7 +199,7 @@ def _fitted(array: np.ndarray, name: str, specification: TensorSpecification) ->
     """The array as the model takes it; one sentence on why it cannot."""
     wanted = f"the model takes {name} {specification}"
     kinds = "fiub" if specification.dtype.startswith("float") else "iu" if "int" in specification.dtype else ""
-    if array.dtype.kind not in kinds:
+    if array.dtype.kind not in kinds or not specification.known:
         raise InputError(f"The array holds {array.dtype}; {wanted}.")
     shape = specification.shape
     if shape is not None and array.ndim == len(shape) - 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import urllib.parse
 
 import grpc
@@ -77,7 +78,14 @@ class Rpc:
         answer = self._ask(self.prediction.Predict, request).outputs
         if set(answer) != set(outputs):
             raise ServerUnavailable(f"{self._name()} answers without {sorted(set(outputs) - set(answer))}.")
-        return {name: tf.make_ndarray(value) for name, value in answer.items()}
+        for name, value in answer.items():
+            # A few bytes can claim to be any number of equal numbers.
+            if math.prod(axis.size for axis in value.tensor_shape.dim) > LARGEST_ANSWER:
+                raise ServerUnavailable(f"{self._name()} answers with a tensor {plain(name, 60)} that is too large.")
+        try:
+            return {name: tf.make_ndarray(value) for name, value in answer.items()}
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise ServerUnavailable(f"{self._name()} answers with a damaged tensor: {plain(error)}") from None
 
     def close(self) -> None:
         """Closes the connection."""

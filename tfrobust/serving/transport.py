@@ -38,12 +38,19 @@ class TensorSpecification:
     dtype: str
     shape: tuple[int | None, ...] | None
 
+    @property
+    def known(self) -> bool:
+        """Whether this client has such numbers."""
+        return self.dtype in _DTYPES.values()
+
     def array(self, values) -> np.ndarray:
         """Values as JSON gives them, as an array of this dtype.
 
         Raises:
             ServerUnavailable: they are none; the server does not keep to its own signature.
         """
+        if not self.known:
+            raise ServerUnavailable(f"The server's answer is a {self} tensor, which this client does not read.")
         try:
             if self.dtype == "string":
                 return np.array([_as_bytes(value) for value in values], dtype=object)
@@ -79,8 +86,21 @@ def read_signatures(metadata: dict) -> dict[str, Signature]:
             for name, entry in sorted(listed.items())
             if not name.startswith("__")
         }
-    except (KeyError, TypeError, AttributeError, ValueError):
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         raise ServerUnavailable("The server's metadata are not those of TensorFlow Serving.") from None
+
+
+def read_version(entry) -> int | None:
+    """The version in a part of an answer, a number or text; None where it holds none.
+
+    Raises:
+        ServerUnavailable: it is no number.
+    """
+    try:
+        version = entry.get("version")
+        return None if version is None else int(version)
+    except (TypeError, AttributeError, ValueError, OverflowError):
+        raise ServerUnavailable(f"The server's answer names no version: {plain(entry, 80)}") from None
 
 
 def _tensors(entries: dict) -> dict[str, TensorSpecification]:
@@ -89,7 +109,7 @@ def _tensors(entries: dict) -> dict[str, TensorSpecification]:
         shape = entry.get("tensor_shape", {})
         sizes = [int(axis.get("size", 0)) for axis in shape.get("dim", [])]
         known = None if shape.get("unknown_rank") else tuple(None if size < 0 else size for size in sizes)
-        found[name] = TensorSpecification(_DTYPES.get(entry.get("dtype"), str(entry.get("dtype"))), known)
+        found[name] = TensorSpecification(_DTYPES.get(entry.get("dtype")) or plain(entry.get("dtype"), 40), known)
     return found
 
 
