@@ -31,7 +31,7 @@ class LogisticRegression(LinearHead):
         >>> import numpy as np
         >>> from tfrobust import keras as robust
         >>> head = robust.layers.LogisticRegression(2)
-        >>> head.fit_features(np.array([[-1.0], [1.0], [2.0]], "float32"), np.array([0, 1, 1]))
+        >>> _ = head.fit_features(np.array([[-1.0], [1.0], [2.0]], "float32"), np.array([0, 1, 1]))
         >>> np.argmax(head(np.array([[-3.0], [3.0]], "float32")), axis=-1).tolist()
         [0, 1]
 
@@ -128,7 +128,7 @@ class KNearestNeighbours(Configured, keras.layers.Layer):
         >>> import numpy as np, tensorflow as tf
         >>> from tfrobust import keras as robust
         >>> head = robust.layers.KNearestNeighbours(2, neighbours=3, temperature=0.5)
-        >>> head.fit_features(np.array([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]], "float32"), np.array([0, 1, 1]))
+        >>> _ = head.fit_features(np.array([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]], "float32"), np.array([0, 1, 1]))
         >>> votes = tf.nn.softmax(head(tf.constant([[1.0, 0.0]])))  # 1 to twice exp(-2)
         >>> [round(float(share), 3) for share in votes[0]]
         [0.787, 0.213]
