@@ -52,6 +52,7 @@ def test_an_encoder_takes_over_the_weights(source, kind):
     assert facts["source"] == ("method.keras" if kind == "method" else "small/1") and len(facts["weights_sha256"]) == 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_frozen_encoder_does_not_move_and_a_fine_tuned_one_does(source, frozen):
     known, places = source

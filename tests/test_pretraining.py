@@ -172,6 +172,7 @@ def test_a_term_whose_schedule_never_begins_is_said(delay, silent, caplog):
             assert "Supervised trains without its term ce: its scheduled weight is 0 in all 20" in record.getMessage()
 
 
+@pytest.mark.slow
 def test_the_contrast_of_two_epochs_of_text_never_begins(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     for epochs, count in ((2, 1), (6, 0)):
@@ -185,6 +186,7 @@ def test_a_batch_of_one_image_has_nothing_to_contrast(tmp_path):
         run(tmp_path, pretraining=pretraining(batch_size=1), dry_run=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "passes"), [("simclr", 2), ("simclr_tikhonov", 4)])
 def test_a_dry_run_estimates_both_stages(tmp_path, monkeypatch, capsys, file, passes):
     monkeypatch.chdir(tmp_path)

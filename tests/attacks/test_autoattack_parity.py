@@ -297,6 +297,7 @@ def resnet_images():
     return np.clip(0.5 + 0.7 * seeded_networks.uniform("components/resnet/images", (4, 32, 32, 3)), 0, 1)
 
 
+@pytest.mark.slow
 def test_resnet20_is_the_same_function(golden, resnet):
     images, labels = tf.constant(resnet_images()), golden["resnet/labels"].astype(np.int32)
     np.testing.assert_allclose(resnet(images), golden["resnet/logits"], rtol=1e-4, atol=1e-4)

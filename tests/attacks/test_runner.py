@@ -119,6 +119,7 @@ def test_an_ended_budget_is_told():
     assert runner.run_attack(attack, model, images, labels, seconds=600.0).complete
 
 
+@pytest.mark.slow
 def test_no_call_outgrows_its_time(monkeypatch):
     monkeypatch.setattr(engine, "_CALL_SECONDS", 0.05)
     model, images, counts = Linear(), examples(4), []

@@ -84,6 +84,7 @@ def test_one_key_stands_for_keys_of_the_rows():
     tf.nest.map_structure(np.testing.assert_array_equal, one, many)
 
 
+@pytest.mark.slow
 def test_a_pipeline_draws_anew_in_each_epoch_and_the_same_for_seed_epoch_and_index():
     examples = ArrayExamples(pixels_of((12, 8, 8, 3)), np.arange(12) % 3)
 

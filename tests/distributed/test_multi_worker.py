@@ -328,6 +328,7 @@ def test_the_tool_gives_each_worker_its_place_and_marks_its_lines(capfd):
     assert sorted(capfd.readouterr().out.splitlines()) == ["[0] a 0 2", "[1] a 1 2"]
 
 
+@pytest.mark.slow
 def test_the_tool_kills_who_is_left_and_starts_all_again(tmp_path, capfd):
     marks = f"open(r'{tmp_path}/%d-%d' % (index, os.getpid()), 'w').close()\n"
     survivor = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nif index == 0: time.sleep(600)\nsys.exit(1)"

@@ -217,6 +217,7 @@ def test_a_loss_trains_a_plain_model(name, kind, policy, tmp_path):
         assert again.evaluate(data, verbose=0) == model.evaluate(data, verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "policy"),
     [("functional", "float32"), ("subclassed", "mixed_float16"), slow("subclassed", "mixed_bfloat16")],

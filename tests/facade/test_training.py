@@ -58,6 +58,7 @@ def test_a_method_trains_on_a_stream_is_saved_and_cloned(name, policy, tmp_path)
     assert again.evaluate(data, verbose=0) == judged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_float16"], indirect=True)
 @pytest.mark.parametrize("name", [TRACED[0], *map(slow, TRACED[1:])])
 def test_a_method_trains_in_a_graph_that_skips_steps_of_infinite_gradients(name, policy):
@@ -94,6 +95,7 @@ class PlainEncoder(keras.Model):
         return (input_shape[0], 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -141,6 +143,7 @@ def test_a_method_is_a_layer_of_a_larger_model(tmp_path):
 JUDGES = ("AutoAttack", "Ensemble", "FAB", "FABUntargeted", "ProxLogBarrier", "Square")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
@@ -182,6 +185,7 @@ def test_an_attack_makes_the_adversaries_of_a_training_or_says_it_only_judges(na
     assert np.isfinite(history["ce_adv"][0])
 
 
+@pytest.mark.slow
 def test_what_only_judges_still_watches_a_method():
     images, labels = facade.data()
     attack = robust.attacks.Ensemble(

@@ -41,6 +41,7 @@ def test_killed_inside_the_critical_sections_and_between_them(tmp_path, referenc
     assert finish(tmp_path) == expected
 
 
+@pytest.mark.slow
 def test_killed_just_before_the_rename_of_the_first_and_of_a_later_checkpoint(tmp_path, reference):
     for call in (1, 6):
         ended = processes.run(MAIN, [str(tmp_path)], cwd=tmp_path, traps=[Trap(["os:rename"], call)])
@@ -49,6 +50,7 @@ def test_killed_just_before_the_rename_of_the_first_and_of_a_later_checkpoint(tm
     assert finish(tmp_path) == reference[0]
 
 
+@pytest.mark.slow
 def test_sigterm_is_heard_after_the_step_and_saved_without_a_checkpoint_due(tmp_path, reference):
     trap = Trap(["tfrobust.training.loop:Loop._check_finite"], 6, signal.SIGTERM)
     ended = processes.run(MAIN, [str(tmp_path), 1e9], cwd=tmp_path, traps=[trap])

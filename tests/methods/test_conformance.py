@@ -97,6 +97,7 @@ def test_a_row_survives_saving_with_its_type_outputs_and_next_step(row, tmp_path
     assert set(one) == set(other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS)
 def test_the_same_seed_gives_the_same_step_and_another_seed_another(row):
     images, labels = (tf.constant(part) for part in battery.data(row=row))

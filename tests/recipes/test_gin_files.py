@@ -226,6 +226,7 @@ def test_a_pair_of_encoder_and_method_takes_two_steps(name, archives):
         assert method.adversary.attack.steps == 1
 
 
+@pytest.mark.slow
 def test_the_pairs_are_all_of_them():
     """What the text says of encoder and method is what gin builds, and no pair is left out."""
     pairs = {}
@@ -243,6 +244,7 @@ def test_the_pairs_are_all_of_them():
 # ---------------------------------------------------------------------------------------------- the command
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_recipe_s_cost(archives, tmp_path, monkeypatch, capsys):
     from tfrobust import train
 

@@ -15,6 +15,7 @@ def copy(attached, tmp_path):
     return shutil.copytree(attached, tmp_path / "7")
 
 
+@pytest.mark.slow
 def test_a_clean_process_gets_the_recorded_answers(attached):
     result = verify.verify(attached)
     assert result.problems == ()

@@ -56,6 +56,7 @@ class Counted(keras.layers.Layer):
         return {mode: int(variable) for mode, variable in self.passes.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "objective", "inference"),
     [(AdversarialTraining, "cross_entropy", 3), (ASCL, "cross_entropy", 3), (TRADES, "kl", 4)],

@@ -129,6 +129,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
         HeadFit(Supervised(**given, penalty=Tikhonov()), DIGITS.load().train)
 
 
+@pytest.mark.slow
 def test_what_a_fitted_head_does_not_use_is_said_in_one_line(tmp_path, caplog, capsys):
     run(tmp_path, dry_run=True)
     assert not caplog.records

@@ -140,6 +140,7 @@ def test_scaled_losses_change_nothing(make):
     assert all(np.array_equal(scaled[-1][name], plain[-1][name]) for name in weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_a_keras_file_and_a_checkpoint_go_on_to_the_bit(make, tmp_path):
     parts = batches()
