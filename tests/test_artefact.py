@@ -1,14 +1,21 @@
 """What an evaluation is told of the training: the images where somebody asks, the attack where there was one."""
 
 import pytest
+import tensorflow as tf
 
 from tfrobust import artefact
 from tfrobust.attacks.gradient import PGD
 from tfrobust.data.sources.digits import Digits
+from tfrobust.evaluation import doctor_data
 from tfrobust.evaluation.accuracy import CleanAccuracy
+from tfrobust.evaluation.base import Setting
 from tfrobust.evaluation.doctor import Doctor
+from tfrobust.evaluation.predictor import from_function
+from tfrobust.ops import configured
 
 DATASET = Digits(validation_size=100).load()
+JUDGES = (Doctor(attack=PGD()),)
+PREDICTOR = from_function(lambda images: tf.zeros((tf.shape(images)[0], 10)), image_shape=(8, 8, 1))
 FACTS = {"norm": "l2", "epsilon": 0.5, "attack_steps": 7, "selection": {"on": "validation"}}
 
 
@@ -17,6 +24,26 @@ def test_of_a_model_of_ours_everything_is_known():
     assert told["training_attack"] == {"norm": "l2", "epsilon": 0.5, "steps": 7}
     assert told["selected_on"] == "validation"
     assert told["train_images"].shape == (1337, 8, 8, 1) and told["train_labels"].shape == (1337,)
+
+
+def test_what_a_first_stage_saw_is_told_and_read_again_by_its_report(caplog):
+    other = Digits(validation_size=100, split_seed=7)
+    seen, facts = other.load().train, {**FACTS, "pretraining": {"source": configured.serialize(other)}}
+    told = artefact.training_facts(FACTS, DATASET, JUDGES, seen)
+    assert told["pretraining_examples"] is seen and told["train_images"].shape == (1337, 8, 8, 1)
+    again = artefact.training_facts(facts, DATASET, JUDGES)["pretraining_examples"]
+    assert again.fingerprint == seen.fingerprint
+    setting = {"images": DATASET.test.arrays()[0], "labels": DATASET.test.labels, "predictor": PREDICTOR}
+    finding = doctor_data.check_duplicates(Setting(**setting, pretraining_examples=again))
+    assert finding.verdict == "fail" and "Of 360 test images 272 (75.6%) are among 1337 images of" in finding.evidence
+    for untold in (facts, (CleanAccuracy(),), None), (FACTS, JUDGES, DATASET.train), (FACTS, JUDGES, None):
+        assert "pretraining_examples" not in artefact.training_facts(untold[0], DATASET, *untold[1:])
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("first", [{"source": {"class_name": "Gone"}}, "text", {"source": configured.serialize(PGD())}])
+def test_a_first_stage_that_cannot_be_read_again_is_left_out(first):
+    assert "pretraining_examples" not in artefact.training_facts({"pretraining": first}, DATASET, JUDGES)
 
 
 @pytest.mark.parametrize("facts", [{}, {"selection": {}}, {"epochs": 3}])

@@ -298,6 +298,30 @@ def test_the_readme_names_every_guide_and_the_pages_name_every_recipe():
     assert [stem for stem in stems if not {stem, f"{stem}.gin"} & words] == []
 
 
+def table_of_terms() -> dict[str, list[tuple[str, ...]]]:
+    """Stem of a recipe -> the terms of each of its stages, as training.md has them."""
+    section = (GUIDES / "training.md").read_text("utf-8").partition("\n## Terms\n")[2].partition("\n## ")[0]
+    said = {}
+    for names, terms in re.findall(r"^\| (`\w+`.*) \| (.+) \|$", section, re.MULTILINE):
+        stages = [tuple(re.findall(r"`(\w+)`", stage)) for stage in terms.split("; then ")]
+        said |= dict.fromkeys(re.findall(r"`(\w+)`", names), stages)
+    return said
+
+
+@pytest.mark.parametrize("path", each(sorted((ROOT / "gin").glob("*.gin"))))
+def test_the_table_of_terms_has_each_recipe_s(path):
+    import gin
+
+    from tfrobust.models.heads import LinearHead
+
+    cli.configure([str(path)])
+    given = gin.get_bindings("tfrobust.experiment.train")
+    encoder, first = given["encoder"](), given.get("pretraining")
+    stages = [first.method, given["method"]] if first is not None else [given["method"]]
+    found = [tuple(stage(encoder=encoder, head=LinearHead(10), seed=0).terms) for stage in stages]
+    assert table_of_terms()[path.stem] == found
+
+
 def test_the_two_commands_stand_in_the_readme():
     text = (ROOT / "README.md").read_text("utf-8")
     start = "    python3 -m venv .venv && .venv/bin/pip install -e"

@@ -1,5 +1,6 @@
 """Two stages in one command: what the first hands to the second, what is refused, what a dry run and a report say."""
 
+import functools
 import json
 import pathlib
 
@@ -12,10 +13,12 @@ from conformance import methods as battery
 from tfrobust import experiment, train
 from tfrobust.data.sources.digits import Digits
 from tfrobust.errors import InputError
+from tfrobust.methods.byol import BYOL
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.cnn import CNN
 from tfrobust.models.heads import LinearHead
+from tfrobust.models.projection import ProjectionHead
 from tfrobust.ops.schedules import LinearRamp
 from tfrobust.pairs.false_negatives import IFND
 from tfrobust.pretrained import Pretrained
@@ -170,6 +173,71 @@ def test_a_term_whose_schedule_never_begins_is_said(delay, silent, caplog):
         assert stage.silent_terms() == expected and len(caplog.records) == len(expected)
         for record in caplog.records:
             assert "Supervised trains without its term ce: its scheduled weight is 0 in all 20" in record.getMessage()
+
+
+def spoken(caplog, method, optimizer, *, epochs=2):
+    """What the log says when a stage of 10 steps an epoch is built."""
+    caplog.clear()
+    given = {"dataset": DIGITS.load(), "source": DIGITS, "epochs": epochs, "batch_size": 128, "seed": 0}
+    Stage(method=method, **given).build(optimizer)
+    return [record.getMessage() for record in caplog.records]
+
+
+def cosine(steps, **parts):
+    return keras.optimizers.schedules.CosineDecay(0.1, steps, **parts)
+
+
+@pytest.mark.parametrize(
+    ("rate", "zero_from"),
+    [
+        (cosine(10), 10),
+        (cosine(12, warmup_target=1.0, warmup_steps=5), 17),
+        (cosine(20), None),
+        (cosine(19), None),  # the last step alone is lost
+        (cosine(5, alpha=0.01), None),
+        (keras.optimizers.schedules.PiecewiseConstantDecay([11], [1.0, 0.0]), 12),
+        (LinearRamp(1.0, delay=15), None),  # 0 at the beginning is a warm-up
+        (0.0, None),
+    ],
+)
+def test_a_rate_that_has_ended_before_the_training_has_is_said(rate, zero_from, caplog):
+    said = spoken(caplog, Supervised(encoder(), LinearHead(10)), keras.optimizers.SGD(rate))
+    expected = f"Supervised: the learning rate is 0 from step {zero_from} of 20: set decay_steps"
+    assert len(said) == (zero_from is not None) and all(line.startswith(expected) for line in said)
+
+
+def byol(**parts):
+    return BYOL(encoder(), LinearHead(10), projection=ProjectionHead((8,), dim=4), views=battery.SHIFT, **parts)
+
+
+def test_a_target_that_stands_still_too_early_is_said(caplog):
+    for steps, count in ((10, 1), (20, 0)):
+        said = spoken(caplog, byol(target_rate=cosine(steps)), "sgd")
+        assert len(said) == count and all("BYOL: the target rate is 0 from step 10 of 20" in line for line in said)
+
+
+def test_clusters_that_come_behind_the_last_epoch_are_said(caplog):
+    for every, count in ((1, 0), (2, 1), (3, 1)):
+        method = simclr(encoder=encoder(), head=LinearHead(10), false_negatives=IFND(clusters=5, every=every))
+        said = spoken(caplog, method, "sgd")
+        assert len(said) == count
+        assert all(f"SimCLR trains without IFND, which clusters first behind epoch {every} of 2" in one for one in said)
+
+
+def test_a_classifier_that_nothing_trains_is_refused(tmp_path):
+    unwatched = functools.partial(simclr, probe=False)
+    with pytest.raises(InputError, match="SimCLR.probe = False leaves the classifier untrained: use it as Pretraining"):
+        run(tmp_path, method=unwatched, pretraining=None)
+    stage = pretraining(method=unwatched).stage(encoder(), LinearHead, DIGITS, DIGITS.load(), 0)
+    assert stage.method.probe is False and list(tmp_path.iterdir()) == []
+
+
+def test_a_branch_that_the_encoder_lacks_is_named_with_the_remedy():
+    with pytest.raises(InputError, match=r"branch is 1, but CNN has no such branch\. Set CNN\.branches = 2\."):
+        pretraining(branch=1).stage(encoder(), LinearHead, DIGITS, DIGITS.load(), 0)
+    plain = keras.Sequential([keras.layers.Flatten()])
+    with pytest.raises(InputError, match=r"but Sequential has no such branch\.$"):
+        pretraining(branch=1).stage(plain, LinearHead, DIGITS, DIGITS.load(), 0)
 
 
 @pytest.mark.slow

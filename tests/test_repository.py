@@ -155,8 +155,8 @@ def test_the_wheel_carries_the_gin_files_and_works_in_a_foreign_folder(tmp_path)
     assert (unpacked / "tfrobust" / "py.typed").is_file()
     foreign.mkdir()
     code = (
-        "from tfrobust import cli; import tfrobust; print(tfrobust.__file__); "
-        "cli.configure(['gin/ascl_leaked.gin']); print(cli.configuration_text())"
+        "import gin, tfrobust; from tfrobust import cli; print(tfrobust.__file__); "
+        "cli.configure(['gin/ascl_leaked.gin']); print(gin.config_str())"
     )
     environment = {**os.environ, "PYTHONPATH": str(unpacked), "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(

@@ -1,6 +1,7 @@
 """From a trained method to a published version: staged, judged, reported, verified."""
 
 import dataclasses
+import logging
 import math
 import pathlib
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfrobust.data.sources.base import Source
-from tfrobust.data.spec import Dataset
+from tfrobust.data.spec import Dataset, Examples
 from tfrobust.errors import InputError, RefusedByGate
 from tfrobust.evaluation import predictor as predictors
 from tfrobust.evaluation.base import Outcome, Setting
@@ -22,6 +23,8 @@ from tfrobust.report.schema import Report
 from tfrobust.serving import assets, export, publish, verify
 from tfrobust.training import workdir as workdirs
 from tfrobust.training.progress import ConsoleProgress
+
+_log = logging.getLogger(__name__)
 
 # At most so many training images, as float32, are held beside an evaluation.
 _TRAINING_BYTES = 2**30
@@ -42,6 +45,7 @@ class Artefact:
     configuration: Callable[[], str]
     first_history: dict | None = None
     gate: Gate = Gate()
+    seen_first: Examples | None = None
 
     def publish(self, name: str, export_dir: str, version: int | None) -> Report:
         """Everything after training; each part is found done, or done again, whole."""
@@ -114,7 +118,7 @@ class Artefact:
             progress=ConsoleProgress(),
             strengths=self.dataset.test.strengths,
             vocabulary=self.dataset.vocabulary,
-            **training_facts(self.facts, self.dataset, self.evaluators),
+            **training_facts(self.facts, self.dataset, self.evaluators, self.seen_first),
         )
         started = time.monotonic()
         outcome = run_evaluation(self.evaluators, setting, cache_directory=str(self.folder / "evaluation"))
@@ -136,22 +140,40 @@ def run_sha256(weights: str | None, dataset: Dataset, evaluators: tuple, trainin
     return fingerprint.json_sha256(parts)
 
 
-def training_facts(facts: dict, dataset: Dataset, evaluators: tuple) -> dict:
+def training_facts(facts: dict, dataset: Dataset, evaluators: tuple, first: Examples | None = None) -> dict:
     """What is known of a model's training, as arguments of `Setting`; images only where somebody asks for them.
 
     Args:
         facts: `Report.training`, or {} of a foreign model.
         dataset: its training split is what a foreign model may have been trained on, too.
         evaluators: who will be run.
+        first: what a first stage was trained on; None: what `facts` say of it is read again.
     """
     images = labels = None
-    if len(dataset.train) and any(evaluator.uses_training for evaluator in evaluators):
+    asked = any(evaluator.uses_training for evaluator in evaluators)
+    if len(dataset.train) and asked:
         images, labels = dataset.train.arrays(max(1, _TRAINING_BYTES // (4 * math.prod(dataset.image_shape))))
     attack = None
     if facts.get("attack_steps"):
         attack = {"norm": facts["norm"], "epsilon": facts["epsilon"], "steps": facts["attack_steps"]}
     selected_on = facts.get("selection", {}).get("on", "")
-    return {"train_images": images, "train_labels": labels, "training_attack": attack, "selected_on": selected_on}
+    told = {"train_images": images, "train_labels": labels, "training_attack": attack, "selected_on": selected_on}
+    first = (first or _pretraining_examples(facts)) if asked else None
+    if first is not None and first.fingerprint != dataset.train.fingerprint:
+        told["pretraining_examples"] = first
+    return told
+
+
+def _pretraining_examples(facts: dict) -> Examples | None:
+    """What a first stage with data of its own was trained on; None where there was none, or it is gone."""
+    try:
+        described = facts.get("pretraining", {}).get("source")
+        source = described and configured.deserialize(_without_downloads(described))
+        return source.load().train if isinstance(source, Source) else None
+    except Exception as error:  # whatever Keras, or the class that the report names, says of it
+        reason = " ".join(str(error).split())[:100]
+        _log.warning("The first stage's images are not looked through for test images: %s", reason)
+        return None
 
 
 def data_facts(dataset: Dataset, source: Source) -> dict:

@@ -186,13 +186,6 @@ def call(name: str, **runtime):
     return gin.get_configurable(complete)(**runtime)
 
 
-def configuration_text() -> str:
-    """The whole bound configuration as gin text, macros first; known before anything is built."""
-    import gin
-
-    return gin.config_str(max_line_length=100)
-
-
 def operative_text() -> str:
     """What the objects built so far were really given, defaults included, as gin text."""
     import gin

@@ -161,8 +161,8 @@ def train(
         return None
     facts = {**stage.facts(), **getattr(loop, "facts", {}), **origin, "precision": precision}
     facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
-    took = seconds + loop.seconds
-    parts = (model, dataset, data, evaluators, folder, facts, history, took, configuration, before, gate)
+    took, seen_first = seconds + loop.seconds, first and first.dataset.train
+    parts = (model, dataset, data, evaluators, folder, facts, history, took, configuration, before, gate, seen_first)
     report = artefacts.Artefact(*parts).publish(name, export_dir, version)
     agreement.part(alone=True)
     return report

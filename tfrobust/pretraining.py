@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import logging
 import pathlib
@@ -30,6 +31,8 @@ from tfrobust.training.pseudo_labels import refreshers
 _log = logging.getLogger(__name__)
 
 FOLDER = "pretraining"
+# A rate that is 0 for a smaller share of the steps, at their end, is no mistake to speak of.
+_IDLE_SHARE = 0.1
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -45,6 +48,7 @@ class Stage:
         callbacks: the user's.
         validation: what watches its epochs, where there are any.
         title: what progress is shown under; "" where there is one stage alone.
+        last: whether its classifier is the run's; False: another stage takes its encoder over.
     """
 
     method: Method
@@ -57,6 +61,7 @@ class Stage:
     callbacks: tuple = ()
     validation: Callable | None = None
     title: str = ""
+    last: bool = True
 
     def build(self, optimizer: keras.optimizers.Optimizer) -> None:
         """Makes the variables and compiles, inside the strategy's scope."""
@@ -67,6 +72,11 @@ class Stage:
             said = unused(model.head, epochs=self.epochs, **{f"train.{name}": getattr(self, name) for name in parts})
             if said:
                 _log.warning(said)
+        if self.last and getattr(model, "probe", True) is False:
+            raise InputError(
+                f"{type(model).__name__}.probe = False leaves the classifier untrained: use it as Pretraining.method, "
+                "or keep the probe."
+            )
         if self.batch_size < model.least_batch:
             name = type(model).__name__
             raise InputError(f"{name} learns nothing from batches of {self.batch_size}: at least {model.least_batch}.")
@@ -82,13 +92,34 @@ class Stage:
         # The loop compiles the step itself where that pays.
         metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
         model.compile(optimizer=optimizer, metrics=metrics, jit_compile=False)
-        for name in () if fitted_at_once(model.head) else self.silent_terms():
-            steps = self.epochs * self.steps_per_epoch
-            _log.warning(
-                "%s trains without its term %s: its scheduled weight is 0 in all %d steps. Take more epochs, or "
-                "a schedule that begins earlier.",
-                *(type(model).__name__, name, steps),
+        for sentence in () if fitted_at_once(model.head) else self.idle_parts():
+            _log.warning(sentence)
+
+    def idle_parts(self) -> list[str]:
+        """One sentence on each part that its schedule, or its interval, keeps from having an effect in so few steps."""
+        name, steps = type(self.method).__name__, self.epochs * self.steps_per_epoch
+        said = [
+            f"{name} trains without its term {term}: its scheduled weight is 0 in all {steps} steps. Take more epochs, "
+            "or a schedule that begins earlier."
+            for term in self.silent_terms()
+        ]
+        optimizer = getattr(self.method.optimizer, "inner_optimizer", self.method.optimizer)
+        rates = {"learning": optimizer._learning_rate, "target": getattr(self.method, "target_rate", None)}
+        for rate, schedule in rates.items():
+            scheduled = isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule)
+            first = _first_of_zeros(schedule, steps) if scheduled else steps
+            if steps - first >= _IDLE_SHARE * steps:
+                said.append(
+                    f"{name}: the {rate} rate is 0 from step {first} of {steps}: set decay_steps to the steps of this "
+                    "training, less those of a warm-up."
+                )
+        rule = getattr(self.method, "false_negatives", None)
+        if getattr(rule, "needs_pseudo_labels", False) and self.epochs <= rule.every:
+            said.append(
+                f"{name} trains without {type(rule).__name__}, which clusters first behind epoch {rule.every} of "
+                f"{self.epochs}. Take more epochs, or a smaller every."
             )
+        return said
 
     def silent_terms(self) -> list[str]:
         """The terms that never count, since the schedule of their weight is 0 from the first step to the last."""
@@ -239,7 +270,10 @@ class Pretraining:
                 raise InputError(f"{head.__name__} is fitted to a frozen encoder: set Pretraining.frozen = True.")
             head = LinearHead  # the online probe learns while the encoder does
         if self.branch >= max(1, getattr(encoder, "branches", 1)):
-            raise InputError(f"Pretraining.branch is {self.branch}, but {type(encoder).__name__} has no such branch.")
+            name = type(encoder).__name__
+            takes = "branches" in configured.constructor_arguments(type(encoder))
+            remedy = f" Set {name}.branches = {self.branch + 1}." if takes else ""
+            raise InputError(f"Pretraining.branch is {self.branch}, but {name} has no such branch.{remedy}")
         if self.data is not None:
             source, shape = self.data, dataset.image_shape
             dataset = self.data.load()
@@ -254,6 +288,7 @@ class Pretraining:
             seed=seed,
             augmentation=self.augmentation,
             callbacks=self.callbacks,
+            last=False,
         )
         stage.title = f"stage 1 of 2, {type(stage.method).__name__}"
         stage.build(self.optimizer())
@@ -278,12 +313,23 @@ class Pretraining:
         last = {name: values[-1] for name, values in history.items() if name not in ("epoch", "learning_rate")}
         self.hand_over(stage.method.encoder)
         facts = stage.facts() | {"data": stage.dataset.name, "train_size": len(stage.dataset.train)}
+        if self.data is not None:
+            facts["source"] = configured.serialize(self.data)
         return facts | {"frozen": self.frozen, "branch": self.branch, "last_epoch": last}, history, loop.seconds
 
     def hand_over(self, encoder: keras.Model) -> None:
         """What becomes of the encoder between the stages."""
         encoder.trainable = not self.frozen
         adopt_branch(encoder, self.branch)
+
+
+def _first_of_zeros(schedule: Callable, steps: int) -> int:
+    """The first of the steps from which on a schedule is 0; `steps` where its last one is not."""
+
+    def is_zero(step):
+        return float(schedule(tf.constant(step, tf.int64))) == 0
+
+    return bisect.bisect_left(range(steps), True, key=is_zero) if is_zero(steps - 1) else steps
 
 
 def _callback_facts(callback) -> dict:

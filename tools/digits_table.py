@@ -5,14 +5,15 @@ For each fold and each method the recipe gin/<method>.gin is trained on the othe
 (--seed plus the fold), and its attacks (those of the recipe's @AttackAccuracy evaluators) are run on the fold. Every
 (fold, method) leaves one JSON file in --output, whole or not at all; running again continues with what is missing.
 Printed are the accuracies over all images, and the differences from a reference on the same images, in Markdown;
-with --values also what other evaluators measure, as means over the folds.
+with --values also what other evaluators measure, as means over the folds. Other gin files or values are another table,
+which needs an --output of its own.
 
-    python tools/digits_table.py                                          # all of gin/*.gin, about half an hour
-    python tools/digits_table.py --gin_file=gin/eval/full.gin             # with AutoAttack
-    python tools/digits_table.py --methods=adversarial_training,ascl --folds=5 --only_folds=0 --epochs=1
-    python tools/digits_table.py --methods=supervised,mixup,noisymix --reference=supervised \
+    python tools/digits_table.py                                 # the methods against attacks, about half an hour
+    python tools/digits_table.py --gin_file=gin/eval/full.gin --output=runs/digits_full           # with AutoAttack
+    python tools/digits_table.py --methods=adversarial_training,ascl --only_folds=0 --epochs=1 --output=runs/short
+    python tools/digits_table.py --methods=supervised,mixup,noisymix --reference=supervised --output=runs/natural \
         --gin_file=gin/eval/natural.gin --values=corruption.mean.accuracy,calibration.rms
-    python tools/digits_table.py --methods=simclr --folds=10 --values=accuracy.clean \
+    python tools/digits_table.py --methods=simclr --folds=10 --values=accuracy.clean --output=runs/few_labels \
         --gin_file=gin/stage_two/labels_1_percent.gin --gin_param="LabelledFraction.seed={fold}"
 """
 
@@ -36,6 +37,20 @@ from tfrobust.errors import InputError
 from tfrobust.ops import files
 
 SCHEMA = "tfrobust/digits_table/1"
+# The table of the README and the guides. Other recipes train on other data, or are compared by other measurements.
+DEFAULT_METHODS = (
+    "adr",
+    "adversarial_training",
+    "ascl",
+    "ascl_hard",
+    "ascl_leaked",
+    "ascl_soft",
+    "ascl_trades",
+    "ascl_trades_leaked",
+    "supervised",
+    "supervised_contrastive",
+    "trades",
+)
 
 
 # ------------------------------------------------------------------------------------------------------- runs
@@ -174,11 +189,14 @@ def train(parts: dict, dataset, say):
 
 def column(evaluator) -> str:
     """How the table calls an attack: its label or name, its steps, norm and epsilon."""
+    from tfrobust.evaluation.adversarial import attack_label
+
     attack = evaluator.attack
     names = {"pgd": "PGD", "multi_targeted_pgd": "mPGD", "fgsm": "FGSM", "autoattack": "AutoAttack"}
     name = names.get(attack.name, attack.name)
     steps = f"-{attack.steps}" if attack.steps > 1 and not attack.members else ""
-    return evaluator.label or f"{name}{steps} {attack.threat.norm} {attack.threat.epsilon:.6g}"
+    given = evaluator.label and attack_label(attack, evaluator.label)
+    return given or f"{name}{steps} {attack.threat.norm} {attack.threat.epsilon:.6g}"
 
 
 # ------------------------------------------------------------------------------------------------------ files
@@ -213,6 +231,7 @@ def run_missing(flags: argparse.Namespace) -> list[dict]:
     pairs = [(method, fold) for fold in flags.only_folds for method in flags.methods]
     results = {pair: load(flags, *pair) for pair in pairs}
     missing = [pair for pair in pairs if results[pair] is None]
+    configure_all(flags, missing)
     flags.output.mkdir(parents=True, exist_ok=True)
     flags.source_sha256 = source_sha256()
     began = time.monotonic()
@@ -226,6 +245,20 @@ def run_missing(flags: argparse.Namespace) -> list[dict]:
         say(f"{where}: {summary(result)}, about {left / 60:.0f} min left", end="\n")
         forget()
     return list(results.values())
+
+
+def configure_all(flags: argparse.Namespace, missing: list[tuple[str, int]]) -> None:
+    """Configures every method that is to be trained, so that a mistake in the last costs no training of the first.
+
+    Raises:
+        InputError: a recipe is refused, or does not measure what --values names.
+    """
+    for method, fold in dict(missing).items():
+        try:
+            parts = recipe([f"gin/{method}.gin", *flags.gin_file], params(flags, fold))
+            who_measures(parts["evaluators"], flags.values)
+        except InputError as error:
+            raise InputError(f"{method}: {error}") from None
 
 
 def summary(result: dict) -> str:
@@ -257,10 +290,10 @@ def say(text: str, end: str = "") -> None:
 def parser() -> argparse.ArgumentParser:
     """The tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    # Transfer is no method of its own: it needs a model to start from.
-    all_methods = ",".join(sorted({path.stem for path in (ROOT / "gin").glob("*.gin")} - {"transfer"}))
     flags.add_argument(
-        "--methods", default=all_methods, help="stems of gin/*.gin, in the order of the rows; default: all"
+        "--methods",
+        default=",".join(DEFAULT_METHODS),
+        help="stems of gin/*.gin, in the order of the rows; default: %(default)s",
     )
     flags.add_argument("--reference", default="adversarial_training", help="what the others are compared with")
     flags.add_argument("--folds", type=cli.count, default=5, help="number of folds; default 5")
@@ -281,14 +314,23 @@ def parser() -> argparse.ArgumentParser:
     return flags
 
 
-def run(flags: argparse.Namespace) -> None:
-    """Does what is missing and prints the tables."""
+def take_apart(flags: argparse.Namespace) -> None:
+    """Makes lists of the flags that hold some.
+
+    Raises:
+        InputError: --only_folds names no folds.
+    """
     flags.methods = flags.methods.split(",")
     flags.values = [name for name in flags.values.split(",") if name]
     folds = ",".join(map(str, range(flags.folds))) if flags.only_folds is None else flags.only_folds
     if not re.fullmatch(r"\d+(,\d+)*", folds) or max(map(int, folds.split(","))) >= flags.folds:
         raise InputError(f"--only_folds is {folds}; it names folds from 0 to {flags.folds - 1}, such as 0,1.")
     flags.only_folds = [int(fold) for fold in folds.split(",")]
+
+
+def run(flags: argparse.Namespace) -> None:
+    """Does what is missing and prints the tables."""
+    take_apart(flags)
     results = run_missing(flags)
     ordered = sorted(results, key=lambda result: (flags.methods.index(result["method"]), result["fold"]))
     print(tables(ordered, flags.reference))

@@ -11,6 +11,7 @@ from tfrobust.attacks import apgd, apgd_schedule, gradient, objectives, runner
 from tfrobust.attacks.apgd_steps import Momentum, Sparse
 from tfrobust.attacks.goal import Goal
 from tfrobust.attacks.threat import ThreatModel
+from tfrobust.losses import classification
 from tfrobust.ops import norms, randomness
 
 ATTACKS = [apgd.APGDCrossEntropy, apgd.APGDDLR, apgd.APGDTargeted]
@@ -54,7 +55,7 @@ def trace(attack, network, images, labels, point):
 
     def evaluate(points):
         values, slopes, _ = apgd.input_gradient(
-            lambda x: (objectives.cross_entropy_of(network(x), labels), 0), points, has_auxiliary=True
+            lambda x: (classification.cross_entropy(network(x), labels), 0), points, has_auxiliary=True
         )
         seen.append(points.numpy())
         losses.append(values.numpy())

@@ -11,6 +11,7 @@ from oracles import official_autoattack, seeded_networks
 from tfrobust.attacks import apgd, apgd_schedule, fab, objectives, square, square_patterns
 from tfrobust.attacks.goal import Goal
 from tfrobust.attacks.threat import ThreatModel
+from tfrobust.losses import classification
 from tfrobust.models.heads import LinearHead
 from tfrobust.models.resnet import ResNet
 from tfrobust.ops import hyperplane
@@ -68,7 +69,7 @@ def inputs(golden, classes=10):
 def test_losses(golden, classes, loss):
     logits, labels, targets = (golden[f"losses/{classes}/{name}"] for name in ("logits", "labels", "targets"))
     functions = {
-        "ce": lambda z: objectives.cross_entropy_of(z, labels.astype(np.int32)),
+        "ce": lambda z: classification.cross_entropy(z, labels.astype(np.int32)),
         "dlr": lambda z: objectives.dlr_of(z, labels.astype(np.int32)),
         "targeted_dlr": lambda z: objectives.targeted_dlr_of(z, labels.astype(np.int32), targets.astype(np.int32)),
     }
@@ -104,7 +105,7 @@ def test_apgd_takes_the_same_steps(golden, monkeypatch, norm, case):
     noise = tf.constant(golden[f"{name}/noise"].astype(np.float32))
     monkeypatch.setattr(apgd.randomness, "draw", lambda sampler, key, shape: noise)
     if case.startswith("ce"):
-        objective = Watched(lambda x: objectives.cross_entropy_of(predict(x), labels))
+        objective = Watched(lambda x: classification.cross_entropy(predict(x), labels))
     elif case == "dlr":
         objective = Watched(lambda x: objectives.dlr_of(predict(x), labels))
     else:
@@ -313,7 +314,7 @@ def test_apgd_on_resnet20(golden, resnet, monkeypatch):
     images, labels = tf.constant(resnet_images()), golden["resnet/labels"].astype(np.int32)
     noise = tf.constant(seeded_networks.uniform("components/resnet/start", (4, 32, 32, 3)))
     monkeypatch.setattr(apgd.randomness, "draw", lambda sampler, key, shape: noise)
-    objective = Watched(lambda x: objectives.cross_entropy_of(resnet(x), labels))
+    objective = Watched(lambda x: classification.cross_entropy(resnet(x), labels))
     attack = apgd.APGDCrossEntropy(ThreatModel(epsilon=8 / 255), steps=10)
     best = attack.perturb(objective, images, KEY)
     logits = np.stack([resnet(tf.constant(points)) for points in objective.points])

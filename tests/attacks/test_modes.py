@@ -33,15 +33,6 @@ def test_what_moves_and_what_batch_norm_sees():
     assert np.any(batch != inference)
 
 
-def test_an_object_with_forward_hands_on_its_logits():
-    class Method:
-        def forward(self, images, training=True):
-            return "embedding", f"logits {images} {training}"
-
-    assert modes.forward_in_mode(Method(), "inference")("x") == "logits x False"
-    assert modes.forward_in_mode(Method(), "batch")("x") == "logits x True"
-
-
 def test_unknown_mode_names_the_valid_ones():
     with pytest.raises(ValueError, match="inference.*batch.*train"):
         modes.forward_in_mode(lambda x, training: x, "eval")

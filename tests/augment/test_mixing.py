@@ -9,6 +9,7 @@ from tfrobust import keras as robust
 from tfrobust.augment import mixing
 from tfrobust.augment.mixing import FeatureNoise, Mix, Mixing
 from tfrobust.ops import randomness
+from tfrobust.ops.shapes import batch_size
 
 KEY = randomness.make_key(3, "mixing")
 
@@ -70,7 +71,7 @@ def test_each_row_of_a_group_is_as_likely_as_any_other():
 
 def test_partners_of_an_unknown_count_are_the_same():
     traced = tf.function(
-        lambda values: mixing.partners(KEY, mixing.batch_size(values), 4), input_signature=[tf.TensorSpec([None])]
+        lambda values: mixing.partners(KEY, batch_size(values), 4), input_signature=[tf.TensorSpec([None])]
     )
     np.testing.assert_array_equal(traced(tf.zeros([14])), mixing.partners(KEY, 14, 4))
 

@@ -85,7 +85,7 @@ PARTS = {
     "Branches": lambda: methods.Branches(strengths=(1.0, 2.0, 3.0), noise="shared", noise_without_mixing=False),
     "Tikhonov": lambda: methods.Tikhonov(weight=0.1, of=("ce",), form="batch", mode="finite_difference"),
     "InstanceAdversary": lambda: INSTANCES,
-    "LayerWise": lambda: methods.LayerWise(betas={"layer_1": 0.01, "contrastive": 0.1}, on=("view_1",)),
+    "LayerWiseTikhonov": lambda: methods.LayerWiseTikhonov(betas={"layer_1": 0.01, "contrastive": 0.1}, on=("view_1",)),
     "Puzzle": lambda: methods.Puzzle(blocks=(2, 4), prior=0.1, transport=False),
     "FeatureNoise": lambda: methods.FeatureNoise(additive=0.5, sparsity=0.65, scale=None),
     "TwoTransforms": lambda: methods.TwoTransforms(augmentation=augment.PadCrop(padding=1), combine="by_kind"),
@@ -161,7 +161,7 @@ METHODS = {
     "RoCL": method(methods.RoCL, adversary=INSTANCES, detached_keys=True, regularizer_pass="own", term_weights=None),
     "ACL": method(methods.ACL, adversary=INSTANCES, streams="adversarial_to_adversarial", term_weights={"probe": 0.5}),
     "LayerWiseContrastive": method(
-        methods.LayerWiseContrastive, penalty=PARTS["LayerWise"](), term_weights={"layer_1": 0.5}
+        methods.LayerWiseContrastive, penalty=PARTS["LayerWiseTikhonov"](), term_weights={"layer_1": 0.5}
     ),
     "ADR": method(methods.ADR, adversary=ADVERSARY, label_scale=0.9),
     "ASCL": method(

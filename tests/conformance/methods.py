@@ -17,7 +17,7 @@ from tfrobust.augment.puzzlemix import Puzzle
 from tfrobust.augment.standard import RandomShift
 from tfrobust.augment.token_removal import TokenRemoval
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
-from tfrobust.losses.gradient_penalty import LayerWise, Tikhonov
+from tfrobust.losses.gradient_penalty import LayerWiseTikhonov, Tikhonov
 from tfrobust.methods.acl import ACL
 from tfrobust.methods.adr import ADR
 from tfrobust.methods.adversarial_training import AdversarialTraining
@@ -159,7 +159,11 @@ ROWS = {
     "acl": _instances(ACL, branches=2),
     "acl_to_standard": _instances(ACL, branches=2, streams="adversarial_to_standard"),
     "layer_wise": lambda *parts, **k: LayerWiseContrastive(
-        *parts, projection=_head(), views=SHIFT, penalty=LayerWise(betas={"layer_1": 0.1, "contrastive": 1.0}), **k
+        *parts,
+        projection=_head(),
+        views=SHIFT,
+        penalty=LayerWiseTikhonov(betas={"layer_1": 0.1, "contrastive": 1.0}),
+        **k,
     ),
     "ascl_two_transforms": _ascl(transforms=TwoTransforms(combine="by_kind"), vat_divide_by_classes=True),
 }

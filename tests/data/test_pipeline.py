@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from tfrobust.augment.standard import Compose, RandomFlip, RandomShift
-from tfrobust.data.pipeline import evaluation_batches, shuffled, steps_per_epoch, training_batches
+from tfrobust.data.pipeline import shuffled, steps_per_epoch, training_batches
 from tfrobust.data.spec import ArrayExamples
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch
@@ -45,6 +45,7 @@ def test_every_example_once_per_epoch():
 
 
 def test_remainder_is_dropped_and_changes():
+    assert steps_per_epoch(EXAMPLES, 6) == 3
     left_out = [
         set(range(COUNT)) - set(np.concatenate([b.index for b in _take(3, start_step=3 * e)]).tolist())
         for e in range(4)
@@ -61,15 +62,6 @@ def test_resume_equals_the_uninterrupted_stream(start):
 def test_seed_decides():
     assert _equal(_take(3, augmentation=SHAKE), _take(3, augmentation=SHAKE))
     assert not _equal(_take(3), _take(3, seed=2))
-
-
-def test_shards_concatenate_to_the_global_batch():
-    whole = _take(4, augmentation=SHAKE)
-    shards = [_take(4, augmentation=SHAKE, pipelines=3, pipeline=one) for one in range(3)]
-    assert shards[0][0].images.shape == (2, 4, 4, 1)
-    for step, batch in enumerate(whole):
-        parts = [shard[step] for shard in shards]
-        assert _equal(batch, tf.nest.map_structure(lambda *rows: np.concatenate(rows), *parts))
 
 
 def test_augmentation_follows_the_example_not_the_batch():
@@ -111,39 +103,18 @@ def test_single_example():
     ]
 
 
-def test_evaluation_pads_with_weight_zero():
-    batches = list(evaluation_batches(IMAGES, EXAMPLES.labels, 8))
-    assert [len(b.images) for b in batches] == [8, 8, 8]
-    weight = np.concatenate([b.extra["sample_weight"] for b in batches])
-    assert weight.tolist() == [1.0] * COUNT + [0.0] * 2
-    images = np.concatenate([b.images for b in batches])
-    assert np.array_equal(images[:COUNT], EXAMPLES.arrays()[0])
-    assert np.array_equal(images[COUNT:], images[[COUNT - 1] * 2])
-    assert np.concatenate([b.index for b in batches])[:COUNT].tolist() == list(range(COUNT))
-
-
 @pytest.mark.parametrize(
     "arguments, words",
     [
         ({"batch_size": 512}, "batch of 512 is larger than the 22 training examples"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"start_step": -1}, "start_step -1"),
-        ({"pipelines": 4}, "batch of 6 cannot be shared equally by 4"),
-        ({"pipelines": 2, "pipeline": 2}, "pipeline 2 is not one of 0..1"),
         ({"extra": {"weight": np.zeros(3)}}, "'weight' has 3 rows for 22"),
     ],
 )
 def test_bad_arguments(arguments, words):
     with pytest.raises(ValueError, match=words):
         training_batches(EXAMPLES, **{"batch_size": 6, "seed": 0, **arguments})
-
-
-def test_bad_evaluation_arguments():
-    assert steps_per_epoch(EXAMPLES, 6) == 3
-    with pytest.raises(ValueError, match="no examples"):
-        evaluation_batches(IMAGES[:0], np.zeros(0, int), 4)
-    with pytest.raises(ValueError, match="batch_size is 0"):
-        evaluation_batches(IMAGES, EXAMPLES.labels, 0)
 
 
 def test_views_follow_from_the_augmented_image_and_the_example_alone():

@@ -7,13 +7,17 @@ import pytest
 import tensorflow as tf
 
 from oracles import linear_model
+from tfrobust.attacks.apgd import APGDTargeted
 from tfrobust.attacks.base import Attack
+from tfrobust.attacks.ensemble import AutoAttack, Ensemble
 from tfrobust.attacks.gradient import FGSM, PGD, MultiTargetedPGD
+from tfrobust.attacks.square import Square
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.evaluation import adversarial, chunks, searching, statistics
 from tfrobust.evaluation.accuracy import CleanAccuracy
 from tfrobust.evaluation.base import Setting
 from tfrobust.evaluation.predictor import from_function
+from tfrobust.report import protocol
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +118,7 @@ def test_accuracy_is_the_known_one(model, attack, name):
 def test_settings_resolve_the_step_size_and_labels_the_id(model):
     setting, _, _ = model
     attack = PGD(threat=ThreatModel(epsilon=0.04), steps=10)
-    measured = adversarial.AttackAccuracy(attack=attack, label="pgd10").run(setting).measurements[0]
+    measured = adversarial.AttackAccuracy(attack=attack, label="pgd{steps}").run(setting).measurements[0]
     assert measured.id == "attack.pgd10_linf_0.04.accuracy"
     assert measured.settings["step_size"] == pytest.approx(0.01) and measured.settings["steps"] == 10
 
@@ -216,6 +220,38 @@ def test_an_ensemble_counts_cumulatively_and_starts_from_the_clean_images(model,
     for _ in range(2):
         kept = dataclasses.replace(setting, chunk_size=7, store=store)
         assert adversarial.AttackAccuracy(attack=both).run(kept) == outcome
+
+
+def test_ensembles_of_other_efforts_are_not_one_protocol(model):
+    threat = ThreatModel(epsilon=0.04)
+
+    def measured(*members):
+        return adversarial.AttackAccuracy(attack=Ensemble(members)).run(model[0]).measurements
+
+    first = measured(PGD(threat, steps=3, restarts=2), FGSM(threat))
+    assert first[0].settings["member_efforts"] == ["pgd (3 steps, 2 restarts)", "fgsm (1 step, 1 restart)"]
+    # An accuracy after a member hangs on those before it, not on those behind it.
+    assert [one.settings["member_efforts"] for one in first[2:]] == [
+        ["pgd (3 steps, 2 restarts)"],
+        ["pgd (3 steps, 2 restarts)", "fgsm (1 step, 1 restart)"],
+    ]
+    for other in (PGD(threat, steps=1, restarts=2), PGD(threat, steps=3, restarts=2, step_size=1e-9)):
+        second = measured(other, FGSM(threat))
+        for one, another in zip((*first[:2], first[3]), (*second[:2], second[3]), strict=True):
+            assert "member_efforts" in protocol.differences(one, another)
+    assert all(protocol.differences(one, one) == [] for one in first)
+
+
+def test_members_say_all_that_they_were_given(model):
+    threat = ThreatModel(epsilon=0.04)
+    members = APGDTargeted(threat, targets=1, expectation_samples=20), Square(threat, steps=300, initial_share=0.25)
+    assert adversarial.attack_settings(Ensemble(members), model[0])["member_efforts"] == [
+        "apgd_t (100 steps, 1 restart, 1 target, expectation_samples 20)",
+        "square (300 steps, 1 restart, initial_share 0.25)",
+    ]
+    # The version of AutoAttack says what its members are: older reports with nothing else remain its like.
+    found = adversarial.attack_settings(AutoAttack(threat), model[0])
+    assert "member_efforts" not in found and found["version"] == "standard"
 
 
 class Both(Attack):

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from oracles import calibration as oracle
 from oracles import linear_model
@@ -23,6 +24,27 @@ def case():
     labels = generator.integers(0, 5, 97)
     confidence = np.array([max(oracle.softmax(row)) for row in logits.tolist()])
     return logits, labels, confidence, logits.argmax(-1) == labels
+
+
+def test_sigmoids_are_believed_one_by_one():
+    # p = (1/2, 3/4): not made to sum to 1; as likely as one coin for each class.
+    logits, labels = np.log([[1.0, 3.0], [1.0, 3.0]]), np.array([0, 1])
+    np.testing.assert_allclose(np.exp(calibration.log_probabilities(logits, True)), [[0.5, 0.75]] * 2)
+    np.testing.assert_allclose(calibration.brier_scores(logits, labels, True), [0.25 + 0.5625, 0.25 + 0.0625])
+    np.testing.assert_allclose(calibration.negative_log_likelihoods(logits, labels, True), -np.log([1 / 8, 3 / 8]))
+    assert calibration.log_probabilities(np.array([-800.0]), True) == -800.0
+
+
+def test_a_model_of_sigmoids_is_calibrated_by_what_it_says():
+    predict, images, labels, _, _ = linear_model.make(60)
+    said = lambda x: tf.sigmoid(20 * predict(x) @ [[0.0, 0.0], [-2.0, 1.0]])  # noqa: E731
+    predictor = from_function(said, image_shape=linear_model.SHAPE)
+    outcome = run_evaluation([calibration.Calibration()], Setting(predictor=predictor, images=images, labels=labels))
+    answers = np.asarray(said(images))
+    confidence, correct = answers.max(-1), answers.argmax(-1) == labels
+    ece = next(one for one in outcome.measurements if one.id == "calibration.ece")
+    assert ece.settings["probabilities"] == "one per class"
+    assert ece.value == pytest.approx(calibration.expected_calibration_error(confidence, correct), abs=1e-4)
 
 
 @pytest.mark.parametrize("bins", [1, 4, 15])

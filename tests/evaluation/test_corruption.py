@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import numpy as np
 import PIL.Image
@@ -72,6 +73,25 @@ def test_groups(setting):
     assert "corruption.mean_without_noise.accuracy" not in found and "corruption.mean_blur.accuracy" not in found
 
 
+def test_a_mean_over_few_corruptions_says_which():
+    images = types.SimpleNamespace(settings={}, judged={})
+
+    def settings(names):
+        evaluator = CorruptionAccuracy(names=names, severities=(5,))
+        correct = {(name, 5): np.array([True, False]) for name in names}
+        found = [evaluator._mean(images, identity, group, correct) for identity, group in evaluator._groups()]
+        return {measured.id: measured.settings for measured in found}
+
+    noise, others = corruptions.GROUPS["noise"], [n for n in corruptions.NAMES if n not in corruptions.GROUPS["noise"]]
+    found = settings((*reversed(noise), "fog", "speckle_noise"))
+    assert found["corruption.mean.accuracy"]["names"] == sorted((*noise, "fog"))
+    assert found["corruption.mean_without_noise.accuracy"]["names"] == ["fog"]
+    # Where all are in, count and id say which: so it was in older reports.
+    assert "names" not in found["corruption.mean_noise.accuracy"]
+    assert "names" not in settings(tuple(others))["corruption.mean_without_noise.accuracy"]
+    assert not any("names" in one for one in settings(corruptions.NAMES).values())
+
+
 @pytest.mark.parametrize("changes", [{"batch_size": 30}, {"batch_size": 2}])
 def test_batches_and_tracing_change_nothing(setting, changes):
     """With batches of 2 there are more than it takes to be worth a graph."""
@@ -99,6 +119,23 @@ def test_errors_relative_to_a_baseline_by_hand():
     assert corruption.mean_corruption_errors(errors, 0.05, {**baseline, "clean": 0.5})[1] is None
     same = corruption.mean_corruption_errors(ALEXNET["errors"], ALEXNET["clean"], ALEXNET)
     assert same == pytest.approx((1, 1))
+
+
+def test_two_baselines_of_one_name_are_told_apart():
+    images = types.SimpleNamespace(settings={}, clean=np.ones(2))
+    correct = {(name, s): np.array([True, False]) for name in corruptions.NAMES for s in corruptions.SEVERITIES}
+
+    def said(**changes):
+        given = {**ALEXNET, **changes} if changes else "alexnet"
+        mce, relative = CorruptionAccuracy(baseline=given)._errors(images, correct)
+        assert mce.settings == relative.settings
+        return mce.settings.get("baseline_sha256")
+
+    first = said(name="supervised")
+    assert first == said(name="supervised", errors={**ALEXNET["errors"], "speckle_noise": 0.1})  # not divided by
+    assert len({first, said(clean=0.4), said(errors={**ALEXNET["errors"], "fog": 0.5})}) == 3
+    # AlexNet's numbers are known by its name, as in older reports, unless somebody else has taken it.
+    assert said() is None and said(clean=ALEXNET["clean"]) is None and said(clean=0.4) is not None
 
 
 def test_alexnet_s_mean_error_is_the_published_one():

@@ -56,6 +56,11 @@ def test_probabilities_fail_though_they_are_judged():
         assert finding.verdict == "fail" and "--logits_output" in finding.remedy
 
 
+def test_answers_that_may_be_probabilities_warn():
+    finding = doctor_model.check_logits(_setting(lambda x: tf.sigmoid(PREDICT(x))))
+    assert finding.verdict == "warn" and "[0, 1]" in finding.evidence and "sigmoids" in finding.remedy
+
+
 def test_random_output_drawn_in_python_fails():
     generator = np.random.default_rng(0)
     setting = _setting(lambda x: PREDICT(x) + generator.normal(size=2).astype(np.float32))

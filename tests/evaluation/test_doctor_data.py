@@ -6,6 +6,7 @@ import pytest
 from oracles import linear_model
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.threat import ThreatModel
+from tfrobust.data.spec import ArrayExamples
 from tfrobust.evaluation import doctor_data
 from tfrobust.evaluation.base import Setting
 from tfrobust.evaluation.predictor import from_function
@@ -102,6 +103,39 @@ def test_duplicates(moved, taken, verdict):
     exact = taken if moved < 1 / 255 else 0
     assert finding.verdict == verdict, finding.evidence
     assert f"Of 40 test images {exact} (" in finding.evidence and f"and {taken - exact} (" in finding.evidence
+
+
+def _seen_first(images: np.ndarray) -> ArrayExamples:
+    return ArrayExamples(images, np.zeros(len(images), int))
+
+
+@pytest.mark.parametrize(("taken", "verdict"), [(0, "warn"), (1, "warn"), (20, "fail")])
+def test_duplicates_of_a_first_stage_count_too(taken, verdict, monkeypatch):
+    monkeypatch.setattr(doctor_data, "_BLOCK_BYTES", 7 * 12 * 4)  # taken in many blocks, of which the last is not full
+    generator = np.random.default_rng(5)
+    images = generator.integers(0, 230, (40, 3, 4, 1), np.uint8)
+    first = generator.integers(0, 256, (300, 3, 4, 1), np.uint8)
+    first[290 - taken : 290], first[290:291] = images[:taken], images[39] + 1
+    train = generator.uniform(0, 1, (500, 3, 4, 1)).astype(np.float32)
+    given = {"images": images / np.float32(255), "pretraining_examples": _seen_first(first)}
+    finding = doctor_data.check_duplicates(_setting(**given, train_images=train))
+    said = (
+        f"Of 40 test images {taken} ({taken / 40:.1%}) are among 500 training images and 300 images of the first stage"
+    )
+    assert finding.evidence.startswith(f"{said}, and 1 (")
+    assert finding.verdict == verdict
+    alone = doctor_data.check_duplicates(_setting(**given))
+    assert alone.evidence.startswith(said.replace("500 training images and ", "")) and "split_seed" in alone.remedy
+
+
+def test_of_a_large_first_stage_some_images_are_looked_at(monkeypatch):
+    monkeypatch.setattr(doctor_data, "_FETCHED_BYTES", 10 * 12 * 4)
+    examples = _seen_first(np.zeros((300, 3, 4, 1), np.uint8))
+    assert (
+        "among 10 images of the first" in doctor_data.check_duplicates(_setting(pretraining_examples=examples)).evidence
+    )
+    other = _seen_first(np.zeros((300, 4, 4, 1), np.uint8))
+    assert doctor_data.check_duplicates(_setting(pretraining_examples=other)) is None
 
 
 def test_almost_empty_images_are_no_duplicates():

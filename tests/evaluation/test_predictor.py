@@ -132,6 +132,18 @@ def test_probabilities_become_log_probabilities(model):
     assert plain.judged_on(IMAGES) is plain
 
 
+def test_sigmoids_become_their_logits():
+    generator = np.random.default_rng(0)
+    kernel = generator.normal(size=(16, 3)).astype(np.float32)
+    images = generator.uniform(size=(64, 4, 4, 1)).astype(np.float32)
+    scores = lambda images: 4 * tf.reshape(images - 0.5, [-1, 16]) @ kernel  # noqa: E731
+    raw = predictor.from_function(lambda images: tf.sigmoid(scores(images)), image_shape=(4, 4, 1))
+    found = raw.judged_on(images)
+    assert found.outputs_probabilities and found.one_per_class and not raw.one_per_class
+    np.testing.assert_allclose(found.compiled_logits(images), scores(images), rtol=0.1, atol=1e-3)
+    assert found.judged_on(images) is found
+
+
 def test_batches_are_padded_to_one_shape():
     shapes, calls = set(), []
 

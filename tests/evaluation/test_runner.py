@@ -329,16 +329,17 @@ def test_progress_is_shown():
     ("changes", "said"),
     [
         ({"labels": LABELS + 1}, "label is 2"),
-        ({"labels": LABELS - 1}, "label is -1"),
-        ({"labels": LABELS[:-1]}, "20 examples"),
-        ({"labels": LABELS.astype(float)}, "whole numbers"),
+        ({"labels": LABELS - 1}, "negative"),
+        ({"labels": LABELS[:-1]}, "n = 20"),
+        ({"labels": LABELS + 0.5}, "fractional"),
         ({"labels": np.full((20, 2), 0.5)}, "one-hot"),
-        ({"labels": np.eye(2)[LABELS][None]}, "one label for each"),
-        ({"images": IMAGES * 255}, "divide them by 255"),
-        ({"images": IMAGES - 1}, "Pixels run from"),
+        ({"labels": np.eye(2)[LABELS][None]}, "n = 20"),
+        ({"images": IMAGES * 255}, "divide by 255"),
+        ({"images": IMAGES.round().astype(np.uint8)}, "divide by 255"),
+        ({"images": IMAGES - 1}, "Pixels lie in"),
         ({"images": np.where(IMAGES > 0.59, np.nan, IMAGES)}, "NaN"),
         ({"images": IMAGES[:, :2]}, "takes"),
-        ({"images": IMAGES[..., 0]}, "n, h, w, c"),
+        ({"images": IMAGES[..., 0]}, "takes"),
         ({"images": IMAGES[:0], "labels": LABELS[:0]}, "no examples"),
         ({"class_names": ("a", "b", "c")}, "3 class names"),
         ({"batch_size": 0}, "batch_size"),
@@ -352,7 +353,7 @@ def test_bad_data_is_one_sentence(changes, said):
 
 
 def test_one_hot_labels_are_ids(setting):
-    for labels in (np.eye(2)[LABELS], np.eye(2, dtype=bool)[LABELS], LABELS[:, None]):
+    for labels in (np.eye(2)[LABELS], np.eye(2, dtype=bool)[LABELS], LABELS[:, None], LABELS.astype(float)):
         found = _setting(labels=labels).labels
         np.testing.assert_array_equal(found, LABELS)
         assert found.dtype == np.int32

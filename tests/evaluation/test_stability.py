@@ -189,6 +189,18 @@ def test_a_baseline_of_other_images_is_warned_of(tmp_path):
     assert finding.check == "baseline" and "Flip rates divide by the numbers of other" in finding.evidence
 
 
+def test_two_baselines_of_one_name_are_told_apart():
+    def said(names, given="alexnet"):
+        _, settings, _ = Stability(baseline=given)._rates(names, {})
+        return settings.get("baseline_sha256")
+
+    flips = ALEXNET["flip_probabilities"]
+    first, second = ({"name": "a", "flip_probabilities": {**flips, "tilt": tilt}} for tilt in (0.1, 0.2))
+    assert said(["tilt"], first) != said(["tilt"], second) and said(["snow"], first) == said(["snow"], second)
+    assert said(corruptions.SEQUENCES, first) != said(corruptions.SEQUENCES, second)
+    assert said(["tilt"]) is None  # as in older reports
+
+
 def test_alexnet_s_values_are_the_sheet_s():
     """Mean over ImageNet-P's ten, from the percentages that the authors' sheet is quoted with."""
     quoted = [23.65, 30.06, 9.30, 5.94, 11.93, 4.89, 11.01, 13.10, 7.05, 23.53]

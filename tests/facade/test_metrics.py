@@ -35,6 +35,30 @@ def test_calibration_error_in_batches_is_that_of_a_report(bins, shape):
     assert streamed(metric, labels[shape], LOGITS) == pytest.approx(evaluated(LOGITS, LABELS, bins), abs=1e-6)
 
 
+METRICS = ("AURRA", "BrierScore", "ExpectedCalibrationError", "NegativeLogLikelihood", "RMSCalibrationError")
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_what_a_metric_cannot_judge_is_refused(name):
+    for labels, predictions, said in (
+        (LABELS, LOGITS[:, :1], r"needs predictions .* not \(103, 1\); of one logit z give \[0, z\]"),
+        (LABELS, LOGITS[:, 0], "needs predictions"),
+        (LABELS + 1, LOGITS, "with 5 classes 0 to 4"),
+        (LABELS - 1, LOGITS, "negative"),
+        (0.9 * np.eye(5)[LABELS], LOGITS, "soft"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            getattr(robust.metrics, name)().update_state(labels, predictions)
+
+
+def test_one_hot_rows_are_read_where_no_shape_is_known():
+    metric, expected = robust.metrics.BrierScore(), robust.metrics.BrierScore()
+    unknown = tf.TensorSpec([None, None], tf.float32)
+    tf.function(metric.update_state, input_signature=[unknown, unknown])(np.eye(5)[LABELS].astype("float32"), LOGITS)
+    expected.update_state(LABELS, LOGITS)
+    assert float(metric.result()) == float(expected.result())
+
+
 def test_bins_are_open_below_and_closed_above():
     """Confidences on the edges of 10 bins, by hand: 0.5 and 0.6 fall into different bins, 0.6 and 0.55 into one."""
     sure = np.array([0.5, 0.6, 0.55, 1.0])

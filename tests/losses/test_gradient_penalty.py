@@ -7,7 +7,7 @@ import tensorflow as tf
 from oracles import contrastive as oracle
 from oracles import tiny_network
 from tfrobust.losses.contrastive import masked_contrastive
-from tfrobust.losses.gradient_penalty import LayerWise, Tikhonov
+from tfrobust.losses.gradient_penalty import LayerWiseTikhonov, Tikhonov
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
 from tfrobust.structs import PairMasks
@@ -89,9 +89,39 @@ def test_terms_are_summed_with_their_weights_and_views_averaged():
     np.testing.assert_allclose(found, (4 * squares[0] + 36 * squares[1]) / 2 / 2, rtol=1e-5)
     found = added(Tikhonov(of=("b",), on=("other",)), evaluate, views, {"b": 3.0})["tikhonov"]
     np.testing.assert_allclose(found, 36 * squares[1] / 2, rtol=1e-5)
-    layered = added(LayerWise(betas={"a": 0.1, "b": 1.0}), evaluate, views, {"a": 5.0})
-    for name, square in zip("ab", squares, strict=True):  # eq 5: the mean over two views, one of which is idle
-        np.testing.assert_allclose(layered[f"tikhonov_{name}"], 4 * square / 2 / COUNT, rtol=1e-5)
+
+
+def test_terms_of_their_own_are_penalized_each_by_itself():
+    views = {name: drawn(COUNT, PIXELS, seed=seed) for seed, name in enumerate(("images", "other"))}
+
+    def evaluate(views):
+        total = tf.add_n([tf.reduce_sum(view**2, axis=1) for view in views.values()])
+        return {"a": total, "b": 3.0 * total}
+
+    layered = added(LayerWiseTikhonov(betas={"a": 0.1, "b": 1.0}), evaluate, views, {"a": 5.0})
+    squares = sum((view**2).sum(axis=1) for view in views.values())
+    for name, factor in (("a", 4), ("b", 36)):  # eq 5: the mean over two views
+        np.testing.assert_allclose(layered[f"tikhonov_{name}"], factor * squares / 2 / COUNT, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("penalty", "said"),
+    [
+        (Tikhonov(of=("a",)), r"Tikhonov.of \('a',\) does not depend on the views \('other',\); see `on`"),
+        (Tikhonov(of=("idle",)), r"Tikhonov.of \('idle',\) does not depend on the views \('images', 'other'\)"),
+        (
+            LayerWiseTikhonov(betas={"a": 1.0}),
+            r"LayerWiseTikhonov.betas 'a' does not depend on the views \('other',\); see `on`",
+        ),
+    ],
+)
+def test_a_term_that_does_not_depend_on_a_view_is_no_penalty_of_nothing(penalty, said):
+    def evaluate(views):
+        return {"a": tf.reduce_sum(views["images"] ** 2, axis=1), "idle": tf.zeros(COUNT)}
+
+    views = {name: drawn(COUNT, PIXELS) for name in ("images", "other")}
+    with pytest.raises(ValueError, match=said):
+        added(penalty, evaluate, views)
 
 
 # ------------------------------------------------------------------------------------------ contrastive, eq 3
@@ -215,8 +245,8 @@ def test_a_method_s_modes_agree(form):
         (lambda: Tikhonov(mode="numeric"), "mode is 'numeric'"),
         (lambda: Tikhonov(step=0.0), "step is 0.0"),
         (lambda: Tikhonov(weight=-1.0), "Tikhonov.weight is -1.0"),
-        (lambda: LayerWise(betas={}), "betas is empty"),
-        (lambda: LayerWise(betas={"ce": -1.0}), r"LayerWise.betas\['ce'\] is -1.0"),
+        (lambda: LayerWiseTikhonov(betas={}), "betas is empty"),
+        (lambda: LayerWiseTikhonov(betas={"ce": -1.0}), r"LayerWiseTikhonov.betas\['ce'\] is -1.0"),
         (lambda: tiny_network.build(Supervised, penalty=Tikhonov(of=("kl",))), r"penalizes \['kl'\].*\['ce'\]"),
     ],
 )

@@ -1,4 +1,7 @@
 import doctest
+import os
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -62,6 +65,53 @@ def test_bad_temperature_is_refused():
     for temperature in (0, -0.1, float("nan")):
         with pytest.raises(ValueError, match="temperature"):
             keras_api.SupervisedContrastiveLoss(temperature=temperature)
+
+
+def test_one_hot_labels_are_their_ids():
+    loss = keras_api.SupervisedContrastiveLoss(temperature=0.2)
+    np.testing.assert_array_equal(loss(np.eye(3)[LABELS], EMBEDDING), loss(LABELS, EMBEDDING))
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"), [({"dtype": "bfloat16"}, "rounds labels"), ({"similarity": "cos"}, "similarity is 'cos'")]
+)
+def test_what_a_contrastive_loss_cannot_do_is_refused_when_it_is_made(keywords, said):
+    with pytest.raises(ValueError, match=said):
+        keras_api.SupervisedContrastiveLoss(**keywords)
+
+
+def test_class_ids_are_no_logits():
+    with pytest.raises(ValueError, match="SparseCategoricalCrossentropy"):
+        keras_api.LogitsKLDivergence()(LABELS[:, None], EMBEDDING)
+
+
+REPLICAS = """
+import keras, numpy as np, tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+from tfrobust import keras as robust
+generator = np.random.default_rng(0)
+x, y = generator.normal(size=(12, 5)).astype("float32"), np.arange(12) % 3
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+def trained():
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input([5]), keras.layers.Dense(4)])
+    model.compile(keras.optimizers.SGD(0.1), robust.losses.SupervisedContrastiveLoss(temperature=0.5))
+    loss = model.fit(x, y, batch_size=6, epochs=2, shuffle=False, verbose=0).history["loss"]
+    return [loss, *model.get_weights()]
+alone = trained()
+with strategy.scope():
+    both = trained()
+for one, two in zip(alone, both):
+    np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6)
+"""
+
+
+@pytest.mark.slow
+def test_two_replicas_contrast_the_whole_batch():
+    done = subprocess.run([sys.executable, "-c", REPLICAS], env=os.environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_docstring_examples_run():

@@ -31,11 +31,17 @@ PAIRS = {
 }
 
 
+def adversarial(streams, **keywords):
+    """The arguments, with an adversary for the streams that take one."""
+    adversary = None if streams == "standard_to_standard" else InstanceAdversary(attack=ATTACK)
+    return {"streams": streams, "adversary": adversary, **keywords}
+
+
 def build(kind=ACL, **keywords):
     """On a network without batch norm, whose two branches are one."""
     keras.utils.set_random_seed(2)
     if kind is ACL:
-        keywords = {"adversary": InstanceAdversary(attack=ATTACK), "streams": "adversarial_to_adversarial", **keywords}
+        keywords = adversarial(**{"streams": "adversarial_to_adversarial", **keywords})
     parts = {"projection": ProjectionHead((), dim=4), "views": RandomShift(fraction=0.6)}
     return tiny_network.build(kind, temperature=TEMPERATURE, **parts, **keywords)
 
@@ -45,8 +51,8 @@ def branched(streams="dual_stream", **keywords):
     keras.utils.set_random_seed(2)
     head = ProjectionHead((6,), dim=4, normalization="hidden", branches=2)
     encoder = CNN(stages=((4,), (6,)), dense=(5,), branches=2)
-    keywords = {"adversary": InstanceAdversary(attack=ATTACK), "projection": head, **keywords}
-    method = ACL(encoder, LinearHead(3), streams=streams, temperature=TEMPERATURE, **keywords)
+    keywords = adversarial(streams, projection=head, **keywords)
+    method = ACL(encoder, LinearHead(3), temperature=TEMPERATURE, **keywords)
     method.build((None, *battery.IMAGE_SHAPE))
     for place, variable in enumerate(method.encoder.weights + method.projection.weights):
         noise = tf.random.stateless_normal(variable.shape, [place, 7])
@@ -212,6 +218,10 @@ def test_the_second_stage_starts_from_the_branch_that_is_named(branch):
     [
         ({"streams": "triple"}, "streams is 'triple'"),
         ({"streams": "dual_stream"}, "needs branches=2"),
+        (
+            {"streams": "standard_to_standard", "adversary": InstanceAdversary(attack=ATTACK)},
+            "'standard_to_standard' contrasts clean views alone: its adversary is None",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(keywords, message):

@@ -10,6 +10,7 @@ from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.methods.adversarial_training import AdversarialTraining
+from tfrobust.models.heads import LinearHead
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch, Context
 
@@ -46,6 +47,18 @@ def test_adversaries_climb_their_objective_from_their_own_start(objective):
     assert np.abs(expected - other).max() > STEP
 
 
+@pytest.mark.parametrize("mode", ["inference", "batch"])
+def test_a_method_itself_is_attacked_at_its_classifier(mode):
+    method = tiny_network.build(AdversarialTraining)
+    adversary = Adversary(attack=attack(), mode=mode)
+    batch, _ = tiny_network.batch()
+    made, wanted = (
+        adversary.perturb(predict, batch.images, batch.labels, tf.constant([0, 1]))
+        for predict in (method, lambda images, training: method.propagate(images, training=training)[1])
+    )
+    np.testing.assert_array_equal(made, wanted)
+
+
 @pytest.mark.parametrize("forward", ["separate", "joint"])
 def test_the_terms_are_those_of_eq_4(forward):
     method = tiny_network.build(AdversarialTraining, adversary=Adversary(attack=attack()), forward=forward)
@@ -58,6 +71,16 @@ def test_the_terms_are_those_of_eq_4(forward):
     np.testing.assert_allclose(logits, tiny_network.forward(method, batch.images)[1], rtol=1e-4, atol=1e-5)
     assert np.mean(terms["ce_adv"]) > np.mean(terms["ce"]) + 0.1
     assert set(terms) == {"ce", "ce_adv"} and not method.default_weights
+
+
+@pytest.mark.parametrize("where", ["encoder", "head"])
+def test_statistics_of_all_replicas_are_not_gathered_inside_the_attack(where):
+    parts = battery.encoder(synchronized=where == "encoder"), LinearHead(3, batch_normalized=where == "head")
+    method = AdversarialTraining(*parts, adversary=Adversary(attack=attack(), mode="train"))
+    method.build((None, *battery.IMAGE_SHAPE))
+    method.compile("sgd", jit_compile=False)
+    with pytest.raises(ValueError, match="Batch-norm mode 'train' cannot gather"):
+        method.train_step(battery.data())
 
 
 def moving(method):

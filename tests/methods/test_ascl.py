@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from conformance import methods as battery
 from oracles import contrastive, robust, tiny_network
 from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
@@ -12,7 +13,8 @@ from tfrobust.attacks.threat import ThreatModel
 from tfrobust.augment.standard import RandomShift
 from tfrobust.methods.ascl import ASCL, TwoTransforms
 from tfrobust.methods.contrast import Contrast
-from tfrobust.models.heads import LinearProjection, MLPProjection
+from tfrobust.models.heads import LinearHead, LinearProjection, MLPProjection
+from tfrobust.models.projection import ProjectionHead
 from tfrobust.pairs.selection import GlobalSelection, HardSelection, LeakedSelection, SoftSelection
 
 SELECTIONS = {
@@ -237,6 +239,13 @@ def test_each_transform_is_a_draw_of_its_own_with_its_own_adversary():
         gap = np.abs(views[f"adversarial_{number}"] - views[f"images_{number}"])
         assert 0.1 < gap.max() <= 0.2 + 1e-6
     assert method.passes_per_step == 2 * build().passes_per_step == 2 * (2 + 2)
+
+
+def test_batch_norm_of_the_projection_is_synchronised_with_the_encoder_s():
+    head = ProjectionHead((6,), dim=4, normalization="hidden")
+    method = ASCL(battery.encoder(synchronized=True), LinearHead(3), projection=head)
+    method.build((None, *battery.IMAGE_SHAPE))
+    assert all(norm.synchronized for norm in head.chain[1].norms)
 
 
 # ------------------------------------------------------------------------------------------------- counting

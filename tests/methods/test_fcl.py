@@ -108,12 +108,25 @@ def test_nothing_is_differentiated_through_the_choice():
     ("make", "said"),
     [
         (lambda: tiny.build(FCL, combine="mean"), "combine is 'mean'"),
+        (lambda: tiny.build(FCL, combine="add"), "combine 'add' .* needs a teacher"),
         (lambda: tiny.build(FCL, mode="test"), "mode 'test'"),
     ],
 )
 def test_wrong_arguments_are_refused(make, said):
     with pytest.raises(ValueError, match=said):
         make()
+
+
+def test_utility_is_not_measured_with_synchronised_statistics_of_encoder_or_head():
+    batch, context = tiny.batch()
+    plain = [keras.layers.Flatten(), keras.layers.Dense(4)], [keras.layers.Dense(3)]
+    for place in (0, 1):
+        parts = [list(layers) for layers in plain]
+        parts[place].append(keras.layers.BatchNormalization(synchronized=True))
+        method = FCL(*map(keras.Sequential, parts), mode="train", perturbation=UtilityPerturbation(count=2))
+        method.build((None, *batch.images.shape[1:]))
+        with pytest.raises(ValueError, match="Batch-norm mode 'train' cannot gather"):
+            method.make_views(batch, context)
 
 
 @pytest.mark.parametrize(

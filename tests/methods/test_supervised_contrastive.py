@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
+from conformance import methods as battery
 from oracles import contrastive, tiny_network
 from tfrobust.augment.standard import RandomShift
 from tfrobust.methods.contrast import Contrast
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
-from tfrobust.models.heads import LinearProjection
+from tfrobust.models.heads import LinearHead, LinearProjection
+from tfrobust.models.projection import ProjectionHead
 
 # Far enough that the tiny images change and the predictions of the two views differ.
 SHIFT = RandomShift(fraction=0.6)
@@ -55,3 +57,10 @@ def test_the_views_are_two_draws_of_the_augmentation():
 
 def test_it_costs_a_pass_for_each_view():
     assert SupervisedContrastive(*tiny_network.parts()).passes_per_step == 2
+
+
+def test_batch_norm_of_the_projection_is_synchronised_with_the_encoder_s():
+    head = ProjectionHead((6,), dim=4, normalization="hidden")
+    method = SupervisedContrastive(battery.encoder(synchronized=True), LinearHead(3), projection=head)
+    method.build((None, *battery.IMAGE_SHAPE))
+    assert all(norm.synchronized for norm in head.chain[1].norms)

@@ -53,6 +53,19 @@ def test_logistic_regression_has_no_slope_left_and_knows_absent_classes():
     np.testing.assert_array_equal(head.chain[0].kernel, before)
 
 
+def test_a_fitted_regression_is_saved_with_its_own_arguments_alone(tmp_path):
+    values, labels = features(30)
+    head = LogisticRegression(CLASSES, regularization=0.01, iterations=50, normalized=True)
+    model = keras.Sequential([keras.Input((6,)), head])
+    head.fit_features(values, labels)
+    own = {"class_count": CLASSES, "regularization": 0.01, "iterations": 50, "normalized": True}
+    config = head.get_config()
+    assert {name: config[name] for name in config if name not in ("name", "trainable", "dtype")} == own
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    np.testing.assert_array_equal(again(values), model(values))
+
+
 @pytest.mark.parametrize(("iterations", "stopped"), [(3, True), (1000, False)])
 def test_a_regression_that_did_not_converge_says_so_where_scikit_learn_does(iterations, stopped, caplog):
     values, labels = features()
@@ -144,8 +157,8 @@ def test_normalised_features_have_no_length(head):
         (lambda: LogisticRegression(1), "class_count"),
         (lambda: LogisticRegression(3, regularization=-1.0), "LogisticRegression.regularization is -1.0"),
         (lambda: LogisticRegression(3, iterations=0), "LogisticRegression.iterations"),
-        (lambda: LogisticRegression(3, kernel_regularization=0.1), "its own is called regularization"),
-        (lambda: LogisticRegression(3, batch_normalized=True), "takes no batch_normalized"),
+        (lambda: LogisticRegression(3, kernel_regularization=0.1), "kernel_regularization"),
+        (lambda: LogisticRegression(3, kernel_initializer="zeros"), "kernel_initializer"),
         (lambda: KNearestNeighbours(1), "KNearestNeighbours.class_count"),
         (lambda: KNearestNeighbours(3, neighbours=0), "KNearestNeighbours.neighbours"),
         (lambda: KNearestNeighbours(3, temperature=0.0), "KNearestNeighbours.temperature is 0.0"),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.models.heads import LinearHead, LinearProjection, MLPProjection
+from tfrobust.models.heads import LinearHead, LinearProjection, MLPHead, MLPProjection
 
 HEADS = [
     LinearHead(4, kernel_regularization=0.1),
@@ -103,6 +103,21 @@ def test_initialisers():
     wide = LinearHead(100)
     wide.build((None, 1000))
     np.testing.assert_allclose(np.std(wide.variables[0]), np.sqrt(2 / 1000), rtol=0.05)
+
+
+@pytest.mark.parametrize("make", [lambda **k: MLPHead(5, hidden=5, **k), lambda **k: MLPProjection(5, dim=5, **k)])
+def test_layers_of_one_initializer_draw_apart_and_a_name_draws_as_keras_does(make):
+    apart, named = make(kernel_initializer=keras.initializers.HeNormal()), make()
+    apart.build((None, 5))
+    assert not np.any(apart.chain[0].kernel.numpy() == apart.chain[1].kernel.numpy())
+    keras.utils.set_random_seed(3)
+    named = make()
+    named.build((None, 5))
+    keras.utils.set_random_seed(3)
+    dense = [keras.layers.Dense(5, kernel_initializer="he_normal") for _ in range(2)]
+    for layer, own in zip(dense, named.chain, strict=True):
+        layer.build((None, 5))
+        np.testing.assert_array_equal(own.kernel, layer.kernel)
 
 
 @pytest.mark.parametrize(

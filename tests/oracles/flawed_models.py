@@ -231,6 +231,10 @@ def _of(predict):
 FLAWS = (
     Flaw("softmax output", "logits", _of(lambda x: tf.nn.softmax(sound(x)))),
     Flaw("saturated softmax output", "logits", _of(lambda x: tf.nn.softmax(1000 * sound(x)))),
+    Flaw("bfloat16 softmax output", "logits", _of(lambda x: tf.nn.softmax(tf.cast(sound(x), tf.bfloat16)))),
+    Flaw("sigmoid output", "logits", _of(lambda x: tf.sigmoid(sound(x)))),
+    Flaw("saturated sigmoid output", "logits", _of(lambda x: tf.sigmoid(1000 * sound(x)))),
+    Flaw("hesitant sigmoid output", "logits", _of(lambda x: tf.sigmoid(0.1 * sound(x))), "warn"),
     Flaw("saturated logits", "gradients", _of(lambda x: 1000 * sound(x))),
     Flaw("distilled at a temperature", "gradients", _of(lambda x: 40 * sound(x))),
     Flaw("quantised input", "gradients", _of(lambda x: sound(tf.round(x * 4) / 4))),

@@ -174,6 +174,13 @@ def test_the_evaluation_is_the_paper_s(stem):
         assert (attack.steps, attack.step_size) == (250, pytest.approx(step, rel=1e-7))
 
 
+@pytest.mark.parametrize("stem", ["cifar10_resnet20_ascl", "released_code"])
+def test_ids_name_the_steps_that_were_taken(stem):
+    shared = [one for one in bound(stem)["evaluators"] if getattr(one, "label", None)]
+    assert [type(one).__name__ for one in shared] == ["Calibration", "AdversarialExamples"]
+    assert all(".pgd250_linf_0.03" in one.ids()[0] for one in shared), [one.ids() for one in shared]
+
+
 def test_the_cnn_has_a_constant_rate():
     for stem, variant in (
         ("base_cifar10_cnn", "cifar10"),
@@ -207,6 +214,7 @@ def test_the_released_setting_differs_where_the_facts_say():
     assert tuple(encoder.pixel_mean) == (0.4914, 0.4822, 0.4465)
     assert tuple(encoder.pixel_std) == (0.2471, 0.2435, 0.2616)
     assert encoder.kernel_regularization == head.kernel_regularization == 5e-4 / 2
+    assert (type(encoder).__name__, encoder.dim) == ("ResNet18", 512) and encoder.get_config()["stem"] == "cifar"
     optimizer = given["optimizer"]()
     assert (given["epochs"], type(optimizer).__name__, optimizer.momentum) == (120, "SGD", 0.9)
     updates = [390 * epoch for epoch in (0, 99, 100, 104, 105, 109, 110, 119)]

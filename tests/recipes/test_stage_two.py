@@ -61,6 +61,31 @@ def test_lars_rises_for_a_tenth_of_the_first_stage_and_falls_to_nothing():
     assert type(found["optimizer"]()) is not LARS
 
 
+@pytest.mark.parametrize("name", ["rocl", "acl", "rocl_at", "acl_trades", "augmented_rocl", "augmented_acl"])
+@pytest.mark.parametrize(
+    ("params", "first", "behind"),
+    [
+        ([], ("linf", 0.1), ("linf", 0.2)),
+        (["NORM='l2'", "EPSILON=0.5", "EVAL_EPSILON=0.7"], ("l2", 0.5), ("l2", 0.7)),
+    ],
+)
+def test_the_knobs_reach_the_adversaries_of_both_stages(name, params, first, behind):
+    cli.configure([str(GIN / f"{name}.gin")], params)
+    found = gin.get_bindings("tfrobust.experiment.train", resolve_references=True)
+    encoder, head = found["encoder"](), LinearHead(10)
+    stages = [make(encoder=encoder, head=head, seed=0) for make in (found["pretraining"].method, found["method"])]
+    watched = gin.get_bindings("RobustAccuracy", resolve_references=True)["attack"]
+    judged = [each.attack for each in found["evaluators"] if getattr(each, "attack", None)]
+    after = [stages[1].adversary.attack] if hasattr(stages[1], "adversary") else []
+    assert hasattr(stages[1], "adversary") == (name in ("rocl_at", "acl_trades")) and judged
+    assert size(stages[0].adversary.attack) == first
+    assert {size(attack) for attack in (*after, *judged, watched)} == {behind}
+
+
+def size(attack):
+    return attack.threat.norm, attack.threat.epsilon
+
+
 def test_a_normalised_probe_has_the_optimizer_of_the_report():
     found = given("stage_two/normalized_probe.gin")
     optimizer = found["optimizer"]()

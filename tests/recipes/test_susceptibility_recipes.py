@@ -1,4 +1,4 @@
-"""The recipes of papers 004 and 002 hold the numbers that the papers print: literal here, none read from gin/."""
+"""The recipes of paper 004 hold the numbers that it prints: literal here, none read from gin/."""
 
 import functools
 
@@ -83,7 +83,7 @@ def test_a_recipe_is_the_row_s(stem):
     assert line.removeprefix("# Published:  ").startswith(PUBLISHED[stem]) and "(Table" in header[0]
     assert given["name"] == stem and given["data"].path == f"data/cifar-{data.removeprefix('cifar')}-python.tar.gz"
     assert given["data"].validation_size == 0
-    assert type(given["encoder"]()).__name__ == "ResNet50" and given["encoder"]().dim == 2048
+    check_encoder(row, given["encoder"](), data)
     check_attacks(given["evaluators"])
     if row == "ce":
         assert given.get("pretraining") is None and (given["epochs"], given["batch_size"]) == (1000, 1024)
@@ -122,6 +122,20 @@ def test_somebody_s_weights_are_judged_as_the_row_was(row):
         ("autoattack", "linf", 0.25),
     ]
     assert all(attack.steps == 40 for attack in attacks if attack.name == "pgd")
+
+
+# The pixels of the released codes, SupContrast's by data set; all of them are PyTorch's networks.
+PIXELS = {
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    "acl": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "rocl": (None, None),
+}
+
+
+def check_encoder(row: str, encoder, data: str) -> None:
+    assert (type(encoder).__name__, encoder.dim, encoder.stem, encoder.symmetric) == ("ResNet50", 2048, "cifar", True)
+    assert (encoder.pixel_mean, encoder.pixel_std) == PIXELS.get(row.removeprefix("augmented_"), PIXELS[data])
 
 
 def check_attacks(evaluators) -> None:
@@ -177,6 +191,7 @@ def check_stages(row: str, given: dict, header: str) -> None:
         assert (given["epochs"], given["batch_size"], given["augmentation"]) == (150, 1024, None)
         assert rates(probe, (1439, 1440, 2400, 4800)) == pytest.approx([0.1, 0.01, 0.001, 0.0001])
         check_adversary(name, method)
+        check_projection(name, method.projection)
 
 
 def check_false_negatives(row: str, method, steps: int) -> None:
@@ -198,8 +213,21 @@ def check_adversary(name: str, method) -> None:
     size, step, steps = (0.0314, 0.007, 7) if name == "RoCL" else (8 / 255, 2 / 255, 5)
     assert (attack.threat.epsilon, attack.step_size) == pytest.approx((size, step), rel=1e-6)
     assert (attack.threat.norm, attack.steps, method.adversary.mode) == ("linf", steps, "inference")
+    assert method.adversary.group == (256 if name == "RoCL" else None)  # images of one of RoCL's two GPUs
     weights = {term: float(method._weight(term)) for term in method.terms}
     expected = (
         {"contrastive": 2.0, "adversarial": 1 / 256} if name == "RoCL" else {"contrastive": 0.5, "adversarial": 0.5}
     )
     assert weights == expected | {"probe": 1.0}
+
+
+def check_projection(name: str, projection) -> None:
+    """RoCL's two layers; ACL's three, as wide as the features, a norm of each branch behind each."""
+    projection.build((None, 2048))
+    kinds = [type(layer).__name__ for layer in projection.chain]
+    assert [layer.units for layer in projection.dense] == ([2048, 128] if name == "RoCL" else [2048, 2048, 2048])
+    if name == "RoCL":
+        assert kinds == ["Dense", "ReLU", "Dense"]
+    else:
+        assert kinds == [*("Dense", "BranchedBatchNormalization", "ReLU") * 2, "Dense", "BranchedBatchNormalization"]
+        assert projection.branches == 2 and not any(layer.use_bias for layer in projection.dense)

@@ -210,6 +210,7 @@ def test_no_worse_refuses_what_cannot_be_compared(earlier):
         ({"steps": 5}, "the protocols differ in steps"),
         ({"steps": 20, "restarts": 1}, "the protocols differ in restarts"),
         ({"steps": 20, "members": ["apgd_ce"]}, "the protocols differ in members"),
+        ({"steps": 20, "member_efforts": ["square (1 step)"]}, "the protocols differ in member_efforts"),
         ({"steps": 20, "n": 50}, "the protocols differ in number of examples"),
         ({"steps": 20, "bound": "upper"}, "a time budget ended its attack, so that it is a bound (upper)"),
         ({"steps": 20, "seed": 3}, None),

@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 from report.synthetic import CONFIGURATION, attack, classes, examples, make_report
 
-from tfrobust.report import Report, markup, section_plots, sections, write_report
+from tfrobust.report import Report, markup, section_plots, section_results, sections, sentences, write_report
 from tfrobust.report.render import console_table, markdown
 from tfrobust.report.render import html as render_html
 from tfrobust.report.sections import SECTIONS
@@ -134,7 +134,7 @@ def test_the_effort_behind_curves_and_reliability_under_attack_is_said():
         ),
     )
     for text in (markdown(report), render_html(report)):
-        assert "may change each image more (pgd, Linf: 20 steps, 1 restart)." in text
+        assert "may change each image more (pgd, Linf: 20 steps, 1 restart, over 360 test images)." in text
         assert (
             "the last point of each image judged (pgd20, Linf 0.2: 20 steps, 1 restart), of which more can be right"
             in text
@@ -147,7 +147,7 @@ def test_each_section_has_a_sentence_at_the_head_and_a_part_in_the_card(rendered
     listed = re.findall(r'<li><a href="#([a-z]+)">([^<]*)</a><span>(.*?)</span></li>', rendered)
     assert [anchor for anchor, *_ in listed] == ANCHORS
     said = {anchor: unescape(text) for anchor, _, text in listed}
-    assert said["curve"] == "Under pgd, Linf, 98.3 % at epsilon 0 become 42.1 % at 0.3."
+    assert said["curve"] == "Under pgd, Linf, over 360 test images, 98.3 % at epsilon 0 become 42.1 % at 0.3."
     assert said["attacks"] == (
         "Of 3 attacks multi_targeted_pgd within Linf 0.2 leaves the least, 61.2 % (95 % interval 56.1 to 66.1 %,"
         " wilson, images)."
@@ -163,6 +163,23 @@ def test_each_section_has_a_sentence_at_the_head_and_a_part_in_the_card(rendered
     assert headings == [SECTIONS[anchor][0] for anchor in ANCHORS]
     for text in said.values():
         assert f"**{markup.safe(text)}**" in card
+
+
+def test_a_curve_says_over_how_many_images_it_is():
+    report = make_report()
+    curve = dataclasses.replace(report.series[0], settings={"steps": 7})
+
+    def said(**columns):
+        changed = dataclasses.replace(report, series=[dataclasses.replace(curve, columns=curve.columns | columns)])
+        return section_results.curve_lead(changed), sentences.sentence(changed, "curve")
+
+    points = len(curve.columns["n"])
+    for count, words in ((360, "over 360 test images"), (50, "over 50 test images, a part drawn by the seed")):
+        lead, sentence = said(n=[count] * points)
+        assert f"(pgd, Linf: 7 steps, {words})." in lead and sentence.startswith(f"Under pgd, Linf, {words}, 98.3 %")
+    for unknown in (["<b>"] * points, [None] * points, [True] * points, list(range(points))):
+        lead, sentence = said(n=unknown)
+        assert "(pgd, Linf: 7 steps)." in lead and sentence.startswith("Under pgd, Linf, 98.3 %")
 
 
 def test_every_interval_says_of_which_kind_it_is(page):

@@ -19,6 +19,13 @@ def test_names_the_strongest_attack_of_each_budget():
     assert "measured in L1" in text and "L2 and" not in text
 
 
+def test_an_ensemble_says_what_its_members_did():
+    efforts = ["apgd_ce (50 steps, 1 restart)", "square (300 steps, 1 restart)"]
+    found = attack("ensemble", 0.5, 0.9, members=["apgd_ce", "square"], member_efforts=efforts)
+    assert f"ensemble of {', '.join(efforts)}, the only attack tried within Linf 0.2." in threat_statement(found)
+    assert attack_rows(found)[0].effort == ", ".join(efforts)
+
+
 def test_no_attack_is_said_plainly():
     assert threat_statement([fraction("accuracy.clean", 0.9)]).startswith("No attack was run")
     assert summary_sentence(make_report(measurements=[fraction("accuracy.clean", 0.9)])).endswith("no attack was run.")

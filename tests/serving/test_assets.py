@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.serving import assets, golden, probe, publish, warmup
+from tfrobust.serving import assets, golden, probe, publish
 
 
 def names(directory):
@@ -79,7 +79,7 @@ def test_warm_up_records_are_genuine_and_replay_to_the_golden_response(attached)
     records = list(tf.data.TFRecordDataset(str(attached / probe.WARMUP_FILE)).as_numpy_iterator())
     logs = [prediction_log_pb2.PredictionLog.FromString(record) for record in records]
     assert {log.predict_log.request.model_spec.name for log in logs} == {"small"}
-    answers = dict(warmup.replay(attached))
+    answers = dict(probe.replay_records(attached, tf.saved_model.load(str(attached)).signatures))
     assert sorted(answers) == ["robustness_report", "serving_bytes", "serving_default"]
     expected = golden.read(attached)
     for name in ("serving_bytes", "serving_default"):

@@ -83,8 +83,6 @@ def test_monitoring_and_tls_are_the_servers(genuine):
     pem = "-----BEGIN X-----\nab+/=\n-----END X-----\n"
     parsed = genuine("SSLConfig", recipes.ssl_config(pem, pem + pem))
     assert (parsed.server_key, parsed.server_cert, parsed.client_verify) == (pem, pem + pem, False)
-    parsed = genuine("SSLConfig", recipes.ssl_config(pem, pem, pem))
-    assert parsed.custom_ca == pem and parsed.client_verify
 
 
 def test_a_misspelt_field_would_be_seen(genuine):

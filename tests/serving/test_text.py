@@ -7,7 +7,7 @@ import tensorflow as tf
 from oracles.bag_of_words import BagOfWords
 from tfrobust.errors import InputError
 from tfrobust.models.heads import LinearHead
-from tfrobust.serving import assets, export, golden, probe, verify, warmup
+from tfrobust.serving import assets, export, golden, probe, verify
 from tfrobust.serving.client import Client
 from tfrobust.serving.development import Server
 
@@ -78,7 +78,8 @@ def test_tokens_are_served_over_both_wires(published, tmp_path):
 def test_a_clean_process_verifies_it(published):
     result = verify.verify(published)
     assert result.passed, result.problems
-    assert [name for name, _ in warmup.replay(published)] == ["serving_default", "robustness_report"]
+    answers = probe.replay_records(published, tf.saved_model.load(str(published)).signatures)
+    assert [name for name, _ in answers] == ["serving_default", "robustness_report"]
     (published / "assets.extra" / "vocabulary.txt").write_text("[PAD]\n[UNK]\nfilm\n", encoding="utf-8")
     assert "vocabulary.txt has been changed" in verify.verify(published).problems[0]
 

@@ -1,14 +1,17 @@
 """The table of methods on the digits: its arithmetic, and that it goes on where it was stopped."""
 
 import argparse
+import collections
 import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
+from test_documentation import READ, commands, prose
 
 from tfrobust.errors import InputError
 
@@ -111,6 +114,91 @@ def test_wrong_flags_are_one_line(tmp_path):
         done = run(tmp_path, *flags)
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and part in done.stderr, done.stderr
         assert not list(tmp_path.glob("out/*"))
+
+
+def test_a_recipe_that_does_not_fit_costs_no_training(tool, tmp_path, monkeypatch):
+    monkeypatch.setattr(tool, "train_and_attack", lambda *given: pytest.fail("trained"))
+    flags = tool.parser().parse_args(["--methods=supervised,fcl_text", f"--output={tmp_path / 'out'}"])
+    with pytest.raises(InputError, match="^fcl_text: .*Digits"):
+        tool.run(flags)
+    flags = tool.parser().parse_args(["--methods=supervised", "--values=no.such", f"--output={tmp_path / 'out'}"])
+    with pytest.raises(InputError, match="^supervised: --values names 'no.such'"):
+        tool.run(flags)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------------------------ what the documents say
+
+
+def said(tool, text):
+    """The flags of every command of this tool in a text."""
+    found = []
+    for words in commands(text):
+        if "tools/digits_table.py" in words:
+            flags = tool.parser().parse_args(words[words.index("tools/digits_table.py") + 1 :])
+            tool.take_apart(flags)
+            found.append(flags)
+    return found
+
+
+def said_anywhere(tool):
+    # Without "Two stages" of digits_results.md, whose first command has no --output yet.
+    texts = [path.read_text("utf-8").partition("\n## Two stages\n\nEncoders pre-trained")[0] for path in READ]
+    return [flags for text in [*texts, tool.__doc__] for flags in said(tool, text)]
+
+
+def parts(text):
+    """A page cut before each heading and behind each block of this tool's commands."""
+    part = ""
+    for paragraph in prose(text).split("\n\n"):
+        if paragraph.lstrip("\n").startswith("#"):
+            yield part
+            part = ""
+        part += paragraph + "\n\n"
+        if paragraph.startswith("    ") and "digits_table" in paragraph:
+            yield part
+            part = ""
+    yield part
+
+
+def methods_of_columns(text):
+    """Whom the columns of a text's tables have numbers of; a row of two methods has two in a cell."""
+    columns = collections.defaultdict(set)
+    for line in text.splitlines():
+        first, *cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else [""]
+        stems = [word for word in re.findall(r"\w+", first) if (ROOT / "gin" / f"{word}.gin").is_file()]
+        for number, cell in enumerate(cells):
+            values = re.findall(r"\d\.\d", re.sub(r"\[.*?\]", "", cell)) if re.match(r"[-+*\d]", cell) else []
+            columns[number] |= {*stems[: len(values)]}
+    return list(columns.values())
+
+
+def test_no_two_commands_of_the_documents_collide(tool):
+    known, free = {}, ("methods", "reference", "only_folds", "output")
+    for flags in said_anywhere(tool):
+        said_of_a_run = {name: value for name, value in vars(flags).items() if name not in free}
+        for place in [tool.path_of(flags, method, fold) for method in flags.methods for fold in flags.only_folds]:
+            assert known.setdefault(place, said_of_a_run) == said_of_a_run, place
+    assert len(known) > 100
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_documents_can_be_configured(tool):
+    for flags in said_anywhere(tool):
+        tool.configure_all(flags, [(method, flags.only_folds[0]) for method in flags.methods])
+
+
+def test_a_table_s_rows_are_the_methods_of_the_commands_beside_it(tool):
+    seen = 0
+    for path in READ:
+        for part in parts(path.read_text("utf-8")):
+            given, columns = said(tool, part), methods_of_columns(part)
+            if given and any(columns):
+                assert {name for flags in given for name in flags.methods} == set().union(*columns), part
+                seen += len(given)
+                for flags in given:  # one with parameters makes a variant of a row
+                    assert flags.gin_param or {*flags.methods} in columns, (flags.methods, columns)
+    assert seen >= 8
 
 
 def test_parameters_may_name_the_fold(tool):

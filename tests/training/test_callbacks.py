@@ -75,6 +75,18 @@ def test_robust_accuracy_of_a_linear_model_is_its_margin_against_epsilon(linear,
         assert logs["val_r_div"] == pytest.approx(oracle.divergences(pixels, attacked, labels)[0], rel=1e-3)
 
 
+def test_sigmoids_are_probabilities_before_and_after_training(linear):
+    _, kernel, images, labels = linear
+    sigmoids = keras.layers.Dense(2, activation="sigmoid")
+    model = keras.Sequential([keras.Input((2, 2, 1)), keras.layers.Flatten(), sigmoids])
+    for scale in (0.01, 100.0):
+        weights = scale * (kernel - kernel.mean(axis=1, keepdims=True))
+        sigmoids.set_weights([weights, np.array([0.0, 0.1], np.float32)])
+        assert 0 <= watch(model, images, labels, from_logits=False)["val_robust_accuracy"] <= 1
+    with pytest.raises(ValueError, match="from_logits=False"):
+        watch(model, images, labels)
+
+
 def test_robust_accuracy_looks_every_so_many_epochs(linear):
     model, _, images, labels = linear
     assert [bool(watch(model, images, labels, every=3, epoch=epoch)) for epoch in range(6)] == [0, 0, 1, 0, 0, 1]
@@ -82,7 +94,8 @@ def test_robust_accuracy_looks_every_so_many_epochs(linear):
         RobustAccuracy(images, labels, every=0)
 
 
-def test_best_weights_are_kept_on_disk_and_put_back(linear, tmp_path):
+@pytest.mark.parametrize("offset", [0.0, -8.0])  # a log may lie anywhere
+def test_best_weights_are_kept_on_disk_and_put_back(linear, tmp_path, offset):
     model = linear[0]
 
     def callback():
@@ -95,11 +108,11 @@ def test_best_weights_are_kept_on_disk_and_put_back(linear, tmp_path):
     values = [0.2, None, 0.5, float("nan"), 0.5, 0.4]
     for epoch, value in enumerate(values):
         model.dense.kernel.assign(np.full([4, 2], epoch + 1.0))
-        best.on_epoch_end(epoch, {} if value is None else {"val_robust_accuracy": value})
-    assert (best.best, best.best_epoch) == (0.5, 3)
+        best.on_epoch_end(epoch, {} if value is None else {"val_robust_accuracy": offset + value})
+    assert (best.best, best.best_epoch) == (offset + 0.5, 3)
     assert len(list((tmp_path / "best").iterdir())) == 1
     state = callback().restore()  # as another process would
-    assert (state["step"], state["value"]) == (3, 0.5)
+    assert (state["step"], state["value"]) == (3, offset + 0.5)
     np.testing.assert_array_equal(model.dense.kernel.numpy(), np.full([4, 2], 3.0))
 
 

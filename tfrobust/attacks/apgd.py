@@ -11,6 +11,7 @@ from tfrobust.attacks.apgd_steps import Momentum, Sparse
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.ops import norms, randomness
 from tfrobust.ops.gradients import finite, input_gradient
+from tfrobust.ops.shapes import by_example, shape_of
 
 
 class APGD(base.Attack):
@@ -71,6 +72,8 @@ class APGD(base.Attack):
                 f"{type(self).__name__} raises one batch of images at a time: for a nest of views take PGD."
             )
 
+        checks.check_views(self, images)
+
         def evaluate(points):
             values, gradient = input_gradient(objective, points)
             return values, gradient, tf.zeros_like(values, tf.bool)
@@ -118,15 +121,14 @@ class APGD(base.Attack):
         """
         normal = self.threat.norm != "linf"
         sampler = randomness.normal() if normal else randomness.uniform(-1.0, 1.0)
-        shape = [tf.shape(images)[0] if images.shape[0] is None else images.shape[0], *images.shape[1:]]
-        return self._placed(images, randomness.draw(sampler, key, shape))
+        return self._placed(images, randomness.draw(sampler, key, shape_of(images)))
 
     def _placed(self, images, noise):
         low, high = self.threat.bounds
         radius = float(self._schedule().epsilon[0])
         if self.threat.norm == "l1":
             return norms.project_ball_in_box(images, images + noise, "l1", radius, low, high)
-        size = tf.reshape(norms.norm(noise, self.threat.norm), [-1] + [1] * (noise.shape.rank - 1))
+        size = by_example(norms.norm(noise, self.threat.norm), noise)
         return tf.clip_by_value(images + radius * (noise / (size + 1e-12)), low, high)
 
     def _enter(self, images, point):

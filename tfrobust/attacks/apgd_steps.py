@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfrobust.attacks.base import select
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.ops import norms
+from tfrobust.ops.shapes import by_example
 
 # How much of a step is new; the rest repeats the last one.
 _FRESH = 0.75
@@ -87,8 +88,10 @@ class Momentum:
         z = P(x + step v); x_new = P(x + a (z - x) + (1 - a) (x - x_previous)), a = 3/4, for the first step 1.
         """
         later = tf.cast(state["turn"] > 0, point.dtype)
-        fresh = _rows(1.0 - (1.0 - _FRESH) * later, point)
-        ahead = self._limit(point + _rows(state["step_size"], point) * norms.unit_steepest(gradient, self.threat.norm))
+        fresh = by_example(1.0 - (1.0 - _FRESH) * later, point)
+        ahead = self._limit(
+            point + by_example(state["step_size"], point) * norms.unit_steepest(gradient, self.threat.norm)
+        )
         # Before the first step x_previous = x.
         moved = point + fresh * (ahead - point) + (1.0 - _FRESH) * (point - state["previous"])
         return self._limit(moved), {"previous": point}
@@ -144,16 +147,12 @@ class Sparse:
         place = self.size - 1 - tf.cast(place, tf.int32)
         largest = tf.math.top_k(tf.reshape(magnitude, [-1, self.size]), tf.reduce_max(place) + 1).values
         threshold = tf.gather(largest, place, batch_dims=1)
-        signs = tf.sign(gradient) * tf.cast(magnitude >= _rows(threshold, point), point.dtype)
+        signs = tf.sign(gradient) * tf.cast(magnitude >= by_example(threshold, point), point.dtype)
         count = tf.reduce_sum(tf.abs(signs), list(range(1, point.shape.rank)))
-        candidate = point + _rows(state["step_size"] / (count + 1e-10), point) * signs
+        candidate = point + by_example(state["step_size"] / (count + 1e-10), point) * signs
         return norms.project_ball_in_box(self.images, candidate, "l1", epsilon, *self.threat.bounds), {}
 
     def _sparsity(self, point: tf.Tensor) -> dict:
         change = tf.abs(point - self.images)
         support = tf.reduce_sum(tf.cast(change > _RESIDUE, change.dtype), list(range(1, change.shape.rank)))
         return {"share": support / self.size / _SHARE_OF_SUPPORT, "support": support}
-
-
-def _rows(values: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-    return tf.reshape(values, [-1] + [1] * (like.shape.rank - 1))

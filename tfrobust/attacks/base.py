@@ -26,7 +26,8 @@ class Attack(Configured):
     `start` -> `advance` ... -> `candidate` on a state that is a dict of tensors [b, ...]. So a runner can
     stop after any step, take examples out and put others in. The state holds `found`, bool [b]: the attack
     believes to have a misclassified point; it only ends the search early. Whether it succeeded is decided by
-    `judge`, which projects again and predicts again.
+    `judge`, which projects again and predicts again; where that says no, `found` is taken back and the search goes
+    on (with a model that draws, one wrong answer proves little).
 
     Examples of one batch may stand at different steps, so whatever depends on the step is part of the state.
 
@@ -63,6 +64,9 @@ class Attack(Configured):
 
         Returns:
             float32 in the structure of `images`, inside the threat set, no gradient attached.
+
+        Raises:
+            ValueError: (outside of a tf.function, where values are known) bytes, or pixels out of the bounds.
         """
         raise NotImplementedError
 
@@ -141,7 +145,7 @@ class Attack(Configured):
             own = keys if member is self else randomness.fold(keys, member.name)
             state = member.start(predict, images, goal, round_keys(own, rounds), rounds)
             state = member.advance(predict, images, goal, rounds, state, member.steps)
-            found, reached, size, _ = judge(member, predict, images, goal, member.candidate(state))
+            found, reached, size, _ = _judge_state(member, predict, images, goal, state)
             new = reached & ~success
             adversarial = select(new, found, adversarial)
             distance = tf.where(new, size, distance)
@@ -172,6 +176,18 @@ def judge(attack: Attack, predict: Callable, images, goal: Goal, candidate):
     reached = goal.reached(logits)
     adversarial = select(reached, projected, images)
     return adversarial, reached, attack.threat.distance(images, adversarial), logits
+
+
+def _judge_state(attack: Attack, predict: Callable, images, goal: Goal, state: dict):
+    """`judge` for the state's candidate, and where it refuses a point believed in, for what the state holds without."""
+    first = judge(attack, predict, images, goal, attack.candidate(state))
+    refused = state["found"] & ~first[1]
+
+    def again():
+        last = judge(attack, predict, images, goal, attack.candidate(state | {"found": tf.zeros_like(refused)}))
+        return tuple(select(refused, *pair) for pair in zip(last, first, strict=True))
+
+    return tf.cond(tf.reduce_any(refused), again, lambda: first)
 
 
 def select(condition: tf.Tensor, yes: tf.Tensor, no: tf.Tensor) -> tf.Tensor:

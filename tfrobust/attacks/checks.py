@@ -1,8 +1,11 @@
 """What an attack asks of its inputs before it spends an hour on them: one clear sentence each."""
 
 import numpy as np
+import tensorflow as tf
 
+from tfrobust.ops import inputs
 from tfrobust.ops.labels import without_one_hot
+from tfrobust.ops.probabilities import kind_of_answers
 
 
 def check_norm(attack) -> None:
@@ -35,7 +38,7 @@ def check_images(images, low: float, high: float) -> np.ndarray:
     """
     images = np.asarray(images)
     if images.ndim < 2 or not len(images):
-        raise ValueError(f"An attack needs images [n, h, w, c] with n >= 1; found the shape {images.shape}.")
+        raise ValueError(f"Images are [n, h, w, c] with n >= 1; found the shape {images.shape}.")
     if not np.issubdtype(images.dtype, np.floating):
         raise ValueError(f"Images are float in [{low:g}, {high:g}]; found {images.dtype}: divide by 255 first.")
     # One sum finds NaN and infinity without a copy; an overflow of finite float16 is excluded by its dtype.
@@ -44,10 +47,17 @@ def check_images(images, low: float, high: float) -> np.ndarray:
     smallest, largest = images.min(), images.max()
     if smallest < low or largest > high:
         raise ValueError(
-            f"Pixels lie in [{smallest:g}, {largest:g}], the threat model's bounds are [{low:g}, {high:g}]: "
-            "rescale the images and keep normalisation inside the model."
+            f"Pixels lie in [{smallest:.9g}, {largest:.9g}], the bounds are [{low:g}, {high:g}]: "
+            "rescale the images (bytes: divide by 255; rounding: np.clip) and keep normalisation inside the model."
         )
     return np.ascontiguousarray(images, np.float32)
+
+
+def check_views(attack, images) -> None:
+    """Raises ValueError for a nest of views that are no pixels in the attack's bounds; looks where values are known."""
+    if tf.executing_eagerly():
+        for view in tf.nest.flatten(images):
+            inputs.check_pixels(tf.convert_to_tensor(view), type(attack).__name__, *attack.threat.bounds)
 
 
 def label_ids(labels, count: int) -> np.ndarray:
@@ -109,14 +119,14 @@ def check_logits(logits, ids: np.ndarray) -> int:
         raise ValueError(
             f"A label is {ids.max()}, but the model knows {class_count} classes (ids 0 to {class_count - 1})."
         )
-    if are_probabilities(logits):
+    kind = kind_of_answers(logits)
+    if kind == "softmax":
         raise ValueError(
             "The model returns probabilities (rows >= 0 that sum to 1), which hide gradients: pass logits, or log(p)."
         )
+    if kind == "sigmoid":
+        raise ValueError(
+            "The model returns probabilities (from end to end of [0, 1], like sigmoids), which hide gradients: pass "
+            "logits, or log(p / (1 - p))."
+        )
     return class_count
-
-
-def are_probabilities(answers: np.ndarray) -> bool:
-    """Whether each row of float [n, k] is >= 0 and sums to 1 within 1e-3: a softmax, and no logits."""
-    answers = np.asarray(answers)
-    return bool(np.all(answers >= 0) and np.all(np.abs(answers.sum(axis=-1) - 1) < 1e-3))

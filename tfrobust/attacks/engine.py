@@ -263,18 +263,25 @@ class _Campaign:
         return True
 
     def _harvest(self):
-        """Takes out who believes to have fallen and who has ended the round."""
+        """Takes out who has ended the round, to be judged in time, and who falls before."""
         slots = self.slots
-        found = slots.state["found"].numpy()[: len(slots)]
-        leaving = found | (slots.step >= self.attack.steps)
-        if not leaving.any():
+        found, ended = slots.state["found"].numpy(), slots.step >= self.attack.steps
+        early = np.flatnonzero(found[: len(slots)] & ~ended)
+        if not (len(early) or ended.any()):
             return
-        places = np.flatnonzero(leaving)
-        candidates = self.attack.candidate(slots.state).numpy()[places]
-        self.pending += list(zip(slots.example[places], candidates, strict=True))
-        self.rounds_done[slots.example[places]] += 1
-        slots.keep(~leaving)
-        self.inputs = None
+        candidates = self.attack.candidate(slots.state).numpy()
+        self.pending += list(zip(slots.example[ended], candidates[: len(slots)][ended], strict=True))
+        if len(early):
+            self._judge(slots.example[early], candidates[early])
+            # A model that draws may have erred once: whom the judge lets stand goes on with the round.
+            found[early] = self.success[slots.example[early]]
+            slots.state = slots.state | {"found": tf.constant(found)}
+        leaving = ended | self.success[slots.example]
+        if leaving.any():
+            self.rounds_done[slots.example[leaving]] += 1
+            slots.keep(~leaving)
+            self.inputs = None
+            self._report()
 
     def _settle(self, everything: bool):
         """Judges full batches of candidates; the rest too where somebody must wait for the verdict."""

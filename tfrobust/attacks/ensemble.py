@@ -95,8 +95,10 @@ class AutoAttack(_Cascade):
     parameter to tune. `plus`: more restarts, and the untargeted APGD-DLR and FAB. `rand`: for models that draw,
     APGD on gradients averaged over `expectation_samples` passes. An ensemble of your own is an `Ensemble`.
 
-    Differences from the authors' package, none of which can raise an accuracy: a successful point ends the
-    search for its image; draws follow from each image's own key; every success is projected and predicted again.
+    Differences from the authors' package: a successful point ends the search for its image; draws follow from each
+    image's own key; every success is projected and predicted again. With a model that answers alike when asked
+    again, none of them can raise an accuracy. With one that draws, the last may: the authors count a point that was
+    wrong in one draw, here it must be wrong in a second one too, else the search goes on.
 
     Example:
         >>> from tfrobust import keras as robust

@@ -10,6 +10,7 @@ from tfrobust.attacks import base, checks
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.ops import hyperplane, norms, randomness
 from tfrobust.ops.gradients import input_gradient
+from tfrobust.ops.shapes import by_example, shape_of
 
 _DUAL = {"linf": "l1", "l2": "l2", "l1": "linf"}
 # Lengths below this count as this: at the image itself, or next to the plane, the two moves weigh alike.
@@ -104,7 +105,7 @@ class FAB(base.Attack):
         point = tf.identity(images)
         if self.restarts > 1 or goal.targets is not None:
             sampler = randomness.uniform(-1.0, 1.0) if self.threat.norm == "linf" else randomness.normal()
-            noise = randomness.draw(sampler, keys, [tf.shape(images)[0], *images.shape[1:]])
+            noise = randomness.draw(sampler, keys, shape_of(images))
             point = base.select(restart > 0, self._shifted(images, noise), images)
         far = tf.fill(tf.shape(goal.labels), np.float32(np.inf))
         found = tf.zeros_like(goal.labels, tf.bool)
@@ -164,7 +165,7 @@ class FAB(base.Attack):
         moves = hyperplane.move(*both, excess, self.threat.norm, *self.threat.bounds)
         lengths = tf.maximum(norms.norm(moves, self.threat.norm), _SHORTEST)
         (onto, from_image), (near, far) = tf.split(moves, 2), tf.split(lengths, 2)
-        pull = tf.reshape(tf.minimum(near / (near + far), self.alpha_max), [-1] + [1] * len(axes))
+        pull = by_example(tf.minimum(near / (near + far), self.alpha_max), images)
         moved = (1.0 - pull) * (point + self.eta * onto) + pull * (images + self.eta * from_image)
         # A model that overflows must not turn the point into NaN: it stays where it was.
         moved = tf.where(tf.math.is_nan(moved), point, moved)
@@ -172,7 +173,7 @@ class FAB(base.Attack):
 
     def _shifted(self, images, noise):
         """The images moved by noise of length epsilon / 2, inside the box."""
-        length = tf.reshape(norms.norm(noise, self.threat.norm), [-1] + [1] * (images.shape.rank - 1))
+        length = by_example(norms.norm(noise, self.threat.norm), images)
         shift = noise * tf.math.divide_no_nan(0.5 * self.threat.epsilon, length)
         return tf.clip_by_value(images + shift, *self.threat.bounds)
 

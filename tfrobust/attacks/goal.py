@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfrobust.attacks import objectives
+from tfrobust.losses import classification
 
 
 class Goal(NamedTuple):
@@ -34,11 +34,11 @@ class Goal(NamedTuple):
         Untargeted: the largest other logit minus the label's. Targeted: the target's minus the largest other.
         """
         if self.targets is None:
-            return objectives.margin_of(logits, self.labels)
-        return -objectives.margin_of(logits, self.targets)
+            return classification.margin(logits, self.labels)
+        return -classification.margin(logits, self.targets)
 
     def cross_entropy(self, logits: tf.Tensor) -> tf.Tensor:
         """What rises towards the goal, [b]: the label's cross-entropy, or minus the target's."""
         if self.targets is None:
-            return objectives.cross_entropy_of(logits, self.labels)
-        return -objectives.cross_entropy_of(logits, self.targets)
+            return classification.cross_entropy(logits, self.labels)
+        return -classification.cross_entropy(logits, self.targets)

@@ -7,8 +7,10 @@ import tensorflow as tf
 
 from tfrobust.attacks import base, checks, objectives
 from tfrobust.attacks.threat import ThreatModel
+from tfrobust.losses import classification
 from tfrobust.ops import randomness
 from tfrobust.ops.gradients import finite, input_gradient
+from tfrobust.ops.shapes import shape_of
 
 # How far a random start reaches when nothing is said: the whole ball; the standard deviation TRADES uses.
 _START_SCALES = {"uniform": 1.0, "gaussian": 0.001, "none": 0.0}
@@ -24,7 +26,8 @@ class PGD(base.Attack):
     Training face: the last iterate, as in Madry et al. and the released ASCL and TRADES code; one start,
     whatever `restarts` says. Evaluation face: climbs the cross-entropy; every iterate is judged by the logits
     that its own step computes anyway, and the first misclassified one is kept, else the last. So it finds at
-    least what the last iterate alone shows, and costs no further pass.
+    least what the last iterate alone shows, and costs no further pass. (Of a model that draws, one that is right
+    when predicted again is dropped, and the search goes on.)
 
     Example:
         >>> import numpy as np
@@ -79,6 +82,7 @@ class PGD(base.Attack):
         return 2.5 * self.threat.epsilon / self.steps if self.step_size is None else self.step_size
 
     def perturb(self, objective: Callable, images, key: tf.Tensor):
+        checks.check_views(self, images)
         leaves = tf.nest.flatten(images)
         starts = [self._begin(leaf, randomness.fold(key, "start", place)) for place, leaf in enumerate(leaves)]
 
@@ -138,8 +142,7 @@ class PGD(base.Attack):
         scale = _START_SCALES[self.random_start] if self.start_scale is None else self.start_scale
         if self.random_start == "uniform":
             return self.threat.random_start(images, key, scale)
-        shape = [tf.shape(images)[0] if images.shape[0] is None else images.shape[0], *images.shape[1:]]
-        return self.threat.project(images, images + randomness.draw(randomness.normal(scale), key, shape))
+        return self.threat.project(images, images + randomness.draw(randomness.normal(scale), key, shape_of(images)))
 
     def _memory(self, images) -> dict:
         """What goes from step to step beside the point, name -> tensor [b, ...], before the first step."""
@@ -316,7 +319,7 @@ class MultiTargetedPGD(PGD):
         class_count = logits.shape[-1]
         # Offsets 1 .. k-1 from the label are all other classes; offset k is the label again.
         targets = (goal.labels + 1 + rounds % self._targets(class_count)) % class_count
-        return -objectives.cross_entropy_of(logits, targets)
+        return -classification.cross_entropy(logits, targets)
 
     def _targets(self, class_count: int) -> int:
         return class_count if self.include_true_class else class_count - 1

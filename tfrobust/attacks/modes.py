@@ -42,8 +42,7 @@ def forward_in_mode(function, mode: str) -> Callable:
     """A forward pass with one argument, in a batch-norm mode.
 
     Args:
-        function: (images, training=bool) -> anything, often logits; or an object with such a method `forward`
-            that returns (embedding, logits): then the logits are handed on.
+        function: (images, training=bool) -> anything, often logits: a function, a Keras model or a method.
         mode: 'inference', 'batch' or 'train'.
 
     Returns:
@@ -54,12 +53,9 @@ def forward_in_mode(function, mode: str) -> Callable:
     """
     owner = function if isinstance(function, keras.Layer) else getattr(function, "__self__", None)
     check_mode(mode, owner if isinstance(owner, keras.Layer) else None)
-    forward = function
-    if hasattr(function, "forward"):
-        forward = lambda images, training: function.forward(images, training=training)[1]  # noqa: E731
     if mode == "batch":
-        return lambda images: _without_updates(forward, images, training=True)
-    return lambda images: forward(images, training=mode == "train")
+        return lambda images: _without_updates(function, images, training=True)
+    return lambda images: function(images, training=mode == "train")
 
 
 def as_predict(model) -> Callable:

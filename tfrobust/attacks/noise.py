@@ -9,6 +9,7 @@ from tfrobust.attacks import checks
 from tfrobust.attacks.random_search import RandomSearch
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.ops import hashing, randomness
+from tfrobust.ops.shapes import shape_of
 
 
 class _Noise(RandomSearch):
@@ -16,6 +17,7 @@ class _Noise(RandomSearch):
 
     def perturb(self, objective, images, key):
         """One draw for each leaf, whatever the objective; else as `Attack.perturb`."""
+        checks.check_views(self, images)
         leaves = tf.nest.flatten(images)
         keys = [randomness.fold(key, "start", place) for place in range(len(leaves))]
         noisy = [tf.ensure_shape(self._noisy(*pair), pair[0].shape) for pair in zip(leaves, keys, strict=True)]
@@ -131,5 +133,4 @@ class GaussianNoise(_Noise):
 
     def _noisy(self, images, key):
         normal = randomness.normal(self.resolved_deviation(images.shape[1:]))
-        shape = [tf.shape(images)[0] if images.shape[0] is None else images.shape[0], *images.shape[1:]]
-        return self.threat.project(images, images + randomness.draw(normal, key, shape))
+        return self.threat.project(images, images + randomness.draw(normal, key, shape_of(images)))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tfrobust.losses import classification
 from tfrobust.losses import contrastive as contrastive_loss
 from tfrobust.ops import divergence
 from tfrobust.structs import PairMasks
@@ -34,7 +35,7 @@ def cross_entropy(predict: Callable, labels: tf.Tensor) -> Callable:
     Source:
         Madry et al. 2018, https://arxiv.org/abs/1706.06083, eq. 2.1.
     """
-    return lambda images: cross_entropy_of(_logits(predict, images), labels)
+    return lambda images: classification.cross_entropy(predict(images), labels)
 
 
 def targeted_cross_entropy(predict: Callable, targets: tf.Tensor) -> Callable:
@@ -55,7 +56,7 @@ def targeted_cross_entropy(predict: Callable, targets: tf.Tensor) -> Callable:
     Returns:
         images -> float32 [b], <= 0.
     """
-    return lambda images: -cross_entropy_of(_logits(predict, images), targets)
+    return lambda images: -classification.cross_entropy(predict(images), targets)
 
 
 def margin(predict: Callable, labels: tf.Tensor) -> Callable:
@@ -79,7 +80,7 @@ def margin(predict: Callable, labels: tf.Tensor) -> Callable:
     Source:
         Carlini & Wagner 2017, https://arxiv.org/abs/1608.04644, f_6 without its clamp.
     """
-    return lambda images: margin_of(_logits(predict, images), labels)
+    return lambda images: classification.margin(predict(images), labels)
 
 
 def dlr(predict: Callable, labels: tf.Tensor) -> Callable:
@@ -294,21 +295,6 @@ def ranged(predict: Callable, *, alone: bool = True) -> Callable:
         alone: as in `in_range`.
     """
     return lambda images: in_range(_logits(predict, images), alone=alone)
-
-
-def cross_entropy_of(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Cross-entropy [b] of logits [b, k] with ids [b] or distributions [b, k]."""
-    labels = tf.convert_to_tensor(labels)
-    if labels.shape.rank == 2:
-        return tf.nn.softmax_cross_entropy_with_logits(tf.cast(labels, logits.dtype), logits)
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-
-
-def margin_of(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """The largest other logit minus the label's, [b]."""
-    own = tf.one_hot(labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
-    others = tf.reduce_max(tf.where(own, tf.fill(tf.shape(logits), logits.dtype.min), logits), axis=-1)
-    return others - tf.gather(logits, labels, batch_dims=1)
 
 
 # Below the line of the DLR losses, as in the authors' code.

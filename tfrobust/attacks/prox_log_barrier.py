@@ -12,6 +12,7 @@ from tfrobust.ops import norms, randomness
 from tfrobust.ops.configured import constructor_arguments
 from tfrobust.ops.gradients import input_gradient
 from tfrobust.ops.proximal import proximal
+from tfrobust.ops.shapes import by_example, shape_of
 
 # The first point is looked for by so many steps up the gradient, each 1/16 of the pixels' range, then by as many
 # tries with noise that grows by 1.3, in all 400 times: from 1/100 to every pixel at one end of its range. Who has
@@ -127,14 +128,13 @@ class ProxLogBarrier(base.Attack):
         return type(self)(**(arguments | {"threat": dataclasses.replace(self.threat, epsilon=epsilon)}))
 
     def start(self, predict, images, goal, keys, rounds):
-        shape = [tf.shape(images)[0] if images.shape[0] is None else images.shape[0], *images.shape[1:]]
         count, no = tf.zeros_like(goal.labels), tf.zeros_like(goal.labels, tf.bool)
         return {
             "trial": images,  # what the next pass looks at
             "point": images,  # the last misclassified one
             "best": images,
             "distance": tf.fill(tf.shape(goal.labels), float("inf")),
-            "noise": randomness.draw(randomness.normal(), randomness.fold(keys, "start"), shape),
+            "noise": randomness.draw(randomness.normal(), randomness.fold(keys, "start"), shape_of(images)),
             "passes": count,
             "barriers": count,  # passes since the first misclassified point
             "rejected": count,  # trials in a row that were not misclassified
@@ -189,7 +189,7 @@ class ProxLogBarrier(base.Attack):
         low, high = self.threat.bounds
         tries = tf.cast(state["passes"] - _START_STEPS, tf.float32)
         deviation = (high - low) * self.noise_scale * _NOISE_GROWTH**tries
-        noisy = images + _broadcast(deviation, images) * state["noise"]
+        noisy = images + by_example(deviation, images) * state["noise"]
         climbed = state["trial"] + _CLIMB * (high - low) * tf.sign(gradient)
         return tf.clip_by_value(base.select((0 <= tries) & (tries < _START_STEPS), noisy, climbed), low, high)
 
@@ -202,14 +202,14 @@ class ProxLogBarrier(base.Attack):
         push = tf.sqrt(self.step_size * self.barrier * weight)
         if self.threat.norm == "l0":
             diagonal = (high - low) * trial.shape[1:].num_elements() ** 0.5
-            moved = trial + _broadcast(_SPARSE_PUSH * diagonal * push, trial) * norms.unit_steepest(gradient, "l2")
+            moved = trial + by_example(_SPARSE_PUSH * diagonal * push, trial) * norms.unit_steepest(gradient, "l2")
             return self._sparsest(images, moved, tf.floor(state["distance"] * (1.0 - pull)))
         gradient = tf.where(tf.where(gradient > 0, trial < high, trial > low), gradient, 0.0)
         direction = norms.unit_steepest(gradient, "l2")
         push *= norms.norm(state["best"] - images, "l2")
         length = norms.norm(gradient, "l2")
         away = tf.math.divide_no_nan(margin, length)
-        moved = trial + _broadcast(0.5 * (tf.sqrt(away**2 + 4.0 * push**2) - away), trial) * direction
+        moved = trial + by_example(0.5 * (tf.sqrt(away**2 + 4.0 * push**2) - away), trial) * direction
         # A flat margin pushes nowhere: then the norm alone pulls, until that is taken back.
         strength = pull * push * tf.where(length > 0, norms.norm(direction, _DUAL[self.threat.norm]), 1.0)
         shrunk = proximal(moved - images, self.threat.norm, tf.maximum(strength, 1e-30))
@@ -233,7 +233,3 @@ class ProxLogBarrier(base.Attack):
                 raise ValueError(f"ProxLogBarrier.{name} is {getattr(self, name)!r}; it is a share, from 0 to 1.")
         if not 0 < self.barrier_decay <= 1:
             raise ValueError(f"ProxLogBarrier.barrier_decay is {self.barrier_decay!r}; it is above 0 and at most 1.")
-
-
-def _broadcast(value: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-    return tf.reshape(value, [-1] + [1] * (like.shape.rank - 1))

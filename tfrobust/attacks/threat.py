@@ -2,8 +2,10 @@
 
 import dataclasses
 import math
+import numbers
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfrobust.ops import norms
@@ -44,6 +46,8 @@ class ThreatModel(Configured):
 
     def __post_init__(self):
         norms.check_kind(self.norm, norms.ALL_KINDS)
+        if isinstance(self.epsilon, np.generic):  # which JSON does not know
+            object.__setattr__(self, "epsilon", self.epsilon.item())
         if not _is_number(self.epsilon) or not self.epsilon > 0:
             raise ValueError(f"ThreatModel.epsilon is {self.epsilon!r}; it is a radius in pixel units, a number > 0.")
         if self.norm == "l0" and self.epsilon != round(self.epsilon):
@@ -119,4 +123,4 @@ class ThreatModel(Configured):
 
 
 def _is_number(value) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)

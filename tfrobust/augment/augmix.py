@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from tfrobust.augment import levels, operations
 from tfrobust.augment.base import Augmentation
-from tfrobust.augment.mixing import CANDIDATES, batch_size, log_gamma_of
+from tfrobust.augment.mixing import CANDIDATES, log_gamma_of
 from tfrobust.ops import distribution, hashing, randomness
+from tfrobust.ops.shapes import batch_size
 
 # The authors' order. The last four are left out unless asked for, because corruptions of the benchmark resemble them.
 OPERATIONS = (

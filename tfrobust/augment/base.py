@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tfrobust.ops import distribution, hashing, randomness
 from tfrobust.ops.configured import Configured
+from tfrobust.ops.shapes import shape_of
 
 
 class Augmentation(Configured):
@@ -55,8 +56,7 @@ class Augmentation(Configured):
     def __call__(self, images: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """Draws, then applies; a function of the images and the key alone."""
         images = tf.convert_to_tensor(images)
-        count = images.shape[0] if images.shape[0] is not None else tf.shape(images)[0]
-        return self.apply(images, self.draw(key, (count, *images.shape[1:])))
+        return self.apply(images, self.draw(key, shape_of(images)))
 
 
 def draw_uniform(key: tf.Tensor, count, shape, purpose: str) -> tf.Tensor:

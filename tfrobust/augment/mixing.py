@@ -16,14 +16,10 @@ import tensorflow as tf
 
 from tfrobust.ops import distribution, randomness
 from tfrobust.ops.configured import Configured
+from tfrobust.ops.shapes import by_example, shape_of
 
 # Candidates of the rejection sampler. One is accepted with probability above 0.95, all fail once in 2e10 draws.
 CANDIDATES = 8
-
-
-def batch_size(tensor: tf.Tensor):
-    """The length of the batch axis: an integer where it is known, else a scalar tensor."""
-    return tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
 
 
 # ----------------------------------------------------------------------------------------------- distributions
@@ -213,7 +209,7 @@ def mix_rows(values: tf.Tensor, mix: Mix) -> tf.Tensor:
     """
     weight = mix.weight
     if weight.shape.rank:
-        weight = tf.reshape(weight, [-1, *[1] * (values.shape.rank - 1)])
+        weight = by_example(weight, values)
     weight = tf.cast(weight, values.dtype)
     return weight * values + (1 - weight) * tf.gather(values, mix.partner)
 
@@ -332,7 +328,7 @@ class FeatureNoise(Configured):
 
     def __call__(self, hidden: tf.Tensor, key: tf.Tensor, **keywords) -> tf.Tensor:
         """Draws, then applies."""
-        return self.apply(hidden, self.draw(key, (batch_size(hidden), *hidden.shape[1:]), **keywords))
+        return self.apply(hidden, self.draw(key, shape_of(hidden), **keywords))
 
 
 def at_one_stage(key: tf.Tensor, stages: Sequence[int], change: Callable) -> Callable:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfrobust.ops import randomness, sensitivity
 from tfrobust.ops.configured import Configured
+from tfrobust.ops.shapes import batch_size
 
 UNITS = ("values", "pixels")
 
@@ -125,7 +126,7 @@ class UtilityPerturbation(Configured):
 
     def _noise(self, places: tf.Tensor, features: int, channels: int, key: tf.Tensor) -> tf.Tensor:
         """float32 [b, features, channels], 0 but at `places` [b, k]."""
-        count = places.shape[0] if places.shape[0] is not None else tf.shape(places)[0]
+        count = batch_size(places)
         drawn = randomness.draw(randomness.normal(self.deviation), key, [count, places.shape[1], channels])
         rows = tf.repeat(tf.range(count)[:, None], places.shape[1], axis=1)
         return tf.scatter_nd(tf.stack([rows, places], axis=-1), drawn, [count, features, channels])

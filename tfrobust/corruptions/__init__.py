@@ -21,6 +21,7 @@ import tensorflow as tf
 from tfrobust.corruptions import blur, digital, draws, noise, resampling, severities, spatter, weather
 from tfrobust.corruptions.sequences import EXTRA_SEQUENCES, SEQUENCES, sequence
 from tfrobust.corruptions.severities import SEVERITIES
+from tfrobust.ops import inputs
 
 __all__ = [
     "EXTRA_NAMES",
@@ -106,9 +107,11 @@ def corrupt(
         float32 [b, h, w, c] in [0, 1]: a function of each image, its key and the arguments alone.
 
     Raises:
-        ValueError: unknown name or severity, or images of another shape.
+        ValueError: unknown name or severity, images of another shape, or pixels out of [0, 1] (in a graph: an error
+            of TensorFlow).
     """
     images = tf.convert_to_tensor(images)
+    inputs.check_pixels(images, "corrupt")
     drawn = draw(images, name, severity, keys, frost_pictures=frost_pictures)
     found = tf.clip_by_value(apply(images, name, severity, drawn), 0.0, 1.0)
     return resampling.to_bytes(found) if quantised else found

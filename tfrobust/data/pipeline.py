@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.data.spec import ArrayExamples, Examples
-from tfrobust.data.text import TokenExamples
+from tfrobust.data.spec import Examples
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch
 
@@ -33,8 +32,6 @@ def training_batches(
     views: Callable | None = None,
     start_step: int = 0,
     steps: int | None = None,
-    pipelines: int = 1,
-    pipeline: int = 0,
     extra: Mapping[str, np.ndarray] | None = None,
 ) -> tf.data.Dataset:
     """Shuffled, augmented batches from any step on; a resumed stream equals the uninterrupted one.
@@ -51,24 +48,22 @@ def training_batches(
             join the extra values.
         start_step: global step of the first batch, >= 0.
         steps: how many batches to yield; None for no end.
-        pipelines: number of input pipelines that share the global batch, in equal blocks of adjacent rows.
-        pipeline: which of them this is; the blocks of all, one after another, are the global batch.
         extra: further values by name, arrays [n, ...] by position in the split.
 
     Returns:
-        `tf.data.Dataset` of `Batch`: batch_size / pipelines rows, static shapes.
+        `tf.data.Dataset` of `Batch`: batch_size rows, static shapes.
 
     Raises:
         ValueError: batch larger than the data, or numbers that do not fit together.
     """
     epoch_steps = steps_per_epoch(examples, batch_size)
-    _check_position(batch_size, start_step, steps, pipelines, pipeline)
-    rows = batch_size // pipelines
+    if start_step < 0 or (steps is not None and steps < 0):
+        raise ValueError(f"start_step {start_step} and steps {steps} must be at least 0.")
     columns = _columns(examples, extra)
 
     def batch(step):
         epoch, offset = step // epoch_steps, step % epoch_steps
-        positions = offset * batch_size + pipeline * rows + tf.range(rows, dtype=tf.int64)
+        positions = offset * batch_size + tf.range(batch_size, dtype=tf.int64)
         index = shuffled(positions, len(examples), randomness.make_key(seed, "shuffle", epoch))
 
         def keys(purpose):
@@ -77,43 +72,22 @@ def training_batches(
         images = examples.fetch_training(index, keys("crop"))
         if augmentation is not None:
             images = augmentation(images, keys("augmentation"))
-        images = tf.ensure_shape(images, [rows, *examples.image_shape])
+        images = tf.ensure_shape(images, [batch_size, *examples.image_shape])
         values = {name: tf.gather(column, index) for name, column in columns.items()}
         made = {} if views is None else views(images, keys("views"))
         return Batch(images, values.pop("labels"), index, {**values, **made})
 
     stop = np.iinfo(np.int64).max if steps is None else start_step + steps
-    return _mapped(tf.data.Dataset.range(start_step, stop), batch)
+    function = tf.autograph.experimental.do_not_convert(batch)
+    dataset = tf.data.Dataset.range(start_step, stop)
+    return dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(2)
 
 
-def evaluation_batches(images: np.ndarray, labels: np.ndarray, batch_size: int) -> tf.data.Dataset:
-    """All examples in order, in batches of one static size.
-
-    The last batch is filled up with copies of the last example, whose `sample_weight` is 0.
-
-    Args:
-        images: uint8 or float [n, h, w, c], n >= 1, floats in [0, 1]; or tokens, integer [n, length].
-        labels: integer [n].
-        batch_size: rows of every batch.
-
-    Returns:
-        `tf.data.Dataset` of `Batch` with extra = {"sample_weight": float32 [b], 1 or 0}.
-    """
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; it must be at least 1.")
-    examples = (TokenExamples if np.ndim(images) == 2 else ArrayExamples)(images, labels)
-    count = len(examples)
-    if not count:
-        raise ValueError("there are no examples to evaluate on.")
-    columns = _columns(examples, None)
-
-    def batch(step):
-        positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
-        index = tf.minimum(positions, count - 1)
-        weight = tf.cast(positions < count, tf.float32)
-        return Batch(examples.fetch(index), tf.gather(columns["labels"], index), index, {"sample_weight": weight})
-
-    return _mapped(tf.data.Dataset.range(-(-count // batch_size)), batch)
+def of_all(function: Callable, count: int, batch_size: int) -> np.ndarray:
+    """What a function of positions, int64 [b] -> [b, ...], makes of 0 .. count - 1, at most `batch_size` at once."""
+    starts = range(0, count, batch_size)
+    found = [function(tf.range(start, min(start + batch_size, count), dtype=tf.int64)) for start in starts]
+    return np.concatenate([part.numpy() for part in found])
 
 
 def shuffled(positions: tf.Tensor, count: int, key: tf.Tensor) -> tf.Tensor:
@@ -143,17 +117,3 @@ def _columns(examples: Examples, extra: Mapping[str, np.ndarray] | None) -> dict
             raise ValueError(f"extra {name!r} has {len(values)} rows for {len(examples)} examples.")
     with tf.init_scope(), tf.device("CPU"):
         return {name: tf.constant(values) for name, values in {**columns, "labels": examples.labels}.items()}
-
-
-def _check_position(batch_size: int, start_step: int, steps: int | None, pipelines: int, pipeline: int):
-    if start_step < 0 or (steps is not None and steps < 0):
-        raise ValueError(f"start_step {start_step} and steps {steps} must be at least 0.")
-    if not 0 <= pipeline < pipelines:
-        raise ValueError(f"pipeline {pipeline} is not one of 0..{pipelines - 1}.")
-    if batch_size % pipelines:
-        raise ValueError(f"batch of {batch_size} cannot be shared equally by {pipelines} pipelines.")
-
-
-def _mapped(steps: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
-    function = tf.autograph.experimental.do_not_convert(function)
-    return steps.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(2)

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from tfrobust.attacks.base import Attack
+from tfrobust.attacks.ensemble import AutoAttack
 from tfrobust.evaluation import accuracy, chunks, statistics
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.searching import search
@@ -22,8 +23,9 @@ _MINIMAL_POINTS = 40
 
 
 def attack_label(attack: Attack, label: str | None = None) -> str:
-    """How ids call an attack: the label given, else its own `name`."""
-    return label or attack.name
+    """How ids call an attack: the label given, with its steps for "{steps}" in it, else its own `name`."""
+    label = label or attack.name
+    return label.replace("{steps}", str(attack.steps)) if "{steps}" in label else label
 
 
 def attack_id(attack: Attack, label: str | None = None) -> str:
@@ -50,6 +52,7 @@ def attack_settings(attack: Attack, setting: Setting, complete: bool = True) -> 
     settings = {"attack": attack.name, "norm": threat.norm, "epsilon": threat.epsilon}
     if attack.members:
         settings["members"] = [member.name for member in attack.members]
+        settings |= _efforts(attack, len(attack.members))
     for name in (*_ALWAYS, *configured.constructor_arguments(type(attack))):
         if name not in ("threat", "attacks") and not (attack.members and name in _ALWAYS) and hasattr(attack, name):
             # The attack's own default, resolved: a reader of the report should not have to know it.
@@ -66,6 +69,22 @@ def attack_settings(attack: Attack, setting: Setting, complete: bool = True) -> 
     return settings
 
 
+def _efforts(attack: Attack, count: int) -> dict:
+    """What the first members of an ensemble are; {} for AutoAttack, whose version says it, as in older reports."""
+    return {} if type(attack) is AutoAttack else {"member_efforts": [_effort(one) for one in attack.members[:count]]}
+
+
+def _effort(member: Attack) -> str:
+    """All that a member was given, unless its class has it so: "apgd_t (100 steps, 1 restart, 5 targets)"."""
+    counts = {name: getattr(member, name) for name in ("steps", "restarts", "targets") if hasattr(member, name)}
+    said = [f"{count} {name if count != 1 else name[:-1]}" for name, count in counts.items()]
+    for name, parameter in configured.constructor_arguments(type(member)).items():
+        value = getattr(member, name, parameter.default)
+        if name not in ("threat", *counts) and str(value) != str(parameter.default):
+            said.append(f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}")
+    return f"{member.name} ({', '.join(said)})"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttackAccuracy(Evaluator):
     """`attack.<label>_<norm>_<epsilon>.accuracy` and `.drop`: what an attack leaves of the accuracy.
@@ -78,7 +97,7 @@ class AttackAccuracy(Evaluator):
 
     Attributes:
         attack: who attacks, with its own threat.
-        label: what tells it apart in the ids; None: the attack's own name.
+        label: what tells it apart in the ids, "{steps}" in it its steps; None: the attack's own name.
         seconds: wall time after which the search ends. Whoever still stands then counts as robust, and the
             settings say that the accuracy is an upper bound; run again, it goes on with the chunks that are missing.
         per_class: also measure `attack.<label>_<norm>_<epsilon>.class.<label of the class>`, for a gate to ask.
@@ -105,6 +124,7 @@ class AttackAccuracy(Evaluator):
         for number, member in enumerate(attack.members):
             standing = ~(result.success & (result.member <= number))
             after = {**attack_settings(member, setting, result.complete), "ensemble": attack.name, "cumulative": True}
+            after |= _efforts(attack, number + 1)
             found.append(accuracy.accuracy(f"{name}.{member.name}.accuracy", standing, after))
         if attack.minimal:
             found.append(self._median(name, result, settings))
@@ -174,7 +194,7 @@ class AccuracyCurve(Evaluator):
     Attributes:
         attack: attacks at its own epsilon times 0, 1/4, 1/2, 3/4, 1, 3/2, 2, or at `epsilons`.
         epsilons: sizes >= 0, 0 being the clean accuracy; None: the multiples above.
-        label: what tells it apart in the id; None: the attack's own name.
+        label: what tells it apart in the id, "{steps}" in it its steps; None: the attack's own name.
         limit: at most so many images, drawn by the seed; None: all.
     """
 

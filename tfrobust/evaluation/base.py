@@ -11,13 +11,14 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.attacks import checks
 from tfrobust.attacks.base import Attack
 from tfrobust.data.checks import check_tokens
+from tfrobust.data.spec import Examples
 from tfrobust.evaluation.chunks import Store
 from tfrobust.evaluation.predictor import Predictor, in_batches
 from tfrobust.ops import randomness
 from tfrobust.ops.configured import Configured
-from tfrobust.ops.labels import without_one_hot
 from tfrobust.structs import Finding, Measurement, Series
 
 
@@ -44,14 +45,15 @@ class Setting:
 
     Attributes:
         predictor: who is judged.
-        images: float32 [n, h, w, c] in [0, 1] (any numeric dtype is converted); of a model of text its tokens, int32
-            [n, length].
-        labels: integer [n] in [0, k), or one-hot [n, k], which become ids.
+        images: float [n, h, w, c] in [0, 1], kept as float32; of a model of text its tokens, integer [n, length].
+        labels: ids [n] in [0, k), whole numbers of any dtype, or one-hot [n, k]; kept as int32 ids.
         class_names: k names, or None.
         seed: where every random draw starts from.
         batch_size: largest number of images in one graph call.
         progress: (task, done, total), called between graph calls; or None.
         train_images, train_labels: the training split, for evaluators that need one; or None.
+        pretraining_examples: what a first stage was trained on where that is another split, a `data.spec.Examples`;
+            or None. No attack uses it.
         selected_on: what the published weights were chosen by: "last" (no choice), "validation", "test"; ""
             where it is not known.
         training_attack: {"norm", "epsilon", "steps"} of the attack inside training; None where there was none, or
@@ -63,8 +65,8 @@ class Setting:
         vocabulary: of text, the word of each id.
 
     Raises:
-        ValueError: labels out of range, of another length, or neither ids nor one-hot; pixels outside [0, 1] or
-            NaN; shapes that do not match the model; no data.
+        ValueError: labels out of range, of another length, or neither ids nor one-hot; pixels outside [0, 1], NaN or
+            bytes; shapes that do not match the model; no data.
     """
 
     predictor: Predictor
@@ -76,6 +78,7 @@ class Setting:
     progress: Callable | None = None
     train_images: np.ndarray | None = None
     train_labels: np.ndarray | None = None
+    pretraining_examples: Examples | None = None
     selected_on: str = ""
     training_attack: dict | None = None
     evaluation_attacks: tuple[Attack, ...] = ()
@@ -213,38 +216,19 @@ class Evaluator(Configured):
 
 def checked_examples(images, labels, predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
     """float32 images (or int32 tokens) and int32 labels that fit the predictor, or a ValueError of one sentence."""
-    images, labels = np.asarray(images), np.asarray(labels)
-    if len(images) == 0:
+    images = np.asarray(images)
+    if not images.size:
         raise ValueError("There are no examples to evaluate on.")
     if (images.ndim == 2) != predictor.is_text:
         kinds = ("images [n, h, w, c]", "tokens [n, length]")
         raise ValueError(f"{predictor.name} takes {kinds[predictor.is_text]}; the data are {kinds[images.ndim == 2]}.")
-    if predictor.is_text:
-        images = check_tokens(images, "the test split")
-    elif images.ndim != 4 or images.dtype.kind not in "fiub":
-        raise ValueError(f"Images are {images.dtype} of shape {images.shape}; they must be numbers [n, h, w, c].")
-    if labels.ndim not in (1, 2) or len(labels) != len(images):
-        raise ValueError(f"There are {len(images)} examples and labels of shape {labels.shape}; one label for each.")
-    labels = without_one_hot(labels)
-    expected = predictor.image_shape
-    if any(want not in (None, have) for want, have in zip(expected, images.shape[1:], strict=True)):
-        raise ValueError(f"Examples have the shape {images.shape[1:]}, but {predictor.name} takes {tuple(expected)}.")
-    if labels.dtype.kind not in "iu":
+    images = check_tokens(images, "the test split") if predictor.is_text else checks.check_images(images, 0.0, 1.0)
+    have, expected = images.shape[1:], tuple(predictor.image_shape)
+    if len(have) != len(expected) or any(want not in (None, size) for want, size in zip(expected, have, strict=True)):
+        raise ValueError(f"Examples have the shape {have}, but {predictor.name} takes {expected}.")
+    labels = checks.label_ids(labels, len(images))
+    if labels.max() >= predictor.class_count:
         raise ValueError(
-            f"Labels are {labels.dtype}; they are whole numbers from 0 to {predictor.class_count - 1}, or one-hot rows."
+            f"A label is {labels.max()}, but {predictor.name} has the classes 0 to {predictor.class_count - 1}."
         )
-    if labels.min() < 0 or labels.max() >= predictor.class_count:
-        wrong = labels.min() if labels.min() < 0 else labels.max()
-        raise ValueError(f"A label is {wrong}, but {predictor.name} has the classes 0 to {predictor.class_count - 1}.")
-    images = images if predictor.is_text else _checked_pixels(images.astype(np.float32))
-    return images, labels.astype(np.int32)
-
-
-def _checked_pixels(images: np.ndarray) -> np.ndarray:
-    low, high = float(images.min()), float(images.max())
-    if not (np.isfinite(low) and np.isfinite(high)):
-        raise ValueError("The images hold NaN or infinite pixels; pixels lie in [0, 1].")
-    if low < 0.0 or high > 1.0:
-        hint = ": divide them by 255" if high <= 255 and low >= 0 and high > 1.5 else ""
-        raise ValueError(f"Pixels run from {low:.6g} to {high:.6g}; they must lie in [0, 1]{hint}.")
-    return images
+    return images, labels

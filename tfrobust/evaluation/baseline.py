@@ -48,6 +48,11 @@ def judged_by(settings: dict, count: int | None) -> dict:
     return {"images": count, **{name: settings.get(name) for name in _COMPARED}}
 
 
+def numbers_of(values: dict[str, float]) -> dict:
+    """What settings say of a baseline's numbers, since two may have one name; nothing of AlexNet's, which are known."""
+    return {"baseline_sha256": fingerprint.json_sha256({name: repr(float(one)) for name, one in values.items()})}
+
+
 def findings(baseline: dict, what: str, mean: str, measurements: Iterable[Measurement]) -> list[Finding]:
     """A warning where the baseline's numbers are of other images than one's own, or nobody can tell; [] otherwise.
 

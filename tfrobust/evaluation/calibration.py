@@ -19,8 +19,10 @@ ADAPTIVE_BINS = ("paper", "code")
 _CURVE_POINTS = 200
 
 
-def log_probabilities(logits: np.ndarray) -> np.ndarray:
-    """log softmax of float [n, k] in float64."""
+def log_probabilities(logits: np.ndarray, one_per_class: bool = False) -> np.ndarray:
+    """log softmax of float [n, k] in float64; where there is one probability per class, log sigmoid."""
+    if one_per_class:
+        return -np.logaddexp(0.0, -np.asarray(logits, np.float64))
     shifted = np.asarray(logits, np.float64)
     shifted = shifted - shifted.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
@@ -145,23 +147,28 @@ def _ranked(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np
     return np.repeat(values, count), np.repeat(share, count)
 
 
-def brier_scores(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def brier_scores(logits: np.ndarray, labels: np.ndarray, one_per_class: bool = False) -> np.ndarray:
     """sum_k (p_k - [k = y])^2 per image, float64 [n] in [0, 2]: Brier's original, over all classes.
 
     Args:
         logits: float [n, k].
         labels: integer [n].
+        one_per_class: p = sigmoid(logits), which need not sum to 1 (the score then ends at k); else their softmax.
 
     Source:
         Brier 1950, Monthly Weather Review 78, eq. (2). For two classes it is twice the one-class form.
     """
-    probabilities = np.exp(log_probabilities(logits))
+    probabilities = np.exp(log_probabilities(logits, one_per_class))
     return np.sum((probabilities - np.eye(logits.shape[-1])[labels]) ** 2, axis=-1)
 
 
-def negative_log_likelihoods(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """-log p_y per image in nats, float64 [n]."""
-    return -log_probabilities(logits)[np.arange(len(labels)), labels]
+def negative_log_likelihoods(logits: np.ndarray, labels: np.ndarray, one_per_class: bool = False) -> np.ndarray:
+    """-log p_y per image in nats, float64 [n]; of one p per class, -log p_y - sum of log(1 - p_k) over the others."""
+    found = -log_probabilities(logits, one_per_class)[np.arange(len(labels)), labels]
+    if not one_per_class:
+        return found
+    others = np.eye(logits.shape[-1])[labels] == 0
+    return found - np.sum(log_probabilities(-logits, True), axis=-1, where=others)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -175,12 +182,15 @@ class Calibration(Evaluator):
     The calibration errors have no interval: they are biased upwards in small samples, and none in closed form is
     honest. Nor has AURRA, whose points share their examples. An answer of NaN makes all five unknown.
 
+    Of a model that ends with sigmoids each class has a probability of its own: confidence is the largest, the Brier
+    score sums over them as they are, and `nll` is that of one right class and all others wrong.
+
     Attributes:
         bins: number of equal-width confidence bins of ECE, >= 1.
         rms_bin_size: images in a bin of the RMS calibration error, >= 1.
         rms_bins: "paper" or "code", see `rms_calibration_error`; the code's needs two bins.
         attack: one that climbs the loss, such as PGD; None: the images as they are.
-        label: what tells the attack apart in the ids; None: its own name.
+        label: what tells the attack apart in the ids, "{steps}" in it its steps; None: its own name.
         limit: under an attack, at most so many images, drawn by the seed; None: all.
     """
 
@@ -207,7 +217,10 @@ class Calibration(Evaluator):
     def run(self, setting: Setting) -> Outcome:
         logits, labels, settings = self._answers(setting)
         correct = (logits.argmax(axis=-1) == labels) & ~np.isnan(logits).any(axis=-1)
-        confidence = np.exp(log_probabilities(logits).max(axis=-1))
+        one_per_class = setting.predictor.one_per_class
+        if one_per_class:
+            settings = {**settings, "probabilities": "one per class"}
+        confidence = np.exp(log_probabilities(logits, one_per_class).max(axis=-1))
         count, curve = len(labels), response_accuracy(confidence, correct)
         ece = expected_calibration_error(confidence, correct, self.bins)
         rms = rms_calibration_error(confidence, correct, bin_size=self.rms_bin_size, bins=self.rms_bins)
@@ -221,7 +234,8 @@ class Calibration(Evaluator):
             for name, (value, unit, own) in numbers.items()
         ]
         settings = {**settings, "interval": f"95 % over {setting.examples}, normal"}
-        brier, nll = brier_scores(logits, labels), negative_log_likelihoods(logits, labels)
+        brier = brier_scores(logits, labels, one_per_class)
+        nll = negative_log_likelihoods(logits, labels, one_per_class)
         measurements += [
             _mean(f"{self._prefix}.brier", brier, "squared probability", settings),
             _mean(f"{self._prefix}.nll", nll, "nats", settings),

@@ -144,19 +144,21 @@ class CorruptionAccuracy(Evaluator):
         return (*found, *(("corruption.mce", "corruption.relative_mce") if self.baseline else ()))
 
     def _groups(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Id and corruptions of each mean."""
-        measured = tuple(name for name in corruptions.NAMES if name in self.names)
+        """Id and corruptions of each mean; of two of them some may be missing."""
         noise = corruptions.GROUPS["noise"]
-        found = [(_MEAN, measured)]
-        found.append(("corruption.mean_without_noise.accuracy", tuple(name for name in measured if name not in noise)))
+        quiet = tuple(name for name in corruptions.NAMES if name not in noise)
+        found = [(_MEAN, corruptions.NAMES), ("corruption.mean_without_noise.accuracy", quiet)]
         for group, names in corruptions.GROUPS.items():
-            found.append((f"corruption.mean_{group}.accuracy", names if set(names) <= set(measured) else ()))
-        return [(identity, names) for identity, names in found if names]
+            found.append((f"corruption.mean_{group}.accuracy", names if set(names) <= set(self.names) else ()))
+        return [(identity, names) for identity, names in found if set(names) & set(self.names)]
 
-    def _mean(self, images: _Generated | published.Corrupted, identity: str, names, correct: dict) -> Measurement:
+    def _mean(self, images: _Generated | published.Corrupted, identity: str, group, correct: dict) -> Measurement:
+        names = [name for name in group if name in self.names]
         each = np.mean([correct[name, severity] for name in names for severity in self.severities], axis=0)
         low, high = statistics.mean_interval(each)
         more = {"corruptions": len(names), "severities": list(self.severities), "interval": _INTERVAL}
+        if len(names) < len(group):  # all of them need no names, and had none in older reports
+            more["names"] = sorted(names)
         settings = images.settings | (images.judged if identity == _MEAN else {})
         bounds = max(0.0, low), min(1.0, high)
         return Measurement(identity, float(each.mean()), "fraction", len(each), *bounds, {**settings, **more})
@@ -168,6 +170,9 @@ class CorruptionAccuracy(Evaluator):
         own = {name: 1 - np.mean([correct[name, s] for s in self.severities]) for name in corruptions.NAMES}
         mce, relative = mean_corruption_errors(own, 1 - images.clean.mean(), self.baseline)
         settings = {**images.settings, "baseline": self.baseline["name"]}
+        if self.baseline != ALEXNET:
+            used = {name: self.baseline["errors"][name] for name in corruptions.NAMES}
+            settings |= baseline.numbers_of({"clean": self.baseline["clean"], **used})
         unit, count = "fraction of the baseline's error", len(next(iter(correct.values())))
         return [
             Measurement("corruption.mce", mce, unit, count, settings=settings),

@@ -28,7 +28,7 @@ class Doctor(Evaluator):
     | `attack_strength` | the evaluation searches less than the training did |
     | `epsilon_units` | epsilon is no radius in pixels of [0, 1] that makes sense for these images |
     | `test_size` | too few test images for the claim |
-    | `duplicates` | test images are among the training images (where those are known) |
+    | `duplicates` | test images are among the training images of either stage (where those are known) |
     | `selection` | the weights were chosen on the test split |
 
     Where there are no input gradients, what needs them is left out, and `gradients` says so. The curve of the same
@@ -66,17 +66,16 @@ class Doctor(Evaluator):
             raise ValueError(f"{setting.predictor.name} takes {kind}: Doctor.attack must be {remedy}.")
 
     def run(self, setting: Setting) -> Outcome:
-        if self.attack is None:
-            return self._without_attack(setting)
-        climbs = not isinstance(doctor_model.gradients(setting), str)
         attack, limit = self.attack, self.limit
+        climbs = attack is not None and not isinstance(doctor_model.gradients(setting), str)
         findings = [
             doctor_model.check_logits(setting),
             doctor_model.check_deterministic(setting),
             doctor_model.check_batch_independent(setting),
             doctor_data.check_accuracy(setting),
-            doctor_model.check_gradients(setting),
         ]
+        if attack is not None:
+            findings.append(doctor_model.check_gradients(setting))
         if climbs:
             findings += [
                 doctor_model.check_ascent(setting, attack.threat),
@@ -86,21 +85,10 @@ class Doctor(Evaluator):
                 doctor_attack.check_strength(setting, attack),
             ]
         robust = doctor_attack.standing(setting, attack, attack.threat.epsilon, limit) if climbs else None
+        if attack is not None:
+            findings.append(doctor_data.check_units(setting, attack))
         findings += [
-            doctor_data.check_units(setting, attack),
             doctor_data.check_test_size(setting, robust),
-            doctor_data.check_duplicates(setting),
-            doctor_data.check_selection(setting),
-        ]
-        return Outcome(findings=[finding for finding in findings if finding is not None])
-
-    def _without_attack(self, setting: Setting) -> Outcome:
-        findings = [
-            doctor_model.check_logits(setting),
-            doctor_model.check_deterministic(setting),
-            doctor_model.check_batch_independent(setting),
-            doctor_data.check_accuracy(setting),
-            doctor_data.check_test_size(setting, None),
             doctor_data.check_duplicates(setting),
             doctor_data.check_selection(setting),
         ]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 import numpy as np
+import tensorflow as tf
 
 from tfrobust.attacks.base import Attack
+from tfrobust.data.spec import Examples
 from tfrobust.evaluation import statistics
 from tfrobust.evaluation.base import Setting
 from tfrobust.structs import Finding
@@ -17,6 +20,8 @@ _IMAGES_FOR_FIVE_POINTS = int(np.ceil((statistics.Z / 0.1) ** 2))
 _NEAR, _NEAR_OF_CONTRAST = 4 / 255, 0.1
 _SMALL_SIDE = 8
 _TEST_ROWS = 256
+# Of a first stage's images, as float32: how many are looked at, spread evenly, and how many are held at a time.
+_FETCHED_BYTES, _BLOCK_BYTES = 2**30, 2**26
 # About a second's work.
 _SEPARATION_IMAGES, _SEPARATION_VALUES = 500, 1e9
 
@@ -133,21 +138,30 @@ def check_test_size(setting: Setting, robust: np.ndarray | None) -> Finding:
 
 
 def check_duplicates(setting: Setting) -> Finding | None:
-    """Whether test images, or nearly the same ones, are among the training images; None where those are not known."""
-    if setting.train_images is None or not len(setting.train_images):
+    """Whether test images, or nearly the same ones, are among the training images; None where those are not known.
+
+    Those of a first stage count, too: an encoder that has seen the test images has seen them.
+    """
+    test, kind = setting.images, setting.examples
+    exact, near, seen = np.zeros(len(test), bool), np.zeros(len(test), bool), []
+    digests = _hashes(test)
+    parts = {f"training {kind}": setting.train_images, f"{kind} of the first stage": setting.pretraining_examples}
+    for name, images in parts.items():
+        count = 0
+        for block in _blocks(images, test):
+            known = set(_hashes(block))
+            exact |= np.array([digest in known for digest in digests])
+            if not setting.predictor.is_text:
+                near |= _nearly_equal(block, test)
+            count += len(block)
+        seen += [f"{count} {name}"] * (count > 0)
+    if not seen:
         return None
-    train, test = np.asarray(setting.train_images, setting.images.dtype), setting.images
-    if train.shape[1:] != test.shape[1:]:
-        return None
-    exact = _equal(train, test)
-    evidence = (
-        f"Of {len(test)} test {setting.examples} {exact.sum()} ({exact.mean():.1%}) are among {len(train)} training "
-        f"{setting.examples}"
-    )
+    near &= ~exact
+    evidence = f"Of {len(test)} test {kind} {exact.sum()} ({exact.mean():.1%}) are among {' and '.join(seen)}"
     if setting.predictor.is_text:
-        near, evidence = np.zeros(len(test), bool), f"{evidence}."
+        evidence += "."
     else:
-        near = _nearly_equal(train, test) & ~exact
         evidence += (
             f", and {near.sum()} ({near.mean():.1%}) differ from one by less than {_NEAR:.3f} (root mean square)."
         )
@@ -158,6 +172,8 @@ def check_duplicates(setting: Setting) -> Finding | None:
         f"Take the test {setting.examples} out of the training set, or the duplicates out of the test set, and judge "
         "again."
     )
+    if setting.pretraining_examples is not None:
+        remedy += " train.data and Pretraining.data have one test split where they have one split_seed."
     return Finding("duplicates", "fail" if share > 0.05 else "warn", evidence, remedy)
 
 
@@ -183,15 +199,34 @@ def check_selection(setting: Setting) -> Finding:
     )
 
 
-def _equal(train: np.ndarray, test: np.ndarray) -> np.ndarray:
-    """Which test images are, to 8 bits, among the training images; bool [n]."""
-    seen = set().union(*(_hashes(train[start : start + 4096]) for start in range(0, len(train), 4096)))
-    return np.array([digest in seen for digest in _hashes(test)])
+def _blocks(images: np.ndarray | Examples | None, test: np.ndarray) -> Iterator[np.ndarray]:
+    """Training images by arrays [b, ...]: one that is held already, or those of `Examples`, fetched and let go again.
+
+    Nothing where there are none, or where their shape is not that of the test images.
+    """
+    if images is None or not len(images):
+        return
+    if not isinstance(images, Examples):
+        if np.shape(images)[1:] == test.shape[1:]:
+            yield np.asarray(images, test.dtype)
+        return
+    if tuple(images.image_shape) != test.shape[1:]:
+        return
+    bytes_each = 4 * int(np.prod(images.image_shape))
+    count = min(len(images), max(1, _FETCHED_BYTES // bytes_each))
+    positions, step = np.arange(count, dtype=np.int64) * len(images) // count, max(1, _BLOCK_BYTES // bytes_each)
+    for start in range(0, count, step):
+        yield images.fetch(tf.constant(positions[start : start + step])).numpy()
 
 
 def _hashes(images: np.ndarray) -> list[bytes]:
-    levels = images if images.dtype == np.int32 else np.round(images * 255).astype(np.uint8)
-    return [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for image in levels]
+    """Of each image to 8 bits; some thousands are converted at a time."""
+    hashes = []
+    for start in range(0, len(images), 4096):
+        levels = images[start : start + 4096]
+        levels = levels if levels.dtype == np.int32 else np.round(levels * 255).astype(np.uint8)
+        hashes += [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for image in levels]
+    return hashes
 
 
 def _nearly_equal(train: np.ndarray, test: np.ndarray) -> np.ndarray:

@@ -10,7 +10,9 @@ import tensorflow as tf
 from tfrobust.attacks import objectives
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.evaluation.base import Setting
+from tfrobust.evaluation.calibration import log_probabilities
 from tfrobust.ops import randomness
+from tfrobust.ops.probabilities import kind_of_answers
 from tfrobust.structs import Finding
 
 # Shares of images above which a finding warns or fails.
@@ -34,15 +36,25 @@ class Gradients(NamedTuple):
 
 def check_logits(setting: Setting) -> Finding:
     """Whether the model answers with logits: log(p) is empty wherever rounding has made p 0 or 1."""
-    if not setting.predictor.outputs_probabilities:
-        return Finding("logits", "pass", "The answers are logits, not probabilities.")
-    saturated = np.mean(setting.clean_logits.max(axis=-1) > -1e-7)
+    predictor, largest = setting.predictor, setting.clean_logits.max(axis=-1)
+    if not predictor.outputs_probabilities:
+        if kind_of_answers(setting.clean_logits) == "logits":
+            return Finding("logits", "pass", "The answers are logits, not probabilities.")
+        return Finding(
+            "logits",
+            "warn",
+            f"All answers lie in [0, 1] (the largest of each of the {setting.examples} from {largest.min():.3g} to "
+            f"{largest.max():.3g}): they may be probabilities. They were judged as logits.",
+            "If the model ends with sigmoids, let it answer with logits: attacks and calibration are wrong without.",
+        )
+    attacked, last = ("log(p / (1 - p))", "sigmoids") if predictor.one_per_class else ("log(p)", "softmax")
+    top = log_probabilities(largest[:, None], one_per_class=True) if predictor.one_per_class else largest
     return Finding(
         "logits",
         "fail",
-        f"The answers are probabilities; log(p) is attacked instead. For {saturated:.1%} of the {setting.examples} p "
-        "rounds to 1, which leaves no gradient.",
-        "Let the model answer with logits (drop the softmax), or name them with --logits_output.",
+        f"The answers are probabilities; {attacked} is attacked instead. For {np.mean(top > -1e-7):.1%} of the "
+        f"{setting.examples} p rounds to 1, which leaves no gradient.",
+        f"Let the model answer with logits (drop the {last}), or name them with --logits_output.",
     )
 
 

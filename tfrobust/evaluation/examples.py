@@ -11,6 +11,7 @@ from tfrobust.attacks.base import Attack
 from tfrobust.evaluation.adversarial import attack_id, attack_settings
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.calibration import known, log_probabilities
+from tfrobust.evaluation.predictor import Predictor
 from tfrobust.evaluation.searching import LastPoints, check_last_points, last_points
 from tfrobust.ops import pictures
 from tfrobust.structs import Series
@@ -28,7 +29,7 @@ class AdversarialExamples(Evaluator):
 
     Attributes:
         attack: one that climbs the loss, such as PGD.
-        label: what tells it apart in the id; None: the attack's own name.
+        label: what tells it apart in the id, "{steps}" in it its steps; None: the attack's own name.
         fallen: at most so many that it brings down.
         standing: at most so many that it does not.
         limit: among at most so many images, drawn by the seed; None: all.
@@ -92,13 +93,13 @@ def _row(setting: Setting, found: LastPoints, row: int, factor: float) -> dict:
     return {
         "position": int(position),
         "label": int(setting.labels[position]),
-        **_answer("clean", setting.clean_logits[position]),
-        **_answer("attacked", found.logits[row]),
+        **_answer("clean", setting.clean_logits[position], setting.predictor),
+        **_answer("attacked", found.logits[row], setting.predictor),
         **sizes,
         **{name: pictures.encode(picture) for name, picture in drawn.items()},
     }
 
 
-def _answer(name: str, logits: np.ndarray) -> dict:
-    confidence = known(float(np.exp(log_probabilities(logits).max())))
+def _answer(name: str, logits: np.ndarray, predictor: Predictor) -> dict:
+    confidence = known(float(np.exp(log_probabilities(logits, predictor.one_per_class).max())))
     return {f"{name}_class": int(logits.argmax()), f"{name}_confidence": confidence}

@@ -11,11 +11,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks.checks import are_probabilities
-from tfrobust.ops import archives, files, fingerprint, saved_models
+from tfrobust.ops import archives, files, fingerprint, probabilities, saved_models
 
 _SIGNATURE = "serving_default"
-_SMALLEST_PROBABILITY = 1e-30
 _PROBE_SIZE = 32
 _GRADIENT_PROBES = 2
 # Layers that may stand between the last dense layer and the output.
@@ -36,6 +34,7 @@ class Predictor:
         differentiable: False where no input gradient can be had; white-box attacks refuse it. `judged_on` tries one.
         no_gradient: why, where that was found out.
         outputs_probabilities: True where the model's own output is probabilities p; `logits` is then log(p).
+        one_per_class: True where these are sigmoids, which need not sum to 1; `logits` is then log(p / (1 - p)).
         parameters: how many numbers its variables hold; None where not known.
         weights_sha256: hash of its variables (`ops.fingerprint.weights_sha256`); None where not known.
     """
@@ -48,6 +47,7 @@ class Predictor:
     differentiable: bool = True
     no_gradient: str = ""
     outputs_probabilities: bool = False
+    one_per_class: bool = False
     parameters: int | None = None
     weights_sha256: str | None = None
 
@@ -69,11 +69,11 @@ class Predictor:
         return tf.function(lambda images: tf.cast(self.embedding(images), tf.float32), autograph=False)
 
     def judged_on(self, images: np.ndarray) -> Predictor:
-        """This predictor, turned to log-probabilities if its answers to `images` are probabilities.
+        """This predictor, turned to logits if its answers to `images` are probabilities.
 
-        Softmax outputs taken for logits hide the gradient from an attack; log(p) differs from the logits by a
-        constant per image, which no attack here notices. Whether there are input gradients at all is tried here,
-        once.
+        Probabilities taken for logits hide the gradient from an attack. Of a softmax log(p) differs from the logits
+        by a constant per image, which no attack here notices; of sigmoids log(p / (1 - p)) are the logits. Whether
+        there are input gradients at all is tried here, once.
 
         Args:
             images: float32 [b, h, w, c] in [0, 1], a few.
@@ -89,9 +89,11 @@ class Predictor:
             )
         if not np.all(np.isfinite(answers)):
             raise ValueError(f"{self.name} answers NaN or infinity to examples of this data set.")
+        kind = "logits" if self.outputs_probabilities else probabilities.kind_of_answers(answers)
         changes = {}
-        if not self.outputs_probabilities and are_probabilities(answers):
-            changes = {"logits": functools.partial(_log_probabilities, self.logits), "outputs_probabilities": True}
+        if kind in probabilities.INVERSES:
+            changes = {"outputs_probabilities": True, "one_per_class": kind == "sigmoid"}
+            changes["logits"] = functools.partial(probabilities.INVERSES[kind], self.logits)
         fault = ""
         if self.is_text:
             fault = "it takes words, which are no numbers to move"
@@ -108,10 +110,6 @@ class Predictor:
         if "_fault" not in self.__dict__:
             self.__dict__["_fault"] = _gradient_fault(self.logits, images)
         return self.__dict__["_fault"]
-
-
-def _log_probabilities(probabilities: Callable, images):
-    return tf.math.log(tf.maximum(tf.cast(probabilities(images), tf.float32), _SMALLEST_PROBABILITY))
 
 
 def _gradient_fault(logits: Callable, images: np.ndarray) -> str:

@@ -150,6 +150,8 @@ def cache_key(evaluator: Evaluator, setting: Setting, common: dict) -> str:
     parts = {**common, "evaluator": configured.serialize(evaluator)}
     if evaluator.uses_training:
         parts |= {"training_data": _training_data(setting), "training_attack": setting.training_attack}
+        if setting.pretraining_examples is not None:
+            parts["pretraining_data"] = setting.pretraining_examples.fingerprint
     if evaluator.uses_attacks:
         parts["attacks"] = configured.serialize(setting.evaluation_attacks)
     if evaluator.uses_embedding:

@@ -12,9 +12,10 @@ import tensorflow as tf
 from tfrobust.attacks import objectives
 from tfrobust.evaluation import statistics
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.geometry import no_embedding
 from tfrobust.ops import pictures, randomness
 from tfrobust.ops import sensitivity as maps
-from tfrobust.structs import Finding, Measurement, Series
+from tfrobust.structs import Measurement, Series
 
 # Half of the 5 s within which progress shows and signals are heard: a call may be slower than the last.
 _CALL_SECONDS = 2.5
@@ -86,7 +87,7 @@ class Sensitivity(Evaluator):
             columns |= {name: [value for one in shown for value in one[name]] for name in shown[0]}
             outcome.series.append(Series("sensitivity.maps", "Utility and sensitivity of each pixel", columns))
         if directions is None:
-            outcome.findings.append(_no_embedding(setting))
+            outcome.extend(no_embedding(setting, "utility alone is measured, no sensitivity, no agreement"))
         return outcome
 
     def ids(self) -> tuple[str, ...]:
@@ -231,12 +232,3 @@ def _mean(name: str, values: list[float], settings: dict) -> Measurement:
     least = -1.0 if name == "agreement" else 0.0
     bounds = (max(least, low), min(1.0, high))
     return Measurement(f"sensitivity.{name}", float(known.mean()), "ratio", len(known), *bounds, settings)
-
-
-def _no_embedding(setting: Setting) -> Finding:
-    return Finding(
-        "embedding",
-        "warn",
-        f"{setting.predictor.name} has no output 'embedding': utility alone is measured, no sensitivity, no agreement.",
-        "Export the penultimate features as an output named 'embedding'.",
-    )

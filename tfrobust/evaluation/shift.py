@@ -59,7 +59,8 @@ class ShiftAccuracy(Evaluator):
                 setting.progress(self.source.title, done, len(positions))
         logits = np.concatenate(logits)
         correct = (kept[logits.argmax(axis=-1)] == opened.labels[positions]) & ~np.isnan(logits).any(axis=-1)
-        confidence = np.exp(calibration.log_probabilities(logits).max(axis=-1))
+        logarithms = calibration.log_probabilities(logits, setting.predictor.one_per_class)
+        confidence = np.exp(logarithms.max(axis=-1))
         settings = {**opened.notes, "classes": f"{len(kept)} of {setting.predictor.class_count}"}
         return Outcome(self._measurements(confidence, correct, settings))
 

@@ -120,8 +120,11 @@ class Stability(Evaluator):
 
     def _rates(self, names, settings: dict) -> tuple[list[float], dict, str]:
         """The baseline's flip probabilities, the settings that name it, and the unit of rates."""
-        others = [self.baseline["flip_probabilities"][name] for name in names]
-        return others, {**settings, "baseline": self.baseline["name"]}, "fraction of the baseline's flip probability"
+        others = {name: self.baseline["flip_probabilities"][name] for name in names}
+        settings = {**settings, "baseline": self.baseline["name"]}
+        if self.baseline != ALEXNET:
+            settings |= baseline.numbers_of(others)
+        return list(others.values()), settings, "fraction of the baseline's flip probability"
 
     def _films(self, setting: Setting) -> _Generated | published.Perturbed:
         if self.source is None:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfrobust.evaluation import statistics
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.geometry import no_embedding
 from tfrobust.ops import randomness, removal
 from tfrobust.structs import Finding, Measurement, Series
 
@@ -67,7 +68,7 @@ class TokenSensitivity(Evaluator):
 
     def run(self, setting: Setting) -> Outcome:
         if setting.predictor.embedding is None:
-            return Outcome(findings=[_no_embedding(setting)])
+            return no_embedding(setting, "token sensitivities are not measured")
         positions = setting.subset(self.limit)
         if setting.strengths is None or not np.isfinite(setting.strengths[positions]).any():
             return Outcome(findings=[_NO_STRENGTHS])
@@ -182,12 +183,3 @@ def _word(vocabulary: tuple[str, ...], token: int) -> str:
 def _short(value: float) -> float:
     """Three digits: enough for a picture, and a report stays small."""
     return float(f"{value:.3g}")
-
-
-def _no_embedding(setting: Setting) -> Finding:
-    return Finding(
-        "embedding",
-        "warn",
-        f"{setting.predictor.name} has no output 'embedding': token sensitivities are not measured.",
-        "Export the penultimate features as an output named 'embedding'.",
-    )

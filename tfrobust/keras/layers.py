@@ -16,7 +16,7 @@ from tfrobust.models.fitted_heads import KNearestNeighbours, LogisticRegression
 from tfrobust.models.heads import LinearHead, LinearProjection, MLPHead, MLPProjection
 from tfrobust.models.normalization import BranchedBatchNormalization
 from tfrobust.models.projection import ProjectionHead
-from tfrobust.ops import distribution, randomness
+from tfrobust.ops import distribution, inputs, randomness
 from tfrobust.ops.configured import Configured
 
 __all__ = [
@@ -52,12 +52,11 @@ class _DrawingLayer(Configured, keras.layers.Layer):
 
     def check_pixels(self, images):
         """Raises ValueError for pixels that are not floating point."""
-        if not images.dtype.is_floating:
-            raise ValueError(f"{self.name} takes float pixels in [0, 1], got {images.dtype.name}; divide bytes by 255.")
+        inputs.check_floats(images, self.name)
 
     def changed(self, change: Callable, images):
         """What `change` makes of the images as float32 [b, h, w, c]; one image [h, w, c] is a batch of one."""
-        self.check_pixels(images)
+        inputs.check_pixels(images, self.name)
         alone = images.shape.rank == 3
         found = tf.cast(change(tf.cast(images[None] if alone else images, tf.float32)), images.dtype)
         return found[0] if alone else found
@@ -101,7 +100,7 @@ class Augment(_DrawingLayer):
 
     Raises:
         TypeError: the augmentation is none.
-        ValueError: in `call`, pixels that are not floating point.
+        ValueError: in `call`, pixels that are not floating point, or, in training, out of [0, 1].
     """
 
     def __init__(self, augmentation: Augmentation, *, seed: int = 0, name: str | None = None, **kwargs):
@@ -142,7 +141,8 @@ class AugMixLayer(_DrawingLayer):
         Of `call`: images [b, h, w, c] in [0, 1] in the dtype they came in; c is 1 or 3.
 
     Raises:
-        ValueError: a number out of its range; in `call`, pixels that are not floating point, or other channels.
+        ValueError: a number out of its range; in `call`, pixels that are not floating point, or, in training, out of
+            [0, 1], or other channels.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class Corrupt(_DrawingLayer):
         Of `call`: images [b, h, w, c] in [0, 1] in the dtype they came in; c is 1 or 3.
 
     Raises:
-        ValueError: no such corruption or severity; in `call`, pixels that are not floating point.
+        ValueError: no such corruption or severity; in `call`, pixels that are not floating point, or out of [0, 1].
     """
 
     def __init__(self, corruption: str, severity: int = 3, *, seed: int = 0, name: str | None = None, **kwargs):

@@ -4,7 +4,7 @@ from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.instance_adversary import InstanceAdversary
 from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.augment.puzzlemix import Puzzle
-from tfrobust.losses.gradient_penalty import LayerWise, Tikhonov
+from tfrobust.losses.gradient_penalty import LayerWiseTikhonov, Tikhonov
 from tfrobust.methods.acl import ACL
 from tfrobust.methods.adr import ADR
 from tfrobust.methods.adversarial_training import AdversarialTraining
@@ -55,8 +55,8 @@ __all__ = [
     "HardSelection",
     "IFND",
     "InstanceAdversary",
-    "LayerWise",
     "LayerWiseContrastive",
+    "LayerWiseTikhonov",
     "LeakedSelection",
     "ManifoldMixup",
     "Method",

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.evaluation.calibration import check_adaptive_bins
+from tfrobust.ops import inputs
 
 __all__ = ["AURRA", "BrierScore", "ExpectedCalibrationError", "NegativeLogLikelihood", "RMSCalibrationError"]
 
@@ -15,7 +16,11 @@ _CELLS = np.linspace(-10.0, 37.0, 2048 + 1)
 
 
 class _ProbabilityMetric(keras.metrics.Metric):
-    """What all share: sums in float64, so that a long epoch loses nothing."""
+    """What all share: sums in float64, so that a long epoch loses nothing.
+
+    `update_state` raises ValueError for predictions that are not [n, k] with k >= 2, for labels that are neither ids
+    nor one-hot, and for those of classes that the predictions do not have.
+    """
 
     def __init__(self, *, from_logits: bool = True, name: str | None = None, dtype=None):
         super().__init__(name=name, dtype=dtype)
@@ -30,11 +35,13 @@ class _ProbabilityMetric(keras.metrics.Metric):
     def _read(self, y_true, y_pred, sample_weight):
         """Class ids int32 [n], predictions and weights, float64 [n, k] and [n]."""
         values = tf.cast(y_pred, tf.float64)
-        labels = tf.convert_to_tensor(y_true)
-        if labels.shape.rank == 2 and labels.shape[1] not in (1, None):
-            labels = tf.argmax(labels, axis=-1)
-        # Keras may hand ids over as floats.
-        labels = tf.cast(tf.reshape(labels, [-1]), tf.int32)
+        if values.shape.rank != 2 or values.shape[1] == 1:
+            raise ValueError(
+                f"{self.name} needs predictions [n, k] of k >= 2 classes, not {values.shape}; of one logit z give "
+                "[0, z]."
+            )
+        labels = inputs.class_ids(y_true, self.name)
+        labels = inputs.known_classes(labels, values.shape[1] or tf.shape(values)[1], self.name)
         if sample_weight is None:
             return labels, values, tf.ones(tf.shape(labels), tf.float64)
         return labels, values, tf.reshape(tf.cast(sample_weight, tf.float64), [-1])
@@ -87,7 +94,7 @@ class ExpectedCalibrationError(_ProbabilityMetric):
         self.correct = self._sum("correct", (bins,))
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        """y_true: ids [n] or [n, 1], or one-hot [n, k]. y_pred: float [n, k]. sample_weight: [n] or None."""
+        """y_true: ids [n] or [n, 1], or one-hot [n, k]. y_pred: float [n, k], k >= 2. sample_weight: [n] or None."""
         labels, values, weight = self._read(y_true, y_pred, sample_weight)
         confidence, correct = self._answers(labels, values)
         place = tf.searchsorted(np.linspace(0.0, 1.0, self.bins + 1), confidence, side="left") - 1
@@ -115,7 +122,7 @@ class _ScoreMetric(_ProbabilityMetric):
         self.total = self._sum("total")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        """y_true: ids [n] or [n, 1], or one-hot [n, k]. y_pred: float [n, k]. sample_weight: [n] or None."""
+        """y_true: ids [n] or [n, 1], or one-hot [n, k]. y_pred: float [n, k], k >= 2. sample_weight: [n] or None."""
         labels, values, weight = self._read(y_true, y_pred, sample_weight)
         self.weight.assign_add(tf.reduce_sum(weight))
         self.total.assign_add(tf.reduce_sum(weight * self._scores(labels, values)))
@@ -188,7 +195,7 @@ class _RankingMetric(_ProbabilityMetric):
         self.correct = self._sum("correct", (len(_CELLS) - 1,))
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        """y_true: ids [n] or [n, 1], or one-hot [n, k]. y_pred: float [n, k]. sample_weight: [n] or None."""
+        """y_true: ids [n] or [n, 1], or one-hot [n, k]. y_pred: float [n, k], k >= 2. sample_weight: [n] or None."""
         labels, values, weight = self._read(y_true, y_pred, sample_weight)
         confidence, correct = self._answers(labels, values)
         log_odds = tf.math.log(confidence) - tf.math.log1p(-confidence)

@@ -63,8 +63,7 @@ def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         raise ValueError("margin compares the label with another class: logits must have at least 2 classes.")
     chosen = tf.one_hot(_class_ids(labels), tf.shape(logits)[1], on_value=True, off_value=False, dtype=tf.bool)
     others = tf.where(chosen, tf.fill(tf.shape(logits), tf.float32.min), logits)
-    own = tf.reduce_sum(tf.where(chosen, logits, tf.zeros_like(logits)), axis=1)
-    return tf.reduce_max(others, axis=1) - own
+    return tf.reduce_max(others, axis=1) - tf.gather(logits, labels, batch_dims=1)
 
 
 def _class_ids(labels):
@@ -74,6 +73,6 @@ def _class_ids(labels):
 
 
 def _check_rank(logits, labels, ranks):
-    if logits.shape.rank != 2 or labels.shape.rank not in ranks:
+    if logits.shape.rank not in (2, None) or labels.shape.rank not in ranks:
         wanted = " or ".join({1: "[b]", 2: "[b, k]"}[rank] for rank in ranks)
-        raise ValueError(f"logits {tuple(logits.shape)} and labels {tuple(labels.shape)}: must be [b, k] and {wanted}.")
+        raise ValueError(f"logits {logits.shape} and labels {labels.shape}: must be [b, k] and {wanted}.")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfrobust.ops import similarity as similarities
+from tfrobust.ops.shapes import batch_size
 from tfrobust.structs import PairMasks
 
 # Numbers of one [block, m] array (32 MiB of float32). About a dozen such arrays live at once in the backward
@@ -70,7 +71,7 @@ def masked_contrastive(
     count = anchors.shape[0]
     if block_size is None or (count is not None and block_size >= count):
         if callable(masks):
-            masks = masks(tf.range(tf.shape(anchors)[0] if count is None else count))
+            masks = masks(tf.range(batch_size(anchors)))
         return _rows(anchors, keys, masks, temperature, similarity)
     return _blockwise(anchors, keys, _by_rows(masks), temperature, similarity, block_size)
 
@@ -95,7 +96,7 @@ def _rows(anchors, keys, masks, temperature, similarity):
 
 def _blockwise(anchors, keys, masks_of, temperature, similarity, block_size):
     """`_rows` over blocks of anchors, forward and backward each in a loop that forgets its blocks."""
-    count = anchors.shape[0] or tf.shape(anchors)[0]
+    count = batch_size(anchors)
     blocks = (count + block_size - 1) // block_size
     # Every block has one static size; the surplus places of the last one repeat the last anchor and weigh 0.
     places = tf.reshape(tf.range(blocks * block_size), [blocks, block_size])

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfrobust.ops import distribution
 from tfrobust.ops.configured import Configured
-from tfrobust.ops.gradients import input_gradient
+from tfrobust.ops.shapes import by_example
 
 FORMS = ("example", "batch", "released")
 MODES = ("exact", "finite_difference")
@@ -59,6 +59,9 @@ class GradientPenalty(Configured):
 
         Returns:
             ({term: float32 [b]}, the second that `evaluate` returned).
+
+        Raises:
+            ValueError: a view that there is not, or that a term does not depend on.
         """
         names = self.on or names
         missing = sorted(set(names) - set(views))
@@ -109,9 +112,10 @@ class Tikhonov(GradientPenalty):
         step: length of that step in pixel units, > 0.
 
     Source:
-        Manta 2020 (paper 002), eqs 2 and 3; Finlay & Oberman 2019, https://arxiv.org/abs/1905.11468, and its code
-        (tulip) for "finite_difference". The report's unused finite difference for contrastive losses moves each image
-        by its own direction and so squares the sum of the norms; "batch" gives eq 3's sum of squares.
+        Campbell, Manta and Iannantuono 2020 (report 002), eqs 2 and 3; Finlay & Oberman 2019,
+        https://arxiv.org/abs/1905.11468, and its code (tulip) for "finite_difference". The report's unused finite
+        difference for contrastive losses moves each image by its own direction and so squares the sum of the norms;
+        "batch" gives eq 3's sum of squares.
     """
 
     weight: float | keras.optimizers.schedules.LearningRateSchedule = 1.0
@@ -148,7 +152,11 @@ class Tikhonov(GradientPenalty):
             own = tf.add_n([weight_of(name) * values[name] for name in self.penalized(tuple(values))])
             return own, (values, auxiliary)
 
-        loss, gradient, (values, auxiliary) = input_gradient(total, watched, has_auxiliary=True)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(watched)
+            loss, (values, auxiliary) = total(watched)
+            summed = tf.reduce_sum(loss)
+        gradient = _gradient(tape, summed, watched, f"{type(self).__name__}.of {self.penalized(tuple(values))}")
         if self.mode == "exact":
             squares = _squared_norm(gradient)
         else:
@@ -164,7 +172,7 @@ class Tikhonov(GradientPenalty):
         norm = tf.sqrt(distribution.global_sum(tf.reduce_sum(squares)) if whole else squares)
         length = tf.stop_gradient(tf.math.divide_no_nan(self.step, norm))
         moved = {
-            name: view + _by_example(length, view) * tf.stop_gradient(gradient[name]) for name, view in watched.items()
+            name: view + by_example(length, view) * tf.stop_gradient(gradient[name]) for name, view in watched.items()
         }
         with keras.StatelessScope():  # batch norm has seen this batch
             change = (total(moved) - loss) / self.step
@@ -176,7 +184,7 @@ class Tikhonov(GradientPenalty):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LayerWise(GradientPenalty):
+class LayerWiseTikhonov(GradientPenalty):
     """Tikhonov regularisation of several terms, each by itself: the regulariser of the layer-wise contrastive loss.
 
     sum_i beta_i R_i, R_i = sum_k ( |grad_{x_k} L_i|^2 + |grad_{x'_k} L_i|^2 ) / 2 (eq 5), L_i the batch's mean of one
@@ -184,24 +192,24 @@ class LayerWise(GradientPenalty):
 
     Example:
         >>> from tfrobust import keras as robust
-        >>> robust.methods.LayerWise(betas={"layer_1": 0.01, "layer_2": 0.1}).weights
+        >>> robust.methods.LayerWiseTikhonov(betas={"layer_1": 0.01, "layer_2": 0.1}).weights
         {'tikhonov_layer_1': 0.01, 'tikhonov_layer_2': 0.1}
 
     Attributes:
         betas: weight >= 0 by term, numbers or schedules of the step; the paper has them grow steeply with the depth.
 
     Source:
-        Manta 2020 (paper 002), eq 5, which has no factor 1/2 where eq 3 has one. Eq 4 is the method
-        `LayerWiseContrastive`.
+        Campbell, Manta and Iannantuono 2020 (report 002), eq 5, which has no factor 1/2 where eq 3 has one. Eq 4 is the
+        method `LayerWiseContrastive`.
     """
 
     betas: dict
 
     def __post_init__(self):
         if not self.betas:
-            raise ValueError("LayerWise.betas is empty; it gives a weight to at least one term.")
+            raise ValueError("LayerWiseTikhonov.betas is empty; it gives a weight to at least one term.")
         for name, beta in self.betas.items():
-            _refuse_negative(beta, f"LayerWise.betas[{name!r}]")
+            _refuse_negative(beta, f"LayerWiseTikhonov.betas[{name!r}]")
 
     @property
     def passes_per_view(self):
@@ -221,7 +229,7 @@ class LayerWise(GradientPenalty):
             totals = {name: tf.reduce_sum(values[name]) for name in self.betas}
         added = {}
         for name, total in totals.items():
-            gradient = tape.gradient(total, watched, unconnected_gradients="zero")
+            gradient = _gradient(tape, total, watched, f"{type(self).__name__}.betas {name!r}")
             scale = _global_count(values[name]) * len(watched)
             added[f"tikhonov_{name}"] = _squared_norm(gradient) / scale
         return {**values, **added}, auxiliary
@@ -232,16 +240,20 @@ def _refuse_negative(weight, name: str) -> None:
         raise ValueError(f"{name} is {weight}; it must be at least 0.")
 
 
+def _gradient(tape: tf.GradientTape, loss: tf.Tensor, watched: dict, source: str) -> dict:
+    """The gradient of a scalar by each view; ValueError where it has none, which would be a penalty of nothing."""
+    gradient = tape.gradient(loss, watched)
+    idle = tuple(name for name, leaf in gradient.items() if leaf is None)
+    if idle:
+        raise ValueError(f"{source} does not depend on the views {idle}; see `on`.")
+    return gradient
+
+
 def _squared_norm(gradient: dict) -> tf.Tensor:
     """The sum of squares per example, float32 [b], over all views."""
     return tf.add_n(
         [tf.reduce_sum(tf.square(leaf), axis=list(range(1, leaf.shape.rank))) for leaf in gradient.values()]
     )
-
-
-def _by_example(factor: tf.Tensor, view: tf.Tensor) -> tf.Tensor:
-    """A scalar, or [b] in the rank of a view."""
-    return tf.reshape(factor, [-1] + [1] * (view.shape.rank - 1))
 
 
 def _global_count(values: tf.Tensor) -> tf.Tensor:

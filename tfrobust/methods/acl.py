@@ -61,7 +61,7 @@ class ACL(Contrastive):
         encoder: with branches=2 for the two streams that need both.
         streams: what is contrasted with what, as above.
         adversary: how the adversaries are made; by default the released code's, Linf 8/255 in 5 steps of 2/255.
-            The first stream has none.
+            The first stream takes none.
         """
         super().__init__(encoder, head, **kwargs)
         if streams not in STREAMS:
@@ -69,6 +69,8 @@ class ACL(Contrastive):
         self.streams = streams
         attack = PGD(ThreatModel(epsilon=8 / 255), steps=5, step_size=2 / 255)
         alone = streams == "standard_to_standard"
+        if alone and adversary is not None:
+            raise ValueError(f"ACL.streams {streams!r} contrasts clean views alone: its adversary is None.")
         self.adversary = None if alone else adversary or InstanceAdversary(attack=attack)
         if self.branch and getattr(encoder, "branches", 1) < 2:
             raise ValueError(

@@ -18,7 +18,8 @@ def adversarial_views(method: Method, adversary, batch: Batch, context: Context)
         return method.propagate(images, training=training)[1]
 
     # Here, where the layers are known: a bare function hides them from the check that the attack makes.
-    modes.check_mode(adversary.mode, method.encoder)
+    for part in (method.encoder, method.head):
+        modes.check_mode(adversary.mode, part)
     key = randomness.fold(context.key, "adversary")
     return {"images": batch.images, "adversarial": adversary.perturb(predict, batch.images, batch.labels, key)}
 

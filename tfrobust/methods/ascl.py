@@ -9,6 +9,7 @@ from tfrobust.attacks.adversary import Adversary
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.standard import RandomShift
 from tfrobust.losses import robust
+from tfrobust.methods import parts
 from tfrobust.methods.adversarial import ROBUST_TERMS, adversarial_views, robust_terms
 from tfrobust.methods.base import Method, checked_forward
 from tfrobust.methods.contrast import Contrast
@@ -130,8 +131,8 @@ class ASCL(Method):
         return super().passes_per_step * (1 if self.transforms is None else 2)
 
     def build_parts(self, image_shape, embedding_dim):
-        if self.projection is not None and not self.projection.built:
-            self.projection.build((None, embedding_dim))
+        if self.projection is not None:
+            parts.build_projection(self, self.projection, embedding_dim)
 
     def make_views(self, batch, context):
         if self.transforms is None:

@@ -6,13 +6,15 @@ import keras
 import tensorflow as tf
 
 from tfrobust.losses.gradient_penalty import GradientPenalty
-from tfrobust.ops import distribution, randomness
+from tfrobust.methods import batches, parts
+from tfrobust.methods.trainer import Trainer
+from tfrobust.ops import distribution, inputs, randomness
 from tfrobust.ops.configured import Configured
 from tfrobust.structs import Batch, Context
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class Method(Configured, keras.Model):
+class Method(Configured, Trainer, keras.Model):
     """An encoder, a head, and a way to train them.
 
     A subclass names its `terms`, makes views outside the weight tape (`make_views`) and returns per-example
@@ -40,6 +42,7 @@ class Method(Configured, keras.Model):
         differentiable_views: the views that a penalty differentiates by.
         least_batch: the smallest global batch that it learns anything from.
         trains_text: whether it makes sense of tokens, int32 [b, length] in place of images; most move pixels.
+        needs_labels: whether a batch without labels is refused at once.
     """
 
     terms: tuple[str, ...] = ()
@@ -49,6 +52,7 @@ class Method(Configured, keras.Model):
     differentiable_views: tuple[str, ...] = ("images",)
     least_batch: int = 1
     trains_text: bool = False
+    needs_labels: bool = True
 
     def __init__(
         self,
@@ -98,13 +102,10 @@ class Method(Configured, keras.Model):
         if self.built:
             return
         images_shape = (None, *tuple(input_shape)[1:])
-        if not self.encoder.built:
-            self.encoder.build(images_shape)
-        embedding_dim = int(self.encoder.compute_output_shape(images_shape)[-1])
-        if not self.head.built:
-            self.head.build((None, embedding_dim))
+        embedding_dim, self._class_count = parts.build(self, images_shape)
         self.build_parts(images_shape[1:], embedding_dim)
         self._make_metrics()
+        self._image_shape = images_shape[1:]
         self.built = True
 
     def build_parts(self, image_shape: tuple[int, ...], embedding_dim: int) -> None:
@@ -127,7 +128,7 @@ class Method(Configured, keras.Model):
         """Hook, before a run opens its folder: ValueError where a part is missing, or not for such examples."""
 
     def compute_output_shape(self, input_shape):
-        return self.head.compute_output_shape(self.encoder.compute_output_shape(input_shape))
+        return parts.output_shape(self.head, parts.output_shape(self.encoder, input_shape))
 
     # -------------------------------------------------------------------------------------------- forward
 
@@ -243,15 +244,16 @@ class Method(Configured, keras.Model):
 
     def train_step(self, data):
         """One update. `data`: a `Batch`, or Keras's (x, y[, sample_weight])."""
-        batch = self.as_batch(data)
-        if not self.built:
-            with tf.init_scope():
-                self.build(tuple(batch.images.shape))
+        batch = self._ready_batch(data)
+        if batch.labels is None and self.needs_labels:
+            raise ValueError(f"{type(self).__name__} learns from labels: fit(images, labels).")
         context = self.context(batch)
         views = tf.nest.map_structure(tf.stop_gradient, self.make_views(batch, context))
         weight = batch.extra.get("sample_weight")
         weight = tf.ones(tf.shape(batch.images)[:1]) if weight is None else tf.cast(weight, tf.float32)
         count = distribution.global_sum(tf.reduce_sum(weight))
+        # A batch of weight 0 teaches nothing; 0 / 0 would destroy the model.
+        count = tf.where(tf.equal(count, 0.0), tf.ones_like(count), count)
         with tf.GradientTape() as tape:
             values, logits = self.evaluate_terms(views, batch, context)
             each = tf.add_n([self._weight(name) * values[name] for name in self.all_terms])
@@ -272,7 +274,7 @@ class Method(Configured, keras.Model):
             if name in values:
                 mean.update_state(values[name], weight)
         if logits is not None:
-            self.compute_metrics(batch.images, batch.labels, logits, weight)
+            self.compute_metrics(batch.images, batches.given_labels(data, batch), logits, weight)
         return self.get_metrics_result()
 
     def context(self, batch: Batch) -> Context:
@@ -283,12 +285,15 @@ class Method(Configured, keras.Model):
 
     def test_step(self, data):
         """Clean numbers of the deployable path: cross-entropy as `loss`, and the compiled metrics."""
-        batch = self.as_batch(data)
+        batch = self._ready_batch(data)
+        if batch.labels is None:
+            raise ValueError(f"{type(self).__name__} is judged by labels: evaluate(images, labels).")
         logits = self(batch.images, training=False)
         values = tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, logits)
         weight = batch.extra.get("sample_weight")
         self.total.update_state(values, weight)
-        return {"loss": self.total.result(), **self.compute_metrics(batch.images, batch.labels, logits, weight)}
+        given = batches.given_labels(data, batch)
+        return {"loss": self.total.result(), **self.compute_metrics(batch.images, given, logits, weight)}
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Updates the compiled metrics and returns them alone, without the terms of the training step."""
@@ -304,19 +309,24 @@ class Method(Configured, keras.Model):
         return own + [m for m in super().metrics if m.name != "loss" and id(m) not in known]
 
     def as_batch(self, data) -> Batch:
-        """Keras's (x, y[, sample_weight]), or a `Batch` as it is, as a `Batch` with labels int32 [b]."""
+        """Keras's (x, y[, sample_weight]), checked, or a `Batch` as it is, as a `Batch` with labels int32 [b]."""
         if isinstance(data, Batch):
             return data
-        images, labels, weight = keras.utils.unpack_x_y_sample_weight(data)
-        extra = {} if weight is None else {"sample_weight": weight}
-        if isinstance(images, dict):
-            extra.update({name: value for name, value in images.items() if name != "images"})
-            images = images["images"]
-        rows = distribution.global_rows(tf.shape(images)[0])
-        images = tf.convert_to_tensor(images)
-        # Tokens are ids: they stay whole numbers. Pixels of any dtype become floats.
-        images = tf.cast(images, tf.int32 if images.dtype.is_integer and images.shape.rank == 2 else tf.float32)
-        return Batch(images, _label_ids(labels), rows, extra)
+        adversary = getattr(self, "adversary", None)
+        bounds = (0.0, 1.0) if adversary is None else adversary.attack.threat.bounds
+        return batches.batch_of(data, type(self).__name__, bounds)
+
+    def _ready_batch(self, data) -> Batch:
+        """`as_batch` of a step, the method built; refuses labels of other classes, and a loss beside its own."""
+        if self.loss is not None:
+            raise ValueError(f"{type(self).__name__} has a loss of its own, its terms: leave `loss` out of compile.")
+        batch = self.as_batch(data)
+        if not self.built:
+            with tf.init_scope():
+                self.build(tuple(batch.images.shape))
+        if batch.labels is None or isinstance(data, Batch):
+            return batch
+        return batch._replace(labels=inputs.known_classes(batch.labels, self._class_count, type(self).__name__))
 
     # -------------------------------------------------------------------------------------------- details
 
@@ -366,16 +376,6 @@ class Method(Configured, keras.Model):
             for place, gradient in zip(places, clipped, strict=True):
                 gradients[place] = None if gradient is None else gradient / replicas
         return gradients
-
-
-def _label_ids(labels) -> tf.Tensor | None:
-    """Class ids int32 [b] from ids or one-hot rows. (Keras's symbolic build hands labels as floats.)"""
-    if labels is None:
-        return None
-    labels = tf.convert_to_tensor(labels)
-    if labels.shape.rank == 2 and labels.shape[-1] != 1:
-        return tf.argmax(labels, axis=-1, output_type=tf.int32)
-    return tf.cast(tf.reshape(labels, [-1]), tf.int32)
 
 
 FORWARDS = ("separate", "joint")

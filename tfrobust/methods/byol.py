@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from tfrobust.methods import parts
 from tfrobust.methods.self_supervised import VIEWS, SelfSupervised, embedding_deviation
 from tfrobust.models.projection import ProjectionHead
 from tfrobust.ops import distribution, similarity
@@ -76,12 +77,11 @@ class BYOL(SelfSupervised):
 
     def build_parts(self, image_shape, embedding_dim):
         super().build_parts(image_shape, embedding_dim)
-        answers = self.build_head(self.prediction, self.projected_dim)
+        answers = parts.build_projection(self, self.prediction, self.projected_dim)
         if answers != self.projected_dim:
             raise ValueError(f"BYOL.prediction gives {answers} features for a projection of {self.projected_dim}.")
-        if not self.target_encoder.built:
-            self.target_encoder.build((None, *image_shape))
-        self.build_head(self.target_projection, embedding_dim)
+        parts.built_shape(self.target_encoder, (None, *image_shape))
+        parts.build_projection(self, self.target_projection, embedding_dim)
         for _, variable in self._followers():
             # The variables, not the layers: batch norm that is not trainable would use its moving statistics.
             variable.trainable = False

@@ -85,6 +85,8 @@ class FCL(Method):
         self.mode = modes.check_mode(mode)
         if combine not in COMBINATIONS:
             raise ValueError(f"FCL.combine is {combine!r}; it is one of {list(COMBINATIONS)}.")
+        if combine == "add" and teacher is None:
+            raise ValueError("FCL.combine 'add' adds the utility of a teacher to the model's own: it needs a teacher.")
 
     @property
     def trains_text(self):
@@ -114,7 +116,8 @@ class FCL(Method):
         return super().passes_per_step + 2 + self.utility_passes
 
     def make_views(self, batch, context):
-        modes.check_mode(self.mode, self.encoder)
+        for part in (self.encoder, self.head):
+            modes.check_mode(self.mode, part)
         views = {"images": batch.images}
         if self.adversary is not None:
             views = adversarial_views(self, self.adversary, batch, context)

@@ -14,7 +14,7 @@ class LayerWiseContrastive(Contrastive):
     L = sum_k alpha_k L_k, alpha_1 << alpha_2 << ... (eq 4). L_k, the term `layer_<k>`, is NT-Xent of the output of
     stage k, averaged over its positions; the last one, `contrastive`, is SimCLR's, of the projected embedding. alpha is
     the term weight: 1 for the last and a tenth from each stage to the one before, unless `term_weights` say otherwise.
-    `penalty=LayerWise(betas={"layer_1": ..., "contrastive": ...})` adds the regulariser of eq 5.
+    `penalty=LayerWiseTikhonov(betas={"layer_1": ..., "contrastive": ...})` adds the regulariser of eq 5.
 
     Terms: `contrastive`, `layer_1` to `layer_K`, `probe`. Needs: labels for the probe alone.
 
@@ -26,8 +26,9 @@ class LayerWiseContrastive(Contrastive):
         {'layer_1': 0.01, 'layer_2': 0.1}
 
     Source:
-        Manta 2020 (paper 002), eqs 4 and 5, which it leaves to the future: its script of that name has the loss of the
-        last layer alone. What a layer's L_k compares is not said there: pooled outputs without a projection, here.
+        Campbell, Manta and Iannantuono 2020 (report 002), eqs 4 and 5, which it leaves to the future: its script of
+        that name has the loss of the last layer alone. What a layer's L_k compares is not said there: pooled outputs
+        without a projection, here.
     """
 
     def __init__(self, encoder, head, **kwargs):

@@ -3,10 +3,11 @@
 import keras
 import tensorflow as tf
 
-from tfrobust.augment.mixing import Mixing, at_one_stage, batch_size, mix_rows, require_stages
+from tfrobust.augment.mixing import Mixing, at_one_stage, mix_rows, require_stages
 from tfrobust.losses.mixed import checked_objective, mixed_loss
 from tfrobust.methods.base import Method
 from tfrobust.ops import randomness
+from tfrobust.ops.shapes import batch_size
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

@@ -3,10 +3,11 @@
 import keras
 import tensorflow as tf
 
-from tfrobust.augment.mixing import Mixing, batch_size, mix_rows
+from tfrobust.augment.mixing import Mixing, mix_rows
 from tfrobust.losses.mixed import mixed_cross_entropy
 from tfrobust.methods.base import Method
 from tfrobust.ops import randomness
+from tfrobust.ops.shapes import batch_size
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

@@ -6,6 +6,7 @@ import tensorflow as tf
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.views import ContrastiveViews
 from tfrobust.losses import classification
+from tfrobust.methods import parts
 from tfrobust.methods.base import Method, checked_forward
 from tfrobust.models.projection import ProjectionHead
 from tfrobust.ops import randomness, similarity
@@ -28,6 +29,7 @@ class SelfSupervised(Method):
     host_view_names = VIEWS
     differentiable_views = VIEWS
     observations = ("embedding_deviation",)
+    needs_labels = False  # the probe asks for itself
 
     def __init__(
         self,
@@ -61,19 +63,7 @@ class SelfSupervised(Method):
             head.trainable = False
 
     def build_parts(self, image_shape, embedding_dim):
-        self.projected_dim = self.build_head(self.projection, embedding_dim)
-
-    def build_head(self, head: keras.layers.Layer, features: int) -> int:
-        """Builds a projection for so many features, its batch norm synchronised as the encoder's is.
-
-        Returns:
-            The features that come out.
-        """
-        if not head.built:
-            if getattr(self.encoder, "synchronized", False) and hasattr(head, "synchronized"):
-                head.synchronized = True
-            head.build((None, features))
-        return int(head.compute_output_shape((None, features))[-1])
+        self.projected_dim = parts.build_projection(self, self.projection, embedding_dim)
 
     @property
     def passes_per_step(self):

@@ -6,6 +6,7 @@ import tensorflow as tf
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.standard import RandomShift
 from tfrobust.losses import classification
+from tfrobust.methods import parts
 from tfrobust.methods.base import Method, checked_forward
 from tfrobust.methods.contrast import Contrast
 from tfrobust.ops import randomness
@@ -66,8 +67,8 @@ class SupervisedContrastive(Method):
         return 2  # one a view
 
     def build_parts(self, image_shape, embedding_dim):
-        if self.projection is not None and not self.projection.built:
-            self.projection.build((None, embedding_dim))
+        if self.projection is not None:
+            parts.build_projection(self, self.projection, embedding_dim)
 
     def make_views(self, batch, context):
         keys = [randomness.fold(context.key, "view", number) for number in (1, 2)]

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from tfrobust.ops import randomness
 from tfrobust.ops.configured import Configured
+from tfrobust.ops.shapes import shape_of
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -49,8 +50,7 @@ class CountedDropout(Configured, keras.layers.Layer):
             return hidden
         key = randomness.make_key(0, "dropout", tf.convert_to_tensor(self.clock))
         self.clock.assign_add(1)
-        shape = [tf.shape(hidden)[0] if hidden.shape[0] is None else hidden.shape[0], *hidden.shape[1:]]
-        kept = randomness.draw(randomness.uniform(), key, shape) >= self.rate
+        kept = randomness.draw(randomness.uniform(), key, shape_of(hidden)) >= self.rate
         return tf.where(kept, hidden / (1 - self.rate), tf.zeros_like(hidden))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.models.blocks import require_whole
-from tfrobust.models.heads import LinearHead
+from tfrobust.models.heads import _DenseChain
 from tfrobust.ops import similarity
 from tfrobust.ops.configured import Configured
 
@@ -21,7 +21,7 @@ _FLOOR = 1e-12
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class LogisticRegression(LinearHead):
+class LogisticRegression(_DenseChain):
     """A linear head at the minimum of the mean cross-entropy + regularization x the sum of squared kernel entries.
 
     The problem is convex: no learning rate, no epochs, and the same answer every time (L-BFGS in double precision). A
@@ -57,15 +57,14 @@ class LogisticRegression(LinearHead):
         normalized: bool = False,
         **kwargs,
     ):
-        super().__init__(class_count, normalized=normalized, **kwargs)
+        super().__init__(**kwargs)
+        self.class_count = require_whole(class_count, "LogisticRegression.class_count", minimum=2)
         if regularization < 0:
             raise ValueError(f"LogisticRegression.regularization is {regularization}; it must be at least 0.")
-        if self.kernel_regularization:
-            raise ValueError("LogisticRegression takes no kernel_regularization; its own is called regularization.")
-        if self.batch_normalized:
-            raise ValueError("LogisticRegression takes no batch_normalized: it is fitted to all examples at once.")
         self.regularization = regularization
         self.iterations = require_whole(iterations, "LogisticRegression.iterations")
+        self.normalized = normalized
+        self.chain = [keras.layers.Dense(class_count, kernel_initializer="he_normal", dtype=self.dtype_policy)]
 
     def fit_features(self, features: np.ndarray, labels: np.ndarray) -> dict:
         """Sets kernel and bias.

@@ -126,10 +126,11 @@ class MLPHead(_DenseChain):
         self.hidden = require_whole(hidden, "MLPHead.hidden")
         self.kernel_initializer = kernel_initializer
         self.normalized = normalized
-        same = {"kernel_initializer": kernel_initializer, "dtype": self.dtype_policy}
         self.chain = [
-            keras.layers.Dense(hidden, activation="relu", **same),
-            keras.layers.Dense(class_count, **same),
+            keras.layers.Dense(
+                units, activation=activation, kernel_initializer=_own(kernel_initializer), dtype=self.dtype_policy
+            )
+            for units, activation in ((hidden, "relu"), (class_count, None))
         ]
 
 
@@ -185,7 +186,7 @@ class MLPProjection(_DenseChain):
         hidden: units of the first layer, >= 1.
         dim: features of the projection, >= 1.
         use_bias: of both layers; False is the paper's.
-        kernel_initializer: name or Keras initializer.
+        kernel_initializer: name or Keras initializer of both layers.
 
     Returns:
         Of `call`: float32 [b, dim].
@@ -199,7 +200,7 @@ class MLPProjection(_DenseChain):
         *,
         dim: int = 128,
         use_bias: bool = False,
-        kernel_initializer: str = "he_normal",
+        kernel_initializer: str | keras.initializers.Initializer = "he_normal",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -212,8 +213,14 @@ class MLPProjection(_DenseChain):
                 units,
                 activation=activation,
                 use_bias=use_bias,
-                kernel_initializer=kernel_initializer,
+                kernel_initializer=_own(kernel_initializer),
                 dtype=self.dtype_policy,
             )
             for units, activation in ((hidden, "relu"), (dim, None))
         ]
+
+
+def _own(initializer):
+    """An initializer for one layer alone: one instance in several would give them equal draws."""
+    # A name becomes a new instance in each layer by itself.
+    return initializer.clone() if isinstance(initializer, keras.initializers.Initializer) else initializer

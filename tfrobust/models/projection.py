@@ -20,7 +20,8 @@ class ProjectionHead(Configured, keras.layers.Layer):
                                               output_bias=False, kernel_initializer=RandomNormal(stddev=0.01))
         SupCon                                ProjectionHead()
         RoCL                                  ProjectionHead((2048,))
-        ACL                                   ProjectionHead((512, 512), dim=512, normalization="hidden", branches=2)
+        ACL, but for the last norm's offset   ProjectionHead((None, None), dim=512, normalization="all",
+                                              use_bias=False, output_bias=False, branches=2)
         BYOL, projection and prediction       ProjectionHead((4096,), dim=256, normalization="hidden",
                                               output_bias=False)
 

@@ -6,6 +6,7 @@ Everything is per example: the first axis counts examples, all others together a
 import tensorflow as tf
 
 from tfrobust.ops import randomness
+from tfrobust.ops.shapes import by_example, shape_of
 
 KINDS = ("linf", "l2", "l1")
 # With the number of values that are not zero, which is no norm: it has no steepest direction.
@@ -71,7 +72,7 @@ def project_ball(x: tf.Tensor, kind: str, epsilon: float) -> tf.Tensor:
     if kind == "l0":
         return tf.where(largest(tf.abs(x), epsilon), x, tf.zeros_like(x))
     if kind == "l2":
-        size = _broadcast(norm(x, "l2"), x)
+        size = by_example(norm(x, "l2"), x)
         return tf.where(size > epsilon, x * (epsilon / tf.maximum(size, epsilon)), x)
     return _shrink(x, tf.abs(x), epsilon)
 
@@ -211,14 +212,13 @@ def random_in_ball(key: tf.Tensor, like: tf.Tensor, kind: str, epsilon: float) -
     Returns:
         float32, like `like`.
     """
-    shape = _shape(like)
+    shape, size = shape_of(like), _size(like)
     if check_kind(kind) == "linf":
         return randomness.draw(randomness.uniform(-epsilon, epsilon), key, shape)
-    size = _size(like)
     if kind == "l2":
         direction = randomness.draw(randomness.normal(), randomness.fold(key, "direction"), shape)
         radius = randomness.draw(randomness.uniform(), randomness.fold(key, "radius"), [shape[0], 1])[:, 0]
-        return unit_steepest(direction, "l2") * _broadcast(epsilon * radius ** (1.0 / size), like)
+        return unit_steepest(direction, "l2") * by_example(epsilon * radius ** (1.0 / size), like)
     signed = randomness.draw(randomness.uniform(-1.0, 1.0), randomness.fold(key, "direction"), [shape[0], size + 1])
     exponential = -tf.math.log1p(-tf.minimum(tf.abs(signed), 1.0 - 1e-7))
     point = epsilon * tf.sign(signed) * exponential / tf.reduce_sum(exponential, -1, keepdims=True)
@@ -255,7 +255,7 @@ def _scale(difference: tf.Tensor, room: tf.Tensor, epsilon: float) -> tf.Tensor:
     room = tf.minimum(room, magnitude)
     squares, limits = tf.square(magnitude), tf.square(room)
     inside = tf.reduce_sum(limits, axes, keepdims=True) <= epsilon**2
-    length = _broadcast(norm(difference, "l2"), difference)
+    length = by_example(norm(difference, "l2"), difference)
     start = tf.where(inside, tf.ones_like(length), epsilon / tf.maximum(length, epsilon))
 
     def passes(_, rising):
@@ -289,7 +289,7 @@ def _shrink(difference: tf.Tensor, room: tf.Tensor, epsilon) -> tf.Tensor:
     room = tf.minimum(room, magnitude)
     top = tf.reduce_max(magnitude, axes, keepdims=True)
     below = magnitude - top
-    epsilon = tf.zeros_like(top) + (_broadcast(epsilon, top) if tf.is_tensor(epsilon) else epsilon)
+    epsilon = tf.zeros_like(top) + (by_example(epsilon, top) if tf.is_tensor(epsilon) else epsilon)
 
     def improve(number, level, low, high, searching):
         before = level, low, high
@@ -332,12 +332,3 @@ def _size(x: tf.Tensor) -> int:
 
 def _flat(x: tf.Tensor) -> tf.Tensor:
     return tf.reshape(x, [-1, _size(x)])
-
-
-def _shape(x: tf.Tensor) -> list:
-    _size(x)
-    return [tf.shape(x)[0] if x.shape[0] is None else x.shape[0], *x.shape[1:]]
-
-
-def _broadcast(value: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-    return tf.reshape(value, [-1] + [1] * (like.shape.rank - 1))

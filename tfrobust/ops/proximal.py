@@ -6,6 +6,7 @@ Everything is per example: the first axis counts examples, all others together a
 import tensorflow as tf
 
 from tfrobust.ops import norms
+from tfrobust.ops.shapes import by_example
 
 
 def proximal(difference: tf.Tensor, kind: str, strength) -> tf.Tensor:
@@ -35,7 +36,7 @@ def proximal(difference: tf.Tensor, kind: str, strength) -> tf.Tensor:
     norms.check_kind(kind, norms.ALL_KINDS)
     strength = tf.cast(strength, difference.dtype)
     if strength.shape.rank:
-        strength = tf.reshape(strength, [-1] + [1] * (difference.shape.rank - 1))
+        strength = by_example(strength, difference)
     magnitude = tf.abs(difference)
     if kind == "l0":
         return tf.where(tf.square(magnitude) > 2.0 * strength, difference, tf.zeros_like(difference))
@@ -43,5 +44,5 @@ def proximal(difference: tf.Tensor, kind: str, strength) -> tf.Tensor:
         return tf.sign(difference) * tf.maximum(magnitude - strength, 0.0)
     if kind == "linf":
         return difference - strength * norms.project_ball(difference / strength, "l1", 1.0)
-    length = tf.reshape(norms.norm(difference, "l2"), [-1] + [1] * (difference.shape.rank - 1))
+    length = by_example(norms.norm(difference, "l2"), difference)
     return difference * tf.maximum(1.0 - tf.math.divide_no_nan(strength, length), 0.0)

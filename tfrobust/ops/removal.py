@@ -30,20 +30,6 @@ def without(tokens: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     return tf.gather(tf.pad(tokens, [[0, 0], [0, 1]]), positions + tf.cast(after, tf.int32), batch_dims=1)
 
 
-def without_each(tokens: tf.Tensor) -> tf.Tensor:
-    """All removals of each sentence: row j is the sentence without its token j (at padding: the sentence itself).
-
-    Args:
-        tokens: integer [b, l], l known.
-
-    Returns:
-        [b, l, l] of the same dtype.
-    """
-    length = tokens.shape[1]
-    rows, places = _pairs(tf.range(tf.shape(tokens)[0] * length), length)
-    return tf.reshape(without(tf.gather(tokens, rows), places), [-1, length, length])
-
-
 def remove(tokens: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
     """Sentences without the chosen tokens; the others move up in their order, and padding fills the end.
 

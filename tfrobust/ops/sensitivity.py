@@ -29,41 +29,6 @@ def utility(objective: Callable, images: tf.Tensor) -> tf.Tensor:
     return tf.stop_gradient(tf.abs(input_gradient(objective, images)[1]))
 
 
-def sensitivity(
-    embed: Callable, images: tf.Tensor, *, projections: int | None = None, key: tf.Tensor | None = None
-) -> tf.Tensor:
-    """How much the embedding changes with each input value, exactly or estimated.
-
-    s_ij = |d phi(x_i) / d x_ij|_2, the norm of column j of the Jacobian: d backward passes. With m `projections` it
-    takes m of them, s_ij^2 ~ (d/m) sum_k (d <q_k, phi(x_i)> / d x_ij)^2 with q_1 .. q_m a random orthonormal set, the
-    same for all examples: unbiased, its error is `projection_error`.
-
-    Args:
-        embed: images -> float [b, d], the penultimate features.
-        images: float32 [b, ...].
-        projections: m >= 1; None, or m >= d: exact.
-        key: int32 [2], of the projections.
-
-    Returns:
-        float32 in the shape of `images`, >= 0, no gradient attached.
-
-    Raises:
-        ValueError: projections below 1 or without a key; an embedding that is not [b, d], or does not depend on the
-            images by differentiable operations.
-
-    Source:
-        Paper 000, definition 2 (continuous inputs). The projections are Hutchinson's (1990), orthonormal.
-    """
-    width = embedding_width(embed, images)
-    if projections is None or projections >= width:
-        directions = tf.eye(width)
-    elif projections < 1 or key is None:
-        raise ValueError(f"sensitivity takes a key and at least 1 projection, not {projections} with the key {key}.")
-    else:
-        directions = random_directions(key, width, projections)
-    return tf.sqrt(add_squared_derivatives(embed, images, directions, tf.zeros_like(images)))
-
-
 def embedding_width(embed: Callable, images) -> int:
     """d of embeddings [b, d].
 
@@ -117,10 +82,14 @@ def add_squared_derivatives(embed: Callable, images: tf.Tensor, directions: tf.T
         total: float32 in the shape of `images`.
 
     Returns:
-        float32 in the shape of `images`, no gradient attached.
+        float32 in the shape of `images`, no gradient attached. Its root is the sensitivity |d phi(x_i) / d x_ij|_2,
+        from `random_directions` an estimate.
 
     Raises:
         ValueError: the embedding does not depend on the images by differentiable operations.
+
+    Source:
+        Paper 000, definition 2 (continuous inputs). The projections are Hutchinson's (1990), orthonormal.
     """
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
         tape.watch(images)

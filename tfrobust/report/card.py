@@ -103,15 +103,11 @@ def _corruptions(report: Report) -> list[str]:
     found, blocks = section_corruption.table(report), []
     if found:
         header, rows = found
-        cells = [[cell if isinstance(cell, str) else _per_cent(cell) for cell in row] for row in rows]
+        cells = [[cell if isinstance(cell, str) else reading.per_cent(cell) for cell in row] for row in rows]
         right = tuple(range(section_corruption.TEXT_COLUMNS, len(header)))
         blocks = [markup.paragraph(section_corruption.lead(report, header)), markup.table([header, *cells], right)]
     others = [m for m in report.measurements if m.id.startswith("corruption.") and not section_corruption.is_cell(m)]
     return [*blocks, *_measurements(others)]
-
-
-def _per_cent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}"
 
 
 def _stability(report: Report) -> list[str]:

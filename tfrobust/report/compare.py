@@ -38,7 +38,7 @@ class Comparison:
         shown += filter(None, (report.get(self.sort) for _, report in self.named))
         labels = {(m.id, reading.label(m)) for m in shown}
         agreed = {m.id: len([one for one, _ in labels if one == m.id]) == 1 for m in shown}
-        found = {m.id: reading.label(m, baseline=agreed[m.id]) for m in shown}
+        found = {m.id: reading.label(m, details=agreed[m.id]) for m in shown}
         return dict(sorted(found.items(), key=lambda item: reading.place(item[0])))
 
     @functools.cached_property

@@ -151,11 +151,12 @@ def _signed(one: Difference | None, measurement: Measurement | None) -> str:
     """ "+3.1 [+1.2 to +5.0] p*": fractions in points, the rest in their own unit."""
     if one is None:
         return "-"
-    scale, digits = (100, "+.1f") if measurement.unit.startswith("fraction") else (1, "+.3g")
-    value = format(scale * one.value, digits)
-    if not one.kind:
+    numbers = [one.value, one.low, one.high] if one.kind else [one.value]
+    fraction = measurement.unit.startswith("fraction")
+    value, *ends = reading.per_cents(*numbers, sign="+") if fraction else [format(number, "+.3g") for number in numbers]
+    if not ends:
         return value
-    low, high = (format(scale * end, digits) for end in (one.low, one.high))
+    low, high = ends
     return f"{value} [{low} to {high}] {one.kind[0]}{'*' if one.low > 0 or one.high < 0 else ''}"
 
 

@@ -10,8 +10,9 @@ from tfrobust.structs import Measurement
 _ATTACK_SETTINGS_THAT_MAY_DIFFER = ("interval", "seed", "seconds", "found")
 # Of what is measured without an attack, what must agree.
 _NATURAL_SETTINGS_THAT_MUST_AGREE = (
-    *("source", "constants_of", "frost", "corruptions", "severities", "sequences", "images_sha256", "classes"),
-    *("baseline", "bins", "bin_size", "measure", "power", "views", "neutral", "sensitivity", "projections"),
+    *("source", "constants_of", "frost", "corruptions", "names", "severities", "sequences", "images_sha256", "classes"),
+    *("baseline", "baseline_sha256"),
+    *("bins", "bin_size", "measure", "power", "views", "neutral", "sensitivity", "projections"),
     *("share", "levels", "count"),  # of replaced pixels
     *("attack", "norm", "epsilon", "steps", "bound"),  # of what is measured under attack, and called otherwise
 )

@@ -72,6 +72,9 @@ _LABELS = {
     "sensitivity.tokens.pooled_correlation": "Token sensitivity and strength, correlation over all",
 }
 
+# The benchmark's corruptions that a mean is over, unless only some were asked for.
+_CORRUPTIONS = {"corruption.mean.accuracy": 15, "corruption.mean_without_noise.accuracy": 12}
+
 
 @dataclasses.dataclass(frozen=True)
 class AttackRow:
@@ -102,6 +105,9 @@ class AttackRow:
 
 def effort(settings: dict) -> str:
     """Steps and restarts in words, as far as an attack's settings name them: "100 steps, 1 restart"."""
+    members = settings.get("member_efforts")
+    if "members" in settings and isinstance(members, list):
+        return ", ".join(map(str, members))
     parts = []
     for name in ("steps", "restarts", "queries"):
         count = settings.get(name)
@@ -149,12 +155,12 @@ def main_measurements(report: Report) -> list[Measurement]:
     return [m for m in in_order(report) if place(m.id)[1] < len(_HEADLINES)]
 
 
-def label(measurement: Measurement, *, baseline: bool = True) -> str:
+def label(measurement: Measurement, *, details: bool = True) -> str:
     """What a measurement is called for people; its id where it has no better name.
 
     Args:
         measurement: any.
-        baseline: whether to say against which other model it is measured, where it is.
+        details: whether to say against which other model it is measured, and over how few corruptions, where it is.
     """
     match = _ATTACK_ID.match(measurement.id)
     if match:
@@ -172,8 +178,12 @@ def label(measurement: Measurement, *, baseline: bool = True) -> str:
         what = _LABELS.get(f"calibration.{attacked['what']}", attacked["what"])
         return f"{what} under {attacked['attack']}, {NORM_NAMES[attacked['norm']]} {attacked['epsilon']}"
     name = _LABELS.get(measurement.id)
-    if name and baseline and "baseline" in measurement.settings:
-        return f"{name}, against {measurement.settings['baseline']}"
+    if name and details:
+        if "baseline" in measurement.settings:
+            return f"{name}, against {measurement.settings['baseline']}"
+        count, whole = measurement.settings.get("corruptions"), _CORRUPTIONS.get(measurement.id, 0)
+        if isinstance(count, int) and count < whole:
+            return f"{name}, {count} of {whole}"
     return name or measurement.id
 
 
@@ -203,7 +213,7 @@ def interval(measurement: Measurement | None) -> str:
     if measurement is None or measurement.low is None or measurement.high is None:
         return ""
     if measurement.unit.startswith("fraction"):
-        return f"{100 * measurement.low:.1f} to {100 * measurement.high:.1f}"
+        return " to ".join(per_cents(measurement.low, measurement.high))
     return f"{measurement.low:.3g} to {measurement.high:.3g}"
 
 
@@ -217,10 +227,33 @@ def nearest(identity: str, known) -> str:
 def quantity(value: float, unit: str) -> str:
     """A number in its unit: fractions as per cent, seconds as a duration, the rest with 3 digits."""
     if unit.startswith("fraction"):
-        return f"{100 * value:.1f} %"
+        return f"{per_cent(value)} %"
     if unit in ("s", "second", "seconds"):
         return duration(value)
     return f"{value:.3g} {unit}".rstrip() if unit not in ("ratio", "1") else f"{value:.3g}"
+
+
+def per_cent(value: float | None) -> str:
+    """A fraction in per cent to one decimal, "63.1"; "-" where unknown; as `per_cents` where that says none or all."""
+    return "-" if value is None else per_cents(value)[0]
+
+
+def per_cents(*values: float, sign: str = "") -> list[str]:
+    """Fractions in per cent, all to one decimal, or to the first of four by which none is shown as 0 or 1 but is not.
+
+    Four tell one of a million. What is nearer to 0 or 1 is the error of a float: it asks for no more digits.
+
+    Args:
+        values: of any size.
+        sign: "+" to write that of positive ones too.
+    """
+    shown = [next((digits for digits in range(1, 5) if _is_told(value, digits)), 1) for value in values]
+    return [format(100 * value, f"{sign}.{max(shown)}f") for value in values]
+
+
+def _is_told(value: float, digits: int) -> bool:
+    """Whether so many digits of the percentage tell a fraction from none and all."""
+    return abs(value) in (0, 1) or round(abs(100 * value), digits) not in (0, 100)
 
 
 def duration(seconds: float) -> str:

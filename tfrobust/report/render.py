@@ -93,7 +93,7 @@ def _grids(report: Report) -> list[tuple[str, str, list[list[str]], tuple[int, .
     for heading, section in _TABLES:
         if table := section.table(report):
             header, rows = table
-            written = [[cell if isinstance(cell, str) else _per_cent(cell) for cell in row] for row in rows]
+            written = [[cell if isinstance(cell, str) else reading.per_cent(cell) for cell in row] for row in rows]
             right = tuple(range(section.TEXT_COLUMNS, len(header)))
             found.append((heading, section.origin(report), [header, *written], right))
     return found
@@ -102,10 +102,6 @@ def _grids(report: Report) -> list[tuple[str, str, list[list[str]], tuple[int, .
 def _origin(report: Report) -> str:
     made = f", made {report.created}" if report.created else ""
     return f"Rendered from robustness_report.json ({report.schema}){made}."
-
-
-def _per_cent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}"
 
 
 def align(rows: list[list[str]], right: tuple[int, ...] = ()) -> list[str]:

@@ -61,7 +61,7 @@ def corruptions(report: Report) -> tuple[str, str] | None:
         return ("Accuracy on corrupted test images.", section_results.measurement_table(others)) if others else None
     header, rows = found
     accuracies = header.index("mean") + 1
-    shown = [[text(r[0]), *map(_heat, r[1:accuracies]), *map(_plain, r[accuracies:])] for r in rows]
+    shown = [[text(r[0]), *map(_heat, r[1:accuracies]), *map(reading.per_cent, r[accuracies:])] for r in rows]
     # Short heads, so that the map fits on a phone.
     heads = [name.removeprefix("severity ").removeprefix("relative ") for name in header]
     body = f'<div class="dense">{page.table(heads, shown, numeric=tuple(range(TEXT_COLUMNS, len(heads))))}</div>'
@@ -78,7 +78,8 @@ def lead(report: Report, header: list[str]) -> str:
     widths = [(m.high - m.low) / 2 for row in cells(report).values() for m in row.values() if intervals.kind(m)]
     if widths:
         kinds = intervals.kinds(m for row in cells(report).values() for m in row.values())
-        said += f" Each cell's 95 % interval ({kinds}) reaches up to {100 * max(widths):.1f} points to either side."
+        widest = reading.per_cent(max(widths))
+        said += f" Each cell's 95 % interval ({kinds}) reaches up to {widest} points to either side."
     return f"{said} {origin(report)}".strip()
 
 
@@ -90,10 +91,6 @@ def origin(report: Report) -> str:
 def _heat(value: float | None) -> str:
     """One accuracy over a colour as deep as it is high."""
     if value is None:
-        return _plain(value)
+        return reading.per_cent(value)
     colour = f"color-mix(in srgb,var(--series-0) {_DEEPEST * min(1.0, max(0.0, value)):.0f}%,transparent)"
-    return f'<span class="heat" style="background:{colour}">{_plain(value)}</span>'
-
-
-def _plain(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}"
+    return f'<span class="heat" style="background:{colour}">{reading.per_cent(value)}</span>'

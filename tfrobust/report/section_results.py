@@ -79,10 +79,24 @@ def accuracy_curve(report: Report) -> tuple[str, str] | None:
 def curve_lead(report: Report) -> str:
     """What the curves show, and what their bands are."""
     curves = [series for series in report.series if series.id.endswith(".curve")]
-    efforts = [(series.id.removeprefix("attack.").removesuffix(".curve"), series.settings) for series in curves]
-    said = "; ".join(f"{attack_caption(key)}: {how}" for key, own in efforts if (how := reading.effort(own)))
+    known = []
+    for series in curves:
+        how = ", ".join(filter(None, (reading.effort(series.settings), images_of(report, series.columns))))
+        name = attack_caption(series.id.removeprefix("attack.").removesuffix(".curve"))
+        known += [f"{name}: {how}"] if how else []
+    said = "; ".join(known)
     lead = f"How accuracy falls as the attacker may change each image more{f' ({said})' if said else ''}."
     return f"{lead} Bands are 95 % intervals ({intervals.kinds(curves)})."
+
+
+def images_of(report: Report, columns: dict) -> str:
+    """Over how many test images a curve is, and whether that is a part of them; "" where unknown."""
+    counts = columns.get("n", ())
+    if len(set(counts)) != 1 or type(counts[0]) is not int:
+        return ""
+    size = report.data.get("test_size")
+    part = ", a part drawn by the seed" if isinstance(size, int) and counts[0] < size else ""
+    return f"over {counts[0]} test images{part}"
 
 
 def _training_budget(report: Report, norms: set[str]) -> float | None:

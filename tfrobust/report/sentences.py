@@ -31,7 +31,8 @@ def _curve(report: Report) -> str:
         if len(points) < 2 or not points[0][1]:
             continue
         (start, first), (end, last) = points[0], points[-1]
-        text = f"Under {section_results.attack_caption(key)}, {_share(first)} at epsilon {start:.6g} become"
+        of = ", ".join(filter(None, (section_results.attack_caption(key), section_results.images_of(report, columns))))
+        text = f"Under {of}, {_share(first)} at epsilon {start:.6g} become"
         text += f" {_share(last)} at {end:.6g}"
         half = next((epsilon for epsilon, value in points if value <= first / 2), None)
         found.append(text + (f"; by {half:.6g} more than half of it is lost" if half not in (None, end) else ""))
@@ -120,7 +121,7 @@ def _calibration(report: Report) -> str:
         kind = "more" if gap > 0 else "less"
         parts.append(
             f"{when}, the calibration error (ECE) is {reading.number(error)} and the model is on average"
-            f" {abs(100 * gap):.1f} points {kind} sure than right"
+            f" {reading.per_cent(abs(gap))} points {kind} sure than right"
         )
     return _joined(parts)
 

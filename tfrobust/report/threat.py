@@ -146,7 +146,9 @@ def _holds(rows) -> str:
     accuracy = worst.accuracy
     count = f"{accuracy.n} test images" if accuracy.n else "the test images"
     margin = intervals.in_brackets(accuracy)
-    effort = f" ({worst.effort})" if worst.effort else ""
+    # The efforts of members have brackets of their own.
+    effort = f" of {worst.effort}" if "member_efforts" in accuracy.settings else f" ({worst.effort})"
+    effort = effort if worst.effort else ""
     tried = f"the strongest of {len(rows)} attacks tried" if len(rows) > 1 else "the only attack tried"
     early = ", which its time budget ended early" if worst.is_upper_bound else ""
     share = f"{'at most ' if worst.is_upper_bound else ''}{quantity(accuracy.value, accuracy.unit)}"

@@ -9,15 +9,14 @@ from tfrobust.report.render import html, markdown
 from tfrobust.report.schema import Report
 
 
-def write_report(report: Report, directory: str | os.PathLike, stem: str = "robustness_report") -> list[pathlib.Path]:
-    """Validates and renders a report, then writes `<stem>.json`, `.html`, `.md` and, over these, `SHA256SUMS`.
+def write_report(report: Report, directory: str | os.PathLike) -> list[pathlib.Path]:
+    """Validates and renders a report, then writes `robustness_report.json`, `.html`, `.md` and `SHA256SUMS`.
 
     To check them: `cd <directory> && sha256sum -c SHA256SUMS`.
 
     Args:
         report: the report.
         directory: made if missing; files of the same name are replaced.
-        stem: file name without ending.
 
     Returns:
         The paths of the JSON, HTML and Markdown files, and of their sums.
@@ -29,7 +28,7 @@ def write_report(report: Report, directory: str | os.PathLike, stem: str = "robu
     contents = {"html": html(report), "md": markdown(report), "json": report.to_json()}
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    paths = {ending: directory / f"{stem}.{ending}" for ending in ("json", "html", "md")}
+    paths = {ending: directory / f"robustness_report.{ending}" for ending in ("json", "html", "md")}
     sums = [f"{hashlib.sha256(contents[ending].encode()).hexdigest()}  {path.name}\n" for ending, path in paths.items()]
     for ending in ("html", "md"):
         write_atomically(paths[ending], contents[ending])

@@ -167,21 +167,6 @@ def write_record(workdir, record: dict) -> None:
     write_atomically(pathlib.Path(workdir, RECORD_NAME), json.dumps(record, indent=2, sort_keys=True) + "\n")
 
 
-def read_record(workdir) -> dict | None:
-    """Reads what `write_record` wrote; None if this working folder has published nothing.
-
-    Raises:
-        InputError: if the file holds something else.
-    """
-    path = pathlib.Path(workdir, RECORD_NAME)
-    if not path.exists():
-        return None
-    record = _read_json(path)
-    if record is None:
-        raise InputError(f"{path} is no record of a publication; remove it, and the run looks for its version.")
-    return record
-
-
 def _take(base: pathlib.Path, owner: str, version: int | None, held: list[int]) -> int:
     """An exclusive claim: of the version asked for, else one held already, else of the next free number."""
     candidates = [version] if version is not None else held

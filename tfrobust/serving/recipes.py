@@ -70,17 +70,13 @@ def monitoring() -> str:
     return f'prometheus_config {{ enable: true path: "{METRICS_PATH}" }}\n'
 
 
-def ssl_config(key: str, certificate: str, client_authority: str = "") -> str:
+def ssl_config(key: str, certificate: str) -> str:
     """An SSLConfig, for gRPC alone; it holds the private key, so that the file is for the server's eyes only.
 
     Args:
         key, certificate: of the server, as PEM text.
-        client_authority: PEM text of the certificates that a client's must be signed by; "" lets every client in.
     """
-    lines = [f"server_key: {json.dumps(key)}", f"server_cert: {json.dumps(certificate)}"]
-    if client_authority:
-        lines += [f"custom_ca: {json.dumps(client_authority)}", "client_verify: true"]
-    return "\n".join(lines) + "\n"
+    return f"server_key: {json.dumps(key)}\nserver_cert: {json.dumps(certificate)}\n"
 
 
 def nginx(names: Sequence[str], *, rest_port: int = REST_PORT, grpc_port: int = GRPC_PORT) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.ops import saved_models
 from tfrobust.ops.files import replacing
 from tfrobust.serving import export, golden, probe
 
@@ -45,19 +44,6 @@ def write(
             if signature in signatures:
                 log = _prediction_log(name, signature, inputs[signature], make_input())
                 writer.write(log.SerializeToString(deterministic=True))
-
-
-def replay(directory) -> list[tuple[str, dict]]:
-    """Loads the SavedModel of a version directory and runs each warm-up record against its signatures.
-
-    Returns:
-        (signature name, outputs by name as NumPy arrays) per record.
-
-    Raises:
-        ValueError: if a record is not a predict request for one of the signatures.
-    """
-    loaded = saved_models.load(directory)
-    return probe.replay_records(directory, loaded.signatures)
 
 
 def _prediction_log(name: str, signature: str, input_name: str, value: np.ndarray):

@@ -14,6 +14,7 @@ from tfrobust.attacks.base import Attack
 from tfrobust.attacks.gradient import PGD
 from tfrobust.methods.base import Method
 from tfrobust.ops import geometry, randomness
+from tfrobust.ops.probabilities import kind_of_answers
 from tfrobust.training.checkpoint import CheckpointStore
 
 _log = logging.getLogger(__name__)
@@ -42,7 +43,8 @@ class RobustAccuracy(keras.callbacks.Callback):
         True
 
     Args:
-        images: float32 [n, h, w, c] in [0, 1]; or a finite `tf.data.Dataset` of batches (images, labels).
+        images: float [n, h, w, c] in the bounds of the attack, [0, 1] by default; or a finite `tf.data.Dataset` of
+            batches (images, labels).
         labels: int [n], or one-hot [n, k]; None with a dataset.
         attack: how to attack them, single or an ensemble. Defaults to PGD with 10 steps.
         every: epochs between two looks; the first is after the `every`-th epoch.
@@ -51,8 +53,9 @@ class RobustAccuracy(keras.callbacks.Callback):
         from_logits: whether the model returns logits; False for probabilities p, which are attacked as log(p).
 
     Raises:
-        ValueError: labels neither ids nor one-hot; when training begins (at its first look, where the model is not
-            built yet): the model answers with the one of the two that `from_logits` denies.
+        ValueError: images that are empty, no floats, or out of bounds; labels neither ids nor one-hot; when training
+            begins (at its first look, where the model is not built yet): the model answers with the one of the two that
+            `from_logits` denies, or has no class of such a label.
     """
 
     def __init__(
@@ -72,9 +75,9 @@ class RobustAccuracy(keras.callbacks.Callback):
         if isinstance(images, tf.data.Dataset):
             batches = [batch[:2] for batch in images.as_numpy_iterator()]
             images, labels = (np.concatenate(part) for part in zip(*batches, strict=True))
-        self.images = np.asarray(images, np.float32)
-        self.labels = checks.label_ids(labels, len(self.images))
         self.attack = attack or PGD(steps=10)
+        self.images = checks.check_images(images, *self.attack.threat.bounds)
+        self.labels = checks.label_ids(labels, len(self.images))
         self.every, self.seed, self.batch_size = every, seed, batch_size
         self.from_logits = from_logits
 
@@ -99,7 +102,12 @@ class RobustAccuracy(keras.callbacks.Callback):
         known = callable(embed) and not isinstance(embed, keras.Layer)
         self._embed = tf.function(embed, autograph=False) if known else None
         if model.built:
-            self._clean(self.images[: self.batch_size])
+            classes = self._clean(self.images[: self.batch_size]).shape[-1]
+            if self.labels.max() >= classes:
+                raise ValueError(
+                    f"RobustAccuracy has a label {self.labels.max()}, and the model knows {classes} classes (ids 0 to "
+                    f"{classes - 1})."
+                )
 
     def on_epoch_end(self, epoch, logs=None):
         if (epoch + 1) % self.every or logs is None:
@@ -126,7 +134,9 @@ class RobustAccuracy(keras.callbacks.Callback):
     def _clean(self, images: np.ndarray) -> np.ndarray:
         """What the model answers to clean images [n, k]; refuses probabilities for logits, and the reverse."""
         answers = self._batched(self._answers, images)
-        if np.all(np.isfinite(answers)) and checks.are_probabilities(answers) == self.from_logits:
+        # Before they are trained sigmoids may look like small logits, which is no reason to stop either.
+        wrong = ("softmax", "sigmoid") if self.from_logits else ("logits",)
+        if np.all(np.isfinite(answers)) and kind_of_answers(answers) in wrong:
             raise ValueError(
                 "RobustAccuracy(from_logits=True) watches a model that answers with probabilities, which hide their "
                 "gradients: pass from_logits=False, or let the model answer with logits (no softmax)."
@@ -209,13 +219,21 @@ class BestWeights(keras.callbacks.Callback):
     Args:
         directory: where the one checkpoint goes.
         monitor: a log name; epochs without it do not count. Higher is better.
+
+    Raises:
+        ValueError: a monitor that ends with "loss", of which the highest is the worst.
     """
 
     def __init__(self, directory, monitor: str = "val_robust_accuracy"):
         super().__init__()
+        if monitor.endswith("loss"):
+            raise ValueError(
+                f"BestWeights keeps the highest value, and the best {monitor!r} is the lowest: monitor 'val_accuracy' "
+                "or 'val_robust_accuracy', or take keras.callbacks.ModelCheckpoint(..., save_best_only=True)."
+            )
         self.directory = pathlib.Path(directory)
         self.monitor = monitor
-        self.best = -1.0
+        self.best = -math.inf
         self.best_epoch = 0
 
     def on_epoch_end(self, epoch, logs=None):

@@ -4,9 +4,9 @@ import dataclasses
 import time
 
 import keras
-import numpy as np
 import tensorflow as tf
 
+from tfrobust.data.pipeline import of_all
 from tfrobust.data.spec import Examples
 from tfrobust.errors import InputError
 
@@ -85,13 +85,11 @@ class HeadFit:
             autograph=False,
             reduce_retracing=True,
         )
-        index = np.arange(len(self.examples), dtype=np.int64)
-        starts = range(0, len(index), self.batch_size)
-        features = [embed(tf.constant(index[start : start + self.batch_size])).numpy() for start in starts]
-        fit = self.method.head.fit_features(np.concatenate(features), self.examples.labels)
+        features = of_all(embed, len(self.examples), self.batch_size)
+        fit = self.method.head.fit_features(features, self.examples.labels)
         self.facts = {"epochs": 0, "fit": {"head": type(self.method.head).__name__, **fit}}
         self.seconds = time.monotonic() - started
         if self.verbose:
             name = type(self.method.head).__name__
-            print(f"{self.title and self.title + ': '}fitted {name} to {len(index)} examples", flush=True)
+            print(f"{self.title and self.title + ': '}fitted {name} to {len(self.examples)} examples", flush=True)
         return {}

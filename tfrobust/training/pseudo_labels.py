@@ -1,9 +1,9 @@
 """Refreshes the pseudo-labels by which false negatives are told (`pairs.false_negatives.IFND`)."""
 
 import keras
-import numpy as np
 import tensorflow as tf
 
+from tfrobust.data.pipeline import of_all
 from tfrobust.data.spec import Examples
 from tfrobust.ops import randomness
 
@@ -39,12 +39,10 @@ class PseudoLabels(keras.callbacks.Callback):
         rule = self.model.false_negatives
         if (epoch + 1) % rule.every:
             return
-        starts = range(0, len(self.examples), self.batch_size)
-        index = np.arange(len(self.examples), dtype=np.int64)
-        features = [self._features(tf.constant(index[start : start + self.batch_size])).numpy() for start in starts]
+        features = of_all(self._features, len(self.examples), self.batch_size)
         key = randomness.make_key(self.seed, "pseudo_labels", epoch)
         seed = abs(int(key[0]))
-        labels = rule.pseudo_labels(np.concatenate(features), step=int(self.model.step), seed=seed)
+        labels = rule.pseudo_labels(features, step=int(self.model.step), seed=seed)
         self.model.pseudo_labels.assign(labels)
 
 

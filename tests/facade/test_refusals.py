@@ -1,0 +1,172 @@
+"""What a method says of data and parts that it makes no sense of, and what it takes as any Keras model does."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust import keras as robust
+
+IMAGES = np.random.default_rng(0).uniform(size=(8, 4, 4, 1)).astype("float32")
+LABELS = np.arange(8) % 3
+ROWS = np.eye(3, dtype="float32")[LABELS]
+THREAT = robust.attacks.ThreatModel(epsilon=0.1)
+
+
+def encoder(*last):
+    return keras.Sequential([keras.Input((4, 4, 1)), *(last or (keras.layers.Flatten(), keras.layers.Dense(5)))])
+
+
+def method(parts=None, head=None, threat=None, **compiled):
+    adversary = robust.methods.Adversary(attack=robust.attacks.FGSM(threat or THREAT))
+    made = robust.methods.AdversarialTraining(parts or encoder(), head or keras.layers.Dense(3), adversary=adversary)
+    made.compile("sgd", **{"run_eagerly": True, **compiled})
+    return made
+
+
+def fit(made, *data, **keywords):
+    return made.fit(*data, batch_size=4, shuffle=False, verbose=0, **keywords).history
+
+
+@pytest.mark.parametrize("run_eagerly", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ((255 * IMAGES, LABELS), "float pixels in .0, 1.*divide bytes by 255"),
+        (((255 * IMAGES).astype("uint8"), LABELS), "got uint8; divide bytes by 255"),
+        ((IMAGES, LABELS + 1), "no class of the model: with 3 classes 0 to 2"),
+        ((IMAGES, 0.9 * ROWS), "soft ones.*robust.methods.CutMix"),
+        ((IMAGES,), "learns from labels"),
+    ],
+)
+def test_bad_data_is_one_sentence(data, said, run_eagerly):
+    with pytest.raises(ValueError, match=said) as error:
+        fit(method(run_eagerly=run_eagerly), *data)
+    assert "\n" not in str(error.value)
+
+
+def test_in_a_graph_a_refusal_is_the_same_sentence():
+    made = robust.methods.Supervised(encoder(), keras.layers.Dense(3))
+    made.compile("sgd")
+    with pytest.raises(ValueError, match="^Supervised got a label that is no class of the model: [^\n]*$"):
+        fit(made, IMAGES, LABELS + 1)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [
+        ({"head": keras.layers.Dense(1)}, "Dense.2., not Dense.1."),
+        ({"head": keras.layers.Dense(3, "softmax")}, "leave the softmax out"),
+        ({"head": keras.Sequential([keras.layers.Dense(3), keras.layers.Softmax()])}, "leave the softmax out"),
+        ({"head": keras.layers.Dense(3, "sigmoid")}, "leave the sigmoid out"),
+        ({"parts": encoder(keras.layers.Conv2D(2, 3))}, "an embedding is .b, d."),
+        ({"loss": "mse"}, "leave `loss` out of compile"),
+    ],
+)
+def test_bad_parts_are_one_sentence(keywords, said):
+    with pytest.raises(ValueError, match=said):
+        fit(method(**keywords), IMAGES, LABELS)
+
+
+def test_an_evaluation_without_labels_is_refused():
+    with pytest.raises(ValueError, match="judged by labels"):
+        method().evaluate(IMAGES, verbose=0)
+
+
+def test_bounds_are_those_of_the_threat():
+    threat = robust.attacks.ThreatModel(epsilon=8.0, bounds=(0.0, 255.0))
+    assert np.isfinite(fit(method(threat=threat), 255 * IMAGES, LABELS)["loss"]).all()
+
+
+def test_a_batch_of_weight_0_teaches_nothing():
+    made = method()
+    made.build(IMAGES.shape)
+    before = made.get_weights()[1:]  # but the step
+    fit(made, IMAGES, LABELS, class_weight=dict.fromkeys(range(3), 0.0))
+    for old, new in zip(before, made.get_weights()[1:], strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_weights_may_stand_in_a_column():
+    weights, found = np.linspace(0.0, 2.0, 8), []
+    for given in (weights, weights[:, None]):
+        keras.utils.set_random_seed(1)
+        found.append(fit(method(), IMAGES, LABELS, sample_weight=given)["loss"])
+    assert found[0] == found[1]
+
+
+def test_metrics_get_one_hot_labels_as_they_are():
+    metrics = [keras.metrics.CategoricalAccuracy(), keras.metrics.TopKCategoricalAccuracy(k=2), "accuracy"]
+    history = fit(method(metrics=metrics), IMAGES, ROWS, validation_data=(IMAGES, ROWS))
+    for place in ("", "val_"):
+        assert history[f"{place}categorical_accuracy"] == history[f"{place}accuracy"]
+        assert history[f"{place}top_k_categorical_accuracy"] >= history[f"{place}accuracy"]
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Unshaped(keras.Model):
+    """Says neither how it is built nor what shape it answers with."""
+
+    def __init__(self, **keywords):
+        super().__init__(**keywords)
+        self.flatten, self.dense = keras.layers.Flatten(), keras.layers.Dense(5)
+
+    def call(self, images):
+        return self.dense(self.flatten(images))
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_any_encoder_trains_and_is_exported_after_fit(loaded, tmp_path):
+    made = robust.methods.Supervised(Unshaped(), keras.layers.Dense(3))
+    made.compile("sgd", run_eagerly=True)
+    fit(made, IMAGES, LABELS)
+    assert made.compute_output_shape((None, 4, 4, 1)) == (None, 3) and len(made.trainable_variables) == 4
+    expected = made.propagate(IMAGES, training=False)[1]
+    if loaded:
+        made.save(tmp_path / "model.keras")
+        made = keras.saving.load_model(tmp_path / "model.keras")
+    made.export(tmp_path / "exported", verbose=False)
+    served = tf.saved_model.load(tmp_path / "exported")
+    np.testing.assert_allclose(served.serve(IMAGES), expected, atol=1e-5)
+
+
+def test_bytes_as_floats_do_not_come_out_white():
+    for changed in (
+        lambda images: robust.layers.Augment(robust.augment.RandomFlip())(images, training=True),
+        lambda images: robust.layers.Corrupt("fog")(images),
+        lambda images: robust.corruptions.corrupt(images, "fog", 3, np.zeros((8, 2), "int32")),
+    ):
+        with pytest.raises(ValueError, match="divide bytes by 255"):
+            changed(255 * IMAGES)
+
+
+def test_attacks_in_training_refuse_bytes():
+    objective = lambda images: tf.reduce_sum(images, axis=(1, 2, 3))  # noqa: E731
+    key = tf.constant([0, 1])
+    attacks = (robust.attacks.FGSM, robust.attacks.APGDCrossEntropy, robust.attacks.GaussianNoise)
+    for attack in (kind(THREAT) for kind in attacks):
+        with pytest.raises(ValueError, match="divide bytes by 255"):
+            attack.perturb(objective, tf.constant(255 * IMAGES), key)
+    robust.attacks.PGD(THREAT, steps=1).perturb(lambda views: objective(sum(views)), (tf.constant(IMAGES),) * 2, key)
+
+
+def test_callbacks_refuse_before_an_epoch_is_trained(tmp_path):
+    attack = robust.attacks.FGSM(THREAT)
+    with pytest.raises(ValueError, match="divide by 255"):
+        robust.callbacks.RobustAccuracy(255 * IMAGES, LABELS, attack=attack)
+    watch = robust.callbacks.RobustAccuracy(IMAGES, LABELS + 1, attack=attack)
+    made = method()
+    made.build(IMAGES.shape)
+    with pytest.raises(ValueError, match="label 3, and the model knows 3 classes"):
+        fit(made, IMAGES, LABELS, callbacks=[watch])
+    assert int(made.step) == 0
+    with pytest.raises(ValueError, match="the best 'val_loss' is the lowest"):
+        robust.callbacks.BestWeights(tmp_path, monitor="val_loss")
+
+
+def test_a_numpy_radius_is_a_number():
+    assert type(robust.attacks.ThreatModel(epsilon=np.float32(0.5)).epsilon) is float
+    with pytest.raises(ValueError, match="1.00000095.*np.clip"):
+        robust.attacks.run_attack(
+            robust.attacks.FGSM(THREAT), lambda images: images, np.full((1, 2), 1 + 1e-6, "float32"), [0]
+        )

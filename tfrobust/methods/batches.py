@@ -1,0 +1,40 @@
+"""Keras's (x, y[, sample_weight]) as a `Batch`."""
+
+import keras
+import tensorflow as tf
+
+from tfrobust.ops import distribution, inputs
+from tfrobust.structs import Batch
+
+
+def batch_of(data, who: str, bounds: tuple[float, float]) -> Batch:
+    """A batch as users hand it over, checked.
+
+    Args:
+        data: (x, y[, sample_weight]); x images [b, h, w, c], tokens [b, length] of any integer type, a table [b, d], or
+            a dict that holds them under `images`; y ids or one-hot.
+        who: asks for it, for messages.
+        bounds: lowest and highest pixel.
+
+    Returns:
+        Pixels as float32, tokens and labels as int32.
+
+    Raises:
+        ValueError: bytes, pixels out of the bounds, labels that are neither ids nor one-hot.
+    """
+    images, labels, weight = keras.utils.unpack_x_y_sample_weight(data)
+    extra = {} if weight is None else {"sample_weight": tf.reshape(weight, [-1])}
+    if isinstance(images, dict):
+        extra.update({name: value for name, value in images.items() if name != "images"})
+        images = images["images"]
+    rows = distribution.global_rows(tf.shape(images)[0])
+    images = tf.convert_to_tensor(images)
+    if images.shape.rank != 2:
+        inputs.check_pixels(images, who, *bounds)
+    images = tf.cast(images, tf.int32 if images.dtype.is_integer else tf.float32)
+    return Batch(images, None if labels is None else inputs.class_ids(labels, who), rows, extra)
+
+
+def given_labels(data, batch: Batch) -> tf.Tensor:
+    """The labels in the form they came in, which Keras's metrics go by."""
+    return batch.labels if isinstance(data, Batch) else keras.utils.unpack_x_y_sample_weight(data)[1]

@@ -1,0 +1,72 @@
+"""The parts of a method, encoder and head: what they answer with, built and judged."""
+
+import keras
+
+
+def build(method: keras.Model, images_shape: tuple) -> tuple[int, int]:
+    """Builds encoder and head of a method.
+
+    Args:
+        method: owns them.
+        images_shape: (None, h, w, c).
+
+    Returns:
+        Features of the embedding, and classes.
+
+    Raises:
+        ValueError: an encoder that gives no embedding [b, d], or a head that gives no logits [b, k] with k >= 2.
+    """
+    name = type(method).__name__
+    embedding = built_shape(method.encoder, images_shape)
+    if len(embedding) != 2:
+        raise ValueError(
+            f"The encoder of {name} gives {embedding}; an embedding is [b, d]: let it end with Flatten or "
+            "GlobalAveragePooling2D."
+        )
+    logits = built_shape(method.head, embedding)
+    if len(logits) != 2 or logits[1] is None or logits[1] < 2:
+        raise ValueError(
+            f"The head of {name} gives {logits}; logits are [b, k] with k >= 2: two classes are Dense(2), not Dense(1)."
+        )
+    activation = _last_activation(method.head)
+    if activation in ("softmax", "sigmoid"):
+        raise ValueError(f"The head of {name} ends with a {activation}; it gives logits: leave the {activation} out.")
+    return int(embedding[1]), int(logits[1])
+
+
+def build_projection(method: keras.Model, projection: keras.layers.Layer, features: int) -> int:
+    """Builds a projection of so many features, its batch norm synchronised as the encoder's is.
+
+    Returns:
+        The features that come out.
+    """
+    if not projection.built and getattr(method.encoder, "synchronized", False) and hasattr(projection, "synchronized"):
+        projection.synchronized = True
+    return int(built_shape(projection, (None, features))[-1])
+
+
+def output_shape(layer: keras.layers.Layer, shape: tuple) -> tuple:
+    """What a layer answers with, a subclassed model that does not say it included."""
+    try:
+        return tuple(layer.compute_output_shape(shape))
+    except NotImplementedError:
+        return tuple(layer.compute_output_spec(keras.KerasTensor(shape)).shape)
+
+
+def built_shape(layer: keras.layers.Layer, shape: tuple) -> tuple:
+    """Builds a layer that is not, and says what it answers with."""
+    if not layer.built:
+        # Keras's own `build` makes no variables: those of a subclassed model come with its first call.
+        if getattr(layer.build, "_is_default", False):
+            layer(keras.KerasTensor(shape))
+        else:
+            layer.build(shape)
+    return output_shape(layer, shape)
+
+
+def _last_activation(layer: keras.layers.Layer) -> str | None:
+    while getattr(layer, "layers", None):
+        layer = layer.layers[-1]
+    if isinstance(layer, keras.layers.Softmax):
+        return "softmax"
+    return getattr(getattr(layer, "activation", None), "__name__", None)

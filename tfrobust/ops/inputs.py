@@ -1,0 +1,94 @@
+"""What is asked of a batch as it comes from a user: pixels in their bounds, labels that are classes of the model.
+
+What the values say is a ValueError where they are known, and an assertion of the graph elsewhere, which XLA leaves out.
+"""
+
+import tensorflow as tf
+
+# Of the width of the bounds: rounding leads a pixel out of them by less, and bytes by far more.
+_TOLERANCE = 1e-3
+
+
+def check_floats(images: tf.Tensor, who: str, low: float = 0.0, high: float = 1.0) -> None:
+    """Raises ValueError for images of another type than floating point; arguments as of `check_pixels`."""
+    if not images.dtype.is_floating:
+        raise ValueError(
+            f"{who} takes float pixels in [{low:g}, {high:g}], got {images.dtype.name}; divide bytes by 255."
+        )
+
+
+def check_pixels(images: tf.Tensor, who: str, low: float = 0.0, high: float = 1.0) -> None:
+    """Refuses what are no pixels.
+
+    Args:
+        images: float [b, ...], or a single image.
+        who: asks for them, for the message.
+        low, high: the bounds of a pixel.
+
+    Raises:
+        ValueError: not floating point; outside the bounds, or NaN.
+    """
+    check_floats(images, who, low, high)
+    farthest = tf.reduce_max(tf.abs(tf.cast(images, tf.float32) - (low + high) / 2))
+    _require(
+        farthest <= (high - low) * (0.5 + _TOLERANCE),
+        f"{who} takes float pixels in [{low:g}, {high:g}], and got others; divide bytes by 255, and keep normalisation "
+        "inside the model.",
+    )
+
+
+def class_ids(labels, who: str) -> tf.Tensor:
+    """Class ids int32 [n] from ids or one-hot rows.
+
+    Args:
+        labels: ids [n] or [n, 1] of any number type, or one-hot [n, k].
+        who: asks for them, for the message.
+
+    Raises:
+        ValueError: no numbers, fractions or negative ones, or rows that are not one-hot.
+    """
+    labels = tf.convert_to_tensor(labels)
+    if not (labels.dtype.is_floating or labels.dtype.is_integer or labels.dtype.is_bool):
+        raise ValueError(f"{who} takes class ids 0, 1, 2, ... or one-hot rows as labels, got {labels.dtype.name}.")
+    if labels.dtype.is_bool:
+        labels = tf.cast(labels, tf.int32)
+    if labels.shape.rank != 2 or labels.shape[1] == 1:
+        return _whole(tf.reshape(labels, [-1]), who)
+    # Of a second axis of unknown length only the graph learns which of the two it is.
+    column = tf.equal(tf.shape(labels)[1], 1)
+    ones, others = tf.equal(labels, 1), tf.equal(labels, 0)
+    single = tf.equal(tf.reduce_sum(tf.cast(ones, tf.int32), axis=1), 1)
+    _require(
+        column | (tf.reduce_all(ones | others) & tf.reduce_all(single)),
+        f"{who} takes class ids or one-hot rows as labels, and got soft ones; to train on mixed labels take "
+        "robust.methods.Mixup or robust.methods.CutMix, which mix by themselves.",
+    )
+    found = tf.argmax(labels, axis=1, output_type=tf.int32)
+    return found if labels.shape[1] is not None else tf.where(column, tf.cast(labels[:, 0], tf.int32), found)
+
+
+def known_classes(ids: tf.Tensor, class_count: int | tf.Tensor, who: str) -> tf.Tensor:
+    """The ids, int32 [n], themselves; ValueError where a model of so many classes does not have one of them."""
+    number = "" if isinstance(class_count, tf.Tensor) else f": with {class_count} classes 0 to {class_count - 1}"
+    checked = _require(tf.reduce_all(ids < class_count), f"{who} got a label that is no class of the model{number}.")
+    # Before the operations that fail of it with a sentence of their own.
+    with tf.control_dependencies([] if checked is None else [checked]):
+        return tf.identity(ids)
+
+
+def _whole(values: tf.Tensor, who: str) -> tf.Tensor:
+    ids = tf.cast(values, tf.int32)
+    _require(
+        tf.reduce_all(tf.equal(tf.cast(ids, values.dtype), values) & (ids >= 0)),
+        f"{who} takes class ids 0, 1, 2, ... as labels, and got fractions or negative ones; to train on mixed labels "
+        "take robust.methods.Mixup or robust.methods.CutMix, which mix by themselves.",
+    )
+    return ids
+
+
+def _require(condition: tf.Tensor, message: str) -> tf.Operation | None:
+    if not tf.executing_eagerly():
+        return tf.debugging.Assert(condition, [message])
+    if not condition:
+        raise ValueError(message)
+    return None
