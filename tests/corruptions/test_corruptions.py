@@ -183,7 +183,7 @@ def test_names_and_groups():
         ({"severity": 6}, "from 1 to 5"),
         ({"images": tf.zeros([1, 8, 8, 2])}, "c = 1 or 3"),
         ({"images": tf.zeros([8, 8, 3])}, "c = 1 or 3"),
-        ({"images": tf.zeros([1, 8, 8, 3], tf.uint8)}, "float32"),
+        ({"images": tf.zeros([1, 8, 8, 3], tf.uint8)}, "divide bytes by 255"),
     ],
 )
 def test_wrong_input_is_named(change, message):

@@ -76,6 +76,8 @@ def test_weights_count_and_weight_zero_is_absence():
     ):
         assert streamed(metric, LABELS, LOGITS, weights) == pytest.approx(expected, abs=1e-6)
         assert streamed(metric, LABELS, LOGITS, 3 * weights) == pytest.approx(expected, abs=1e-6)
+        ignored = np.where(kept, LABELS, -1)  # what does not count need not be a class
+        assert streamed(metric, ignored, LOGITS, weights) == pytest.approx(expected, abs=1e-6)
         metric.reset_state()
         assert float(metric.result()) == 0.0
 

@@ -68,6 +68,30 @@ def test_bad_parts_are_one_sentence(keywords, said):
         fit(method(**keywords), IMAGES, LABELS)
 
 
+class Gated(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.out = keras.layers.Dense(3)
+        self.gate = keras.layers.Dense(5, activation="sigmoid")
+
+    def call(self, inputs):
+        return self.out(inputs * self.gate(inputs))
+
+
+def test_a_sigmoid_within_a_head_is_no_end_of_it():
+    assert np.isfinite(fit(method(head=Gated()), IMAGES, LABELS)["loss"]).all()
+    given = keras.Input([5])
+    functional = keras.Model(given, keras.layers.Activation("softmax")(keras.layers.Dense(3)(given)))
+    with pytest.raises(ValueError, match="leave the softmax out"):
+        fit(method(head=functional), IMAGES, LABELS)
+
+
+def test_an_adversary_may_be_something_else():
+    made = robust.methods.Supervised(encoder(), keras.layers.Dense(3))
+    made.adversary = keras.layers.Dense(2)
+    assert made.as_batch((IMAGES, LABELS)).labels.shape == [8]
+
+
 def test_an_evaluation_without_labels_is_refused():
     with pytest.raises(ValueError, match="judged by labels"):
         method().evaluate(IMAGES, verbose=0)

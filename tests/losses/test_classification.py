@@ -45,6 +45,17 @@ def test_margin_is_positive_exactly_where_wrong():
     np.testing.assert_allclose(values, best_other - logits[np.arange(50), labels], rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int64"])
+def test_ids_of_any_integer_type(dtype):
+    labels = np.arange(3).astype(dtype) % 2
+    np.testing.assert_array_equal(
+        classification.margin(LOGITS, labels), classification.margin(LOGITS, labels.astype(int))
+    )
+    np.testing.assert_array_equal(
+        classification.cross_entropy(LOGITS, labels), classification.cross_entropy(LOGITS, labels.astype(int))
+    )
+
+
 def test_margin_of_huge_logits_is_not_masked_away():
     np.testing.assert_array_equal(classification.margin([[-1e12, -2e12]], [1]), np.float32([1e12]))
 

@@ -42,3 +42,7 @@ def test_what_supcon_refuses():
         SupCon(*parts, base_temperature=0.0)
     with pytest.raises(ValueError, match="no false_negatives"):
         SupCon(*parts, false_negatives=AdaptiveFNC())
+    method = SupCon(*parts, probe=False)
+    method.compile("sgd", run_eagerly=True)
+    with pytest.raises(ValueError, match="SupCon learns from labels"):  # without any, all would be one class
+        method.fit(np.zeros([4, *battery.IMAGE_SHAPE], np.float32), verbose=0)

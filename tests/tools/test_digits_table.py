@@ -142,8 +142,7 @@ def said(tool, text):
 
 
 def said_anywhere(tool):
-    # Without "Two stages" of digits_results.md, whose first command has no --output yet.
-    texts = [path.read_text("utf-8").partition("\n## Two stages\n\nEncoders pre-trained")[0] for path in READ]
+    texts = [path.read_text("utf-8") for path in READ]
     return [flags for text in [*texts, tool.__doc__] for flags in said(tool, text)]
 
 

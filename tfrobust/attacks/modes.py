@@ -33,7 +33,7 @@ def check_mode(mode: str, model=None) -> str:
     if mode == "train" or tf.distribute.get_strategy().num_replicas_in_sync > 1:
         raise ValueError(
             f"Batch-norm mode {mode!r} cannot gather statistics inside an attack: set synchronized=False on "
-            "the batch-norm layers, or make the adversaries in mode 'inference'."
+            "the batch-norm layers that have it, or make the adversaries in mode 'inference'."
         )
     return mode
 

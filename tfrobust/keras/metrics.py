@@ -40,11 +40,22 @@ class _ProbabilityMetric(keras.metrics.Metric):
                 f"{self.name} needs predictions [n, k] of k >= 2 classes, not {values.shape}; of one logit z give "
                 "[0, z]."
             )
-        labels = inputs.class_ids(y_true, self.name)
+        if sample_weight is not None:
+            sample_weight = tf.reshape(tf.cast(sample_weight, tf.float64), [-1])
+        labels = inputs.class_ids(self._counted(y_true, sample_weight), self.name)
         labels = inputs.known_classes(labels, values.shape[1] or tf.shape(values)[1], self.name)
         if sample_weight is None:
             return labels, values, tf.ones(tf.shape(labels), tf.float64)
-        return labels, values, tf.reshape(tf.cast(sample_weight, tf.float64), [-1])
+        return labels, values, sample_weight
+
+    @staticmethod
+    def _counted(y_true, weight):
+        """Labels, 0 where the weight is: a label that does not count, such as -1, need not be a class."""
+        y_true = tf.convert_to_tensor(y_true)
+        if weight is None or (y_true.shape.rank == 2 and y_true.shape[1] != 1):
+            return y_true
+        y_true = tf.reshape(y_true, [-1])
+        return tf.where(tf.equal(weight, 0), tf.zeros_like(y_true), y_true)
 
     def _probabilities(self, values: tf.Tensor) -> tf.Tensor:
         return tf.nn.softmax(values) if self.from_logits else values

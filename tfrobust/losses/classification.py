@@ -61,7 +61,8 @@ def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     _check_rank(logits, labels, (1,))
     if logits.shape[1] is not None and logits.shape[1] < 2:
         raise ValueError("margin compares the label with another class: logits must have at least 2 classes.")
-    chosen = tf.one_hot(_class_ids(labels), tf.shape(logits)[1], on_value=True, off_value=False, dtype=tf.bool)
+    labels = _class_ids(labels)
+    chosen = tf.one_hot(labels, tf.shape(logits)[1], on_value=True, off_value=False, dtype=tf.bool)
     others = tf.where(chosen, tf.fill(tf.shape(logits), tf.float32.min), logits)
     return tf.reduce_max(others, axis=1) - tf.gather(logits, labels, batch_dims=1)
 
@@ -69,7 +70,8 @@ def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 def _class_ids(labels):
     if not labels.dtype.is_integer:
         raise TypeError(f"labels [b] must be integer class ids, not {labels.dtype.name}.")
-    return labels
+    # Of the narrower types, in which data sets come, not every operation makes sense.
+    return labels if labels.dtype in (tf.int32, tf.int64) else tf.cast(labels, tf.int32)
 
 
 def _check_rank(logits, labels, ranks):

@@ -246,7 +246,10 @@ class Method(Configured, Trainer, keras.Model):
         """One update. `data`: a `Batch`, or Keras's (x, y[, sample_weight])."""
         batch = self._ready_batch(data)
         if batch.labels is None and self.needs_labels:
-            raise ValueError(f"{type(self).__name__} learns from labels: fit(images, labels).")
+            raise ValueError(
+                f"{type(self).__name__} learns from labels: fit(images, labels). A method that needs none sets "
+                "needs_labels = False."
+            )
         context = self.context(batch)
         views = tf.nest.map_structure(tf.stop_gradient, self.make_views(batch, context))
         weight = batch.extra.get("sample_weight")
@@ -312,9 +315,9 @@ class Method(Configured, Trainer, keras.Model):
         """Keras's (x, y[, sample_weight]), checked, or a `Batch` as it is, as a `Batch` with labels int32 [b]."""
         if isinstance(data, Batch):
             return data
-        adversary = getattr(self, "adversary", None)
-        bounds = (0.0, 1.0) if adversary is None else adversary.attack.threat.bounds
-        return batches.batch_of(data, type(self).__name__, bounds)
+        # A subclass may call something else an adversary, such as a discriminator.
+        threat = getattr(getattr(getattr(self, "adversary", None), "attack", None), "threat", None)
+        return batches.batch_of(data, type(self).__name__, (0.0, 1.0) if threat is None else threat.bounds)
 
     def _ready_batch(self, data) -> Batch:
         """`as_batch` of a step, the method built; refuses labels of other classes, and a loss beside its own."""

@@ -6,6 +6,8 @@ import tensorflow as tf
 from tfrobust.ops import distribution, inputs
 from tfrobust.structs import Batch
 
+_MIXED = "; to train on mixed labels take robust.methods.Mixup or robust.methods.CutMix, which mix by themselves"
+
 
 def batch_of(data, who: str, bounds: tuple[float, float]) -> Batch:
     """A batch as users hand it over, checked.
@@ -32,7 +34,7 @@ def batch_of(data, who: str, bounds: tuple[float, float]) -> Batch:
     if images.shape.rank != 2:
         inputs.check_pixels(images, who, *bounds)
     images = tf.cast(images, tf.int32 if images.dtype.is_integer else tf.float32)
-    return Batch(images, None if labels is None else inputs.class_ids(labels, who), rows, extra)
+    return Batch(images, None if labels is None else inputs.class_ids(labels, who, _MIXED), rows, extra)
 
 
 def given_labels(data, batch: Batch) -> tf.Tensor:

@@ -65,8 +65,11 @@ def built_shape(layer: keras.layers.Layer, shape: tuple) -> tuple:
 
 
 def _last_activation(layer: keras.layers.Layer) -> str | None:
-    while getattr(layer, "layers", None):
+    # Of a subclassed model nobody knows which of its layers comes last.
+    while isinstance(layer, keras.Sequential) and layer.layers:
         layer = layer.layers[-1]
+    if isinstance(layer, keras.Model) and getattr(layer, "outputs", None):
+        return _last_activation(layer.outputs[0]._keras_history.operation)
     if isinstance(layer, keras.layers.Softmax):
         return "softmax"
     return getattr(getattr(layer, "activation", None), "__name__", None)

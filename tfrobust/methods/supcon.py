@@ -28,6 +28,8 @@ class SupCon(Contrastive):
         Khosla et al. 2020, https://arxiv.org/abs/2004.11362, eq 2; HobbitLong/SupContrast, losses.py.
     """
 
+    needs_labels = True
+
     def __init__(self, encoder, head, *, temperature=0.1, base_temperature: float | None = None, **kwargs):
         """Args beyond the bases':
 

@@ -13,7 +13,7 @@ def check_floats(images: tf.Tensor, who: str, low: float = 0.0, high: float = 1.
     """Raises ValueError for images of another type than floating point; arguments as of `check_pixels`."""
     if not images.dtype.is_floating:
         raise ValueError(
-            f"{who} takes float pixels in [{low:g}, {high:g}], got {images.dtype.name}; divide bytes by 255."
+            f"{who} takes float pixels in [{low:g}, {high:g}], got {images.dtype.name}; {_remedy(low, high)}."
         )
 
 
@@ -32,17 +32,22 @@ def check_pixels(images: tf.Tensor, who: str, low: float = 0.0, high: float = 1.
     farthest = tf.reduce_max(tf.abs(tf.cast(images, tf.float32) - (low + high) / 2))
     _require(
         farthest <= (high - low) * (0.5 + _TOLERANCE),
-        f"{who} takes float pixels in [{low:g}, {high:g}], and got others; divide bytes by 255, and keep normalisation "
-        "inside the model.",
+        f"{who} takes float pixels in [{low:g}, {high:g}], and got others; {_remedy(low, high)}, clip what "
+        "interpolation led out of them, and keep normalisation inside the model.",
     )
 
 
-def class_ids(labels, who: str) -> tf.Tensor:
+def _remedy(low: float, high: float) -> str:
+    return "divide bytes by 255" if (low, high) == (0, 1) else "cast bytes to float32 and scale them to these bounds"
+
+
+def class_ids(labels, who: str, remedy: str = "") -> tf.Tensor:
     """Class ids int32 [n] from ids or one-hot rows.
 
     Args:
         labels: ids [n] or [n, 1] of any number type, or one-hot [n, k].
         who: asks for them, for the message.
+        remedy: what to do about mixed labels, for the message.
 
     Raises:
         ValueError: no numbers, fractions or negative ones, or rows that are not one-hot.
@@ -53,15 +58,14 @@ def class_ids(labels, who: str) -> tf.Tensor:
     if labels.dtype.is_bool:
         labels = tf.cast(labels, tf.int32)
     if labels.shape.rank != 2 or labels.shape[1] == 1:
-        return _whole(tf.reshape(labels, [-1]), who)
+        return _whole(tf.reshape(labels, [-1]), who, remedy)
     # Of a second axis of unknown length only the graph learns which of the two it is.
     column = tf.equal(tf.shape(labels)[1], 1)
     ones, others = tf.equal(labels, 1), tf.equal(labels, 0)
     single = tf.equal(tf.reduce_sum(tf.cast(ones, tf.int32), axis=1), 1)
     _require(
         column | (tf.reduce_all(ones | others) & tf.reduce_all(single)),
-        f"{who} takes class ids or one-hot rows as labels, and got soft ones; to train on mixed labels take "
-        "robust.methods.Mixup or robust.methods.CutMix, which mix by themselves.",
+        f"{who} takes class ids or one-hot rows as labels, and got soft ones{remedy}.",
     )
     found = tf.argmax(labels, axis=1, output_type=tf.int32)
     return found if labels.shape[1] is not None else tf.where(column, tf.cast(labels[:, 0], tf.int32), found)
@@ -76,12 +80,11 @@ def known_classes(ids: tf.Tensor, class_count: int | tf.Tensor, who: str) -> tf.
         return tf.identity(ids)
 
 
-def _whole(values: tf.Tensor, who: str) -> tf.Tensor:
+def _whole(values: tf.Tensor, who: str, remedy: str) -> tf.Tensor:
     ids = tf.cast(values, tf.int32)
     _require(
         tf.reduce_all(tf.equal(tf.cast(ids, values.dtype), values) & (ids >= 0)),
-        f"{who} takes class ids 0, 1, 2, ... as labels, and got fractions or negative ones; to train on mixed labels "
-        "take robust.methods.Mixup or robust.methods.CutMix, which mix by themselves.",
+        f"{who} takes class ids 0, 1, 2, ... as labels, and got fractions or negative ones{remedy}.",
     )
     return ids
 

@@ -13,13 +13,10 @@ from tfrobust.attacks import checks, modes, objectives, runner
 from tfrobust.attacks.base import Attack
 from tfrobust.attacks.gradient import PGD
 from tfrobust.methods.base import Method
-from tfrobust.ops import geometry, randomness
-from tfrobust.ops.probabilities import kind_of_answers
+from tfrobust.ops import geometry, probabilities, randomness
 from tfrobust.training.checkpoint import CheckpointStore
 
 _log = logging.getLogger(__name__)
-
-_SMALLEST_PROBABILITY = 1e-30
 
 
 class RobustAccuracy(keras.callbacks.Callback):
@@ -50,7 +47,8 @@ class RobustAccuracy(keras.callbacks.Callback):
         every: epochs between two looks; the first is after the `every`-th epoch.
         seed: of the attack's random starts.
         batch_size: examples per call.
-        from_logits: whether the model returns logits; False for probabilities p, which are attacked as log(p).
+        from_logits: whether the model returns logits; False for probabilities p, which are attacked as log(p),
+            those of sigmoids as log(p / (1 - p)).
 
     Raises:
         ValueError: images that are empty, no floats, or out of bounds; labels neither ids nor one-hot; when training
@@ -88,8 +86,7 @@ class RobustAccuracy(keras.callbacks.Callback):
             return tf.cast(modes.logits_of(model(images, training=False)), tf.float32)
 
         def predict(images):
-            answer = answers(images)
-            return answer if self.from_logits else tf.math.log(tf.maximum(answer, _SMALLEST_PROBABILITY))
+            return answers(images) if self.from_logits else probabilities.INVERSES[self._kind](answers, images)
 
         def perturb(images, labels, keys):
             return self.attack.perturb(objectives.cross_entropy(objectives.ranged(predict), labels), images, keys)
@@ -134,9 +131,11 @@ class RobustAccuracy(keras.callbacks.Callback):
     def _clean(self, images: np.ndarray) -> np.ndarray:
         """What the model answers to clean images [n, k]; refuses probabilities for logits, and the reverse."""
         answers = self._batched(self._answers, images)
+        kind = probabilities.kind_of_answers(answers)
         # Before they are trained sigmoids may look like small logits, which is no reason to stop either.
         wrong = ("softmax", "sigmoid") if self.from_logits else ("logits",)
-        if np.all(np.isfinite(answers)) and kind_of_answers(answers) in wrong:
+        self._kind = "softmax" if kind == "softmax" else "sigmoid"
+        if np.all(np.isfinite(answers)) and kind in wrong:
             raise ValueError(
                 "RobustAccuracy(from_logits=True) watches a model that answers with probabilities, which hide their "
                 "gradients: pass from_logits=False, or let the model answer with logits (no softmax)."
@@ -233,12 +232,12 @@ class BestWeights(keras.callbacks.Callback):
             )
         self.directory = pathlib.Path(directory)
         self.monitor = monitor
-        self.best = -math.inf
+        self.best = None
         self.best_epoch = 0
 
     def on_epoch_end(self, epoch, logs=None):
         value = (logs or {}).get(self.monitor)
-        if value is None or not value > self.best:
+        if value is None or math.isnan(value) or (self.best is not None and value <= self.best):
             return
         self.best, self.best_epoch = float(value), epoch + 1
         self._store().save(epoch + 1, {"monitor": self.monitor, "value": self.best})
