@@ -65,6 +65,17 @@ def test_bad_logits(logits, message):
         checks.check_logits(np.array(logits), np.array([0, 1]))
 
 
+def test_what_looks_like_sigmoids_may_be_logits():
+    logits = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.6, 0.7]])
+    with pytest.raises(ValueError, match="pass logits - 1") as raised:
+        checks.check_logits(logits, np.array([0, 1]))
+    assert len(str(raised.value)) <= 300
+    assert checks.check_logits(logits - 1, np.array([0, 1])) == 2
+    assert checks.check_logits(logits, np.array([0, 1]), judged=True) == 2
+    with pytest.raises(ValueError, match="NaN"):
+        checks.check_logits(logits * np.nan, np.array([0, 1]), judged=True)
+
+
 def test_an_attack_says_what_is_wrong_with_labels_and_outputs():
     kernel = tf.constant(np.random.default_rng(0).normal(size=(4, 3)), tf.float32)
     predict = lambda images: tf.reshape(images, [-1, 4]) @ kernel  # noqa: E731

@@ -216,3 +216,23 @@ def test_has_no_training_face():
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         fab.FAB(**arguments)
+
+
+def test_a_refused_point_is_forgotten():
+    """Else the same lucky point would be asked about until it is wrong once more."""
+    attack, images = fab.FAB(ThreatModel(epsilon=0.1)), tf.fill([2, 1, 1, 2], 0.5)
+    near = images + 0.05
+    right = lambda points: 1.0 + tf.reshape(points, [-1, 2]) * [1.0, -1.0] + [9.0, 0.0]  # noqa: E731
+    state = {
+        "image": images,
+        "nearest": near,
+        "point": images,
+        "distance": tf.fill([2], 0.05),
+        "found": tf.fill([2], True),
+        "target": tf.ones(2, tf.int32),
+    }
+    state = attack.refuse(state, tf.constant([True, False]))
+    np.testing.assert_array_equal(attack.candidate(state), [images[0], near[1]])
+    goal, rounds = Goal(tf.zeros(2, tf.int32)), tf.zeros(2, tf.int32)
+    after = attack.advance(right, images, goal, rounds, state, tf.constant(3))
+    np.testing.assert_array_equal(after["found"], [False, True])

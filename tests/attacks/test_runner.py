@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from conformance.attacks import Linear, examples, smooth_model
-from tfrobust.attacks import base, engine, gradient, runner
+from tfrobust.attacks import base, engine, fab, gradient, runner, square
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.ops import randomness
 
@@ -25,7 +25,8 @@ class Liar(base.Attack):
         return 1
 
     def start(self, predict, images, goal, keys, rounds):
-        return {"point": tf.fill(tf.shape(images), self.point), "found": tf.ones_like(goal.labels, tf.bool)}
+        point = images if self.point is None else tf.fill(tf.shape(images), self.point)
+        return {"point": point, "found": tf.ones_like(goal.labels, tf.bool)}
 
     def advance(self, predict, images, goal, rounds, state, count):
         return state
@@ -49,7 +50,46 @@ def test_a_lying_attack_is_caught(point):
         assert np.all(np.isfinite(result.adversarial))
 
 
-def test_one_wrong_draw_does_not_end_the_search():
+@pytest.mark.parametrize("point,wrong_from", [(None, 2), (0.9, 3)], ids=["clean_image", "same_point"])
+def test_what_was_right_is_not_asked_until_it_is_wrong(point, wrong_from):
+    """The clean image is asked first, a point that was claimed second; neither is asked again."""
+    images, labels = examples(4), np.zeros(4, int)
+    for run in (
+        lambda predict: runner.run_attack(Liar(point), predict, images, labels),
+        lambda predict: Liar(point).attack(predict, images, labels, tf.constant([0, 0])),
+    ):
+        asked = tf.Variable(0)
+
+        def predict(x, asked=asked):
+            wrong = tf.cast(asked.assign_add(1) >= wrong_from, tf.float32)
+            return tf.fill([tf.shape(x)[0], 1], 5.0 * (1.0 - 2.0 * wrong)) * tf.constant([[1.0, -1.0]])
+
+        assert not np.any(run(predict).success)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda threat: gradient.PGD(threat, steps=8),
+        lambda threat: fab.FAB(threat, steps=8),
+        lambda threat: square.Square(threat, steps=8),
+    ],
+    ids=["pgd", "fab", "square"],
+)
+def test_of_a_model_that_does_not_draw_nothing_is_taken_back(make, monkeypatch):
+    attack, model, images = make(ThreatModel(epsilon=0.03)), Linear(), examples(24)
+    labels = model.labels(images)
+
+    def refuse(state, refused):
+        raise AssertionError("an honest claim was refused")
+
+    monkeypatch.setattr(attack, "refuse", refuse)
+    success = runner.run_attack(attack, model, images, labels, batch_size=16).success
+    assert 0 < success.sum() < 24
+
+
+@pytest.mark.parametrize("steps", [5, pytest.param(50, marks=pytest.mark.slow)])
+def test_one_wrong_draw_does_not_end_the_search(steps):
     """Noise on every answer: what happened to be wrong once and is right when asked again is searched on."""
     generator = np.random.default_rng(0)
     images = generator.uniform(0.2, 0.8, (100, 4, 4, 1)).astype(np.float32)
@@ -57,9 +97,8 @@ def test_one_wrong_draw_does_not_end_the_search():
     exact = lambda x: (tf.reshape(x, [-1, 16]) - 0.5) @ kernel  # noqa: E731
     drawing = lambda x: exact(x) + tf.random.normal([tf.shape(x)[0], 3], stddev=0.5, seed=1)  # noqa: E731
     labels = exact(images).numpy().argmax(axis=1)
-    attack = gradient.PGD(ThreatModel(epsilon=0.15), steps=50)
+    attack = gradient.PGD(ThreatModel(epsilon=0.15), steps=steps)
     # Without the noise nobody stands; with it nine of ten last points are wrong whenever one asks.
-    assert runner.run_attack(attack, exact, images, labels).success.all()
     assert runner.run_attack(attack, drawing, images, labels).success.mean() > 0.9
     assert np.mean(attack.attack(drawing, images, labels, tf.constant([0, 0])).success) > 0.8
 

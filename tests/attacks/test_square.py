@@ -261,3 +261,14 @@ def test_bad_arguments(arguments, message):
 def test_vectors_are_refused():
     with pytest.raises(ValueError, match="h, w, c"):
         Square().start(still, tf.zeros([2, 16]), Goal(tf.zeros(2, tf.int32)), tf.zeros([2, 2], tf.int32), tf.zeros(2))
+
+
+def test_after_a_refused_point_the_next_one_is_taken():
+    """The refused margin was luck: few points would be above it."""
+    centres, attack = tf.fill([2, 6, 6, 1], 0.5), Square(ThreatModel(epsilon=0.1), steps=50)
+    keys, goal, rounds = tf.constant([[1, 0], [1, 1]]), Goal(tf.zeros(2, tf.int32)), tf.zeros(2, tf.int32)
+    state = attack.start(still, centres, goal, keys, rounds) | {"margin": tf.ones(2), "found": tf.fill([2], True)}
+    state = attack.refuse(state, tf.constant([True, False]))
+    after = attack.advance(still, centres, goal, rounds, state, tf.constant(5))
+    np.testing.assert_array_equal(np.any(after["point"] != state["point"], axis=(1, 2, 3)), [True, False])
+    assert np.all(after["margin"][:1] < 0) and after["found"].numpy().tolist() == [False, True]

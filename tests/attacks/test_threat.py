@@ -1,3 +1,5 @@
+import fractions
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,6 +17,8 @@ from tfrobust.attacks.threat import ThreatModel
         ({"epsilon": 0}, "epsilon is 0"),
         ({"epsilon": -0.1}, "> 0"),
         ({"epsilon": float("nan")}, "> 0"),
+        ({"epsilon": fractions.Fraction(8, 255)}, "a number"),
+        ({"epsilon": True}, "a number"),
         ({"bounds": (1.0, 0.0)}, "lowest, highest"),
         ({"bounds": (0.0,)}, "lowest, highest"),
         ({"l1_share": 2.0}, "from 0 to 1"),

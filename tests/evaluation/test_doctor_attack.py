@@ -1,5 +1,8 @@
 """What the doctor says of attacks: lies are found out, and a search shorter than the training's."""
 
+import functools
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -23,6 +26,13 @@ def _setting(**more):
     return Setting(predictor=predictor, images=IMAGES, labels=LABELS, batch_size=16, **more)
 
 
+def _attack_by(monkeypatch, run):
+    def compiled(attack, predict, **_):
+        return types.SimpleNamespace(run=functools.partial(run, attack, predict))
+
+    monkeypatch.setattr(searching.runner, "compile_attack", compiled)
+
+
 def test_an_accuracy_that_rises_with_epsilon_fails(monkeypatch):
     # An attack that overshoots: it finds the small ball's points and loses the large one's.
     def success(attack):
@@ -31,7 +41,7 @@ def test_an_accuracy_that_rises_with_epsilon_fails(monkeypatch):
     def attacked(attack, predict, images, labels, **_):
         return AttackResult(images, success(attack), np.zeros(len(images), np.float32))
 
-    monkeypatch.setattr(searching.runner, "run_attack", attacked)
+    _attack_by(monkeypatch, attacked)
     monkeypatch.setattr(doctor_attack, "search", lambda setting, attack, positions: Found(success(attack), None))
     finding = doctor_attack.check_monotone(_setting(), ATTACK, (0.5, 1.0, 2.0), 1000)
     assert finding.verdict == "fail" and "0.01: 37.5%, 0.02: 80.0%, 0.04: 80.0%" in finding.evidence
@@ -44,7 +54,7 @@ def test_saved_images_are_predicted_again(monkeypatch, lie):
         wrong = np.asarray(predict(tf.constant(adversarial_images, tf.float32))).argmax(-1) != labels
         return AttackResult(adversarial_images, wrong ^ (lie == "success"), np.zeros(len(images), np.float32))
 
-    monkeypatch.setattr(searching.runner, "run_attack", lying)
+    _attack_by(monkeypatch, lying)
     finding = doctor_attack.check_repredict(_setting(), ATTACK, 1000)
     assert finding.verdict == "fail" and "40 " in finding.evidence
 

@@ -26,8 +26,10 @@ class Attack(Configured):
     `start` -> `advance` ... -> `candidate` on a state that is a dict of tensors [b, ...]. So a runner can
     stop after any step, take examples out and put others in. The state holds `found`, bool [b]: the attack
     believes to have a misclassified point; it only ends the search early. Whether it succeeded is decided by
-    `judge`, which projects again and predicts again; where that says no, `found` is taken back and the search goes
-    on (with a model that draws, one wrong answer proves little).
+    `judge`, which projects again and predicts again; where that says no, `refuse` takes it back and the search goes
+    on (with a model that draws, one wrong answer proves little). Where the round has ended, what the state then
+    stands for is judged, if that is another point; the clean image is judged before the first round only. Each claim
+    is judged anew: of a model that draws, a longer search finds more points that are wrong twice by chance.
 
     Examples of one batch may stand at different steps, so whatever depends on the step is part of the state.
 
@@ -96,6 +98,10 @@ class Attack(Configured):
     def candidate(self, state: dict) -> tf.Tensor:
         """The point a state stands for: misclassified if one was met."""
         raise NotImplementedError
+
+    def refuse(self, state: dict, refused) -> dict:
+        """The state without what made the attack believe in its point, where `judge` said no (refused, bool [b])."""
+        return state | {"found": state["found"] & ~refused}
 
     def with_epsilon(self, epsilon: float) -> "Attack":
         """This attack with another radius, an explicit `step_size` scaled along: the points of a curve."""
@@ -180,14 +186,24 @@ def judge(attack: Attack, predict: Callable, images, goal: Goal, candidate):
 
 def _judge_state(attack: Attack, predict: Callable, images, goal: Goal, state: dict):
     """`judge` for the state's candidate, and where it refuses a point believed in, for what the state holds without."""
-    first = judge(attack, predict, images, goal, attack.candidate(state))
+    point = attack.candidate(state)
+    first = list(judge(attack, predict, images, goal, point))
+    # What was right as a clean image is not asked until it is wrong.
+    first[1] &= _differ(point, images)
     refused = state["found"] & ~first[1]
 
     def again():
-        last = judge(attack, predict, images, goal, attack.candidate(state | {"found": tf.zeros_like(refused)}))
-        return tuple(select(refused, *pair) for pair in zip(last, first, strict=True))
+        other = attack.candidate(attack.refuse(state, refused))
+        last = judge(attack, predict, images, goal, other)
+        asked = refused & _differ(other, point) & _differ(other, images)
+        return [select(asked, *pair) for pair in zip(last, first, strict=True)]
 
     return tf.cond(tf.reduce_any(refused), again, lambda: first)
+
+
+def _differ(one, other) -> tf.Tensor:
+    """Which examples differ anywhere: [b, ...] twice -> bool [b]."""
+    return tf.reduce_any(tf.not_equal(one, other), axis=list(range(1, one.shape.rank)))
 
 
 def select(condition: tf.Tensor, yes: tf.Tensor, no: tf.Tensor) -> tf.Tensor:

@@ -97,12 +97,13 @@ def target_ids(targets, labels: np.ndarray) -> np.ndarray:
     return ids
 
 
-def check_logits(logits, ids: np.ndarray) -> int:
+def check_logits(logits, ids: np.ndarray, judged: bool = False) -> int:
     """Refuses outputs that are no logits.
 
     Args:
         logits: float [n, k], of the clean images.
         ids: int32 [n].
+        judged: whether it was decided before that these are logits, so that they may look like probabilities.
 
     Returns:
         k.
@@ -119,7 +120,7 @@ def check_logits(logits, ids: np.ndarray) -> int:
         raise ValueError(
             f"A label is {ids.max()}, but the model knows {class_count} classes (ids 0 to {class_count - 1})."
         )
-    kind = kind_of_answers(logits)
+    kind = "logits" if judged else kind_of_answers(logits)
     if kind == "softmax":
         raise ValueError(
             "The model returns probabilities (rows >= 0 that sum to 1), which hide gradients: pass logits, or log(p)."
@@ -127,6 +128,7 @@ def check_logits(logits, ids: np.ndarray) -> int:
     if kind == "sigmoid":
         raise ValueError(
             "The model returns probabilities (from end to end of [0, 1], like sigmoids), which hide gradients: pass "
-            "logits, or log(p / (1 - p))."
+            "logits, or log(p / (1 - p)). If these are logits that end at 0 and 1, pass logits - 1, which no attack "
+            "tells apart."
         )
     return class_count

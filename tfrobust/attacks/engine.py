@@ -38,10 +38,12 @@ class Engine:
         attack: how and where.
         predict: a built Keras model (called with training=False; nothing in it moves), or a function
             images -> logits [b, k] made of TensorFlow operations.
+        judged: whether it was decided before, from more images, that the answers are logits: then none are refused
+            for looking like probabilities.
     """
 
-    def __init__(self, attack: base.Attack, predict):
-        self.attack = attack
+    def __init__(self, attack: base.Attack, predict, *, judged: bool = False):
+        self.attack, self.judged = attack, judged
         self._predict = as_predict(predict)
         self._graphs = {}
 
@@ -181,6 +183,7 @@ class _Campaign:
     def __init__(self, engine: Engine, data: _Examples, seed: int, size: int, progress: Callable | None):
         count = len(data.images)
         self.attack, self.data, self.size, self.progress = engine.attack, data, size, progress
+        self.judged = engine.judged
         self.graphs = engine.graphs(data.images.shape[1:], data.targets is not None)
         self.key = randomness.make_key(seed, "attack", engine.attack.name)
         self.adversarial = data.images.copy()
@@ -214,7 +217,7 @@ class _Campaign:
         batches = [everyone[i : i + self.size] for i in range(0, len(everyone), self.size)]
         logits = np.concatenate([self._judge(rows, self.data.images[rows]) for rows in batches])
         highest = self.data.labels if self.data.targets is None else np.maximum(self.data.labels, self.data.targets)
-        class_count = checks.check_logits(logits, highest)
+        class_count = checks.check_logits(logits, highest, self.judged)
         self.rounds = self.attack.rounds(class_count)
         self.waiting.extend(np.flatnonzero(~self.success))
         self._report()
@@ -263,22 +266,30 @@ class _Campaign:
         return True
 
     def _harvest(self):
-        """Takes out who has ended the round, to be judged in time, and who falls before."""
-        slots = self.slots
+        """Takes out who falls and who has ended the round; what nobody believed in is judged in time."""
+        slots, count = self.slots, len(self.slots)
         found, ended = slots.state["found"].numpy(), slots.step >= self.attack.steps
-        early = np.flatnonzero(found[: len(slots)] & ~ended)
-        if not (len(early) or ended.any()):
+        if not (found[:count].any() or ended.any()):
             return
-        candidates = self.attack.candidate(slots.state).numpy()
-        self.pending += list(zip(slots.example[ended], candidates[: len(slots)][ended], strict=True))
-        if len(early):
+        candidates = self.attack.candidate(slots.state).numpy()[:count]
+        # What was right as a clean image is not asked until it is wrong.
+        asked = _differ(candidates, self.data.images[slots.example])
+        early = found[:count] & asked
+        if early.any():
             self._judge(slots.example[early], candidates[early])
+        refused = found[:count] & ~self.success[slots.example]
+        if refused.any():
             # A model that draws may have erred once: whom the judge lets stand goes on with the round.
-            found[early] = self.success[slots.example[early]]
-            slots.state = slots.state | {"found": tf.constant(found)}
+            slots.state = self.attack.refuse(slots.state, tf.constant(np.pad(refused, (0, len(found) - count))))
+            others = self.attack.candidate(slots.state).numpy()[:count]
+            asked = _differ(others, self.data.images[slots.example]) & (~refused | _differ(others, candidates))
+            candidates = others
+        asked &= ended & ~self.success[slots.example]
+        self.pending += list(zip(slots.example[asked], candidates[asked], strict=True))
         leaving = ended | self.success[slots.example]
         if leaving.any():
             self.rounds_done[slots.example[leaving]] += 1
+            self._wait(slots.example[leaving & ~asked])
             slots.keep(~leaving)
             self.inputs = None
             self._report()
@@ -291,8 +302,12 @@ class _Campaign:
             batch, self.pending = self.pending[: self.size], self.pending[self.size :]
             rows = np.array([row for row, _ in batch])
             self._judge(rows, np.stack([candidate for _, candidate in batch]))
-            self.waiting.extend(rows[~self.success[rows] & (self.rounds_done[rows] < self.rounds)])
+            self._wait(rows)
             self._report()
+
+    def _wait(self, rows: np.ndarray):
+        """Those judged who stand wait for their next round, if there is one."""
+        self.waiting.extend(rows[~self.success[rows] & (self.rounds_done[rows] < self.rounds)])
 
     def _judge(self, rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         places = self._padded(np.arange(len(rows)))
@@ -318,6 +333,11 @@ class _Campaign:
         steps = self.attack.steps
         done = steps * np.where(self.success, self.rounds, self.rounds_done).sum() + self.slots.step.sum()
         self.progress(int(done), int(steps * self.rounds * len(self.success)), int(np.sum(~self.success)))
+
+
+def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Which examples differ anywhere: [m, ...] twice -> bool [m]."""
+    return np.any(one != other, axis=tuple(range(1, one.ndim)))
 
 
 def _compiled(method: Callable, *specs) -> Callable:

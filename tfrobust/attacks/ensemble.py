@@ -98,7 +98,7 @@ class AutoAttack(_Cascade):
     Differences from the authors' package: a successful point ends the search for its image; draws follow from each
     image's own key; every success is projected and predicted again. With a model that answers alike when asked
     again, none of them can raise an accuracy. With one that draws, the last may: the authors count a point that was
-    wrong in one draw, here it must be wrong in a second one too, else the search goes on.
+    wrong in one draw, here one met in the search must be wrong in a second one too, else the search goes on.
 
     Example:
         >>> from tfrobust import keras as robust

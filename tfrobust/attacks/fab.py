@@ -135,6 +135,12 @@ class FAB(base.Attack):
         # One beyond epsilon is not handed on, though its projection might do: so says the official code.
         return base.select(state["found"], state["nearest"], state["image"])
 
+    def refuse(self, state, refused):
+        # Else the same point would be asked about until it is wrong by chance.
+        nearest = base.select(refused, state["image"], state["nearest"])
+        distance = tf.where(refused, np.float32(np.inf), state["distance"])
+        return super().refuse(state, refused) | {"nearest": nearest, "distance": distance}
+
     def _aim(self, predict, images, goal, rounds):
         """Which class a round goes for, and which restart it is: int32 [b] each."""
         if goal.targets is not None:

@@ -63,6 +63,11 @@ class RandomSearch(base.Attack):
     def candidate(self, state):
         return state["point"]
 
+    def refuse(self, state, refused):
+        # The margin came by chance, and few would be above it: the next point is taken, and climbed from.
+        margin = tf.where(refused, state["margin"].dtype.min, state["margin"])
+        return super().refuse(state, refused) | {"margin": margin}
+
     def _first_point(self, images, keys) -> tf.Tensor:
         """The point before the first step, float32 [b, ...]."""
         raise NotImplementedError

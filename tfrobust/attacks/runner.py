@@ -47,9 +47,9 @@ def run_attack(
     )
 
 
-def compile_attack(attack: base.Attack, predict) -> "Engine | EnsembleEngine":
+def compile_attack(attack: base.Attack, predict, *, judged: bool = False) -> "Engine | EnsembleEngine":
     """The attack, single or ensemble, compiled for a model; arguments as for `Engine`."""
-    return EnsembleEngine(attack, predict) if attack.members else Engine(attack, predict)
+    return (EnsembleEngine if attack.members else Engine)(attack, predict, judged=judged)
 
 
 class EnsembleEngine:
@@ -57,12 +57,12 @@ class EnsembleEngine:
 
     Args:
         attack: an attack with members.
-        predict: as for `Engine`.
+        predict, judged: as for `Engine`.
     """
 
-    def __init__(self, attack: base.Attack, predict):
+    def __init__(self, attack: base.Attack, predict, *, judged: bool = False):
         self.attack = attack
-        self.engines = tuple(Engine(member, predict) for member in attack.members)
+        self.engines = tuple(Engine(member, predict, judged=judged) for member in attack.members)
 
     def run(self, images, labels, *, index=None, targets=None, seconds=None, batch_size=128, **options) -> AttackResult:
         """As `Engine.run`; `progress` starts anew with each member; the result names the successful `member`."""

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import numbers
 
 import keras
 import numpy as np
@@ -123,4 +122,6 @@ class ThreatModel(Configured):
 
 
 def _is_number(value) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    # No fractions and decimals, which no configuration can hold.
+    real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return real and math.isfinite(value)

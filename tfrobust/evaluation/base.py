@@ -99,7 +99,7 @@ class Setting:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
         object.__setattr__(self, "images", images)
         object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "predictor", self.predictor.judged_on(images[: self.batch_size]))
+        object.__setattr__(self, "predictor", self.predictor.judged_on(images, self.batch_size))
 
     @property
     def examples(self) -> str:

@@ -16,7 +16,7 @@ class Doctor(Evaluator):
 
     | finding | fails or warns where |
     |---|---|
-    | `logits` | the answers are probabilities |
+    | `logits` | the answers are probabilities, or may be (`warn`) |
     | `deterministic` | equal images get different answers |
     | `batch_independent` | an answer hangs on the other images of the batch |
     | `clean_accuracy` | no better than naming the most frequent class |

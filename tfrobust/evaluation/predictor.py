@@ -68,7 +68,7 @@ class Predictor:
             raise ValueError(f"{self.name} names no embedding: an output called 'embedding' is needed here.")
         return tf.function(lambda images: tf.cast(self.embedding(images), tf.float32), autograph=False)
 
-    def judged_on(self, images: np.ndarray) -> Predictor:
+    def judged_on(self, images: np.ndarray, batch_size: int = 128) -> Predictor:
         """This predictor, turned to logits if its answers to `images` are probabilities.
 
         Probabilities taken for logits hide the gradient from an attack. Of a softmax log(p) differs from the logits
@@ -76,20 +76,24 @@ class Predictor:
         there are input gradients at all is tried here, once.
 
         Args:
-            images: float32 [b, h, w, c] in [0, 1], a few.
+            images: float32 [n, h, w, c] in [0, 1]; a first batch that leaves [0, 1] says enough, else all are asked.
+            batch_size: b, the largest number of images in one graph call.
 
         Raises:
-            ValueError: the answers are not finite or not [b, class_count].
+            ValueError: the answers to the first batch are not finite or not [b, class_count].
         """
-        answers = np.asarray(self.compiled_logits(images))
-        if answers.shape != (len(images), self.class_count):
+        answers = np.asarray(self.compiled_logits(images[:batch_size]))
+        wanted = (min(batch_size, len(images)), self.class_count)
+        if answers.shape != wanted:
             raise ValueError(
-                f"{self.name} answers {len(images)} examples with shape {answers.shape}; logits have the shape "
-                f"({len(images)}, {self.class_count})."
+                f"{self.name} answers {wanted[0]} examples with shape {answers.shape}; logits have the shape {wanted}."
             )
         if not np.all(np.isfinite(answers)):
             raise ValueError(f"{self.name} answers NaN or infinity to examples of this data set.")
         kind = "logits" if self.outputs_probabilities else probabilities.kind_of_answers(answers)
+        if kind != "logits":  # decided on all, so that batch_size changes nothing
+            answers = in_batches(self.compiled_logits, images, batch_size)
+            kind = probabilities.kind_of_answers(answers[np.isfinite(answers).all(axis=-1)])
         changes = {}
         if kind in probabilities.INVERSES:
             changes = {"outputs_probabilities": True, "one_per_class": kind == "sigmoid"}
@@ -313,18 +317,14 @@ class _NoSuchOutputError(ValueError):
 
 def _output_name(names: list[str], wanted: str | None, where: str) -> str:
     if wanted is not None and wanted not in names:
-        raise _NoSuchOutputError(
-            f"{where} has no output {wanted!r}; its outputs are {sorted(names)} (--logits_output)."
-        )
+        raise _NoSuchOutputError(f"{where} has no output {wanted!r}, only {sorted(names)} (--logits_output).")
     if wanted is not None:
         return wanted
     if "logits" in names:
         return "logits"
     if len(names) == 1:
         return names[0]
-    raise _NoSuchOutputError(
-        f"{where} has the outputs {sorted(names)}: say which holds the logits with --logits_output."
-    )
+    raise _NoSuchOutputError(f"{where} has the outputs {sorted(names)}: name the logits with --logits_output.")
 
 
 def _saved_variables(loaded, directory: str) -> list[np.ndarray]:

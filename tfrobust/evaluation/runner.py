@@ -27,6 +27,7 @@ from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.chunks import Shard, Store
 from tfrobust.evaluation.predictor import in_batches
 from tfrobust.ops import configured, files, fingerprint
+from tfrobust.ops.probabilities import kind_of_answers
 from tfrobust.structs import Finding, Measurement, Series
 
 _log = logging.getLogger("tfrobust")
@@ -51,7 +52,7 @@ def run_evaluation(
     Returns:
         The joined outcome, and `cost.evaluation`, the seconds it took (kept results: what they took then). Where the
         predictor gives no input gradients, a finding `white_box` names what was left out, and stands for the doctor's
-        `gradients` as well; where it answers with probabilities, a finding `logits` says so, whoever ran.
+        `gradients` as well; where it answers with probabilities, or may do so, a finding `logits` says so, whoever ran.
 
     Raises:
         ValueError: two evaluators give one id, an evaluator refuses the setting, an attack's pixels do not lie in
@@ -217,9 +218,16 @@ def _without_gradients_twice(left_out: list[Finding], findings: list[Finding]) -
 
 def _said_anyway(findings: list[Finding], setting: Setting) -> list[Finding]:
     """What a report must say even where no doctor looked."""
-    if not setting.predictor.outputs_probabilities or any(finding.check == "logits" for finding in findings):
+    predictor = setting.predictor
+    if any(finding.check == "logits" for finding in findings):
         return []
-    return [doctor_model.check_logits(setting)]
+    if not predictor.outputs_probabilities:
+        # One batch that leaves [0, 1] says enough: results that were kept need no pass over all images.
+        answers = np.asarray(predictor.compiled_logits(setting.images[: setting.batch_size]))
+        if kind_of_answers(answers) == "logits":
+            return []
+    finding = doctor_model.check_logits(setting)
+    return [] if finding.verdict == "pass" else [finding]
 
 
 def _attacks(evaluators: Sequence[Evaluator], setting: Setting) -> tuple:

@@ -46,9 +46,7 @@ def run(setting: Setting, attack: Attack, positions: np.ndarray) -> AttackResult
     """Runs an attack on the images at `positions`, in memory; Raises as `attacked`."""
     check_gradients(setting, attack)
     report = setting.reporter(_task(attack))
-    return runner.run_attack(
-        attack,
-        setting.predictor.logits,
+    return runner.compile_attack(attack, setting.predictor.logits, judged=True).run(
         setting.images[positions],
         setting.labels[positions],
         seed=setting.seed,
@@ -132,7 +130,7 @@ def _search_chunks(
 
 def _engine(setting: Setting, attack: Attack) -> Engine:
     """The attack compiled for the setting's predictor, once: an ensemble comes back to it with every chunk."""
-    return setting.keep(f"engine {_identity(attack)}", lambda: Engine(attack, setting.predictor.logits))
+    return setting.keep(f"engine {_identity(attack)}", lambda: Engine(attack, setting.predictor.logits, judged=True))
 
 
 def _joined(found: list[chunks.Found]) -> chunks.Found:

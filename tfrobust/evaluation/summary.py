@@ -49,7 +49,8 @@ def evaluate(
 
     Args:
         model: a built Keras model, a path (SavedModel or `.keras`), a function `images -> logits`, or a
-            `Predictor`. Logits are best; probabilities are found out and judged as log(p).
+            `Predictor`. Logits are best; probabilities are found out and judged by their logits: log(p) of a softmax,
+            log(p / (1 - p)) of sigmoids.
         images: float [n, h, w, c] in [0, 1].
         labels: integer [n] in [0, k), or one-hot [n, k].
         epsilon: size of the attack in pixels of [0, 1], > 0.

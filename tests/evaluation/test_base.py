@@ -1,0 +1,61 @@
+"""A setting decides once, from all clean images, what kind of answers a model gives."""
+
+import numpy as np
+import tensorflow as tf
+
+from oracles import linear_model
+from tfrobust.attacks.gradient import FGSM
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.evaluation.accuracy import CleanAccuracy
+from tfrobust.evaluation.adversarial import AttackAccuracy
+from tfrobust.evaluation.base import Setting
+from tfrobust.evaluation.predictor import from_function
+from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.ops.probabilities import kind_of_answers
+
+PREDICT, IMAGES, LABELS, MARGINS, _ = linear_model.make(600)
+# The surest last: no first batch holds a row that reaches from one end of [0, 1] to the other.
+ORDER = np.argsort(np.abs(MARGINS))
+IMAGES, LABELS = IMAGES[ORDER], LABELS[ORDER]
+ATTACK = AttackAccuracy(attack=FGSM(threat=ThreatModel(epsilon=0.01)))
+
+
+def _scores(images):
+    score = 15 * PREDICT(images)[:, 1:]
+    return tf.concat([-0.5 - score, score], axis=-1)  # of -score the sigmoids would be a softmax
+
+
+def _sigmoids(images):
+    return tf.sigmoid(_scores(images))
+
+
+def _evaluated(predict, *more, count=600, batch_size=128):
+    predictor = from_function(predict, image_shape=linear_model.SHAPE)
+    setting = Setting(predictor=predictor, images=IMAGES[:count], labels=LABELS[:count], batch_size=batch_size)
+    outcome = run_evaluation([CleanAccuracy(), *more], setting)
+    return {one.id: one.value for one in outcome.measurements if one.id != "cost.evaluation"}, outcome.findings
+
+
+def test_the_kind_of_answers_is_decided_once_from_all_images():
+    answers = _sigmoids(IMAGES).numpy()
+    assert [kind_of_answers(answers[:count]) for count in (2, 128, 600)] == ["unclear", "unclear", "sigmoid"]
+    values, findings = _evaluated(_sigmoids, ATTACK)
+    alone = {"accuracy.clean": values["accuracy.clean"]}
+    assert _evaluated(_sigmoids, batch_size=2) == (alone, findings) and _evaluated(_scores) == (alone, [])
+    assert [(one.check, one.verdict) for one in findings] == [("logits", "fail")]
+
+
+def test_answers_that_may_be_probabilities_are_named_even_where_no_doctor_looks():
+    _, findings = _evaluated(_sigmoids, count=20)
+    assert [(one.check, one.verdict) for one in findings] == [("logits", "warn")]
+    assert _evaluated(_scores, count=20)[1] == []
+
+
+def test_logits_that_end_at_0_and_1_are_judged_and_have_a_way_out():
+    def hard(images):
+        return tf.clip_by_value(_scores(images) / 6 + 0.5, 0.0, 1.0)
+
+    values, findings = _evaluated(hard, ATTACK)
+    assert [(one.check, one.verdict) for one in findings] == [("logits", "fail")]
+    moved, findings = _evaluated(lambda images: hard(images) - 1)
+    assert findings == [] and moved["accuracy.clean"] == values["accuracy.clean"]
