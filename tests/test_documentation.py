@@ -32,7 +32,6 @@ PAGES = sorted(GUIDES.glob("api/*.md"))
 READ = [ROOT / "README.md", *sorted(GUIDES.glob("*.md"))]
 CHECKED = [*READ, ROOT / "gin" / "README.md", ROOT / "exported" / "README.md"]
 # Pages whose Python takes more than five seconds: they train, or evaluate, which traces many graphs.
-SLOW = {"README.md", "add_a_method.md", "attacks_and_numbers.md", "keras.md", "migration.md"}
 LARGEST_PICTURE = 300_000
 
 
@@ -66,9 +65,8 @@ def relative(path: pathlib.Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def each(paths, slow=frozenset()):
-    marks = {path: [pytest.mark.slow] if path.name in slow else [] for path in paths}
-    return [pytest.param(path, id=relative(path), marks=marks[path]) for path in paths]
+def each(paths):
+    return [pytest.param(path, id=relative(path)) for path in paths]
 
 
 # ------------------------------------------------------------------------------------------------ python
@@ -98,7 +96,7 @@ def folder(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("path", each(READ, SLOW))
+@pytest.mark.parametrize("path", each(READ))
 def test_the_python_of_a_page_runs(path, folder):
     import keras
 

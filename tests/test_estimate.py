@@ -44,7 +44,6 @@ def said(capsys, *flags):
     return capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_a_dry_run_makes_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("_LONGEST_STEP", "_LONGEST_MEASUREMENT"):  # however busy the machine is

@@ -27,7 +27,6 @@ def trained(tmp_path_factory):
 # ------------------------------------------------------------------------------------------------ the sentence
 
 
-@pytest.mark.slow
 def test_the_sentence_from_a_foreign_folder(tmp_path):
     """One real shell line with the real evaluation; then `evaluate` with another file reproduces its PGD."""
     command = [sys.executable, "-m", "tfrobust.train", "--gin_file=gin/ascl_leaked.gin", "--gin_param=EPOCHS=2"]
@@ -49,7 +48,6 @@ def test_the_sentence_from_a_foreign_folder(tmp_path):
     assert again == {name: numbers(report)[name] for name in again}
 
 
-@pytest.mark.slow
 def test_what_a_run_leaves(trained):
     version, workdir = trained / "exported" / "tiny" / "1", trained / "runs" / "adversarial_training"
     report = report_of(version / "assets.extra")
@@ -60,7 +58,6 @@ def test_what_a_run_leaves(trained):
     assert report_of(workdir) == report
 
 
-@pytest.mark.slow
 def test_the_same_command_again_finds_its_version(trained):
     before = listing(trained / "exported")
     ended = train(trained)
@@ -69,7 +66,6 @@ def test_the_same_command_again_finds_its_version(trained):
     assert listing(trained / "exported") == before and versions(trained) == ["1"]
 
 
-@pytest.mark.slow
 def test_evaluate_reproduces_the_report(trained):
     """Without a seed: the one that the report was made with, which is not the default of SEED."""
     flags = ["--model=exported/tiny", "--gin_file=gin/eval/quick.gin", "--output=judged"]
@@ -88,7 +84,6 @@ def test_evaluate_reproduces_the_report(trained):
 # --------------------------------------------------------------------------------------- versions and workdirs
 
 
-@pytest.mark.slow
 def test_a_changed_evaluation_is_the_next_version_of_the_same_weights(trained, tmp_path):
     copy(trained, tmp_path)
     ended = train(tmp_path, "--gin_param=EVAL_EPSILON=0.1")
@@ -99,7 +94,6 @@ def test_a_changed_evaluation_is_the_next_version_of_the_same_weights(trained, t
     assert "attack.pgd_linf_0.1.accuracy" in numbers(second) and first.run_sha256 != second.run_sha256
 
 
-@pytest.mark.slow
 def test_a_gate_refuses_with_three_and_lets_pass_what_keeps_it(trained, tmp_path):
     copy(trained, tmp_path)
     gate = ["--gin_param=train.gate=@Gate()", "--gin_param=EVAL_EPSILON=0.1"]
@@ -118,7 +112,6 @@ def test_a_gate_refuses_with_three_and_lets_pass_what_keeps_it(trained, tmp_path
     refused(train(tmp_path, *gate, missing), "exported/none does not exist")
 
 
-@pytest.mark.slow
 def test_an_explicit_version_that_exists_is_refused_before_training(trained):
     started = time.monotonic()
     ended = train(trained, "--workdir=other", "--version=1", "--gin_param=EPOCHS=1000")
@@ -140,7 +133,6 @@ def test_a_workdir_of_another_training_is_refused_with_the_difference(trained, c
     refused(train(trained, change), "holds another training configuration", part)
 
 
-@pytest.mark.slow
 def test_export_publishes_a_finished_workdir_elsewhere_and_refuses_an_unfinished_one(trained, tmp_path):
     copy(trained, tmp_path)
     flags = ["--workdir=runs/adversarial_training", "--export_dir=elsewhere"]
@@ -228,7 +220,6 @@ def test_evaluate_refuses_data_that_do_not_fit_the_model(trained):
     assert not (trained / "never").exists()
 
 
-@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_training_by_name(tmp_path):
     ended = train(tmp_path, "--gin_param=LEARNING_RATE=1e30")
     assert ended.code == 1 and len(ended.err.splitlines()) == 1, ended.err

@@ -52,7 +52,6 @@ def test_an_encoder_takes_over_the_weights(source, kind):
     assert facts["source"] == ("method.keras" if kind == "method" else "small/1") and len(facts["weights_sha256"]) == 64
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_frozen_encoder_does_not_move_and_a_fine_tuned_one_does(source, frozen):
     known, places = source
@@ -141,7 +140,6 @@ def test_what_is_no_source_is_named(tmp_path):
         assert str(caught.value).startswith("Pretrained.path: ") and len(str(caught.value)) <= 300
 
 
-@pytest.mark.slow
 def test_the_recipe_takes_an_export_to_other_digits(tmp_path, monkeypatch, capsys):
     """The two commands of gin/transfer.gin, then another size of network, which is refused."""
     from tfrobust import train

@@ -78,7 +78,6 @@ def published(tmp_path_factory):
     return folder, report, seen
 
 
-@pytest.mark.slow
 def test_the_probe_stands_on_the_encoder_as_it_was_pretrained(published):
     folder, _, (handed,) = published
     served = tf.saved_model.load(str(folder / "exported" / "small" / "1")).variables[: len(handed)]
@@ -86,7 +85,6 @@ def test_the_probe_stands_on_the_encoder_as_it_was_pretrained(published):
         np.testing.assert_array_equal(before, after)
 
 
-@pytest.mark.slow
 def test_the_report_names_both_stages_and_their_data(published):
     folder, report, _ = published
     said = report.training
@@ -102,7 +100,6 @@ def test_the_report_names_both_stages_and_their_data(published):
     assert sorted(path.name for path in (folder / "run" / "pretraining").iterdir()) == ["checkpoints", "logs"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "part"),
     [
@@ -243,7 +240,6 @@ def test_a_branch_that_the_encoder_lacks_is_named_with_the_remedy():
         pretraining(branch=1).stage(plain, LinearHead, DIGITS, DIGITS.load(), 0)
 
 
-@pytest.mark.slow
 def test_the_contrast_of_two_epochs_of_text_never_begins(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     for epochs, count in ((2, 1), (6, 0)):
@@ -257,7 +253,6 @@ def test_a_batch_of_one_image_has_nothing_to_contrast(tmp_path):
         run(tmp_path, pretraining=pretraining(batch_size=1), dry_run=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("file", "passes"), [("simclr", 2), ("simclr_tikhonov", 4)])
 def test_a_dry_run_estimates_both_stages(tmp_path, monkeypatch, capsys, file, passes):
     monkeypatch.chdir(tmp_path)

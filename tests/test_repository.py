@@ -138,7 +138,6 @@ def test_licence_and_marker():
     assert (ROOT / "tfrobust" / "py.typed").is_file()
 
 
-@pytest.mark.slow
 def test_the_wheel_carries_the_gin_files_and_works_in_a_foreign_folder(tmp_path):
     source, foreign, unpacked = tmp_path / "source", tmp_path / "foreign", tmp_path / "unpacked"
     ignored = shutil.ignore_patterns(".git", "runs", "exported", "build", "*.egg-info", "__pycache__", ".*cache")
@@ -176,7 +175,6 @@ def test_the_scaffold_refuses_bad_names_and_existing_files(capsys):
     assert "nothing written" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_new_method_runs_at_once(tmp_path):
     for name in ("tfrobust", "gin", "tools", "tests"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))

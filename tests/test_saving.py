@@ -68,7 +68,6 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
     assert os.listdir(tmp_path) == ["model.keras"]
 
 
-@pytest.mark.slow
 def test_a_killed_save_leaves_the_old_file(tmp_path):
     path = tmp_path / "model.keras"
     saving.save(make_model(), path)

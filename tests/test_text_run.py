@@ -42,7 +42,6 @@ def trained(tmp_path_factory):
     return folder, run(folder)
 
 
-@pytest.mark.slow
 def test_the_report_is_of_sentences(trained):
     folder, report = trained
     values = {one.id: one.value for one in report.measurements}
@@ -56,7 +55,6 @@ def test_the_report_is_of_sentences(trained):
     assert "Of 120 test sentences," in page
 
 
-@pytest.mark.slow
 def test_the_export_is_judged_again_by_its_own_data(trained, tmp_path):
     folder, report = trained
     again = experiment.evaluate(model=str(folder / "exported/words"), evaluators=EVALUATORS, output=str(tmp_path))
@@ -68,13 +66,11 @@ def test_the_export_is_judged_again_by_its_own_data(trained, tmp_path):
     assert vocabulary == DATA.load().vocabulary
 
 
-@pytest.mark.slow
 def test_the_same_run_again_finds_its_version(trained, capsys):
     folder, _ = trained
     assert run(folder).model["version"] == 1 and "published by this run before" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_other_words_are_refused(trained):
     folder, _ = trained
     dataset = DATA.load()

@@ -318,7 +318,6 @@ def test_any_number_of_classes(kind, classes):
     assert bool(kind().fallback(classes)) == (kind in expected) and kind().fallback(4) == ""
 
 
-@pytest.mark.slow
 def test_a_model_with_nan_gradients_does_not_poison_the_search():
     linear = Linear()
 

@@ -298,7 +298,6 @@ def resnet_images():
     return np.clip(0.5 + 0.7 * seeded_networks.uniform("components/resnet/images", (4, 32, 32, 3)), 0, 1)
 
 
-@pytest.mark.slow
 def test_resnet20_is_the_same_function(golden, resnet):
     images, labels = tf.constant(resnet_images()), golden["resnet/labels"].astype(np.int32)
     np.testing.assert_allclose(resnet(images), golden["resnet/logits"], rtol=1e-4, atol=1e-4)
@@ -354,7 +353,6 @@ def test_verdicts_are_counted_against_the_nearest_seed():
 
 
 # One case per norm; `tools/autoattack_equality.py` runs all of them, members alone included.
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "norm"), [("ascl_leaked", "linf"), ("supervised", "l2"), ("adversarial_training", "l1")]
 )

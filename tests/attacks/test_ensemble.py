@@ -99,7 +99,6 @@ def test_each_member_meets_whom_the_others_left():
     np.testing.assert_array_equal(one.success, result.success)
 
 
-@pytest.mark.slow
 def test_autoattack_beats_its_parts_and_targets():
     model, images = smooth_model(classes=3), examples(16)
     labels = model(images).numpy().argmax(axis=1)

@@ -29,7 +29,6 @@ def case(count=20, seed=0, quantile=0.5):
     return predict, pixels.reshape(count, *SHAPE), labels, weights, bias
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind,median,worst", [("linf", 1.005, 1.02), ("l2", 1.005, 1.02), ("l1", 1.02, 1.15)])
 def test_the_least_distance_of_a_linear_model_is_found(kind, median, worst):
     predict, images, labels, weights, bias = case()
@@ -41,7 +40,6 @@ def test_the_least_distance_of_a_linear_model_is_found(kind, median, worst):
     assert result.adversarial.min() >= 0 and result.adversarial.max() <= 1
 
 
-@pytest.mark.slow
 def test_the_fewest_values_of_a_linear_model_are_found():
     predict, images, labels, weights, bias = case(seed=3, quantile=0.02)
     result = runner.run_attack(ProxLogBarrier(ThreatModel(norm="l0", epsilon=1)), predict, images, labels)
@@ -52,7 +50,6 @@ def test_the_fewest_values_of_a_linear_model_are_found():
     np.testing.assert_array_equal(changed, least)
 
 
-@pytest.mark.slow
 def test_units_of_logits_and_of_pixels_do_not_matter():
     predict, images, labels, *_ = case(6)
     threat = ThreatModel(norm="l2")
@@ -64,7 +61,6 @@ def test_units_of_logits_and_of_pixels_do_not_matter():
     np.testing.assert_allclose(far.distance / 16, plain.distance, rtol=1e-3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind,allowed", [("linf", 1.25), ("l2", 1.25)])
 def test_as_near_as_fab_on_a_trained_network(kind, allowed):
     keras.utils.set_random_seed(2)

@@ -88,7 +88,7 @@ def test_of_a_model_that_does_not_draw_nothing_is_taken_back(make, monkeypatch):
     assert 0 < success.sum() < 24
 
 
-@pytest.mark.parametrize("steps", [5, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("steps", [5, 50])
 def test_one_wrong_draw_does_not_end_the_search(steps):
     """Noise on every answer: what happened to be wrong once and is right when asked again is searched on."""
     generator = np.random.default_rng(0)
@@ -173,7 +173,6 @@ def test_an_ended_budget_is_told():
     assert runner.run_attack(attack, model, images, labels, seconds=600.0).complete
 
 
-@pytest.mark.slow
 def test_no_call_outgrows_its_time(monkeypatch):
     monkeypatch.setattr(engine, "_CALL_SECONDS", 0.05)
     model, images, counts = Linear(), examples(4), []

@@ -84,7 +84,6 @@ def test_one_key_stands_for_keys_of_the_rows():
     tf.nest.map_structure(np.testing.assert_array_equal, one, many)
 
 
-@pytest.mark.slow
 def test_a_pipeline_draws_anew_in_each_epoch_and_the_same_for_seed_epoch_and_index():
     examples = ArrayExamples(pixels_of((12, 8, 8, 3)), np.arange(12) % 3)
 
@@ -109,7 +108,6 @@ def test_a_pipeline_draws_anew_in_each_epoch_and_the_same_for_seed_epoch_and_ind
         assert np.mean(np.any(first != other, axis=(1, 2, 3))) > 0.9
 
 
-@pytest.mark.slow
 def test_it_can_be_compiled_by_xla():
     augmix, pixels = AugMix(width=2, depth=1), pixels_of((9, 8, 8, 3))
     images = tf.constant(pixels / np.float32(255))

@@ -44,7 +44,6 @@ def test_the_noise_is_gaussian_and_drawn_twice():
     assert abs(np.corrcoef(least, most)[0, 1]) < 5 / np.sqrt(least.size)
 
 
-@pytest.mark.slow
 def test_equals_are_taken_at_random():
     """Of ten features of utility 0 four are taken: each about as often, whatever its place."""
     images = np.zeros((1, 1, 12, 1), np.float32)

@@ -70,7 +70,6 @@ def _findings(report):
     return {finding["check"]: finding for finding in report["doctor"]}
 
 
-@pytest.mark.slow
 def test_probabilities_are_judged_as_log_p_and_the_report_says_so(place, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(ROOT)
     soft = _report(place, tmp_path, "softmax.keras", "ids.npz")
@@ -97,7 +96,6 @@ def test_a_saved_model_without_gradients(place, tmp_path, capfd, monkeypatch):
     assert "fail: white_box" in capfd.readouterr().out
 
 
-@pytest.mark.slow
 def test_a_folder_of_pictures_is_read_at_the_model_s_own_size(place, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     report = _report(place, tmp_path / "a", "softmax.keras", "pictures")

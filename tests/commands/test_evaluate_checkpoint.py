@@ -4,7 +4,6 @@ import json
 import pathlib
 
 import numpy as np
-import pytest
 
 from oracles import seeded_networks
 from tfrobust import evaluate
@@ -19,7 +18,6 @@ def _evaluate(model, data, output, *more):
     return evaluate.main([*flags, "--gin_param=EPSILON=0.01", *more])
 
 
-@pytest.mark.slow
 def test_weights_are_judged_with_their_network(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     with np.load(ROOT / "tests" / "golden" / "checkpoints.npz") as golden:

@@ -40,7 +40,6 @@ class Row:
     normalizes: bool
     l2: float
     smallest: int
-    slow: bool = False
 
     @property
     def is_text(self) -> bool:
@@ -140,37 +139,37 @@ ENCODERS = (
     Row("lenet", LeNet, (28, 28, 1), 84, 2, 61_706 - 850, False, 0.0, 12),
     Row("resnet8", functools.partial(ResNet, 8), (8, 8, 3), 64, 3, basic_resnet(1, 3), True, 1e-4, 4),
     Row(
-        "resnet56", functools.partial(ResNet, 56), (4, 4, 3), 64, 3, basic_resnet(9, 3), True, 1e-4, 4, True
+        "resnet56", functools.partial(ResNet, 56), (4, 4, 3), 64, 3, basic_resnet(9, 3), True, 1e-4, 4
     ),
     Row(
         "resnet50_cifar", functools.partial(ResNet50, "cifar_6n+2"), (4, 4, 3), 64, 3,
-        basic_resnet(8, 3), True, 1e-4, 4, True,
+        basic_resnet(8, 3), True, 1e-4, 4,
     ),
     # The ImageNet network has 25,557,032 with its 1000 logits (torchvision's and the paper's count).
     Row(
         "resnet50_imagenet", functools.partial(ResNet50, stem="imagenet"), (32, 32, 3), 2048, 4,
-        25_557_032 - dense(2048, 1000), True, 1e-4, 32, True,
+        25_557_032 - dense(2048, 1000), True, 1e-4, 32,
     ),
     Row(
         "resnet50_bottleneck", ResNet50, (8, 8, 3), 2048, 4,
-        25_557_032 - dense(2048, 1000) - 7 * 7 * 3 * 64 + 3 * 3 * 3 * 64, True, 1e-4, 8, True,
+        25_557_032 - dense(2048, 1000) - 7 * 7 * 3 * 64 + 3 * 3 * 3 * 64, True, 1e-4, 8,
     ),
     Row(
         "resnet50_pooled", functools.partial(ResNet50, "pooled"), (8, 8, 3), 512, 4, pooled_resnet50(),
-        True, 1e-4, 8, True,
+        True, 1e-4, 8,
     ),
     Row(
         "resnet18", functools.partial(ResNet18, width=4, kernel_regularization=0.01), (8, 8, 3), 32, 4,
-        postactivation_resnet(4, (4, 8, 16, 32), 2), True, 0.01, 8, True,
+        postactivation_resnet(4, (4, 8, 16, 32), 2), True, 0.01, 8,
     ),
     Row(
         "preact_resnet18", functools.partial(PreActResNet18, width=4, kernel_regularization=0.01), (8, 8, 3), 32, 4,
-        preactivation_resnet(4, (4, 8, 16, 32), 2), True, 0.01, 8, True,
+        preactivation_resnet(4, (4, 8, 16, 32), 2), True, 0.01, 8,
     ),
     Row(
         "preact_resnet18_noisymix",
         functools.partial(PreActResNet18, width=4, shortcut="activated", final_normalization=False), (8, 8, 3), 32, 4,
-        preactivation_resnet(4, (4, 8, 16, 32), 2) - 2 * 32, True, 0.0, 8, True,
+        preactivation_resnet(4, (4, 8, 16, 32), 2) - 2 * 32, True, 0.0, 8,
     ),
     Row(
         "wide_resnet10", functools.partial(WideResNet, 10, 1), (4, 4, 3), 64, 3,
@@ -183,7 +182,7 @@ ENCODERS = (
     # Keras's own second version trains 25,568,360; 3,840 + 15,104 + 64 of them are biases that are left out here.
     Row(
         "resnet50_v2", functools.partial(ResNet50, "bottleneck_v2", stem="imagenet"), (32, 32, 3), 2048, 4,
-        25_568_360 - 19_008 - dense(2048, 1000), True, 1e-4, 32, True,
+        25_568_360 - 19_008 - dense(2048, 1000), True, 1e-4, 32,
     ),
     *(
         # Word and place vectors; in each layer four matrices of attention, two of the feed-forward, two norms.
@@ -202,7 +201,7 @@ ENCODERS = (
     ),
 )  # fmt: skip
 
-PARAMETERS = [pytest.param(row, id=row.name, marks=[pytest.mark.slow] if row.slow else []) for row in ENCODERS]
+PARAMETERS = [pytest.param(row, id=row.name) for row in ENCODERS]
 
 
 def images_for(row: Row, count: int = 3, seed: int = 0) -> np.ndarray:

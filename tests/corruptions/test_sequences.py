@@ -54,8 +54,7 @@ def check_off(found, expected):
 
 
 SIZES = [(name, (32, 32, 3)) for name in CHANGES]
-SLOW = ("snow", "spatter")
-SIZES += [pytest.param(name, (224, 224, 1), marks=pytest.mark.slow if name in SLOW else ()) for name in CHANGES]
+SIZES += [(name, (224, 224, 1)) for name in CHANGES]
 
 
 @pytest.mark.parametrize(("name", "size"), SIZES)

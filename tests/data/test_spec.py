@@ -107,7 +107,6 @@ def test_fingerprint_definition():
     assert ArrayExamples(BYTES[:2], [0, 1]).fingerprint == labels.hexdigest()
 
 
-@pytest.mark.slow
 def test_fingerprint_in_another_process():
     from tfrobust.data.sources.digits import Digits
 

@@ -44,7 +44,6 @@ def known(tensor) -> bool:
     return tensor.dtype == tf.variant or tensor.shape.is_fully_defined()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("row", battery.ROWS)
 def test_the_training_step_is_static_stays_on_the_device_and_compiles(row):
     method = battery.build(row, optimizer=keras.optimizers.SGD(0.05))

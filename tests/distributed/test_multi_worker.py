@@ -155,7 +155,6 @@ def published(folder: pathlib.Path, name: str) -> tuple[np.ndarray, dict]:
 # ------------------------------------------------------------------------------------------------- the training
 
 
-@pytest.mark.slow
 def test_two_workers_survive_what_one_process_never_met(tmp_path):
     """kill -9 of a worker, SIGTERM, kill -9 of the chief, each followed by a restart of all."""
     halt, command = tmp_path / "halt", train_command("two", "multi_worker")
@@ -223,7 +222,6 @@ def check_survivor(end: tuple[int, str, str], name: str) -> None:
     assert "restart the same command on all workers" in errors
 
 
-@pytest.mark.slow
 def test_the_input_is_split_without_gaps_or_repetitions(tmp_path):
     from distributed import multi_worker_run as script
 
@@ -328,7 +326,6 @@ def test_the_tool_gives_each_worker_its_place_and_marks_its_lines(capfd):
     assert sorted(capfd.readouterr().out.splitlines()) == ["[0] a 0 2", "[1] a 1 2"]
 
 
-@pytest.mark.slow
 def test_the_tool_kills_who_is_left_and_starts_all_again(tmp_path, capfd):
     marks = f"open(r'{tmp_path}/%d-%d' % (index, os.getpid()), 'w').close()\n"
     survivor = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nif index == 0: time.sleep(600)\nsys.exit(1)"

@@ -21,8 +21,6 @@ from tfrobust.ops.gradients import input_gradient
 from tfrobust.training.loop import Loop
 
 POLICIES = ("mixed_bfloat16", "mixed_float16")
-QUICK = {"supervised_contrastive", "adr_trades", "ascl_leaked"}
-ROWS = [row if row in QUICK else pytest.param(row, marks=pytest.mark.slow) for row in battery.ROWS]
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +30,7 @@ def _policy_is_put_back():
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", battery.ROWS)
 def test_a_row_trains_finitely_with_losses_and_adversaries_in_float32(row, policy):
     keras.config.set_dtype_policy(policy)
     method = battery.build(row)
@@ -158,7 +156,6 @@ def overflowing_loop(directory, epochs: int) -> Loop:
     return loop
 
 
-@pytest.mark.slow
 def test_skipped_steps_advance_the_clock_and_leave_the_order_of_the_data_alone(tmp_path):
     steps = small_run.STEPS_PER_EPOCH
     overflowing_loop(tmp_path, epochs=1).run()
@@ -180,7 +177,6 @@ def test_skipped_steps_advance_the_clock_and_leave_the_order_of_the_data_alone(t
     assert history["loss"][1] != pytest.approx(history["loss"][0], rel=1e-3)
 
 
-@pytest.mark.slow
 def test_the_command_trains_judges_and_publishes_in_float16(tmp_path):
     flags = ["--gin_file=gin/adversarial_training.gin", "--gin_file=gin/eval/quick.gin", "--gin_param=EPOCHS=1"]
     flags += ["--gin_param=STEPS=1", "--gin_param=NAME='half'", "--gin_param=train.precision='mixed_float16'"]

@@ -15,7 +15,6 @@ from distributed import replica_run
 
 from conformance import methods as battery
 
-pytestmark = pytest.mark.slow
 SCRIPT = pathlib.Path(replica_run.__file__)
 RUNS = [(replicas, case) for replicas in (2, 4) for case in replica_run.cases_of(replicas)]
 

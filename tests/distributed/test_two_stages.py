@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from distributed import two_stage_run
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):

@@ -145,7 +145,6 @@ def test_alexnet_s_mean_error_is_the_published_one():
     assert ALEXNET["errors"]["gaussian_noise"] == pytest.approx(gaussian, abs=1e-6)
 
 
-@pytest.mark.slow
 def test_a_report_as_baseline(setting, tmp_path):
     plain = CorruptionAccuracy()
     outcome = plain.run(setting)

@@ -128,7 +128,6 @@ def test_no_ascent_without_a_gradient():
     assert doctor_model.check_ascent(setting, ATTACK.threat) is None
 
 
-@pytest.mark.slow
 def test_the_doctor_runs_each_of_its_attacks_once(monkeypatch):
     setting, calls, real = _setting(), [], Engine
 

@@ -65,7 +65,6 @@ def test_a_large_radius_that_leaves_more_than_grey_does_fails():
     assert f"{trivial.mean():.1%}" in finding.evidence
 
 
-@pytest.mark.slow
 def test_surrogates_follow_from_the_seed():
     first, second = (surrogate.train(_setting(), 5) for _ in range(2))
     np.testing.assert_array_equal(first.clean_logits, second.clean_logits)
@@ -79,7 +78,6 @@ def test_surrogates_shrink_large_images():
     assert surrogate.network((224, 200, 3), 7, 0).count_params() < 3e6
 
 
-@pytest.mark.slow
 def test_its_attacks_can_be_shared_out_and_judge_no_evaluation():
     doctor = doctor_full.FullDoctor(attack=WHITE, black_box=BLACK, limit=30, more=2, surrogate_steps=2)
     names = [(attack.name, attack.steps, attack.threat.epsilon) for attack, _ in doctor.attacks(_setting())]

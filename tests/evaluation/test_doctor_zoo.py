@@ -45,7 +45,6 @@ def test_a_sound_model_does_not_fail(name):
     assert warned <= flawed_models.WARNED.get(name, set()), described(findings)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", flawed_models.FULLY_EXAMINED)
 def test_nor_does_it_under_the_full_doctor(name):
     setting, attack = flawed_models.HEALTHY[name]()

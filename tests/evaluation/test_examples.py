@@ -47,7 +47,6 @@ def test_pictures_are_the_images_before_and_after(setting):
     assert len({row["position"] for row in shown}) == 5
 
 
-@pytest.mark.slow
 def test_the_seed_draws_and_little_is_shown_whole(setting):
     evaluator = AdversarialExamples(attack=ATTACK, fallen=100, standing=0)
     every = [row["position"] for row in rows(evaluator.run(setting).series[0])]

@@ -198,7 +198,6 @@ class Searched(list):
     stop_after = -1
 
 
-@pytest.mark.slow
 def test_a_killed_attack_goes_on_with_the_chunks_that_are_missing(searched, tmp_path):
     expected = _without_cost(run_evaluation(ATTACKS, _setting()))
     chunked = [list(range(start, min(start + 6, 20))) for start in range(0, 20, 6)]
@@ -216,7 +215,6 @@ def test_a_killed_attack_goes_on_with_the_chunks_that_are_missing(searched, tmp_
     assert searched == chunked[1:] and _without_cost(found) == expected
 
 
-@pytest.mark.slow
 def test_shards_share_the_work_and_a_run_without_one_joins_them(searched, tmp_path):
     expected = _without_cost(run_evaluation(ATTACKS, _setting()))
     searched.clear()
@@ -274,7 +272,6 @@ class Clock:
         return self.now
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"PK", b"{}"])
 def test_a_damaged_chunk_is_made_again(searched, tmp_path, caplog, content):
     expected = _without_cost(run_evaluation(ATTACKS[:1], _setting(chunk_size=6), cache_directory=tmp_path))
@@ -386,7 +383,6 @@ def test_subset_and_order(setting):
     assert setting.order("a").tolist() != _setting(seed=1).order("a").tolist()
 
 
-@pytest.mark.slow
 def test_evaluate_in_one_line():
     outcome = evaluate(PREDICT, IMAGES, LABELS, epsilon=0.02, steps=5)
     values = {measured.id: measured.value for measured in outcome.measurements}

@@ -155,7 +155,6 @@ def test_nan_is_no_stability():
 # ------------------------------------------------------------------------------------- baselines, and the rest
 
 
-@pytest.mark.slow
 def test_against_alexnet_and_against_a_report(tmp_path):
     setting = setting_of(predict, batch_size=200)
     against = Stability(names=(*corruptions.SEQUENCES, "shear"), baseline="alexnet")

@@ -90,7 +90,6 @@ def test_robust_accuracy_is_that_of_the_attack_on_the_trained_model(model):
     assert 0 < history["val_robust_accuracy"][-1] < clean or clean == 0
 
 
-@pytest.mark.slow
 def test_robust_accuracy_of_probabilities_is_that_of_their_logits():
     images, labels = data()
     attack = robust.attacks.PGD(robust.attacks.ThreatModel(epsilon=0.05), steps=3)

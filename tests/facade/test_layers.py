@@ -78,7 +78,6 @@ for _ in range(2):
 """
 
 
-@pytest.mark.slow
 def test_two_replicas_draw_what_one_would():
     done = subprocess.run([sys.executable, "-c", REPLICAS], env=os.environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -140,7 +140,6 @@ def test_rankings_of_equal_confidences_are_exact_and_count_weights(name):
     assert streamed(metric, labels, predictions, weights) == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.slow
 def test_rankings_compile():
     """As a step compiled by XLA asks for them, with certain answers among the rest."""
     logits = np.concatenate([LOGITS, np.full([1, 5], -1e4, "float32") + 2e4 * np.eye(5, dtype="float32")[:1]])

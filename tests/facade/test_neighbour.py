@@ -14,12 +14,7 @@ from conformance import facade
 from conformance.facade import KINDS_OF_MODELS, call, compiled, copies, stream
 from tfrobust import keras as robust
 
-# Of the encoders the smallest runs in the fast suite.
-DEEP = {name for name in facade.names("layer") if issubclass(facade.CLASSES_OFFERED[name], robust.models.Encoder)} - {
-    "CNN"
-}
-DEEP |= {"TextTransformer"}
-# What draws, moves statistics or has none of these: their steps are traced in the fast suite.
+# What draws, moves statistics or has none of these: their steps are traced, the others run eagerly.
 TRACED = {"Augment", "BranchedBatchNormalization", "LinearHead"}
 
 
@@ -27,15 +22,11 @@ TRACED = {"Augment", "BranchedBatchNormalization", "LinearHead"}
 LEFT_OUT = {("TextTransformer", "subclassed"): "a clone lacks the clocks of its dropout: Keras traces it without them"}
 
 
-def slow(value, *more):
-    return pytest.param(value, *more, marks=pytest.mark.slow)
-
-
 # ---------------------------------------------------------------------------------------- layers and encoders
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_MODELS)
-@pytest.mark.parametrize("name", [slow(name) if name in DEEP else name for name in facade.names("layer")])
+@pytest.mark.parametrize("name", facade.names("layer"))
 def test_a_layer_trains_is_saved_and_cloned(name, kind, tmp_path):
     if (name, kind) in LEFT_OUT:
         pytest.skip(LEFT_OUT[name, kind])
@@ -52,8 +43,8 @@ def test_a_layer_trains_is_saved_and_cloned(name, kind, tmp_path):
     assert again.evaluate(stream(inputs, labels), verbose=0) == judged
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", slow("mixed_bfloat16")], indirect=True)
-@pytest.mark.parametrize("name", [slow(name) if name in DEEP else name for name in facade.names("layer")])
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"], indirect=True)
+@pytest.mark.parametrize("name", facade.names("layer"))
 def test_a_layer_obeys_the_policy_of_the_process(name, policy, tmp_path):
     inputs, (_, labels) = facade.inputs_of(name), facade.data()
     model = compiled(facade.functional(name), run_eagerly=True)
@@ -82,7 +73,6 @@ def test_layers_that_draw_are_exported_as_the_identity(tmp_path):
     np.testing.assert_allclose(served.serve(images), model(images), atol=1e-6)
 
 
-@pytest.mark.slow
 def test_xla_compiles_layers_that_draw():
     """What `jit_compile="auto"` asks for beside an accelerator."""
     images, labels = facade.data()
@@ -112,7 +102,7 @@ DRAWING = {
 }
 
 
-@pytest.mark.parametrize("name", ["Augment", "Corrupt", slow("AugMix")])
+@pytest.mark.parametrize("name", ["Augment", "Corrupt", "AugMix"])
 def test_a_layer_that_draws_works_inside_a_map(name):
     """On batches it is the layer itself, call by call; on single images too; each epoch draws anew."""
     images, labels = facade.data()
@@ -130,11 +120,7 @@ def test_a_layer_that_draws_works_inside_a_map(name):
     model.fit(data.batch(4).prefetch(1), verbose=0)
 
 
-# Those of many operations take seconds to trace.
-LARGE = {"AugMix", "AutoAugment", "ContrastiveViews", "RandAugment"}
-
-
-@pytest.mark.parametrize("name", [slow(name) if name in LARGE else name for name in facade.names("augmentation")])
+@pytest.mark.parametrize("name", facade.names("augmentation"))
 def test_an_augmentation_works_in_a_map_and_as_a_layer_of_a_saved_model(name, tmp_path):
     images, labels = facade.data()
     augmentation = facade.made(name)
@@ -200,7 +186,7 @@ def test_every_loss_of_the_list_is_here():
     assert listed == set(facade.names("loss")) | set(FUNCTION_LOSSES) | {"PairMasks"}
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16", slow("mixed_bfloat16")], indirect=True)
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"], indirect=True)
 @pytest.mark.parametrize("kind", KINDS_OF_MODELS)
 @pytest.mark.parametrize("name", [*facade.names("loss"), *FUNCTION_LOSSES])
 def test_a_loss_trains_a_plain_model(name, kind, policy, tmp_path):
@@ -217,10 +203,9 @@ def test_a_loss_trains_a_plain_model(name, kind, policy, tmp_path):
         assert again.evaluate(data, verbose=0) == model.evaluate(data, verbose=0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "policy"),
-    [("functional", "float32"), ("subclassed", "mixed_float16"), slow("subclassed", "mixed_bfloat16")],
+    [("functional", "float32"), ("subclassed", "mixed_float16"), ("subclassed", "mixed_bfloat16")],
     indirect=["policy"],
 )
 def test_metrics_stream_through_fit_and_evaluate_and_are_saved(kind, policy, tmp_path):

@@ -44,12 +44,7 @@ def test_a_class_is_registered_and_comes_back_from_its_config(name):
     assert type(made).from_config(made.get_config()).get_config() == made.get_config()
 
 
-QUICK = ("ADR", "SimCLR", "Supervised")
-
-
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in facade.names("method")]
-)
+@pytest.mark.parametrize("name", facade.names("method"))
 def test_a_method_is_judged_as_it_stands_and_from_its_file(name, tmp_path):
     from tfrobust.evaluation import predictor
 
@@ -66,7 +61,6 @@ def test_a_method_is_judged_as_it_stands_and_from_its_file(name, tmp_path):
         assert judged.parameters == sum(int(np.prod(variable.shape)) for variable in deployable)
 
 
-@pytest.mark.slow
 def test_a_method_that_fit_has_built_is_evaluated_in_one_line(tmp_path):
     images, labels = facade.data()
     made = facade.made("AdversarialTraining")

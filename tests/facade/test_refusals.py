@@ -28,7 +28,7 @@ def fit(made, *data, **keywords):
     return made.fit(*data, batch_size=4, shuffle=False, verbose=0, **keywords).history
 
 
-@pytest.mark.parametrize("run_eagerly", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("run_eagerly", [True, False])
 @pytest.mark.parametrize(
     ("data", "said"),
     [

@@ -18,25 +18,17 @@ NEEDS = {
     "NFM": "stage",
     "NoisyMix": "stage",
 }
-# One of each family runs in the fast suite; tests/methods trains, traces and saves every method in float32.
+# One of each family takes the policies; tests/methods trains, traces and saves every method in float32.
 QUICK = ("AdversarialTraining", "Mixup", "SimCLR", "SupervisedContrastive")
 # Loops, conditions and copies of networks under the condition that Keras puts an update in float16 under.
 TRACED = ("AdversarialTraining", "BYOL", "FCL", "NoisyMix", "PuzzleMix")
 
 
-def slow(*values):
-    return pytest.param(*values, marks=pytest.mark.slow)
-
-
-def methods(quick=QUICK):
-    return [name if name in quick else slow(name) for name in facade.names("method")]
-
-
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
-        *((name, "mixed_float16") if name in QUICK else slow(name, "mixed_float16") for name in facade.names("method")),
-        *(slow(name, policy) for name in QUICK for policy in ("float32", "mixed_bfloat16")),
+        *((name, "mixed_float16") for name in facade.names("method")),
+        *((name, policy) for name in QUICK for policy in ("float32", "mixed_bfloat16")),
     ],
     indirect=["policy"],
 )
@@ -58,9 +50,8 @@ def test_a_method_trains_on_a_stream_is_saved_and_cloned(name, policy, tmp_path)
     assert again.evaluate(data, verbose=0) == judged
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_float16"], indirect=True)
-@pytest.mark.parametrize("name", [TRACED[0], *map(slow, TRACED[1:])])
+@pytest.mark.parametrize("name", TRACED)
 def test_a_method_trains_in_a_graph_that_skips_steps_of_infinite_gradients(name, policy):
     """In float16 Keras scales the loss and puts the update under a condition."""
     images, labels = facade.data()
@@ -95,15 +86,11 @@ class PlainEncoder(keras.Model):
         return (input_shape[0], 5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *((name, "subclassed") if name == "Mixup" else slow(name, "subclassed") for name in QUICK),
-        *(
-            (name, "functional") if name in (*QUICK, *NEEDS) else slow(name, "functional")
-            for name in facade.names("method")
-        ),
+        *((name, "subclassed") for name in QUICK),
+        *((name, "functional") for name in facade.names("method")),
     ],
 )
 def test_a_method_takes_a_plain_keras_encoder_or_says_what_it_lacks(name, kind, tmp_path):
@@ -143,13 +130,11 @@ def test_a_method_is_a_layer_of_a_larger_model(tmp_path):
 JUDGES = ("AutoAttack", "Ensemble", "FAB", "FABUntargeted", "ProxLogBarrier", "Square")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
-        *((name, "float32") for name in ("PGD", "ProxLogBarrier")),
-        *(slow(name, "float32") for name in facade.names("attack") if name not in ("PGD", "ProxLogBarrier")),
-        *(slow(name, "mixed_float16") for name in ("APGDTargeted", "FAB", "PGD", "Square")),
+        *((name, "float32") for name in facade.names("attack")),
+        *((name, "mixed_float16") for name in ("APGDTargeted", "FAB", "PGD", "Square")),
     ],
     indirect=["policy"],
 )
@@ -166,9 +151,7 @@ def test_an_attack_watches_a_fit(name, policy):
     assert history["val_robust_accuracy"] <= history["val_clean_accuracy"]
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in ("FGSM", "PGD", *JUDGES) else slow(name) for name in facade.names("attack")]
-)
+@pytest.mark.parametrize("name", facade.names("attack"))
 def test_an_attack_makes_the_adversaries_of_a_training_or_says_it_only_judges(name):
     images, labels = facade.data()
     made = robust.methods.AdversarialTraining(
@@ -185,7 +168,6 @@ def test_an_attack_makes_the_adversaries_of_a_training_or_says_it_only_judges(na
     assert np.isfinite(history["ce_adv"][0])
 
 
-@pytest.mark.slow
 def test_what_only_judges_still_watches_a_method():
     images, labels = facade.data()
     attack = robust.attacks.Ensemble(

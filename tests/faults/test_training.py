@@ -30,7 +30,6 @@ def finish(folder) -> dict:
     return json.loads((folder / "outcome.json").read_text())
 
 
-@pytest.mark.slow
 def test_killed_inside_the_critical_sections_and_between_them(tmp_path, reference):
     expected, calls = reference
     places = sorted(random.Random(0).sample(range(1, calls // 2), KILLS))
@@ -41,7 +40,6 @@ def test_killed_inside_the_critical_sections_and_between_them(tmp_path, referenc
     assert finish(tmp_path) == expected
 
 
-@pytest.mark.slow
 def test_killed_just_before_the_rename_of_the_first_and_of_a_later_checkpoint(tmp_path, reference):
     for call in (1, 6):
         ended = processes.run(MAIN, [str(tmp_path)], cwd=tmp_path, traps=[Trap(["os:rename"], call)])
@@ -50,7 +48,6 @@ def test_killed_just_before_the_rename_of_the_first_and_of_a_later_checkpoint(tm
     assert finish(tmp_path) == reference[0]
 
 
-@pytest.mark.slow
 def test_sigterm_is_heard_after_the_step_and_saved_without_a_checkpoint_due(tmp_path, reference):
     trap = Trap(["tfrobust.training.loop:Loop._check_finite"], 6, signal.SIGTERM)
     ended = processes.run(MAIN, [str(tmp_path), 1e9], cwd=tmp_path, traps=[trap])
@@ -61,7 +58,6 @@ def test_sigterm_is_heard_after_the_step_and_saved_without_a_checkpoint_due(tmp_
     assert json.loads((tmp_path / "outcome.json").read_text()) == reference[0]
 
 
-@pytest.mark.slow
 def test_killed_at_random_times(tmp_path, reference):
     draws = random.Random(1)
     for _ in range(KILLS):

@@ -9,8 +9,6 @@ from faults import processes, small_stages
 from faults.processes import Trap
 from faults.whole_run import EXPORT, TRAIN, numbers, report_of, variables_of
 
-pytestmark = pytest.mark.slow
-
 # Ten steps of each stage.
 FLAGS = [
     "--gin_file=gin/simclr.gin",

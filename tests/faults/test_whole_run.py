@@ -31,8 +31,6 @@ PROGRESS = [
 ]
 PUBLISH = "tfrobust.serving.publish"
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):

@@ -33,7 +33,6 @@ def _report(whole, tmp_path, export_copy):
     return ["compare", str(tmp_path / "report.json"), f"--output={tmp_path / 'page.html'}"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("build", [_model, _keras_file, _recipe, _report])
 def test_refused_from_outside(whole, tmp_path, export_copy, canary, build):
     command, *flags = build(whole, tmp_path, export_copy)

@@ -232,7 +232,6 @@ def _of_tensorflow_1(tmp_path, place):
         v1.saved_model.simple_save(session, place, {"words": words}, {"logits": logits}, v1.tables_initializer())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "write",
     [

@@ -204,7 +204,6 @@ def test_blockwise_equals_dense(block_size, kind, graph, same, lazy):
         np.testing.assert_allclose(first, second, rtol=2e-5, atol=2e-5 * np.abs(first).max())
 
 
-@pytest.mark.slow
 def test_blockwise_differentiates_twice():
     """A gradient penalty on the loss differentiates its gradient."""
     z, labels, predictions = drawn(5)

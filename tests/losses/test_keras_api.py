@@ -112,7 +112,6 @@ for rows in (11, 13):  # last batches of 3 + 2 and of 1 + 0 rows
 """
 
 
-@pytest.mark.slow
 def test_two_replicas_contrast_the_whole_batch():
     done = subprocess.run([sys.executable, "-c", REPLICAS], env=os.environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]

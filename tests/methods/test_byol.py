@@ -54,7 +54,6 @@ def test_the_loss_is_the_paper_s(forward):
     np.testing.assert_allclose(terms["regression"], oracle.byol(predictions, targets), rtol=1e-5)
 
 
-@pytest.mark.slow
 def test_the_target_follows_by_the_scheduled_rate_and_never_by_a_gradient():
     """tau_t = 1 - (1 - tau_0) (cos(pi t / T) + 1) / 2, the online weights those after the update, as in the code."""
     steps, first = 4, 0.8
@@ -123,7 +122,6 @@ def test_a_round_trip_keeps_the_target_and_its_rule(tmp_path):
         np.testing.assert_array_equal(before, after)
 
 
-@pytest.mark.slow
 def test_a_functional_encoder_is_copied_too():
     inputs = keras.Input(battery.IMAGE_SHAPE)
     hidden = keras.layers.BatchNormalization()(keras.layers.Dense(5)(keras.layers.Flatten()(inputs)))

@@ -13,10 +13,6 @@ from tfrobust.ops import randomness
 from tfrobust.structs import Batch, Context
 from tfrobust.training.workdir import canonical
 
-# Variants of a method differ in arguments that have tests of their own; every row runs in CI.
-QUICK = {"supervised", "supervised_contrastive", "trades", "adr", "ascl_leaked", "simclr"}
-ROWS = [row if row in QUICK else pytest.param(row, marks=pytest.mark.slow) for row in battery.ROWS]
-
 
 def default_weights(method) -> dict:
     """What each term counts in the loss, where nobody says otherwise."""
@@ -24,7 +20,7 @@ def default_weights(method) -> dict:
     return {**dict.fromkeys(method.terms, 1.0), **method.default_weights, **penalty}
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", battery.ROWS)
 def test_a_row_trains_logs_its_terms_and_traces_once(row):
     method = battery.build(row)
     images, labels = battery.data(row=row)
@@ -44,7 +40,7 @@ def test_a_row_trains_logs_its_terms_and_traces_once(row):
     assert all(moved), [name for name, has in zip(names, moved, strict=True) if not has]
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", battery.ROWS)
 def test_the_loss_is_the_weighted_mean_of_the_terms(row):
     method = battery.build(row, term_weights={battery.build(row, compiled=False).terms[0]: 0.5})
     images, labels = battery.data(row=row)
@@ -55,7 +51,7 @@ def test_the_loss_is_the_weighted_mean_of_the_terms(row):
     assert float(logs["loss"]) == pytest.approx(expected + float(logs.get("regularization", 0.0)), rel=1e-5)
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", battery.ROWS)
 def test_a_step_is_the_gradient_of_that_loss(row):
     """SGD without momentum moves by -rate x gradient of the mean of the weighted terms, taken here by hand."""
     method = battery.build(row, optimizer=keras.optimizers.SGD(0.1))
@@ -77,7 +73,7 @@ def test_a_step_is_the_gradient_of_that_loss(row):
         np.testing.assert_allclose(new.numpy(), old - 0.1 * gradient.numpy(), atol=2e-5 * scale + 1e-7)
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", battery.ROWS)
 def test_a_row_survives_saving_with_its_type_outputs_and_next_step(row, tmp_path):
     method = battery.build(row)
     images, labels = battery.data(row=row)
@@ -97,8 +93,7 @@ def test_a_row_survives_saving_with_its_type_outputs_and_next_step(row, tmp_path
     assert set(one) == set(other)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", battery.ROWS)
 def test_the_same_seed_gives_the_same_step_and_another_seed_another(row):
     images, labels = (tf.constant(part) for part in battery.data(row=row))
     results = []
@@ -112,7 +107,7 @@ def test_the_same_seed_gives_the_same_step_and_another_seed_another(row):
         assert any(not np.allclose(a, b, atol=1e-5) for a, b in zip(results[0], results[2], strict=True))
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", battery.ROWS)
 def test_making_views_moves_no_statistic_and_hands_on_no_gradient(row):
     method = battery.build(row)
     images, labels = (tf.constant(part) for part in battery.data(row=row))

@@ -58,7 +58,6 @@ def test_cutmix_pastes_a_box_and_weighs_by_its_area(per_example):
     assert len(np.unique(sizes)) > 3 and max(sizes) > 0.25
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("per_example", [False, True])
 def test_cutmix_cuts_with_its_probability(per_example):
     # lambda is close to 1/2: no box is empty but where nothing is to be cut.

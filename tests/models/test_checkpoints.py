@@ -101,7 +101,6 @@ def relative_error(actual, expected) -> float:
 # ------------------------------------------------------------------------------------------------------ parity
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_answers_as_in_pytorch(name, tmp_path):
     """Random weights and batch statistics; the formats take turns."""

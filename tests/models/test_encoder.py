@@ -149,7 +149,6 @@ def test_image_size_may_be_left_open_where_the_network_allows_it():
         CNN().build((None, None, None, 1))
 
 
-@pytest.mark.slow
 def test_float64_images_are_taken_as_they_come_and_a_float64_policy_computes_in_it():
     images = np.random.default_rng(0).random((2, 8, 8, 1))
     encoder = DigitsCNN()

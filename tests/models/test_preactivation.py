@@ -50,7 +50,7 @@ def test_it_is_the_network_of_the_torch_code(name):
         (PreActResNet18, 11_172_170),
         (functools.partial(PreActResNet18, shortcut="activated", final_normalization=False), 11_171_146),
         (functools.partial(WideResNet, 28, 2), 1_467_610),
-        pytest.param(functools.partial(WideResNet, 28, 10), 36_479_194, marks=pytest.mark.slow),
+        (functools.partial(WideResNet, 28, 10), 36_479_194),
     ],
 )
 def test_the_published_number_of_parameters(make, published):

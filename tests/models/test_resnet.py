@@ -71,7 +71,6 @@ def test_activation_and_regularisation_reach_every_layer():
     assert activations == {keras.activations.softplus} and not encoder.losses
 
 
-@pytest.mark.slow
 def test_resnet56_has_the_known_parameters():
     """He et al. give 0.85 million for ResNet-56; with projections and biases 858,618 of them train."""
     encoder = ResNet(56)

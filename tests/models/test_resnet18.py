@@ -8,7 +8,6 @@ from tfrobust.models.resnet18 import ResNet18
 from tfrobust.models.stems import SymmetricMaxPooling
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("stem", "classes", "published"), [("cifar", 10, 11_173_962), ("imagenet", 1000, 11_689_512)])
 def test_the_published_number_of_parameters(stem, classes, published):
     """Of the network in TRADES's and RobustBench's form, and of torchvision's."""

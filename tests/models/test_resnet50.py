@@ -21,7 +21,6 @@ def test_bottleneck_is_three_four_six_three():
     assert not encoder.stage_layers[0][0].style.use_bias
 
 
-@pytest.mark.slow
 def test_the_second_version_has_the_same_paths():
     encoders = [ResNet50(), ResNet50("bottleneck_v2")]
     first, second = ([b for stage in one.stage_layers for b in stage if hasattr(b, "project")] for one in encoders)
@@ -74,7 +73,6 @@ def test_bad_arguments_are_named(arguments, message):
         ResNet50(**arguments)
 
 
-@pytest.mark.slow
 def test_stage_shapes_of_the_bottleneck_reading():
     shapes = []
     ResNet50()(

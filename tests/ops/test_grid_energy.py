@@ -66,7 +66,6 @@ def test_without_pairs_each_cell_takes_its_cheapest_level():
     np.testing.assert_array_equal(found, costs.argmin(axis=-1) / 2)
 
 
-@pytest.mark.slow
 def test_a_grid_does_not_depend_on_the_others_nor_on_the_compiler():
     terms = [tf.constant(part) for part in random_terms(6, 4)]
     found = lowest_levels(*terms).numpy()

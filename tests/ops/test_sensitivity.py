@@ -41,7 +41,6 @@ def test_utility_is_the_written_out_gradient(network):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-6)
 
 
-@pytest.mark.slow
 def test_sensitivity_is_the_norm_of_the_jacobian_s_columns(network):
     _, embed, images, _, arrays = network
     expected = np.linalg.norm(_jacobian(images, arrays)[0], axis=1).reshape(images.shape)

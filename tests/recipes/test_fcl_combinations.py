@@ -29,7 +29,6 @@ def arguments(files: list[str], params: list[str]) -> dict:
     return gin.get_bindings("tfrobust.experiment.train", resolve_references=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("patch_first", [False, True], ids=["patch_behind", "patch_before"])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_with_an_adversary_and_patch_gaussian_takes_two_steps(name, patch_first):

@@ -170,9 +170,6 @@ def test_an_evaluation_file_builds_and_obeys_the_knobs(name):
 # ------------------------------------------------------------------------------------------------- two steps
 
 
-SLOW = ("resnet50", "resnet56", "released", "transfer", "wrn28")
-
-
 def first_of_each_pair() -> list:
     """The first complete file of each (encoder, method, kind of views); found once, when tests are collected."""
     found = {}
@@ -184,10 +181,7 @@ def first_of_each_pair() -> list:
         encoder = next((part for part in networks if part in file), "resnet20" if folders else "digits")
         classes = "cifar100" if encoder == "cnn" and "cifar100" in file else ""
         found.setdefault((*folders[1:], encoder + classes, _method_of(name)), name)
-    return [
-        pytest.param(name, marks=pytest.mark.slow if {*SLOW} & {*pair} else (), id="-".join(pair))
-        for pair, name in found.items()
-    ]
+    return [pytest.param(name, id="-".join(pair)) for pair, name in found.items()]
 
 
 def _method_of(name: str) -> str:
@@ -233,7 +227,6 @@ def test_a_pair_of_encoder_and_method_takes_two_steps(name, archives):
         assert method.adversary.attack.steps == 1
 
 
-@pytest.mark.slow
 def test_the_pairs_are_all_of_them():
     """What the text says of encoder and method is what gin builds, and no pair is left out."""
     pairs = {}
@@ -252,7 +245,6 @@ def test_the_pairs_are_all_of_them():
 # ---------------------------------------------------------------------------------------------- the command
 
 
-@pytest.mark.slow
 def test_the_command_prints_a_recipe_s_cost(archives, tmp_path, monkeypatch, capsys):
     from tfrobust import train
 
@@ -264,7 +256,6 @@ def test_the_command_prints_a_recipe_s_cost(archives, tmp_path, monkeypatch, cap
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_recipe_without_validation_split_trains_reports_and_publishes(archives, tmp_path, monkeypatch):
     from tfrobust import train
 

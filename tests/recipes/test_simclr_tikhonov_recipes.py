@@ -31,7 +31,6 @@ def test_there_is_a_recipe_for_each_row_and_for_nothing_else():
     assert found == {*ROWS, "base_cifar10_resnet50"} and len(ROWS) == 15
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stem", ROWS)
 def test_a_recipe_is_the_row_s(stem):
     kind, word, number = ROWS[stem]

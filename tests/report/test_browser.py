@@ -16,10 +16,7 @@ from tfrobust.report.render import html as render_html
 from tfrobust.report.style import DARK_PAGE, LIGHT_PAGE
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here to render pages with (apt install chromium)"),
-]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here to render pages with (apt install chromium)")
 PHONE = 375
 # Runs outside of the page, which may run nothing: the page is a frame as wide as a phone.
 MEASURE = """<!DOCTYPE html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><body>

@@ -119,7 +119,6 @@ def test_says_all_that_the_report_says(page):
     assert page.tags.count("figure") == 16
 
 
-@pytest.mark.slow
 def test_the_effort_behind_curves_and_reliability_under_attack_is_said():
     """A curve of 20 steps stands beside an accuracy of 100; last points are not what accuracies count."""
     plain = make_report()
@@ -200,7 +199,6 @@ def test_the_budget_of_training_is_marked_only_on_its_own_scale(rendered):
     assert "dotted line" not in render_html(other)
 
 
-@pytest.mark.slow
 def test_same_report_same_bytes(rendered):
     assert render_html(Report.from_json(make_report().to_json())) == rendered
 
@@ -347,7 +345,6 @@ def test_upper_bounds_are_marked_everywhere():
     assert "upper bound" in " ".join(Page(render_html(report)).text)
 
 
-@pytest.mark.slow
 def test_write_report(tmp_path):
     folder = tmp_path / "new" / "folder"
     paths = write_report(make_report(), folder)

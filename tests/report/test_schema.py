@@ -269,7 +269,6 @@ def test_validate_and_lookup():
         make_report(cost={"a": object()})
 
 
-@pytest.mark.slow
 def test_needs_no_tensorflow_and_matplotlib_only_to_draw():
     program = (
         "import sys, tfrobust.report, tfrobust.report.compare, tfrobust.report.render\n"

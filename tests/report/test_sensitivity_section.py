@@ -115,7 +115,6 @@ def classes(count=7, channels=1):
     return Series("sensitivity.classes", "Utility of each class", columns)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 3])
 def test_each_class_has_its_mean_image_above_its_mean_utility(channels):
     shown = classes(channels=channels)
@@ -155,7 +154,6 @@ def test_class_names_and_a_missing_map():
     assert "class &lt;b&gt;cat" in body and ">class dog<" in body and "<b>cat" not in body
 
 
-@pytest.mark.slow
 def test_numbers_stand_here_and_nowhere_else():
     whole = html(report(None))
     assert whole.count("sensitivity.agreement") == 1 and "0.43 to 0.47" in whole
@@ -166,7 +164,6 @@ def test_numbers_stand_here_and_nowhere_else():
     assert section_sensitivity.sensitivity(make_report()) is None
 
 
-@pytest.mark.slow
 def test_the_page_stays_self_contained_and_the_same():
     whole = html(report(series()))
     assert whole == html(report(series()))

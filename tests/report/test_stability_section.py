@@ -3,7 +3,6 @@
 import dataclasses
 import re
 
-import pytest
 from report.synthetic import fraction, make_report
 
 from tfrobust.report import plots, reading, section_stability
@@ -45,7 +44,6 @@ def test_the_table():
     assert section_stability.table(make_report()) is None
 
 
-@pytest.mark.slow
 def test_html_shows_each_once_and_bars_as_long_as_they_are():
     whole = html(report())
     assert 'id="stability"' in whole and 'id="stability"' not in html(make_report())
@@ -60,7 +58,6 @@ def test_html_shows_each_once_and_bars_as_long_as_they_are():
         assert abs(length / lengths[0] - value / FLIPS["gaussian_noise"]) < 0.01
 
 
-@pytest.mark.slow
 def test_whose_flips_are_the_measure():
     for page in (html(report()), markdown(report())):
         assert page.count("Flip rates are relative to a&lt;b&gt;.") == 1

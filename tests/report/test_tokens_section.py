@@ -60,7 +60,6 @@ def test_words_are_coloured_by_their_share_of_the_largest_of_the_line():
     assert "<b>superb" not in body and "not known</td>" in body  # the table, too
 
 
-@pytest.mark.slow
 def test_numbers_stand_here_and_nowhere_else():
     whole = html(report(series()))
     assert whole.count("sensitivity.tokens.correlation") == 1 and "0.75 to 0.772" in whole
@@ -79,7 +78,6 @@ def test_a_foreign_series_is_left_out(part):
     assert 'class="tokens"' not in section_tokens.tokens(report(dataclasses.replace(shown, columns=columns)))[1]
 
 
-@pytest.mark.slow
 def test_the_page_stays_self_contained():
     whole = html(report(series()))
     assert whole == html(report(series())) and not re.search(r"(https?:)?//[a-z]", whole)

@@ -13,7 +13,6 @@ def names(directory):
     return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
 
 
-@pytest.mark.slow
 def test_the_version_directory_is_complete(attached, staged):
     extras = ["SHA256SUMS", "class_names.json", "golden.npz", "tf_serving_warmup_requests"]
     reports = [f"robustness_report.{suffix}" for suffix in ("html", "json", "md")]
@@ -33,7 +32,6 @@ def test_sha256sum_agrees(attached):
     assert len(done.stdout.splitlines()) == len(names(attached)) - 1
 
 
-@pytest.mark.slow
 def test_replaced_in_one_rename_and_without_leftovers(arguments, tmp_path):
     directory = tmp_path / "model"
     (tmp_path / ".tmp-model").mkdir()
@@ -45,7 +43,6 @@ def test_replaced_in_one_rename_and_without_leftovers(arguments, tmp_path):
     assert "stray" not in names(directory)
 
 
-@pytest.mark.slow
 def test_a_report_about_other_weights_or_answers_is_refused(arguments, staged, tmp_path):
     bias = arguments["head"].bias
     before = bias.numpy()

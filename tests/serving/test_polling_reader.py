@@ -72,7 +72,6 @@ def read_while(publications, base, write):
         reader.wait()
 
 
-@pytest.mark.slow
 def test_200_publications_and_no_torn_read_and_three_plain_copies_that_are_seen_torn(models, tmp_path):
     """After the publications, versions copied under their own names, as `cp -r` does: they would not pass unseen."""
     base = tmp_path / "exported" / "model"

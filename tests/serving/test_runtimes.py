@@ -107,7 +107,6 @@ def real(exported, tmp_path):
         process.wait(60)
 
 
-@pytest.mark.slow
 def test_the_real_server_answers_the_golden_request(real, exported, report):
     answer = golden.read(exported / "1")
     for url in real:

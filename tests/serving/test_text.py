@@ -74,7 +74,6 @@ def test_tokens_are_served_over_both_wires(published, tmp_path):
                     client.predict([b"file"])
 
 
-@pytest.mark.slow
 def test_a_clean_process_verifies_it(published):
     result = verify.verify(published)
     assert result.passed, result.problems

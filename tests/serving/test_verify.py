@@ -15,7 +15,6 @@ def copy(attached, tmp_path):
     return shutil.copytree(attached, tmp_path / "7")
 
 
-@pytest.mark.slow
 def test_a_clean_process_gets_the_recorded_answers(attached):
     result = verify.verify(attached)
     assert result.problems == ()
@@ -66,7 +65,6 @@ def test_no_saved_model_is_said_at_once(tmp_path):
         verify.verify(tmp_path)
 
 
-@pytest.mark.slow
 def test_what_the_clean_process_dies_of_is_reported(copy):
     variables = copy / "variables" / "variables.data-00000-of-00001"
     variables.write_bytes(bytes(byte ^ 255 for byte in variables.read_bytes()))
@@ -124,7 +122,6 @@ int main(int count, char **argument) {
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is missing")
 def test_a_c_program_without_python_gets_the_recorded_bits(attached, tmp_path):
     """TensorFlow's own C++ loader, through its C API: there is no Python in the process at all."""

@@ -85,7 +85,6 @@ def test_sides_take_turns_in_processes_and_a_broken_one_is_reported(tools, task,
     assert 0 <= answer["wall"] < 1 and running.median() == answer["wall"]
 
 
-@pytest.mark.slow
 def test_it_runs_alone_and_no_image_falls(tmp_path):
     flags = ["--parts=full", "--rounds=1", "--steps=2", "--batch=4", "--count=4"]
     done = subprocess.run(

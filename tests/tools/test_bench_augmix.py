@@ -45,7 +45,6 @@ def test_the_peer_makes_views_of_its_chains(tool, monkeypatch):
     assert 9 <= len(calls) <= 27
 
 
-@pytest.mark.slow
 def test_it_runs(tmp_path):
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "bench_augmix.py"), "--rounds=2", "--batch=4", "--side=8"],

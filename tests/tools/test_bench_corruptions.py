@@ -56,7 +56,6 @@ def test_its_names_are_the_benchmark_s(tools):
     assert tools._peers_corruptions.SEVERITIES == corruptions.SEVERITIES
 
 
-@pytest.mark.slow
 def test_it_runs_alone(tmp_path):
     flags = ["--names=brightness,contrast", "--rounds=1", "--count=4", "--batch=2", "--side=8"]
     done = subprocess.run(

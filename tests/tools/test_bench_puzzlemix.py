@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 
 from oracles import puzzlemix as oracle
 
@@ -28,7 +27,6 @@ def test_a_gap_is_the_excess_over_the_best_mask(load):
     np.testing.assert_allclose(tool.gaps(terms, masks), [0, excess, 0], atol=1e-12)
 
 
-@pytest.mark.slow
 def test_it_runs(tmp_path):
     done = subprocess.run(
         [

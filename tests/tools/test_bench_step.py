@@ -56,7 +56,6 @@ class Counted(keras.layers.Layer):
         return {mode: int(variable) for mode, variable in self.passes.items()}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "objective", "inference"),
     [(AdversarialTraining, "cross_entropy", 3), (ASCL, "cross_entropy", 3), (TRADES, "kl", 4)],
@@ -131,7 +130,6 @@ def test_ratio_is_that_of_medians(tool):
     assert tool.table([("a", "b"), ("long", "1"), ("c", "22")]) == "a      b\nlong   1\nc     22"
 
 
-@pytest.mark.slow
 def test_it_runs(tmp_path):
     flags = ["--parts=step,pipeline,memory", "--encoder=digits", "--batch=8", "--rounds=3", "--attack_steps=2"]
     flags.append("--methods=trades,simclr")

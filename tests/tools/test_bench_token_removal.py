@@ -6,8 +6,6 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -25,7 +23,6 @@ class _Number:
         return 0.0
 
 
-@pytest.mark.slow
 def test_it_runs(tmp_path):
     command = [sys.executable, str(ROOT / "tools" / "bench_token_removal.py"), "--rounds=1", "--calls=20"]
     done = subprocess.run(

@@ -6,8 +6,6 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -22,7 +20,6 @@ def test_the_share_is_that_of_medians(load):
     ]
 
 
-@pytest.mark.slow
 def test_it_runs(tmp_path):
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "bench_views.py"), "--rounds=1", "--batch=1", "--side=8", "--blur=1"],

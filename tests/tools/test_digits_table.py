@@ -181,7 +181,6 @@ def test_no_two_commands_of_the_documents_collide(tool):
     assert len(known) > 100
 
 
-@pytest.mark.slow
 def test_the_commands_of_the_documents_can_be_configured(tool):
     for flags in said_anywhere(tool):
         tool.configure_all(flags, [(method, flags.only_folds[0]) for method in flags.methods])
@@ -205,7 +204,6 @@ def test_parameters_may_name_the_fold(tool):
     assert tool.params(flags, 3) == ["LabelledFraction.seed=3", "Digits.fold=3", "Digits.folds=5", "SEED=10"]
 
 
-@pytest.mark.slow
 def test_both_stages_of_a_method_are_trained(tool):
     small = ["EPOCHS=1", "Pretraining.epochs=2"]
     parts = tool.recipe(["gin/simclr.gin", "gin/stage_two/labels_10_percent.gin"], small)
@@ -215,7 +213,6 @@ def test_both_stages_of_a_method_are_trained(tool):
     assert type(method).__name__ == "Supervised" and not method.encoder.trainable
 
 
-@pytest.mark.slow
 def test_two_methods_on_two_folds_and_again(tmp_path):
     flags = ["--methods=adversarial_training,ascl_leaked", "--folds=2", "--epochs=1", "--gin_param=STEPS=2"]
     flags += ["--gin_param=pgd/PGD.steps=5", "--gin_param=multi_targeted_pgd/MultiTargetedPGD.steps=2"]

@@ -116,7 +116,6 @@ def test_mistakes_end_with_2(serve, model, flags, message, tmp_path, capsys):
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_the_development_server_says_what_it_is_and_answers(tmp_path):
     import tensorflow as tf
 

@@ -42,7 +42,6 @@ def test_the_encoder_sees_the_plane(tool):
     assert seen == [(0, 1, 1, 2), (1, 32)]
 
 
-@pytest.mark.slow
 def test_it_prints_and_draws(tool, monkeypatch, tmp_path, capsys):
     every = tool.schemes()
     names = ["Baseline", "Noise injection", "Manifold Mixup", "NFM", "Manifold Mixup + JSD", "NoisyMix"]

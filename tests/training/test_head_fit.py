@@ -60,7 +60,6 @@ def served(folder, images, version=1):
     return {name: value.numpy() for name, value in loaded.signatures["serving_default"](images=images).items()}
 
 
-@pytest.mark.slow
 def test_what_is_served_is_scikit_learn_s_vote_of_the_embeddings_that_are_served(published):
     folder, report = published
     data = LabelledFraction(source=DIGITS, fraction=0.1).load()
@@ -78,7 +77,6 @@ def test_what_is_served_is_scikit_learn_s_vote_of_the_embeddings_that_are_served
     assert report.training["fit"] == {"head": "KNearestNeighbours", "examples": 134, "neighbours": 134}
 
 
-@pytest.mark.slow
 def test_the_same_command_again_finds_its_version(published):
     folder, report = published
     again = run(folder)
@@ -129,7 +127,6 @@ def test_what_does_not_fit_is_refused(tmp_path):
         HeadFit(Supervised(**given, penalty=Tikhonov()), DIGITS.load().train)
 
 
-@pytest.mark.slow
 def test_what_a_fitted_head_does_not_use_is_said_in_one_line(tmp_path, caplog, capsys):
     run(tmp_path, dry_run=True)
     assert not caplog.records

@@ -56,7 +56,6 @@ class Kept(keras.callbacks.Callback):
         logs["val_added"] = 10.0 + epoch
 
 
-@pytest.mark.slow
 def test_the_loop_is_fit_on_the_same_batches(deterministic, tmp_path):
     loop = make_loop(tmp_path, checkpoint_seconds=1e9)
     found = loop.run()
@@ -94,7 +93,6 @@ def test_the_step_is_traced_once(tmp_path, monkeypatch):
     assert len(calls) == 1
 
 
-@pytest.mark.slow
 def test_stopped_at_any_step_the_rest_is_the_same_to_the_bit(deterministic, tmp_path):
     """At the first step, in mid-epoch, at an epoch's end, next to the last; metrics, callbacks, averages with it."""
 
@@ -120,7 +118,6 @@ def test_a_finished_run_trains_no_step_more(tmp_path, capsys):
     assert f"resuming at step {LAST} of {LAST}" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_finished_only_refuses_to_train(tmp_path):
     with pytest.raises(InputError, match=f"training is at step 0 of {LAST}"):
         make_loop(tmp_path, "supervised", finished_only=True).run()
@@ -138,7 +135,6 @@ def patient() -> list:
     return [log, plateau, keras.callbacks.EarlyStopping(**constant, patience=2)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stops", [(), (5,), (2, 8, 11)])
 def test_callbacks_remember_across_a_stop(tmp_path, stops):
     for step in stops:
@@ -153,7 +149,6 @@ def test_callbacks_remember_across_a_stop(tmp_path, stops):
     assert again.run() == history and int(again.method.step) == 12
 
 
-@pytest.mark.slow
 def test_other_callbacks_than_before_are_refused(tmp_path):
     make_loop(tmp_path, "supervised", [Kept()]).run()
     with pytest.raises(InputError, match="callbacks Kept; now they are Kept, AveragedWeights"):
@@ -177,7 +172,6 @@ class Cliff(Supervised):
         return {"ce": terms["ce"] + 1e-9 * tf.sqrt(nothing)}, logits
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "message"),
     [

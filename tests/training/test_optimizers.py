@@ -140,7 +140,6 @@ def test_scaled_losses_change_nothing(make):
     assert all(np.array_equal(scaled[-1][name], plain[-1][name]) for name in weights)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_a_keras_file_and_a_checkpoint_go_on_to_the_bit(make, tmp_path):
     parts = batches()
@@ -245,7 +244,6 @@ for make, trust in ((robust.optimizers.LARS, {"trust": 0.1}), (robust.optimizers
 """
 
 
-@pytest.mark.slow
 def test_two_replicas_do_what_one_does():
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     done = subprocess.run([sys.executable, "-c", _REPLICAS], env=environment, capture_output=True, text=True)

@@ -42,7 +42,6 @@ def make_loop(directory, rule, **keywords):
     return small_run.make_loop(directory, method=method, callbacks=callbacks), kept
 
 
-@pytest.mark.slow
 def test_labels_are_clusters_of_the_features_at_their_epoch(tmp_path):
     rule = IFND(clusters=3, every=2, acceptance=LinearRamp(1.0, length=2 * small_run.LAST))
     loop, kept = make_loop(tmp_path, rule)
@@ -74,7 +73,6 @@ def deterministic():
     config.disable_op_determinism()
 
 
-@pytest.mark.slow
 def test_a_resumed_run_gives_the_same_bits(tmp_path, deterministic):
     rule = IFND(clusters=3, features="projection")
     whole, kept = make_loop(tmp_path / "whole", rule)

@@ -29,7 +29,6 @@ def few(folder):
     return CorruptedTensorFlowDatasets(folder=str(folder), as_published=False)
 
 
-@pytest.mark.slow
 def test_the_same_images_in_the_same_order_in_each(folder):
     opened = few(folder).open(("fog", "glass_blur"), (1, 2), TARGET)
     assert opened.notes["source"] == "published: TFDS cifar10_corrupted 1.0.0, an excerpt or a variant"
