@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.training.optimizers import EXCLUDED, LAMB, LARS
+from tfrobust.training.optimizers import LAMB, LARS
 
 GOLDEN = np.load(pathlib.Path(__file__).resolve().parents[1] / "golden" / "addons.npz")
 STEPS = 6
@@ -126,7 +126,7 @@ def batches(count=8):
 
 OPTIMIZERS = {
     "lars": lambda: LARS(SCHEDULE, weight_decay=0.1, trust=0.05, nesterov=True),
-    "lamb": lambda: LAMB(0.05, weight_decay=0.1, exclude=EXCLUDED),
+    "lamb": lambda: LAMB(0.05, weight_decay=0.1, exclude=None),
 }
 
 
@@ -164,7 +164,7 @@ def test_a_keras_file_and_a_checkpoint_go_on_to_the_bit(make, tmp_path):
             np.testing.assert_array_equal(one, other)
 
 
-def test_norms_biases_and_the_probe_are_left_out_by_their_paths():
+def test_norms_biases_and_the_probe_are_left_out():
     from tfrobust.methods.supervised import Supervised
     from tfrobust.models.heads import LinearHead
     from tfrobust.models.resnet import ResNet
@@ -175,6 +175,47 @@ def test_norms_biases_and_the_probe_are_left_out_by_their_paths():
     optimizer.build(method.trainable_variables)
     adapted = [one.path for one, kept in zip(method.trainable_variables, optimizer._adapted, strict=True) if kept]
     assert adapted == [one.path for one in method.encoder.trainable_variables if one.path.endswith("kernel")]
+
+
+def foreign_encoder():
+    """Normalization layers under other names than Keras gives them, as in `keras.applications`, and one of rank 3."""
+    layers, spectral = keras.layers, keras.layers.SpectralNormalization(keras.layers.Dense(6, name="inner"), name="sn")
+    return keras.Sequential(
+        [
+            keras.Input((8, 8, 3)),
+            layers.Conv2D(4, 3, name="conv1_conv"),
+            layers.BatchNormalization(name="conv1_bn"),
+            layers.GroupNormalization(2, name="stage_gn"),
+            layers.DepthwiseConv2D(3, name="depthwise"),
+            layers.LayerNormalization(axis=(1, 2, 3), name="ln"),
+            layers.Reshape((16, 4)),
+            layers.EinsumDense("abc,cde->abde", output_shape=(16, 2, 3), bias_axes="de", name="heads"),
+            layers.RMSNormalization(axis=-1, name="rms"),
+            layers.Flatten(),
+            spectral,
+        ]
+    )
+
+
+def test_foreign_encoders_keep_their_norms_and_biases_out():
+    model = foreign_encoder()
+    variables = model.trainable_variables
+    adapted = {}
+    for name, exclude in (("default", None), ("nothing", ()), ("gamma", "gamma")):
+        optimizer = LARS(exclude=exclude)
+        optimizer.build(variables)
+        adapted[name] = [one.path for one, kept in zip(variables, optimizer._adapted, strict=True) if kept]
+    kernels = [one.path for one in variables if one.path.endswith("kernel")]
+    assert len(kernels) == 4 and len(variables) == 15
+    assert adapted["default"] == kernels
+    assert len(adapted["nothing"]) == 15 and len(adapted["gamma"]) == 12
+    # What was excluded has neither decay nor a ratio: plain SGD.
+    gradient = [np.ones(one.shape, np.float32) for one in variables]
+    before = [one.numpy() for one in variables]
+    optimizer = LARS(0.5, weight_decay=0.3)
+    optimizer.apply(gradient, variables)
+    plain = [one.path for one, old in zip(variables, before, strict=True) if np.allclose(one.numpy(), old - 0.5)]
+    assert sorted(plain) == sorted(one.path for one in variables if one.path not in kernels)
 
 
 def test_warm_up_and_cosine_are_keras_s_own():

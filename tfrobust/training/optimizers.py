@@ -6,8 +6,11 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-# Of the codes of SimCLR and BYOL: no decay and no adaptation of norms and biases, nor of the probe on the features.
-EXCLUDED = ("batch_normalization", "bias", "linear_head")
+from tfrobust.errors import InputError
+
+# Left out by default, as in the codes of SimCLR and BYOL: normalization layers by the name of the layer that owns the
+# variable, scales and biases by their own name (those of rank 2 too), and the linear probe on the features.
+EXCLUDED = (r"norm(alization)?(_\d+)?/[^/]+$", r"(^|/)(bias|gamma|beta)$", "linear_head")
 VELOCITIES = ("steps", "gradients", "late")
 DENOMINATORS = ("joint", "sum")
 
@@ -18,24 +21,30 @@ class _LayerWise(keras.optimizers.Optimizer):
     Keras's own decay, outside of it, stays off.
     """
 
-    def _remember(self, weight_decay: float, exclude: Sequence[str]) -> None:
+    def _remember(self, weight_decay: float, exclude: Sequence[str] | None) -> None:
         if weight_decay < 0:
-            raise ValueError(f"{type(self).__name__}.weight_decay is {weight_decay}; it must be at least 0.")
+            raise InputError(f"{type(self).__name__}.weight_decay is {weight_decay}; it must be at least 0.")
         self.decay = weight_decay
         # A plain string would be taken for a pattern of each of its letters.
-        self.exclude = (exclude,) if isinstance(exclude, str) else tuple(exclude)
-        for pattern in self.exclude:
+        self.exclude = (exclude,) if isinstance(exclude, str) else None if exclude is None else tuple(exclude)
+        for pattern in self.exclude or ():
             try:
                 re.compile(pattern)
             except re.error as error:
                 name = type(self).__name__
-                raise ValueError(f"{name}.exclude has {pattern!r}, which is no regular expression: {error}.") from None
+                raise InputError(f"{name}.exclude has {pattern!r}, which is no regular expression: {error}.") from None
 
     def build(self, var_list):
         if not self.built:
             # By position: under TensorFlow the update gets variables that do not know their path.
-            self._adapted = [not any(re.search(one, item.path) for one in self.exclude) for item in var_list]
+            self._adapted = [not self._excluded(variable) for variable in var_list]
         super().build(var_list)
+
+    def _excluded(self, variable) -> bool:
+        patterns = EXCLUDED if self.exclude is None else self.exclude
+        # A foreign model may call its normalization layers as it likes; their variables still have rank 1.
+        vector = self.exclude is None and len(variable.shape) <= 1
+        return vector or any(re.search(pattern, variable.path) for pattern in patterns)
 
     def _decayed(self, update, variable, index: int):
         decay = self.decay if self._adapted[index] else 0.0
@@ -50,7 +59,7 @@ class LARS(_LayerWise):
     """SGD with momentum whose step is a fixed share of the norm of each layer's weights.
 
     With u = g + d w and r = trust |w| / |u| (1 where either norm is 0), of each variable: v <- m v + rate r u,
-    w <- w - v. Variables that match `exclude` have d = 0 and r = 1. The codes of the papers:
+    w <- w - v. Variables that `exclude` names have d = 0 and r = 1. The codes of the papers:
 
         SimCLR     LARS(weight_decay=1e-4)                              0.3 x batch / 256, warm-up of 10 epochs
         BYOL       LARS(weight_decay=1.5e-6, velocity="gradients")      0.2 x batch / 256
@@ -60,10 +69,10 @@ class LARS(_LayerWise):
     Example:
         >>> import keras, numpy as np
         >>> from tfrobust import keras as robust
-        >>> weights = keras.Variable([3.0, 4.0], name="kernel")
-        >>> robust.optimizers.LARS(1.0, trust=0.1).apply([np.array([0.0, 2.0])], [weights])  # moved by 0.1 x 5
+        >>> weights = keras.Variable([[3.0, 4.0]], name="kernel")
+        >>> robust.optimizers.LARS(1.0, trust=0.1).apply([np.array([[0.0, 2.0]])], [weights])  # moved by 0.1 x 5
         >>> weights.numpy().tolist()
-        [3.0, 3.5]
+        [[3.0, 3.5]]
 
     Args:
         learning_rate: a number or a schedule; what the share is multiplied with.
@@ -71,7 +80,8 @@ class LARS(_LayerWise):
         nesterov: take the step that the next v would make of the same gradient.
         weight_decay: d >= 0, L2 inside the norm.
         trust: > 0, the share.
-        exclude: regular expressions; where one is found in a variable's path it is neither decayed nor adapted.
+        exclude: regular expressions; a variable in whose path one is found is neither decayed nor adapted. None
+            excludes variables of rank 0 and 1, biases, normalization layers and `linear_head`. () excludes nothing.
         velocity: what is gathered. "steps": rate r u, as above. "gradients": r u, and v is multiplied by the rate,
             which is the same unless the rate changes. "late": u, and r is that of v; w <- w - rate r v.
         denominator: of r: "joint", |g + d w|; "sum", |g| + d |w| ("late" knows none but "joint").
@@ -93,7 +103,7 @@ class LARS(_LayerWise):
         nesterov: bool = False,
         weight_decay: float = 0.0,
         trust: float = 0.001,
-        exclude: Sequence[str] = EXCLUDED,
+        exclude: Sequence[str] | None = None,
         velocity: str = "steps",
         denominator: str = "joint",
         **kwargs,
@@ -169,7 +179,7 @@ class LAMB(_LayerWise, keras.optimizers.Lamb):
         beta_1, beta_2: of the two means, in [0, 1).
         epsilon: > 0.
         weight_decay: d >= 0.
-        exclude: regular expressions; where one is found in a variable's path it is neither decayed nor adapted.
+        exclude: as for `LARS`, but nothing by default.
         **kwargs: of every Keras optimizer, such as `clipnorm`, `loss_scale_factor`, `name`.
 
     Raises:
@@ -187,7 +197,7 @@ class LAMB(_LayerWise, keras.optimizers.Lamb):
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
         weight_decay: float = 0.0,
-        exclude: Sequence[str] = (),
+        exclude: Sequence[str] | None = (),
         **kwargs,
     ):
         means = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
