@@ -6,9 +6,10 @@ import pytest
 import scipy.ndimage
 import tensorflow as tf
 
+from oracles import corruption_constants
 from oracles import corruptions as oracle
 from tfrobust import corruptions
-from tfrobust.corruptions import digital, severities
+from tfrobust.corruptions import digital
 from tfrobust.ops import randomness
 
 ALL = (*corruptions.NAMES, *corruptions.EXTRA_NAMES)
@@ -31,7 +32,7 @@ def as_images(pixels):
 
 
 def by_oracle(pixels, name, severity, drawn):
-    constants = severities.constants(name, severity, *pixels.shape[1:3])
+    constants = corruption_constants.at(name, severity, min(pixels.shape[1:3]))
     found = []
     for number, image in enumerate(pixels):
         own = {key: value[number].numpy() for key, value in drawn.items()}
@@ -75,7 +76,7 @@ def test_equals_them_on_small_grey_images(name):
     pixels = pictures(8, 11, 1)
     if name in ("pixelate", "jpeg_compression"):
         images = as_images(pixels)
-        constants = severities.constants(name, 4, 8, 11)
+        constants = corruption_constants.at(name, 4, 8)
         expected = np.stack([getattr(oracle, name)(each[..., 0], {}, constants) for each in pixels])[..., None]
         found = corruptions.corrupt(images, name, 4, KEYS).numpy() * 255
         assert np.abs(np.round(found) - expected).max() <= 1

@@ -76,15 +76,6 @@ def test_bad_folders_are_named(tmp_path):
 # ------------------------------------------------------------------------------------------ the rule of constants
 
 
-def test_the_benchmark_s_two_sizes_have_its_constants():
-    assert severities.constants("defocus_blur", 5, 32, 32) == (1.5, 0.1)
-    assert severities.constants("snow", 3, 32, 32) == (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9)
-    assert severities.constants("glass_blur", 4, 224, 224) == (1.1, 3, 2)
-    assert severities.constants("spatter", 5, 224, 224) == (0.67, 0.4, 1, 0.65, 1.5, 1)
-    assert severities.constants("elastic_transform", 2, 32, 32) == pytest.approx((1.6, 6.4, 2.24))
-    assert severities.constants("elastic_transform", 3, 224, 224) == pytest.approx((244 * 0.05, 2.44, 4.88))
-
-
 def test_other_sizes_follow_the_rule():
     assert severities.constants("gaussian_blur", 5, 64, 64) == 2
     assert severities.constants("gaussian_blur", 5, 64, 200) == 2  # the shorter side

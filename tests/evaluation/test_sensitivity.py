@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from oracles import linear_model
 from oracles import sensitivity as oracle
-from tfrobust.attacks import objectives
 from tfrobust.evaluation import statistics
 from tfrobust.evaluation.base import Setting
 from tfrobust.evaluation.predictor import from_function
@@ -41,8 +40,7 @@ def setting():
 
 def _by_hand(setting):
     images = tf.constant(setting.images)
-    utility = maps.utility(objectives.cross_entropy(predict, setting.labels), images).numpy()
-    return utility, oracle.sensitivity(embed, images).numpy()
+    return oracle.utility(predict, images, setting.labels).numpy(), oracle.sensitivity(embed, images).numpy()
 
 
 def test_the_numbers_are_means_over_all_images(setting):

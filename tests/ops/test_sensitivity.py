@@ -6,7 +6,6 @@ import scipy.stats
 import tensorflow as tf
 
 from oracles import tiny_network
-from oracles.sensitivity import sensitivity
 from tfrobust.attacks import objectives
 from tfrobust.methods.supervised import Supervised
 from tfrobust.ops import randomness
@@ -14,6 +13,14 @@ from tfrobust.ops import sensitivity as maps
 
 GENERATOR = np.random.default_rng(0)
 KEY = randomness.make_key(0, "test")
+
+
+def sensitivity(embed, images, *, projections=None, key=None):
+    """Return the map in one call: exact (projections None, or >= d), or by projections drawn by `key`."""
+    width = maps.embedding_width(embed, images)
+    exact = projections is None or projections >= width
+    directions = tf.eye(width) if exact else maps.random_directions(key, width, projections)
+    return tf.sqrt(maps.add_squared_derivatives(embed, images, directions, tf.zeros_like(images)))
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,19 @@
-"""The sensitivity of every input value in one call, where the evaluator takes the projections chunk by chunk."""
+"""Utility and sensitivity maps by the whole Jacobian, where the library takes projections chunk by chunk."""
 
 import tensorflow as tf
 
-from tfrobust.ops import sensitivity as maps
+
+def sensitivity(embed, images):
+    """|d phi(x_i) / d x_ij|_2 of each input value; images float32 [b, h, w, c]."""
+    with tf.GradientTape() as tape:
+        tape.watch(images)
+        features = embed(images)
+    return tf.norm(tape.batch_jacobian(features, images), axis=1)
 
 
-def sensitivity(embed, images, *, projections=None, key=None):
-    """s_ij = |d phi(x_i) / d x_ij|_2, exactly (projections None, or >= d) or by as many projections drawn by `key`."""
-    width = maps.embedding_width(embed, images)
-    exact = projections is None or projections >= width
-    directions = tf.eye(width) if exact else maps.random_directions(key, width, projections)
-    return tf.sqrt(maps.add_squared_derivatives(embed, images, directions, tf.zeros_like(images)))
+def utility(predict, images, labels):
+    """|d CE(x_i, y_i) / d x_ij| of each input value."""
+    with tf.GradientTape() as tape:
+        tape.watch(images)
+        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, predict(images))
+    return tf.abs(tape.gradient(loss, images))
