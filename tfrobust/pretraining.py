@@ -21,9 +21,10 @@ from tfrobust.methods.base import Method
 from tfrobust.models.heads import LinearHead
 from tfrobust.models.normalization import adopt_branch
 from tfrobust.ops import configured
+from tfrobust.pairs.false_negatives import LEFT
 from tfrobust.training import selection
 from tfrobust.training import workdir as workdirs
-from tfrobust.training.callbacks import CollapseWarning
+from tfrobust.training.callbacks import CollapseWarning, NegativesWarning
 from tfrobust.training.head_fit import HeadFit, fitted_at_once, refuse_method, unused
 from tfrobust.training.loop import Loop
 from tfrobust.training.pseudo_labels import refreshers
@@ -195,6 +196,8 @@ class Stage:
         own = refreshers(self.method, self.dataset.train, seed=self.seed, batch_size=self.batch_size)
         if "embedding_deviation" in self.method.observations:
             own.append(CollapseWarning())
+        if LEFT in self.method.observations:
+            own.append(NegativesWarning())
         return Loop(
             method=self.method,
             strategy=strategy,

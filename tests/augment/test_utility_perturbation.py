@@ -16,13 +16,13 @@ def _inputs(count=4, seed=0):
     return images, utility
 
 
-@pytest.mark.parametrize("count", [1, 20, 0.1, 90, 500])
+@pytest.mark.parametrize("count", [1, 10, 0.1, 15, 0.5])
 @pytest.mark.parametrize("unit", ["values", "pixels"])
 def test_noise_is_on_exactly_the_chosen_features(unit, count):
     images, utility = _inputs()
     noisy = UtilityPerturbation(count=count, unit=unit)(images, utility, KEY)
     each = utility.reshape(len(images), -1) if unit == "values" else utility.sum(-1).reshape(len(images), -1)
-    expected = min(count, each.shape[1]) if isinstance(count, int) else round(count * each.shape[1])
+    expected = count if isinstance(count, int) else round(count * each.shape[1])
     for copy, sign in ((noisy.least, 1), (noisy.most, -1)):
         change = (copy - images).numpy() != 0
         touched = change if unit == "values" else change.all(-1)
@@ -34,9 +34,12 @@ def test_noise_is_on_exactly_the_chosen_features(unit, count):
 
 
 def test_the_noise_is_gaussian_and_drawn_twice():
-    images = np.zeros((200, *SHAPE), np.float32)
-    noisy = UtilityPerturbation(count=90, deviation=0.5)(images, np.ones_like(images), KEY)
-    least, most = (copy.numpy().ravel() for copy in (noisy.least, noisy.most))
+    images = np.zeros((400, *SHAPE), np.float32)
+    # One half of the values is useful, and each copy has noise on 45 of the 90.
+    utility = np.tile(np.arange(90).reshape(SHAPE), (400, 1, 1, 1)).astype(np.float32)
+    noisy = UtilityPerturbation(count=45, deviation=0.5)(images, utility, KEY)
+    least = noisy.least.numpy().reshape(400, 90)[:, :45].ravel()
+    most = noisy.most.numpy().reshape(400, 90)[:, 45:].ravel()
     error = 0.5 / np.sqrt(least.size)
     for draws in (least, most):
         assert abs(draws.mean()) < 5 * error and abs(draws.std() - 0.5) < 5 * error
@@ -77,6 +80,7 @@ def test_the_draw_is_a_function_of_the_key():
         ({"count": 0}, "count is 0"),
         ({"count": True}, "count is True"),
         ({"count": 1.5}, "count is 1.5"),
+        ({"count": 0.6}, "count is 0.6"),
         ({"deviation": 0.0}, "deviation 0.0"),
         ({"unit": "rows"}, "unit is 'rows'"),
         ({"smallest_utility": -1.0}, "smallest_utility -1.0"),
@@ -85,6 +89,24 @@ def test_the_draw_is_a_function_of_the_key():
 def test_wrong_arguments_are_refused(wrong, said):
     with pytest.raises(ValueError, match=said):
         UtilityPerturbation(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shape", "said"),
+    [
+        ({}, (8, 8, 1), "count is 256, but an image has 64 values: .* at most 32"),
+        ({"count": 33}, (8, 8, 1), "has 64 values"),
+        ({"count": 33, "unit": "pixels"}, (8, 8, 3), "has 64 pixels"),
+        ({"count": 0.5}, (1, 1, 1), "has 1 values"),
+    ],
+)
+def test_a_count_above_half_of_the_features_is_refused(arguments, shape, said):
+    perturbation = UtilityPerturbation(**arguments)
+    images = tf.zeros([2, *shape])
+    for refused in (lambda: perturbation.check(shape), lambda: perturbation(images, images, KEY)):
+        with pytest.raises(ValueError, match=said):
+            refused()
+    UtilityPerturbation(count=32).check((8, 8, 1))
 
 
 def test_utility_of_another_shape_is_refused():

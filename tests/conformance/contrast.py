@@ -19,6 +19,6 @@ def projections(seed=0, views=2):
 def contrast(cls, vectors, *, labels=LABELS, features=None, **keywords):
     method = cls(battery.encoder(), LinearHead(4), **keywords)
     rows = tf.range(COUNT, dtype=tf.int64)
-    batch = Batch(tf.zeros([COUNT, *battery.IMAGE_SHAPE]), tf.constant(labels), rows, {})
+    batch = Batch(tf.zeros([COUNT, *battery.IMAGE_SHAPE]), None if labels is None else tf.constant(labels), rows, {})
     context = Context(randomness.make_key(0), tf.constant(0, tf.int64), rows)
     return method.contrast([tf.constant(z) for z in vectors], context, batch, features=features)

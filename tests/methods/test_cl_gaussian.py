@@ -28,15 +28,14 @@ def test_cl_gaussian_is_eq_6_without_an_own_negative():
     np.testing.assert_allclose(terms["feature_contrast"], expected, rtol=2e-5)
 
 
-def test_noise_on_all_features_has_the_positive_of_cl_gaussian():
-    """Without the own negative, and with the same noise, the two methods are one."""
+def test_without_its_own_negative_and_with_the_same_noise_fcl_is_cl_gaussian():
     batch, context = tiny.batch()
     images = 0.5 + 0 * batch.images  # in the middle: AddGaussian clips, FCL does not
     batch = batch._replace(images=images)
-    fcl = tiny.build(FCL, perturbation=UtilityPerturbation(count=6, deviation=0.01))
+    fcl = tiny.build(FCL, perturbation=UtilityPerturbation(count=3, deviation=0.01))
     plain = tiny.build(CLGaussian, noise=AddGaussian(deviation=0.01))
     views = fcl.make_views(batch, context)
-    assert np.all((views["least"] - images).numpy() != 0)
+    assert np.any((views["least"] - images).numpy() != 0)
     views["usable"] = tf.zeros_like(views["usable"])
     expected, _ = plain.loss_terms({"images": images, "noisy": views["least"]}, batch, context)
     found, _ = fcl.loss_terms(views, batch, context)

@@ -12,8 +12,9 @@ from tfrobust.methods.simclr import SimCLR
 from tfrobust.models.heads import LinearHead
 from tfrobust.ops import randomness
 from tfrobust.pairs import masks, selection
-from tfrobust.pairs.false_negatives import IFND, AdaptiveFNC
+from tfrobust.pairs.false_negatives import FNC, IFND, AdaptiveFNC
 from tfrobust.structs import Batch, Context
+from tfrobust.training.callbacks import NegativesWarning
 
 
 @pytest.mark.parametrize("features", ["projection", "embedding"])
@@ -33,6 +34,43 @@ def test_false_negatives_leave_the_denominator_and_are_counted(features):
     assert not np.allclose(value, contrast(SimCLR, shown)[0])
     np.testing.assert_array_equal(observed["false_negatives_found"], 1.0)
     np.testing.assert_array_equal(observed["true_negatives_removed"], 0.0)
+    others = [2 * np.sum(LABELS != label) for label in LABELS]  # of the anchor's class none is left, in two views
+    np.testing.assert_allclose(observed["negatives_left"], np.mean(others), rtol=1e-6)
+
+
+EQUAL = np.ones((2, COUNT, 5), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("rule", "left"),
+    [
+        (FNC(threshold=0.9, top_k=4), 0),  # equals count together
+        (FNC(threshold=2.0, top_k=100, combine="union", action="cancel"), 0),
+        (AdaptiveFNC(threshold=0.9), 0),
+        (AdaptiveFNC(threshold=1.0), 2 * (COUNT - 1)),
+    ],
+)
+@pytest.mark.parametrize("labelled", [True, False])
+def test_negatives_left_are_counted_without_labels_too(rule, left, labelled):
+    _, observed = contrast(SimCLR, EQUAL, false_negatives=rule, labels=LABELS if labelled else None, probe=labelled)
+    np.testing.assert_array_equal(observed["negatives_left"], np.full(COUNT, left))
+    assert ("false_negatives_found" in observed) == labelled
+
+
+def test_one_warning_where_every_negative_is_cancelled(caplog):
+    """The threshold falls to -1 in the second of three steps, so that the mean over the epoch is above 0."""
+    falling = keras.optimizers.schedules.PiecewiseConstantDecay([0, 1], [2.0, -1.0, 2.0])
+    method = battery.build("simclr", false_negatives=AdaptiveFNC(threshold=falling))
+    method.compile("sgd", jit_compile=False)
+    watch, (images, labels) = NegativesWarning(), battery.data(24)
+    logs = method.fit(images, labels, batch_size=8, epochs=2, verbose=0, callbacks=[watch], shuffle=False).history
+    assert logs["negatives_left"] == pytest.approx([2 * 14 / 3, 14])
+    (record,) = caplog.records
+    assert "no negatives are left in step 2 of epoch 1" in record.getMessage() and watch.warned
+    plain = battery.build("simclr")
+    plain.compile("sgd", jit_compile=False)
+    plain.fit(images, labels, batch_size=8, verbose=0, callbacks=[NegativesWarning()])
+    assert len(caplog.records) == 1
 
 
 def test_pseudo_labels_are_looked_up_by_the_index_of_the_image():

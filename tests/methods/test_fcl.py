@@ -18,11 +18,12 @@ from tfrobust.ops import randomness
 from tfrobust.structs import Batch, Context
 
 TEMPERATURE = 0.3
+SOME = UtilityPerturbation(count=2)
 
 
 @pytest.mark.parametrize("scale", ["sum", "mean"])
 def test_the_terms_are_those_of_the_paper(scale):
-    method = tiny.build(FCL, objective=FeatureContrast(temperature=TEMPERATURE, scale=scale))
+    method = tiny.build(FCL, perturbation=SOME, objective=FeatureContrast(temperature=TEMPERATURE, scale=scale))
     batch, context = tiny.batch()
     views = method.make_views(batch, context)
     views["usable"] = tf.constant([1.0, 0.0, 1.0] * 3)
@@ -38,7 +39,7 @@ def test_the_terms_are_those_of_the_paper(scale):
 
 
 def test_utility_is_the_size_of_the_input_gradient():
-    method = tiny.build(FCL)
+    method = tiny.build(FCL, perturbation=SOME)
     batch, _ = tiny.batch()
     targets = np.eye(tiny.CLASSES)[batch.labels]
     expected = np.abs(tiny.input_gradient(method, batch.images, targets))
@@ -46,7 +47,7 @@ def test_utility_is_the_size_of_the_input_gradient():
 
 
 def test_views_have_noise_on_the_features_of_least_and_most_utility():
-    method = tiny.build(FCL, perturbation=UtilityPerturbation(count=2))
+    method = tiny.build(FCL, perturbation=SOME)
     batch, context = tiny.batch()
     utility = method.utility(batch.images, batch.labels).numpy().reshape(9, -1)
     views = method.make_views(batch, context)
@@ -57,7 +58,7 @@ def test_views_have_noise_on_the_features_of_least_and_most_utility():
 
 
 def test_the_margin_objective_is_eq_9():
-    method = tiny.build(FCL, objective=FeatureMargin(margin=0.8, scale="mean"))
+    method = tiny.build(FCL, perturbation=SOME, objective=FeatureMargin(margin=0.8, scale="mean"))
     batch, context = tiny.batch()
     views = method.make_views(batch, context)
     terms, _ = method.loss_terms(views, batch, context)
@@ -70,7 +71,7 @@ def test_a_teacher_decides_alone_or_as_well():
     batch, _ = tiny.batch()
     given = tf.random.stateless_uniform(batch.images.shape, [1, 2])
     plain, replaced, added = (
-        tiny.build(FCL, **keywords)
+        tiny.build(FCL, perturbation=SOME, **keywords)
         for keywords in ({}, {"teacher": lambda *_: given}, {"teacher": lambda *_: given, "combine": "add"})
     )
     own, taken, both = (each.utility(batch.images, batch.labels).numpy() for each in (plain, replaced, added))
@@ -81,7 +82,7 @@ def test_a_teacher_decides_alone_or_as_well():
 
 def test_with_an_adversary_it_trains_on_its_images_as_well():
     adversary = Adversary(attack=PGD(ThreatModel(epsilon=0.1), steps=2))
-    method = tiny.build(FCL, adversary=adversary)
+    method = tiny.build(FCL, perturbation=SOME, adversary=adversary)
     batch, context = tiny.batch()
     views = method.make_views(batch, context)
     terms, _ = method.loss_terms(views, batch, context)
@@ -93,8 +94,13 @@ def test_with_an_adversary_it_trains_on_its_images_as_well():
 def test_nothing_is_differentiated_through_the_choice():
     """The weights move as if the views had been given, and a delayed term does not move them at all."""
     batch, _ = tiny.batch()
-    method, given = tiny.build(FCL), tiny.build(FCL, term_weights={"feature_contrast": 0.0})
-    ce = tiny.build(FCL, term_weights={"feature_contrast": lambda step: tf.where(step < 5, 0.0, 1.0)})
+    method, given = (
+        tiny.build(FCL, perturbation=SOME),
+        tiny.build(FCL, perturbation=SOME, term_weights={"feature_contrast": 0.0}),
+    )
+    ce = tiny.build(
+        FCL, perturbation=SOME, term_weights={"feature_contrast": lambda step: tf.where(step < 5, 0.0, 1.0)}
+    )
     for each in (method, given, ce):
         each.compile(keras.optimizers.SGD(0.1), jit_compile=False)
         each.train_step(batch)
@@ -123,7 +129,7 @@ def test_utility_is_not_measured_with_synchronised_statistics_of_encoder_or_head
     for place in (0, 1):
         parts = [list(layers) for layers in plain]
         parts[place].append(keras.layers.BatchNormalization(synchronized=True))
-        method = FCL(*map(keras.Sequential, parts), mode="train", perturbation=UtilityPerturbation(count=2))
+        method = FCL(*map(keras.Sequential, parts), mode="train", perturbation=SOME)
         method.build((None, *batch.images.shape[1:]))
         with pytest.raises(ValueError, match="Batch-norm mode 'train' cannot gather"):
             method.make_views(batch, context)
@@ -140,6 +146,11 @@ def test_a_perturbation_of_the_other_kind_is_refused_when_it_is_built(perturbati
     encoder = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(4)])
     with pytest.raises(ValueError, match=said):
         FCL(encoder, keras.layers.Dense(3), perturbation=perturbation).build((None, *shape))
+
+
+def test_a_count_above_half_of_the_values_is_refused_before_the_first_step():
+    with pytest.raises(ValueError, match="count is 256, but an image has 64 values"):
+        FCL(keras.Sequential([keras.layers.Flatten()]), keras.layers.Dense(3)).build((None, 8, 8, 1))
 
 
 # ------------------------------------------------------------------------------------------------- sentences

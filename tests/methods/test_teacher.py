@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from oracles import tiny_network as tiny
 from tfrobust import experiment
+from tfrobust.augment.utility_perturbation import UtilityPerturbation
 from tfrobust.data.sources.digits import Digits
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.supervised import Supervised
@@ -35,7 +36,7 @@ def test_it_is_the_size_of_the_teachers_input_gradient(exported):
     expected = np.abs(tiny.input_gradient(teacher, batch.images, np.eye(tiny.CLASSES)[batch.labels]))
     found = TeacherUtility(path=str(folder))(batch.images, batch.labels)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-    student = tiny.build(FCL, teacher=TeacherUtility(path=str(folder)))
+    student = tiny.build(FCL, perturbation=UtilityPerturbation(count=2), teacher=TeacherUtility(path=str(folder)))
     step = tf.function(lambda: student.make_views(batch, context), autograph=False)
     assert set(step()) == {"images", "least", "most", "usable"}
     np.testing.assert_allclose(student.utility(batch.images, batch.labels), expected, rtol=1e-4, atol=1e-6)
@@ -63,7 +64,7 @@ def test_a_run_with_a_teacher_that_does_not_fit_writes_nothing(exported, tmp_pat
     with pytest.raises(ValueError, match="there is no folder" if path == "none" else r"the data are \[8, 8, 1\]"):
         experiment.train(
             name="student",
-            method=lambda **parts: FCL(teacher=teacher, **parts),
+            method=lambda **parts: FCL(teacher=teacher, perturbation=UtilityPerturbation(count=2), **parts),
             encoder=lambda: keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(4)]),
             optimizer=keras.optimizers.SGD,
             data=Digits(),

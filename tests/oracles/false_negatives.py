@@ -53,7 +53,7 @@ def cancelling_loss(z, i, view, suspects, temperature):
 
 
 def detection(labels, views, suspects_of):
-    """(share of the false negatives found, share of the true ones removed), over all anchors together."""
+    """(share of the false negatives found, of the true ones removed, negatives left), over all anchors together."""
     found = same = removed = others = 0
     for i in range(len(labels)):
         for view in range(views):
@@ -63,4 +63,5 @@ def detection(labels, views, suspects_of):
                     same, found = same + 1, found + ((j, other) in suspects)
                 else:
                     others, removed = others + 1, removed + ((j, other) in suspects)
-    return found / same, removed / others
+    left = same + others - found - removed
+    return found / same, removed / others, left / (len(labels) * views)

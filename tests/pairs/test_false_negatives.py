@@ -193,7 +193,7 @@ def test_detection_is_the_loops(name, monkeypatch):
     monkeypatch.setattr(masks, "BLOCK_ELEMENTS", 2 * 2 * COUNT * 5)  # five anchors, and a shorter last block
     compute = tf.function(detection, autograph=False) if name == "fnc" else detection
     for found in (whole, compute(sifted(transformer, z, labels))):
-        assert list(found) == ["false_negatives_found", "true_negatives_removed"]
+        assert list(found) == ["false_negatives_found", "true_negatives_removed", "negatives_left"]
         np.testing.assert_allclose(list(found.values()), expected, rtol=1e-6)
 
 

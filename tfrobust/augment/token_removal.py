@@ -17,8 +17,8 @@ class TokenRemoval(Configured):
     """Two shorter copies of each sentence: without its k tokens of least, and without its k of most utility.
 
     The counterpart for text of `UtilityPerturbation`: x \\ BOTTOM_k(u) and x \\ TOP_k(u); k = round(fraction n) of a
-    sentence of n tokens (padding is none), at least 1, and at most n - 1, so that something is left. Tokens of equal
-    utility stand in random order.
+    sentence of n tokens (padding is none), at least 1, and at most n // 2, so that the two sets do not overlap. Tokens
+    of equal utility stand in random order.
 
     Example:
         >>> import tensorflow as tf
@@ -30,7 +30,7 @@ class TokenRemoval(Configured):
         ([[7, 9, 0, 0], [6, 0, 0, 0]], [[7, 4, 0, 0], [5, 0, 0, 0]])
 
     Args:
-        fraction: of the sentence that is removed, in (0, 1).
+        fraction: of the sentence that is removed, in (0, 0.5].
         smallest_utility: below this largest utility a sentence has no usable tokens, >= 0; nor has one of one token.
 
     Source:
@@ -42,9 +42,9 @@ class TokenRemoval(Configured):
     smallest_utility: float = 1e-12
 
     def __post_init__(self):
-        if not 0 < self.fraction < 1 or not self.smallest_utility >= 0:
+        if not 0 < self.fraction <= 0.5 or not self.smallest_utility >= 0:
             raise ValueError(
-                f"TokenRemoval has fraction {self.fraction} (between 0 and 1) and smallest_utility "
+                f"TokenRemoval has fraction {self.fraction} (in (0, 0.5]) and smallest_utility "
                 f"{self.smallest_utility} (>= 0)."
             )
 
@@ -70,7 +70,7 @@ class TokenRemoval(Configured):
         present = removal.is_token(tokens)
         length = tf.reduce_sum(tf.cast(present, tf.int32), axis=1, keepdims=True)
         count = tf.cast(tf.round(self.fraction * tf.cast(length, tf.float32)), tf.int32)
-        count = tf.minimum(tf.maximum(count, 1), tf.maximum(length - 1, 0))
+        count = tf.minimum(tf.maximum(count, 1), length // 2)
         # A stable order after a shuffle of the places takes equals at random; padding stands behind all tokens.
         order = tf.argsort(tf.random.stateless_uniform([tokens.shape[1]], key))
         shuffled = tf.gather(tf.where(present, utility, utility.dtype.max), order, axis=1)

@@ -1,12 +1,14 @@
 """Noise on the features that matter least, and on those that matter most."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.ops import randomness, sensitivity
 from tfrobust.ops.configured import Configured
 from tfrobust.ops.shapes import batch_size
@@ -45,11 +47,15 @@ class UtilityPerturbation(Configured):
         [[0], [1]]
 
     Args:
-        count: k >= 1; or the share of all features, in (0, 1). More than there are means all of them.
+        count: k >= 1; or the share of all features, in (0, 0.5]. With more than half of the features the k least and
+            the k most useful ones would overlap.
         deviation: sigma > 0, in units of the pixels.
         unit: what a feature is. "values": a value of a channel, as the paper's definition. "pixels": all channels of
             a pixel, whose utilities are added.
         smallest_utility: below this largest utility an image has no usable features, >= 0.
+
+    Raises:
+        ValueError: an argument out of its range; in a call, images of fewer than 2 k features.
 
     Source:
         Paper 000, definitions 1 and 3, section 4.2 (the guard, 1e-12) and appendix C.
@@ -62,9 +68,9 @@ class UtilityPerturbation(Configured):
 
     def __post_init__(self):
         whole = isinstance(self.count, int) and not isinstance(self.count, bool) and self.count >= 1
-        if not whole and not (isinstance(self.count, float) and 0 < self.count < 1):
-            raise ValueError(
-                f"UtilityPerturbation.count is {self.count!r}; it is a whole number >= 1, or a share between 0 and 1."
+        if not whole and not (isinstance(self.count, float) and 0 < self.count <= 0.5):
+            raise InputError(
+                f"UtilityPerturbation.count is {self.count!r}; it is a whole number >= 1, or a share in (0, 0.5]."
             )
         if self.unit not in UNITS:
             raise ValueError(f"UtilityPerturbation.unit is {self.unit!r}; it is one of {list(UNITS)}.")
@@ -82,6 +88,20 @@ class UtilityPerturbation(Configured):
         """What the utility costs, in forward and backward passes over examples of any shape."""
         return 1
 
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise InputError if images of this shape (h, w, c) have fewer than 2 k features."""
+        self._count(math.prod(shape) // (shape[-1] if self.unit == "pixels" else 1))
+
+    def _count(self, features: int) -> int:
+        """Return k for images of so many features."""
+        count = self.count if isinstance(self.count, int) else max(1, min(round(self.count * features), features // 2))
+        if 2 * count > features:
+            raise InputError(
+                f"UtilityPerturbation.count is {self.count}, but an image has {features} {self.unit}: the least and "
+                f"the most useful ones would overlap. Use at most {features // 2}."
+            )
+        return count
+
     def choose(self, utility: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The places of the k features of least and of most utility.
 
@@ -93,11 +113,11 @@ class UtilityPerturbation(Configured):
             Two int32 [b, k], places in 0 .. n - 1.
         """
         features = utility.shape[1]
-        count = self.count if isinstance(self.count, int) else max(1, round(self.count * features))
+        count = self._count(features)
         # A stable choice after a shuffle of the features takes equals at random.
         order = tf.argsort(tf.random.stateless_uniform([features], key))
         shuffled = tf.gather(utility, order, axis=1)
-        chosen = (tf.math.top_k(sign * shuffled, min(count, features)).indices for sign in (-1.0, 1.0))
+        chosen = (tf.math.top_k(sign * shuffled, count).indices for sign in (-1.0, 1.0))
         least, most = (tf.gather(order, places) for places in chosen)
         return least, most
 

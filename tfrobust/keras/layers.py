@@ -236,7 +236,7 @@ class UtilityPerturbationLayer(_DrawingLayer):
         [[0], [1]]
 
     Args:
-        count: k >= 1; or the share of all features, in (0, 1).
+        count: k >= 1, at most half of the features; or the share of all features, in (0, 0.5].
         deviation: sigma > 0, in units of the pixels.
         unit: "values" or "pixels".
         seed: where the draws start from.

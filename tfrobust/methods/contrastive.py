@@ -9,7 +9,7 @@ from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.methods.self_supervised import SelfSupervised, embedding_deviation
 from tfrobust.ops import distribution
 from tfrobust.pairs import masks, selection
-from tfrobust.pairs.false_negatives import SHARES, FalseNegatives, Sifted, detection
+from tfrobust.pairs.false_negatives import LEFT, SHARES, FalseNegatives, Sifted, detection
 from tfrobust.structs import Batch, Context, PairMasks, Tags
 
 SCALES = ("mean", "sum")
@@ -63,7 +63,7 @@ class Contrastive(SelfSupervised):
 
     @property
     def observations(self):
-        return (*super().observations, *(SHARES if self.false_negatives is not None else ()))
+        return (*super().observations, *((*SHARES, LEFT) if self.false_negatives is not None else ()))
 
     def build_parts(self, image_shape, embedding_dim):
         super().build_parts(image_shape, embedding_dim)
@@ -120,9 +120,8 @@ class Contrastive(SelfSupervised):
             everything = distribution.gather(tf.stop_gradient(compared))
             given = (own, others, compared, everything, context.step)
             pairs = Sifted(self.pairs, self.false_negatives, *given, views=count)
-            if batch.labels is not None:
-                shares = detection(pairs)
-                observed |= {name: tf.fill(tf.shape(context.rows), share) for name, share in shares.items()}
+            seen = {name: tf.fill(tf.shape(context.rows), value) for name, value in detection(pairs).items()}
+            observed |= seen if batch.labels is not None else {LEFT: seen[LEFT]}
         if self.self_in_denominator:
             pairs = _with_themselves(pairs, own, others)
         values = masked_contrastive(anchors, keys, pairs, temperature=self.temperature_at(context.step))

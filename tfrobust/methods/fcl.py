@@ -64,7 +64,8 @@ class FCL(Method):
     ):
         """Args beyond the base's:
 
-        perturbation: which features get noise, and how much; k = 256 values and 0.5 by default. `TokenRemoval` for
+        perturbation: which features get noise, and how much; k = 256 values and 0.5 by default, which takes
+            images of at least 512 values. `TokenRemoval` for
             sentences: which tokens are left out.
         objective: `FeatureContrast` (eq. 6, the default) or `FeatureMargin` (eq. 9).
         teacher: utility from elsewhere, (images, labels) -> float [b, h, w, c], such as `TeacherUtility`; None: the
@@ -105,6 +106,8 @@ class FCL(Method):
             raise ValueError(
                 f"FCL.perturbation is @{name}(), and the examples are {kind}, {list(image_shape)}: take @{wanted}()."
             )
+        if not of_text:
+            self.perturbation.check(image_shape)
         self.utility_passes = self.perturbation.passes(image_shape)
 
     def check_ready(self, image_shape, class_count):

@@ -13,8 +13,9 @@ class SimCLR(Contrastive):
     L = contrastive + probe; contrastive is the mean over the 2N views i of -log( exp(s_ij / t) / sum_(k != i)
     exp(s_ik / t) ), j the other view of the image, s the cosine of the projections.
 
-    Terms: `contrastive`, `probe`. Observed: `embedding_deviation`; with `false_negatives` the shares
-    `false_negatives_found` and `true_negatives_removed`, by the true labels. Needs: no labels with probe=False.
+    Terms: `contrastive`, `probe`. Observed: `embedding_deviation`; with `false_negatives` also `negatives_left` per
+    anchor and, by the true labels, the shares `false_negatives_found` and `true_negatives_removed`. Needs: no labels
+    with probe=False.
 
     Example:
         >>> from tfrobust import keras as robust

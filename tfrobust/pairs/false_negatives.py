@@ -22,8 +22,9 @@ FEATURES = ("projection", "embedding")
 ACTIONS = ("cancel", "attract")
 COMBINATIONS = ("intersection", "union")
 KEY_VIEWS = ("each", "any", "all")
-# What `detection` gives.
+# What `detection` gives: the shares need labels.
 SHARES = ("false_negatives_found", "true_negatives_removed")
+LEFT = "negatives_left"
 
 # Below every cosine.
 _NEVER = -2.0
@@ -339,11 +340,12 @@ def detection(sifted: Sifted) -> dict[str, tf.Tensor]:
 
         false_negatives_found = negatives of the anchor's class that were removed / all negatives of its class
         true_negatives_removed = negatives of other classes that were removed / all negatives of other classes
+        negatives_left = negatives that were not removed / anchors
 
-    Both over all anchors of all replicas together, since an anchor alone may have no negative of its class.
+    Each over all anchors of all replicas together, since an anchor alone may have no negative of its class.
 
     Returns:
-        The two names -> float32 scalar in [0, 1]; 0 where there is nothing to find.
+        The three names -> float32 scalar, of which the first two lie in [0, 1]; 0 where there is nothing to find.
     """
     count, width = tf.shape(sifted.anchors.sample)[0], tf.shape(sifted.keys.sample)[0]
 
@@ -351,13 +353,14 @@ def detection(sifted: Sifted) -> dict[str, tf.Tensor]:
         before, after = sifted.both(rows)
         same = facts.same_label(facts.take(sifted.anchors, rows), sifted.keys)
         removed = before.negative & ~after.negative
-        kinds = (removed & same, before.negative & same, removed & ~same, before.negative & ~same)
+        kinds = (removed & same, before.negative & same, removed & ~same, before.negative & ~same, after.negative)
         return tf.stack([tf.reduce_sum(tf.cast(kind, tf.float32), axis=1) for kind in kinds], axis=1)
 
-    blocks = facts.in_blocks(counts, count, width * sifted.views, columns=4)
-    found, same, lost, others = tf.unstack(distribution.global_sum(tf.reduce_sum(blocks, axis=0)))
-    shares = tf.math.divide_no_nan(found, same), tf.math.divide_no_nan(lost, others)
-    return dict(zip(SHARES, shares, strict=True))
+    blocks = facts.in_blocks(counts, count, width * sifted.views, columns=5)
+    sums = tf.concat([tf.reduce_sum(blocks, axis=0), [tf.cast(count, tf.float32)]], axis=0)
+    found, same, lost, others, left, anchors = tf.unstack(distribution.global_sum(sums))
+    quotients = ((found, same), (lost, others), (left, anchors))
+    return {name: tf.math.divide_no_nan(*pair) for name, pair in zip((*SHARES, LEFT), quotients, strict=True)}
 
 
 def value_at(number, step):

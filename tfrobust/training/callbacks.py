@@ -14,6 +14,7 @@ from tfrobust.attacks.base import Attack
 from tfrobust.attacks.gradient import PGD
 from tfrobust.methods.base import Method
 from tfrobust.ops import geometry, probabilities, randomness
+from tfrobust.pairs.false_negatives import LEFT
 from tfrobust.training.checkpoint import CheckpointStore
 
 _log = logging.getLogger(__name__)
@@ -198,6 +199,52 @@ class CollapseWarning(keras.callbacks.Callback):
                 deviation,
                 threshold,
             )
+
+
+class NegativesWarning(keras.callbacks.Callback):
+    """Warns, once, when a step has cancelled every negative of every anchor.
+
+    Nothing repels any more, and the contrastive term teaches only that all views are alike. Which step it was is not
+    visible in the logs, which are means over the steps of an epoch. A run adds it by itself.
+
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> parts = robust.models.CNN(((4,),), dense=(8,)), robust.models.LinearHead(10)
+        >>> method = robust.methods.SimCLR(*parts, false_negatives=robust.methods.AdaptiveFNC(threshold=-1.0))
+        >>> method.compile("adam")
+        >>> watch = robust.callbacks.NegativesWarning()
+        >>> _ = method.fit(np.random.rand(20, 8, 8, 1), np.arange(20) % 10, verbose=0, callbacks=[watch])
+        >>> watch.warned
+        True
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.warned = False
+        self._before = 0.0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch, self._before = epoch, self._total()
+
+    def on_train_batch_end(self, batch, logs=None):
+        total = self._total()
+        if total is None or self.warned:
+            return
+        if total == self._before:
+            self.warned = True
+            _log.warning(
+                "no negatives are left in step %d of epoch %d: every one was cancelled or attracted as a false "
+                "negative. Use a higher threshold, a smaller top_k, or larger batches.",
+                batch + 1,
+                self._epoch + 1,
+            )
+        self._before = total
+
+    def _total(self) -> float | None:
+        """Return the sum of `negatives_left` in this epoch so far; None of a method that does not observe it."""
+        mean = getattr(self.model, "means", {}).get(LEFT)
+        return None if mean is None else float(mean.total)
 
 
 class BestWeights(keras.callbacks.Callback):
