@@ -7,6 +7,8 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import pytest  # noqa: E402
 
+pytest_plugins = ["tiers", "children"]
+
 
 @pytest.fixture(autouse=True)
 def _seeded():
