@@ -113,17 +113,6 @@ def test_no_package_below_tests():
     assert sorted(ROOT.glob("tests/**/__init__.py")) == []
 
 
-def test_every_method_has_its_gin_file_and_its_tests():
-    for path in (ROOT / "tfrobust" / "methods").glob("*.py"):
-        bases = r"(Method|SelfSupervised|Contrastive)"
-        found = re.findall(rf"^class (\w+)\({bases}\)", path.read_text("utf-8"), re.MULTILINE)
-        if not found or re.fullmatch(bases, found[0][0]):
-            continue  # a part that methods share
-        assert (ROOT / "gin" / f"{path.stem}.gin").is_file(), f"gin/{path.stem}.gin is missing"
-        mentions = [test for test in (ROOT / "tests").rglob("*.py") if path.stem in test.read_text("utf-8")]
-        assert mentions, f"no test mentions methods/{path.stem}.py"
-
-
 def test_no_leftovers():
     for path in sources():
         found = re.search(r"\b(TODO|FIXME|XXX|HACK)\b|breakpoint\(", path.read_text("utf-8"))

@@ -1,0 +1,209 @@
+"""Every public member of a family is offered by the facade, passes its battery and is named by a gin file.
+
+The members are found in the source code of the library, by the base classes that files state, not in the lists of
+the facade or of the batteries, which are what is checked. A new family is one row of `FAMILIES`.
+"""
+
+import ast
+import dataclasses
+import functools
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """The descendants of `root`, or without a root the public functions of a folder.
+
+    facade: module of tfrobust.keras that offers them, or "". tests: file or folder whose code names each of them.
+    gin: folder below gin/ where `@Name` occurs, "." for any, or "" where no file needs to name them.
+    """
+
+    name: str
+    root: str
+    tests: str
+    facade: str = ""
+    gin: str = ""
+    folder: str = "tfrobust"
+
+
+FAMILIES = [
+    Family("method", "Method", "tests/conformance/methods.py", "methods", "."),
+    Family("attack", "Attack", "tests/conformance/attacks.py", "attacks"),
+    Family("augmentation", "Augmentation", "tests/conformance/augmentations.py", "augment"),
+    Family("encoder", "Model", "tests/conformance/encoders.py", "models", "."),
+    Family("loss", "Loss", "tests/conformance/losses.py", "losses"),
+    Family("loss function", "", "tests/conformance/losses.py", "losses", folder="tfrobust/losses"),
+    Family("evaluator", "Evaluator", "tests/evaluation", gin="."),
+    Family("data source", "Source", "tests/data", gin="."),
+    Family("published set", "PublishedSet", "tests/data", gin="eval"),
+    Family("selection", "Selection", "tests/conformance/methods.py", "methods", "."),
+    Family("false negatives", "FalseNegatives", "tests/pairs", "methods", "."),
+    Family("gradient penalty", "GradientPenalty", "tests/conformance/methods.py", "methods", "."),
+    Family("feature objective", "FeatureObjective", "tests/methods", "methods", "."),
+    Family("callback", "Callback", "tests/conformance/facade.py", "callbacks"),
+    Family("optimizer", "Optimizer", "tests/conformance/facade.py", "optimizers"),
+]
+# (name, what is not needed) -> why.
+EXEMPT = {
+    ("Ensemble", "tests"): "of several attacks: tests/attacks/test_ensemble.py",
+    ("AutoAttack", "tests"): "of several attacks: tests/attacks/test_ensemble.py and test_autoattack_parity.py",
+    ("CorruptedTensorFlowDatasets", "gin"): "the comments of eval/cifar10_c.gin show it as the alternative",
+    ("adversarial_divergence", "facade"): "the loss of ADR, made of terms of four inputs",
+    ("GlobalSelection", "tests"): "the default of ASCL, so every row of it without a selection",
+}
+_PARTS = (
+    # The training loop adds these two callbacks itself.
+    *("PseudoLabels", "Throughput"),
+    # Parts of the losses of ADR and of the mixing methods, which are tested as a whole.
+    *("pair_weights", "local_compactness", "local_smoothness", "global_compactness", "global_smoothness"),
+    *("mixed_loss", "checked_objective"),
+)
+EXEMPT |= {(name, need): "a part" for name in _PARTS for need in ("facade", "tests")}
+
+
+# ------------------------------------------------------------------------------------------------ the guard
+
+
+@functools.cache
+def read(root: pathlib.Path) -> dict[str, str]:
+    """Return the text of every source, test and gin file by its path below the root."""
+    patterns = ("tfrobust/**/*.py", "tests/**/*.py", "gin/**/*.gin")
+    return {path.relative_to(root).as_posix(): path.read_text("utf-8") for p in patterns for path in root.glob(p)}
+
+
+@functools.cache
+def parse(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+@functools.cache
+def identifiers(text: str) -> frozenset[str]:
+    """Return the names that code uses; what it only imports is not among them."""
+    nodes = ast.walk(parse(text))
+    return frozenset(node.id if isinstance(node, ast.Name) else getattr(node, "attr", "") for node in nodes)
+
+
+@functools.cache
+def bases_of(text: str) -> dict[str, tuple[tuple[str, ...], bool]]:
+    """Return (last parts of the names of the bases, registered with Keras) of every class at the top of a file."""
+    return {
+        node.name: (
+            tuple(ast.unparse(base).rpartition(".")[2] for base in node.bases),
+            any("register_keras_serializable" in ast.unparse(each) for each in node.decorator_list),
+        )
+        for node in parse(text).body
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def members(files: dict[str, str], family: Family) -> list[str]:
+    """Return the public, concrete members. Abstract is a base of other classes that is not registered with Keras."""
+    sources = [path for path in files if path.startswith(f"{family.folder}/") and path.endswith(".py")]
+    sources = [path for path in sources if not path.startswith("tfrobust/keras/")]
+    if not family.root:
+        functions = [node for path in sources for node in parse(files[path]).body if isinstance(node, ast.FunctionDef)]
+        return [function.name for function in functions if function.name[0] != "_"]
+    classes = {name: found for path in sources for name, found in bases_of(files[path]).items()}
+    parents = {base for bases, _ in classes.values() for base in bases}
+
+    def ancestors(name: str) -> set[str]:
+        bases = classes.get(name, ((), False))[0]
+        return {*bases}.union(*map(ancestors, bases))
+
+    found = [name for name in classes if family.root in ancestors(name) and name[0] != "_"]
+    if family.name == "encoder":  # methods are Keras models too
+        found = [name for name in found if not {name, *ancestors(name)} & {"Method"} and name != "Encoder"]
+    return [name for name in found if classes[name][1] or name not in parents]
+
+
+def offered(files: dict[str, str], module: str) -> list[str]:
+    """Return `__all__` of a module of the facade."""
+    body = parse(files[f"tfrobust/keras/{module}.py"]).body
+    return next(ast.literal_eval(n.value) for n in body if isinstance(n, ast.Assign) and n.targets[0].id == "__all__")
+
+
+def named_by_gin(files: dict[str, str], folder: str) -> set[str]:
+    """Return what gin files refer to by `@Name` or `@scope/module.Name`, outside comments."""
+    start = "gin/" if folder == "." else f"gin/{folder}/"
+    texts = [re.sub(r"#.*", "", text) for path, text in files.items() if path.startswith(start)]
+    return {name for text in texts for name in re.findall(r"@(?:\w+/)*(?:\w+\.)*(\w+)", text)}
+
+
+def used_by(files: dict[str, str], place: str) -> set[str]:
+    """Return the names that the code of a test file, or of the files of a folder, uses."""
+    texts = [text for path, text in files.items() if path == place or path.startswith(f"{place}/")]
+    return set().union(*map(identifiers, texts))
+
+
+def missing(files: dict[str, str], family: Family) -> list[tuple[str, str]]:
+    """Return (member, what it lacks: "facade", "tests" or "gin")."""
+    needs = {"tests": used_by(files, family.tests)}
+    if family.facade:
+        needs["facade"] = offered(files, family.facade)
+    if family.gin:
+        needs["gin"] = named_by_gin(files, family.gin)
+    return [(name, need) for name in members(files, family) for need, names in needs.items() if name not in names]
+
+
+# ---------------------------------------------------------------------------------------------------- the tests
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_every_member_is_offered_tested_and_configured(family):
+    files = read(ROOT)
+    assert members(files, family)
+    assert [lack for lack in missing(files, family) if lack not in EXEMPT] == []
+
+
+def test_a_method_has_a_gin_file_of_its_own():
+    files = read(ROOT)
+    (family,) = [family for family in FAMILIES if family.name == "method"]
+    for name in members(files, family):
+        (module,) = [path for path, text in files.items() if path.startswith("tfrobust/") and name in bases_of(text)]
+        stem = pathlib.PurePath(module).stem
+        assert f"@{name}" in files.get(f"gin/{stem}.gin", ""), f"gin/{stem}.gin is missing or does not name {name}"
+
+
+def test_every_exemption_is_needed():
+    assert set(EXEMPT) <= {lack for family in FAMILIES for lack in missing(read(ROOT), family)}
+
+
+PLANTED = [
+    ("tfrobust/methods/planted.py", "class Planted(Method):\n    pass", {"facade", "tests", "gin"}),
+    ("tfrobust/methods/deeper/planted.py", "class Planted(base.SimCLR):\n    pass", {"facade", "tests", "gin"}),
+    ("tfrobust/attacks/planted.py", "class Planted(gradient.PGD):\n    pass", {"facade", "tests"}),
+    ("tfrobust/augment/planted.py", "class Planted(Augmentation):\n    pass", {"facade", "tests"}),
+    ("tfrobust/models/planted.py", "class Planted(Encoder):\n    pass", {"facade", "tests", "gin"}),
+    ("tfrobust/losses/planted.py", "class Planted(keras.losses.Loss):\n    pass", {"facade", "tests"}),
+    ("tfrobust/losses/planted.py", "def Planted(logits):\n    return logits", {"facade", "tests"}),
+    ("tfrobust/evaluation/planted.py", "class Planted(Evaluator):\n    pass", {"tests", "gin"}),
+    ("tfrobust/data/sources/planted.py", "class Planted(Source):\n    pass", {"tests", "gin"}),
+]
+
+
+@pytest.mark.parametrize(("path", "text", "lacks"), PLANTED, ids=[path for path, *_ in PLANTED])
+def test_a_planted_member_is_found(path, text, lacks):
+    files = read(ROOT) | {path: text}
+    found = {lack for family in FAMILIES for lack in missing(files, family)} - set(EXEMPT)
+    assert found == {("Planted", lack) for lack in lacks}
+
+
+@pytest.mark.parametrize(
+    ("place", "old", "new", "lack"),
+    [
+        ("tests/conformance/methods.py", ": Mixup(", ": CutMix(", "tests"),
+        ("tfrobust/keras/methods.py", '"Mixup"', '"CutMix"', "facade"),
+        ("gin/", "@Mixup", "@CutMix", "gin"),
+    ],
+    ids=["battery", "facade", "gin"],
+)
+def test_a_member_taken_from_its_place_is_found(place, old, new, lack):
+    files = read(ROOT)
+    changed = {path: text.replace(old, new) if path.startswith(place) else text for path, text in files.items()}
+    found = {each for family in FAMILIES for each in missing(changed, family)} - set(EXEMPT)
+    assert found == {("Mixup", lack)}
