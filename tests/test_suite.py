@@ -1,0 +1,147 @@
+"""The suite itself: which tests a run takes, and that they run in processes that can be replaced."""
+
+import functools
+import itertools
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import types
+
+import pytest
+import tiers
+
+TESTS = pathlib.Path(__file__).resolve().parent
+
+
+def item(name: str, file: str = "a.py", mark: str | None = None, **params):
+    path = TESTS / file
+    made = types.SimpleNamespace(nodeid=f"tests/{file}::{name}[{params}]", path=path, originalname=name, mark=mark)
+    made.get_closest_marker = lambda wanted: wanted == mark
+    if params:
+        made.callspec = types.SimpleNamespace(params=params, indices=dict.fromkeys(params, 0))
+    return Hashable(made)
+
+
+class Hashable:
+    """An item that can be a member of sets, as pytest's are."""
+
+    def __init__(self, made):
+        self.__dict__.update(made.__dict__)
+
+
+def chosen(items, costs) -> list[int]:
+    """Return the places of the items in the first tier."""
+    durations = {item.nodeid: cost for item, cost in zip(items, costs, strict=True)}
+    first = tiers.first_tier(items, durations)
+    return [place for place, each in enumerate(items) if each in first]
+
+
+def test_cheap_tests_and_those_without_a_record_belong_to_the_first_tier():
+    items = [item("cheap", size=1), item("cheap", size=2), item("costly"), item("new")]
+    durations = {items[0].nodeid: 0.2, items[1].nodeid: 0.2, items[2].nodeid: 100.0}
+    assert tiers.first_tier(items, durations) == {items[0], items[1], items[3]}
+
+
+def test_of_costly_tests_the_first_tier_takes_each_function_and_value_at_the_least_cost():
+    """Of a product of two values by three, three tests have every value; the dear one is not among them."""
+    pairs = list(itertools.product("ab", (1, 2, 3)))
+    items = [item("product", kind=kind, size=size) for kind, size in pairs]
+    places = chosen(items, [5.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    assert 0 not in places and len(places) == 3
+    assert {pairs[place][0] for place in places} == {*"ab"} and {pairs[place][1] for place in places} == {1, 2, 3}
+
+
+def test_a_value_that_a_cheap_test_has_needs_no_costly_one_but_every_function_does():
+    items = [item("quick", size=1), item("long", size=1), item("long", size=2)]
+    assert chosen(items, [0.1, 3.0, 2.0]) == [0, 2]
+
+
+def test_files_are_covered_each_by_itself():
+    items = [item("long", "a.py", size=1), item("long", "b.py", size=1)]
+    assert chosen(items, [2.0, 2.0]) == [0, 1]
+
+
+def test_marks_and_the_highest_cost_decide():
+    items = [item("long", mark="first"), item("short", mark="rest"), item("very_long")]
+    assert chosen(items, [50.0, 0.1, 50.0]) == [0]
+
+
+def test_the_slices_are_all_of_the_rest_and_touched_tests_come_on_top():
+    items = [item(f"{number}", f"{folder}/a.py") for folder in ("losses", "models") for number in range(20)]
+    durations = {each.nodeid: 1.0 + number % 3 for number, each in enumerate(items)}
+    part = functools.partial(tiers.part_of, items, durations)
+    slices = [part(number, 4, []) for number in range(4)]
+    assert sorted(map(items.index, itertools.chain(*slices))) == list(range(40))
+    assert part(6, 4, []) == slices[2]
+    assert {*part(3, 4, ["losses"])} == {*slices[3], *items[:20]}
+
+
+SMALL = """
+import os
+import pytest
+
+def test_cheap():
+    pass
+
+@pytest.mark.parametrize("kind", [pytest.param(1, id="a"), pytest.param(1, id="b")])
+def test_costly(kind):
+    pass
+"""
+DEADLY = """
+import os
+import pytest
+
+@pytest.fixture(scope="session", autouse=True)
+def ended():
+    yield
+    open("ended", "a").write("x")
+
+def test_before(): pass
+def test_that_kills_its_process(): os._exit(7)
+def test_after(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ([], ["test_cheap", "test_costly[a]"]),
+        (["--all"], ["test_cheap", "test_costly[a]", "test_costly[b]"]),
+        (["--rest"], ["test_costly[b]"]),
+        (["test_small.py::test_costly"], ["test_costly[a]", "test_costly[b]"]),
+    ],
+    ids=["first", "all", "rest", "named"],
+)
+def test_a_run_takes_its_tier(tmp_path, arguments, names):
+    said = run(
+        tmp_path, SMALL, *arguments, durations='{"test_small.py": {"test_costly[a]": 1.0, "test_costly[b]": 2.0}}'
+    )
+    assert re.findall(r"::(\S+) PASSED", said) == names, said
+
+
+def test_a_slice_names_what_it_leaves_out(tmp_path):
+    durations = '{"test_small.py": {"test_costly[a]": 1.0, "test_costly[b]": 2.0, "test_cheap": 9.0}}'
+    said = run(tmp_path, SMALL, "--rest", "--slice=0/2", durations=durations)
+    assert re.findall(r"::(\S+) PASSED", said) == ["test_cheap"] and "    1  test_small.py" in said, said
+
+
+def test_a_test_that_kills_its_process_fails_alone_and_fixtures_end(tmp_path):
+    said = run(tmp_path, DEADLY, "-n", "1", "--record")
+    assert "2 passed" in said and "1 failed" in said and "ended with code 7" in said, said
+    assert (tmp_path / "ended").read_text() == "x"
+    assert (tmp_path / "durations.json").read_text() == "{}\n"
+
+
+def run(folder, text: str, *arguments: str, durations: str = "{}") -> str:
+    """Run pytest on one file with these plugins in a folder of its own and return what it printed."""
+    (folder / "test_small.py").write_text(text)
+    for plugin in ("tiers.py", "children.py"):
+        (folder / plugin).write_text((TESTS / plugin).read_text("utf-8"))
+    (folder / "durations.json").write_text(durations)
+    (folder / "conftest.py").write_text('pytest_plugins = ["tiers", "children"]\n')
+    (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment).stdout

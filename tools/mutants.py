@@ -1,0 +1,289 @@
+"""Plant faults in copies of the library, one at a time, and see whether the tests find them.
+
+    python tools/mutants.py                              every fault of mutants.toml against the first tier
+    python tools/mutants.py --packages=methods,attacks   those of two packages
+    python tools/mutants.py --all                        the survivors against every test
+    python tools/mutants.py --draw=40 --seed=1           prints 40 drawn faults in the form of mutants.toml
+
+A fault is a file, its old text and its new text; an old text that the file does not hold exactly once is an error. Each
+fault runs only the test files that import the mutated file, directly or by one of their helpers, and stops at the first
+failure. Results are kept in runs/mutants.json, so a run that was stopped resumes; `--again` forgets them.
+"""
+
+import argparse
+import ast
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+LIST = ROOT / "tools" / "mutants.toml"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--packages", default="", help="only faults of these folders of tfrobust/, comma-separated")
+    flags.add_argument("--all", action="store_true", help="run the first tier's survivors against every test")
+    flags.add_argument("--again", action="store_true", help="forget kept results")
+    flags.add_argument("--limit", type=float, default=900.0, help="seconds after which a fault counts as found")
+    flags.add_argument("--workers", type=int, default=2, help="faults tried at once")
+    flags.add_argument("--results", type=pathlib.Path, default=ROOT / "runs" / "mutants.json", help="kept results")
+    flags.add_argument("--draw", type=int, default=0, help="print so many drawn faults and stop")
+    flags.add_argument("--seed", type=int, default=0, help="seed of --draw")
+    return flags
+
+
+def main(arguments=None) -> int:
+    """Return 1 if a fault survived, else 0."""
+    flags = parser().parse_args(arguments)
+    if flags.draw:
+        print("\n".join(entry(fault) for fault in draw(flags.draw, flags.seed)))
+        return 0
+    faults = [fault for fault in read() if not flags.packages or package(fault) in flags.packages.split(",")]
+    kept = {} if flags.again or not flags.results.exists() else json.loads(flags.results.read_text("utf-8"))
+    if flags.all:
+        faults = [fault for fault in faults if kept.get(key(fault), {}).get("killed") is False]
+    todo = [fault for fault in faults if flags.all or key(fault) not in kept]
+    for fault, found in run(todo, flags):
+        kept[key(fault)] = found
+        flags.results.parent.mkdir(parents=True, exist_ok=True)
+        flags.results.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+        print(row(fault, found), flush=True)
+    print(table(faults, kept))
+    return int(any(not kept[key(fault)]["killed"] for fault in faults))
+
+
+# ------------------------------------------------------------------------------------------------------ the list
+
+
+def read(path: pathlib.Path = LIST, root: pathlib.Path = ROOT) -> list[dict]:
+    """Return the faults of the list; raise ValueError for an old text that its file does not hold exactly once."""
+    faults = tomllib.loads(path.read_text("utf-8"))["fault"]
+    for fault in faults:
+        file = root / "tfrobust" / fault["file"]
+        count = file.read_text("utf-8").count(fault["old"]) if file.is_file() else 0
+        if count != 1:
+            raise ValueError(
+                f"{path.name}: tfrobust/{fault['file']} holds the old text {count} times: {fault['old']!r}"
+            )
+    return faults
+
+
+def key(fault: dict) -> str:
+    """Return what identifies a fault among the results."""
+    return json.dumps([fault["file"], fault["old"], fault["new"]])
+
+
+def package(fault: dict) -> str:
+    """Return the folder of the library, or the module, that a fault is in."""
+    return fault["file"].partition("/")[0].removesuffix(".py")
+
+
+def entry(fault: dict) -> str:
+    """Return a fault as mutants.toml holds it."""
+    lines = [f"{name} = {json.dumps(fault[name])}" for name in ("file", "old", "new")]
+    return "\n".join(["[[fault]]", *lines, "drawn = true", ""])
+
+
+def row(fault: dict, found: dict) -> str:
+    """Return a line of the table."""
+    text = "killed  " if found["killed"] else "SURVIVED"
+    change = difference(fault["old"], fault["new"])
+    return f"{text} {found['tier']:5} {found['seconds']:5.0f} s  {fault['file']:40} {change:60} {found['by']}"
+
+
+def table(faults: list[dict], kept: dict) -> str:
+    """Return the sums: killed of tried, by hand and drawn."""
+    lines = []
+    for name, drawn in (("by hand", False), ("drawn", True)):
+        of = [kept[key(fault)] for fault in faults if fault.get("drawn", False) is drawn and key(fault) in kept]
+        first = sum(found["killed"] and found["tier"] == "first" for found in of)
+        lines.append(
+            f"{name}: {len(of)} faults, {first} killed by the first tier, {sum(f['killed'] for f in of)} in all"
+        )
+    return "\n".join(lines)
+
+
+def difference(old: str, new: str) -> str:
+    """Return the first line that differs, old -> new, without what both begin and end with."""
+    pairs = zip(old.splitlines() + [""], new.splitlines() + [""], strict=False)
+    before, after = next(pair for pair in pairs if pair[0] != pair[1])
+    start = len(os.path.commonprefix([before, after]))
+    start = before.rfind(" ", 0, start) + 1
+    end = len(os.path.commonprefix([before[start:][::-1], after[start:][::-1]]))
+    return f"{before[start : len(before) - end]} -> {after[start : len(after) - end]}"[:60]
+
+
+# --------------------------------------------------------------------------------------------------- the drawing
+
+SWAPS = {
+    ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
+    ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*",
+}  # fmt: skip
+
+
+def draw(count: int, seed: int) -> list[dict]:
+    """Return drawn faults: an operator, a number or a truth value of a random line is another one."""
+    generator, faults = random.Random(seed), []
+    files = sorted(path for path in (ROOT / "tfrobust").rglob("*.py") if path.stat().st_size > 500)
+    weights = [path.stat().st_size for path in files]
+    while len(faults) < count:
+        path = generator.choices(files, weights)[0]
+        text = path.read_text("utf-8")
+        candidates = list(changes(text))
+        if candidates:
+            old, new = generator.choice(candidates)
+            faults.append({"file": path.relative_to(ROOT / "tfrobust").as_posix(), "old": old, "new": new})
+    return faults
+
+
+def changes(text: str):
+    """Yield (old line, new line) for each change of an expression that stands in a line of its own once."""
+    lines, tree = text.splitlines(), ast.parse(text)
+    # What an error says, a string's parts and a decorator change no result.
+    spared = [node for node in ast.walk(tree) if isinstance(node, (ast.Raise, ast.JoinedStr))]
+    spared += [each for node in ast.walk(tree) for each in getattr(node, "decorator_list", ())]
+    skipped = {id(part) for node in spared for part in ast.walk(node)}
+    for node in ast.walk(tree):
+        if id(node) in skipped or not hasattr(node, "lineno") or node.lineno != node.end_lineno:
+            continue
+        line = lines[node.lineno - 1]
+        if text.count(line) != 1 or len(line.encode()) != len(line):
+            continue
+        for start, end, new in replacements(node):
+            yield line, line[:start] + new + line[end:]
+
+
+def replacements(node):
+    """Yield (first column, last column, new text) of a node's changes."""
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
+        other = not node.value if isinstance(node.value, bool) else node.value + 1
+        yield node.col_offset, node.end_col_offset, repr(other)
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in SWAPS:
+        yield node.left.end_col_offset, node.comparators[0].col_offset, f" {SWAPS[type(node.ops[0])]} "
+    elif isinstance(node, ast.BinOp) and type(node.op) in SWAPS and node.left.end_lineno == node.right.lineno:
+        if not isinstance(node.left, (ast.BinOp, ast.Constant)) and not isinstance(node.right, ast.BinOp):
+            yield node.left.end_col_offset, node.right.col_offset, f" {SWAPS[type(node.op)]} "
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield node.col_offset, node.operand.col_offset, ""
+
+
+# --------------------------------------------------------------------------------------------------- the running
+
+
+def importers(file: str) -> list[str]:
+    """Return the test files that import a file of the library, directly or by a helper; its own test first."""
+    module = "tfrobust." + file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    helpers = {}  # module below tests/ -> modules it imports
+    tests = {}
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        name = path.relative_to(ROOT / "tests").with_suffix("").as_posix().replace("/", ".")
+        (tests if path.name.startswith("test_") else helpers)[name] = imports(path)
+    for name, found in helpers.items():
+        helpers[name] = found.union(*(helpers[other] for other in found if other in helpers))
+    own = f"test_{module.rpartition('.')[2]}"
+
+    def reaches(found):
+        return module in found or any(module in helpers[other] for other in found if other in helpers)
+
+    # What another module hands on is tested with it: the tests of the folder, the batteries, and those of the facade.
+    folders = (package({"file": file}) + ".", "methods.test_conformance", "attacks.test_battery", "facade.")
+    chosen = [name for name, found in tests.items() if reaches(found) or name.startswith(folders)]
+    sizes = {name: (ROOT / "tests" / (name.replace(".", "/") + ".py")).stat().st_size for name in chosen}
+    chosen.sort(key=lambda name: (name.rpartition(".")[2] != own, not reaches(tests[name]), sizes[name]))
+    return ["tests/" + name.replace(".", "/") + ".py" for name in chosen]
+
+
+def imports(path: pathlib.Path) -> set[str]:
+    """Return the modules that a file imports; of `from a import b` both a and a.b, of the facade what it offers."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def run(faults: list[dict], flags):
+    """Yield (fault, result) as they end; TensorFlow is imported once, and each fault runs in a fork of its own."""
+    if not faults:
+        return
+    import keras  # noqa: F401 - what every fork shares
+    import pytest  # noqa: F401
+
+    with tempfile.TemporaryDirectory(prefix="tfrobust-mutants-") as folder:
+        copies = [copied(pathlib.Path(folder, str(number))) for number in range(flags.workers)]
+        running, waiting = {}, list(faults)
+        while waiting or running:
+            while waiting and copies:
+                fault, copy = waiting.pop(0), copies.pop()
+                running[start(fault, copy, flags)] = (fault, copy, time.monotonic())
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            for late, (_, _, started) in running.items():
+                if time.monotonic() - started > flags.limit and pid == 0:
+                    os.killpg(late, signal.SIGKILL)
+            if pid == 0:
+                time.sleep(0.1)
+                continue
+            fault, copy, started = running.pop(pid)
+            copies.append(copy)
+            yield fault, result(copy, os.waitstatus_to_exitcode(status), time.monotonic() - started, flags)
+
+
+def copied(folder: pathlib.Path) -> pathlib.Path:
+    """Copy the checkout into a folder, history and results apart, and return the folder."""
+    ignored = shutil.ignore_patterns(".git", "runs", "exported", ".venv*", "__pycache__", "*.egg-info", ".*_cache")
+    shutil.copytree(ROOT, folder, ignore=ignored)
+    return folder
+
+
+def start(fault: dict, copy: pathlib.Path, flags) -> int:
+    """Fork a process that runs the tests of a fault in a copy; return its number."""
+    pid = os.fork()
+    if pid:
+        return pid
+    os.setpgid(0, 0)
+    try:
+        path = copy / "tfrobust" / fault["file"]
+        original = path.read_text("utf-8")
+        output = os.open(copy / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        path.write_text(original.replace(fault["old"], fault["new"]), "utf-8")
+        os.chdir(copy)
+        sys.path[:0] = [str(copy)]
+        sys.dont_write_bytecode = True
+        import pytest
+
+        tier = ["--all"] if flags.all else []
+        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tier, *importers(fault["file"])])
+        path.write_text(original, "utf-8")
+    except BaseException as error:
+        print(error)
+        code = 70
+    finally:
+        os._exit(int(code))
+
+
+def result(copy: pathlib.Path, code: int, seconds: float, flags) -> dict:
+    """Return what a fault's run says; 1 and 2 are failures of tests and of their collection."""
+    text = (copy / "output").read_text("utf-8", "replace")
+    named = re.findall(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
+    if code not in (0, 1, 2) and code >= 0:
+        raise RuntimeError(f"pytest ended with code {code}:\n{text[-2000:]}")
+    by = named[0] if named else ("" if code == 0 else "no end in time" if code == -signal.SIGKILL else f"code {code}")
+    return {"killed": code != 0, "by": by, "seconds": round(seconds), "tier": "all" if flags.all else "first"}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
