@@ -44,7 +44,7 @@ ENCODERS = {
     "digits": ((8, 8, 1), []),
     "resnet18": ((32, 32, 3), ["gin/models/preact_resnet18.gin"]),  # asked for by name
 }
-# SimCLR's views for CIFAR-10, in the place of those for digits, which cost less.
+# SimCLR's views for CIFAR-10, in the place of those for digits, which cost less; for methods that train on views.
 VIEWS = [
     "ContrastiveViews.crop=(0.08, 1.0)",
     "ContrastiveViews.flip=0.5",
@@ -70,6 +70,7 @@ class Timing:
     bound: list[tuple[float, float]]
     traces: int
     limit: float = LARGEST_RATIO
+    images: tuple[int, ...] = ()
 
     @property
     def ratios(self) -> tuple[float, float]:
@@ -89,6 +90,7 @@ class Timing:
         wall, processor = self.ratios
         return (
             self.method,
+            sized(self.images),
             f"{step:.1f}",
             f"{bound:.1f}",
             f"{wall:.3f}",
@@ -161,17 +163,23 @@ def train_some(method, images, labels, steps: int, callbacks=(), dataset=None) -
 
 def make_method(name: str, encoder: str, attack_steps: int, batch: int):
     """A method on an encoder, and a batch of uniform noise with random labels."""
-    image_shape, files = ENCODERS[encoder]
-    parts = recipe([f"gin/{name}.gin", *files], [f"STEPS={attack_steps}", *(VIEWS if image_shape[2] == 3 else ())])
+    image_shape, beside = ENCODERS[encoder]
+    classes, files, params = CLASSES, [f"gin/{name}.gin", *beside], [f"STEPS={attack_steps}"]
+    parts = recipe(files, params)
+    if not beside:  # the method's own task: FCL's has larger images and more classes
+        data = parts["data"].load()
+        image_shape, classes = data.image_shape, data.class_count
+    elif "pretraining" in parts:
+        parts = recipe(files, [*params, *VIEWS])
     if first := parts.get("pretraining"):  # of two stages the one that trains without labels
         parts |= {"method": first.method, "optimizer": first.optimizer}
-    method = build(parts, image_shape, CLASSES, seed=0)
+    method = build(parts, image_shape, classes, seed=0)
     if not (attacks(method) or method.host_view_names or hasattr(method, "utility")):
         raise SystemExit(f"{name} makes neither adversaries nor further views: its bound is not known here.")
     import tensorflow as tf  # after the recipe, which keeps TensorFlow's greetings back
 
     images = tf.random.stateless_uniform([batch, *image_shape], (0, 0))
-    return method, images, tf.random.stateless_uniform([batch], (0, 1), 0, CLASSES, tf.int32)
+    return method, images, tf.random.stateless_uniform([batch], (0, 1), 0, classes, tf.int32)
 
 
 def measure(name: str, encoder: str, flags: argparse.Namespace) -> Timing:
@@ -182,7 +190,7 @@ def measure(name: str, encoder: str, flags: argparse.Namespace) -> Timing:
     watch = stopwatch(lambda: make(method, images, labels), flags.rounds)
     traces = train_some(method, images, labels, WARM_UP + flags.rounds, [watch])
     limit = LARGEST_RATIO if attacks(method) and not instances else LARGEST_STACKED_RATIO
-    return Timing(name, watch.step, watch.bound, traces, limit)
+    return Timing(name, watch.step, watch.bound, traces, limit, images.shape[1:])
 
 
 def step_part(flags: argparse.Namespace) -> bool:
@@ -190,9 +198,19 @@ def step_part(flags: argparse.Namespace) -> bool:
     kept = True
     for encoder in flags.encoder:
         timings = [measure(name, encoder, flags) for name in flags.methods]
-        shape = "x".join(map(str, ENCODERS[encoder][0]))
-        print(f"\nTraining step on {encoder}, {shape}, batch {flags.batch}, PGD-{flags.attack_steps}; milliseconds")
-        head = ("method", "step", "bound", "ratio", "its middle half", "ratio of CPU time", "rounds", "traces", "")
+        print(f"\nTraining step on {encoder}, batch {flags.batch}, PGD-{flags.attack_steps}; milliseconds")
+        head = (
+            "method",
+            "images",
+            "step",
+            "bound",
+            "ratio",
+            "its middle half",
+            "ratio of CPU time",
+            "rounds",
+            "traces",
+            "",
+        )
         print(table([head, *(timing.row() for timing in timings)]))
         kept &= all(timing.traces == 1 and (timing.kept or encoder == "digits") for timing in timings)
     return kept
@@ -205,12 +223,12 @@ def pipeline_part(flags: argparse.Namespace) -> bool:
     """Prints how long steps wait for batches made meanwhile; whether that is a small part of a step on ResNet-20."""
     kept, steps = True, WARM_UP + flags.rounds
     for encoder in flags.encoder:
-        rows = [("method", "step", "waiting", "share", "a batch alone", "rounds", "")]
+        rows = [("method", "images", "step", "waiting", "share", "a batch alone", "rounds", "")]
         for name in flags.methods:
             method, images, labels = make_method(name, encoder, flags.attack_steps, flags.batch)
             if not method.host_view_names:
                 continue
-            waited, alone = (Waited(made_batches(method, ENCODERS[encoder][0], flags.batch, CLASSES)) for _ in range(2))
+            waited, alone = (Waited(made_batches(method, images.shape[1:], flags.batch, CLASSES)) for _ in range(2))
             watch = stopwatch(lambda: lambda: None, flags.rounds)
             train_some(method, images, labels, steps, [watch], waited)
             for _ in zip(range(steps), alone, strict=False):
@@ -219,12 +237,13 @@ def pipeline_part(flags: argparse.Namespace) -> bool:
             wait, batch = (statistics.mean(each.seconds[WARM_UP:steps]) for each in (waited, alone))
             verdict = "ok" if wait < LARGEST_WAIT * step else f"above {LARGEST_WAIT:.0%}"
             times = [f"{1000 * value:.1f}" for value in (step, wait, batch)]
-            rows.append((name, *times[:2], f"{wait / step:.1%}", times[2], str(flags.rounds), verdict))
+            rows.append(
+                (name, sized(images.shape[1:]), *times[:2], f"{wait / step:.1%}", times[2], str(flags.rounds), verdict)
+            )
             kept &= verdict == "ok" or encoder == "digits"
-        shape = "x".join(map(str, ENCODERS[encoder][0]))
-        print(f"\nWaiting for the input pipeline on {encoder}, {shape}, batch {flags.batch}; means, milliseconds")
+        print(f"\nWaiting for the input pipeline on {encoder}, batch {flags.batch}; means, milliseconds")
         print(table(rows))
-        waits = ", ".join(f"{name} {share}" for name, _, _, share, *_ in rows[1:])
+        waits = ", ".join(f"{name} {share}" for name, _, _, _, share, *_ in rows[1:])
         print(f"Of a step on {encoder} is waiting for its batch: {waits or 'none asks for views'}; aim: under 15%.")
     return kept
 
@@ -337,6 +356,11 @@ def table(rows: list[tuple[str, ...]]) -> str:
         cells = [first.ljust(widths[0]), *(c.rjust(w) for c, w in zip(others, widths[1:], strict=True))]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def sized(shape) -> str:
+    """An image's shape as 32x32x3."""
+    return "x".join(map(str, shape))
 
 
 def progress(text: str) -> None:

@@ -111,6 +111,19 @@ def test_the_stacked_step_makes_one_pass_of_all_views(tool):
     assert step == bound
 
 
+@pytest.mark.parametrize("encoder", ["resnet20", "digits"])
+@pytest.mark.parametrize("name", ["adversarial_training", "trades", "ascl", "noisymix", "fcl", "simclr", "rocl"])
+def test_every_method_of_the_printed_command_is_built_on_both_encoders(tool, name, encoder):
+    assert name in tool.METHODS and {encoder} <= set(tool.parser().get_default("encoder"))
+    method, images, labels = tool.make_method(name, encoder, attack_steps=2, batch=3)
+    own = (28, 28, 1) if name == "fcl" else (8, 8, 1)
+    assert method.built and tuple(images.shape) == (3, *(own if encoder == "digits" else (32, 32, 3)))
+    views = getattr(method, "views", None)
+    if name in ("simclr", "rocl"):
+        assert views.crop == ((0.5, 1.0) if encoder == "digits" else (0.08, 1.0))
+    assert labels.shape == (3,)
+
+
 def test_waiting_is_the_time_until_a_batch_is_there(tool):
     def slow(value):
         time.sleep(0.05)
@@ -126,7 +139,11 @@ def test_ratio_is_that_of_medians(tool):
     step, bound = [(1.0, 1.0), (3.0, 1.0), (100.0, 8.0)], [(2.0, 4.0), (2.0, 4.0), (1.0, 0.5)]
     timing = tool.Timing("ascl", step, bound, traces=1)
     assert timing.ratios == (1.5, 0.25) and not timing.kept
-    assert timing.row()[:4] == ("ascl", "3000.0", "2000.0", "1.500") and timing.row()[-1] == "above 1.05"
+    assert (
+        timing.row()[0] == "ascl"
+        and timing.row()[2:5] == ("3000.0", "2000.0", "1.500")
+        and timing.row()[-1] == "above 1.05"
+    )
     assert tool.table([("a", "b"), ("long", "1"), ("c", "22")]) == "a      b\nlong   1\nc     22"
 
 
@@ -142,8 +159,8 @@ def test_it_runs(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     for name in ("trades", "simclr"):
-        assert re.search(rf"{name} +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ - [\d.]+ +[\d.]+ +3 +1 ", done.stdout)
-    assert re.search(r"simclr +[\d.]+ +[\d.]+ +[\d.]+% +[\d.]+ +3 ", done.stdout)
+        assert re.search(rf"{name} +8x8x1 +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ - [\d.]+ +[\d.]+ +3 +1 ", done.stdout)
+    assert re.search(r"simclr +8x8x1 +[\d.]+ +[\d.]+ +[\d.]+% +[\d.]+ +3 ", done.stdout)
     share = r"\d+\.\d%"
     assert re.search(rf"^Of a step .* simclr {share}; aim: under 15%", done.stdout, re.M)
     assert re.search(r"attack steps +MB\n1 +\d+\n3 +\d+\n", done.stdout)
