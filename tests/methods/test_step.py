@@ -1,0 +1,76 @@
+"""What the base does in one step, on a network of two matrices: reduction, clipping, and the hook after the update."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles import tiny_network
+from tfrobust.augment.standard import RandomShift
+from tfrobust.methods.byol import BYOL
+from tfrobust.methods.supervised import Supervised
+from tfrobust.models.projection import ProjectionHead
+from tfrobust.ops import distribution
+
+
+def stepped(kind, optimizer, **keywords):
+    """Return (a method after one step, how far its trainable variables moved)."""
+    method = tiny_network.build(kind, **keywords)
+    method.compile(optimizer, jit_compile=False)
+    before = [variable.numpy() for variable in method.trainable_variables]
+    batch, _ = tiny_network.batch()
+    method.train_step((batch.images, batch.labels))
+    after = [variable.numpy() for variable in method.trainable_variables]
+    return method, [new - old for old, new in zip(before, after, strict=True)]
+
+
+def norm(moves) -> float:
+    return float(np.sqrt(sum(np.sum(move.astype(np.float64) ** 2) for move in moves)))
+
+
+@pytest.mark.parametrize("scale", [None, 2.0**4, 2.0**10])
+def test_clipping_bounds_the_gradient_and_not_the_scaled_gradient(scale):
+    optimizer = keras.optimizers.SGD(1.0)
+    if scale:
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=scale)
+    _, moves = stepped(Supervised, optimizer, clip_norm=0.01)
+    assert norm(moves) == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize("scale", [None, 2.0**4])
+def test_a_gradient_below_the_bound_is_not_clipped(scale):
+    optimizer = lambda: keras.optimizers.SGD(1.0)  # noqa: E731
+    _, plain = stepped(Supervised, optimizer())
+    used = keras.optimizers.LossScaleOptimizer(optimizer(), initial_scale=scale) if scale else optimizer()
+    _, moves = stepped(Supervised, used, clip_norm=1.01 * norm(plain))
+    for move, expected in zip(moves, plain, strict=True):
+        np.testing.assert_allclose(move, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_loss_is_divided_by_the_examples_of_all_replicas(monkeypatch):
+    """Another replica holds twice as many: the gradients are summed, so that this one's share is a third."""
+    _, alone = stepped(Supervised, keras.optimizers.SGD(1.0))
+    monkeypatch.setattr(distribution, "global_sum", lambda value: 3.0 * value)
+    _, shared = stepped(Supervised, keras.optimizers.SGD(1.0))
+    for move, expected in zip(shared, alone, strict=True):
+        np.testing.assert_allclose(move, expected / 3, rtol=1e-4, atol=1e-6)
+
+
+def test_byol_s_target_follows_in_every_step():
+    method = tiny_network.build(
+        BYOL, projection=ProjectionHead((4,), dim=3), views=RandomShift(fraction=0.2), target_rate=0.25
+    )
+    method.compile(keras.optimizers.SGD(0.5), jit_compile=False)
+    online = [*method.encoder.weights, *method.projection.weights]
+    target = [*method.target_encoder.weights, *method.target_projection.weights]
+    pairs = [(one, two, two.numpy()) for one, two in zip(online, target, strict=True) if one.trainable]
+    batch, _ = tiny_network.batch()
+    method.train_step((batch.images, batch.labels))
+    for one, two, before in pairs:
+        assert np.any(one.numpy() != before)
+        np.testing.assert_allclose(two.numpy(), before + 0.25 * (one.numpy() - before), rtol=1e-5, atol=1e-6)
+
+
+def test_the_clock_counts_steps():
+    method, _ = stepped(Supervised, keras.optimizers.SGD(0.1))
+    assert method.step.numpy() == 1 and method.step.dtype == tf.int64
