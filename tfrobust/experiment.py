@@ -1,5 +1,6 @@
 """The root: builds, trains, stages, evaluates, reports, publishes. The commands call it, gin fills it."""
 
+import contextlib
 import pathlib
 import time
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from tfrobust.evaluation.runner import refuse_clashes, refuse_kind, run_evaluati
 from tfrobust.methods.base import Method
 from tfrobust.models import checkpoints, weight_files
 from tfrobust.models.heads import LinearHead
-from tfrobust.ops import configured, files
+from tfrobust.ops import configured, files, saved_models
 from tfrobust.pretrained import Pretrained
 from tfrobust.pretraining import Pretraining, Stage
 from tfrobust.report import assembly, render, writer
@@ -138,34 +139,52 @@ def train(
         training["pretraining"] = first.configuration() | {"frozen": pretraining.frozen, "branch": pretraining.branch}
     publish.check_available(pathlib.Path(export_dir, name), version, workdirs.owner(workdir))
     agreement = cluster.Agreement(scope, worker)
-    with agreement.after_chief():
-        folder = workdirs.open_workdir(workdir, training, must_exist=training_must_be_done)
-    own = cluster.own_folder(folder, worker)
-    files.write_atomically(own / workdirs.CONFIGURATION_FILE, configuration())
-    driven = {
-        "checkpoint_seconds": checkpoint_seconds,
-        "jit_compile": strategies.use_xla(jit_compile, scope),
-        "finished_only": training_must_be_done,
-        "verbose": int(worker.chief),
-    }
-    with cluster.watched(worker):
-        before, seconds = None, 0.0
-        if first:
-            origin["pretraining"], before, seconds = pretraining.run(first, scope, folder, own, **driven)
-        watchers = selection.watch(own, dataset.validation.arrays(), validation, callbacks, batch_size)
-        loop = stage.loop(scope, folder, watchers, profile_steps=profile, profile_directory=str(own / "logs"), **driven)
-        history = loop.run()
-    if not worker.chief:
-        print(f"worker {worker.index} of {worker.count} has trained; the chief evaluates and publishes", flush=True)
-        agreement.part()
-        return None
-    facts = {**stage.facts(), **getattr(loop, "facts", {}), **origin, "precision": precision}
-    facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
-    took, seen_first = seconds + loop.seconds, first and first.dataset.train
-    parts = (model, dataset, data, evaluators, folder, facts, history, took, configuration, before, gate, seen_first)
-    report = artefacts.Artefact(*parts).publish(name, export_dir, version)
-    agreement.part(alone=True)
-    return report
+    with contextlib.ExitStack() as until_the_end:
+        with agreement.after_chief():
+            folder = until_the_end.enter_context(
+                workdirs.in_use(workdir, training, must_exist=training_must_be_done, alone=worker.chief)
+            )
+        own = cluster.own_folder(folder, worker)
+        files.write_atomically(own / workdirs.CONFIGURATION_FILE, configuration())
+        driven = {
+            "checkpoint_seconds": checkpoint_seconds,
+            "jit_compile": strategies.use_xla(jit_compile, scope),
+            "finished_only": training_must_be_done,
+            "verbose": int(worker.chief),
+        }
+        with cluster.watched(worker):
+            before, seconds = None, 0.0
+            if first:
+                origin["pretraining"], before, seconds = pretraining.run(first, scope, folder, own, **driven)
+            watchers = selection.watch(own, dataset.validation.arrays(), validation, callbacks, batch_size)
+            loop = stage.loop(
+                scope, folder, watchers, profile_steps=profile, profile_directory=str(own / "logs"), **driven
+            )
+            history = loop.run()
+        if not worker.chief:
+            print(f"worker {worker.index} of {worker.count} has trained; the chief evaluates and publishes", flush=True)
+            agreement.part()
+            return None
+        facts = {**stage.facts(), **getattr(loop, "facts", {}), **origin, "precision": precision}
+        facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
+        took, seen_first = seconds + loop.seconds, first and first.dataset.train
+        parts = (
+            model,
+            dataset,
+            data,
+            evaluators,
+            folder,
+            facts,
+            history,
+            took,
+            configuration,
+            before,
+            gate,
+            seen_first,
+        )
+        report = artefacts.Artefact(*parts).publish(name, export_dir, version)
+        agreement.part(alone=True)
+        return report
 
 
 def evaluate(
@@ -221,24 +240,25 @@ def evaluate(
     dataset = data.load()
     artefacts.check_vocabulary(model, dataset)
     images, labels = dataset.test.arrays()
-    setting = Setting(
-        predictor=predictor,
-        images=images,
-        labels=labels,
-        class_names=dataset.class_names if dataset.class_count == predictor.class_count else None,
-        seed=seed or known.get("seed", 0),
-        batch_size=batch_size,
-        chunk_size=chunk_size,
-        progress=ConsoleProgress(),
-        strengths=dataset.test.strengths,
-        vocabulary=dataset.vocabulary,
-        **artefacts.training_facts(known, dataset, evaluators),
-    )
-    cache = pathlib.Path(output, "cache") if output else None
-    if shard is not None:
-        return _evaluate_shard(evaluators, setting, shard, cache)
-    started = time.monotonic()
-    outcome = run_evaluation(evaluators, setting, cache_directory=cache)
+    with saved_models.answering(predictor.name):
+        setting = Setting(
+            predictor=predictor,
+            images=images,
+            labels=labels,
+            class_names=dataset.class_names if dataset.class_count == predictor.class_count else None,
+            seed=seed or known.get("seed", 0),
+            batch_size=batch_size,
+            chunk_size=chunk_size,
+            progress=ConsoleProgress(),
+            strengths=dataset.test.strengths,
+            vocabulary=dataset.vocabulary,
+            **artefacts.training_facts(known, dataset, evaluators),
+        )
+        cache = pathlib.Path(output, "cache") if output else None
+        if shard is not None:
+            return _evaluate_shard(evaluators, setting, shard, cache)
+        started = time.monotonic()
+        outcome = run_evaluation(evaluators, setting, cache_directory=cache)
     identity = earlier.model if earlier else {"name": pathlib.Path(model).stem, "version": None}
     report = assembly.make_report(
         **artefacts.found(outcome),
@@ -267,8 +287,8 @@ def evaluate(
 
 def _check_numbers(**numbers: int) -> None:
     for name, value in numbers.items():
-        if value < 1:
-            raise InputError(f"{name.upper()} is {value}; it must be at least 1.")
+        if not 1 <= value < 2**31:
+            raise InputError(f"{name.upper()} is {value}; it must be at least 1 and below 2**31."[:300])
 
 
 def _check_replicas(

@@ -1,5 +1,6 @@
 """Workdirs that others have spoiled: a run stops with one line and leaves what was there."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -65,6 +66,15 @@ def test_training_again(tmp_path, refused, name):
     build(tmp_path / "run")
     flags = [*FLAGS, f"--workdir={tmp_path / 'run'}", f"--export_dir={tmp_path / 'exported'}"]
     refused(train.main, *flags, part=part)
+
+
+def test_a_workdir_that_another_run_uses(tmp_path, refused):
+    (tmp_path / "run").mkdir()
+    with open(tmp_path / "run" / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        flags = [*FLAGS, f"--workdir={tmp_path / 'run'}", f"--export_dir={tmp_path / 'exported'}"]
+        refused(train.main, *flags, part="is used by another process")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["lock"]
 
 
 @pytest.mark.parametrize("name", EXPORTED)

@@ -1,6 +1,11 @@
 """The folder of a run."""
 
+import contextlib
+import fcntl
 import json
+import signal
+import subprocess
+import sys
 
 import keras
 import pytest
@@ -71,6 +76,46 @@ def test_what_is_no_run_is_refused_where_one_must_be(tmp_path):
     (tmp_path / "training.json").write_text('{"epochs": ')
     with pytest.raises(InputError, match="cannot be read"):
         workdir.open_workdir(str(tmp_path), TRAINING)
+
+
+_HOLDER = """
+import sys
+from tfrobust.training import workdir
+with workdir.in_use(sys.argv[1], {"epochs": 4}):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_two_runs_never_share_a_folder_and_a_kill_releases_it(tmp_path):
+    training, command = {"epochs": 4}, [sys.executable, "-c", _HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        for alone in (True, False):  # another worker of the same cluster takes no lock
+            with pytest.raises(InputError, match="is used by another process") if alone else contextlib.nullcontext():
+                with workdir.in_use(str(tmp_path), training, alone=alone):
+                    pass
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+        with workdir.in_use(str(tmp_path), training) as folder:
+            assert folder == tmp_path
+            with open(tmp_path / "lock") as lock, pytest.raises(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with workdir.in_use(str(tmp_path), training):  # released on leaving, too
+        pass
+
+
+def test_what_is_refused_is_not_locked(tmp_path):
+    (tmp_path / "file").touch()
+    for folder, must_exist in ((tmp_path / "file", False), (tmp_path / "none", True), (tmp_path, True)):
+        with pytest.raises(InputError, match="is a file|holds no training run"):
+            with workdir.in_use(str(folder), TRAINING, must_exist=must_exist):
+                pass
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "lock").symlink_to(tmp_path / "file")
+    with pytest.raises(OSError, match="symbolic links"), workdir.in_use(str(tmp_path / "run"), TRAINING):
+        pass
 
 
 def test_names_that_keras_counts_up_make_no_difference_but_arguments_do():

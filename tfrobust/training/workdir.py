@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import logging
+import os
 import pathlib
 import uuid
+from collections.abc import Iterator
 
 from tfrobust.errors import InputError
 from tfrobust.ops import files
@@ -12,6 +17,43 @@ from tfrobust.ops import files
 TRAINING_FILE = "training.json"
 CONFIGURATION_FILE = "config.gin"
 OWNER_FILE = "owner"
+LOCK_FILE = "lock"
+
+_log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def in_use(workdir: str, training: dict, *, must_exist: bool = False, alone: bool = True) -> Iterator[pathlib.Path]:
+    """Open the folder of a run as `open_workdir` does, and keep other runs out of it.
+
+    The kernel releases the lock when the process ends, however it ends. Workers of one cluster share a folder: the
+    chief takes the lock, the others pass alone=False.
+
+    Raises:
+        InputError: another process uses the folder, or `open_workdir` refuses it.
+    """
+    folder = pathlib.Path(workdir)
+    if must_exist or folder.is_file() or (folder / TRAINING_FILE).is_file():
+        open_workdir(workdir, training, must_exist=must_exist)  # writes nothing: what it refuses stays as it was
+    with contextlib.ExitStack() as held:
+        if alone:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.callback(os.close, _locked(folder / LOCK_FILE))
+        yield open_workdir(workdir, training, must_exist=must_exist)
+
+
+def _locked(path: pathlib.Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise InputError(
+            f"{path.parent} is used by another process. Wait for its end, or use another --workdir."[:300]
+        ) from None
+    except OSError as error:  # a file system without locks
+        _log.warning("%s cannot be locked (%s): start no second run in this folder.", path.parent, error.strerror)
+    return descriptor
 
 
 def open_workdir(workdir: str, training: dict, *, must_exist: bool = False) -> pathlib.Path:
