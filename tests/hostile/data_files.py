@@ -76,6 +76,8 @@ ARRAYS = {
     "claims less than nothing": (_zipped(_header("(-6, 8, 8, 1)") + IMAGES.tobytes()), "damaged or cut short"),
     "claims a little more": (_zipped(_header("(7, 8, 8, 1)") + IMAGES.tobytes()), "damaged or cut short"),
     "claims a little less": (_zipped(_header("(5, 8, 8, 1)") + IMAGES.tobytes()), "damaged or cut short"),
+    "claims truth for a length": (_zipped(_header("(True, 8, 8, 1)") + b"x" * 64), "damaged or cut short"),
+    "claims truth for a width": (_zipped(_header("(6, 8, 8, True)") + IMAGES.tobytes()), "damaged or cut short"),
     "words of a gigabyte": (_zipped(_header("(1,)", "<U1000000000") + b"x"), "damaged or cut short"),
     "a header that is code": (_zipped(_header("__import__('os').system('true')")), "damaged or cut short"),
     "a header that nests": (_zipped(_header("(" * 5000 + ")" * 5000)), "damaged or cut short"),

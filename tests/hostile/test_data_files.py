@@ -1,5 +1,7 @@
 """Data of others are read as numbers, within bounds, or refused with one line."""
 
+import os
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -56,6 +58,24 @@ def test_pictures(whole, tmp_path, refused, name):
     (tmp_path / "pictures" / "b" / "picture.png").write_bytes(data_files.PICTURES[name])
     line = refused(evaluate.main, *_flags(whole, tmp_path / "pictures", tmp_path), part="picture.png")
     assert "PNG or JPEG" in line
+
+
+@pytest.mark.parametrize("place", ["picture", "class"])
+def test_names_that_are_no_utf8(whole, tmp_path, refused, place):
+    picture = tf.io.encode_png(data_files.IMAGES[0]).numpy()
+    for label in (b"a", b"b", b"\xff\xfec" if place == "class" else b"c"):
+        folder = os.fsencode(tmp_path / "pictures") + b"/" + label
+        os.makedirs(folder)
+        for name in (b"good.png", b"\xff\xfe.png" if place == "picture" else b"other.png"):
+            with open(folder + b"/" + name, "wb") as file:
+                file.write(picture)
+    refused(evaluate.main, *_flags(whole, tmp_path / "pictures", tmp_path), part="is not UTF-8; rename it")
+
+
+@pytest.mark.parametrize("flag", ["--model", "--data", "--output"])
+def test_arguments_that_are_no_utf8(whole, tmp_path, refused, flag):
+    flags = [text for text in _flags(whole, whole / "data.npz", tmp_path) if not text.startswith(flag)]
+    refused(evaluate.main, *flags, f"{flag}={os.fsdecode(os.fsencode(tmp_path) + bytes([255]))}", part="is not UTF-8")
 
 
 @pytest.mark.parametrize("name", data_files.PICTURES)

@@ -15,6 +15,7 @@ _REQUIRED = "gin.REQUIRED"
 _DEEPEST = 100
 _LARGEST_VALUE = 100_000
 _LARGEST_NUMBER = sys.float_info.max
+_LARGEST_WHOLE = 2**31 - 1  # TensorFlow counts with 32 bits in many places
 _ROOTS = "tfrobust.experiment."
 
 
@@ -23,7 +24,7 @@ def _number(value) -> bool:
 
 
 def _whole(low: int) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= low
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= _LARGEST_WHOLE
 
 
 def _epsilon(value) -> bool:
@@ -32,6 +33,7 @@ def _epsilon(value) -> bool:
 
 _NORMS = ("linf", "l2", "l1", "l0")
 _STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
+_COUNT = (_whole(1), f"an int from 1 to {_LARGEST_WHOLE}")
 _EPSILON = (_epsilon, "a number above 0")
 _NORM = (lambda value: value in _NORMS, f"one of {', '.join(map(repr, _NORMS))} (prox_log_barrier only)")
 
@@ -41,12 +43,12 @@ KNOBS: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value) is not None,
         "a name of letters, digits, '.', '_' and '-', for a folder",
     ),
-    "SEED": (lambda value: _whole(0)(value) and value < 2**31, "an int from 0 to 2147483647"),
-    "EPOCHS": (_whole(1), "an int of at least 1"),
-    "BATCH_SIZE": (_whole(1), "an int of at least 1"),
+    "SEED": (_whole(0), f"an int from 0 to {_LARGEST_WHOLE}"),
+    "EPOCHS": _COUNT,
+    "BATCH_SIZE": _COUNT,
     "NORM": _NORM,
     "EPSILON": _EPSILON,
-    "STEPS": (_whole(1), "an int of at least 1"),
+    "STEPS": _COUNT,
     "LEARNING_RATE": (
         lambda value: _epsilon(value) or isinstance(value, Reference),
         "a number above 0, or a schedule written @Name()",
@@ -260,6 +262,9 @@ def _check_value(binding: Binding, macros: dict[str, Binding], registry: Registr
         if partial:
             return
         raise InputError(f'{binding.place}: {short} must be set; add --gin_param="{_setter(binding)}=..."')
+    for item in walk(value):
+        if isinstance(item, int) and abs(item) > _LARGEST_WHOLE:
+            raise InputError(f"{place}: {short} holds {_written(item)}; whole numbers go to {_LARGEST_WHOLE}")
     parameter: Parameter = parameters(registry.objects[binding.selector])[binding.argument]
     if not fits(value, parameter, lambda reference: registry.objects[reference.selector]):
         raise InputError(f"{place}: {short} must be {described(parameter)}, not {_written(value)}")

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tfrobust.errors import InputError
 from tfrobust.ops.labels import without_one_hot
 
 # The words of the ids 0 and 1 in every vocabulary.
@@ -29,13 +30,13 @@ def check_images(images, where: str = "images") -> np.ndarray:
     shape = list(images.shape)
     if images.ndim != 4:
         hint = "; add a channel axis" if images.ndim == 3 else ""
-        raise ValueError(f"{where}: images have shape {shape}, not [n, height, width, channels]{hint}.")
+        raise InputError(f"{where}: images have shape {shape}, not [n, height, width, channels]{hint}.")
     if 0 in shape[1:]:
-        raise ValueError(f"{where}: images of shape {shape[1:]} hold no pixels.")
+        raise InputError(f"{where}: images of shape {shape[1:]} hold no pixels.")
     if images.dtype == np.uint8:
         return np.ascontiguousarray(images)
     if not np.issubdtype(images.dtype, np.floating):
-        raise ValueError(f"{where}: images are {images.dtype}, not uint8 in 0..255 or floating point in [0, 1].")
+        raise InputError(f"{where}: images are {images.dtype}, not uint8 in 0..255 or floating point in [0, 1].")
     images = np.ascontiguousarray(images, dtype="<f4")
     if images.size and not (images.min() >= 0 and images.max() <= 1):  # not(): NaN fails every comparison
         _name_bad_pixel(images, where)
@@ -47,9 +48,9 @@ def _name_bad_pixel(images: np.ndarray, where: str):
     position = int(np.argmax(bad.any(axis=(1, 2, 3))))
     value = float(images[position][bad[position]][0])
     if not np.isfinite(value):
-        raise ValueError(f"{where}: image {position} holds {value}; pixels must be finite, in [0, 1].")
+        raise InputError(f"{where}: image {position} holds {value}; pixels must be finite, in [0, 1].")
     hint = "; divide by 255 or store uint8" if 1 < images.max() <= 255 and images.min() >= 0 else ""
-    raise ValueError(f"{where}: image {position} holds the pixel {value:g}, outside [0, 1]{hint}.")
+    raise InputError(f"{where}: image {position} holds the pixel {value:g}, outside [0, 1]{hint}.")
 
 
 def check_labels(labels, count: int, class_count: int | None = None, where: str = "labels") -> np.ndarray:
@@ -69,22 +70,22 @@ def check_labels(labels, count: int, class_count: int | None = None, where: str 
     """
     labels = np.asarray(labels)
     if labels.ndim not in (1, 2):
-        raise ValueError(f"{where}: labels have shape {list(labels.shape)}, not [n] or, one-hot, [n, k].")
+        raise InputError(f"{where}: labels have shape {list(labels.shape)}, not [n] or, one-hot, [n, k].")
     try:
         labels = without_one_hot(labels)
     except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+        raise InputError(f"{where}: {error}") from None
     if len(labels) != count:
-        raise ValueError(f"{where}: {len(labels)} labels for {count} images.")
+        raise InputError(f"{where}: {len(labels)} labels for {count} images.")
     if not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(f"{where}: labels are {labels.dtype}, not integer class ids.")
+        raise InputError(f"{where}: labels are {labels.dtype}, not integer class ids.")
     upper = np.iinfo(np.int32).max if class_count is None else class_count - 1
     bad = (labels < 0) | (labels > upper)
     if bad.any():
         position = int(np.argmax(bad))
         if class_count is None and labels[position] < 0:
-            raise ValueError(f"{where}: label {labels[position]} of example {position} is negative; ids start at 0.")
-        raise ValueError(f"{where}: label {labels[position]} of example {position} is out of range 0..{upper}.")
+            raise InputError(f"{where}: label {labels[position]} of example {position} is negative; ids start at 0.")
+        raise InputError(f"{where}: label {labels[position]} of example {position} is out of range 0..{upper}.")
     return labels.astype(np.int32)
 
 
@@ -105,21 +106,21 @@ def check_tokens(tokens, where: str = "tokens", vocabulary_size: int | None = No
     """
     tokens = np.asarray(tokens)
     if tokens.ndim != 2 or not tokens.shape[1]:
-        raise ValueError(f"{where}: tokens have shape {list(tokens.shape)}, not [n, length] with room for a token.")
+        raise InputError(f"{where}: tokens have shape {list(tokens.shape)}, not [n, length] with room for a token.")
     if not np.issubdtype(tokens.dtype, np.integer):
-        raise ValueError(f"{where}: tokens are {tokens.dtype}, not integer ids.")
+        raise InputError(f"{where}: tokens are {tokens.dtype}, not integer ids.")
     upper = np.iinfo(np.int32).max if vocabulary_size is None else vocabulary_size - 1
     bad = (tokens < 0) | (tokens > upper)
     if bad.any():
         row, column = np.argwhere(bad)[0]
         what = "is negative" if tokens[row, column] < 0 else f"is not in the vocabulary of {upper + 1}"
-        raise ValueError(f"{where}: token {tokens[row, column]} in place {column} of sentence {row} {what}.")
+        raise InputError(f"{where}: token {tokens[row, column]} in place {column} of sentence {row} {what}.")
     if not np.all(tokens[:, 0]):
-        raise ValueError(f"{where}: sentence {int(np.argmin(tokens[:, 0]))} begins with padding (0); it needs a token.")
+        raise InputError(f"{where}: sentence {int(np.argmin(tokens[:, 0]))} begins with padding (0); it needs a token.")
     gaps = (tokens[:, :-1] == 0) & (tokens[:, 1:] != 0)
     if gaps.any():
         row, column = np.argwhere(gaps)[0]
-        raise ValueError(f"{where}: padding (0) in place {column} of sentence {row} stands before a token.")
+        raise InputError(f"{where}: padding (0) in place {column} of sentence {row} stands before a token.")
     return np.ascontiguousarray(tokens, np.int32)
 
 
@@ -139,12 +140,12 @@ def check_strengths(strengths, tokens: np.ndarray, where: str = "strengths") -> 
     """
     strengths = np.array(strengths, np.float32)
     if strengths.shape != tokens.shape:
-        raise ValueError(f"{where}: strengths have shape {list(strengths.shape)} for tokens {list(tokens.shape)}.")
+        raise InputError(f"{where}: strengths have shape {list(strengths.shape)} for tokens {list(tokens.shape)}.")
     bad = (strengths < 0) | (strengths > 0.5) | (~np.isnan(strengths) & (tokens == 0))
     if bad.any():
         row, column = np.argwhere(bad)[0]
         what = "lies outside [0, 0.5]" if tokens[row, column] else "belongs to padding, which has none (NaN)"
-        raise ValueError(f"{where}: strength {strengths[row, column]:g} in place {column} of sentence {row} {what}.")
+        raise InputError(f"{where}: strength {strengths[row, column]:g} in place {column} of sentence {row} {what}.")
     return strengths
 
 
@@ -152,16 +153,16 @@ def check_vocabulary(vocabulary, where: str = "vocabulary") -> tuple[str, ...]:
     """The word of each id: `PADDING_WORD`, `UNKNOWN_WORD`, then at least one other; a word a line, none twice."""
     words = tuple(str(word) for word in vocabulary)
     if words[:2] != (PADDING_WORD, UNKNOWN_WORD) or len(words) < 3:
-        raise ValueError(
+        raise InputError(
             f"{where}: a vocabulary begins with {PADDING_WORD}, {UNKNOWN_WORD} and then has words; this one has "
             f"{len(words)} and begins {shorten(list(words[:3]), 60)}."
         )
     broken = next((word for word in words if not word or len(word.splitlines()) != 1), None)
     if broken is not None:
-        raise ValueError(f"{where}: {broken!r} is no word of one line.")
+        raise InputError(f"{where}: {broken!r} is no word of one line.")
     if len(set(words)) < len(words):
         twice = next(word for position, word in enumerate(words) if word in words[:position])
-        raise ValueError(f"{where}: the word {twice!r} stands twice.")
+        raise InputError(f"{where}: the word {twice!r} stands twice.")
     return words
 
 
@@ -169,11 +170,21 @@ def check_class_names(class_names, where: str) -> tuple[str, ...]:
     """At least two different class names, as a tuple."""
     names = tuple(str(name) for name in class_names)
     if len(names) < 2:
-        raise ValueError(f"{where}: a classifier needs at least 2 classes, found {len(names)}.")
+        raise InputError(f"{where}: a classifier needs at least 2 classes, found {len(names)}.")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{where}: the class name {twice!r} stands twice.")
+        raise InputError(f"{where}: the class name {twice!r} stands twice.")
+    for name in names:
+        check_utf8(name, f"{where}: the class name")
     return names
+
+
+def check_utf8(name: str, what: str) -> None:
+    """Raise InputError if a name, such as one that a file system gives, is no valid UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{what} {shorten(ascii(name))} is not UTF-8; rename it.") from None
 
 
 def shorten(path, limit: int = 90) -> str:

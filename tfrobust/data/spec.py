@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.augment.resized_crop import RandomResizedCrop, resized
-from tfrobust.data.checks import check_images, check_labels, check_tokens, check_vocabulary, shorten
+from tfrobust.data.checks import check_images, check_labels, check_tokens, check_utf8, check_vocabulary, shorten
+from tfrobust.errors import InputError
 from tfrobust.ops import picture_files
 
 # Multiplied, never divided: TensorFlow's graph optimiser turns x / 255 into x * (1 / 255), which differs from
@@ -73,7 +74,7 @@ class Examples:
         """
         count = len(self) if limit is None else min(limit, len(self))
         if count < 0:
-            raise ValueError(f"limit is {limit}; it must be at least 0.")
+            raise InputError(f"limit is {limit}; it must be at least 0.")
         positions = np.arange(count, dtype=np.int64) * len(self) // max(count, 1)
         images = np.empty((count, *self.image_shape), self.dtype)
         for start in range(0, count, _CHUNK):
@@ -140,14 +141,16 @@ class FileExamples(Examples):
         training_crop: RandomResizedCrop | None = None,
     ):
         self.paths = tuple(str(path) for path in paths)
+        for path in self.paths:
+            check_utf8(path, "the file name")
         self.labels = check_labels(labels, len(self.paths))
         self.image_shape = tuple(int(size) for size in image_shape)
         self.short_side = short_side
         self.training_crop = training_crop
         if len(self.image_shape) != 3 or min(self.image_shape) < 1 or self.image_shape[2] not in (1, 3, 4):
-            raise ValueError(f"image_shape is {image_shape}, not (height, width, 1, 3 or 4).")
+            raise InputError(f"image_shape is {image_shape}, not (height, width, 1, 3 or 4).")
         if short_side is not None and short_side < max(self.image_shape[:2]):
-            raise ValueError(f"short_side is {short_side}; {self.image_shape[:2]} cannot be cut out of so little.")
+            raise InputError(f"short_side is {short_side}; {self.image_shape[:2]} cannot be cut out of so little.")
 
     @functools.cached_property
     def _tensor(self) -> tf.Tensor:
@@ -197,7 +200,7 @@ class FileExamples(Examples):
             try:
                 next(stream)
             except tf.errors.OpError as error:
-                raise ValueError(f"{shorten(path, 180)} is not a readable PNG or JPEG image.") from error
+                raise InputError(f"{shorten(path, 180)} is not a readable PNG or JPEG image.") from error
 
     def _hash_images(self, digest):
         size = f"{list(self.image_shape)}" + (f" of {self.short_side}" if self.short_side else "")
@@ -256,7 +259,7 @@ class Dataset:
         for split in ("train", "validation", "test"):
             examples = getattr(self, split)
             if examples.image_shape != self.train.image_shape:
-                raise ValueError(
+                raise InputError(
                     f"{self.name}: {split} examples have shape {list(examples.image_shape)}, "
                     f"training examples {list(self.train.image_shape)}."
                 )

@@ -10,8 +10,11 @@ import tarfile
 import zipfile
 import zlib
 
-# What a damaged or made-up archive makes the standard library raise; RuntimeError: encrypted, or an unknown packing.
-ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError)
+from tfrobust.errors import InputError
+
+# What a damaged or made-up archive makes the standard library raise. RuntimeError: encrypted, or an unknown
+# packing. TypeError: an array whose header names a truth value for a length.
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError, TypeError)
 TAR_ERRORS = (tarfile.TarError, zlib.error, EOFError, OSError)
 _MOST_PARTS = 10_000
 # Parts above this size may not be more than so many times what is stored of them: pictures never are.
@@ -42,9 +45,9 @@ def check_zip(path, whole: bool = True) -> None:
     except RefusedArchiveError:
         raise
     except ZIP_ERRORS as error:
-        raise ValueError(f"{name} cannot be read: truncated, or no zip archive at all ({str(error)[:80]}).") from error
+        raise InputError(f"{name} cannot be read: truncated, or no zip archive at all ({str(error)[:80]}).") from error
     if broken is not None:
-        raise ValueError(f"{name} is damaged: its part {broken[:60]!r} does not have the recorded checksum.")
+        raise InputError(f"{name} is damaged: its part {broken[:60]!r} does not have the recorded checksum.")
 
 
 class RefusedArchiveError(ValueError):

@@ -11,6 +11,7 @@ import math
 import pathlib
 import re
 
+from tfrobust.errors import InputError
 from tfrobust.report.validator import first_problem, show
 from tfrobust.structs import Finding, Measurement, Series
 
@@ -114,13 +115,13 @@ class Report:
             ValueError: the text is no JSON or no valid report of version 1; one sentence with the JSON path.
         """
         try:
-            document = json.loads(text, parse_constant=_refuse_constant)
+            document = json.loads(text, parse_constant=_refuse_constant, parse_int=_whole, parse_float=_real)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"The robustness report is not JSON: {str(error)[:200]}.") from None
+            raise InputError(f"The robustness report is not JSON: {str(error)[:200]}.") from None
         try:
             return cls._of(document)
         except RecursionError:
-            raise ValueError("The robustness report nests too deeply to be one.") from None
+            raise InputError("The robustness report nests too deeply to be one.") from None
 
     @classmethod
     def _of(cls, document) -> "Report":
@@ -144,7 +145,7 @@ def check_document(document) -> None:
     """Raises ValueError (one sentence, JSON path) unless parsed JSON is a valid report of version 1."""
     problem = first_problem(document, JSON_SCHEMA) or _rule_problem(document)
     if problem:
-        raise ValueError(f"Not a valid robustness report: {problem}"[:300])
+        raise InputError(f"Not a valid robustness report: {problem}"[:300])
 
 
 def _rule_problem(document: dict) -> str | None:
@@ -207,4 +208,17 @@ def _from_dict(kind: type, item):
 
 
 def _refuse_constant(name: str):
-    raise ValueError(f"{name} is no JSON number")
+    raise InputError(f"{name} is no JSON number")
+
+
+def _whole(text: str) -> int:
+    """An integer of at most 64 bits: what a later formatting, or a plot, can convert."""
+    if len(text) > 20 or abs(int(text)) >= 2**63:
+        raise InputError(f"{text[:40]} is no integer of 64 bits")
+    return int(text)
+
+
+def _real(text: str) -> float:
+    if not math.isfinite(float(text)):  # 1e400 is no constant, and yet infinite
+        raise InputError(f"{text[:40]} is no number of 64 bits")
+    return float(text)
