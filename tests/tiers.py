@@ -13,6 +13,7 @@ import collections
 import json
 import math
 import pathlib
+import time
 
 import pytest
 
@@ -161,10 +162,13 @@ class _Recorder:
     """Writes the durations of a run, setup and teardown included."""
 
     def __init__(self):
-        self._seconds = collections.Counter()
+        self._seconds, self._written = collections.Counter(), time.monotonic()
 
     def pytest_runtest_logreport(self, report):
         self._seconds[report.nodeid] += report.duration
+        if time.monotonic() - self._written > 60:  # a run that is stopped leaves what it has seen
+            write(self._seconds)
+            self._written = time.monotonic()
 
     def pytest_sessionfinish(self, session):
         write(self._seconds)
