@@ -121,13 +121,14 @@ def _read(path: str) -> _Source:
 
 def _from_export(directory: pathlib.Path) -> _Source:
     loaded = saved_models.load(directory)
-    signature = loaded.signatures.get("serving_default") if hasattr(loaded, "signatures") else None
+    signature = saved_models.signatures(loaded).get("serving_default")
     inputs = {} if signature is None else signature.structured_input_signature[1]
     if "images" not in inputs or "embedding" not in signature.structured_outputs or not hasattr(loaded, "variables"):
         raise ValueError(f"{directory} is no export of tfrobust: it does not turn `images` into an `embedding`.")
 
     def embedding(images):
-        return loaded.signatures["serving_default"](images=images)["embedding"]
+        with saved_models.answering(str(directory), (Exception,)):
+            return loaded.signatures["serving_default"](images=images)["embedding"]
 
     name = f"{directory.parent.name}/{directory.name}"
     values = [variable.numpy() for variable in loaded.variables]  # the encoder's first, as `serving.export` tracks them

@@ -4,6 +4,7 @@ import pathlib
 import shutil
 
 import pytest
+from hostile import small
 
 
 @pytest.fixture
@@ -41,24 +42,9 @@ def tree(folder: pathlib.Path) -> dict:
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory):
-    """A folder of whole things to spoil: a SavedModel of ours, a `.keras` file, data that fit both."""
-    import keras
-    import numpy as np
-
-    from tfrobust.serving import export
-
+    """A folder of whole things to spoil, see `hostile.small`."""
     folder = tmp_path_factory.mktemp("whole")
-    keras.utils.set_random_seed(0)
-    inputs = keras.Input((8, 8, 1))
-    hidden = keras.layers.BatchNormalization()(keras.layers.Conv2D(4, 3)(inputs))
-    hidden = keras.layers.Dropout(0.5)(keras.layers.GlobalAveragePooling2D()(hidden))
-    encoder, head = keras.Model(inputs, hidden), keras.layers.Dense(3)
-    head.build((None, 4))
-    parts = {"encoder": encoder, "head": head, "image_shape": (8, 8, 1), "class_names": ("a", "b", "c")}
-    export.write_saved_model(folder / "export", **parts)
-    keras.Sequential([encoder, head]).save(folder / "model.keras")
-    images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 1)).astype(np.uint8)
-    np.savez(folder / "data.npz", images=images, labels=np.arange(6) % 3)
+    small.write(folder)
     return folder
 
 

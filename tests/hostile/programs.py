@@ -334,7 +334,7 @@ CASES = {
     "link to nothing": (_replaced("assets", lambda path: path.symlink_to("nothing")), "cannot be read"),
     "link to itself": (_replaced("assets", lambda path: path.symlink_to("assets")), "cannot be read"),
     "pipe among the assets": (lambda directory: os.mkfifo(directory / "assets" / "a"), "neither a file nor a folder"),
-    "data cut short": (_short_data, "less than its variables"),
+    "data cut short": (_short_data, "ends behind the end of its data file"),
     "index of random bytes": (_index(lambda content: b"\x00" * 200), "index is damaged"),
     "half an index": (_index(lambda content: content[: len(content) // 2]), "index is damaged"),
     "index alone": (

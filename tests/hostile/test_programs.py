@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hostile import detours, programs
+from hostile import detours, large, names, programs
 from tensorflow.python.framework import op_def_registry
 
 from tfrobust import evaluate
@@ -56,12 +56,25 @@ def test_the_command_refuses(whole, export_copy, refused, name):
     refused(evaluate.main, f"--model={export_copy}", f"--data={data}", QUICK, f"--output={output}", part=part)
 
 
+WAYS_ROUND = {**detours.CASES, **names.CASES}
+
+
 @pytest.mark.usefixtures("never_loaded")
-@pytest.mark.parametrize("build", detours.CASES, ids=lambda build: build.__name__)
+@pytest.mark.parametrize("build", WAYS_ROUND, ids=lambda build: build.__name__)
 def test_no_way_round(export_copy, build):
     build(export_copy)
-    with pytest.raises(InputError, match=detours.CASES[build]):
+    with pytest.raises(InputError, match=WAYS_ROUND[build]):
         predictor.load(str(export_copy))
+
+
+@pytest.mark.usefixtures("never_loaded")
+@pytest.mark.parametrize("name", large.CASES)
+def test_no_memory_or_time_without_end(export_copy, name):
+    build, part = large.CASES[name]
+    build(export_copy)
+    with pytest.raises(InputError) as error:
+        predictor.load(str(export_copy))
+    assert part in str(error.value) and len(str(error.value)) <= 300
 
 
 @pytest.mark.parametrize("name", ["huge constant", "link out", "no program"])

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.ops import archives, files, fingerprint, probabilities, saved_models
 
 _SIGNATURE = "serving_default"
@@ -233,28 +234,33 @@ def from_saved_model(directory: str, logits_output: str | None = None) -> Predic
     """
     place = pathlib.Path(directory).resolve()
     name = f"{place.parent.name}/{place.name}" if place.name.isdecimal() else place.name
-    saved_models.check(directory)
-    try:
-        loaded = tf.saved_model.load(str(directory))
-    except Exception as error:  # whatever TensorFlow says of a damaged one
-        raise ValueError(f"{directory} cannot be loaded as a SavedModel: {_first_line(error)}") from error
-    if _SIGNATURE not in loaded.signatures:
-        raise ValueError(f"{directory} has no signature {_SIGNATURE!r}; it has {sorted(loaded.signatures)}.")
-    signature = loaded.signatures[_SIGNATURE]
+    loaded = saved_models.load(directory)
+    with saved_models.answering(name, (Exception,)):
+        return _from_loaded(loaded, directory, name, logits_output)
+
+
+def _from_loaded(loaded, directory: str, name: str, logits_output: str | None) -> Predictor:
+    signatures = saved_models.signatures(loaded)
+    if _SIGNATURE not in signatures:
+        raise InputError(f"{directory} has no signature {_SIGNATURE!r}; it has {sorted(signatures)}."[:300])
+    signature = signatures[_SIGNATURE]
     inputs = signature.structured_input_signature[1]
     if len(inputs) != 1:
-        raise ValueError(f"{directory} takes the inputs {sorted(inputs)}; only models of one image tensor are judged.")
+        raise InputError(
+            f"{directory} takes the inputs {sorted(inputs)}; only models of one image tensor are judged."[:300]
+        )
     ((key, spec),) = inputs.items()
     if (spec.shape.rank, spec.dtype.is_floating, spec.dtype.is_integer) not in ((4, True, False), (2, False, True)):
-        raise ValueError(
+        raise InputError(
             f"{directory} takes {spec.dtype.name} {spec.shape}; a float input [b, h, w, c] is needed, or tokens, "
-            "integers [b, length]."
+            "integers [b, length]."[:300]
         )
     output = _output_name(list(signature.structured_outputs), logits_output, directory)
 
     def answer(images, which):
         # The loaded object owns the variables: this reference keeps them alive as long as the function.
-        return loaded.signatures[_SIGNATURE](**{key: tf.cast(images, spec.dtype)})[which]
+        with saved_models.answering(name, (Exception,)):
+            return loaded.signatures[_SIGNATURE](**{key: tf.cast(images, spec.dtype)})[which]
 
     logits = functools.partial(answer, which=output)
     width = signature.structured_outputs[output].shape
@@ -311,7 +317,7 @@ def _named_outputs(model: keras.Model, answers) -> dict:
     return dict(zip(names, answers, strict=True))
 
 
-class _NoSuchOutputError(ValueError):
+class _NoSuchOutputError(InputError):
     """No output is the one asked for, or which one is meant must be said."""
 
 
@@ -381,15 +387,15 @@ def _probe(logits: Callable, image_shape, name: str) -> int:
     except _NoSuchOutputError:
         raise
     except (tf.errors.InvalidArgumentError, ValueError, TypeError) as error:
-        raise ValueError(
-            f"{name} cannot answer one example of shape {tuple(image_shape)}: {_first_line(error)}"
+        raise InputError(
+            f"{name} cannot answer one example of shape {tuple(image_shape)}: {_first_line(error)}"[:300]
         ) from error
     return _class_count(answer.shape, name)
 
 
 def _class_count(shape, name: str) -> int:
     if shape.rank != 2 or shape[1] < 2:
-        raise ValueError(f"{name} answers with shape {shape}; logits are [b, k] with at least two classes.")
+        raise InputError(f"{name} answers with shape {shape}; logits are [b, k] with at least two classes."[:300])
     return int(shape[1])
 
 

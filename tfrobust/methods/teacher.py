@@ -6,10 +6,10 @@ import pathlib
 
 import keras
 import tensorflow as tf
-from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tfrobust.attacks import objectives
+from tfrobust.errors import InputError
 from tfrobust.ops import files, saved_models, sensitivity
 from tfrobust.ops.configured import Configured
 
@@ -53,17 +53,19 @@ class TeacherUtility(Configured):
 
     def check(self, image_shape: tuple[int, ...], class_count: int) -> None:
         """ValueError where there is no such teacher, or one of other images or classes; it is read, not loaded."""
+        place = _directory(self.path)
         try:
-            saved = saved_model_pb2.SavedModel.FromString((_directory(self.path) / "saved_model.pb").read_bytes())
-            signature = saved.meta_graphs[0].signature_def["serving_default"]
-        except (OSError, DecodeError, IndexError) as error:
-            raise ValueError(f"TeacherUtility.path: {self.path} cannot be read ({type(error).__name__}).") from error
+            saved_models.check(place)
+        except InputError as error:
+            raise InputError(f"TeacherUtility.path cannot be read: {error}"[:300]) from error
+        saved = saved_model_pb2.SavedModel.FromString((place / "saved_model.pb").read_bytes())
+        signature = saved.meta_graphs[0].signature_def["serving_default"]
         _refuse_foreign(self.path, signature.inputs, signature.outputs)
         images, logits = (
             tf.TensorShape(part.tensor_shape) for part in (signature.inputs["images"], signature.outputs["logits"])
         )
         if not images.is_compatible_with([None, *image_shape]) or logits[-1] not in (None, class_count):
-            raise ValueError(
+            raise InputError(
                 f"TeacherUtility.path: {self.path} turns {images} into {logits}; the data are {list(image_shape)} of "
                 f"{class_count} classes."
             )
@@ -74,9 +76,13 @@ def _logits_of(path: str):
     """images -> logits of an export."""
     with tf.init_scope():
         loaded = saved_models.load(_directory(path))
-    signature = loaded.signatures.get("serving_default")
-    inputs = {} if signature is None else signature.structured_input_signature[1]
-    _refuse_foreign(path, inputs, {} if signature is None else signature.structured_outputs)
+        signature = saved_models.signatures(loaded).get("serving_default")
+        inputs = {} if signature is None else signature.structured_input_signature[1]
+        _refuse_foreign(path, inputs, {} if signature is None else signature.structured_outputs)
+        batch, *size = inputs["images"].shape
+        if None not in size:  # a teacher that fails does so here, and not inside a training step
+            with saved_models.answering(path, (Exception,)):
+                signature(images=tf.fill([batch or 1, *size], 0.5))
     # A signature alone does not keep its variables alive.
     return lambda images, owner=loaded: owner.signatures["serving_default"](images=images)["logits"]
 
@@ -84,12 +90,12 @@ def _logits_of(path: str):
 def _directory(path: str) -> pathlib.Path:
     place = pathlib.Path(path)
     if not place.is_dir():
-        raise ValueError(f"TeacherUtility.path: there is no folder {path}; train and export the teacher first.")
+        raise InputError(f"TeacherUtility.path: there is no folder {path}; train and export the teacher first.")
     return files.saved_model_directory(place)
 
 
 def _refuse_foreign(path: str, inputs, outputs) -> None:
     if "images" not in inputs or "logits" not in outputs:
-        raise ValueError(
+        raise InputError(
             f"TeacherUtility.path: {path} is no export of tfrobust: it does not turn `images` into `logits`."
         )

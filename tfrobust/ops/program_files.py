@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
 import pathlib
 import stat
 from collections.abc import Iterable
 
-import tensorflow as tf
 from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.framework import graph_debug_info_pb2
+from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 
 from tfrobust.structs import Finding
 
@@ -19,6 +18,12 @@ PROGRAM = "saved_model.pb"
 _OTHER_PROGRAMS = ("saved_model.cpb", "saved_model.pbtxt")
 _LARGEST_PROGRAM = 2**29  # bytes; weights lie in variables/
 _MOST_FILES = 10_000
+_MOST_GRAPHS = 100
+# Name -> (its message, bytes at most).
+_SMALL_PARTS = {
+    "fingerprint.pb": (fingerprint_pb2.FingerprintDef, 2**16),
+    "debug/saved_model_debug_info.pb": (graph_debug_info_pb2.GraphDebugInfo, 2**28),
+}
 _AGAIN = "Export the model again, or get an unchanged copy."
 
 
@@ -50,6 +55,23 @@ def findings(directory: pathlib.Path) -> list[Finding]:
     if size > _LARGEST_PROGRAM:
         evidence = f"{PROGRAM} has {size} bytes, more than {_LARGEST_PROGRAM}"
         found.append(finding(evidence, "Export with weights as variables, not as constants."))
+    return found + _small_part_findings(directory)
+
+
+def _small_part_findings(directory: pathlib.Path) -> list[Finding]:
+    """Refuse what a loader reads besides the program, where it is too large or no such message."""
+    found = []
+    for name, (kind, largest) in _SMALL_PARTS.items():
+        path = directory / name
+        if not path.exists():
+            continue
+        try:
+            fault = "" if path.stat().st_size <= largest else f"has more than {largest} bytes"
+            fault or kind.FromString(path.read_bytes())
+        except (DecodeError, OSError):
+            fault = "is damaged"
+        if fault:
+            found.append(finding(f"{name} {fault}", f"Remove {name}."))
     return found
 
 
@@ -83,6 +105,8 @@ def parsed(directory: pathlib.Path) -> saved_model_pb2.SavedModel | Finding:
         return finding(f"{PROGRAM} is damaged, or no SavedModel at all", _AGAIN)
     if not program.meta_graphs:
         return finding(f"{PROGRAM} holds no graph", _AGAIN)
+    if len(program.meta_graphs) > _MOST_GRAPHS:
+        return finding(f"{PROGRAM} holds more than {_MOST_GRAPHS} graphs", "Export the model for serving alone.")
     return program
 
 
@@ -96,30 +120,3 @@ def asset_findings(directory: pathlib.Path, names: Iterable[str]) -> list[Findin
         elif not (directory / "assets" / name).is_file():
             found.append(finding(f"the asset {shown(name)} is missing in assets/", _AGAIN))
     return found
-
-
-def variable_findings(directory: pathlib.Path) -> list[Finding]:
-    """Variables that do not fit into the files they are said to lie in, so that memory is never asked for in vain."""
-    folder = directory / "variables"
-    if not folder.is_dir():
-        return []
-    files = list(folder.glob("variables.data-*"))
-    index = folder / "variables.index"
-    if not index.is_file():
-        return [finding("variables/variables.index is missing", _AGAIN)] if files else []
-    try:
-        reader = tf.train.load_checkpoint(str(folder / "variables"))
-        shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
-    except (tf.errors.OpError, RuntimeError, ValueError, TypeError):
-        return [finding("variables/variables.index is damaged, or data files are missing", _AGAIN)]
-    stored = sum(file.stat().st_size for file in files)
-    named = [name for name in shapes if types[name] != tf.string]
-    largest = max(named, key=lambda name: _bytes(shapes[name], types[name]), default=None)
-    if sum(_bytes(shapes[name], types[name]) for name in named) <= stored:
-        return []
-    evidence = f"its files hold {stored} bytes, less than its variables, such as {shown(largest)} {shapes[largest]}"
-    return [finding(evidence, _AGAIN)]
-
-
-def _bytes(shape: list[int], dtype: tf.DType) -> int:
-    return math.prod(shape) * dtype.size

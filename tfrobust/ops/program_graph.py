@@ -1,41 +1,61 @@
-"""The graph of a SavedModel: every node of it and of its functions, whoever reaches them, and which files they name."""
+"""Check the graph of a SavedModel: names, operations and files of every node, those of library functions included."""
 
 from __future__ import annotations
 
 import collections
 import functools
-import math
 from collections.abc import Callable, Iterable, Iterator
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
-from tensorflow.core.framework import node_def_pb2, tensor_pb2, tensor_shape_pb2, variable_pb2
+from tensorflow.core.framework import node_def_pb2, variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
+from tfrobust.ops import program_sizes
 from tfrobust.ops.allowed_operations import ALLOWED, FILE_INPUTS, SAVERS
 from tfrobust.ops.program_files import finding, shown
 from tfrobust.structs import Finding
 
 _ASSETS = "saved_model_assets"
-_MOST_NODES = 2_000_000
-_LARGEST_CONSTANTS = 2**31  # bytes in all; a few bytes in a file can stand for any number of equal numbers
+_MOST_NODES = 500_000
+# The signatures that a loader runs once, instead of offering them.
+_RUN_ONCE = ("__saved_model_init_op", "__saved_model_train_op")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 # What hands a file's name on; and what only looks at a variable.
 _PASSING = ("Identity", "ReadVariableOp")
 # What a loader can put a file's name in the place of: a node of one output.
 _FED = ("Const", "Placeholder", "PlaceholderWithDefault")
 _READING = ("ReadVariableOp", "VarIsInitializedOp", "DisableCopyOnRead")
-_GRAPH = ""  # where a node stands that is in no function
+# The place of the nodes outside all functions, and the name that stands for all nodes of a function. Names in a file
+# are strings, so that no file can hold these keys.
+_GRAPH = _WHOLE = None
+_Place = tuple[str | None, str | None]
+# TensorFlow's marks of an output and of a control input. In a name they would lead it and the scan to other nodes.
+_MARKS = (":", "^")
 _OWN_FILES = "A model reads files of its own assets/ only; export it again without that."
 _OTHERWISE = "A model takes numbers and gives numbers; export it again without that operation."
 
 
 def findings(graph: meta_graph_pb2.MetaGraphDef) -> list[Finding]:
-    """What in one graph is not what a model needs, the functions of its library included."""
+    """Return what in one graph is not what a model needs, the functions of its library included.
+
+    Raises:
+        RuntimeError: the scan has not seen every operation of the file.
+    """
+    # Each question takes for granted what the ones before it have answered.
+    found = _name_findings(graph)
+    if found:
+        return found
     program = Program(graph)
-    found = _shape_findings(program)
-    # The further questions take names to be unique, and calls to end.
-    return found or [*_operation_findings(program), *_file_findings(program), *_constant_findings(program)]
+    found = _call_findings(program) or program_sizes.findings(graph, program.calls, _GRAPH)
+    if found:
+        return found
+    found, seen = _operation_findings(program)
+    library = graph.graph_def.library.function
+    written = len(graph.graph_def.node) + sum(len(function.node_def) for function in library)
+    if seen != written:
+        raise RuntimeError(f"The scan saw {seen} operations of {written}.")
+    return [*found, *_file_findings(program)]
 
 
 class Program:
@@ -45,8 +65,9 @@ class Program:
         graph: a meta graph.
 
     Attributes:
-        places: name of a function -> its nodes; those in no function under "".
+        places: name of a function -> its nodes; the nodes of the main graph under None.
         callers: name of a function -> (place, node) that name it in an attribute.
+        calls: place -> the functions that its nodes name, with how often.
     """
 
     def __init__(self, graph: meta_graph_pb2.MetaGraphDef):
@@ -54,20 +75,40 @@ class Program:
         self.functions = {each.signature.name: each for each in graph.graph_def.library.function}
         self.places = {_GRAPH: graph.graph_def.node} | {n: f.node_def for n, f in self.functions.items()}
         self.callers: dict[str, list] = collections.defaultdict(list)
+        self.calls = {place: collections.Counter() for place in self.places}
         for place, nodes in self.places.items():
             for node in nodes:
                 for name in named_functions(node, self.functions):
                     self.callers[name].append((place, node))
+                    self.calls[place][name] += 1
 
     @functools.cached_property
-    def nodes(self) -> dict[tuple[str, str], node_def_pb2.NodeDef]:
+    def nodes(self) -> dict[_Place, node_def_pb2.NodeDef]:
         """(place, name) -> node."""
         return {(place, node.name): node for place, nodes in self.places.items() for node in nodes}
 
     @functools.cached_property
-    def arguments(self) -> dict[str, list[str]]:
-        """Name of a function -> names of its arguments."""
-        return {name: [each.name for each in f.signature.input_arg] for name, f in self.functions.items()}
+    def arguments(self) -> dict[str | None, dict[str, int]]:
+        """Name of a function -> name of an argument -> its position."""
+        return {
+            name: {argument.name: position for position, argument in enumerate(function.signature.input_arg)}
+            for name, function in self.functions.items()
+        }
+
+    @functools.cached_property
+    def consumers(self) -> dict[str, list[node_def_pb2.NodeDef]]:
+        """Name of a node of the main graph -> the nodes there that take one of its outputs."""
+        found = collections.defaultdict(list)
+        for node in self.places[_GRAPH]:
+            for name in {node_of(each) for each in node.input}:
+                found[name].append(node)
+        return found
+
+    @functools.cached_property
+    def variables(self) -> collections.Counter[bytes]:
+        """Shared name of a variable -> how many nodes create a handle of that name."""
+        nodes = (node for nodes in self.places.values() for node in nodes if node.op == "VarHandleOp")
+        return collections.Counter(node.attr["shared_name"].s for node in nodes)
 
     @functools.cached_property
     def exposed(self) -> set[str]:
@@ -82,8 +123,8 @@ class Program:
         return names - {""}
 
     @functools.cached_property
-    def served(self) -> set[tuple[str, str]]:
-        """What loading or serving reaches: nodes of the graph as ("", name), functions as (name, "").
+    def served(self) -> set[_Place]:
+        """Return what loading or serving reaches: nodes of the graph as (None, name), functions as (name, None).
 
         Of TensorFlow 1, whatever a collection names may be run to load it; but for its savers, whose business is to
         save.
@@ -96,42 +137,43 @@ class Program:
         return self._reached(tensors, self.exposed)
 
     @functools.cached_property
-    def restoring(self) -> set[tuple[str, str]]:
+    def restoring(self) -> set[_Place]:
         """As `served`, of what a loader runs to restore the variables."""
         return self._reached([self.graph.saver_def.restore_op_name], ())
 
     @functools.cached_property
-    def answering(self) -> set[tuple[str, str]]:
+    def answering(self) -> set[_Place]:
         """What an answer reaches: as `served`, but for what runs once, when a model is loaded.
 
         Only then does a server put the names of the assets where the graph has something else.
         """
-        return self._reached(self._of_signatures(lambda name: not name.startswith("__saved_model_")), ())
+        return self._reached(self._of_signatures(lambda name: name not in _RUN_ONCE), ())
 
     def _of_signatures(self, chosen: Callable[[str], bool]) -> list[str]:
         signatures = [value for name, value in self.graph.signature_def.items() if chosen(name)]
         tensors = [tensor for each in signatures for tensor in (*each.outputs.values(), *each.inputs.values())]
         return [name for tensor in tensors for name in _of_tensor(tensor)]
 
-    def _reached(self, tensors: Iterable[str], functions: Iterable[str]) -> set[tuple[str, str]]:
+    def _reached(self, tensors: Iterable[str], functions: Iterable[str]) -> set[_Place]:
         names = filter(None, map(node_of, tensors))
-        waiting = [*((_GRAPH, name) for name in names), *((name, "") for name in functions)]
+        waiting = [*((_GRAPH, name) for name in names), *((name, _WHOLE) for name in functions)]
         reached = set(waiting)
         while waiting:
             place, name = waiting.pop()
-            nodes = self.places.get(place, ()) if not name else filter(None, [self.nodes.get((place, name))])
+            whole = name is _WHOLE
+            nodes = self.places.get(place, ()) if whole else filter(None, [self.nodes.get((place, name))])
             for node in nodes:
-                inputs = [(place, node_of(each)) for each in node.input] if name else []
-                for other in (*inputs, *((each, "") for each in named_functions(node, self.functions))):
+                inputs = [] if whole else [(place, node_of(each)) for each in node.input]
+                for other in (*inputs, *((each, _WHOLE) for each in named_functions(node, self.functions))):
                     if other not in reached:
                         reached.add(other)
                         waiting.append(other)
         return reached
 
 
-def _key(place: str, node: node_def_pb2.NodeDef) -> tuple[str, str]:
-    """A node as `Program.served` knows it: by its function, where it is in one."""
-    return (place, "") if place else (_GRAPH, node.name)
+def _key(place: str | None, node: node_def_pb2.NodeDef) -> _Place:
+    """Return a node as `Program.served` holds it: by its function, where it is in one."""
+    return (_GRAPH, node.name) if place is _GRAPH else (place, _WHOLE)
 
 
 def _of_tensor(tensor: meta_graph_pb2.TensorInfo) -> list[str]:
@@ -178,20 +220,46 @@ def named_functions(node: node_def_pb2.NodeDef, known: Iterable[str]) -> Iterato
             waiting += function.attr.values()
 
 
-def _shape_findings(program: Program) -> list[Finding]:
-    """A graph too large, names that stand twice, functions that are not there or call themselves."""
-    library = program.graph.graph_def.library.function
-    count = len(program.graph.graph_def.node) + sum(len(function.node_def) for function in library)
+def _name_findings(graph: meta_graph_pb2.MetaGraphDef) -> list[Finding]:
+    """Refuse a graph that is too large, and names that are empty, occur twice or mark something else."""
+    library = graph.graph_def.library.function
+    count = len(graph.graph_def.node) + sum(len(function.node_def) for function in library)
     if count > _MOST_NODES:
         return [finding(f"its graph has {count} nodes, more than {_MOST_NODES}", "Export a smaller model.")]
-    names = [function.signature.name for function in library]
-    if len(set(names)) < len(names) or sum(map(len, program.places.values())) != len(program.nodes):
-        return [finding("a name stands twice in its graph", "Export the model again.")]
+    fault = _name_fault("function", [function.signature.name for function in library])
+    places = [(" of the graph", "node", _names(graph.graph_def.node))]
+    for function in library if not fault else ():
+        where = f" of function {shown(function.signature.name, 50)}"
+        # Inputs name arguments and nodes alike.
+        places.append((where, "node or argument", _names(function.signature.input_arg) + _names(function.node_def)))
+    for where, kind, names in places:
+        fault = fault or _name_fault(kind, names, _MARKS, where)
+    return [finding(fault, "Export the model again.")] if fault else []
+
+
+def _names(parts: Iterable) -> list[str]:
+    return [part.name for part in parts]
+
+
+def _name_fault(kind: str, names: list[str], marks: Iterable[str] = (), where: str = "") -> str:
+    """Return what is wrong with names that must be distinct, or ""."""
+    if "" in names:
+        return f"a {kind}{where} has no name"
+    if len(set(names)) < len(names):
+        twice = next(name for name, times in collections.Counter(names).items() if times > 1)
+        return f"the name {shown(twice, 40)} stands twice among the names of each {kind}{where}"
+    marked = next((name for name in names for mark in marks if mark in name), None)
+    return "" if marked is None else f"the {kind} {shown(marked, 40)}{where} has ':' or '^' in its name"
+
+
+def _call_findings(program: Program) -> list[Finding]:
+    """Refuse functions that are not there, are named like an operation, or call themselves."""
     missing = next((name for name in program.callers if name not in program.functions), None)
     if missing is not None:
         evidence = f"{_where(*program.callers[missing][0])} names the function {shown(missing)}, which is not there"
         return [finding(evidence, "Export the model again.")]
-    hidden = next((n for n in names if n in ALLOWED | SAVERS or n in FILE_INPUTS or hasattr(tf.raw_ops, n)), None)
+    known = ALLOWED | SAVERS | FILE_INPUTS.keys()
+    hidden = next((name for name in program.functions if name in known or hasattr(tf.raw_ops, name)), None)
     if hidden is not None:
         return [finding(f"a function has the name of the operation {shown(hidden)}", "Export the model again.")]
     circle = _circle(program)
@@ -201,69 +269,67 @@ def _shape_findings(program: Program) -> list[Finding]:
 
 
 def _circle(program: Program) -> str | None:
-    """A function from which calls lead back to itself; None where there is none."""
+    """Return a function from which calls lead back to itself; None where there is none."""
     left = {name: {p for p, _ in program.callers[name]} - {_GRAPH} for name in program.functions}
-    calls = collections.defaultdict(set)
-    for name, places in left.items():
-        for place in places:
-            calls[place].add(name)
     free = [name for name, places in left.items() if not places]
     while free:
         caller = free.pop()
-        for name in calls[caller]:
+        for name in program.calls[caller]:
             left[name].discard(caller)
             if not left[name]:
                 free.append(name)
     return next((name for name, places in left.items() if places), None)
 
 
-def _operation_findings(program: Program) -> list[Finding]:
-    """One per operation that is not in the list, with where it stands first."""
-    faults: dict[str, list[str]] = {}
+def _operation_findings(program: Program) -> tuple[list[Finding], int]:
+    """Return one finding per operation that is not in the list, and the number of operations looked at."""
+    faults: dict[str, str] = {}
+    seen = 0
+    loaded = program.served | program.restoring
     for place, nodes in program.places.items():
         for node in nodes:
+            seen += 1
             if node.op in ALLOWED or node.op in FILE_INPUTS.keys() - SAVERS or node.op in program.functions:
                 continue
             # A loader restores; whatever else the saver does, it would do to files.
-            reached = program.served if node.op in FILE_INPUTS else program.served | program.restoring
+            reached = program.served if node.op in FILE_INPUTS else loaded
             if node.op in SAVERS and _key(place, node) not in reached:
                 continue
-            faults.setdefault(node.op, []).append(_where(place, node))
-    return [
-        finding(
-            f"{places[0]} is the operation {shown(name)}"
-            + (
-                ", which only the model's own saver may use" if name in SAVERS else ", which is not in the allowed list"
-            ),
-            _OTHERWISE,
-        )
-        for name, places in sorted(faults.items())
+            faults.setdefault(node.op, _where(place, node))
+    reasons = ("is not in the allowed list", "only the model's own saver may use")
+    found = [
+        finding(f"{where} is the operation {shown(name)}, which {reasons[name in SAVERS]}", _OTHERWISE)
+        for name, where in sorted(faults.items())
     ]
+    return found, seen
 
 
 def _file_findings(program: Program) -> list[Finding]:
-    """Operations that read a file whose name is not one of the model's own."""
+    """Refuse operations that read a file whose name is not one of the model's own."""
     graph = program.graph
     own = {True: [graph.saver_def.filename_tensor_name], False: [each.tensor_info.name for each in assets(graph)]}
     own = {saver: {(_GRAPH, node_of(name)) for name in names} for saver, names in own.items()}
-    found = []
+    # Nor does a loader know the assets while it restores.
+    reached = {True: program.answering, False: program.answering | program.restoring}
+    # What has been traced to the model's own files is not traced again.
+    traced: dict[bool, set[_Place]] = {True: set(), False: set()}
     for place, nodes in program.places.items():
         for node in nodes:
             position, saver = FILE_INPUTS.get(node.op), node.op in SAVERS
             if position is None:
                 continue
-            known = position < len(node.input) and _is_own(program, own[saver], place, node.input[position])
-            # Nor does a loader know the assets while it restores.
-            reached = program.answering if saver else program.answering | program.restoring
-            if not known or _key(place, node) in reached:
+            known = position < len(node.input) and _is_own(
+                program, own[saver], place, node.input[position], traced[saver]
+            )
+            if not known or _key(place, node) in reached[saver]:
                 evidence = f"{_where(place, node)} ({node.op}) reads a file that is not one of its assets"
-                found.append(finding(evidence, _OWN_FILES))
-    return found[:1]
+                return [finding(evidence, _OWN_FILES)]
+    return []
 
 
-def _is_own(program: Program, own: set, place: str, tensor: str) -> bool:
-    """Whether a file's name can only come from the nodes in `own`, or from an asset that a function holds."""
-    waiting, seen = [(place, node_of(tensor))], set()
+def _is_own(program: Program, own: set, place: str | None, tensor: str, seen: set[_Place]) -> bool:
+    """Return whether a file's name can only come from the nodes in `own`, or from an asset that a function holds."""
+    waiting = [(place, node_of(tensor))]
     while waiting:
         source = waiting.pop()
         if source in seen:
@@ -273,7 +339,7 @@ def _is_own(program: Program, own: set, place: str, tensor: str) -> bool:
         if source in own and source in program.nodes and program.nodes[source].op in _FED:
             continue
         if name in program.arguments.get(place, ()):
-            given = _given(program, place, program.arguments[place].index(name))
+            given = _given(program, place, program.arguments[place][name])
             if given is None:
                 return False
             waiting += given
@@ -289,26 +355,25 @@ def _is_own(program: Program, own: set, place: str, tensor: str) -> bool:
     return True
 
 
-def _written(program: Program, handle: tuple[str, str]) -> list[tuple[str, str]]:
-    """What a variable of the graph is given; [] where that cannot be told. TensorFlow keeps names of assets in some."""
+def _written(program: Program, handle: _Place) -> list[_Place]:
+    """Return what a variable of the graph is given; [] where that cannot be told, as of names of assets it can."""
     variable = program.nodes.get(handle)
-    if variable is None or variable.op != "VarHandleOp" or handle[0] != _GRAPH:
+    if variable is None or variable.op != "VarHandleOp" or handle[0] is not _GRAPH:
+        return []
+    shared = variable.attr["shared_name"].s
+    # A second handle of the same name, or one of no name, may be of the same variable.
+    if program.variables[shared] > 1 or (shared and program.variables[b""]):
         return []
     written = []
-    for place, nodes in program.places.items():
-        for node in nodes:
-            twin = node.op == "VarHandleOp" and node is not variable
-            if twin and node.attr["shared_name"].s in (variable.attr["shared_name"].s, b""):
-                return []
-            if place == _GRAPH and handle[1] in map(node_of, node.input):
-                if node.op == "AssignVariableOp" and len(node.input) > 1:
-                    written.append((_GRAPH, node_of(node.input[1])))
-                elif node.op not in _READING:
-                    return []
+    for node in program.consumers[handle[1]]:
+        if node.op == "AssignVariableOp" and len(node.input) > 1:
+            written.append((_GRAPH, node_of(node.input[1])))
+        elif node.op not in _READING:
+            return []
     return written
 
 
-def _given(program: Program, function: str, position: int) -> list[tuple[str, str]] | None:
+def _given(program: Program, function: str, position: int) -> list[_Place] | None:
     """What a function is given as one argument, wherever it is called; None where that cannot be told."""
     graph = program.graph.object_graph_def
     if function in program.exposed:
@@ -326,36 +391,5 @@ def _given(program: Program, function: str, position: int) -> list[tuple[str, st
     return given
 
 
-def _constant_findings(program: Program) -> list[Finding]:
-    """Constants that would take more memory than any model's."""
-    total = 0
-    for place, nodes in program.places.items():
-        for node in nodes:
-            for tensor in _tensors(node):
-                size = _elements(tensor.tensor_shape)
-                try:
-                    total += size * tf.as_dtype(tensor.dtype).size
-                except TypeError:
-                    size = -1
-                if size < 0 or total > _LARGEST_CONSTANTS:
-                    what = "no known size" if size < 0 else "too many bytes"
-                    evidence = f"{_where(place, node)} is a constant of {what}"
-                    return [finding(evidence, "Export with weights as variables, not as constants.")]
-    return []
-
-
-def _tensors(node: node_def_pb2.NodeDef) -> list[tensor_pb2.TensorProto]:
-    """The constants of a node; a loader makes them of whatever node it is told to."""
-    if node.op == "Const" and not node.attr["value"].HasField("tensor"):
-        return [tensor_pb2.TensorProto()]
-    held = [value for value in node.attr.values() if value.HasField("tensor") or value.list.tensor]
-    return [tensor for value in held for tensor in (value.list.tensor or [value.tensor])]
-
-
-def _elements(shape: tensor_shape_pb2.TensorShapeProto) -> int:
-    sizes = [dimension.size for dimension in shape.dim]
-    return -1 if shape.unknown_rank or min(sizes, default=0) < 0 else math.prod(sizes)
-
-
-def _where(place: str, node: node_def_pb2.NodeDef) -> str:
-    return f"node {shown(node.name, 40)}" + (f" of function {shown(place, 50)}" if place else " of the graph")
+def _where(place: str | None, node: node_def_pb2.NodeDef) -> str:
+    return f"node {shown(node.name, 40)}" + (" of the graph" if place is _GRAPH else f" of function {shown(place, 50)}")

@@ -11,13 +11,16 @@ import tensorflow as tf
 
 from tfrobust.data.checks import check_vocabulary
 from tfrobust.data.spec import decode_image
-from tfrobust.ops import fingerprint
+from tfrobust.errors import InputError
+from tfrobust.ops import fingerprint, rehearsal
 from tfrobust.ops.files import write_atomically
 from tfrobust.serving import probe
 
 PREDICT = "serving_default"
 PREDICT_BYTES = "serving_bytes"
 REPORT = "robustness_report"
+# A request of a few bytes is answered by a whole report: as many as the batching recipe lets into one request.
+MOST_REPORTS = 256
 CLASS_NAMES_FILE = "assets.extra/class_names.json"
 VOCABULARY_FILE = "assets.extra/vocabulary.txt"
 
@@ -42,7 +45,8 @@ def write_saved_model(
     `embedding` [b, d], all float32. `serving_bytes`: `image_bytes` string [b], PNG or JPEG of at most 2^26 pixels
     (others are refused before they are decoded), each turned to c channels and resized to h x w as
     `data.spec.decode_image` does (bilinear, antialiased) -> the same outputs; left out where c is not 1, 3 or 4.
-    `robustness_report`: `request` string [b], ignored -> `report` string [b], the report's JSON once per element.
+    `robustness_report`: `request` string [b], ignored, b at most 256 -> `report` string [b], the report's JSON once
+    per element.
 
     Of text, `serving_default` takes `tokens` int32 [b, length], and there is no `serving_bytes`; which id means which
     word stands in `assets.extra/vocabulary.txt`, a word a line, from 0 on.
@@ -63,14 +67,14 @@ def write_saved_model(
     """
     image_shape = tuple(int(size) for size in image_shape)
     if len(image_shape) not in (1, 3) or min(image_shape) < 1:
-        raise ValueError(
+        raise InputError(
             f"image_shape is {image_shape}; it takes (height, width, channels), or (length,) of text, each at least 1."
         )
     if len(image_shape) == 1:
         check_vocabulary(vocabulary, "the vocabulary of the export")
     for name, part in (("encoder", encoder), ("head", head)):
         if not part.built:
-            raise ValueError(f"The {name} has no weights yet; build it, or call it once, before exporting it.")
+            raise InputError(f"The {name} has no weights yet; build it, or call it once, before exporting it.")
     forward = forward_function(encoder, head, image_shape)
     _check_outputs(forward, image_shape, class_names)
 
@@ -94,6 +98,7 @@ def write_saved_model(
             path = pathlib.Path(directory, name)
             path.parent.mkdir(exist_ok=True)
             write_atomically(path, text)
+    rehearsal.remember(directory)
 
 
 def read_vocabulary(directory) -> tuple[str, ...]:
@@ -104,7 +109,7 @@ def read_vocabulary(directory) -> tuple[str, ...]:
     try:
         return tuple(path.read_text(encoding="utf-8").splitlines())
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no text in UTF-8; export the model again."[:300]) from error
+        raise InputError(f"{path} is no text in UTF-8; export the model again."[:300]) from error
 
 
 def _track(archive, parts, *, is_text: bool) -> None:
@@ -174,7 +179,9 @@ def _bytes_function(forward: Callable, image_shape: tuple[int, int, int], short_
 
 def _report_function(report_json: str) -> Callable:
     def report(request):
-        return {"report": tf.fill(tf.shape(request), tf.constant(report_json))}
+        few = tf.debugging.Assert(tf.size(request) <= MOST_REPORTS, ["more reports are asked for than", MOST_REPORTS])
+        with tf.control_dependencies([few]):
+            return {"report": tf.fill(tf.shape(request), tf.constant(report_json))}
 
     return report
 
@@ -183,6 +190,6 @@ def _check_outputs(forward: Callable, image_shape, class_names) -> None:
     specification = _input_specification(image_shape)
     logits = tf.function(forward, autograph=False).get_concrete_function(specification).output_shapes["logits"]
     if logits.rank != 2:
-        raise ValueError(f"The head gives logits of shape {logits}; an export needs [batch, classes].")
+        raise InputError(f"The head gives logits of shape {logits}; an export needs [batch, classes].")
     if class_names and len(class_names) != logits[-1]:
-        raise ValueError(f"{len(class_names)} class names were given for {logits[-1]} classes; give one each.")
+        raise InputError(f"{len(class_names)} class names were given for {logits[-1]} classes; give one each.")

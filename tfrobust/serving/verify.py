@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 
-from tfrobust.ops import saved_models
+from tfrobust.errors import InputError
+from tfrobust.ops import rehearsal, saved_models
 from tfrobust.serving import probe
 
 
@@ -57,6 +58,10 @@ def verify(directory, *, timeout: float = 300.0) -> VerifyResult:
     findings = saved_models.scan(directory)
     if findings:
         return VerifyResult(str(directory), {"scan": tuple(f"{found.evidence}." for found in findings)})
+    try:
+        rehearsal.rehearse(directory)
+    except InputError as error:
+        return _failed(directory, str(error))
     with tempfile.TemporaryDirectory(prefix="tfrobust-verify-") as empty:
         result_file = os.path.join(empty, "result.json")
         # -P keeps the folder of probe.py, and so this package, off the path.

@@ -1,0 +1,77 @@
+"""SavedModels that load but fail, or that pass the scan and do not load: one line, and no traceback."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hostile import failing
+
+from tfrobust import evaluate, pretrained
+from tfrobust.errors import InputError
+from tfrobust.methods.teacher import TeacherUtility
+from tfrobust.ops import rehearsal, rehearsal_process, saved_models
+
+QUICK = "--gin_file=gin/eval/quick.gin"
+
+
+@pytest.fixture(autouse=True)
+def rehearsed_here(monkeypatch):
+    """A process of its own takes seconds to start; what it does is done here."""
+
+    def run(directory, largest, seconds):
+        return rehearsal.verdict(0, json.dumps(rehearsal_process.rehearse(directory)).encode(), largest)
+
+    monkeypatch.setattr(rehearsal, "run", run)
+
+
+@pytest.mark.parametrize("build", failing.CASES, ids=lambda build: build.__name__)
+def test_the_command_says_so_in_one_line(whole, export_copy, refused, build):
+    build(export_copy)
+    output = export_copy.parent / "report"
+    flags = [f"--model={export_copy}", f"--data={whole / 'data.npz'}", QUICK, f"--output={output}"]
+    refused(evaluate.main, *flags, part=failing.CASES[build])
+
+
+class _Dark(tf.Module):
+    """Answers images that are dark, and no others."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 8, 8, 1], name="images")])
+    def __call__(self, images):
+        tf.debugging.assert_less(tf.reduce_max(images), 0.6, "too bright")
+        return {"logits": tf.reshape(images, (-1, 64))[:, :3]}
+
+
+def test_a_model_that_fails_when_it_is_attacked(tmp_path, refused):
+    module = _Dark()
+    tf.saved_model.save(module, str(tmp_path / "dark"), signatures={"serving_default": module.__call__})
+    images, labels = np.full((6, 8, 8, 1), 127, np.uint8), np.arange(6) % 3
+    images[np.arange(6), 0, labels] = 140
+    np.savez(tmp_path / "data.npz", images=images, labels=labels)
+    flags = [f"--model={tmp_path / 'dark'}", f"--data={tmp_path / 'data.npz'}", QUICK, "--gin_param=EVAL_EPSILON=0.3"]
+    refused(evaluate.main, *flags, part="too bright")
+
+
+def test_a_teacher_fails_before_it_teaches(export_copy):
+    failing.false_assertion(export_copy)
+    with pytest.raises(InputError, match="fails when it is asked"):
+        TeacherUtility(path=str(export_copy))(tf.zeros((2, 8, 8, 1)), tf.zeros(2, tf.int32))
+
+
+def test_an_encoder_s_source_fails_before_it_gives(export_copy):
+    failing.false_assertion(export_copy)
+    source = pretrained._read(str(export_copy))
+    with pytest.raises(InputError, match="fails when it is asked"):
+        source.embedding(tf.zeros((1, 8, 8, 1)))
+
+
+def test_other_errors_of_tensorflow_keep_their_traceback():
+    def fails(images):
+        raise tf.errors.InternalError(None, None, "ours")
+
+    with pytest.raises(tf.errors.InternalError), saved_models.answering("a model", (tf.errors.NotFoundError,)):
+        fails(None)
+    with pytest.raises(InputError, match="^a model fails when it is asked: ours$"), saved_models.answering("a model"):
+        fails(None)
+    with pytest.raises(InputError, match="^as it was$"), saved_models.answering("a model", (Exception,)):
+        raise InputError("as it was")

@@ -1,0 +1,127 @@
+"""TensorFlow loads a model of others in a process of its own first; a crash or a lack of memory there is one line."""
+
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from hostile import programs
+
+from tfrobust.errors import InputError
+from tfrobust.evaluation import predictor
+from tfrobust.ops import rehearsal, rehearsal_process, saved_models
+from tfrobust.serving import verify
+
+
+class _Called(Exception):
+    """The rehearsal was begun."""
+
+
+@pytest.fixture
+def another(export_copy):
+    """A model that this process has not written as it is."""
+    programs.changed(lambda graph: programs.new_node(graph.graph_def.node, "more", "NoOp"))(export_copy)
+    return export_copy
+
+
+# Name -> (a program in place of the one that loads the model, a part of the line).
+ENDS = {
+    "it crashes": ("import os; os.abort()", "crashes on it, or needs more than .* bytes .SIGABRT"),
+    "it is killed": ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
+    "it ends early": ("raise SystemExit(3)", "crashes on it .code 3"),
+    "it says nothing": ("", "crashes on it .code 0"),
+    "it says what is no JSON": ("print('{')", "crashes on it .code 0"),
+    "it says that it cannot": ("print('\"\\\\u001b[2J' + 'no' * 200 + '\"')", "cannot load it .*nono"),
+    "it does not end": ("import time; time.sleep(600)", "has not loaded and asked it within 2 s"),
+    "it takes too much": (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[2]),) * 2); bytearray(2**60)",
+        "crashes on it .code 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_how_it_ends_is_one_line(another, tmp_path, monkeypatch, name):
+    program, part = ENDS[name]
+    (tmp_path / "program.py").write_text(program)
+    monkeypatch.setattr(rehearsal_process, "__file__", str(tmp_path / "program.py"))
+    monkeypatch.setattr(rehearsal, "SECONDS", 2 if name == "it does not end" else 200)
+    monkeypatch.setattr(tf.saved_model, "load", None)
+    with pytest.raises(InputError, match=part) as error:
+        predictor.load(str(another))
+    assert str(error.value).isprintable() and len(str(error.value)) <= 300
+    assert verify.verify(another).problems == (str(error.value),)
+
+
+def test_all_but_what_was_written_here_is_rehearsed(whole, another, tmp_path, monkeypatch):
+    def run(*_):
+        raise _Called
+
+    monkeypatch.setattr(rehearsal, "run", run)
+    moved = shutil.copytree(whole / "export", tmp_path / "moved")
+    for place in (whole / "export", moved):
+        assert "serving_default" in saved_models.load(place).signatures
+    with pytest.raises(_Called):
+        saved_models.load(another)
+    index = moved / "variables" / "variables.index"
+    index.write_bytes(index.read_bytes()[:-1] + b"\0")
+    with pytest.raises(_Called):
+        rehearsal.rehearse(moved)
+
+
+def test_a_whole_model_is_loaded_and_asked(whole, monkeypatch):
+    asked = []
+    load = tf.saved_model.load
+
+    def watched(directory):
+        loaded = load(directory)
+        signature = loaded.signatures["serving_default"]
+        asked.append(signature.structured_input_signature[1]["images"].shape)
+        return loaded
+
+    monkeypatch.setattr(tf.saved_model, "load", watched)
+    assert rehearsal_process.rehearse(str(whole / "export")) == ""
+    assert asked == [(None, 8, 8, 1)]
+
+
+def test_the_limits_hold():
+    program = (
+        "import runpy, sys\n"
+        "runpy.run_path(sys.argv[1])['limit'](2**28, 1)\n"
+        "try:\n    bytearray(2**29)\n"
+        "except MemoryError:\n    print('no memory', flush=True)\n"
+        "while True:\n    pass\n"
+    )
+    command = [sys.executable, "-P", "-c", program, rehearsal_process.__file__]
+    done = subprocess.run(command, capture_output=True, timeout=300)
+    assert (done.stdout, done.returncode) == (b"no memory\n", -signal.SIGXCPU)
+
+
+class _Large(tf.Module):
+    """Its answer takes 2^40 numbers, of which the file says nothing."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 8, 8, 1], name="images")])
+    def __call__(self, images):
+        side = tf.cast(tf.shape(images)[1], tf.int64) * 2**17
+        return {"logits": images[:, 0, :3, 0] + tf.reduce_max(tf.fill([side, side], 1.0))}
+
+
+class _Endless(tf.Module):
+    """Its answer never comes."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 8, 8, 1], name="images")])
+    def __call__(self, images):
+        turned = tf.while_loop(lambda each: tf.reduce_max(each) < 2.0, lambda each: (each * 0.5,), (images,))
+        return {"logits": turned[0][:, 0, :3, 0]}
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("kind, part", [(_Large, "more memory than it may"), (_Endless, "within 30 s")])
+def test_tensorflow_itself(tmp_path, monkeypatch, kind, part):
+    monkeypatch.setattr(rehearsal, "SECONDS", 30)
+    module = kind()
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures={"serving_default": module.__call__})
+    with pytest.raises(InputError, match=part):
+        predictor.load(str(tmp_path / "model"))

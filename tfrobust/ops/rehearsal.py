@@ -1,0 +1,85 @@
+"""Rehearse the loading of a SavedModel in a process of its own, where a crash or a lack of memory does no harm."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+from tfrobust.errors import InputError
+from tfrobust.ops import rehearsal_process
+from tfrobust.ops.program_files import shown
+
+LARGEST = 2**32  # bytes, and 4 times the files of the model besides
+SECONDS = 300
+_TIMES_FILES = 4
+# Those whose content this process has written itself.
+_own: set[str] = set()
+
+
+def remember(directory) -> None:
+    """Note a SavedModel that this process has just written, and that needs no rehearsal wherever it is moved to."""
+    _own.add(_digest(pathlib.Path(directory)))
+
+
+def rehearse(directory) -> None:
+    """Load a SavedModel and ask it for one example in another process, with a limit of memory and of time.
+
+    Args:
+        directory: a SavedModel in which a scan finds nothing.
+
+    Raises:
+        InputError (a ValueError): TensorFlow crashes, takes too much memory or time, or cannot load it.
+    """
+    directory = pathlib.Path(directory).resolve()
+    if _digest(directory) in _own:
+        return
+    largest = LARGEST + _TIMES_FILES * sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+    fault = run(str(directory), largest, SECONDS)
+    if fault:
+        raise InputError(f"{named(directory)} is not loaded: {fault}. Export it again, or get an unchanged copy."[:300])
+
+
+def run(directory: str, largest: int, seconds: int) -> str:
+    """Return why a model is not to be loaded, as a clause; "" where it may be."""
+    # -P keeps the folder of that file off the path; a name that begins with "-" is no flag, as it is absolute.
+    command = [sys.executable, "-P", rehearsal_process.__file__, directory, str(largest), str(seconds)]
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    try:
+        done = subprocess.run(command, env=environment, timeout=seconds, **streams)
+    except subprocess.TimeoutExpired:
+        return f"TensorFlow has not loaded and asked it within {seconds} s"
+    return verdict(done.returncode, done.stdout, largest)
+
+
+def verdict(code: int, printed: bytes, largest: int) -> str:
+    """Return what the end of a rehearsal says of the model, as `run` does."""
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"TensorFlow crashes on it, or needs more than {largest} bytes ({name})"
+    try:
+        fault = json.loads(printed.splitlines()[-1])
+    except (ValueError, IndexError):
+        return f"TensorFlow crashes on it (code {code})"
+    return f"TensorFlow cannot load it ({shown(fault, 160)[1:-1]})" if fault else ""
+
+
+def named(directory) -> str:
+    """Return the end of a path that is too long for a line."""
+    name = str(directory)
+    return name if len(name) <= 70 else f"...{name[-67:]}"
+
+
+def _digest(directory: pathlib.Path) -> str:
+    """Return a hash of what TensorFlow loads; the index has the checksums of the data."""
+    found = hashlib.sha256()
+    for name in ("saved_model.pb", "variables/variables.index"):
+        path = directory / name
+        content = path.read_bytes() if path.is_file() else b""
+        found.update(len(content).to_bytes(8, "little") + content)
+    return found.hexdigest()
