@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import pathlib
@@ -36,9 +37,8 @@ class Comparison:
         """Id -> heading of every main measurement, in the order in which one report would list them."""
         shown = [m for _, report in self.named for m in reading.main_measurements(report)]
         shown += filter(None, (report.get(self.sort) for _, report in self.named))
-        labels = {(m.id, reading.label(m)) for m in shown}
-        agreed = {m.id: len([one for one, _ in labels if one == m.id]) == 1 for m in shown}
-        found = {m.id: reading.label(m, details=agreed[m.id]) for m in shown}
+        labels = collections.Counter(identity for identity, _ in {(m.id, reading.label(m)) for m in shown})
+        found = {m.id: reading.label(m, details=labels[m.id] == 1) for m in shown}
         return dict(sorted(found.items(), key=lambda item: reading.place(item[0])))
 
     @functools.cached_property
@@ -51,8 +51,17 @@ class Comparison:
         return found
 
     def marks(self, identity: str) -> str:
-        """The numbers of a column's notes, counted from 1: " [1] [3]"; "" without any."""
-        return "".join(f" [{place}]" for place, ids in enumerate(self.notes.values(), 1) if identity in ids)
+        """Return the numbers of a column's notes, counted from 1: " [1] [3]"; "" without any."""
+        return "".join(f" [{place}]" for place in self._places.get(identity, ()))
+
+    @functools.cached_property
+    def _places(self) -> dict[str, list[int]]:
+        """Id of a column -> the numbers of its notes."""
+        found = {}
+        for place, ids in enumerate(self.notes.values(), 1):
+            for identity in dict.fromkeys(ids):
+                found.setdefault(identity, []).append(place)
+        return found
 
     def differences(self, report: Report) -> dict[str, Difference | None]:
         """Column by column, what a report has more than the reference; None where one of the two has no number."""

@@ -107,8 +107,7 @@ def _budget_notes(reports: list[tuple[str, Report]]) -> dict[str, list[str]]:
     """Different budgets have different ids, so they are told apart by attack."""
     rows = [(name, row) for name, report in reports for row in reading.attack_rows(report.measurements)]
     found = {}
-    for attack in dict.fromkeys(row.attack for _, row in rows):
-        own = [(name, row) for name, row in rows if row.attack == attack]
+    for attack, own in _grouped((row.attack, (name, row)) for name, row in rows).items():
         budgets = _grouped((name, row.budget) for name, row in own)
         if len({tuple(sorted(group)) for group in budgets.values()}) > 1:
             listed = _listed(_grouped((row.budget, name) for name, row in own))

@@ -6,6 +6,7 @@ unknown fields further inside.
 """
 
 import dataclasses
+import functools
 import json
 import math
 import pathlib
@@ -73,15 +74,16 @@ class Report:
             object.__setattr__(self, field.name, plain_value)
 
     def __getitem__(self, identity: str) -> Measurement:
-        """The measurement of that id; KeyError names the id."""
-        for measurement in self.measurements:
-            if measurement.id == identity:
-                return measurement
-        raise KeyError(identity)
+        """Return the measurement of that id; KeyError names the id."""
+        return self._by_id[identity]
 
     def get(self, identity: str, default=None) -> Measurement | None:
-        """The measurement of that id, or the default."""
-        return next((m for m in self.measurements if m.id == identity), default)
+        """Return the measurement of that id, or the default."""
+        return self._by_id.get(identity, default)
+
+    @functools.cached_property
+    def _by_id(self) -> dict[str, Measurement]:
+        return {measurement.id: measurement for measurement in reversed(self.measurements)}
 
     def get_series(self, identity: str) -> Series | None:
         """The series of that id, or None."""
@@ -134,6 +136,7 @@ class Report:
 
 
 _LISTS = {"measurements": Measurement, "doctor": Finding, "series": Series, "not_measured": str}
+_LONGEST_LIST = 10_000
 _FIELDS = frozenset(f.name for f in dataclasses.fields(Report)) - {"other"}
 # JSON escapes line breaks inside strings, so a bracket followed by a real one always opens a list.
 _FLAT_LIST = re.compile(r"\[\n[^\[\]{}]*?\n\s*\]")
@@ -143,9 +146,17 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 def check_document(document) -> None:
     """Raises ValueError (one sentence, JSON path) unless parsed JSON is a valid report of version 1."""
-    problem = first_problem(document, JSON_SCHEMA) or _rule_problem(document)
+    problem = _size_problem(document) or first_problem(document, JSON_SCHEMA) or _rule_problem(document)
     if problem:
         raise InputError(f"Not a valid robustness report: {problem}"[:300])
+
+
+def _size_problem(document) -> str | None:
+    """Return which list of a report is too long to be read and shown; None where none is."""
+    for name in _LISTS if isinstance(document, dict) else ():
+        if isinstance(document.get(name), list) and len(document[name]) > _LONGEST_LIST:
+            return f"$.{name}: it has {len(document[name])} entries, more than {_LONGEST_LIST}."
+    return None
 
 
 def _rule_problem(document: dict) -> str | None:
