@@ -12,6 +12,7 @@ from tfrobust.errors import InputError
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.cnn import CNN
 from tfrobust.models.heads import LinearHead
+from tfrobust.ops import rehearsal
 from tfrobust.pretrained import Pretrained
 from tfrobust.serving import export
 
@@ -126,6 +127,7 @@ def test_what_is_no_source_is_named(tmp_path):
     plain = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     saving.save(plain, tmp_path / "plain.keras")
     tf.saved_model.save(tf.Module(), str(tmp_path / "foreign"))
+    rehearsal.remember(tmp_path / "foreign")
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("nothing")
     for name, fault in (

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tfrobust import evaluate
+from tfrobust.ops import rehearsal
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHAPE, CLASSES = (6, 5, 3), 3
@@ -46,6 +47,7 @@ def place(tmp_path_factory):
     frozen = Frozen()
     signature = frozen.__call__.get_concrete_function(tf.TensorSpec([None, *SHAPE], name="images"))
     tf.saved_model.save(frozen, str(folder / "frozen"), signatures={"serving_default": signature})
+    rehearsal.remember(folder / "frozen")
     np.savez(folder / "ids.npz", images=IMAGES, labels=LABELS)
     np.savez(folder / "one_hot.npz", images=IMAGES, labels=np.eye(CLASSES)[LABELS])
     np.savez(folder / "soft.npz", images=IMAGES, labels=np.full((24, CLASSES), 1 / CLASSES))

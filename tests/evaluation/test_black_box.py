@@ -22,6 +22,7 @@ from tfrobust.evaluation.geometry import Divergence
 from tfrobust.evaluation.predictor import from_function
 from tfrobust.evaluation.runner import run_evaluation, run_shard, runnable
 from tfrobust.evaluation.sensitivity import Sensitivity
+from tfrobust.ops import rehearsal
 from tfrobust.report import not_measured, threat_statement
 
 PREDICT, IMAGES, LABELS, _, _ = linear_model.make(20)
@@ -90,6 +91,7 @@ def test_a_saved_model_without_gradients_is_judged_by_black_box_attacks(tmp_path
     tf.saved_model.save(
         module, str(tmp_path), signatures={"serving_default": module.__call__.get_concrete_function(spec)}
     )
+    rehearsal.remember(tmp_path)
     setting = Setting(predictor=predictors.load(str(tmp_path)), images=IMAGES, labels=LABELS)
     outcome = run_evaluation([CleanAccuracy(), AttackAccuracy(attack=PGD(THREAT, steps=2))], setting)
     assert [m.id for m in outcome.measurements] == ["accuracy.clean", "cost.evaluation"]

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfrobust.evaluation import predictor
-from tfrobust.ops import fingerprint
+from tfrobust.ops import fingerprint, rehearsal
 
 IMAGES = np.random.default_rng(0).uniform(size=(5, 4, 4, 1)).astype(np.float32)
 
@@ -40,6 +40,7 @@ def _export(model, directory, outputs=("logits", "probabilities", "embedding"), 
 
     archive.add_endpoint("serving_default", forward, input_signature=[tf.TensorSpec([None, 4, 4, 1], name="images")])
     archive.write_out(str(directory), verbose=False)
+    rehearsal.remember(directory)
     return str(directory)
 
 

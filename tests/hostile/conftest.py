@@ -1,5 +1,6 @@
 """What the hostile inputs share: a canary that nothing may touch, and what "refused" means."""
 
+import json
 import pathlib
 import shutil
 
@@ -46,6 +47,17 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     small.write(folder)
     return folder
+
+
+@pytest.fixture
+def rehearsed_here(monkeypatch):
+    """Models of others are rehearsed in this process; one of its own takes seconds to start."""
+    from tfrobust.ops import rehearsal, rehearsal_process
+
+    def run(directory, largest, seconds):
+        return rehearsal.verdict(0, json.dumps(rehearsal_process.rehearse(directory)).encode(), largest)
+
+    monkeypatch.setattr(rehearsal, "run", run)
 
 
 @pytest.fixture

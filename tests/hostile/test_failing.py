@@ -1,7 +1,5 @@
 """SavedModels that load but fail, or that pass the scan and do not load: one line, and no traceback."""
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,19 +8,12 @@ from hostile import failing
 from tfrobust import evaluate, pretrained
 from tfrobust.errors import InputError
 from tfrobust.methods.teacher import TeacherUtility
-from tfrobust.ops import rehearsal, rehearsal_process, saved_models
+from tfrobust.ops import saved_models
 
 QUICK = "--gin_file=gin/eval/quick.gin"
 
 
-@pytest.fixture(autouse=True)
-def rehearsed_here(monkeypatch):
-    """A process of its own takes seconds to start; what it does is done here."""
-
-    def run(directory, largest, seconds):
-        return rehearsal.verdict(0, json.dumps(rehearsal_process.rehearse(directory)).encode(), largest)
-
-    monkeypatch.setattr(rehearsal, "run", run)
+pytestmark = pytest.mark.usefixtures("rehearsed_here")
 
 
 @pytest.mark.parametrize("build", failing.CASES, ids=lambda build: build.__name__)

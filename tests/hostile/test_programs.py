@@ -245,6 +245,7 @@ def _of_tensorflow_1(tmp_path, place):
         v1.saved_model.simple_save(session, place, {"words": words}, {"logits": logits}, v1.tables_initializer())
 
 
+@pytest.mark.usefixtures("rehearsed_here")
 @pytest.mark.parametrize(
     "write",
     [

@@ -12,6 +12,7 @@ from tfrobust.data.sources.digits import Digits
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.teacher import TeacherUtility
+from tfrobust.ops import rehearsal
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +28,7 @@ def exported(tmp_path_factory):
     signature = tf.function(serve, input_signature=[tf.TensorSpec([None, *tiny.SHAPE], name="images")])
     for version in ("2", "10"):
         tf.saved_model.save(module, str(folder / version), signatures={"serving_default": signature})
+        rehearsal.remember(folder / version)
     return model, folder
 
 
@@ -89,6 +91,7 @@ def test_what_is_no_teacher_is_refused(exported, tmp_path):
         input_signature=[tf.TensorSpec([None, 3], tf.int32, name="tokens")],
     )
     tf.saved_model.save(module, str(tmp_path / "text" / "1"), signatures={"serving_default": signature})
+    rehearsal.remember(tmp_path / "text" / "1")
     with pytest.raises(ValueError, match="does not turn `images` into `logits`"):
         TeacherUtility(path=str(tmp_path / "text"))(batch.images, batch.labels)
     refuse(TeacherUtility(path=str(tmp_path / "text")), "does not turn `images` into `logits`")

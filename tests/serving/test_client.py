@@ -16,6 +16,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tfrobust.errors import InputError
+from tfrobust.ops import rehearsal
 from tfrobust.serving import development, golden, probe
 from tfrobust.serving.client import Client
 from tfrobust.serving.transport import ServerUnavailable
@@ -211,6 +212,7 @@ def test_nan_and_infinity_cross_both_wires(tmp_path):
         lambda x: {"ratio": x[:, 0] / x[:, 1], "sum": x[:, 0] + x[:, 1]}, input_signature=[specification]
     )
     tf.saved_model.save(module, str(tmp_path / "foreign" / "1"), signatures=divide)
+    rehearsal.remember(tmp_path / "foreign" / "1")
     with development.Server({"foreign": tmp_path / "foreign"}, rest_port=0, grpc_port=0, poll_seconds=0) as server:
         for url in (server.rest_url, server.grpc_url):
             with Client(url, "foreign") as asked:
