@@ -315,6 +315,7 @@ CASES = {
     "asset with a control character": (_asset("a\x1b[2Jb"), "lies outside assets/"),
     "asset without a name": (_asset(""), "lies outside assets/"),
     "asset that is missing": (_asset("words.txt"), "is missing in assets/"),
+    "asset of a long name": (_asset("a" * 5000), "is missing in assets/"),
     "deep protocol buffer": (deep_protocol_buffer, "damaged, or no SavedModel"),
     "second graph": (_second_graph, "'WriteFile'"),
     "no program": (_replaced("saved_model.pb", lambda path: None), "neither saved_model.pb nor a numbered version"),

@@ -74,6 +74,7 @@ CASES = {
     "a version below nothing": _text(model={"name": "a", "version": -1, "weights_sha256": None, "parameters": 1}),
     "a hash that is none": _text(model={"name": "a", "version": 1, "weights_sha256": "x", "parameters": 1}),
     "measurements that are a table": _text(measurements={}),
+    "more measurements than are read": _text(measurements=report()["measurements"][:1] * 10_001),
     "a measurement twice": _text(measurements=report()["measurements"][:1] * 2),
     "an id that is markup": _measurement(id="<script>"),
     "an id that is a path": _measurement(id="../../outside"),

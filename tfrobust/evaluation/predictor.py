@@ -66,7 +66,7 @@ class Predictor:
     def compiled_embedding(self) -> Callable:
         """`embedding` as one compiled function, traced once per batch shape."""
         if self.embedding is None:
-            raise ValueError(f"{self.name} names no embedding: an output called 'embedding' is needed here.")
+            raise InputError(f"{self.name} names no embedding: an output called 'embedding' is needed here.")
         return tf.function(lambda images: tf.cast(self.embedding(images), tf.float32), autograph=False)
 
     def judged_on(self, images: np.ndarray, batch_size: int = 128) -> Predictor:
@@ -86,11 +86,11 @@ class Predictor:
         answers = np.asarray(self.compiled_logits(images[:batch_size]))
         wanted = (min(batch_size, len(images)), self.class_count)
         if answers.shape != wanted:
-            raise ValueError(
+            raise InputError(
                 f"{self.name} answers {wanted[0]} examples with shape {answers.shape}; logits have the shape {wanted}."
             )
         if not np.all(np.isfinite(answers)):
-            raise ValueError(f"{self.name} answers NaN or infinity to examples of this data set.")
+            raise InputError(f"{self.name} answers NaN or infinity to examples of this data set.")
         kind = "logits" if self.outputs_probabilities else probabilities.kind_of_answers(answers)
         if kind != "logits":  # decided on all, so that batch_size changes nothing
             answers = in_batches(self.compiled_logits, images, batch_size)
@@ -201,7 +201,7 @@ def from_keras(model: keras.Model, logits_output: str | None = None) -> Predicto
         ValueError: the model is not built, or has no such output.
     """
     if not model.built:
-        raise ValueError(f"The Keras model {model.name!r} is not built: call it once on a batch, or build it.")
+        raise InputError(f"The Keras model {model.name!r} is not built: call it once on a batch, or build it.")
     shape = _keras_image_shape(model)
     # A method of ours carries parts off the deployable path; what is judged is encoder and head.
     parts = [model.encoder, model.head] if hasattr(model, "propagate") else [model]
@@ -295,14 +295,14 @@ def load(path: str, logits_output: str | None = None) -> Predictor:
     if place.is_dir():
         return from_saved_model(str(files.saved_model_directory(place)), logits_output)
     if place.suffix in (".h5", ".hdf5"):
-        raise ValueError(f"{path} is a legacy HDF5 model, whose loading can run code: save it again as .keras.")
+        raise InputError(f"{path} is a legacy HDF5 model, whose loading can run code: save it again as .keras.")
     if place.suffix != ".keras":
-        raise ValueError(f"{path} is neither a SavedModel directory nor a .keras file.")
+        raise InputError(f"{path} is neither a SavedModel directory nor a .keras file.")
     archives.check_zip(place)
     try:
         model = keras.saving.load_model(place, compile=False, safe_mode=True)
     except Exception as error:  # noqa: BLE001 - Keras raises whatever a damaged or foreign file leads it to
-        raise ValueError(f"{path} cannot be loaded as a .keras file: {_first_line(error)}") from error
+        raise InputError(f"{path} cannot be loaded as a .keras file: {_first_line(error)}") from error
     return from_keras(model, logits_output)
 
 
@@ -353,7 +353,7 @@ def _parameters(values: list[np.ndarray]) -> int:
 def _keras_image_shape(model) -> tuple[int | None, ...]:
     shape = getattr(model, "input_shape", None) or (model.get_build_config() or {}).get("input_shape")
     if not isinstance(shape, (tuple, list, tf.TensorShape)) or len(shape) not in (2, 4):
-        raise ValueError(
+        raise InputError(
             f"The Keras model {model.name!r} takes neither images [b, h, w, c] nor tokens [b, length]: its input is "
             f"{shape}."
         )

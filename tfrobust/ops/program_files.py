@@ -117,6 +117,13 @@ def asset_findings(directory: pathlib.Path, names: Iterable[str]) -> list[Findin
         path = pathlib.PurePosixPath(name)
         if not name or path.is_absolute() or ".." in path.parts or "\\" in name or not name.isprintable():
             found.append(finding(f"the asset {shown(name)} lies outside assets/", _AGAIN))
-        elif not (directory / "assets" / name).is_file():
+        elif not _is_file(directory / "assets" / name):
             found.append(finding(f"the asset {shown(name)} is missing in assets/", _AGAIN))
     return found
+
+
+def _is_file(path: pathlib.Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
