@@ -5,7 +5,7 @@ test function and each parameter value of a file is there at least once, at the 
 test. A test without a recorded duration counts as cheap. The marks `first` and `rest` decide for a test whatever it
 costs, and a test named on the command line by its node id always runs.
 
-`pytest --all --record` writes the durations anew; `--rest` takes what the first tier leaves. For CI, `--rest
+`--record` writes the durations of the tests that ran; `--rest` takes what the first tier leaves. For CI, `--rest
 --slice=K/N` takes the K-th of N equal parts of it and, before that part, the tests of the folders in `--touched`.
 """
 
@@ -19,7 +19,7 @@ import pytest
 
 DURATIONS = pathlib.Path(__file__).with_name("durations.json")
 # Seconds: below, a test always runs; above, it runs with --all only, whatever it alone covers.
-CHEAP, COSTLY = 0.25, 6.0
+CHEAP, COSTLY = 0.25, 2.0
 # Seconds of one worker that the tests of touched folders may take in CI.
 TOUCHED_SECONDS = 700.0
 
@@ -30,14 +30,14 @@ def pytest_addoption(parser):
     group.addoption("--rest", action="store_true", help="run only the tests that the first tier leaves out")
     group.addoption("--slice", metavar="K/N", help="with --rest: of N equal parts, the part K modulo N")
     group.addoption("--touched", metavar="A,B", default="", help="with --slice: folders whose tests come first")
-    group.addoption("--record", action="store_true", help="write tests/durations.json from this run (use with --all)")
+    group.addoption("--record", action="store_true", help="write this run's durations to tests/durations.json")
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "first: belongs to the first tier whatever it costs")
     config.addinivalue_line("markers", "rest: runs with --all only")
     if config.getoption("--record") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(_Recorder())
+        config.pluginmanager.register(_Recorder(config.rootpath))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -161,24 +161,24 @@ def pytest_terminal_summary(terminalreporter, config):
 class _Recorder:
     """Writes the durations of a run, setup and teardown included."""
 
-    def __init__(self):
-        self._seconds, self._written = collections.Counter(), time.monotonic()
+    def __init__(self, root: pathlib.Path):
+        self._root, self._seconds, self._written = root, collections.Counter(), time.monotonic()
 
     def pytest_runtest_logreport(self, report):
         self._seconds[report.nodeid] += report.duration
         if time.monotonic() - self._written > 60:  # a run that is stopped leaves what it has seen
-            write(self._seconds)
+            write(self._seconds, self._root)
             self._written = time.monotonic()
 
     def pytest_sessionfinish(self, session):
-        write(self._seconds)
+        write(self._seconds, self._root)
 
 
-def write(seconds: dict[str, float]) -> None:
-    """Write the durations of at least 0.1 s, by file and test."""
+def write(seconds: dict[str, float], root: pathlib.Path) -> None:
+    """Write the durations of at least 0.1 s, by file and test; those of tests that did not run stay."""
     files = collections.defaultdict(dict)
-    for node, value in sorted(seconds.items()):
-        if value >= 0.1:
-            file, _, test = node.partition("::")
+    for node, value in sorted({**recorded(), **seconds}.items()):
+        file, _, test = node.partition("::")
+        if value >= 0.1 and (root / file).exists():
             files[file][test] = round(value, 1)
     DURATIONS.write_text(json.dumps(files, indent=0, ensure_ascii=False) + "\n", "utf-8")
