@@ -1,10 +1,10 @@
-"""Every constant of the corruptions against the published tables; no single number may change unseen."""
+"""Every constant of corruptions and sequences against the published ones; no single number may change unseen."""
 
 import pytest
 
 from oracles import corruption_constants as published
 from tfrobust import corruptions
-from tfrobust.corruptions import severities
+from tfrobust.corruptions import sequences, severities
 
 ALL = (*corruptions.NAMES, *corruptions.EXTRA_NAMES)
 LIBRARY = {32: severities._SMALL, 224: severities._LARGE}
@@ -58,3 +58,56 @@ def test_a_change_of_any_single_number_is_seen(side, monkeypatch):
                 assert found != pytest.approx(published.at(name, severity, side)), (name, severity, place)
                 seen += 1
     assert seen == 205
+
+
+# ------------------------------------------------------------------------------------------------- sequences
+
+# From make_cifar_p.py and make_imagenet_p.py, the formula in i of each frame and whatever else the code names: of
+# noise the strengths of three levels.
+WATER = (0.6, 0.265, 1.75, 0.7, 0.6, (0.2, 0.8)), (0.65, 0.27, 3.7, 0.69, 0.6, (0.05, 0.1, 0.15, 0.7))
+SEQUENCES = {
+    32: {
+        "gaussian_noise": (0.02, 0.04, 0.06),
+        "shot_noise": (700, 400, 200),
+        "speckle_noise": (0.05, 0.07, 0.1),
+        "motion_blur": ([(i - 20) * 9 for i in range(21)], (6, 1.8)),
+        "zoom_blur": ([1 + 0.004 * i for i in range(31)], ()),
+        "snow": ([i * 4 - 150 for i in range(31)], (0.05, 0.3, 2, 0.5, 10, 2, 0.85)),
+        "brightness": ([(i - 15) * 1.5 / 100 for i in range(31)], ()),
+        "translate": ([i - 7 for i in range(16)], ()),
+        "rotate": ([i - 15 for i in range(31)], ()),
+        "tilt": ([0.75 * (i - 15) for i in range(31)], ()),
+        "scale": ([(i * 2 + 70) / 100 for i in range(31)], ()),
+        "gaussian_blur": ([0.3 + 0.015 * i for i in range(31)], (7.0,)),
+        "spatter": ([*range(31)], WATER[0]),
+        "shear": ([i - 15 for i in range(31)], ()),
+    },
+    224: {
+        "gaussian_noise": (0.03, 0.05, 0.08),
+        "shot_noise": (300, 120, 60),
+        "speckle_noise": (0.05, 0.1, 0.15),
+        "motion_blur": ([(i - 30) * 4 for i in range(31)], (10, 3)),
+        "zoom_blur": ([1 + 0.004 * i for i in range(31)], ()),
+        "snow": ([i * 4 - 150 for i in range(31)], (0.05, 0.3, 3, 0.5, 14, 4, 0.85)),
+        "brightness": ([(i - 15) * 2 / 100 for i in range(31)], ()),
+        "translate": ([i - 20 for i in range(41)], ()),
+        "rotate": ([i - 15 for i in range(31)], ()),
+        "tilt": ([i - 15 for i in range(31)], ()),
+        "scale": ([(i * 2.5 + 40) / 100 for i in range(31)], ()),
+        "gaussian_blur": ([0.25 + 0.035 * i for i in range(31)], (6.0,)),
+        "spatter": ([*range(31)], WATER[1]),
+        "shear": ([i - 15 for i in range(31)], ()),
+    },
+}
+
+
+@pytest.mark.parametrize("side", [32, 224])
+@pytest.mark.parametrize("name", [*corruptions.SEQUENCES, *corruptions.EXTRA_SEQUENCES])
+def test_the_constants_of_sequences_are_the_published_ones(name, side):
+    found, expected = sequences.constants(name, side, side), SEQUENCES[side][name]
+    if sequences.is_noise(name):
+        assert found == (31, expected)  # the image, and 30 draws on it
+        return
+    frames, more = expected
+    assert [found.first + found.step * i for i in range(found.frames)] == pytest.approx(frames)
+    assert found.more == more
