@@ -1,6 +1,7 @@
 """Flags, exit codes, and what becomes of errors."""
 
 import argparse
+import errno
 import os
 import pathlib
 import signal
@@ -12,6 +13,7 @@ import pytest
 
 from tfrobust import cli, train
 from tfrobust.errors import InputError, RefusedByGate, StopRequested
+from tfrobust.serving.publish import VersionExists
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -103,77 +105,80 @@ def test_count():
     assert cli.count("12") == 12
 
 
-def compiled(tmp_path, text, package=True):
-    """Functions whose code seems to lie inside the package, or outside it."""
-    path = (ROOT / "tfrobust" / "made_up.py") if package else tmp_path / "other.py"
-    space = {}
-    exec(compile(textwrap.dedent(text), str(path), "exec"), space)
-    return space
+def test_a_value_error_that_is_no_input_error_is_a_bug():
+    for error in (ValueError("depths"), TypeError("depths"), KeyError("x"), OSError(5, "Input/output error", "x")):
+        assert run(error) == 1
 
 
 @pytest.mark.parametrize(
-    ("body", "ours"),
+    ("number", "said"),
     [
-        ("raise ValueError('steps is 0')", True),
-        ("raise TypeError('labels are no array')", True),
-        ("try:\n        int('x')\n    except ValueError as error:\n        raise ValueError('clear') from error", True),
-        ("raise RuntimeError('no')", False),
-        ("int('x')", False),
-        ("len(3)", False),
-        ("a, b = 1, 2, 3", False),
-        ("f(1)", False),
-        ("[].index(3)", False),
-        ("raise KeyError('x')", False),
+        (errno.EROFS, "error: exported: Read-only file system"),
+        (errno.ELOOP, "error: exported: Too many levels of symbolic links"),
+        (errno.ENAMETOOLONG, "error: exported: File name too long"),
+        (errno.EACCES, "error: exported: Permission denied"),
+        (errno.EEXIST, "error: exported: File exists"),
+        (errno.EIO, None),
     ],
 )
-def test_only_a_deliberate_error_of_ours_is_an_input_error(tmp_path, capfd, body, ours):
-    function = compiled(tmp_path, f"def f():\n    {body}\n")["f"]
-    assert run(function) == (2 if ours else 1)
-    assert ("Traceback" in capfd.readouterr().err) != ours
-
-
-def test_a_value_error_of_others_is_a_bug(tmp_path):
-    assert run(compiled(tmp_path, "def f():\n    raise ValueError('depths')\n", package=False)["f"]) == 1
-
-
-def test_while_gin_builds_a_value_error_is_a_configuration_error(tmp_path, capfd):
+def test_errors_of_the_file_system_keep_their_number_under_gin(capfd, number, said):
     import gin
 
-    space = compiled(
-        tmp_path,
-        """
-        class Part:
-            def __init__(self, rate=1):
-                raise ValueError('rate is wrong')
+    def fails():
+        raise OSError(number, os.strerror(number), "exported")
 
-        def late(part):
-            raise ValueError('depths')
-        """,
-        package=False,
-    )
     with gin.unlock_config():
-        part = gin.register("PartOfTestCli", module="tests")(space["Part"])
-        gin.register("late_of_test_cli", module="tests")(space["late"])
+        inner = gin.register(f"fails_{number}", module="tests")(fails)
+        gin.register(f"calls_{number}", module="tests")(lambda: gin.get_configurable(inner)())
+    # Two layers of gin, each of which raises a copy without errno.
+    assert run(lambda: gin.get_configurable(f"tests.calls_{number}")()) == (2 if said else 1)
+    assert lines(capfd)[:1] == [said or "Traceback (most recent call last):"]
+
+
+def test_a_disk_that_is_full_is_a_failure_in_one_line_under_gin(capfd):
+    import gin
+
+    def full():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x")
+
+    with gin.unlock_config():
+        gin.register("full_disk", module="tests")(full)
+    assert run(lambda: gin.get_configurable("tests.full_disk")()) == 1
+    assert lines(capfd) == ["error: x: No space left on device"]
+
+
+def test_while_gin_builds_a_value_error_is_a_configuration_error(capfd):
+    import gin
+
+    class Part:
+        def __init__(self, rate=1):
+            raise ValueError("rate is wrong")
+
+    def late(part):
+        raise ValueError("depths")
+
+    with gin.unlock_config():
+        part = gin.register("PartOfTestCli", module="tests")(Part)
+        gin.register("late_of_test_cli", module="tests")(late)
     assert run(gin.get_configurable(part)) == 2
     assert lines(capfd) == ["error: rate is wrong"]
     assert run(lambda: gin.get_configurable("tests.late_of_test_cli")(part=1)) == 1
 
 
-def test_an_error_inside_a_tf_function_is_told_apart(tmp_path, capfd):
+def test_an_error_inside_a_tf_function_keeps_its_class(capfd):
+    """Under autograph TensorFlow raises anew, of the same class only where that is made like a plain exception."""
     tf = pytest.importorskip("tensorflow")
-    path = tmp_path / "traced.py"
-    path.write_text("def ours(x):\n    raise ValueError('steps is 0')\n\ndef theirs(x):\n    return x + 'a'\n")
-    space = {}
-    exec(compile(path.read_text(), str(path), "exec"), space)
-    assert run(lambda: tf.function(space["ours"], autograph=True)(tf.zeros([]))) == 1
-    capfd.readouterr()
-    before, cli._PACKAGE = cli._PACKAGE, str(tmp_path) + os.sep
-    try:
-        assert run(lambda: tf.function(space["ours"], autograph=True)(tf.zeros([]))) == 2
+
+    def traced(kind):
+        def ours(x):
+            raise kind("steps is 0")
+
+        return lambda: tf.function(ours, autograph=True)(tf.zeros([]))
+
+    for kind in (InputError, VersionExists):
+        assert run(traced(kind)) == 2
         assert lines(capfd) == ["error: steps is 0"]
-        assert run(lambda: tf.function(space["theirs"], autograph=True)(tf.zeros([]))) == 1
-    finally:
-        cli._PACKAGE = before
+    assert run(traced(ValueError)) == 1
 
 
 def test_keras_wrapping_is_taken_off():
@@ -229,13 +234,12 @@ def test_quiet_stderr_speaks_if_the_block_fails(capfd):
 
 
 @pytest.mark.parametrize("command", ["train", "evaluate", "export", "compare"])
-def test_help_answers_at_once_without_tensorflow(command):
+def test_help_imports_nothing_beside_gin_and_the_standard_library(command):
     code = (
-        f"import sys, time; t = time.time(); from tfrobust import {command}; c = {command}.main(['--help']); "
-        "print(time.time() - t, [m for m in ('tensorflow', 'keras', 'matplotlib', 'sklearn') if m in sys.modules]); "
-        "sys.exit(c)"
+        f"import sys; before = set(sys.modules); from tfrobust import {command}; c = {command}.main(['--help']); "
+        "found = {name.split('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names; "
+        "print(sorted(found)); sys.exit(c)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    seconds, modules = done.stdout.splitlines()[-1].split(" ", 1)
-    assert done.returncode == 0 and modules == "[]" and done.stderr == ""
-    assert float(seconds) < 1
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "['gin', 'tfrobust']"

@@ -202,7 +202,7 @@ def found(outcome: Outcome) -> dict:
 def earlier_report(model) -> Report | None:
     """The report inside an export of ours."""
     found = compare.find_report(model)
-    return Report.from_json(found.read_bytes()) if found else None
+    return Report.from_json(files.read_bounded(found)) if found else None
 
 
 def named_source(model: str, report: Report | None) -> Source:

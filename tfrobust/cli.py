@@ -7,11 +7,9 @@ imported after the flags and the gin files have been read, so that `--help` and 
 
 import argparse
 import contextlib
-import dis
 import errno
 import importlib
 import os
-import pathlib
 import re
 import select
 import signal
@@ -28,9 +26,9 @@ from tfrobust.errors import InputError, RefusedByGate, StopRequested
 DONE, FAILED, WRONG_INPUT, REFUSED, STOPPED, UNREAD = 0, 1, 2, 3, 75, 128 + 13
 KNOBS_FILE = "base/knobs.gin"
 _LONGEST_LINE = 300
-_PACKAGE = str(pathlib.Path(__file__).resolve().parent) + os.sep
 _DISK_FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-_FILE_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+_FILE_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
+_FILE_NUMBERS = (errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
 
 # Nobody's mistake, and a traceback would only hide what to do.
 _ONE_LINE_FAILURES = (
@@ -83,6 +81,10 @@ class Parser(argparse.ArgumentParser):
         if "--completion" not in known:
             what = 'print shell completion: eval "$(... --completion=bash)"'
             self.add_argument("--completion", action=PrintCompletion, choices=completion.SHELLS, help=what, **absent)
+        for argument in sys.argv[1:] if args is None else args:
+            # TensorFlow takes no other paths, and says so from its depths.
+            if not argument.isascii() and argument != argument.encode(errors="replace").decode():
+                raise InputError(f"the argument {ascii(argument)[:100]} is not UTF-8")
         return self.parse_intermixed_args(args, namespace)  # paths may stand before and behind flags
 
     def error(self, message: str):
@@ -330,33 +332,24 @@ def _say(line: str) -> None:
 
 
 def is_input_error(error: BaseException) -> bool:
-    """Whether the user can put it right: then it is one line, and no traceback.
+    """Return True if the user can put it right: then it is one line, and no traceback.
 
-    A ValueError from the depths of TensorFlow is a bug of ours and must not look like a mistake of hers. So it
-    counts only if a `raise` of ours is where it began, or if it was raised while gin built an object from
-    given arguments. Missing and forbidden files always count.
+    That is an InputError, a folder or file that cannot be read or written, or what a constructor said of the arguments
+    that gin gave it. Any other ValueError is a bug and must not look like a mistake in the input.
     """
+    error = _unwrapped(error)
     if isinstance(error, InputError):
         return True
-    if isinstance(error, _FILE_ERRORS) or getattr(error, "errno", None) in (errno.ENAMETOOLONG, errno.ELOOP):
-        return True
-    if not isinstance(error, (ValueError, TypeError)):
-        return False
-    return _raised_by_us(error) or _while_building(error.__traceback__)
+    if isinstance(error, OSError):
+        return isinstance(error, _FILE_ERRORS) or error.errno in _FILE_NUMBERS
+    return isinstance(error, (ValueError, TypeError)) and _while_building(error.__traceback__)
 
 
-def _raised_by_us(error: BaseException) -> bool:
-    traced = re.findall(r'File "([^"]+)", line \d+', str(error)) if str(error).startswith("in user code:") else []
-    if traced:  # inside tf.function: TensorFlow raises anew, with the original frames in the text
-        last = str(error).rstrip().splitlines()
-        return traced[-1].startswith(_PACKAGE) and any(line.strip().startswith("raise ") for line in last[-4:])
-    end = error.__traceback__
-    while end is not None and end.tb_next is not None:
-        end = end.tb_next
-    if end is None or not end.tb_frame.f_code.co_filename.startswith(_PACKAGE):
-        return False
-    # A statement `raise` of ours, not int("x") or a call with wrong arguments in one of our lines.
-    return dis.opname[end.tb_frame.f_code.co_code[end.tb_lasti]] == "RAISE_VARARGS"
+def _unwrapped(error: BaseException) -> BaseException:
+    """Return the exception itself where gin raises a copy with a longer message, which has no errno or file name."""
+    while "ExceptionProxy" in type(error).__init__.__qualname__ and error.__context__ is not None:
+        error = error.__context__
+    return error
 
 
 def _while_building(trace: TracebackType | None) -> bool:
@@ -370,6 +363,7 @@ def _while_building(trace: TracebackType | None) -> bool:
 
 def one_line(error: BaseException) -> str:
     """The message of an error without what gin, Keras and TensorFlow wrap around it, on one line."""
+    error = _unwrapped(error)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))

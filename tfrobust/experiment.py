@@ -137,6 +137,7 @@ def train(
     training = stage.configuration() | origin
     if first:
         training["pretraining"] = first.configuration() | {"frozen": pretraining.frozen, "branch": pretraining.branch}
+    files.check_writable(workdir, "--workdir")
     publish.check_available(pathlib.Path(export_dir, name), version, workdirs.owner(workdir))
     agreement = cluster.Agreement(scope, worker)
     with contextlib.ExitStack() as until_the_end:
@@ -227,8 +228,8 @@ def evaluate(
         InputError (a ValueError): the model cannot be read, or data are missing or do not fit it.
     """
     refuse_clashes(evaluators)
-    if output and pathlib.Path(output).exists() and not pathlib.Path(output).is_dir():
-        raise InputError(f"{output} is a file; --output is a folder.")
+    if output:
+        files.check_writable(output, "--output")
     saving.import_all()  # a .keras file names classes of ours
     predictor = _predictor(model, encoder, logits_output)
     earlier = artefacts.earlier_report(model)

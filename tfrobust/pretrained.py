@@ -124,7 +124,7 @@ def _from_export(directory: pathlib.Path) -> _Source:
     signature = saved_models.signatures(loaded).get("serving_default")
     inputs = {} if signature is None else signature.structured_input_signature[1]
     if "images" not in inputs or "embedding" not in signature.structured_outputs or not hasattr(loaded, "variables"):
-        raise ValueError(f"{directory} is no export of tfrobust: it does not turn `images` into an `embedding`.")
+        raise InputError(f"{directory} is no export of tfrobust: it does not turn `images` into an `embedding`.")
 
     def embedding(images):
         with saved_models.answering(str(directory), (Exception,)):
@@ -138,7 +138,7 @@ def _from_export(directory: pathlib.Path) -> _Source:
 def _described(directory: pathlib.Path) -> str:
     """The encoder as the export's own report knows it: " (ResNet)"."""
     found = find_report(directory)
-    training = Report.from_json(found.read_bytes()).training if found else {}
+    training = Report.from_json(files.read_bounded(found)).training if found else {}
     try:
         return f" ({training['configuration']['method']['config']['encoder']['class_name']})"
     except (KeyError, TypeError):
@@ -150,7 +150,7 @@ def _from_keras(path: pathlib.Path) -> _Source:
     encoder = getattr(model, "encoder", model)
     shape = getattr(encoder.input_spec, "shape", None) or getattr(encoder, "input_shape", None)
     if shape is None or len(shape) != 4:
-        raise ValueError(f"{path} holds no encoder of images [b, h, w, c].")
+        raise InputError(f"{path} holds no encoder of images [b, h, w, c].")
     values = [variable.numpy() for variable in encoder.variables]
     shape = tuple(32 if size is None else int(size) for size in shape[1:])
     described = f" ({type(encoder).__name__})"

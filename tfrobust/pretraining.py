@@ -251,9 +251,9 @@ class Pretraining:
     def __post_init__(self):
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
-                raise ValueError(f"Pretraining.{name} is {getattr(self, name)}; it must be at least 1.")
+                raise InputError(f"Pretraining.{name} is {getattr(self, name)}; it must be at least 1.")
         if self.branch < 0:
-            raise ValueError(f"Pretraining.branch is {self.branch}; branches count from 0.")
+            raise InputError(f"Pretraining.branch is {self.branch}; branches count from 0.")
 
     def stage(self, encoder: keras.Model, head: Callable, source: Source, dataset: Dataset, seed: int) -> Stage:
         """The stage, ready to train.

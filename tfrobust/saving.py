@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 import tfrobust
+from tfrobust.errors import InputError
 from tfrobust.ops import archives
 from tfrobust.ops.files import replacing
 from tfrobust.training.strategy import use_xla
@@ -50,7 +51,7 @@ def save(model: keras.Model, path) -> None:
     """
     path = pathlib.Path(path)
     if path.suffix != SUFFIX:
-        raise ValueError(f"{path} does not end in {SUFFIX}; models are saved as {SUFFIX} files only.")
+        raise InputError(f"{path} does not end in {SUFFIX}; models are saved as {SUFFIX} files only.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path.parent} is no folder, so {path.name} cannot be saved there.")
     with replacing(path) as temporary:
@@ -79,7 +80,7 @@ def load(path) -> keras.Model:
     """
     path = pathlib.Path(path)
     if path.suffix != SUFFIX:
-        raise ValueError(f"{path} is not read: only {SUFFIX} files are, because .h5 files and pickles can run code.")
+        raise InputError(f"{path} is not read: only {SUFFIX} files are, because .h5 files and pickles can run code.")
     if not path.is_file():
         raise FileNotFoundError(f"{path} is no file; give the path of a {SUFFIX} file.")
     archives.check_zip(path)
@@ -89,7 +90,7 @@ def load(path) -> keras.Model:
     except Exception as error:
         # Keras raises whatever the layer at fault raises; the reader needs the file's name with it.
         reason = " ".join(str(error).split()).split(". ")[0]
-        raise ValueError(f"{path} could not be loaded: {reason}"[:300]) from error
+        raise InputError(f"{path} could not be loaded: {reason}"[:300]) from error
     if isinstance(model, keras.Model) and model.compiled:
         model.jit_compile = use_xla("auto", tf.distribute.get_strategy())
     return model

@@ -14,6 +14,7 @@ METHOD = '''"""What {title} is, in one sentence."""
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.losses import classification
 from tfrobust.methods.base import Method
 from tfrobust.ops import randomness
@@ -40,7 +41,7 @@ class {cls}(Method):
         """
         super().__init__(encoder, head, **kwargs)
         if deviation < 0:
-            raise ValueError(f"deviation of {cls} is {{deviation}}; it must not be negative.")
+            raise InputError(f"deviation of {cls} is {{deviation}}; it must not be negative.")
         self.deviation = deviation
 
     def make_views(self, batch, context):

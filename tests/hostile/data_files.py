@@ -112,6 +112,8 @@ ARRAYS = {
     "its end alone": (_spoiled(lambda content: content[-60:]), ""),
     "a name stands twice": (_zipped(_header("(6, 8, 8, 1)") + IMAGES.tobytes(), labels=b"x"), "stands twice"),
     "parts above": (_zipped(b"x", **{"../../outside": b"x"}), "leads out of the archive"),
+    "a pipe": (os.mkfifo, "there is no file"),
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "there is no file"),
     "a pickle": (lambda path: path.write_bytes(pickle.dumps(Runs())), "not an .npz archive"),
     "a text": (lambda path: path.write_bytes(b"images,labels\n"), "not an .npz archive"),
     "nothing": (lambda path: path.write_bytes(b""), "not an .npz archive"),
@@ -190,7 +192,7 @@ def _member(name: str, size: int = 0, kind: bytes = tarfile.REGTYPE, target: str
     return member
 
 
-_CIFAR = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta"]
+CIFAR = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta"]
 
 
 def _tar(*members, of_all: bytes | None = None):
@@ -200,7 +202,7 @@ def _tar(*members, of_all: bytes | None = None):
         with tarfile.open(path, "w:gz") as archive:
             for member in members:
                 archive.addfile(member, io.BytesIO(b"x" * member.size) if member.isreg() else None)
-            for name in _CIFAR if of_all is not None else ():
+            for name in CIFAR if of_all is not None else ():
                 archive.addfile(_member(f"cifar/{name}", len(of_all)), io.BytesIO(of_all))
 
     return build
@@ -238,15 +240,15 @@ ARCHIVES = {
     "files above": (_tar(_member("../../../outside", 5)), "no complete CIFAR archive"),
     "absolute files": (_tar(_member("/tmp/outside", 5)), "no complete CIFAR archive"),
     "a link for each file": (
-        _tar(*(_member(f"cifar/{name}", 0, tarfile.SYMTYPE, "/etc/passwd") for name in _CIFAR)),
+        _tar(*(_member(f"cifar/{name}", 0, tarfile.SYMTYPE, "/etc/passwd") for name in CIFAR)),
         "no complete CIFAR archive",
     ),
     "a hard link for each file": (
-        _tar(*(_member(f"cifar/{name}", 0, tarfile.LNKTYPE, "/etc/passwd") for name in _CIFAR)),
+        _tar(*(_member(f"cifar/{name}", 0, tarfile.LNKTYPE, "/etc/passwd") for name in CIFAR)),
         "no complete CIFAR archive",
     ),
     "a device for each file": (
-        _tar(*(_member(f"cifar/{name}", 0, tarfile.CHRTYPE) for name in _CIFAR)),
+        _tar(*(_member(f"cifar/{name}", 0, tarfile.CHRTYPE) for name in CIFAR)),
         "no complete CIFAR archive",
     ),
     "empty archive": (_tar(), "no complete CIFAR archive"),

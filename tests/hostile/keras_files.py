@@ -1,12 +1,15 @@
 """`.keras` files that mean harm or are broken, and files of other formats under that name or their own."""
 
 import base64
+import copy
 import io
 import json
 import marshal
 import os
 import pathlib
 import pickle
+import socket
+import struct
 import zipfile
 
 import h5py
@@ -142,8 +145,22 @@ def _torch(path: pathlib.Path) -> None:
         archive.writestr("archive/version", "3")
 
 
+def _overlapping(path: pathlib.Path) -> None:
+    """A hundred entries of the list name the one part that the file holds."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", os.urandom(4000))
+        (part,) = archive.infolist()
+        for number in range(100):
+            other = copy.copy(part)
+            other.filename = f"assets/{number}"
+            archive.filelist.append(other)
+            archive.NameToInfo[other.filename] = other
+
+
 _NESTED = "[" * 100_000 + "]" * 100_000
 _PART = b"PK\x01\x02"  # begins an entry in a zip file's list of parts
+
+_LONG = {f"assets/{number}{'x' * 60_000}": b"" for number in range(80)}
 
 # File name -> (what makes it, a part of the line it is refused with).
 CASES = {
@@ -183,6 +200,18 @@ CASES = {
     "backslash.keras": (lambda path: _archive(path, parts={"..\\outside": "x"}), "leads out of the archive"),
     "link.keras": (_link, "leads out of the archive"),
     "twice.keras": (_twice, "a name stands twice"),
+    "pipe.keras": (os.mkfifo, "no regular file"),
+    "device.keras": (lambda path: path.symlink_to("/dev/zero"), "no regular file"),
+    "folder_inside.keras": (lambda path: path.mkdir(), "neither saved_model.pb"),
+    "socket.keras": (lambda path: socket.socket(socket.AF_UNIX).bind(str(path)), "No such device"),
+    "large_config.keras": (lambda path: _archive(path, config=" " * (2**24 + 1)), "more than 16777216"),
+    "large_metadata.keras": (
+        lambda path: _archive(path, parts={"assets/layer.json": " " * (2**24 + 1)}),
+        "more than 16777216",
+    ),
+    "claims_a_gigabyte.keras": (_spoiled(_replace_field(_PART, 24, struct.pack("<I", 2**30))), "more than 16777216"),
+    "overlapping.keras": (_overlapping, "its parts overlap"),
+    "long_names.keras": (lambda path: _archive(path, parts=_LONG), "its list of parts has"),
     "pickle.keras": (lambda path: path.write_bytes(pickle.dumps(_Reduced())), "truncated, or no zip"),
     "torch.keras": (_torch, "cannot be loaded"),
     "legacy.h5": (_legacy_h5, "save it again as .keras"),

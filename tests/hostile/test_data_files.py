@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from hostile import data_files
 
-from tfrobust import evaluate
+from tfrobust import compare, evaluate
 from tfrobust.data.wordpiece import WordPiece
 from tfrobust.errors import InputError
 from tfrobust.models import weight_files
@@ -58,6 +58,32 @@ def test_pictures(whole, tmp_path, refused, name):
     (tmp_path / "pictures" / "b" / "picture.png").write_bytes(data_files.PICTURES[name])
     line = refused(evaluate.main, *_flags(whole, tmp_path / "pictures", tmp_path), part="picture.png")
     assert "PNG or JPEG" in line
+
+
+def _sparse(path, size: int) -> None:
+    """A file of so many zeros that takes no room on the disk."""
+    path.touch()
+    os.truncate(path, size)
+
+
+def test_a_picture_of_gigabytes_is_not_read(whole, tmp_path, refused):
+    for label in "abc":
+        (tmp_path / "pictures" / label).mkdir(parents=True)
+        (tmp_path / "pictures" / label / "good.png").write_bytes(tf.io.encode_png(data_files.IMAGES[0]).numpy())
+    _sparse(tmp_path / "pictures" / "b" / "large.png", 2**40)
+    refused(evaluate.main, *_flags(whole, tmp_path / "pictures", tmp_path), part="larger than 256 MiB")
+
+
+def test_files_of_gigabytes_in_other_places_are_not_read(whole, tmp_path, refused):
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    for name in data_files.CIFAR:
+        _sparse(tmp_path / "cifar-10-batches-py" / name, 2**40)
+    refused(evaluate.main, *_flags(whole, tmp_path / "cifar-10-batches-py", tmp_path), part="are read")
+    _sparse(tmp_path / "robustness_report.json", 2**40)
+    refused(compare.main, tmp_path / "robustness_report.json", part="at most 67108864 are read")
+    _sparse(tmp_path / "vocabulary.txt", 2**40)
+    with pytest.raises(InputError, match="at most 67108864 are read"):
+        WordPiece(vocabulary=str(tmp_path / "vocabulary.txt")).fitted([])
 
 
 @pytest.mark.parametrize("place", ["picture", "class"])

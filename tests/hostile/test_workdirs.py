@@ -8,7 +8,7 @@ import shutil
 import pytest
 from hostile import gin_texts, reports
 
-from tfrobust import compare, export, train
+from tfrobust import compare, evaluate, export, train
 from tfrobust.training import checkpoint
 
 FLAGS = ["--gin_file=gin/supervised.gin", "--gin_param=EPOCHS=1"]
@@ -90,6 +90,34 @@ def test_a_file_where_a_folder_belongs(tmp_path, refused, flag):
     (tmp_path / "file").write_text("x")
     folders = {"--workdir": tmp_path / "run", "--export_dir": tmp_path / "exported"} | {flag: tmp_path / "file"}
     refused(train.main, *FLAGS, *(f"{name}={path}" for name, path in folders.items()), part="is a file")
+
+
+OUTPUTS = {"--workdir": train, "--export_dir": train, "--output": evaluate}
+
+
+def _flags(command, flag: str, tmp_path, whole) -> list[str]:
+    if command is evaluate:
+        return ["--gin_file=gin/eval/quick.gin", f"--model={whole / 'export'}", f"--data={whole / 'data.npz'}"]
+    folders = {"--workdir": tmp_path / "run", "--export_dir": tmp_path / "exported"}
+    return [*FLAGS, *(f"{name}={path}" for name, path in folders.items() if name != flag)]
+
+
+@pytest.mark.parametrize("flag", OUTPUTS)
+@pytest.mark.parametrize("below", ["", "below"])
+def test_a_link_to_itself_where_a_folder_belongs(tmp_path, refused, whole, flag, below):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    place = tmp_path / "loop" / below
+    refused(OUTPUTS[flag].main, *_flags(OUTPUTS[flag], flag, tmp_path, whole), f"{flag}={place}", part="loop")
+
+
+@pytest.mark.parametrize("flag", OUTPUTS)
+def test_a_read_only_file_system(tmp_path, refused, whole, monkeypatch, flag):
+    """As the kernel answers there: refused before anything is trained or evaluated."""
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: "fixed" not in str(path) and allowed(path, mode))
+    (tmp_path / "fixed").mkdir()
+    flags = [*_flags(OUTPUTS[flag], flag, tmp_path, whole), f"{flag}={tmp_path / 'fixed' / 'below'}"]
+    refused(OUTPUTS[flag].main, *flags, part=f"cannot be written to; use another {flag}")
 
 
 STATES = {

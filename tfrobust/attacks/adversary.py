@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfrobust.attacks import modes, objectives
 from tfrobust.attacks.base import Attack
 from tfrobust.attacks.gradient import PGD
+from tfrobust.errors import InputError
 from tfrobust.ops.configured import Configured
 
 OBJECTIVES = ("cross_entropy", "kl")
@@ -42,7 +43,7 @@ class Adversary(Configured):
 
     def __post_init__(self):
         if self.objective not in OBJECTIVES:
-            raise ValueError(f"Adversary.objective is {self.objective!r}; it is one of {list(OBJECTIVES)}.")
+            raise InputError(f"Adversary.objective is {self.objective!r}; it is one of {list(OBJECTIVES)}.")
         modes.check_mode(self.mode)
 
     def perturb(self, predict: Callable, images: tf.Tensor, labels: tf.Tensor, key: tf.Tensor) -> tf.Tensor:

@@ -9,6 +9,7 @@ from tfrobust.attacks import base, checks, objectives
 from tfrobust.attacks.apgd_schedule import Schedule, schedule
 from tfrobust.attacks.apgd_steps import Momentum, Sparse
 from tfrobust.attacks.threat import ThreatModel
+from tfrobust.errors import InputError
 from tfrobust.ops import norms, randomness
 from tfrobust.ops.gradients import finite, input_gradient
 from tfrobust.ops.shapes import by_example, shape_of
@@ -64,11 +65,11 @@ class APGD(base.Attack):
         checks.check_counts(self, "steps", "restarts", "expectation_samples")
         if large_radii and self.threat.norm != "l1":
             name, norm = type(self).__name__, self.threat.norm
-            raise ValueError(f"{name}.large_radii is a schedule for norm 'l1'; the threat has {norm!r}.")
+            raise InputError(f"{name}.large_radii is a schedule for norm 'l1'; the threat has {norm!r}.")
 
     def perturb(self, objective: Callable, images, key: tf.Tensor):
         if not isinstance(images, tf.Tensor):
-            raise ValueError(
+            raise InputError(
                 f"{type(self).__name__} raises one batch of images at a time: for a nest of views take PGD."
             )
 

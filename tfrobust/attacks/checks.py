@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.ops import inputs
 from tfrobust.ops.labels import without_one_hot
 from tfrobust.ops.probabilities import kind_of_answers
@@ -11,7 +12,7 @@ from tfrobust.ops.probabilities import kind_of_answers
 def check_norm(attack) -> None:
     """Raises ValueError for an attack whose threat is measured in a norm that is none of its `norms`."""
     if attack.threat.norm not in attack.norms:
-        raise ValueError(
+        raise InputError(
             f"{type(attack).__name__} searches in {list(attack.norms)}, not in {attack.threat.norm!r}: take "
             "ProxLogBarrier (gin/eval/prox_log_barrier.gin) there."
         )
@@ -22,7 +23,7 @@ def check_counts(attack, *names: str) -> None:
     for name in names:
         value = getattr(attack, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{type(attack).__name__}.{name} is {value!r}; it is an integer >= 1.")
+            raise InputError(f"{type(attack).__name__}.{name} is {value!r}; it is an integer >= 1.")
     check_norm(attack)
 
 
@@ -38,15 +39,15 @@ def check_images(images, low: float, high: float) -> np.ndarray:
     """
     images = np.asarray(images)
     if images.ndim < 2 or not len(images):
-        raise ValueError(f"Images are [n, h, w, c] with n >= 1; found the shape {images.shape}.")
+        raise InputError(f"Images are [n, h, w, c] with n >= 1; found the shape {images.shape}.")
     if not np.issubdtype(images.dtype, np.floating):
-        raise ValueError(f"Images are float in [{low:g}, {high:g}]; found {images.dtype}: divide by 255 first.")
+        raise InputError(f"Images are float in [{low:g}, {high:g}]; found {images.dtype}: divide by 255 first.")
     # One sum finds NaN and infinity without a copy; an overflow of finite float16 is excluded by its dtype.
     if not np.isfinite(images.sum(dtype=np.float64)):
-        raise ValueError(f"Images hold NaN or infinity; pixels are finite and in [{low:g}, {high:g}].")
+        raise InputError(f"Images hold NaN or infinity; pixels are finite and in [{low:g}, {high:g}].")
     smallest, largest = images.min(), images.max()
     if smallest < low or largest > high:
-        raise ValueError(
+        raise InputError(
             f"Pixels lie in [{smallest:.9g}, {largest:.9g}], the bounds are [{low:g}, {high:g}]: "
             "rescale the images (bytes: divide by 255; rounding: np.clip) and keep normalisation inside the model."
         )
@@ -68,13 +69,13 @@ def label_ids(labels, count: int) -> np.ndarray:
     """
     labels = np.asarray(labels)
     if labels.ndim not in (1, 2) or len(labels) != count:
-        raise ValueError(f"Labels are ids [n] or one-hot rows [n, k] with n = {count}; found the shape {labels.shape}.")
+        raise InputError(f"Labels are ids [n] or one-hot rows [n, k] with n = {count}; found the shape {labels.shape}.")
     labels = without_one_hot(labels)
     if labels.dtype.kind not in "iuf" or not np.all(np.isfinite(labels)):
-        raise ValueError(f"Labels are class ids 0, 1, 2, ... or one-hot rows; found {labels.dtype} that is no number.")
+        raise InputError(f"Labels are class ids 0, 1, 2, ... or one-hot rows; found {labels.dtype} that is no number.")
     ids = labels.astype(np.int32)
     if np.any(ids != labels) or np.any(ids < 0):
-        raise ValueError("Labels are class ids 0, 1, 2, ...; found negative or fractional values.")
+        raise InputError("Labels are class ids 0, 1, 2, ...; found negative or fractional values.")
     return ids
 
 
@@ -91,9 +92,9 @@ def target_ids(targets, labels: np.ndarray) -> np.ndarray:
     try:
         ids = label_ids(targets, len(labels))
     except ValueError as error:
-        raise ValueError(f"Targets: {error}") from None
+        raise InputError(f"Targets: {error}") from None
     if np.any(ids == labels):
-        raise ValueError(f"The target of image {int(np.argmax(ids == labels))} is its own label; aim at another class.")
+        raise InputError(f"The target of image {int(np.argmax(ids == labels))} is its own label; aim at another class.")
     return ids
 
 
@@ -115,18 +116,18 @@ def check_logits(logits, ids: np.ndarray, judged: bool = False) -> int:
     logits = np.asarray(logits)
     class_count = logits.shape[1]
     if not np.all(np.isfinite(logits)):
-        raise ValueError("The model answers clean images with NaN or infinity: it cannot be judged.")
+        raise InputError("The model answers clean images with NaN or infinity: it cannot be judged.")
     if ids.max() >= class_count:
-        raise ValueError(
+        raise InputError(
             f"A label is {ids.max()}, but the model knows {class_count} classes (ids 0 to {class_count - 1})."
         )
     kind = "logits" if judged else kind_of_answers(logits)
     if kind == "softmax":
-        raise ValueError(
+        raise InputError(
             "The model returns probabilities (rows >= 0 that sum to 1), which hide gradients: pass logits, or log(p)."
         )
     if kind == "sigmoid":
-        raise ValueError(
+        raise InputError(
             "The model returns probabilities (from end to end of [0, 1], like sigmoids), which hide gradients: pass "
             "logits, or log(p / (1 - p)). If these are logits that end at 0 and 1, pass logits - 1, which no attack "
             "tells apart."

@@ -18,6 +18,7 @@ import tensorflow as tf
 from tfrobust.attacks import base, checks
 from tfrobust.attacks.goal import Goal
 from tfrobust.attacks.modes import as_predict
+from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 from tfrobust.structs import AttackResult
 
@@ -137,9 +138,9 @@ def checked(attack: base.Attack, images, labels, index, targets, batch_size: int
     labels = checks.label_ids(labels, len(images))
     index = np.arange(len(images)) if index is None else np.asarray(index)
     if index.shape != labels.shape:
-        raise ValueError(f"index has the shape {index.shape}; it names one position per image, ({len(images)},).")
+        raise InputError(f"index has the shape {index.shape}; it names one position per image, ({len(images)},).")
     if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; it is at least 1.")
+        raise InputError(f"batch_size is {batch_size}; it is at least 1.")
     return _Examples(images, labels, index, None if targets is None else checks.target_ids(targets, labels))
 
 

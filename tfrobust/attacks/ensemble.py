@@ -9,6 +9,7 @@ from tfrobust.attacks.apgd import APGDDLR, APGDCrossEntropy, APGDTargeted
 from tfrobust.attacks.fab import FAB, FABUntargeted
 from tfrobust.attacks.square import Square
 from tfrobust.attacks.threat import ThreatModel
+from tfrobust.errors import InputError
 
 
 class _Cascade(base.Attack):
@@ -63,16 +64,16 @@ class Ensemble(_Cascade):
         """
         self.attacks = tuple(attacks)
         if len(self.attacks) < 2:
-            raise ValueError(f"Ensemble.attacks has {len(self.attacks)} attacks; it needs two or more.")
+            raise InputError(f"Ensemble.attacks has {len(self.attacks)} attacks; it needs two or more.")
         for attack in self.attacks:
             if attack.members or attack.minimal:
                 kind = "an ensemble" if attack.members else "a minimal-norm attack"
-                raise ValueError(f"Ensemble.attacks holds {type(attack).__name__}, {kind}; its members are single.")
+                raise InputError(f"Ensemble.attacks holds {type(attack).__name__}, {kind}; its members are single.")
         if len({attack.threat for attack in self.attacks}) > 1:
-            raise ValueError("The attacks of an Ensemble must have one threat model; these have several.")
+            raise InputError("The attacks of an Ensemble must have one threat model; these have several.")
         names = [attack.name for attack in self.attacks]
         if len(set(names)) < len(names):
-            raise ValueError(f"The attacks of an Ensemble are told apart by their names; these are {names}.")
+            raise InputError(f"The attacks of an Ensemble are told apart by their names; these are {names}.")
 
     @property
     def members(self):
@@ -126,7 +127,7 @@ class AutoAttack(_Cascade):
         self.expectation_samples = expectation_samples
         if version not in _VERSIONS:
             hint = "; an ensemble of your own is an Ensemble" if version == "custom" else ""
-            raise ValueError(f"AutoAttack.version is {version!r}; it is one of {list(_VERSIONS)}{hint}.")
+            raise InputError(f"AutoAttack.version is {version!r}; it is one of {list(_VERSIONS)}{hint}.")
         self._members = _VERSIONS[version](self.threat, expectation_samples)
 
     @property
@@ -162,7 +163,7 @@ def standard_member(threat: ThreatModel | None = None, *, name: str = "apgd_ce")
     """
     members = {member.name: member for member in AutoAttack(threat).members}
     if name not in members:
-        raise ValueError(f"AutoAttack has no member {name!r}; its members are {list(members)}.")
+        raise InputError(f"AutoAttack has no member {name!r}; its members are {list(members)}.")
     return members[name]
 
 

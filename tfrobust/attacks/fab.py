@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfrobust.attacks import base, checks
 from tfrobust.attacks.threat import ThreatModel
+from tfrobust.errors import InputError
 from tfrobust.ops import hyperplane, norms, randomness
 from tfrobust.ops.gradients import input_gradient
 from tfrobust.ops.shapes import by_example, shape_of
@@ -192,9 +193,9 @@ class FAB(base.Attack):
         for name in ("alpha_max", "beta"):
             value = getattr(self, name)
             if not 0 < value <= 1:
-                raise ValueError(f"{where}.{name} is {value!r}; it is a number above 0, at most 1.")
+                raise InputError(f"{where}.{name} is {value!r}; it is a number above 0, at most 1.")
         if not self.eta > 0:
-            raise ValueError(f"{where}.eta is {self.eta!r}; it is a number > 0, 1 just reaches the plane.")
+            raise InputError(f"{where}.eta is {self.eta!r}; it is a number > 0, 1 just reaches the plane.")
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -232,7 +233,7 @@ class FABUntargeted(FAB):
 
     def _aim(self, predict, images, goal, rounds):
         if goal.targets is not None:
-            raise ValueError("FABUntargeted cannot reach a given class: take FAB for targeted runs.")
+            raise InputError("FABUntargeted cannot reach a given class: take FAB for targeted runs.")
         return goal.labels, rounds
 
     def _plane(self, predict, goal, target, point):

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfrobust.attacks import base, checks, objectives
 from tfrobust.attacks.threat import ThreatModel
+from tfrobust.errors import InputError
 from tfrobust.losses import classification
 from tfrobust.ops import randomness
 from tfrobust.ops.gradients import finite, input_gradient
@@ -161,11 +162,11 @@ class PGD(base.Attack):
         for name in ("step_size", "start_scale"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ValueError(f"{where}.{name} is {value!r}; it is a number > 0, or None for the default.")
+                raise InputError(f"{where}.{name} is {value!r}; it is a number > 0, or None for the default.")
         if self.random_start not in _START_SCALES:
-            raise ValueError(f"{where}.random_start is {self.random_start!r}; it is one of {list(_START_SCALES)}.")
+            raise InputError(f"{where}.random_start is {self.random_start!r}; it is one of {list(_START_SCALES)}.")
         if self.random_start == "none" and self.restarts > 1:
-            raise ValueError(f"{where}: {self.restarts} restarts without a random start would all be the same.")
+            raise InputError(f"{where}: {self.restarts} restarts without a random start would all be the same.")
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -248,7 +249,7 @@ class MomentumPGD(PGD):
         )
         self.decay = decay
         if not 0 <= decay < float("inf"):
-            raise ValueError(f"MomentumPGD.decay is {decay!r}; it is a number >= 0, usually 1.")
+            raise InputError(f"MomentumPGD.decay is {decay!r}; it is a number >= 0, usually 1.")
 
     def _memory(self, images):
         return {"velocity": tf.zeros_like(images)}
@@ -315,7 +316,7 @@ class MultiTargetedPGD(PGD):
 
     def _values(self, logits, goal, rounds):
         if goal.targets is not None:
-            raise ValueError("MultiTargetedPGD aims at every class in turn: use PGD with targets.")
+            raise InputError("MultiTargetedPGD aims at every class in turn: use PGD with targets.")
         class_count = logits.shape[-1]
         # Offsets 1 .. k-1 from the label are all other classes; offset k is the label again.
         targets = (goal.labels + 1 + rounds % self._targets(class_count)) % class_count

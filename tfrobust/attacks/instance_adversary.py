@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfrobust.attacks import modes, objectives
 from tfrobust.attacks.base import Attack
 from tfrobust.attacks.gradient import PGD
+from tfrobust.errors import InputError
 from tfrobust.ops import distribution
 from tfrobust.ops.configured import Configured
 from tfrobust.pairs import masks
@@ -54,9 +55,9 @@ class InstanceAdversary(Configured):
     def __post_init__(self):
         modes.check_mode(self.mode)
         if self.negatives not in NEGATIVES:
-            raise ValueError(f"InstanceAdversary.negatives is {self.negatives!r}; it is one of {list(NEGATIVES)}.")
+            raise InputError(f"InstanceAdversary.negatives is {self.negatives!r}; it is one of {list(NEGATIVES)}.")
         if self.group is not None and self.group < 2:
-            raise ValueError(f"InstanceAdversary.group is {self.group}; it is at least 2 rows, or None.")
+            raise InputError(f"InstanceAdversary.group is {self.group}; it is at least 2 rows, or None.")
 
     def against(self, embed: Callable, images, fixed: tuple, rows, key, *, temperature) -> tf.Tensor:
         """Adversaries of one view against the other, gradients stopped.
@@ -112,7 +113,7 @@ class InstanceAdversary(Configured):
         replicas, _ = distribution.replica()
         count = images.shape[0]
         if self.group is not None and replicas > 1 and count is not None and count % self.group:
-            raise ValueError(
+            raise InputError(
                 f"InstanceAdversary.group is {self.group}, which does not divide the {count} rows of a replica's batch."
             )
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
+
 MODES = ("inference", "batch", "train")
 
 
@@ -27,11 +29,11 @@ def check_mode(mode: str, model=None) -> str:
             its statistics would have to be gathered inside the attack's loop, where no collective can stand.
     """
     if mode not in MODES:
-        raise ValueError(f"Unknown batch-norm mode {mode!r} for making adversaries; it is one of {list(MODES)}.")
+        raise InputError(f"Unknown batch-norm mode {mode!r} for making adversaries; it is one of {list(MODES)}.")
     if mode == "inference" or model is None or not _has_synchronized(model):
         return mode
     if mode == "train" or tf.distribute.get_strategy().num_replicas_in_sync > 1:
-        raise ValueError(
+        raise InputError(
             f"Batch-norm mode {mode!r} cannot gather statistics inside an attack: set synchronized=False on "
             "the batch-norm layers that have it, or make the adversaries in mode 'inference'."
         )
@@ -75,7 +77,7 @@ def as_predict(model) -> Callable:
     if not callable(model):
         raise TypeError(f"An attack needs a Keras model or a function images -> logits, not {type(model).__name__}.")
     if isinstance(model, keras.Layer) and not model.built:
-        raise ValueError(f"The Keras model {model.name!r} is not built: call it once on a batch before attacking it.")
+        raise InputError(f"The Keras model {model.name!r} is not built: call it once on a batch before attacking it.")
 
     def predict(images):
         if isinstance(model, keras.Layer):
@@ -84,7 +86,7 @@ def as_predict(model) -> Callable:
             answer = model(images)
         logits = tf.cast(logits_of(answer), tf.float32)
         if logits.shape.rank not in (2, None) or logits.shape[-1] in (0, 1):
-            raise ValueError(f"An attack needs logits [b, k] with k >= 2 classes; the model returns {logits.shape}.")
+            raise InputError(f"An attack needs logits [b, k] with k >= 2 classes; the model returns {logits.shape}.")
         return logits
 
     return predict
@@ -98,10 +100,10 @@ def logits_of(answer):
     """
     if isinstance(answer, dict):
         if "logits" not in answer:
-            raise ValueError(f"The model returns the outputs {sorted(answer)}; an attack needs one named 'logits'.")
+            raise InputError(f"The model returns the outputs {sorted(answer)}; an attack needs one named 'logits'.")
         return answer["logits"]
     if isinstance(answer, (list, tuple)):
-        raise ValueError(
+        raise InputError(
             f"The model returns {len(answer)} outputs without names; let it return a dict with one named 'logits'."
         )
     return answer

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfrobust.attacks import checks
 from tfrobust.attacks.random_search import RandomSearch
 from tfrobust.attacks.threat import ThreatModel
+from tfrobust.errors import InputError
 from tfrobust.ops import hashing, randomness
 from tfrobust.ops.shapes import shape_of
 
@@ -112,7 +113,7 @@ class GaussianNoise(_Noise):
         self.deviation = deviation
         checks.check_counts(self, "draws")
         if deviation is not None and not deviation > 0:
-            raise ValueError(
+            raise InputError(
                 f"GaussianNoise.deviation is {deviation!r}; it is a number > 0 in pixel units, or None for the default."
             )
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfrobust.attacks import base, checks
 from tfrobust.attacks.threat import ThreatModel
+from tfrobust.errors import InputError
 from tfrobust.ops import norms, randomness
 from tfrobust.ops.configured import constructor_arguments
 from tfrobust.ops.gradients import input_gradient
@@ -227,9 +228,9 @@ class ProxLogBarrier(base.Attack):
         checks.check_counts(self, "outer_steps", "inner_steps")
         for name in ("step_size", "barrier", "noise_scale"):
             if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"ProxLogBarrier.{name} is {getattr(self, name)!r}; it is a number > 0.")
+                raise InputError(f"ProxLogBarrier.{name} is {getattr(self, name)!r}; it is a number > 0.")
         for name in ("backtracking", "prox_parameter"):
             if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"ProxLogBarrier.{name} is {getattr(self, name)!r}; it is a share, from 0 to 1.")
+                raise InputError(f"ProxLogBarrier.{name} is {getattr(self, name)!r}; it is a share, from 0 to 1.")
         if not 0 < self.barrier_decay <= 1:
-            raise ValueError(f"ProxLogBarrier.barrier_decay is {self.barrier_decay!r}; it is above 0 and at most 1.")
+            raise InputError(f"ProxLogBarrier.barrier_decay is {self.barrier_decay!r}; it is above 0 and at most 1.")

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfrobust.attacks import base, checks, square_patterns
 from tfrobust.attacks.random_search import RandomSearch
 from tfrobust.attacks.threat import ThreatModel
+from tfrobust.errors import InputError
 from tfrobust.ops import hashing
 
 # Norms are divided by this much more than themselves, as the official code does.
@@ -93,7 +94,7 @@ class Square(RandomSearch):
         self.rescale_schedule = rescale_schedule
         checks.check_counts(self, "steps", "restarts")
         if not 0 < initial_share <= 1:
-            raise ValueError(
+            raise InputError(
                 f"Square.initial_share is {initial_share!r}; it is a share of the pixels, above 0, up to 1."
             )
 
@@ -236,7 +237,7 @@ class Square(RandomSearch):
 
 def _check_images(images):
     if images.shape.rank != 4 or None in images.shape[1:]:
-        raise ValueError(f"Square needs images [b, h, w, c] of a known size, found the shape {images.shape}.")
+        raise InputError(f"Square needs images [b, h, w, c] of a known size, found the shape {images.shape}.")
 
 
 def _within(corner, side, size: int):

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.ops import norms
 from tfrobust.ops.configured import Configured
 
@@ -48,18 +49,18 @@ class ThreatModel(Configured):
         if isinstance(self.epsilon, np.generic):  # which JSON does not know
             object.__setattr__(self, "epsilon", self.epsilon.item())
         if not _is_number(self.epsilon) or not self.epsilon > 0:
-            raise ValueError(f"ThreatModel.epsilon is {self.epsilon!r}; it is a radius in pixel units, a number > 0.")
+            raise InputError(f"ThreatModel.epsilon is {self.epsilon!r}; it is a radius in pixel units, a number > 0.")
         if self.norm == "l0" and self.epsilon != round(self.epsilon):
-            raise ValueError(
+            raise InputError(
                 f"ThreatModel.epsilon is {self.epsilon!r}; with norm 'l0' it counts changed values, a whole number "
                 ">= 1: set EPSILON (in evaluation EVAL_EPSILON), such as EPSILON=5. Of the attacks only ProxLogBarrier "
                 "(gin/eval/prox_log_barrier.gin) searches there."
             )
         bounds = tuple(self.bounds)
         if len(bounds) != 2 or not all(map(_is_number, bounds)) or not bounds[0] < bounds[1]:
-            raise ValueError(f"ThreatModel.bounds is {self.bounds!r}; it is (lowest, highest) pixel, like (0.0, 1.0).")
+            raise InputError(f"ThreatModel.bounds is {self.bounds!r}; it is (lowest, highest) pixel, like (0.0, 1.0).")
         if not _is_number(self.l1_share) or not 0 <= self.l1_share <= 1:
-            raise ValueError(f"ThreatModel.l1_share is {self.l1_share!r}; it is a share of the pixels, from 0 to 1.")
+            raise InputError(f"ThreatModel.l1_share is {self.l1_share!r}; it is a share of the pixels, from 0 to 1.")
         object.__setattr__(self, "bounds", bounds)
 
     def project(self, images: tf.Tensor, candidate: tf.Tensor) -> tf.Tensor:

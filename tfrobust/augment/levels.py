@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tfrobust.augment import operations
+from tfrobust.errors import InputError
 
 
 def operate(pixels: tf.Tensor, operation: tf.Tensor, level: tf.Tensor, changes: Sequence[Callable]) -> tf.Tensor:
@@ -30,7 +31,7 @@ def operate(pixels: tf.Tensor, operation: tf.Tensor, level: tf.Tensor, changes: 
 def check_channels(images: tf.Tensor, owner: str) -> None:
     """Raises ValueError for images that are neither grey nor RGB; `owner` names who was given them."""
     if images.shape[-1] not in (1, 3):
-        raise ValueError(f"{owner} changes grey images and RGB, not images of {images.shape[-1]} channels.")
+        raise InputError(f"{owner} changes grey images and RGB, not images of {images.shape[-1]} channels.")
 
 
 def _whole(level: tf.Tensor, largest: float) -> tf.Tensor:

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.ops import distribution, randomness
 from tfrobust.ops.configured import Configured
 from tfrobust.ops.shapes import by_example, shape_of
@@ -128,7 +129,7 @@ def partners(key: tf.Tensor, count, group: int = 32) -> tf.Tensor:
 def _require_whole_groups(count, group: int) -> None:
     if isinstance(count, int):
         if count % group:
-            raise ValueError(
+            raise InputError(
                 f"Mixing pairs rows in groups of {group}, which do not divide the {count} rows of a replica's batch; "
                 f"set Mixing.group to a divisor of {count}."
             )
@@ -173,9 +174,9 @@ class Mixing(Configured):
 
     def __post_init__(self):
         if not 0 <= self.alpha < math.inf:
-            raise ValueError(f"Mixing.alpha is {self.alpha}; it must be finite and not negative.")
+            raise InputError(f"Mixing.alpha is {self.alpha}; it must be finite and not negative.")
         if isinstance(self.group, bool) or not isinstance(self.group, int) or self.group < 1:
-            raise ValueError(f"Mixing.group is {self.group!r}; it must be a whole number >= 1.")
+            raise InputError(f"Mixing.group is {self.group!r}; it must be a whole number >= 1.")
 
     def draw(self, key: tf.Tensor, count) -> Mix:
         """The weights and partners of one batch.
@@ -277,12 +278,12 @@ class FeatureNoise(Configured):
     def __post_init__(self):
         if not (self.additive >= 0 and self.multiplicative >= 0):
             levels = f"{self.additive} and {self.multiplicative}"
-            raise ValueError(f"FeatureNoise has levels {levels} (additive, multiplicative); neither may be negative.")
+            raise InputError(f"FeatureNoise has levels {levels} (additive, multiplicative); neither may be negative.")
         if not 0 <= self.sparsity < 1:
-            raise ValueError(f"FeatureNoise.sparsity is {self.sparsity}; it lies in [0, 1).")
+            raise InputError(f"FeatureNoise.sparsity is {self.sparsity}; it lies in [0, 1).")
         pair = isinstance(self.scale, (tuple, list)) and len(self.scale) == 2
         if self.scale is not None and not (pair and all(0 < one < math.inf for one in self.scale)):
-            raise ValueError(f"FeatureNoise.scale is {self.scale!r}; it is two positive numbers, or None.")
+            raise InputError(f"FeatureNoise.scale is {self.scale!r}; it is two positive numbers, or None.")
 
     def scales(self, key: tf.Tensor, *count: int) -> tf.Tensor:
         """s and s' of a step, float32 [2]; with a count, [count, 2], of independent ones."""
@@ -367,10 +368,10 @@ def require_stages(encoder, stages: Sequence[int], owner: str) -> tuple[int, ...
     stages = tuple(stages) if isinstance(stages, (list, tuple)) else (stages,)
     count = getattr(encoder, "stage_count", None)
     if count is None:
-        raise ValueError(
+        raise InputError(
             f"{owner} mixes hidden states at the stages of its encoder, and {type(encoder).__name__} has none; "
             f"take an encoder of tfrobust.keras.models or a subclass of its Encoder."
         )
     if not stages or not all(type(stage) is int and 0 <= stage <= count for stage in stages):
-        raise ValueError(f"{owner}.stages is {stages}; {type(encoder).__name__} has the stages 0 to {count}.")
+        raise InputError(f"{owner}.stages is {stages}; {type(encoder).__name__} has the stages 0 to {count}.")
     return stages

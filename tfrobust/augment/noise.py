@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.augment.base import Augmentation
+from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 
 
@@ -16,7 +17,7 @@ def check_deviation(deviation, owner: str) -> None:
     else:
         right = deviation > 0
     if not right:
-        raise ValueError(f"{owner} is {deviation}; it is a number > 0, or (low, high) with 0 <= low < high.")
+        raise InputError(f"{owner} is {deviation}; it is a number > 0, or (low, high) with 0 <= low < high.")
 
 
 def draw_noise(deviation: float | tuple[float, float], key: tf.Tensor, images_shape) -> tf.Tensor:

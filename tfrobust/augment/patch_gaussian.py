@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.noise import check_deviation, draw_noise
+from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 
 CENTRES = ("pixels", "edges")
@@ -59,13 +60,13 @@ class PatchGaussian(Augmentation):
         check_deviation(self.deviation, "PatchGaussian.deviation")
         sizes = self._sizes
         if len(sizes) != 2 or not all(type(size) is int for size in sizes) or not 1 <= sizes[0] <= sizes[1]:
-            raise ValueError(
+            raise InputError(
                 f"PatchGaussian.patch is {self.patch}; it is a whole number >= 1, or (smallest, largest) of those."
             )
         if not 0 <= self.probability <= 1:
-            raise ValueError(f"PatchGaussian.probability is {self.probability}; it must lie in [0, 1].")
+            raise InputError(f"PatchGaussian.probability is {self.probability}; it must lie in [0, 1].")
         if self.centres not in CENTRES:
-            raise ValueError(f"PatchGaussian.centres is {self.centres!r}; it is one of {list(CENTRES)}.")
+            raise InputError(f"PatchGaussian.centres is {self.centres!r}; it is one of {list(CENTRES)}.")
 
     @property
     def _sizes(self) -> tuple:

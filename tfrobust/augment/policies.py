@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfrobust.augment import levels, operations
 from tfrobust.augment.base import Augmentation, draw_uniform
+from tfrobust.errors import InputError
 
 # A sub-policy a line: operation, probability in tenths, magnitude, twice. What takes no magnitude has the one printed.
 _CIFAR10 = """
@@ -104,7 +105,7 @@ class _Policy(Augmentation):
     def _check_ranges(self) -> None:
         if self.ranges not in levels.READINGS:
             name = type(self).__name__
-            raise ValueError(f"{name}.ranges is {self.ranges!r}; it is one of {list(levels.READINGS)}.")
+            raise InputError(f"{name}.ranges is {self.ranges!r}; it is one of {list(levels.READINGS)}.")
 
 
 def _either_way(level: tf.Tensor, chance: tf.Tensor) -> tf.Tensor:
@@ -145,7 +146,7 @@ class AutoAugment(_Policy):
     def __post_init__(self):
         self._check_ranges()
         if self.policy not in POLICIES:
-            raise ValueError(f"AutoAugment.policy is {self.policy!r}; it is one of {list(POLICIES)}.")
+            raise InputError(f"AutoAugment.policy is {self.policy!r}; it is one of {list(POLICIES)}.")
 
     @property
     def names(self):
@@ -203,12 +204,12 @@ class RandAugment(_Policy):
     def __post_init__(self):
         self._check_ranges()
         if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
-            raise ValueError(f"RandAugment.count is {self.count!r}; it is a whole number >= 1.")
+            raise InputError(f"RandAugment.count is {self.count!r}; it is a whole number >= 1.")
         if not 0 <= self.magnitude <= 10:
-            raise ValueError(f"RandAugment.magnitude is {self.magnitude}; it must lie in [0, 10].")
+            raise InputError(f"RandAugment.magnitude is {self.magnitude}; it must lie in [0, 10].")
         unknown = [name for name in self.operations if name not in OPERATIONS]
         if unknown or not self.operations:
-            raise ValueError(f"RandAugment.operations is {self.operations}; it names some of {list(OPERATIONS)}.")
+            raise InputError(f"RandAugment.operations is {self.operations}; it names some of {list(OPERATIONS)}.")
 
     @property
     def names(self):

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.augment.mixing import Mix
+from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 from tfrobust.ops.configured import Configured
 from tfrobust.ops.grid_energy import lowest_levels
@@ -80,13 +81,13 @@ class Puzzle(Configured):
         least = (*((size, 2) for size in blocks), *((size, 1) for size in sides))
         if not blocks or not all(type(size) is int and size >= lowest for size, lowest in least):
             given = f"{self.blocks!r}, {self.neighbourhood!r} and {self.transport_side!r}"
-            raise ValueError(
+            raise InputError(
                 f"Puzzle has blocks, neighbourhood and transport_side {given}; blocks are a tuple of whole numbers >= "
                 "2, such as (4,), the others whole numbers >= 1."
             )
         if not (min(self.prior, self.smoothness, self.transport_cost) >= 0 and 0 <= self.contrast <= 1):
             given = f"{self.prior}, {self.smoothness}, {self.contrast} and {self.transport_cost}"
-            raise ValueError(
+            raise InputError(
                 f"Puzzle has prior, smoothness, contrast and transport_cost {given}; none may be negative, and "
                 "contrast not above 1."
             )
@@ -109,7 +110,7 @@ class Puzzle(Configured):
         height, width = images.shape[1:3]
         fitting = [number for number in self.blocks if height % number == 0]
         if height != width or not fitting:
-            raise ValueError(
+            raise InputError(
                 f"Puzzle Mix takes square images that one of Puzzle.blocks {self.blocks} divides; these are "
                 f"{height} x {width}."
             )
@@ -125,7 +126,7 @@ class Puzzle(Configured):
             grid = images.shape[1] // _part(images.shape[1] // blocks, self.transport_side)
             if grid > _LARGEST_GRID:
                 cut = f"{self.transport_side} cuts images of {images.shape[1]} x {images.shape[1]}"
-                raise ValueError(
+                raise InputError(
                     f"Puzzle.transport_side {cut} into {grid} x {grid} pieces; at most {_LARGEST_GRID} x "
                     f"{_LARGEST_GRID} can be moved: take larger ones."
                 )

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfrobust.augment import resampling
 from tfrobust.augment.base import Augmentation
+from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 
 ATTEMPTS = 10
@@ -50,9 +51,9 @@ class RandomResizedCrop(Augmentation):
 
     def __post_init__(self):
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise ValueError(f"RandomResizedCrop.scale is {self.scale}; it is two shares, 0 < least <= largest <= 1.")
+            raise InputError(f"RandomResizedCrop.scale is {self.scale}; it is two shares, 0 < least <= largest <= 1.")
         if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise ValueError(f"RandomResizedCrop.ratio is {self.ratio}; it is two numbers, 0 < least <= largest.")
+            raise InputError(f"RandomResizedCrop.ratio is {self.ratio}; it is two numbers, 0 < least <= largest.")
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
         uniform = randomness.draw(randomness.uniform(), key, [images_shape[0], ATTEMPTS, 4])

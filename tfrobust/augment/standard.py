@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.augment.base import Augmentation
+from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 
 
@@ -32,7 +33,7 @@ class RandomFlip(Augmentation):
 
     def __post_init__(self):
         if not 0 <= self.probability <= 1:
-            raise ValueError(f"RandomFlip.probability is {self.probability}; it must lie in [0, 1].")
+            raise InputError(f"RandomFlip.probability is {self.probability}; it must lie in [0, 1].")
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
         return {"flip": randomness.draw(randomness.uniform(), key, [images_shape[0], 1])[:, 0] < self.probability}
@@ -78,9 +79,9 @@ class RandomShift(Augmentation):
 
     def __post_init__(self):
         if not 0 <= self.fraction < 1:
-            raise ValueError(f"RandomShift.fraction is {self.fraction}; it must lie in [0, 1).")
+            raise InputError(f"RandomShift.fraction is {self.fraction}; it must lie in [0, 1).")
         if self.fill not in ("nearest", "constant"):
-            raise ValueError(f"RandomShift.fill is {self.fill!r}, not 'nearest' or 'constant'.")
+            raise InputError(f"RandomShift.fill is {self.fill!r}, not 'nearest' or 'constant'.")
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
         reach = tf.constant([self.fraction * images_shape[1], self.fraction * images_shape[2]], tf.float32)
@@ -136,7 +137,7 @@ class PadCrop(Augmentation):
 
     def __post_init__(self):
         if self.padding < 0:
-            raise ValueError(f"PadCrop.padding is {self.padding}; it must be at least 0.")
+            raise InputError(f"PadCrop.padding is {self.padding}; it must be at least 0.")
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
         uniform = randomness.draw(randomness.uniform(), key, [images_shape[0], 2])

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.augment.utility_perturbation import NoisyCopies
+from tfrobust.errors import InputError
 from tfrobust.ops import removal
 from tfrobust.ops.configured import Configured
 
@@ -43,7 +44,7 @@ class TokenRemoval(Configured):
 
     def __post_init__(self):
         if not 0 < self.fraction <= 0.5 or not self.smallest_utility >= 0:
-            raise ValueError(
+            raise InputError(
                 f"TokenRemoval has fraction {self.fraction} (in (0, 0.5]) and smallest_utility "
                 f"{self.smallest_utility} (>= 0)."
             )
@@ -88,7 +89,7 @@ class TokenRemoval(Configured):
         """
         tokens, utility = tf.convert_to_tensor(tokens), tf.convert_to_tensor(utility)
         if tokens.shape.rank != 2 or tokens.shape[1] is None or not tokens.shape.is_compatible_with(utility.shape):
-            raise ValueError(f"Tokens {tokens.shape} and utility {utility.shape} must have one shape [b, l], l known.")
+            raise InputError(f"Tokens {tokens.shape} and utility {utility.shape} must have one shape [b, l], l known.")
         chosen = self.choose(tokens, utility, key)
         largest = tf.reduce_max(tf.where(removal.is_token(tokens), utility, 0.0), axis=1)
         usable = (largest >= self.smallest_utility) & tf.reduce_any(chosen[1], axis=1)

@@ -73,9 +73,9 @@ class UtilityPerturbation(Configured):
                 f"UtilityPerturbation.count is {self.count!r}; it is a whole number >= 1, or a share in (0, 0.5]."
             )
         if self.unit not in UNITS:
-            raise ValueError(f"UtilityPerturbation.unit is {self.unit!r}; it is one of {list(UNITS)}.")
+            raise InputError(f"UtilityPerturbation.unit is {self.unit!r}; it is one of {list(UNITS)}.")
         if not self.deviation > 0 or not self.smallest_utility >= 0:
-            raise ValueError(
+            raise InputError(
                 f"UtilityPerturbation has deviation {self.deviation} (> 0) and smallest_utility "
                 f"{self.smallest_utility} (>= 0)."
             )
@@ -132,7 +132,7 @@ class UtilityPerturbation(Configured):
         images, utility = tf.convert_to_tensor(images), tf.convert_to_tensor(utility)
         shape = images.shape
         if None in shape[1:] or not shape.is_compatible_with(utility.shape):
-            raise ValueError(f"Images {shape} and utility {utility.shape} must have one, known shape [b, h, w, c].")
+            raise InputError(f"Images {shape} and utility {utility.shape} must have one, known shape [b, h, w, c].")
         channels = shape[-1] if self.unit == "pixels" else 1
         features = shape[1:].num_elements() // channels
         values = tf.reshape(utility, [-1, features, channels])

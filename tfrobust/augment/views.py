@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfrobust.augment import colour, levels, resampling
 from tfrobust.augment.base import Augmentation, draw_uniform
 from tfrobust.augment.resized_crop import ATTEMPTS, RandomResizedCrop
+from tfrobust.errors import InputError
 
 ORDERS = {
     "simclr": ("crop", "flip", "jitter", "grey", "blur", "solarize"),
@@ -107,12 +108,12 @@ class ContrastiveViews(Augmentation):
     def __post_init__(self):
         for name in PROBABILITIES:
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"ContrastiveViews.{name} is {getattr(self, name)}; it must lie in [0, 1].")
+                raise InputError(f"ContrastiveViews.{name} is {getattr(self, name)}; it must lie in [0, 1].")
         for name, known in (("order", ORDERS), ("interpolation", resampling.INTERPOLATIONS), ("colors", CHANGES)):
             if getattr(self, name) not in known:
-                raise ValueError(f"ContrastiveViews.{name} is {getattr(self, name)!r}; it is one of {list(known)}.")
+                raise InputError(f"ContrastiveViews.{name} is {getattr(self, name)!r}; it is one of {list(known)}.")
         if len(self.jitter) != 4 or min(self.jitter) < 0 or self.jitter[3] > 0.5:
-            raise ValueError(
+            raise InputError(
                 f"ContrastiveViews.jitter is {self.jitter}; it is four strengths >= 0, of brightness, contrast, "
                 "saturation and hue, the last at most 0.5."
             )
@@ -124,7 +125,7 @@ class ContrastiveViews(Augmentation):
             return RandomResizedCrop(scale=self.crop, ratio=self.aspect)
         except ValueError as error:
             text = str(error).replace("RandomResizedCrop.scale", "ContrastiveViews.crop")
-            raise ValueError(text.replace("RandomResizedCrop.ratio", "ContrastiveViews.aspect")) from None
+            raise InputError(text.replace("RandomResizedCrop.ratio", "ContrastiveViews.aspect")) from None
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
         count, height, width = images_shape[:3]

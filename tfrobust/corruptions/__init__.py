@@ -21,6 +21,7 @@ import tensorflow as tf
 from tfrobust.corruptions import blur, digital, draws, noise, resampling, severities, spatter, weather
 from tfrobust.corruptions.sequences import EXTRA_SEQUENCES, SEQUENCES, sequence
 from tfrobust.corruptions.severities import SEVERITIES
+from tfrobust.errors import InputError
 from tfrobust.ops import inputs
 
 __all__ = [
@@ -135,9 +136,9 @@ def apply(images: tf.Tensor, name: str, severity: int, drawn: dict) -> tf.Tensor
 def check(name: str, severity: int) -> None:
     """Refuses what is no corruption, or no severity, with a ValueError."""
     if name not in _CORRUPTIONS:
-        raise ValueError(f"There is no corruption {name!r}; there are {', '.join((*NAMES, *EXTRA_NAMES))}.")
+        raise InputError(f"There is no corruption {name!r}; there are {', '.join((*NAMES, *EXTRA_NAMES))}.")
     if severity not in SEVERITIES:
-        raise ValueError(f"The severity is {severity}; it is a whole number from 1 to 5.")
+        raise InputError(f"The severity is {severity}; it is a whole number from 1 to 5.")
 
 
 def _find(images: tf.Tensor, name: str, severity: int) -> tuple[_Corruption, object]:

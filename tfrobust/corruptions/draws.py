@@ -4,6 +4,7 @@ import functools
 
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.ops import hashing
 from tfrobust.ops.hashing import normal, uniform
 
@@ -14,7 +15,7 @@ def fold(keys: tf.Tensor, purpose: str, number: int) -> tf.Tensor:
     """Fresh keys int32 [b, 2] from keys [b, 2], a word and a number >= 0; a ValueError for keys of another form."""
     keys = tf.convert_to_tensor(keys)
     if keys.dtype != tf.int32 or not keys.shape.is_compatible_with([None, 2]):
-        raise ValueError(f"Keys are {keys.dtype.name} of shape {keys.shape}; they are int32 [b, 2], one per image.")
+        raise InputError(f"Keys are {keys.dtype.name} of shape {keys.shape}; they are int32 [b, 2], one per image.")
     steps = tf.fill([tf.shape(keys)[0]], number)
     return tf.bitcast(hashing.random_bits(keys, steps, 2, purpose), tf.int32)
 

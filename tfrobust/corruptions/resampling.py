@@ -10,6 +10,8 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.errors import InputError
+
 # How a place outside 0 .. n-1 is led back inside.
 BORDERS = ("nearest", "reflect", "mirror")
 # Up to so many pixels one matrix for all of an image is cheaper than many for its rows and columns.
@@ -20,7 +22,7 @@ def check_images(images: tf.Tensor) -> None:
     """Refuses, with a ValueError, what is not float32 [b, h, w, c] of static size with one or three channels."""
     shape = images.shape
     if shape.rank != 4 or None in shape[1:].as_list() or shape[3] not in (1, 3) or images.dtype != tf.float32:
-        raise ValueError(
+        raise InputError(
             f"Images are {images.dtype.name} of shape {shape}; they are float32 [b, h, w, c] in [0, 1] with c = 1 or 3."
         )
 

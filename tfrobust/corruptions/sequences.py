@@ -27,6 +27,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.corruptions import blur, digital, draws, noise, resampling, severities, spatter, weather
+from tfrobust.errors import InputError
 
 # ImageNet-P's ten, in its order, and the four for validation.
 SEQUENCES = (
@@ -131,12 +132,12 @@ def sequence(images: tf.Tensor, name: str, keys: tf.Tensor, *, level: int = 1) -
 def check(name: str, level: int = 1) -> None:
     """Refuses what is no sequence, or no level of it, with a ValueError."""
     if name not in _SMALL:
-        raise ValueError(
+        raise InputError(
             f"There is no perturbation sequence {name!r}; there are {', '.join((*SEQUENCES, *EXTRA_SEQUENCES))}."
         )
     levels = LEVELS if is_noise(name) else LEVELS[:1]
     if level not in levels:
-        raise ValueError(f"{name} has no level {level}; it has {', '.join(map(str, levels))}.")
+        raise InputError(f"{name} has no level {level}; it has {', '.join(map(str, levels))}.")
 
 
 def constants(name: str, height: int, width: int) -> Noise | Change:

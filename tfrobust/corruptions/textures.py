@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.corruptions import severities
+from tfrobust.errors import InputError
 from tfrobust.ops import picture_files
 
 # The benchmark draws from five pictures.
@@ -118,7 +119,7 @@ def read_frost(folder: str | os.PathLike, height: int, width: int) -> np.ndarray
     """
     paths = frost_files(folder)
     if not paths:
-        raise ValueError(f"{folder} holds no pictures of frost ({', '.join(_SUFFIXES)}).")
+        raise InputError(f"{folder} holds no pictures of frost ({', '.join(_SUFFIXES)}).")
     side = min(height, width)
     reference = severities.reference_side(side)
     factor = side / reference * (_SHRINK if reference == 32 else 1.0)
@@ -127,11 +128,11 @@ def read_frost(folder: str | os.PathLike, height: int, width: int) -> np.ndarray
         try:
             picture = picture_files.decoded(tf.io.read_file(str(path)), channels=3)
         except tf.errors.OpError as error:
-            raise ValueError(f"{path} is not a readable PNG or JPEG image.") from error
+            raise InputError(f"{path} is not a readable PNG or JPEG image.") from error
         size = [max(1, round(length * factor)) for length in picture.shape[:2]]
         picture = tf.image.resize(picture, size, antialias=True)
         if size[0] <= height or size[1] <= width:
-            raise ValueError(f"{path} has {size[0]} x {size[1]} pixels once scaled; images have {height} x {width}.")
+            raise InputError(f"{path} has {size[0]} x {size[1]} pixels once scaled; images have {height} x {width}.")
         pictures.append(tf.cast(tf.round(picture), tf.uint8).numpy())
     low, narrow = (min(picture.shape[axis] for picture in pictures) for axis in (0, 1))
     return np.stack([picture[:low, :narrow] for picture in pictures])

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.data.spec import Examples
+from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch
 
@@ -17,9 +18,9 @@ def steps_per_epoch(examples: Examples, batch_size: int) -> int:
         ValueError: batch_size below 1 or above the number of examples.
     """
     if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; it must be at least 1.")
+        raise InputError(f"batch_size is {batch_size}; it must be at least 1.")
     if batch_size > len(examples):
-        raise ValueError(f"batch of {batch_size} is larger than the {len(examples)} training examples.")
+        raise InputError(f"batch of {batch_size} is larger than the {len(examples)} training examples.")
     return len(examples) // batch_size
 
 
@@ -58,7 +59,7 @@ def training_batches(
     """
     epoch_steps = steps_per_epoch(examples, batch_size)
     if start_step < 0 or (steps is not None and steps < 0):
-        raise ValueError(f"start_step {start_step} and steps {steps} must be at least 0.")
+        raise InputError(f"start_step {start_step} and steps {steps} must be at least 0.")
     columns = _columns(examples, extra)
 
     def batch(step):
@@ -114,6 +115,6 @@ def _columns(examples: Examples, extra: Mapping[str, np.ndarray] | None) -> dict
     columns = {name: np.asarray(values) for name, values in (extra or {}).items()}
     for name, values in columns.items():
         if name == "labels" or len(values) != len(examples):
-            raise ValueError(f"extra {name!r} has {len(values)} rows for {len(examples)} examples.")
+            raise InputError(f"extra {name!r} has {len(values)} rows for {len(examples)} examples.")
     with tf.init_scope(), tf.device("CPU"):
         return {name: tf.constant(values) for name, values in {**columns, "labels": examples.labels}.items()}

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +19,7 @@ from tfrobust.ops import picture_files
 PIXEL_SCALE = np.float32(1 / 255)
 
 _CHUNK = 256
+_LARGEST_FILE = 2**28  # of one picture: as many bytes as the most pixels have, uncompressed
 
 
 class Examples:
@@ -188,8 +190,10 @@ class FileExamples(Examples):
         Raises:
             ValueError: naming the first file that cannot be read or is no PNG or JPEG.
         """
-        files = tf.data.Dataset.from_tensor_slices(self._tensor)
-        decoded = files.map(
+        for path in self.paths:
+            if os.path.getsize(path) > _LARGEST_FILE:
+                raise InputError(f"{shorten(path, 180)} is larger than {_LARGEST_FILE >> 20} MiB; no image is.")
+        decoded = tf.data.Dataset.from_tensor_slices(self._tensor).map(
             # A value of the pixels: of their number alone, TensorFlow would prune the decoding away.
             lambda path: tf.reduce_max(self._decoded(path)),
             num_parallel_calls=tf.data.AUTOTUNE,

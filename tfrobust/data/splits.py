@@ -5,6 +5,8 @@ import zlib
 
 import numpy as np
 
+from tfrobust.errors import InputError
+
 
 def resolve_size(size: int | float, total: int, name: str = "validation_size") -> int:
     """A number of examples from a count or a fraction.
@@ -24,12 +26,12 @@ def resolve_size(size: int | float, total: int, name: str = "validation_size") -
         return total
     whole = isinstance(size, numbers.Integral) and not isinstance(size, bool)
     if not whole and not (isinstance(size, float) and 0 <= size < 1):
-        raise ValueError(f"{name} is {size!r}; give a whole number, or a fraction in [0, 1).")
+        raise InputError(f"{name} is {size!r}; give a whole number, or a fraction in [0, 1).")
     count = int(size) if whole else round(size * total)
     if count < 0:
-        raise ValueError(f"{name} is {size}; it must be at least 0.")
+        raise InputError(f"{name} is {size}; it must be at least 0.")
     if count >= total > 0 or count > total:
-        raise ValueError(f"{name} {size} leaves nothing of {total} examples; give less than {total}.")
+        raise InputError(f"{name} {size} leaves nothing of {total} examples; give less than {total}.")
     return count
 
 
@@ -39,7 +41,7 @@ def permutation(count: int, seed: int, purpose: str) -> np.ndarray:
     The ranks of raw PCG64 words: NumPy keeps the streams stable, but not what its Generator makes of them.
     """
     if seed < 0:
-        raise ValueError(f"split_seed is {seed}; it must be at least 0.")
+        raise InputError(f"split_seed is {seed}; it must be at least 0.")
     words = np.random.PCG64([seed, zlib.crc32(purpose.encode())]).random_raw(count)
     return np.argsort(words, kind="stable")
 
@@ -81,7 +83,7 @@ def stratified_folds(labels: np.ndarray, folds: int, seed: int) -> np.ndarray:
     """
     labels = np.asarray(labels)
     if not 2 <= folds <= len(labels):
-        raise ValueError(f"folds is {folds}; it must lie in 2..{len(labels)}.")
+        raise InputError(f"folds is {folds}; it must lie in 2..{len(labels)}.")
     order = permutation(len(labels), seed, "folds")
     dealt = order[np.argsort(labels[order], kind="stable")]  # class by class, shuffled within each
     fold = np.empty(len(labels), np.int64)

@@ -8,6 +8,7 @@ import numpy as np
 
 from tfrobust.data.checks import PADDING_WORD, UNKNOWN_WORD, check_labels, check_strengths, check_tokens
 from tfrobust.data.spec import ArrayExamples, Dataset
+from tfrobust.errors import InputError
 
 PADDING, UNKNOWN = 0, 1
 
@@ -90,17 +91,17 @@ def refuse_parts_of_images(dataset: Dataset, method, **parts) -> None:
     if not dataset.is_text:
         return
     if not method.trains_text:
-        raise ValueError(
+        raise InputError(
             f"{type(method).__name__} trains on images, and {dataset.name} is text: METHOD takes @Supervised or "
             "another method that says `trains_text`."
         )
     parts |= {name: getattr(method, name, None) for name in ("adversary", "noise", "penalty")}
     for name, part in parts.items():
         if part is not None:
-            raise ValueError(f"{name} is for images, and {dataset.name} is text: leave it out ({name} = None).")
+            raise InputError(f"{name} is for images, and {dataset.name} is text: leave it out ({name} = None).")
     room = getattr(method.encoder, "vocabulary_size", len(dataset.vocabulary))
     if room < len(dataset.vocabulary):
-        raise ValueError(
+        raise InputError(
             f"{type(method.encoder).__name__}.vocabulary_size is {room}, and {dataset.name} has "
             f"{len(dataset.vocabulary)} words: set it to that, or make the vocabulary smaller."
         )

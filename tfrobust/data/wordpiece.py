@@ -11,6 +11,8 @@ import numpy as np
 
 from tfrobust.data.checks import PADDING_WORD, UNKNOWN_WORD, DataNotFoundError, check_vocabulary, shorten
 from tfrobust.data.text import PADDING, TokenExamples, padded, vocabulary_of
+from tfrobust.errors import InputError
+from tfrobust.ops import files
 from tfrobust.ops.configured import Configured
 
 STRENGTH_OF = ("every", "first")
@@ -47,9 +49,9 @@ class WordPiece(Configured):
 
     def __post_init__(self):
         if self.strength_of not in STRENGTH_OF:
-            raise ValueError(f"WordPiece.strength_of is {self.strength_of!r}; it is one of {list(STRENGTH_OF)}.")
+            raise InputError(f"WordPiece.strength_of is {self.strength_of!r}; it is one of {list(STRENGTH_OF)}.")
         if self.size < 3 or self.minimum_count < 1:
-            raise ValueError(
+            raise InputError(
                 f"WordPiece.size is {self.size} (>= 3) and WordPiece.minimum_count {self.minimum_count} (>= 1)."
             )
 
@@ -83,7 +85,7 @@ class WordPiece(Configured):
         special = [PADDING_WORD, UNKNOWN_WORD, *inner]
         least = len(special) + len({part[0] for part in parts})
         if self.size < least:
-            raise ValueError(f"WordPiece.size is {self.size}; single letters alone take {least} pieces here.")
+            raise InputError(f"WordPiece.size is {self.size}; single letters alone take {least} pieces here.")
         # Named beforehand, since the library numbers these in the order of a hash table, by which ties are broken: two
         # runs would give two vocabularies (its issue 1794).
         trainer = _library().trainers.WordPieceTrainer(
@@ -145,12 +147,12 @@ def _read(path: str) -> tuple[str, ...]:
             f"WordPiece.vocabulary: there is no file {shorten(file)}; it holds a piece a line, as BERT's vocab.txt."
         )
     try:
-        pieces = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        pieces = files.read_bounded(file).decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{shorten(file)} is no text in UTF-8.") from error
+        raise InputError(f"{shorten(file)} is no text in UTF-8.") from error
     if UNKNOWN_WORD not in pieces:
-        raise ValueError(f"{shorten(file)} has no line {UNKNOWN_WORD}, so that it is no vocabulary of word pieces.")
+        raise InputError(f"{shorten(file)} has no line {UNKNOWN_WORD}, so that it is no vocabulary of word pieces.")
     twice = len(pieces) - len(set(pieces))
     if twice:
-        raise ValueError(f"{shorten(file)}: {twice} lines stand there before.")
+        raise InputError(f"{shorten(file)}: {twice} lines stand there before.")
     return vocabulary_of(piece for piece in pieces if piece not in (PADDING_WORD, UNKNOWN_WORD))

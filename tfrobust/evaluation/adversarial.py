@@ -8,6 +8,7 @@ import numpy as np
 
 from tfrobust.attacks.base import Attack
 from tfrobust.attacks.ensemble import AutoAttack
+from tfrobust.errors import InputError
 from tfrobust.evaluation import accuracy, chunks, statistics
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.searching import search
@@ -43,7 +44,7 @@ def curve_epsilons(attack: Attack, epsilons: tuple[float, ...] | None) -> tuple[
 def check_epsilons(owner: str, epsilons: tuple[float, ...] | None) -> None:
     """Raises ValueError for sizes that no curve can have."""
     if epsilons is not None and (not epsilons or min(epsilons) < 0 or len(set(epsilons)) < len(epsilons)):
-        raise ValueError(f"{owner}.epsilons is {tuple(epsilons)}; it must hold distinct numbers >= 0.")
+        raise InputError(f"{owner}.epsilons is {tuple(epsilons)}; it must hold distinct numbers >= 0.")
 
 
 def attack_settings(attack: Attack, setting: Setting, complete: bool = True) -> dict:
@@ -110,7 +111,7 @@ class AttackAccuracy(Evaluator):
 
     def __post_init__(self):
         if self.seconds is not None and self.seconds <= 0:
-            raise ValueError(f"AttackAccuracy.seconds is {self.seconds}; a time budget is more than 0, or None.")
+            raise InputError(f"AttackAccuracy.seconds is {self.seconds}; a time budget is more than 0, or None.")
 
     def run(self, setting: Setting) -> Outcome:
         ((attack, positions),) = self.attacks(setting)

@@ -15,6 +15,7 @@ from tfrobust.attacks import checks
 from tfrobust.attacks.base import Attack
 from tfrobust.data.checks import check_tokens
 from tfrobust.data.spec import Examples
+from tfrobust.errors import InputError
 from tfrobust.evaluation.chunks import Store
 from tfrobust.evaluation.predictor import Predictor, in_batches
 from tfrobust.ops import randomness
@@ -93,10 +94,10 @@ class Setting:
         images, labels = checked_examples(self.images, self.labels, self.predictor)
         names = self.class_names
         if names is not None and len(names) != self.predictor.class_count:
-            raise ValueError(f"There are {len(names)} class names for a model of {self.predictor.class_count} classes.")
+            raise InputError(f"There are {len(names)} class names for a model of {self.predictor.class_count} classes.")
         for name in ("batch_size", "chunk_size"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1.")
         object.__setattr__(self, "images", images)
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "predictor", self.predictor.judged_on(images, self.batch_size))
@@ -218,17 +219,17 @@ def checked_examples(images, labels, predictor: Predictor) -> tuple[np.ndarray, 
     """float32 images (or int32 tokens) and int32 labels that fit the predictor, or a ValueError of one sentence."""
     images = np.asarray(images)
     if not images.size:
-        raise ValueError("There are no examples to evaluate on.")
+        raise InputError("There are no examples to evaluate on.")
     if (images.ndim == 2) != predictor.is_text:
         kinds = ("images [n, h, w, c]", "tokens [n, length]")
-        raise ValueError(f"{predictor.name} takes {kinds[predictor.is_text]}; the data are {kinds[images.ndim == 2]}.")
+        raise InputError(f"{predictor.name} takes {kinds[predictor.is_text]}; the data are {kinds[images.ndim == 2]}.")
     images = check_tokens(images, "the test split") if predictor.is_text else checks.check_images(images, 0.0, 1.0)
     have, expected = images.shape[1:], tuple(predictor.image_shape)
     if len(have) != len(expected) or any(want not in (None, size) for want, size in zip(expected, have, strict=True)):
-        raise ValueError(f"Examples have the shape {have}, but {predictor.name} takes {expected}.")
+        raise InputError(f"Examples have the shape {have}, but {predictor.name} takes {expected}.")
     labels = checks.label_ids(labels, len(images))
     if labels.max() >= predictor.class_count:
-        raise ValueError(
+        raise InputError(
             f"A label is {labels.max()}, but {predictor.name} has the classes 0 to {predictor.class_count - 1}."
         )
     return images, labels

@@ -1,13 +1,13 @@
 """Another model's report as the measure of one's own numbers."""
 
 import json
-import pathlib
 from collections.abc import Iterable
 
 import numpy as np
 
+from tfrobust.errors import InputError
 from tfrobust.evaluation.base import Setting
-from tfrobust.ops import fingerprint
+from tfrobust.ops import files, fingerprint
 from tfrobust.structs import Finding, Measurement
 
 # What two numbers must share to be divided by each other: which images they were, and how they were changed.
@@ -28,13 +28,13 @@ def values_of(path: str, mean: str) -> tuple[str, dict[str, float | None], dict]
         ValueError: it is none.
     """
     try:
-        report = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        report = json.loads(files.read_bounded(path).decode())
         values = {one["id"]: one["value"] for one in report["measurements"]}
         means = [one for one in report["measurements"] if one["id"] == mean]
         judged = judged_by(means[0].get("settings", {}), means[0].get("n")) if means else {}
         return report["model"]["name"], values, judged
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"The baseline {path} is neither 'alexnet' nor a robustness_report.json.") from error
+        raise InputError(f"The baseline {path} is neither 'alexnet' nor a robustness_report.json.") from error
 
 
 def images_of(setting: Setting, positions: np.ndarray) -> dict:

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tfrobust.attacks.base import Attack
+from tfrobust.errors import InputError
 from tfrobust.evaluation import statistics
 from tfrobust.evaluation.adversarial import attack_id, attack_settings
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
@@ -97,7 +98,7 @@ def rms_calibration_error(
     confidence, share = _ranked(confidence, correct)
     count = max(1, len(confidence) // bin_size)
     if bins == "code" and count == 1:
-        raise ValueError(
+        raise InputError(
             f"RMS calibration by 'code' leaves the last bin out, and {len(confidence)} images make one bin of "
             f"{bin_size}: use 'paper', or at least {2 * bin_size} images."
         )
@@ -110,9 +111,9 @@ def rms_calibration_error(
 def check_adaptive_bins(bin_size: int, bins: str) -> None:
     """ValueError unless the two are arguments of `rms_calibration_error`."""
     if isinstance(bin_size, bool) or not isinstance(bin_size, int) or bin_size < 1:
-        raise ValueError(f"the bin size of the RMS calibration error is {bin_size!r}; it is an integer >= 1.")
+        raise InputError(f"the bin size of the RMS calibration error is {bin_size!r}; it is an integer >= 1.")
     if bins not in ADAPTIVE_BINS:
-        raise ValueError(f"the bins of the RMS calibration error are {bins!r}; they are one of {list(ADAPTIVE_BINS)}.")
+        raise InputError(f"the bins of the RMS calibration error are {bins!r}; they are one of {list(ADAPTIVE_BINS)}.")
 
 
 def response_accuracy(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
@@ -205,14 +206,14 @@ class Calibration(Evaluator):
 
     def __post_init__(self):
         if self.bins < 1:
-            raise ValueError(f"Calibration.bins is {self.bins}; it must be at least 1.")
+            raise InputError(f"Calibration.bins is {self.bins}; it must be at least 1.")
         check_adaptive_bins(self.rms_bin_size, self.rms_bins)
         if self.attack is not None:
             check_last_points("Calibration", self.attack)
 
     def check(self, setting: Setting) -> None:
         if self.attack is not None and setting.predictor.is_text:
-            raise ValueError("Calibration.attack moves pixels, and these data are text; leave it None.")
+            raise InputError("Calibration.attack moves pixels, and these data are text; leave it None.")
 
     def run(self, setting: Setting) -> Outcome:
         logits, labels, settings = self._answers(setting)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfrobust.attacks.base import Attack
+from tfrobust.errors import InputError
 from tfrobust.ops import archives, configured, files, fingerprint
 
 _log = logging.getLogger("tfrobust")
@@ -65,7 +66,7 @@ class Store:
             with np.load(path, allow_pickle=False) as arrays:
                 found = Found(arrays["success"], arrays["distance"])
             if found.success.shape != positions.shape or found.distance.shape != positions.shape:
-                raise ValueError(f"{found.success.shape} results for {len(positions)} images")
+                raise InputError(f"{found.success.shape} results for {len(positions)} images")
             return found
         except FileNotFoundError:
             return None

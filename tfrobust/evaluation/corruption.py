@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfrobust import corruptions
 from tfrobust.corruptions import severities, textures
 from tfrobust.data.published.base import CorruptedImages
+from tfrobust.errors import InputError
 from tfrobust.evaluation import baseline, published, statistics
 from tfrobust.evaluation.accuracy import accuracy
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
@@ -90,15 +91,15 @@ class CorruptionAccuracy(Evaluator):
             wrong = [value for value in given if value not in allowed]
             if wrong or not given or len(set(given)) < len(given):
                 fault = f"has {wrong[0]!r}" if wrong else "is empty or names something twice"
-                raise ValueError(f"CorruptionAccuracy.{what} {fault}; it is some of {', '.join(map(str, allowed))}.")
+                raise InputError(f"CorruptionAccuracy.{what} {fault}; it is some of {', '.join(map(str, allowed))}.")
             object.__setattr__(self, what, given)
         if self.limit is not None and self.limit < 1:
-            raise ValueError(f"CorruptionAccuracy.limit is {self.limit}; it must be at least 1.")
+            raise InputError(f"CorruptionAccuracy.limit is {self.limit}; it must be at least 1.")
         if self.source is not None and self.frost_pictures:
-            raise ValueError("CorruptionAccuracy.frost_pictures is without effect on a published set (source).")
+            raise InputError("CorruptionAccuracy.frost_pictures is without effect on a published set (source).")
         object.__setattr__(self, "baseline", _baseline(self.baseline))
         if self.baseline and not self._complete:
-            raise ValueError("CorruptionAccuracy.baseline is of use for all 15 corruptions at all 5 severities only.")
+            raise InputError("CorruptionAccuracy.baseline is of use for all 15 corruptions at all 5 severities only.")
 
     @property
     def _complete(self) -> bool:
@@ -252,7 +253,7 @@ def _baseline(given: str | dict) -> dict:
         given = _from_report(given)
     missing = [name for name in corruptions.NAMES if name not in given.get("errors", {})]
     if missing or not {"name", "clean"} <= given.keys():
-        raise ValueError(
+        raise InputError(
             f"The baseline lacks {missing[0] if missing else 'its name or clean error'}: it needs the mean error of "
             "each of the 15 corruptions, and the clean one."
         )

@@ -6,6 +6,7 @@ import dataclasses
 from typing import ClassVar
 
 from tfrobust.attacks.base import Attack
+from tfrobust.errors import InputError
 from tfrobust.evaluation import doctor_attack, doctor_data, doctor_model
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 
@@ -51,19 +52,19 @@ class Doctor(Evaluator):
 
     def __post_init__(self):
         if len(self.factors) < 2 or min(self.factors) <= 0:
-            raise ValueError(f"Doctor.factors is {tuple(self.factors)}; it must hold two or more positive numbers.")
+            raise InputError(f"Doctor.factors is {tuple(self.factors)}; it must hold two or more positive numbers.")
         if self.limit < 1:
-            raise ValueError(f"Doctor.limit is {self.limit}; it must be at least 1.")
+            raise InputError(f"Doctor.limit is {self.limit}; it must be at least 1.")
 
         if self.attack is not None and self.attack.minimal:
-            raise ValueError(
+            raise InputError(
                 f"Doctor.attack is {self.attack.name}, which knows no epsilon; give it one of a size, as PGD."
             )
 
     def check(self, setting: Setting) -> None:
         if setting.predictor.is_text != (self.attack is None):
             kind, remedy = ("text", "None") if self.attack else ("images", "a short attack, as @PGD()")
-            raise ValueError(f"{setting.predictor.name} takes {kind}: Doctor.attack must be {remedy}.")
+            raise InputError(f"{setting.predictor.name} takes {kind}: Doctor.attack must be {remedy}.")
 
     def run(self, setting: Setting) -> Outcome:
         attack, limit = self.attack, self.limit

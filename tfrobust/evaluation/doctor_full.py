@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfrobust.attacks.base import Attack
 from tfrobust.attacks.gradient import PGD
+from tfrobust.errors import InputError
 from tfrobust.evaluation import doctor_model, surrogate
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.searching import perturbed, search
@@ -56,11 +57,11 @@ class FullDoctor(Evaluator):
     def __post_init__(self):
         for name, least in (("limit", 1), ("more", 2), ("surrogate_steps", 1)):
             if getattr(self, name) < least:
-                raise ValueError(f"FullDoctor.{name} is {getattr(self, name)}; it must be at least {least}.")
+                raise InputError(f"FullDoctor.{name} is {getattr(self, name)}; it must be at least {least}.")
         if self.attack.minimal or self.black_box.minimal:
-            raise ValueError("FullDoctor compares attacks of one epsilon; give it such as PGD and Square.")
+            raise InputError("FullDoctor compares attacks of one epsilon; give it such as PGD and Square.")
         if self.black_box.needs_gradient:
-            raise ValueError("FullDoctor.black_box follows gradients; give it an attack that needs none, like Square.")
+            raise InputError("FullDoctor.black_box follows gradients; give it an attack that needs none, like Square.")
 
     def run(self, setting: Setting) -> Outcome:
         positions = setting.subset(self.limit)

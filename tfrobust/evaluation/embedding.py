@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.augment.base import Augmentation
+from tfrobust.errors import InputError
 from tfrobust.evaluation import statistics
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.geometry import finite, no_embedding
@@ -56,7 +57,7 @@ def inter_intra_ratio(
         Paper 004, Figure 2 and section 4.1: 1.98 (SupCon) and 1.19 (SimCLR) on CIFAR-10.
     """
     if distance not in DISTANCES:
-        raise ValueError(f"distance is {distance!r}; it is one of {list(DISTANCES)}.")
+        raise InputError(f"distance is {distance!r}; it is one of {list(DISTANCES)}.")
 
     def sums(squared, same, different):
         # On the sphere 1 - cos is half the squared distance.
@@ -135,9 +136,9 @@ class EmbeddingGeometry(Evaluator):
 
     def __post_init__(self):
         if self.distance not in DISTANCES:
-            raise ValueError(f"EmbeddingGeometry.distance is {self.distance!r}; it is one of {list(DISTANCES)}.")
+            raise InputError(f"EmbeddingGeometry.distance is {self.distance!r}; it is one of {list(DISTANCES)}.")
         if not (self.sharpness > 0 and self.power > 0):
-            raise ValueError(
+            raise InputError(
                 f"EmbeddingGeometry has sharpness {self.sharpness} and power {self.power}; both are above 0."
             )
 

@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from tfrobust.attacks.base import Attack
+from tfrobust.errors import InputError
 from tfrobust.evaluation.adversarial import attack_id, attack_settings
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.calibration import known, log_probabilities
@@ -44,7 +45,7 @@ class AdversarialExamples(Evaluator):
     def __post_init__(self):
         check_last_points("AdversarialExamples", self.attack)
         if min(self.fallen, self.standing) < 0 or self.fallen + self.standing < 1:
-            raise ValueError(
+            raise InputError(
                 f"AdversarialExamples shows {self.fallen} fallen and {self.standing} standing images; neither is "
                 "negative, and together at least 1."
             )

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tfrobust.attacks.base import Attack
+from tfrobust.errors import InputError
 from tfrobust.evaluation.adversarial import attack_settings, check_epsilons, curve_epsilons
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.searching import last_points, perturbed
@@ -41,7 +42,7 @@ class Divergence(Evaluator):
     def __post_init__(self):
         check_epsilons("Divergence", self.epsilons)
         if self.batch_size < 2:
-            raise ValueError(f"Divergence.batch_size is {self.batch_size}; pairs need at least 2.")
+            raise InputError(f"Divergence.batch_size is {self.batch_size}; pairs need at least 2.")
 
     def run(self, setting: Setting) -> Outcome:
         if setting.predictor.embedding is None:
@@ -115,7 +116,7 @@ class FeatureMap(Evaluator):
     def __post_init__(self):
         too_many = self.attack is not None and not 0 <= self.adversarial <= self.natural
         if self.natural < 4 or too_many:
-            raise ValueError(
+            raise InputError(
                 f"FeatureMap shows {self.natural} natural and {self.adversarial} adversarial images; at least "
                 "4 natural ones are needed, and no more adversaries than those."
             )

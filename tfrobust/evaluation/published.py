@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.data.published.base import CorruptedImages, Opened, PerturbedImages, PublishedSet, Target
+from tfrobust.errors import InputError
 from tfrobust.evaluation import statistics
 from tfrobust.evaluation.base import Setting
 from tfrobust.ops import configured
@@ -99,7 +100,7 @@ class Corrupted:
     def _judge_copies(self, clean: int, part: str) -> None:
         count, source = len(self._positions), self._opened.notes["source"]
         if clean > _CLEAN * count:
-            raise ValueError(
+            raise InputError(
                 f"This looks like the clean set: {clean} of {count} images of {part} ({source}) are the clean test "
                 "images, or differ from them by less than a quarter of a grey level."
             )
@@ -136,7 +137,7 @@ class Perturbed:
             still += int((films == films[:, :1]).all(axis=(1, 2, 3, 4)).sum())
             yield films
         if still > _CLEAN * self.count:
-            raise ValueError(
+            raise InputError(
                 f"This looks like the clean set: in {still} of {self.count} sequences of {name} "
                 f"({self.settings['source']}) all frames are alike."
             )
@@ -158,7 +159,7 @@ def _refuse_other_labels(found: np.ndarray, clean: np.ndarray, source: str) -> N
     counts = [np.bincount(labels, minlength=size) for labels in (found, clean)]
     if (counts[0] != counts[1]).any():
         label = int(np.argmax(counts[0] != counts[1]))
-        raise ValueError(
+        raise InputError(
             f"The labels ({source}) do not repeat those of the clean test images: class {label} occurs "
             f"{counts[0][label]} times in place of {counts[1][label]}. Is it a set of the same images?"
         )

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tfrobust.errors import InputError
 from tfrobust.evaluation.accuracy import accuracy
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.ops import pictures
@@ -135,12 +136,12 @@ class ReplacedPixels(Evaluator):
 
     def __post_init__(self):
         if not 0 < self.share < 1:
-            raise ValueError(f"ReplacedPixels.share is {self.share}; it lies between 0 and 1.")
+            raise InputError(f"ReplacedPixels.share is {self.share}; it lies between 0 and 1.")
         if self.pictures < 0:
-            raise ValueError(f"ReplacedPixels.pictures is {self.pictures}; it must be at least 0.")
+            raise InputError(f"ReplacedPixels.pictures is {self.pictures}; it must be at least 0.")
         for name, valid in (("levels", LEVELS), ("count", COUNTS)):
             if getattr(self, name) not in valid:
-                raise ValueError(f"ReplacedPixels.{name} is {getattr(self, name)!r}; it is one of {list(valid)}.")
+                raise InputError(f"ReplacedPixels.{name} is {getattr(self, name)!r}; it is one of {list(valid)}.")
 
     def run(self, setting: Setting) -> Outcome:
         shown = setting.order("replaced pixels")[: self.pictures]

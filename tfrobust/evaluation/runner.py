@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from tfrobust.attacks.base import Attack
 from tfrobust.attacks.threat import ThreatModel
+from tfrobust.errors import InputError
 from tfrobust.evaluation import doctor_model, searching
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.chunks import Shard, Store
@@ -94,9 +95,9 @@ def run_shard(
             can be kept.
     """
     if not 1 <= shard.number <= shard.count:
-        raise ValueError(f"There is no shard {shard.number} of {shard.count}; they are counted from 1.")
+        raise InputError(f"There is no shard {shard.number} of {shard.count}; they are counted from 1.")
     if setting.predictor.weights_sha256 is None:
-        raise ValueError(f"The weights of {setting.predictor.name} are not known: nothing can be kept, so no shards.")
+        raise InputError(f"The weights of {setting.predictor.name} are not known: nothing can be kept, so no shards.")
     evaluators, _ = runnable(evaluators, setting)
     _check(evaluators, setting)
     setting = setting.within(_store(cache_directory, _common_key(setting)), _attacks(evaluators, setting))
@@ -135,7 +136,7 @@ def runnable(evaluators: Sequence[Evaluator], setting: Setting) -> tuple[list[Ev
     reason = f" ({predictor.no_gradient.rstrip('.')})" if predictor.no_gradient else ""
     fault = f"{predictor.name} gives no input gradients{reason}"
     if not kept:
-        raise ValueError(
+        raise InputError(
             f"{fault}, and all that was asked for needs them; add an attack that needs none, like gin/eval/square.gin."
         )
     remedy = "Export the model with its gradients, or judge it by strong black-box attacks (gin/eval/square.gin)."
@@ -189,7 +190,7 @@ def _check(evaluators: Sequence[Evaluator], setting: Setting) -> None:
     for evaluator in evaluators:
         for threat in _threats(evaluator):
             if tuple(threat.bounds) != (0.0, 1.0):
-                raise ValueError(
+                raise InputError(
                     f"An attack of {type(evaluator).__name__} has the pixel bounds {tuple(threat.bounds)}; evaluation "
                     "takes pixels in (0.0, 1.0), and any normalisation belongs into the model."
                 )
@@ -297,7 +298,7 @@ def _read(path: pathlib.Path) -> tuple[Outcome, float] | None:
         record = json.loads(path.read_text(encoding="utf-8"))
         outcome = record["outcome"]
         if record["format"] != _FORMAT:
-            raise ValueError(f"format {record['format']}")
+            raise InputError(f"format {record['format']}")
         return (
             Outcome(
                 [Measurement(**item) for item in outcome["measurements"]],
@@ -336,13 +337,13 @@ def refuse_kind(evaluators: Sequence[Evaluator], is_text: bool) -> None:
     if lost:
         names = ", ".join(dict.fromkeys(type(one).__name__ for one in lost))
         reason = "these data are text (set EVALUATORS as gin/eval/text.gin does)" if is_text else "these are images"
-        raise ValueError(f"{names} cannot judge such data: {reason}.")
+        raise InputError(f"{names} cannot judge such data: {reason}.")
 
 
 def _refuse_equal(names: list[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(f"Two evaluators give the id {twice[0]!r}: give one attack a label that tells it apart.")
+        raise InputError(f"Two evaluators give the id {twice[0]!r}: give one attack a label that tells it apart.")
 
 
 def _merged(findings: list[Finding]) -> list[Finding]:

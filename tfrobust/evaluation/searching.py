@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfrobust.attacks import objectives, runner
 from tfrobust.attacks.base import Attack
 from tfrobust.attacks.engine import Engine
+from tfrobust.errors import InputError
 from tfrobust.evaluation import chunks
 from tfrobust.evaluation.base import Setting
 from tfrobust.ops import configured, fingerprint, randomness
@@ -36,7 +37,7 @@ def check_gradients(setting: Setting, attack: Attack) -> None:
     """Raises ValueError if the attack needs gradients and the predictor has none."""
     predictor = setting.predictor
     if not predictor.differentiable and attack.needs_gradient:
-        raise ValueError(
+        raise InputError(
             f"{type(attack).__name__} needs input gradients, which {predictor.name} does not give; only "
             "attacks that need none can judge it."
         )
@@ -175,7 +176,7 @@ def last_points(setting: Setting, attack: Attack, limit: int | None) -> LastPoin
 def check_last_points(owner: str, attack: Attack) -> None:
     """Raises ValueError for an attack that does not end somewhere on every image, also where it finds nothing."""
     if attack.members or attack.minimal or not attack.needs_gradient:
-        raise ValueError(
+        raise InputError(
             f"{owner}.attack is {type(attack).__name__}, which gives no last point of every image; take one that "
             "climbs the loss, such as PGD."
         )

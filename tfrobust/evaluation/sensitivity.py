@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.attacks import objectives
+from tfrobust.errors import InputError
 from tfrobust.evaluation import statistics
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.geometry import no_embedding
@@ -60,7 +61,7 @@ class Sensitivity(Evaluator):
         for name, least in (("limit", 1), ("exact_limit", 0), ("projections", 1), ("pictures", 0), ("classes", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
-                raise ValueError(f"Sensitivity.{name} is {value}; it must be at least {least}.")
+                raise InputError(f"Sensitivity.{name} is {value}; it must be at least {least}.")
 
     def run(self, setting: Setting) -> Outcome:
         order = setting.order("sensitivity")

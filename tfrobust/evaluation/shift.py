@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from tfrobust.data.published.base import ShiftedImages
+from tfrobust.errors import InputError
 from tfrobust.evaluation import calibration, published
 from tfrobust.evaluation.accuracy import accuracy
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
@@ -36,9 +37,9 @@ class ShiftAccuracy(Evaluator):
 
     def __post_init__(self):
         if self.limit is not None and self.limit < 1:
-            raise ValueError(f"ShiftAccuracy.limit is {self.limit}; it must be at least 1.")
+            raise InputError(f"ShiftAccuracy.limit is {self.limit}; it must be at least 1.")
         if self.bins < 1:
-            raise ValueError(f"ShiftAccuracy.bins is {self.bins}; it must be at least 1.")
+            raise InputError(f"ShiftAccuracy.bins is {self.bins}; it must be at least 1.")
         calibration.check_adaptive_bins(self.rms_bin_size, self.rms_bins)
 
     def check(self, setting: Setting) -> None:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfrobust import corruptions
 from tfrobust.corruptions import sequences, severities
 from tfrobust.data.published.base import PerturbedImages
+from tfrobust.errors import InputError
 from tfrobust.evaluation import baseline, published, statistics
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.predictor import in_batches
@@ -81,9 +82,9 @@ class Stability(Evaluator):
         wrong = [name for name in names if name not in _KNOWN]
         if wrong or not names or len(set(names)) < len(names):
             fault = f"has {wrong[0]!r}" if wrong else "is empty or names something twice"
-            raise ValueError(f"Stability.names {fault}; it is some of {', '.join(_KNOWN)}.")
+            raise InputError(f"Stability.names {fault}; it is some of {', '.join(_KNOWN)}.")
         if self.limit is not None and self.limit < 1:
-            raise ValueError(f"Stability.limit is {self.limit}; it must be at least 1.")
+            raise InputError(f"Stability.limit is {self.limit}; it must be at least 1.")
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "baseline", _baseline(self.baseline, names))
 
@@ -221,7 +222,7 @@ def _baseline(given: str | dict, names: tuple[str, ...]) -> dict:
         given = _from_report(given)
     missing = [name for name in names if name not in given.get("flip_probabilities", {})]
     if missing or "name" not in given:
-        raise ValueError(
+        raise InputError(
             f"The baseline lacks {missing[0] if missing else 'its name'}: it needs the flip probability of each of the "
             f"{len(names)} sequences asked for."
         )

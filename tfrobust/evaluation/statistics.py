@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tfrobust.errors import InputError
+
 # The 97.5 % quantile of the standard normal.
 Z = 1.959963984540054
 
@@ -27,7 +29,7 @@ def wilson_interval(successes: int, count: int) -> tuple[float, float]:
         Wilson 1927, JASA 22; Brown, Cai, DasGupta 2001, Statistical Science 16, eq. (4).
     """
     if count < 1 or not 0 <= successes <= count:
-        raise ValueError(f"An interval needs 0 <= successes <= count and count >= 1, not {successes} of {count}.")
+        raise InputError(f"An interval needs 0 <= successes <= count and count >= 1, not {successes} of {count}.")
     share, shrink = successes / count, 1 + Z**2 / count
     centre = (share + Z**2 / (2 * count)) / shrink
     half = Z * np.sqrt(share * (1 - share) / count + Z**2 / (4 * count**2)) / shrink
@@ -107,7 +109,7 @@ def paired_difference(first: np.ndarray, second: np.ndarray) -> tuple[float, flo
     """
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if first.shape != second.shape or first.ndim != 1 or not len(first):
-        raise ValueError(f"Paired values have one equal length >= 1, not the shapes {first.shape}, {second.shape}.")
+        raise InputError(f"Paired values have one equal length >= 1, not the shapes {first.shape}, {second.shape}.")
     low, high = mean_interval(first - second)
     return float(np.mean(first - second)), low, high
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.evaluation import statistics
 from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.geometry import no_embedding
@@ -62,9 +63,9 @@ class TokenSensitivity(Evaluator):
         for name, least in (("limit", 1), ("sentences", 0), ("resamples", 100)):
             value = getattr(self, name)
             if value is not None and value < least:
-                raise ValueError(f"TokenSensitivity.{name} is {value}; it must be at least {least}.")
+                raise InputError(f"TokenSensitivity.{name} is {value}; it must be at least {least}.")
         if not 0 <= self.neutral < 0.5:
-            raise ValueError(f"TokenSensitivity.neutral is {self.neutral}; it lies in [0, 0.5).")
+            raise InputError(f"TokenSensitivity.neutral is {self.neutral}; it lies in [0, 0.5).")
 
     def run(self, setting: Setting) -> Outcome:
         if setting.predictor.embedding is None:

@@ -5,6 +5,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.evaluation.calibration import check_adaptive_bins
 from tfrobust.ops import inputs
 
@@ -36,7 +37,7 @@ class _ProbabilityMetric(keras.metrics.Metric):
         """Class ids int32 [n], predictions and weights, float64 [n, k] and [n]."""
         values = tf.cast(y_pred, tf.float64)
         if values.shape.rank != 2 or values.shape[1] == 1:
-            raise ValueError(
+            raise InputError(
                 f"{self.name} needs predictions [n, k] of k >= 2 classes, not {values.shape}; of one logit z give "
                 "[0, z]."
             )
@@ -98,7 +99,7 @@ class ExpectedCalibrationError(_ProbabilityMetric):
     ):
         super().__init__(from_logits=from_logits, name=name, dtype=dtype)
         if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-            raise ValueError(f"ExpectedCalibrationError.bins is {bins!r}; it is an integer >= 1.")
+            raise InputError(f"ExpectedCalibrationError.bins is {bins!r}; it is an integer >= 1.")
         self.bins = bins
         self.weight = self._sum("weight", (bins,))
         self.confidence = self._sum("confidence", (bins,))

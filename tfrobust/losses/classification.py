@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from tfrobust.errors import InputError
+
 
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Cross-entropy of the label under the prediction, per example.
@@ -60,7 +62,7 @@ def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     labels = tf.convert_to_tensor(labels)
     _check_rank(logits, labels, (1,))
     if logits.shape[1] is not None and logits.shape[1] < 2:
-        raise ValueError("margin compares the label with another class: logits must have at least 2 classes.")
+        raise InputError("margin compares the label with another class: logits must have at least 2 classes.")
     labels = _class_ids(labels)
     chosen = tf.one_hot(labels, tf.shape(logits)[1], on_value=True, off_value=False, dtype=tf.bool)
     others = tf.where(chosen, tf.fill(tf.shape(logits), tf.float32.min), logits)
@@ -77,4 +79,4 @@ def _class_ids(labels):
 def _check_rank(logits, labels, ranks):
     if logits.shape.rank not in (2, None) or labels.shape.rank not in ranks:
         wanted = " or ".join({1: "[b]", 2: "[b, k]"}[rank] for rank in ranks)
-        raise ValueError(f"logits {logits.shape} and labels {labels.shape}: must be [b, k] and {wanted}.")
+        raise InputError(f"logits {logits.shape} and labels {labels.shape}: must be [b, k] and {wanted}.")

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tfrobust.errors import InputError
+
 
 def jensen_shannon(logits: Sequence[tf.Tensor], *, clip: float = 1e-7) -> tf.Tensor:
     """How far the predictions on several views of an example lie apart, per example.
@@ -31,11 +33,11 @@ def jensen_shannon(logits: Sequence[tf.Tensor], *, clip: float = 1e-7) -> tf.Ten
         paper 001, end of section 3.2, with three views.
     """
     if not 0 < clip < 1:
-        raise ValueError(f"jensen_shannon has clip {clip}; it lies in (0, 1).")
+        raise InputError(f"jensen_shannon has clip {clip}; it lies in (0, 1).")
     views = [tf.cast(view, tf.float32) for view in logits]
     shapes = [tuple(view.shape) for view in views]
     if len(views) < 2 or any(len(shape) != 2 or shape != shapes[0] for shape in shapes):
-        raise ValueError(f"jensen_shannon compares two or more views of one shape [b, k], not {shapes}.")
+        raise InputError(f"jensen_shannon compares two or more views of one shape [b, k], not {shapes}.")
     log_p = [tf.nn.log_softmax(view) for view in views]
     mixture = tf.add_n([tf.exp(log) for log in log_p]) / len(views)
     log_mixture = tf.math.log(tf.clip_by_value(mixture, clip, 1.0))

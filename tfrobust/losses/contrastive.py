@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.ops import similarity as similarities
 from tfrobust.ops.shapes import batch_size
 from tfrobust.structs import PairMasks
@@ -165,12 +166,12 @@ def _automatic_block(anchors, keys, similarity):
 
 def _check(anchors, keys, masks, temperature, block_size):
     if isinstance(temperature, (int, float)) and not temperature > 0:
-        raise ValueError(f"temperature is {temperature}; it must be > 0.")
+        raise InputError(f"temperature is {temperature}; it must be > 0.")
     if block_size is not None and block_size < 1:
-        raise ValueError(f"block_size is {block_size}; it must be at least 1 anchor.")
+        raise InputError(f"block_size is {block_size}; it must be at least 1 anchor.")
     if callable(masks):
         return
     wanted = [anchors.shape[0], keys.shape[0]]
     for name, mask in zip(PairMasks._fields, masks, strict=True):
         if not mask.shape.is_compatible_with(wanted):
-            raise ValueError(f"masks.{name} has shape {tuple(mask.shape)}; anchors and keys want {wanted}.")
+            raise InputError(f"masks.{name} has shape {tuple(mask.shape)}; anchors and keys want {wanted}.")

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from tfrobust.errors import InputError
+
 FORMS = ("paper", "inside")
 
 
@@ -43,7 +45,7 @@ def feature_margin(
         Paper 000, appendix B, eq. 9; after Hadsell et al. 2006.
     """
     if not margin > 0 or form not in FORMS:
-        raise ValueError(f"feature_margin takes a margin > 0 and one of {list(FORMS)}, not {margin} and {form!r}.")
+        raise InputError(f"feature_margin takes a margin > 0 and one of {list(FORMS)}, not {margin} and {form!r}.")
     embeddings, least, most = (tf.cast(each, tf.float32) for each in (embeddings, least, most))
     near = tf.reduce_sum(tf.square(embeddings - least), axis=-1)
     far = tf.reduce_sum(tf.square(embeddings - most), axis=-1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.ops import distribution
 from tfrobust.ops.configured import Configured
 from tfrobust.ops.shapes import by_example
@@ -38,7 +39,7 @@ class GradientPenalty(Configured):
         """ValueError where it names a term that the method does not have."""
         unknown = sorted(set(self.penalized(terms)) - set(terms))
         if unknown:
-            raise ValueError(f"{type(self).__name__} penalizes {unknown}; the method's terms are {list(terms)}.")
+            raise InputError(f"{type(self).__name__} penalizes {unknown}; the method's terms are {list(terms)}.")
 
     def over(self, terms: tuple[str, ...]) -> "GradientPenalty":
         """Itself, of these terms where it names none."""
@@ -66,7 +67,7 @@ class GradientPenalty(Configured):
         names = self.on or names
         missing = sorted(set(names) - set(views))
         if missing:
-            raise ValueError(f"{type(self).__name__} has no views {missing} to differentiate by, only {sorted(views)}.")
+            raise InputError(f"{type(self).__name__} has no views {missing} to differentiate by, only {sorted(views)}.")
         watched = {name: views[name] for name in names}
         return self.add(lambda changed: evaluate({**views, **changed}), watched, weight_of)
 
@@ -127,9 +128,9 @@ class Tikhonov(GradientPenalty):
     def __post_init__(self):
         for name, choices in (("form", FORMS), ("mode", MODES)):
             if getattr(self, name) not in choices:
-                raise ValueError(f"Tikhonov.{name} is {getattr(self, name)!r}; it is one of {list(choices)}.")
+                raise InputError(f"Tikhonov.{name} is {getattr(self, name)!r}; it is one of {list(choices)}.")
         if not self.step > 0:
-            raise ValueError(f"Tikhonov.step is {self.step}; it must be > 0.")
+            raise InputError(f"Tikhonov.step is {self.step}; it must be > 0.")
         _refuse_negative(self.weight, "Tikhonov.weight")
 
     @property
@@ -207,7 +208,7 @@ class LayerWiseTikhonov(GradientPenalty):
 
     def __post_init__(self):
         if not self.betas:
-            raise ValueError("LayerWiseTikhonov.betas is empty; it gives a weight to at least one term.")
+            raise InputError("LayerWiseTikhonov.betas is empty; it gives a weight to at least one term.")
         for name, beta in self.betas.items():
             _refuse_negative(beta, f"LayerWiseTikhonov.betas[{name!r}]")
 
@@ -237,7 +238,7 @@ class LayerWiseTikhonov(GradientPenalty):
 
 def _refuse_negative(weight, name: str) -> None:
     if isinstance(weight, (int, float)) and not weight >= 0:
-        raise ValueError(f"{name} is {weight}; it must be at least 0.")
+        raise InputError(f"{name} is {weight}; it must be at least 0.")
 
 
 def _gradient(tape: tf.GradientTape, loss: tf.Tensor, watched: dict, source: str) -> dict:
@@ -245,7 +246,7 @@ def _gradient(tape: tf.GradientTape, loss: tf.Tensor, watched: dict, source: str
     gradient = tape.gradient(loss, watched)
     idle = tuple(name for name, leaf in gradient.items() if leaf is None)
     if idle:
-        raise ValueError(f"{source} does not depend on the views {idle}; see `on`.")
+        raise InputError(f"{source} does not depend on the views {idle}; see `on`.")
     return gradient
 
 

@@ -6,6 +6,7 @@ TRADES, ASCL, ADR and the like need the model or several views: they are methods
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.losses import contrastive
 from tfrobust.ops import distribution, divergence
 from tfrobust.ops import similarity as similarities
@@ -54,11 +55,11 @@ class SupervisedContrastiveLoss(keras.losses.Loss):
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         if not temperature > 0:
-            raise ValueError(f"temperature is {temperature}; it must be > 0.")
+            raise InputError(f"temperature is {temperature}; it must be > 0.")
         if similarity not in similarities.SIMILARITIES:
-            raise ValueError(f"similarity is {similarity!r}; it is one of {list(similarities.SIMILARITIES)}.")
+            raise InputError(f"similarity is {similarity!r}; it is one of {list(similarities.SIMILARITIES)}.")
         if self.dtype in ("float16", "bfloat16"):
-            raise ValueError(f"dtype is {self.dtype!r}, in which Keras rounds labels: 'float32' keeps them apart.")
+            raise InputError(f"dtype is {self.dtype!r}, in which Keras rounds labels: 'float32' keeps them apart.")
         self.temperature = temperature
         self.similarity = similarity
 
@@ -115,7 +116,7 @@ class LogitsKLDivergence(keras.losses.Loss):
         """y_true, y_pred: logits float [n, k]. Returns float32 [n], nats."""
         y_true, y_pred = tf.convert_to_tensor(y_true), tf.convert_to_tensor(y_pred)
         if not y_true.shape.is_compatible_with(y_pred.shape):
-            raise ValueError(
+            raise InputError(
                 f"LogitsKLDivergence takes two batches of logits, such as a teacher's and a student's, not "
                 f"{y_true.shape} and {y_pred.shape}; for class ids there is keras.losses.SparseCategoricalCrossentropy."
             )

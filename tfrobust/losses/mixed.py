@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.losses.classification import cross_entropy
 
 OBJECTIVES = ("cross_entropy", "binary_cross_entropy")
@@ -21,7 +22,7 @@ def mixed_loss(
 def checked_objective(objective: str, owner: str) -> str:
     """`objective` itself, if it is one of `OBJECTIVES`; ValueError otherwise."""
     if objective not in OBJECTIVES:
-        raise ValueError(f"{owner}.objective is {objective!r}; it is one of {list(OBJECTIVES)}.")
+        raise InputError(f"{owner}.objective is {objective!r}; it is one of {list(OBJECTIVES)}.")
     return objective
 
 

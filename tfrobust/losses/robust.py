@@ -7,6 +7,7 @@ global batch of N is the reference's mean over the N x N pairs.
 
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.losses import classification
 from tfrobust.ops import divergence, similarity
 
@@ -91,7 +92,7 @@ def pair_weights(labels: tf.Tensor, key_labels: tf.Tensor, *, scale: float = 0.9
         which is 0 / 0 when all labels agree; here such a batch has weights 1.
     """
     if not 0 < scale <= 1:
-        raise ValueError(f"scale is {scale}; ADR's label scale must lie in (0, 1].")
+        raise InputError(f"scale is {scale}; ADR's label scale must lie in (0, 1].")
     different = tf.cast(tf.not_equal(labels[:, None], key_labels[None, :]), tf.float32)
     return (scale - different) / scale
 

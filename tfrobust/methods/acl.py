@@ -7,6 +7,7 @@ from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.instance_adversary import InstanceAdversary
 from tfrobust.attacks.modes import check_mode
 from tfrobust.attacks.threat import ThreatModel
+from tfrobust.errors import InputError
 from tfrobust.methods.contrastive import Contrastive
 from tfrobust.methods.rocl import adversary_of_first, projected
 from tfrobust.methods.self_supervised import VIEWS
@@ -65,15 +66,15 @@ class ACL(Contrastive):
         """
         super().__init__(encoder, head, **kwargs)
         if streams not in STREAMS:
-            raise ValueError(f"ACL.streams is {streams!r}; it is one of {list(STREAMS)}.")
+            raise InputError(f"ACL.streams is {streams!r}; it is one of {list(STREAMS)}.")
         self.streams = streams
         attack = PGD(ThreatModel(epsilon=8 / 255), steps=5, step_size=2 / 255)
         alone = streams == "standard_to_standard"
         if alone and adversary is not None:
-            raise ValueError(f"ACL.streams {streams!r} contrasts clean views alone: its adversary is None.")
+            raise InputError(f"ACL.streams {streams!r} contrasts clean views alone: its adversary is None.")
         self.adversary = None if alone else adversary or InstanceAdversary(attack=attack)
         if self.branch and getattr(encoder, "branches", 1) < 2:
-            raise ValueError(
+            raise InputError(
                 f"ACL.streams {streams!r} keeps clean and adversarial statistics apart: its encoder needs branches=2."
             )
 

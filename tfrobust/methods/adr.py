@@ -3,6 +3,7 @@
 import keras
 
 from tfrobust.attacks.adversary import Adversary
+from tfrobust.errors import InputError
 from tfrobust.losses import robust
 from tfrobust.methods.adversarial import ROBUST_TERMS, adversarial_views, robust_terms
 from tfrobust.methods.base import Method, checked_forward
@@ -51,9 +52,9 @@ class ADR(Method):
         """
         super().__init__(encoder, head, **kwargs)
         if objective not in ROBUST_TERMS:
-            raise ValueError(f"ADR.objective is {objective!r}; it is one of {list(ROBUST_TERMS)}.")
+            raise InputError(f"ADR.objective is {objective!r}; it is one of {list(ROBUST_TERMS)}.")
         if not 0 < label_scale <= 1:
-            raise ValueError(f"ADR.label_scale is {label_scale}; it lies in (0, 1].")
+            raise InputError(f"ADR.label_scale is {label_scale}; it lies in (0, 1].")
         self.objective = objective
         self.adversary = adversary or Adversary(objective="kl" if objective == "trades" else "cross_entropy")
         self.forward = checked_forward(forward)

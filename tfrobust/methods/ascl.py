@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfrobust.attacks.adversary import Adversary
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.standard import RandomShift
+from tfrobust.errors import InputError
 from tfrobust.losses import robust
 from tfrobust.methods import parts
 from tfrobust.methods.adversarial import ROBUST_TERMS, adversarial_views, robust_terms
@@ -48,7 +49,7 @@ class TwoTransforms(Configured):
 
     def __post_init__(self):
         if self.combine not in COMBINATIONS:
-            raise ValueError(f"TwoTransforms.combine is {self.combine!r}; it is one of {list(COMBINATIONS)}.")
+            raise InputError(f"TwoTransforms.combine is {self.combine!r}; it is one of {list(COMBINATIONS)}.")
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -109,7 +110,7 @@ class ASCL(Method):
         """
         super().__init__(encoder, head, **kwargs)
         if objective not in ROBUST_TERMS:
-            raise ValueError(f"ASCL.objective is {objective!r}; it is one of {list(ROBUST_TERMS)}.")
+            raise InputError(f"ASCL.objective is {objective!r}; it is one of {list(ROBUST_TERMS)}.")
         self.objective = objective
         self.adversary = adversary or Adversary(objective="kl" if objective == "trades" else "cross_entropy")
         self.forward = checked_forward(forward)

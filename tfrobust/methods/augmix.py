@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfrobust.augment.augmix import AugMix
 from tfrobust.augment.base import Augmentation
+from tfrobust.errors import InputError
 from tfrobust.losses.classification import cross_entropy
 from tfrobust.losses.consistency import jensen_shannon
 from tfrobust.methods.base import Method, checked_forward
@@ -68,7 +69,7 @@ class AugMixTraining(Method):
 def checked_augmentation(augmentation: Augmentation, owner: str) -> Augmentation:
     """The augmentation itself; a ValueError that names its owner where it cannot be called, as a name cannot."""
     if not callable(augmentation):
-        raise ValueError(f"{owner}.augmentation is {augmentation!r}; it is an augmentation such as AugMix().")
+        raise InputError(f"{owner}.augmentation is {augmentation!r}; it is an augmentation such as AugMix().")
     return augmentation
 
 

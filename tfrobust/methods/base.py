@@ -5,6 +5,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.losses.gradient_penalty import GradientPenalty
 from tfrobust.methods import batches, parts
 from tfrobust.methods.trainer import Trainer
@@ -87,7 +88,7 @@ class Method(Configured, Trainer, keras.Model):
         self.clip_norm = clip_norm
         self.seed = seed
         if clip_norm is not None and clip_norm <= 0:
-            raise ValueError(f"clip_norm of {type(self).__name__} is {clip_norm}: it must be positive or None.")
+            raise InputError(f"clip_norm of {type(self).__name__} is {clip_norm}: it must be positive or None.")
         # The clock. `optimizer.iterations` stands still on skipped float16 steps.
         self.step = self.add_weight(
             name="step", shape=(), dtype="int64", initializer="zeros", trainable=False, aggregation="only_first_replica"
@@ -114,7 +115,7 @@ class Method(Configured, Trainer, keras.Model):
     def _make_metrics(self) -> None:
         unknown = sorted(set(self.term_weights or {}) - set(self.terms))
         if unknown:
-            raise ValueError(
+            raise InputError(
                 f"term_weights of {type(self).__name__} names {unknown}; its terms are {list(self.terms)}."
             )
         if self.penalty is not None:
@@ -246,7 +247,7 @@ class Method(Configured, Trainer, keras.Model):
         """One update. `data`: a `Batch`, or Keras's (x, y[, sample_weight])."""
         batch = self._ready_batch(data)
         if batch.labels is None and self.needs_labels:
-            raise ValueError(
+            raise InputError(
                 f"{type(self).__name__} learns from labels: fit(images, labels). A method that needs none sets "
                 "needs_labels = False."
             )
@@ -290,7 +291,7 @@ class Method(Configured, Trainer, keras.Model):
         """Clean numbers of the deployable path: cross-entropy as `loss`, and the compiled metrics."""
         batch = self._ready_batch(data)
         if batch.labels is None:
-            raise ValueError(f"{type(self).__name__} is judged by labels: evaluate(images, labels).")
+            raise InputError(f"{type(self).__name__} is judged by labels: evaluate(images, labels).")
         logits = self(batch.images, training=False)
         values = tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, logits)
         weight = batch.extra.get("sample_weight")
@@ -322,7 +323,7 @@ class Method(Configured, Trainer, keras.Model):
     def _ready_batch(self, data) -> Batch:
         """`as_batch` of a step, the method built; refuses labels of other classes, and a loss beside its own."""
         if self.loss is not None:
-            raise ValueError(f"{type(self).__name__} has a loss of its own, its terms: leave `loss` out of compile.")
+            raise InputError(f"{type(self).__name__} has a loss of its own, its terms: leave `loss` out of compile.")
         batch = self.as_batch(data)
         if not self.built:
             with tf.init_scope():
@@ -348,11 +349,11 @@ class Method(Configured, Trainer, keras.Model):
         missing = sorted(set(self.terms) - set(values))
         extra = sorted(set(values) - set(self.terms) - set(self.observations))
         if missing or extra:
-            raise ValueError(f"loss_terms of {type(self).__name__}: missing {missing}, not declared {extra}.")
+            raise InputError(f"loss_terms of {type(self).__name__}: missing {missing}, not declared {extra}.")
         checked = {}
         for name, value in values.items():
             if value.shape.rank != 1 or not tf.TensorShape([count]).is_compatible_with(value.shape):
-                raise ValueError(
+                raise InputError(
                     f"term {name!r} of {type(self).__name__} has shape {value.shape}; a term is one value "
                     f"per example, [{count}]."
                 )
@@ -387,5 +388,5 @@ FORWARDS = ("separate", "joint")
 def checked_forward(forward: str) -> str:
     """`forward` itself, if it is one of `FORWARDS`; ValueError otherwise."""
     if forward not in FORWARDS:
-        raise ValueError(f"forward is {forward!r}; it is one of {list(FORWARDS)}.")
+        raise InputError(f"forward is {forward!r}; it is one of {list(FORWARDS)}.")
     return forward

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.methods import parts
 from tfrobust.methods.self_supervised import VIEWS, SelfSupervised, embedding_deviation
 from tfrobust.models.projection import ProjectionHead
@@ -65,7 +66,7 @@ class BYOL(SelfSupervised):
         self.target_encoder = _like(encoder)
         self.target_projection = _like(projection)
         if isinstance(target_rate, (int, float)) and not 0 <= target_rate <= 1:
-            raise ValueError(f"BYOL.target_rate is {target_rate}; it lies in [0, 1].")
+            raise InputError(f"BYOL.target_rate is {target_rate}; it lies in [0, 1].")
 
     @property
     def terms(self):
@@ -79,7 +80,7 @@ class BYOL(SelfSupervised):
         super().build_parts(image_shape, embedding_dim)
         answers = parts.build_projection(self, self.prediction, self.projected_dim)
         if answers != self.projected_dim:
-            raise ValueError(f"BYOL.prediction gives {answers} features for a projection of {self.projected_dim}.")
+            raise InputError(f"BYOL.prediction gives {answers} features for a projection of {self.projected_dim}.")
         parts.built_shape(self.target_encoder, (None, *image_shape))
         parts.build_projection(self, self.target_projection, embedding_dim)
         for _, variable in self._followers():

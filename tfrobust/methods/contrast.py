@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.ops import distribution, similarity
 from tfrobust.ops.configured import Configured
@@ -43,10 +44,10 @@ class Contrast(Configured):
 
     def __post_init__(self):
         if self.scale not in SCALES:
-            raise ValueError(f"Contrast.scale is {self.scale!r}; it is one of {list(SCALES)}.")
+            raise InputError(f"Contrast.scale is {self.scale!r}; it is one of {list(SCALES)}.")
         if not self.temperature > 0 or self.similarity not in similarity.SIMILARITIES:
             valid = f"temperature > 0 and similarity one of {list(similarity.SIMILARITIES)}"
-            raise ValueError(f"Contrast has {self.temperature} and {self.similarity!r}; it takes {valid}.")
+            raise InputError(f"Contrast has {self.temperature} and {self.similarity!r}; it takes {valid}.")
 
     def __call__(self, embeddings: list, tags: list[Tags], *, clean_views: int) -> tuple[tf.Tensor, dict]:
         """The contrastive term of each image, and its pairs.

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.methods.self_supervised import SelfSupervised, embedding_deviation
 from tfrobust.ops import distribution
@@ -57,9 +58,9 @@ class Contrastive(SelfSupervised):
         self.examples = examples
         self.pseudo_labels = None
         if isinstance(temperature, (int, float)) and not temperature > 0:
-            raise ValueError(f"{type(self).__name__}.temperature is {temperature}; it must be > 0.")
+            raise InputError(f"{type(self).__name__}.temperature is {temperature}; it must be > 0.")
         if scale not in SCALES:
-            raise ValueError(f"{type(self).__name__}.scale is {scale!r}; it is one of {list(SCALES)}.")
+            raise InputError(f"{type(self).__name__}.scale is {scale!r}; it is one of {list(SCALES)}.")
 
     @property
     def observations(self):
@@ -71,7 +72,7 @@ class Contrastive(SelfSupervised):
             return
         if self.examples is None:
             rule = type(self.false_negatives).__name__
-            raise ValueError(
+            raise InputError(
                 f"{rule} needs a pseudo-label of each training image: say with examples= how many there are."
             )
         self.false_negatives.check_count(self.examples)

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.augment.mixing import Mix, Mixing, cut_box
+from tfrobust.errors import InputError
 from tfrobust.losses.mixed import mixed_cross_entropy
 from tfrobust.methods.base import Method
 from tfrobust.ops import randomness
@@ -42,7 +43,7 @@ class CutMix(Method):
         """
         super().__init__(encoder, head, **kwargs)
         if not 0 <= probability <= 1:
-            raise ValueError(f"CutMix.probability is {probability}; it lies in [0, 1].")
+            raise InputError(f"CutMix.probability is {probability}; it lies in [0, 1].")
         self.mixing = mixing or Mixing()
         self.probability = probability
 

@@ -9,6 +9,7 @@ from tfrobust.attacks import modes, objectives
 from tfrobust.attacks.adversary import Adversary
 from tfrobust.augment.token_removal import TokenRemoval
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
+from tfrobust.errors import InputError
 from tfrobust.losses.classification import cross_entropy
 from tfrobust.methods.adversarial import adversarial_views
 from tfrobust.methods.base import Method, checked_forward
@@ -85,9 +86,9 @@ class FCL(Method):
         self.forward = checked_forward(forward)
         self.mode = modes.check_mode(mode)
         if combine not in COMBINATIONS:
-            raise ValueError(f"FCL.combine is {combine!r}; it is one of {list(COMBINATIONS)}.")
+            raise InputError(f"FCL.combine is {combine!r}; it is one of {list(COMBINATIONS)}.")
         if combine == "add" and teacher is None:
-            raise ValueError("FCL.combine 'add' adds the utility of a teacher to the model's own: it needs a teacher.")
+            raise InputError("FCL.combine 'add' adds the utility of a teacher to the model's own: it needs a teacher.")
 
     @property
     def trains_text(self):
@@ -103,7 +104,7 @@ class FCL(Method):
         if self.trains_text != of_text:
             kind, wanted = ("text", "TokenRemoval") if of_text else ("images", "UtilityPerturbation")
             name = type(self.perturbation).__name__
-            raise ValueError(
+            raise InputError(
                 f"FCL.perturbation is @{name}(), and the examples are {kind}, {list(image_shape)}: take @{wanted}()."
             )
         if not of_text:

@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.losses.feature_contrast import FORMS, feature_margin
 from tfrobust.ops import distribution
@@ -31,7 +32,7 @@ class FeatureObjective(Configured):
 
     def __post_init__(self):
         if self.scale not in SCALES:
-            raise ValueError(f"{type(self).__name__}.scale is {self.scale!r}; it is one of {list(SCALES)}.")
+            raise InputError(f"{type(self).__name__}.scale is {self.scale!r}; it is one of {list(SCALES)}.")
 
     def __call__(self, rows: tf.Tensor, clean: tf.Tensor, least: tf.Tensor, most=None, usable=None) -> tf.Tensor:
         """The term of each image.
@@ -84,7 +85,7 @@ class FeatureContrast(FeatureObjective):
     def __post_init__(self):
         super().__post_init__()
         if not self.temperature > 0:
-            raise ValueError(f"FeatureContrast.temperature is {self.temperature}; it must be above 0.")
+            raise InputError(f"FeatureContrast.temperature is {self.temperature}; it must be above 0.")
 
     def values(self, rows, clean, least, most, usable):
         views = [(clean, _CLEAN), (least, _LEAST)]
@@ -129,7 +130,7 @@ class FeatureMargin(FeatureObjective):
     def __post_init__(self):
         super().__post_init__()
         if not self.margin > 0 or self.form not in FORMS:
-            raise ValueError(
+            raise InputError(
                 f"FeatureMargin takes a margin > 0 and one of {list(FORMS)}, not {self.margin}, {self.form!r}."
             )
 

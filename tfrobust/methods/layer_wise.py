@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.methods.contrastive import Contrastive
 from tfrobust.methods.self_supervised import VIEWS
 
@@ -34,7 +35,7 @@ class LayerWiseContrastive(Contrastive):
     def __init__(self, encoder, head, **kwargs):
         super().__init__(encoder, head, **kwargs)
         if not getattr(encoder, "stage_count", 0):
-            raise ValueError(
+            raise InputError(
                 f"LayerWiseContrastive looks at the stages of its encoder; {type(encoder).__name__} has none."
             )
 

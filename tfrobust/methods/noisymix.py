@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfrobust.augment.augmix import AugMix
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.mixing import FeatureNoise, Mix, Mixing, at_one_stage, mix_rows, require_stages
+from tfrobust.errors import InputError
 from tfrobust.losses.consistency import jensen_shannon
 from tfrobust.losses.mixed import mixed_cross_entropy
 from tfrobust.methods.augmix import AUGMENTED, augmented_views, checked_augmentation
@@ -50,9 +51,9 @@ class Branches(Configured):
 
     def __post_init__(self):
         if len(self.strengths) != 3 or not all(strength >= 0 for strength in self.strengths):
-            raise ValueError(f"Branches.strengths is {self.strengths}; it is three numbers >= 0, one a branch.")
+            raise InputError(f"Branches.strengths is {self.strengths}; it is three numbers >= 0, one a branch.")
         if self.noise not in NOISES:
-            raise ValueError(f"Branches.noise is {self.noise!r}; it is one of {list(NOISES)}.")
+            raise InputError(f"Branches.noise is {self.noise!r}; it is one of {list(NOISES)}.")
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

@@ -2,6 +2,8 @@
 
 import keras
 
+from tfrobust.errors import InputError
+
 
 def build(method: keras.Model, images_shape: tuple) -> tuple[int, int]:
     """Builds encoder and head of a method.
@@ -19,18 +21,18 @@ def build(method: keras.Model, images_shape: tuple) -> tuple[int, int]:
     name = type(method).__name__
     embedding = built_shape(method.encoder, images_shape)
     if len(embedding) != 2:
-        raise ValueError(
+        raise InputError(
             f"The encoder of {name} gives {embedding}; an embedding is [b, d]: let it end with Flatten or "
             "GlobalAveragePooling2D."
         )
     logits = built_shape(method.head, embedding)
     if len(logits) != 2 or logits[1] is None or logits[1] < 2:
-        raise ValueError(
+        raise InputError(
             f"The head of {name} gives {logits}; logits are [b, k] with k >= 2: two classes are Dense(2), not Dense(1)."
         )
     activation = _last_activation(method.head)
     if activation in ("softmax", "sigmoid"):
-        raise ValueError(f"The head of {name} ends with a {activation}; it gives logits: leave the {activation} out.")
+        raise InputError(f"The head of {name} ends with a {activation}; it gives logits: leave the {activation} out.")
     return int(embedding[1]), int(logits[1])
 
 

@@ -7,6 +7,7 @@ from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.instance_adversary import InstanceAdversary
 from tfrobust.attacks.modes import check_mode
 from tfrobust.attacks.threat import ThreatModel
+from tfrobust.errors import InputError
 from tfrobust.methods.contrastive import Contrastive
 from tfrobust.methods.self_supervised import VIEWS
 from tfrobust.ops import randomness
@@ -64,7 +65,7 @@ class RoCL(Contrastive):
         """
         super().__init__(encoder, head, **kwargs)
         if regularizer_pass not in REGULARIZER_PASSES:
-            raise ValueError(f"RoCL.regularizer_pass is {regularizer_pass!r}; it is one of {list(REGULARIZER_PASSES)}.")
+            raise InputError(f"RoCL.regularizer_pass is {regularizer_pass!r}; it is one of {list(REGULARIZER_PASSES)}.")
         self.adversary = adversary or InstanceAdversary(
             attack=PGD(ThreatModel(epsilon=0.0314), steps=7, step_size=0.007)
         )

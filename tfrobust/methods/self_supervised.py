@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.views import ContrastiveViews
+from tfrobust.errors import InputError
 from tfrobust.losses import classification
 from tfrobust.methods import parts
 from tfrobust.methods.base import Method, checked_forward
@@ -56,7 +57,7 @@ class SelfSupervised(Method):
         self.forward = checked_forward(forward)
         self.probe = probe
         if isinstance(views, (list, tuple)) and len(views) != len(VIEWS):
-            raise ValueError(
+            raise InputError(
                 f"{type(self).__name__}.views has {len(views)} augmentations; it is one, or one a view: 2."
             )
         if not probe:
@@ -124,7 +125,7 @@ class SelfSupervised(Method):
         if not self.probe:
             return {}, None
         if batch.labels is None:
-            raise ValueError(f"{type(self).__name__} has no labels for its probe; probe=False trains without them.")
+            raise InputError(f"{type(self).__name__} has no labels for its probe; probe=False trains without them.")
         stacked = self.head(tf.stop_gradient(tf.concat(embeddings, axis=0)), training=True)
         logits = tf.split(tf.cast(stacked, tf.float32), len(embeddings))
         entropies = [classification.cross_entropy(one, batch.labels) for one in logits]

@@ -2,6 +2,7 @@
 
 import keras
 
+from tfrobust.errors import InputError
 from tfrobust.methods.contrastive import Contrastive
 from tfrobust.methods.self_supervised import VIEWS
 from tfrobust.pairs import selection
@@ -39,9 +40,9 @@ class SupCon(Contrastive):
         super().__init__(encoder, head, temperature=temperature, **kwargs)
         self.base_temperature = base_temperature
         if base_temperature is not None and not base_temperature > 0:
-            raise ValueError(f"SupCon.base_temperature is {base_temperature}; it must be > 0, or None.")
+            raise InputError(f"SupCon.base_temperature is {base_temperature}; it must be > 0, or None.")
         if self.false_negatives is not None:
-            raise ValueError("SupCon takes no false_negatives: by its labels there are none.")
+            raise InputError("SupCon takes no false_negatives: by its labels there are none.")
 
     @property
     def terms(self):

@@ -7,6 +7,8 @@ import re
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
+
 
 class Trainer:
     """Mixed into a `keras.Model` that trains its parts by a step of its own."""
@@ -38,4 +40,4 @@ def _plain_refusals():
         said = re.search(r"assertion failed: \[(.+)\]", error.message)
         if said is None:
             raise
-        raise ValueError(said[1]) from error
+        raise InputError(said[1]) from error

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.models.dropout import CountedDropout
 from tfrobust.models.normalization import BranchedBatchNormalization
 from tfrobust.ops.configured import Configured
@@ -17,28 +18,28 @@ SHORTCUTS = ("standard", "activated", "raw")
 def require_whole(value, what: str, minimum: int = 1) -> int:
     """The value itself if it is an integer of at least `minimum`; a ValueError that names it otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise ValueError(f"{what} must be an integer >= {minimum}, got {value!r}.")
+        raise InputError(f"{what} must be an integer >= {minimum}, got {value!r}.")
     return value
 
 
 def require_wholes(values, what: str) -> tuple[int, ...]:
     """The values as a tuple if all are integers >= 1; a ValueError that names them otherwise."""
     if not isinstance(values, (list, tuple)):
-        raise ValueError(f"{what} must be a tuple of integers >= 1, got {values!r}.")
+        raise InputError(f"{what} must be a tuple of integers >= 1, got {values!r}.")
     return tuple(require_whole(value, f"each entry of {what}") for value in values)
 
 
 def require_choice(value, what: str, choices: Sequence[str]) -> str:
     """The value itself if it is one of `choices`; a ValueError that lists them otherwise."""
     if value not in choices:
-        raise ValueError(f"{what} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
+        raise InputError(f"{what} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
     return value
 
 
 def l2_penalty(weight: float):
     """weight * sum w^2 as a Keras regulariser, or None for weight 0; a ValueError below 0."""
     if not weight >= 0:
-        raise ValueError(f"kernel_regularization must be >= 0, got {weight!r}.")
+        raise InputError(f"kernel_regularization must be >= 0, got {weight!r}.")
     return keras.regularizers.L2(weight) if weight else None
 
 
@@ -238,7 +239,7 @@ class ResidualBlock(Configured, keras.layers.Layer):
         out = build_chain(self.units, shape)
         skipped = build_chain(self.shortcut, shape)
         if out[1:] != skipped[1:]:
-            raise ValueError(
+            raise InputError(
                 f"ResidualBlock {self.name}: the path ends in {out[1:]}, the shortcut in {skipped[1:]}; "
                 "set project=True where width or stride change."
             )
@@ -321,7 +322,7 @@ class PreActivationBlock(Configured, keras.layers.Layer):
         shape = build_chain(self.entry, tuple(input_shape))
         out, skipped = build_chain(self.units, shape), build_chain(self.projection, shape)
         if out[1:] != skipped[1:]:
-            raise ValueError(
+            raise InputError(
                 f"PreActivationBlock {self.name}: the path ends in {out[1:]}, the shortcut in {skipped[1:]}; "
                 "set project=True where width or stride change."
             )

@@ -2,6 +2,7 @@
 
 import keras
 
+from tfrobust.errors import InputError
 from tfrobust.models.blocks import (
     ConvolutionStyle,
     ConvolutionUnit,
@@ -46,7 +47,7 @@ def convolution_stages(
     """
     require_choice(pooling, "pooling", _DOWNSAMPLINGS)
     if final_pool and pooling == "stride":
-        raise ValueError("final_pool needs a pooling of 'max' or 'average'; 'stride' has no pool to put last.")
+        raise InputError("final_pool needs a pooling of 'max' or 'average'; 'stride' has no pool to put last.")
     made = []
     for position, widths in enumerate(stages):
         strides = [2 if pooling == "stride" and position and not place else 1 for place in range(len(widths))]
@@ -118,7 +119,7 @@ class CNN(Encoder):
     ):
         super().__init__(**kwargs)
         if not isinstance(stages, (list, tuple)) or not stages or not all(stages):
-            raise ValueError(f"CNN.stages must hold at least one tuple of widths per stage, got {stages!r}.")
+            raise InputError(f"CNN.stages must hold at least one tuple of widths per stage, got {stages!r}.")
         self.stages = tuple(require_wholes(stage, "CNN.stages") for stage in stages)
         self.dense = require_wholes(dense, "CNN.dense")
         self.batch_normalization = batch_normalization

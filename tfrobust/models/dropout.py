@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 from tfrobust.ops.configured import Configured
 from tfrobust.ops.shapes import shape_of
@@ -29,7 +30,7 @@ class CountedDropout(Configured, keras.layers.Layer):
     def __init__(self, rate: float, *, name: str | None = None, **kwargs):
         super().__init__(name=name, **kwargs)
         if not 0 <= rate < 1:
-            raise ValueError(f"the rate of a dropout is {rate!r}; it lies in [0, 1).")
+            raise InputError(f"the rate of a dropout is {rate!r}; it lies in [0, 1).")
         self.rate = rate
 
     def build(self, input_shape):

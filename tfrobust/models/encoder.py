@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.models.blocks import ConvolutionStyle, build_chain, require_whole, run_chain
 from tfrobust.models.normalization import check_branch
 from tfrobust.ops.configured import Configured
@@ -68,7 +69,7 @@ class Encoder(Configured, keras.Model):
         self.pixel_mean = _per_channel(pixel_mean, "pixel_mean")
         self.pixel_std = _per_channel(pixel_std, "pixel_std")
         if pixel_std is not None and not min(_as_tuple(self.pixel_std)) > 0:
-            raise ValueError(f"{type(self).__name__}.pixel_std must be positive, got {pixel_std}.")
+            raise InputError(f"{type(self).__name__}.pixel_std must be positive, got {pixel_std}.")
         self.resize_to = resize_to and require_whole(resize_to, f"{type(self).__name__}.resize_to")
 
     def style(
@@ -110,7 +111,7 @@ class Encoder(Configured, keras.Model):
         self.minimum_size = minimum_size
         everything = [layer for stage in [*stages, neck] for layer in stage]
         if self.branches > 1 and not any(getattr(layer, "branched", False) for layer in everything):
-            raise ValueError(
+            raise InputError(
                 f"{type(self).__name__} has no batch normalisation, so branches={self.branches} "
                 "would all be the same; use branches=1."
             )
@@ -128,7 +129,7 @@ class Encoder(Configured, keras.Model):
             hidden = build_chain(stage, hidden)
         flattens = any(isinstance(layer, keras.layers.Flatten) for layer in self.neck)
         if flattens and None in hidden[1:]:
-            raise ValueError(f"{self.name} flattens its last map: build it with a fixed image size, not {shape}.")
+            raise InputError(f"{self.name} flattens its last map: build it with a fixed image size, not {shape}.")
         build_chain(self.neck, hidden)
         if not self.trainable:  # made so by a config, when it had no layers yet that could have been told
             for layer in (layer for stage in (*self.stage_layers, self.neck) for layer in stage):
@@ -176,7 +177,7 @@ class Encoder(Configured, keras.Model):
     def standardize(self, images: tf.Tensor) -> tf.Tensor:
         """(images - pixel_mean) / pixel_std, computed in the variables' dtype, in the compute dtype."""
         if not images.dtype.is_floating:
-            raise ValueError(f"{self.name} takes float pixels in [0, 1], got {images.dtype.name}; divide bytes by 255.")
+            raise InputError(f"{self.name} takes float pixels in [0, 1], got {images.dtype.name}; divide bytes by 255.")
         images = tf.cast(images, self.variable_dtype)
         if self.pixel_mean is not None:
             images -= tf.constant(self.pixel_mean, images.dtype)
@@ -186,16 +187,16 @@ class Encoder(Configured, keras.Model):
 
     def _check_shape(self, shape: tuple) -> None:
         if len(shape) != 4 or shape[-1] is None:
-            raise ValueError(f"{self.name} takes images [b, h, w, c] with a known c, got the shape {shape}.")
+            raise InputError(f"{self.name} takes images [b, h, w, c] with a known c, got the shape {shape}.")
         if any(side is not None and side < self.minimum_size for side in shape[1:3]):
-            raise ValueError(
+            raise InputError(
                 f"{self.name} needs images of at least {self.minimum_size}x{self.minimum_size} pixels, "
                 f"got {shape[1]}x{shape[2]}."
             )
         for argument in ("pixel_mean", "pixel_std"):
             value = getattr(self, argument)
             if isinstance(value, tuple) and len(value) != shape[-1]:
-                raise ValueError(f"{self.name}.{argument} has {len(value)} entries for {shape[-1]} channels.")
+                raise InputError(f"{self.name}.{argument} has {len(value)} entries for {shape[-1]} channels.")
 
     def _check_same(self, shape: tuple) -> None:
         known = self.input_spec.shape[1:]
@@ -204,7 +205,7 @@ class Encoder(Configured, keras.Model):
             a is None or b is None or a == b for a, b in zip(known, given, strict=True)
         )
         if not same:
-            raise ValueError(f"{self.name} was built for images {known} and cannot be rebuilt for {given}.")
+            raise InputError(f"{self.name} was built for images {known} and cannot be rebuilt for {given}.")
 
 
 def _visit(at_stage: Callable | None, index: int, hidden: tf.Tensor) -> tf.Tensor:
@@ -212,7 +213,7 @@ def _visit(at_stage: Callable | None, index: int, hidden: tf.Tensor) -> tf.Tenso
         return hidden
     changed = at_stage(index, hidden)
     if changed is None:
-        raise ValueError(f"at_stage({index}, hidden) returned nothing; it must return the hidden state.")
+        raise InputError(f"at_stage({index}, hidden) returned nothing; it must return the hidden state.")
     # A tf.cond inside at_stage forgets the static shape, which the next layer needs.
     return tf.ensure_shape(tf.cast(changed, hidden.dtype), hidden.shape)
 
@@ -227,4 +228,4 @@ def _per_channel(value, what: str):
     try:
         return tuple(float(v) for v in value) if isinstance(value, (list, tuple)) else float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{what} must be a number or a tuple of numbers, got {value!r}.") from None
+        raise InputError(f"{what} must be a number or a tuple of numbers, got {value!r}.") from None

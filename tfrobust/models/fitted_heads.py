@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.models.blocks import require_whole
 from tfrobust.models.heads import _DenseChain
 from tfrobust.ops import similarity
@@ -60,7 +61,7 @@ class LogisticRegression(_DenseChain):
         super().__init__(**kwargs)
         self.class_count = require_whole(class_count, "LogisticRegression.class_count", minimum=2)
         if regularization < 0:
-            raise ValueError(f"LogisticRegression.regularization is {regularization}; it must be at least 0.")
+            raise InputError(f"LogisticRegression.regularization is {regularization}; it must be at least 0.")
         self.regularization = regularization
         self.iterations = require_whole(iterations, "LogisticRegression.iterations")
         self.normalized = normalized
@@ -165,12 +166,12 @@ class KNearestNeighbours(Configured, keras.layers.Layer):
         if neighbours is not None:
             require_whole(neighbours, "KNearestNeighbours.neighbours")
         if not temperature > 0:
-            raise ValueError(f"KNearestNeighbours.temperature is {temperature}; it must be > 0.")
+            raise InputError(f"KNearestNeighbours.temperature is {temperature}; it must be > 0.")
         self.neighbours, self.temperature, self.examples = neighbours, temperature, examples
 
     def build(self, input_shape):
         if self.examples is None:
-            raise ValueError("KNearestNeighbours keeps every training example: say with examples= how many there are.")
+            raise InputError("KNearestNeighbours keeps every training example: say with examples= how many there are.")
         kept = {"trainable": False, "autocast": False, "initializer": "zeros"}
         shape = (self.examples, int(input_shape[-1]))
         self.features = self.add_weight(name="features", shape=shape, dtype="float32", **kept)

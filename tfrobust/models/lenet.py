@@ -2,6 +2,7 @@
 
 import keras
 
+from tfrobust.errors import InputError
 from tfrobust.models.blocks import ConvolutionUnit, require_wholes
 from tfrobust.models.cnn import dense_neck
 from tfrobust.models.encoder import Encoder
@@ -46,7 +47,7 @@ class LeNet(Encoder):
         self.filters = require_wholes(filters, "LeNet.filters")
         self.dense = require_wholes(dense, "LeNet.dense")
         if len(self.filters) != 2 or not self.dense:
-            raise ValueError(
+            raise InputError(
                 f"LeNet takes two filter counts and at least one dense layer, got {filters!r} and {dense!r}."
             )
         self.kernel_regularization = kernel_regularization

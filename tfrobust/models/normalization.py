@@ -5,6 +5,7 @@ import operator
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.ops.configured import Configured
 
 
@@ -26,9 +27,9 @@ def check_branch(branch, branches: int, owner: str) -> int:
     try:
         position = operator.index(value)
     except TypeError:
-        raise ValueError(f"{owner}: branch must be an integer known before tracing, got {branch!r}.") from None
+        raise InputError(f"{owner}: branch must be an integer known before tracing, got {branch!r}.") from None
     if not 0 <= position < branches:
-        raise ValueError(
+        raise InputError(
             f"{owner}: there is no branch {position}; it was made with branches={branches}, "
             f"so 0 to {branches - 1} are valid."
         )
@@ -102,11 +103,11 @@ class BranchedBatchNormalization(Configured, keras.layers.Layer):
     ):
         super().__init__(name=name, **kwargs)
         if isinstance(branches, bool) or not isinstance(branches, int) or branches < 1:
-            raise ValueError(f"BranchedBatchNormalization.branches must be an integer >= 1, got {branches!r}.")
+            raise InputError(f"BranchedBatchNormalization.branches must be an integer >= 1, got {branches!r}.")
         if not 0 <= momentum < 1:
-            raise ValueError(f"BranchedBatchNormalization.momentum must be in [0, 1), got {momentum}.")
+            raise InputError(f"BranchedBatchNormalization.momentum must be in [0, 1), got {momentum}.")
         if not epsilon > 0:
-            raise ValueError(f"BranchedBatchNormalization.epsilon must be positive, got {epsilon}.")
+            raise InputError(f"BranchedBatchNormalization.epsilon must be positive, got {epsilon}.")
         self.branches = branches
         self.momentum = momentum
         self.epsilon = epsilon

@@ -2,6 +2,7 @@
 
 import keras
 
+from tfrobust.errors import InputError
 from tfrobust.models.blocks import build_chain, require_choice, require_whole, run_chain
 from tfrobust.models.normalization import BranchedBatchNormalization
 from tfrobust.ops.configured import Configured
@@ -82,7 +83,7 @@ class ProjectionHead(Configured, keras.layers.Layer):
         self.branches = require_whole(branches, "ProjectionHead.branches")
         self.synchronized = synchronized
         if branches > 1 and normalization == "none":
-            raise ValueError(
+            raise InputError(
                 f"ProjectionHead.branches is {branches}, but without a normalization all would be the same."
             )
 

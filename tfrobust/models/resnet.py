@@ -2,6 +2,7 @@
 
 import keras
 
+from tfrobust.errors import InputError
 from tfrobust.models.blocks import ConvolutionStyle, ConvolutionUnit, ResidualBlock, require_wholes
 from tfrobust.models.encoder import Encoder
 
@@ -22,10 +23,10 @@ def blocks_per_stage(depth: int) -> int:
     if whole and depth >= 8 and (depth - 2) % 6 == 0:
         return (depth - 2) // 6
     if not whole:
-        raise ValueError(f"ResNet.depth must be an integer 6n+2 such as 20 or 56, got {depth!r}.")
+        raise InputError(f"ResNet.depth must be an integer 6n+2 such as 20 or 56, got {depth!r}.")
     below = 6 * ((depth - 2) // 6) + 2
     nearest = f"{below} and {below + 6}" if below >= 8 else "8"
-    raise ValueError(f"ResNet.depth must be 6n+2, got {depth}; nearest valid: {nearest}.")
+    raise InputError(f"ResNet.depth must be 6n+2, got {depth}; nearest valid: {nearest}.")
 
 
 def basic_stages(blocks: int, widths: tuple[int, ...], style: ConvolutionStyle, dtype) -> list[list]:
@@ -95,7 +96,7 @@ class ResNet(Encoder):
         self.depth = depth
         self.widths = require_wholes(widths, "ResNet.widths")
         if not self.widths:
-            raise ValueError("ResNet.widths must hold one width per stage, got none.")
+            raise InputError("ResNet.widths must hold one width per stage, got none.")
         self.kernel_regularization = kernel_regularization
         self.activation = activation
         style = self.style(activation=activation, kernel_regularization=kernel_regularization)

@@ -5,6 +5,7 @@ import functools
 
 import keras
 
+from tfrobust.errors import InputError
 from tfrobust.models.blocks import (
     ConvolutionStyle,
     ConvolutionUnit,
@@ -133,9 +134,9 @@ class ResNet50(Encoder):
         self.activation = activation
         bottleneck, preactivated = reading.startswith("bottleneck"), reading == "bottleneck_v2"
         if stem == "imagenet" and not bottleneck:
-            raise ValueError(f"ResNet50.stem='imagenet' belongs to reading='bottleneck', not to {reading!r}.")
+            raise InputError(f"ResNet50.stem='imagenet' belongs to reading='bottleneck', not to {reading!r}.")
         if width != 64 and not bottleneck:
-            raise ValueError(f"ResNet50.width belongs to reading='bottleneck', not to {reading!r}.")
+            raise InputError(f"ResNet50.width belongs to reading='bottleneck', not to {reading!r}.")
         style = self.style(
             activation=activation,
             use_bias=reading == "cifar_6n+2",

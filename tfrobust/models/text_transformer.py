@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.models.blocks import build_chain, require_choice, require_whole, run_chain
 from tfrobust.models.dropout import CountedDropout
 from tfrobust.ops import removal
@@ -45,7 +46,7 @@ class TransformerStyle(Configured):
         require_choice(self.positions, "TransformerStyle.positions", POSITIONS)
         require_choice(self.normalization, "TransformerStyle.normalization", NORMALIZATIONS)
         if not 0 <= self.dropout < 1:
-            raise ValueError(f"TransformerStyle.dropout is {self.dropout}; it lies in [0, 1).")
+            raise InputError(f"TransformerStyle.dropout is {self.dropout}; it lies in [0, 1).")
 
     def dropouts(self, dtype=None) -> list:
         """A chain of one unbuilt dropout, or of none."""
@@ -110,7 +111,7 @@ class TextTransformer(Configured, keras.Model):
         self.pooling = require_choice(pooling, "TextTransformer.pooling", POOLINGS)
         self.style = style or TransformerStyle()
         if width % heads:
-            raise ValueError(f"TextTransformer.width is {width}; it must be a multiple of its {heads} heads.")
+            raise InputError(f"TextTransformer.width is {width}; it must be a multiple of its {heads} heads.")
         self.dim = width
         policy = self.dtype_policy
         self.embedding = TokenEmbedding(
@@ -149,7 +150,7 @@ class TextTransformer(Configured, keras.Model):
             [b, dim] in the compute dtype of the policy.
         """
         if not tokens.dtype.is_integer:
-            raise ValueError(f"{self.name} takes whole token ids, got {tokens.dtype.name}.")
+            raise InputError(f"{self.name} takes whole token ids, got {tokens.dtype.name}.")
         self._check(tuple(tokens.shape))
         tokens = tf.cast(tokens, tf.int32)
         hidden, present = self.embedding(tokens, training=training), removal.is_token(tokens)
@@ -166,7 +167,7 @@ class TextTransformer(Configured, keras.Model):
 
     def _check(self, shape: tuple) -> None:
         if len(shape) != 2 or (shape[1] is not None and not 0 < shape[1] <= self.length):
-            raise ValueError(
+            raise InputError(
                 f"{self.name} takes tokens [b, l] with at most {self.length} places, got the shape {shape}."
             )
 

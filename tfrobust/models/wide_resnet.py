@@ -4,6 +4,7 @@ import dataclasses
 
 import keras
 
+from tfrobust.errors import InputError
 from tfrobust.models.blocks import (
     ConvolutionStyle,
     PreActivationBlock,
@@ -20,7 +21,7 @@ _STEM = 16
 def wide_blocks(depth: int) -> int:
     """The n of depth = 6n + 4, blocks in each of the three stages; a ValueError for another depth."""
     if require_whole(depth, "WideResNet.depth") < 10 or (depth - 4) % 6:
-        raise ValueError(f"WideResNet.depth must be 6n+4 such as 10, 16, 28 or 40, got {depth}.")
+        raise InputError(f"WideResNet.depth must be 6n+4 such as 10, 16, 28 or 40, got {depth}.")
     return (depth - 4) // 6
 
 

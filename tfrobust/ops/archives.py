@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import os
 import pathlib
 import stat
 import tarfile
@@ -11,24 +12,29 @@ import zipfile
 import zlib
 
 from tfrobust.errors import InputError
+from tfrobust.ops import files
 
 # What a damaged or made-up archive makes the standard library raise. RuntimeError: encrypted, or an unknown
 # packing. TypeError: an array whose header names a truth value for a length.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError, TypeError)
 TAR_ERRORS = (tarfile.TarError, zlib.error, EOFError, OSError)
 _MOST_PARTS = 10_000
-# Parts above this size may not be more than so many times what is stored of them: pictures never are.
-_LARGEST_UNASKED = 2**30
+# Above this size neither a part nor the whole may be more than so many times what is stored: pictures never are.
+_LARGEST_UNASKED = 2**28
 _MOST_GROWTH = 100
+# A parsed JSON text takes up to 25 times as much memory.
+_LARGEST_JSON = 2**24
+# Of the list at the end of a zip file, which is read whole.
+_LARGEST_LIST = 2**22
 _LARGEST_READ = 2**28
 _LARGEST_TAR = 2**31
 
 
 def check_zip(path, whole: bool = True) -> None:
-    """Refuses a zip file that would grow without measure, leads out of its folder, or is damaged.
+    """Refuse a zip file that would grow without measure, leads out of its folder, or is damaged.
 
     Args:
-        path: a `.keras` or `.npz` file.
+        path: a `.keras` or `.npz` file; a regular one, or a link to it.
         whole: whether to compare all checksums, which reads all of it; False where the reader will do so anyway.
 
     Raises:
@@ -36,13 +42,17 @@ def check_zip(path, whole: bool = True) -> None:
     """
     name = pathlib.Path(path).name[-60:]
     try:
-        with zipfile.ZipFile(path) as archive:
-            parts = archive.infolist()
-            fault = _zip_fault(parts)
+        with files.regular(path) as file:
+            # What ZipFile itself goes by; what stands in the list is not yet looked at.
+            end = zipfile._EndRecData(file)
+            if end and end[zipfile._ECD_SIZE] > _LARGEST_LIST:
+                raise RefusedArchiveError(f"{name} is not read: its list of parts has {end[zipfile._ECD_SIZE]} bytes.")
+            archive = zipfile.ZipFile(file)
+            fault = _zip_fault(archive.infolist(), os.fstat(file.fileno()).st_size)
             if fault:
                 raise RefusedArchiveError(f"{name} is not read: {fault}.")
             broken = archive.testzip() if whole else None
-    except RefusedArchiveError:
+    except InputError:
         raise
     except ZIP_ERRORS as error:
         raise InputError(f"{name} cannot be read: truncated, or no zip archive at all ({str(error)[:80]}).") from error
@@ -50,11 +60,11 @@ def check_zip(path, whole: bool = True) -> None:
         raise InputError(f"{name} is damaged: its part {broken[:60]!r} does not have the recorded checksum.")
 
 
-class RefusedArchiveError(ValueError):
+class RefusedArchiveError(InputError):
     """An archive that is whole, and made to do harm."""
 
 
-def _zip_fault(parts: list[zipfile.ZipInfo]) -> str:
+def _zip_fault(parts: list[zipfile.ZipInfo], size: int) -> str:
     if len(parts) > _MOST_PARTS:
         return f"it holds {len(parts)} parts, more than {_MOST_PARTS}"
     if len({part.filename for part in parts}) < len(parts):
@@ -63,9 +73,15 @@ def _zip_fault(parts: list[zipfile.ZipInfo]) -> str:
         name, path = repr(part.filename[:60]), pathlib.PurePosixPath(part.filename)
         if path.is_absolute() or ".." in path.parts or "\\" in part.filename or stat.S_ISLNK(part.external_attr >> 16):
             return f"its part {name} leads out of the archive"
-    stored, grown = sum(part.compress_size for part in parts), sum(part.file_size for part in parts)
-    if grown > _LARGEST_UNASKED and grown > _MOST_GROWTH * stored:
-        return f"{stored} bytes of it would grow to {grown}"
+        if path.suffix == ".json" and part.file_size > _LARGEST_JSON:
+            return f"its part {name} has {part.file_size} bytes, more than {_LARGEST_JSON}"
+    stored = sum(part.compress_size for part in parts)
+    if stored > size:
+        return "its parts overlap"
+    whole = (stored, sum(part.file_size for part in parts))
+    for packed, grown in (whole, *((part.compress_size, part.file_size) for part in parts)):
+        if grown > _LARGEST_UNASKED and grown > _MOST_GROWTH * packed:
+            return f"{packed} bytes of it would grow to {grown}"
     return ""
 
 
@@ -83,10 +99,9 @@ def read_tar(path, wanted) -> dict[str, bytes]:
         ValueError: it would grow without measure, or whatever `wanted` raises.
         One of `TAR_ERRORS`: damaged, or no archive.
     """
-    with open(path, "rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
     with (
-        gzip.open(path) if packed else open(path, "rb") as stream,
+        files.regular(path) as file,
+        gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file as stream,
         tarfile.TarFile(fileobj=_Bounded(stream)) as archive,
     ):
         members, total = {}, 0

@@ -7,8 +7,13 @@ import itertools
 import os
 import pathlib
 import re
+import stat
 from collections.abc import Iterator
+from typing import BinaryIO
 
+from tfrobust.errors import InputError
+
+LARGEST_TEXT = 2**26  # of a report or a vocabulary
 _count = itertools.count()
 
 
@@ -21,6 +26,46 @@ def write_atomically(path, data: bytes | str) -> None:
     """
     with replacing(path) as temporary:
         temporary.write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+@contextlib.contextmanager
+def regular(path) -> Iterator[BinaryIO]:
+    """Open a file of others for reading.
+
+    Raises:
+        InputError: a pipe, a device or a folder, which might never end or never answer.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # the opening of a pipe would wait for a writer
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InputError(f"{path} is no regular file."[:300])
+        yield file
+
+
+def read_bounded(path, most: int = LARGEST_TEXT) -> bytes:
+    """Return the content of a regular file of others; InputError for one of more than `most` bytes."""
+    with regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise InputError(f"{path} has {size} bytes; at most {most} are read."[-300:])
+        return file.read(most)
+
+
+def check_writable(folder, what: str) -> None:
+    """Raise InputError if a folder, or the nearest one above it that exists, cannot be written to.
+
+    Args:
+        folder: where something will be written, perhaps hours later.
+        what: the flag that names it.
+    """
+    place = pathlib.Path(folder).absolute()
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir():
+        kind = "a file" if place.is_file() else "no folder"
+        raise InputError(f"{place} is {kind}; {what} is a folder."[:300])
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise InputError(f"{place} cannot be written to; use another {what}."[:300])
 
 
 @contextlib.contextmanager
@@ -91,5 +136,5 @@ def saved_model_directory(place: pathlib.Path) -> pathlib.Path:
         return place
     versions = [child for child in place.iterdir() if child.name.isdecimal() and (child / "saved_model.pb").exists()]
     if not versions:
-        raise ValueError(f"{place} holds neither saved_model.pb nor a numbered version with one.")
+        raise InputError(f"{place} holds neither saved_model.pb nor a numbered version with one.")
     return max(versions, key=lambda child: int(child.name))

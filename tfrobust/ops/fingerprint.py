@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from tfrobust.errors import InputError
+
 
 def weights_sha256(arrays: Iterable) -> str:
     """The hash of a set of weights, whatever their order and names.
@@ -43,7 +45,7 @@ def data_sha256(images, labels) -> str:
     """
     images, labels = np.asarray(images), np.asarray(labels)
     if len(images) != len(labels):
-        raise ValueError(f"{len(images)} images have {len(labels)} labels; give one label per image.")
+        raise InputError(f"{len(images)} images have {len(labels)} labels; give one label per image.")
     digests = _array_digest(images) + _array_digest(labels.astype(np.int64))
     return hashlib.sha256(digests).hexdigest()
 

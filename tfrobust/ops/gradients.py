@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tfrobust.errors import InputError
+
 
 def input_gradient(objective: Callable, images, *, has_auxiliary: bool = False):
     """The value of an objective per example and its gradient with respect to the images.
@@ -28,13 +30,13 @@ def input_gradient(objective: Callable, images, *, has_auxiliary: bool = False):
         values, auxiliary = answer if has_auxiliary else (answer, None)
         values = tf.cast(values, tf.float32)
         if values.shape.rank not in (1, None):
-            raise ValueError(
+            raise InputError(
                 f"An objective returns one value per example, shape [b]; this one returned {values.shape}."
             )
         total = tf.reduce_sum(values)
     gradient = tape.gradient(total, images)
     if any(leaf is None for leaf in tf.nest.flatten(gradient)):
-        raise ValueError("The objective does not depend on the images by differentiable operations: no input gradient.")
+        raise InputError("The objective does not depend on the images by differentiable operations: no input gradient.")
     return (values, gradient, auxiliary) if has_auxiliary else (values, gradient)
 
 

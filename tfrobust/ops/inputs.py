@@ -5,6 +5,8 @@ What the values say is a ValueError where they are known, and an assertion of th
 
 import tensorflow as tf
 
+from tfrobust.errors import InputError
+
 # Of the width of the bounds: rounding leads a pixel out of them by less, and bytes by far more.
 _TOLERANCE = 1e-3
 
@@ -12,7 +14,7 @@ _TOLERANCE = 1e-3
 def check_floats(images: tf.Tensor, who: str, low: float = 0.0, high: float = 1.0) -> None:
     """Raises ValueError for images of another type than floating point; arguments as of `check_pixels`."""
     if not images.dtype.is_floating:
-        raise ValueError(
+        raise InputError(
             f"{who} takes float pixels in [{low:g}, {high:g}], got {images.dtype.name}; {_remedy(low, high)}."
         )
 
@@ -54,7 +56,7 @@ def class_ids(labels, who: str, remedy: str = "") -> tf.Tensor:
     """
     labels = tf.convert_to_tensor(labels)
     if not (labels.dtype.is_floating or labels.dtype.is_integer or labels.dtype.is_bool):
-        raise ValueError(f"{who} takes class ids 0, 1, 2, ... or one-hot rows as labels, got {labels.dtype.name}.")
+        raise InputError(f"{who} takes class ids 0, 1, 2, ... or one-hot rows as labels, got {labels.dtype.name}.")
     if labels.dtype.is_bool:
         labels = tf.cast(labels, tf.int32)
     if labels.shape.rank != 2 or labels.shape[1] == 1:
@@ -93,5 +95,5 @@ def _require(condition: tf.Tensor, message: str) -> tf.Operation | None:
     if not tf.executing_eagerly():
         return tf.debugging.Assert(condition, [message])
     if not condition:
-        raise ValueError(message)
+        raise InputError(message)
     return None

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from tfrobust.errors import InputError
+
 
 def without_one_hot(labels: np.ndarray) -> np.ndarray:
     """Ids [n] from one-hot rows [n, k] or a column of ids [n, 1]; labels of rank 1 as they are.
@@ -20,9 +22,9 @@ def without_one_hot(labels: np.ndarray) -> np.ndarray:
     if labels.ndim == 1:
         return labels
     if labels.ndim != 2:
-        raise ValueError(f"Labels are ids [n] or one-hot rows [n, k], not of the shape {list(labels.shape)}.")
+        raise InputError(f"Labels are ids [n] or one-hot rows [n, k], not of the shape {list(labels.shape)}.")
     if labels.dtype.kind not in "biuf" or not (
         np.all((labels == 0) | (labels == 1)) and np.all(labels.sum(axis=1) == 1)
     ):
-        raise ValueError("Labels of rank 2 must be one-hot rows: one 1 and zeros in each.")
+        raise InputError("Labels of rank 2 must be one-hot rows: one 1 and zeros in each.")
     return labels.argmax(axis=1).astype(np.int32)

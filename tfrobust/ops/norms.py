@@ -5,6 +5,7 @@ Everything is per example: the first axis counts examples, all others together a
 
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 from tfrobust.ops.shapes import by_example, shape_of
 
@@ -23,7 +24,7 @@ _MAX_SHRINKING_PASSES = 60
 def check_kind(kind: str, kinds: tuple[str, ...] = KINDS) -> str:
     """Returns `kind`, or raises ValueError naming the valid ones."""
     if kind not in kinds:
-        raise ValueError(f"Unknown norm {kind!r}; it is one of {list(kinds)}.")
+        raise InputError(f"Unknown norm {kind!r}; it is one of {list(kinds)}.")
     return kind
 
 
@@ -326,7 +327,7 @@ def _axes(x: tf.Tensor) -> list[int]:
 def _size(x: tf.Tensor) -> int:
     size = x.shape[1:].num_elements()
     if size is None:
-        raise ValueError(f"The shape after the batch axis must be static, found {x.shape}.")
+        raise InputError(f"The shape after the batch axis must be static, found {x.shape}.")
     return size
 
 

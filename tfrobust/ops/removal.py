@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tfrobust.errors import InputError
+
 # Tokens in one forward pass. A layer keeps a few hundred numbers per token, so that 2,048 sentences of 32 tokens (the
 # removals of 64 sentences) go through at once, and the removals of a large batch of long ones in several passes.
 _BLOCK_TOKENS = 2**16
@@ -102,9 +104,9 @@ def sensitivity(embed: Callable, tokens: tf.Tensor, *, block_size: int | None = 
 def _over_removals(change: Callable, tokens: tf.Tensor, block_size: int | None) -> tf.Tensor:
     """(sentences with a token less [r, l], their rows [r]) -> [r], for every token of every sentence: [b, l]."""
     if tokens.shape.rank != 2 or tokens.shape[1] is None:
-        raise ValueError(f"Tokens have the shape {tokens.shape}; removal needs sentences [b, l] of a known length.")
+        raise InputError(f"Tokens have the shape {tokens.shape}; removal needs sentences [b, l] of a known length.")
     if block_size is not None and block_size < 1:
-        raise ValueError(f"block_size is {block_size}; it must be at least 1 removal.")
+        raise InputError(f"block_size is {block_size}; it must be at least 1 removal.")
     sentences, length = tokens.shape
     block_size = block_size or max(1, _BLOCK_TOKENS // length)
 

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.ops.configured import Configured
 
 
@@ -43,7 +44,7 @@ class LinearRamp(Configured, keras.optimizers.schedules.LearningRateSchedule):
         """
         super().__init__()
         if delay < 0 or length < 0 or steps_per_unit < 1:
-            raise ValueError(
+            raise InputError(
                 f"LinearRamp has delay {delay} and length {length} (both >= 0), steps_per_unit {steps_per_unit} (>= 1)."
             )
         self.value = value

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 from tfrobust.ops.gradients import input_gradient
 
@@ -37,7 +38,7 @@ def embedding_width(embed: Callable, images) -> int:
     """
     shape = tf.function(embed, autograph=False).get_concrete_function(images).output_shapes
     if not isinstance(shape, tf.TensorShape) or shape.rank != 2 or shape[1] is None:
-        raise ValueError(f"An embedding is one tensor [b, d] of known d; this one has the shape {shape}.")
+        raise InputError(f"An embedding is one tensor [b, d] of known d; this one has the shape {shape}.")
     return int(shape[1])
 
 
@@ -99,7 +100,7 @@ def add_squared_derivatives(embed: Callable, images: tf.Tensor, directions: tf.T
         direction = tf.broadcast_to(directions[:, number], tf.shape(embedding))
         gradient = tape.gradient(embedding, images, output_gradients=direction)
         if gradient is None:
-            raise ValueError("The embedding does not depend on the images by differentiable operations.")
+            raise InputError("The embedding does not depend on the images by differentiable operations.")
         return number + 1, total + tf.square(gradient)
 
     count = tf.shape(directions)[1]

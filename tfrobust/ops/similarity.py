@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from tfrobust.errors import InputError
+
 SIMILARITIES = ("cosine", "dot", "l1", "l2", "linf", "lkinf")
 
 # Below this largest entry a vector counts as zero: its direction is noise, and the gradient of its direction
@@ -82,9 +84,9 @@ def elements_per_pair(kind: str, features: int) -> int:
 
 def _check(anchors, keys, kind):
     if kind not in SIMILARITIES:
-        raise ValueError(f"similarity is {kind!r}; it must be one of {', '.join(SIMILARITIES)}.")
+        raise InputError(f"similarity is {kind!r}; it must be one of {', '.join(SIMILARITIES)}.")
     if anchors.shape.rank != 2 or keys.shape.rank != 2 or not _compatible(anchors.shape[1], keys.shape[1]):
-        raise ValueError(
+        raise InputError(
             f"anchors {tuple(anchors.shape)} and keys {tuple(keys.shape)} must be [n, d] and [m, d], one d."
         )
 

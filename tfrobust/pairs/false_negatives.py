@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.ops import distribution
 from tfrobust.ops.configured import Configured
 from tfrobust.ops.similarity import normalize
@@ -50,14 +51,14 @@ class FalseNegatives(Configured):
     def __post_init__(self):
         for name, valid in (("features", FEATURES), ("action", ACTIONS)):
             if getattr(self, name) not in valid:
-                raise ValueError(
+                raise InputError(
                     f"{type(self).__name__}.{name} is {getattr(self, name)!r}; it is one of {list(valid)}."
                 )
 
     def _check_threshold(self) -> None:
         if isinstance(self.threshold, (int, float)) and not self.threshold >= -1:
             name = type(self).__name__
-            raise ValueError(f"{name}.threshold is {self.threshold}; it is on a cosine, in [-1, 1] or above.")
+            raise InputError(f"{name}.threshold is {self.threshold}; it is on a cosine, in [-1, 1] or above.")
 
     def __call__(
         self, masks: PairMasks, similarity: tf.Tensor, anchors: Tags, keys: Tags, step: tf.Tensor
@@ -134,7 +135,7 @@ class FNC(FalseNegatives):
         super().__post_init__()
         if self.combine not in COMBINATIONS or self.top_k < 0:
             valid = f"combine one of {list(COMBINATIONS)}, top_k >= 0"
-            raise ValueError(f"FNC has combine {self.combine!r} and top_k {self.top_k}; it takes {valid}.")
+            raise InputError(f"FNC has combine {self.combine!r} and top_k {self.top_k}; it takes {valid}.")
         self._check_threshold()
 
     def suspects(self, similarity, candidates, anchors, keys, step):
@@ -185,7 +186,7 @@ class AdaptiveFNC(FalseNegatives):
     def __post_init__(self):
         super().__post_init__()
         if self.key_views not in KEY_VIEWS:
-            raise ValueError(f"AdaptiveFNC.key_views is {self.key_views!r}; it is one of {list(KEY_VIEWS)}.")
+            raise InputError(f"AdaptiveFNC.key_views is {self.key_views!r}; it is one of {list(KEY_VIEWS)}.")
         self._check_threshold()
 
     def suspects(self, similarity, candidates, anchors, keys, step):
@@ -246,14 +247,14 @@ class IFND(FalseNegatives):
         super().__post_init__()
         if self.clusters < 2 or self.every < 1 or not self.temperature > 0:
             numbers = f"clusters {self.clusters}, every {self.every}, temperature {self.temperature}"
-            raise ValueError(f"IFND has {numbers}; it takes clusters >= 2, every >= 1, temperature > 0.")
+            raise InputError(f"IFND has {numbers}; it takes clusters >= 2, every >= 1, temperature > 0.")
         if isinstance(self.acceptance, (int, float)) and not 0 <= self.acceptance <= 1:
-            raise ValueError(f"IFND.acceptance is {self.acceptance}; it is a share, in [0, 1].")
+            raise InputError(f"IFND.acceptance is {self.acceptance}; it is a share, in [0, 1].")
 
     def check_count(self, images):
         """See `FalseNegatives.check_count`."""
         if images < self.clusters:
-            raise ValueError(f"IFND has {self.clusters} clusters for {images} images; it needs as many images.")
+            raise InputError(f"IFND has {self.clusters} clusters for {images} images; it needs as many images.")
 
     def suspects(self, similarity, candidates, anchors, keys, step):
         """See `FalseNegatives.suspects`."""

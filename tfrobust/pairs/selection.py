@@ -9,6 +9,7 @@ from typing import Literal
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.ops.configured import Configured
 from tfrobust.pairs import masks as facts
 from tfrobust.structs import PairMasks, Tags
@@ -151,7 +152,7 @@ class LeakedSelection(Selection):
 
     def __post_init__(self):
         if self.counterpart not in ("paper", "code"):
-            raise ValueError(f"counterpart is {self.counterpart!r}; it must be 'paper' or 'code'.")
+            raise InputError(f"counterpart is {self.counterpart!r}; it must be 'paper' or 'code'.")
 
     def __call__(self, anchors: Tags, keys: Tags) -> PairMasks:
         """Tags of n and m embeddings -> bool [n, m] each."""

@@ -7,6 +7,8 @@ import dataclasses
 import functools
 import pathlib
 
+from tfrobust.errors import InputError
+from tfrobust.ops import files
 from tfrobust.report import protocol, reading
 from tfrobust.report.difference import Difference, difference
 from tfrobust.report.schema import SCHEMA, Report
@@ -90,7 +92,7 @@ def arrange(
     if sort is not None:
         known = {m.id for _, report, _ in rows for m in report.measurements}
         if sort not in known:
-            raise ValueError(f"no report has {sort!r}; nearest: {reading.nearest(sort, known)}."[:300])
+            raise InputError(f"no report has {sort!r}; nearest: {reading.nearest(sort, known)}."[:300])
         rows.sort(key=lambda row: _place(row[1].get(sort), ascending))
     return Comparison([(name, report) for name, report, _ in rows], [file for *_, file in rows], sort, reference)
 
@@ -116,13 +118,13 @@ def load_reports(paths) -> Located:
         file = find_report(path)
         if file is None or file.resolve() in found:
             continue
-        text = file.read_bytes()
+        text = files.read_bounded(file)
         if SCHEMA.rpartition("/")[0].encode() not in text:
             continue
         try:
             found[file.resolve()] = (file, Report.from_json(text))
         except ValueError as error:
-            raise ValueError(f"{file}: {error}"[:300]) from None
+            raise InputError(f"{file}: {error}"[:300]) from None
     return list(found.values())
 
 
@@ -162,7 +164,7 @@ def find_name(known: list[str], wanted: str) -> str:
     found = [wanted] if wanted in known else [name for name in known if name.partition("/")[0] == wanted]
     if len(found) != 1:
         fault = "is several reports" if found else "is no report here"
-        raise ValueError(f"{wanted!r} {fault}: name one of {', '.join(known)}."[:300])
+        raise InputError(f"{wanted!r} {fault}: name one of {', '.join(known)}."[:300])
     return found[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tfrobust.errors import InputError
 from tfrobust.report import page, protocol, reading
 from tfrobust.report.compare import find_name
 from tfrobust.report.schema import Report
@@ -53,7 +54,7 @@ def gap_table(reports: Named, start: str, end: str, markup: bool = False, width:
     drops, named = {name: _drops(report) for name, report in reports}, dict(reports)
     columns = [identity for identity in drops[first] if identity in drops[last]]
     if not columns:
-        raise ValueError(f"{first} and {last} were judged by no common attack: there is no gap between them.")
+        raise InputError(f"{first} and {last} were judged by no common attack: there is no gap between them.")
     rows = [["relative drop (gap closed)"]]
     rows[0] += [reading.label(drops[first][identity]).removesuffix(", relative drop") for identity in columns]
     for name, found in drops.items():

@@ -20,7 +20,7 @@ import pathlib
 import shutil
 
 from tfrobust.errors import InputError
-from tfrobust.ops.files import fsync_directory, fsync_tree, write_atomically
+from tfrobust.ops.files import check_writable, fsync_directory, fsync_tree, write_atomically
 from tfrobust.serving import probe
 
 PUBLISHER_FILE = f"{probe.EXTRAS}/publication.json"
@@ -76,14 +76,12 @@ def check_available(base, version: int | None, owner: str) -> None:
 
     Raises:
         VersionExists: if `version` was published by another owner.
-        InputError: if it is below 1, or if a file stands where the folder must go.
+        InputError: if it is below 1, or if the folder cannot be made or written to.
     """
     if version is not None and version < 1:
         raise InputError(f"version is {version}; published versions are integers from 1 on.")
     base = pathlib.Path(base)
-    blocked = next((place for place in (base, *base.parents) if place.is_file()), None)
-    if blocked is not None:
-        raise InputError(f"{blocked} is a file; models are published into a folder."[:300])
+    check_writable(base, "--export_dir")
     if version in versions(base) and (_publisher(base, version) or {}).get("owner") != owner:
         raise VersionExists(f"Version {version} of {base} exists and holds another run; leave --version out.")
 

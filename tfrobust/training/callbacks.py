@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfrobust.attacks import checks, modes, objectives, runner
 from tfrobust.attacks.base import Attack
 from tfrobust.attacks.gradient import PGD
+from tfrobust.errors import InputError
 from tfrobust.methods.base import Method
 from tfrobust.ops import geometry, probabilities, randomness
 from tfrobust.pairs.false_negatives import LEFT
@@ -70,7 +71,7 @@ class RobustAccuracy(keras.callbacks.Callback):
     ):
         super().__init__()
         if every < 1:
-            raise ValueError(f"RobustAccuracy.every is {every}; it counts epochs, from 1 on.")
+            raise InputError(f"RobustAccuracy.every is {every}; it counts epochs, from 1 on.")
         if isinstance(images, tf.data.Dataset):
             batches = [batch[:2] for batch in images.as_numpy_iterator()]
             images, labels = (np.concatenate(part) for part in zip(*batches, strict=True))
@@ -102,7 +103,7 @@ class RobustAccuracy(keras.callbacks.Callback):
         if model.built:
             classes = self._clean(self.images[: self.batch_size]).shape[-1]
             if self.labels.max() >= classes:
-                raise ValueError(
+                raise InputError(
                     f"RobustAccuracy has a label {self.labels.max()}, and the model knows {classes} classes (ids 0 to "
                     f"{classes - 1})."
                 )
@@ -137,7 +138,7 @@ class RobustAccuracy(keras.callbacks.Callback):
         wrong = ("softmax", "sigmoid") if self.from_logits else ("logits",)
         self._kind = "softmax" if kind == "softmax" else "sigmoid"
         if np.all(np.isfinite(answers)) and kind in wrong:
-            raise ValueError(
+            raise InputError(
                 "RobustAccuracy(from_logits=True) watches a model that answers with probabilities, which hide their "
                 "gradients: pass from_logits=False, or let the model answer with logits (no softmax)."
                 if self.from_logits
@@ -273,7 +274,7 @@ class BestWeights(keras.callbacks.Callback):
     def __init__(self, directory, monitor: str = "val_robust_accuracy"):
         super().__init__()
         if monitor.endswith("loss"):
-            raise ValueError(
+            raise InputError(
                 f"BestWeights keeps the highest value, and the best {monitor!r} is the lowest: monitor 'val_accuracy' "
                 "or 'val_robust_accuracy', or take keras.callbacks.ModelCheckpoint(..., save_best_only=True)."
             )
@@ -329,9 +330,9 @@ class AveragedWeights(keras.callbacks.Callback):
     def __init__(self, *, kind: str = "ema", decay: float = 0.999, start_epoch: int = 1):
         super().__init__()
         if kind not in ("ema", "swa"):
-            raise ValueError(f"AveragedWeights.kind is {kind!r}; it is 'ema' or 'swa'.")
+            raise InputError(f"AveragedWeights.kind is {kind!r}; it is 'ema' or 'swa'.")
         if not 0 <= decay < 1:
-            raise ValueError(f"AveragedWeights.decay is {decay}; it lies in [0, 1).")
+            raise InputError(f"AveragedWeights.decay is {decay}; it lies in [0, 1).")
         self.kind, self.decay, self.start_epoch = kind, decay, start_epoch
         self.variables: list = []
 

@@ -110,14 +110,14 @@ class LARS(_LayerWise):
     ):
         super().__init__(learning_rate=learning_rate, weight_decay=None, **kwargs)
         if not 0 <= momentum < 1 or trust <= 0:
-            raise ValueError(f"LARS has momentum {momentum}, in [0, 1), and trust {trust}, above 0.")
+            raise InputError(f"LARS has momentum {momentum}, in [0, 1), and trust {trust}, above 0.")
         if velocity not in VELOCITIES or denominator not in DENOMINATORS:
-            raise ValueError(
+            raise InputError(
                 f"LARS.velocity is {velocity!r}, one of {VELOCITIES}; denominator is {denominator!r}, one of "
                 f"{DENOMINATORS}."
             )
         if velocity == "late" and denominator == "sum":
-            raise ValueError("LARS: velocity 'late' compares the weights with v alone, so that denominator is 'joint'.")
+            raise InputError("LARS: velocity 'late' compares the weights with v alone, so that denominator is 'joint'.")
         self._remember(weight_decay, exclude)
         self.momentum, self.nesterov, self.trust = momentum, nesterov, trust
         self.velocity, self.denominator = velocity, denominator

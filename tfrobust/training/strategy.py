@@ -23,7 +23,7 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
         ValueError: unknown name; or "tpu" where there is none.
     """
     if name not in STRATEGIES:
-        raise ValueError(f"STRATEGY is {name!r}; it is one of {list(STRATEGIES)}.")
+        raise InputError(f"STRATEGY is {name!r}; it is one of {list(STRATEGIES)}.")
     if name == "auto":
         name = "mirrored" if len(tf.config.list_logical_devices("GPU")) > 1 else "one_device"
     if name == "one_device":
@@ -52,7 +52,7 @@ def use_xla(choice: str | bool, strategy: tf.distribute.Strategy) -> bool:
         strategy: the run's.
     """
     if choice not in ("auto", True, False):
-        raise ValueError(f"jit_compile is {choice!r}; it is True, False or 'auto'.")
+        raise InputError(f"jit_compile is {choice!r}; it is True, False or 'auto'.")
     if choice != "auto":
         return bool(choice)
     return bool(tf.config.list_physical_devices("GPU")) and strategy.num_replicas_in_sync == 1
@@ -65,7 +65,7 @@ def set_determinism(choice: str | bool) -> bool:
         choice: True, False, or "auto": yes on CPU, where bit-identical resumption is promised, no elsewhere.
     """
     if choice not in ("auto", True, False):
-        raise ValueError(f"deterministic is {choice!r}; it is True, False or 'auto'.")
+        raise InputError(f"deterministic is {choice!r}; it is True, False or 'auto'.")
     wanted = not tf.config.list_physical_devices("GPU") if choice == "auto" else bool(choice)
     if wanted:
         tf.config.experimental.enable_op_determinism()
@@ -78,5 +78,5 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 def set_precision(name: str) -> None:
     """Sets Keras's dtype policy for what is built from now on."""
     if name not in PRECISIONS:
-        raise ValueError(f"precision is {name!r}; it is one of {list(PRECISIONS)}.")
+        raise InputError(f"precision is {name!r}; it is one of {list(PRECISIONS)}.")
     keras.config.set_dtype_policy(name)

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.data.checks import DataNotFoundError, shorten
+from tfrobust.errors import InputError
 from tfrobust.ops import fingerprint
 from tfrobust.ops.configured import Configured
 
@@ -89,7 +90,7 @@ class PublishedSet(Configured):
     def check_count(self, what: str, found: int, published: int) -> None:
         """Refuses another number than the published one, where the published files were asked for."""
         if self.as_published and found != published:
-            raise ValueError(
+            raise InputError(
                 f"{self.title} in {shorten(self.root, 60)} has {found} {what}, the published set {published}; for an "
                 f"excerpt set {type(self).__name__}.as_published = False."
             )
@@ -97,7 +98,7 @@ class PublishedSet(Configured):
     def check_image_shape(self, shape: Sequence[int], target: Target) -> None:
         """Refuses images of another shape than the model takes."""
         if tuple(shape) != tuple(target.image_shape):
-            raise ValueError(
+            raise InputError(
                 f"The images of {self.title} have the shape {tuple(shape)}, but the model is judged on "
                 f"{tuple(target.image_shape)}."
             )
@@ -182,7 +183,7 @@ def decoded(
         try:
             held.append(next(stream).numpy())
         except tf.errors.OpError as error:
-            raise ValueError(f"{shorten(path, 180)} is not a readable PNG or JPEG image.") from error
+            raise InputError(f"{shorten(path, 180)} is not a readable PNG or JPEG image.") from error
         if len(held) == size * group or place == len(paths) - 1:
             batch = np.stack(held)
             yield batch.reshape(-1, group, *batch.shape[1:]) if group > 1 else batch

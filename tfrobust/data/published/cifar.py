@@ -12,6 +12,8 @@ from tfrobust.data.checks import check_labels, shorten
 from tfrobust.data.published.base import CorruptedImages, Opened, PerturbedImages, Target
 from tfrobust.data.published.checksums import CIFAR10_C, CIFAR100_C
 from tfrobust.data.spec import PIXEL_SCALE
+from tfrobust.errors import InputError
+from tfrobust.ops import files
 
 _SEVERITIES = 5
 _IMAGES = 10_000  # of the test split, at each severity and in each sequence
@@ -60,12 +62,12 @@ class CifarC(CorruptedImages):
         labels = check_labels(labels, len(labels), target.class_count, where)
         count, rest = divmod(len(labels), _SEVERITIES)
         if rest or not count:
-            raise ValueError(f"{where} has {len(labels)} labels; they are five times those of the test images.")
+            raise InputError(f"{where} has {len(labels)} labels; they are five times those of the test images.")
         self.check_count("images at each severity", count, _IMAGES)
         blocks = labels.reshape(_SEVERITIES, count)
         if (blocks != blocks[0]).any():
             severity, row = np.argwhere(blocks != blocks[0])[0]
-            raise ValueError(
+            raise InputError(
                 f"{where} does not repeat the same labels for each severity: image {row} is {blocks[0, row]} at "
                 f"severity 1 and {blocks[severity, row]} at severity {severity + 1}."
             )
@@ -74,7 +76,7 @@ class CifarC(CorruptedImages):
     def _array(self, name: str, count: int, target: Target) -> np.ndarray:
         array = _images(self.root / name, 4)
         if len(array) != count:
-            raise ValueError(f"{shorten(self.root / name)} has {len(array)} images for {count} labels.")
+            raise InputError(f"{shorten(self.root / name)} has {len(array)} images for {count} labels.")
         self.check_image_shape(array.shape[1:], target)
         return array
 
@@ -99,9 +101,9 @@ class CifarP(PerturbedImages):
             self.check_image_shape(array.shape[2:], target)
             self.check_count(f"sequences of {name}", len(array), _IMAGES)
             if array.shape[1] < 2:
-                raise ValueError(f"{shorten(self.root / name)}.npy has {array.shape[1]} frame; a sequence needs two.")
+                raise InputError(f"{shorten(self.root / name)}.npy has {array.shape[1]} frame; a sequence needs two.")
         if len(set(counts.values())) > 1:
-            raise ValueError(f"{shorten(self.root)}: the files hold different numbers of sequences: {counts}.")
+            raise InputError(f"{shorten(self.root)}: the files hold different numbers of sequences: {counts}.")
         count = next(iter(counts.values()))
 
         def read(part: tuple, positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
@@ -117,11 +119,12 @@ def mapped(path: pathlib.Path) -> np.ndarray:
         ValueError: no `.npy` file, cut short, or with Python objects in it.
     """
     try:
-        return np.lib.format.open_memmap(path, mode="r")
-    except (OSError, ValueError, EOFError, SyntaxError, OverflowError) as error:
+        with files.regular(path):
+            return np.lib.format.open_memmap(path, mode="r")
+    except (OSError, ValueError, TypeError, EOFError, SyntaxError, OverflowError) as error:
         pickled = "Python objects" in str(error)
         fault = "holds pickled objects, which are never read" if pickled else "is no .npy file, or is cut short"
-        raise ValueError(f"{shorten(path)} {fault}.") from error
+        raise InputError(f"{shorten(path)} {fault}.") from error
 
 
 def rows_of(array: np.ndarray, rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
@@ -134,15 +137,15 @@ def _images(path: pathlib.Path, rank: int) -> np.ndarray:
     array = mapped(path)
     axes = "[n, 32, 32, 3]" if rank == 4 else "[n, frames, 32, 32, 3]"
     if array.dtype != np.uint8 or array.ndim != rank or 0 in array.shape:
-        raise ValueError(f"{shorten(path)} is {array.dtype} of shape {list(array.shape)}, not uint8 {axes}.")
+        raise InputError(f"{shorten(path)} is {array.dtype} of shape {list(array.shape)}, not uint8 {axes}.")
     return array
 
 
 def _check_md5(path: pathlib.Path, published: str) -> None:
-    with open(path, "rb") as file:
+    with files.regular(path) as file:
         found = hashlib.file_digest(file, "md5").hexdigest()
     if found != published:
-        raise ValueError(
+        raise InputError(
             f"{shorten(path)} has the md5 {found}, the published file {published}: get it again, or, if it is "
             "meant to differ, set CifarC.as_published = False."
         )

@@ -13,6 +13,8 @@ import numpy as np
 from tfrobust.data.checks import DataNotFoundError, shorten
 from tfrobust.data.published.base import CorruptedImages, Opened, PerturbedImages, ShiftedImages, Target, decoded
 from tfrobust.data.spec import decode_image
+from tfrobust.errors import InputError
+from tfrobust.ops.files import read_bounded
 
 _IMAGES, _CLASSES = 50_000, 1_000  # of the validation split
 _SUFFIXES = (".jpeg", ".jpg", ".png")
@@ -79,7 +81,7 @@ class ImageNetP(PerturbedImages):
         clips = {name: self._clips(self.root / name) for name in names}
         counts = {name: len(found) for name, found in clips.items()}
         if len(set(counts.values())) > 1:
-            raise ValueError(f"{shorten(self.root)}: there are different numbers of clips: {shorten(counts, 150)}.")
+            raise InputError(f"{shorten(self.root)}: there are different numbers of clips: {shorten(counts, 150)}.")
 
         def read(part: tuple, positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
             chosen = [clips[part[0]][position] for position in positions]
@@ -97,7 +99,7 @@ class ImageNetP(PerturbedImages):
         films = [film for wnid in _folders(folder) for film in _names(folder / wnid, _VIDEOS)]
         if films:
             stem = films[0].rpartition(".")[0]
-            raise ValueError(
+            raise InputError(
                 f"{shorten(folder, 70)} holds films, and there is no video decoder among the dependencies: turn each "
                 f"into a folder of frames, such as: mkdir {stem} && ffmpeg -i {films[0]} {stem}/%03d.png"
             )
@@ -120,7 +122,7 @@ class _Renditions(ShiftedImages):
         self.check_count("class folders", len(files), 200)
         self.check_count("images", sum(map(len, files.values())), self.image_count)
         if len(files) < 2:
-            raise ValueError(
+            raise InputError(
                 f"{self.title} in {shorten(self.root)} has one class folder; two or more can be told apart."
             )
         labels = _labels(files, class_ids(list(files), target, self.classes))
@@ -187,7 +189,7 @@ def class_ids(wnids: Sequence[str], target: Target, classes: str = "") -> np.nda
     order = _order(wnids, target, classes)
     unknown = [wnid for wnid in wnids if wnid not in order]
     if unknown:
-        raise ValueError(
+        raise InputError(
             f"The folder {shorten(unknown[0], 40)} is no class of the model; it has {order[0]} and others."
         )
     return np.array([order.index(wnid) for wnid in wnids], np.int32)
@@ -199,9 +201,9 @@ def _order(wnids: Sequence[str], target: Target, classes: str) -> list[str]:
         path = pathlib.Path(classes).expanduser()
         if not path.is_file():
             raise DataNotFoundError(f"There is no file {shorten(path)} with the classes of the model.")
-        found = [line.split()[0] for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        found = [line.split()[0] for line in read_bounded(path).decode().splitlines() if line.strip()]
         if len(found) != count or len(set(found)) < count:
-            raise ValueError(f"{shorten(path)} names {len(set(found))} classes; the model has {count} logits.")
+            raise InputError(f"{shorten(path)} names {len(set(found))} classes; the model has {count} logits.")
         return found
     if target.class_names is not None and set(wnids) <= set(target.class_names):
         return list(target.class_names)
@@ -211,7 +213,7 @@ def _order(wnids: Sequence[str], target: Target, classes: str) -> list[str]:
         from tensorflow_datasets.datasets.imagenet2012 import imagenet_common
 
         return pathlib.Path(imagenet_common.label_names_file()).read_text(encoding="utf-8").split()
-    raise ValueError(
+    raise InputError(
         f"The model has {count} logits and {shorten(wnids[0], 40)} with {len(wnids) - 1} other class folders does not "
         "say which they are: set `classes` to a text file with one WordNet id per logit."
     )
@@ -258,5 +260,5 @@ def _frames(clip: pathlib.Path, count: int) -> list[str]:
     names = _names(clip, _SUFFIXES)
     if len(names) != count or count < 2:
         wanted = f"another clip of that sequence {count}" if count >= 2 else "a sequence needs two"
-        raise ValueError(f"{shorten(clip)} has {len(names)} frames; {wanted}.")
+        raise InputError(f"{shorten(clip)} has {len(names)} frames; {wanted}.")
     return names

@@ -11,6 +11,7 @@ from tfrobust.data.checks import check_labels, shorten
 from tfrobust.data.published.base import CorruptedImages, Opened, Target
 from tfrobust.data.sources.tfds import TensorFlowDatasets
 from tfrobust.data.spec import decode_image
+from tfrobust.errors import InputError
 
 # How cifar10_corrupted calls two of the corruptions.
 _OTHER_NAMES = {"glass_blur": "frosted_glass_blur", "elastic_transform": "elastic"}
@@ -47,7 +48,7 @@ class CorruptedTensorFlowDatasets(CorruptedImages):
         labels = check_labels(labels, len(labels), target.class_count, where)
         for folder, each in zip(folders.values(), opened.values(), strict=True):
             if _size(each) != len(labels):
-                raise ValueError(f"{shorten(self.root, 70)}: {folder} has {_size(each)} images, {where} {len(labels)}.")
+                raise InputError(f"{shorten(self.root, 70)}: {folder} has {_size(each)} images, {where} {len(labels)}.")
         self.check_count("images at each severity", len(labels), _COUNTS.get(builder.name, len(labels)))
 
         def read(part: tuple, positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
@@ -66,7 +67,7 @@ class CorruptedTensorFlowDatasets(CorruptedImages):
         splits = [split for split in ("test", "validation") if split in builder.info.splits]
         if not splits:
             found = ", ".join(builder.info.splits)
-            raise ValueError(f"{shorten(builder.data_path)} has neither a test nor a validation split but {found}.")
+            raise InputError(f"{shorten(builder.data_path)} has neither a test nor a validation split but {found}.")
         return builder, splits[0], image_key, label_key
 
 
@@ -104,15 +105,15 @@ def _batches(
     done = 0
     for images, found in _guarded(stream.batch(size), where):
         if not np.array_equal(found, labels[positions[done : done + len(found)]]):
-            raise ValueError(f"{where} holds other images, or another order, than the first configuration read.")
+            raise InputError(f"{where} holds other images, or another order, than the first configuration read.")
         done += len(found)
         yield images
     if done < len(positions):
-        raise ValueError(f"{where} ends after {done} of {len(positions)} images.")
+        raise InputError(f"{where} ends after {done} of {len(positions)} images.")
 
 
 def _guarded(stream: tf.data.Dataset, where: str) -> Iterator:
     try:
         yield from stream.as_numpy_iterator()
     except tf.errors.OpError as error:
-        raise ValueError(f"{where}: damaged or cut short.") from error
+        raise InputError(f"{where}: damaged or cut short.") from error

@@ -6,6 +6,7 @@ import numpy as np
 
 from tfrobust.data.spec import Dataset, Examples
 from tfrobust.data.splits import resolve_size, stratified
+from tfrobust.errors import InputError
 from tfrobust.ops.configured import Configured
 
 
@@ -51,10 +52,10 @@ class Source(Configured):
             ValueError: no test examples, or a class without training examples.
         """
         if not len(test):
-            raise ValueError(f"{name}: there are no test examples.")
+            raise InputError(f"{name}: there are no test examples.")
         train, validation = self.hold_out(train, self.validation_size, "validation")
         missing = np.setdiff1d(np.concatenate([validation.labels, test.labels]), train.labels)
         missing = missing[missing < len(class_names)]  # an id out of range is named by Dataset
         if len(missing) and len(train):
-            raise ValueError(f"{name}: class {class_names[missing[0]]!r} has no training example.")
+            raise InputError(f"{name}: class {class_names[missing[0]]!r} has no training example.")
         return Dataset(name, class_names, train, validation, test, vocabulary)

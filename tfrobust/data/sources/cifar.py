@@ -11,11 +11,14 @@ from tfrobust.data.checks import DataNotFoundError, check_class_names, check_lab
 from tfrobust.data.sources.base import Source
 from tfrobust.data.sources.restricted_pickle import ForbiddenPickleError, load_plain
 from tfrobust.data.spec import ArrayExamples, Dataset
+from tfrobust.errors import InputError
 from tfrobust.ops import archives
+from tfrobust.ops.files import read_bounded
 
 _SITE = "https://www.cs.toronto.edu/~kriz/"
 _SHAPE = (3, 32, 32)  # the files keep the channel first
 _PIXELS = 3 * 32 * 32
+LARGEST_FILE = 2**28  # one file of the folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +106,7 @@ def _folder_files(folder: pathlib.Path) -> tuple[_Layout, dict[str, bytes]]:
     for place, present in _places(folder):
         layout = _find_layout(present)
         if layout is not None:
-            return layout, {name: (place / name).read_bytes() for name in _needed(layout)}
+            return layout, {name: read_bounded(place / name, LARGEST_FILE) for name in _needed(layout)}
     raise DataNotFoundError(_incomplete(folder))
 
 
@@ -111,13 +114,13 @@ def _archive_files(path: pathlib.Path) -> tuple[_Layout, dict[str, bytes]]:
     def wanted(present: set[str]) -> tuple[str, ...]:
         layout = _find_layout(present)
         if layout is None:
-            raise ValueError(_incomplete(path))
+            raise InputError(_incomplete(path))
         return _needed(layout)
 
     try:
         files = archives.read_tar(path, wanted)
     except archives.TAR_ERRORS as error:
-        raise ValueError(f"{shorten(path)} is no tar archive, or is cut short; download it again.") from error
+        raise InputError(f"{shorten(path)} is no tar archive, or is cut short; download it again.") from error
     return _find_layout(set(files)), files
 
 
@@ -141,7 +144,7 @@ def _class_names(layout: _Layout, content: bytes, path) -> tuple[str, ...]:
         return tuple(content.decode("utf-8", "replace").split())
     names = _unpickled(content, layout.classes, path).get(layout.names_key)
     if not isinstance(names, list) or not all(isinstance(name, bytes) for name in names):
-        raise ValueError(f"{shorten(path)}: {layout.classes} has no list {layout.names_key.decode()!r}.")
+        raise InputError(f"{shorten(path)}: {layout.classes} has no list {layout.names_key.decode()!r}.")
     return tuple(name.decode("utf-8", "replace") for name in names)
 
 
@@ -154,9 +157,9 @@ def _batch(layout: _Layout, name: str, content: bytes, class_count: int, path):
         table = _unpickled(content, name, path)
         pixels, labels = table.get(b"data"), table.get(layout.label_key)
         if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != _PIXELS:
-            raise ValueError(f"{where}: 'data' is not an array of bytes [n, {_PIXELS}].")
+            raise InputError(f"{where}: 'data' is not an array of bytes [n, {_PIXELS}].")
         if not isinstance(labels, list) or not all(type(one) is int and one.bit_length() < 32 for one in labels):
-            raise ValueError(f"{where}: {layout.label_key.decode()!r} is not a list of integers.")
+            raise InputError(f"{where}: {layout.label_key.decode()!r} is not a list of integers.")
     labels = check_labels(np.array(labels, np.int64), len(pixels), class_count, where)
     return pixels.reshape(-1, *_SHAPE).transpose(0, 2, 3, 1), labels
 
@@ -164,7 +167,7 @@ def _batch(layout: _Layout, name: str, content: bytes, class_count: int, path):
 def _binary_records(content: bytes, label_bytes: int, where: str) -> tuple[np.ndarray, np.ndarray]:
     size = label_bytes + _PIXELS
     if not content or len(content) % size:
-        raise ValueError(f"{where}: {len(content)} bytes are not whole records of {size}; download it again.")
+        raise InputError(f"{where}: {len(content)} bytes are not whole records of {size}; download it again.")
     records = np.frombuffer(content, np.uint8).reshape(-1, size)
     return records[:, label_bytes:], records[:, label_bytes - 1]
 
@@ -173,7 +176,7 @@ def _unpickled(content: bytes, name: str, path) -> dict:
     try:
         table = load_plain(content)
     except ForbiddenPickleError as error:
-        raise ValueError(f"{shorten(path)}, {name}: {error}") from error
+        raise InputError(f"{shorten(path)}, {name}: {error}") from error
     if not isinstance(table, dict):
-        raise ValueError(f"{shorten(path)}, {name} holds no table of a CIFAR batch.")
+        raise InputError(f"{shorten(path)}, {name} holds no table of a CIFAR batch.")
     return table

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfrobust.data.sources.base import Source
 from tfrobust.data.sources.digits import Digits
 from tfrobust.data.spec import ArrayExamples, Dataset, Examples
+from tfrobust.errors import InputError
 from tfrobust.ops.randomness import make_key
 
 COMPOSITIONS = ("maximum", "add", "replace")
@@ -57,23 +58,23 @@ class CornerDigits(Source):
 
     def __post_init__(self):
         if self.composition not in COMPOSITIONS:
-            raise ValueError(f"CornerDigits.composition is {self.composition!r}; it is one of {list(COMPOSITIONS)}.")
+            raise InputError(f"CornerDigits.composition is {self.composition!r}; it is one of {list(COMPOSITIONS)}.")
         for name, least, most in (("centre", 1, self.canvas), ("corner", 1, self.canvas - self.margin)):
             if not least <= getattr(self, name) <= most:
-                raise ValueError(f"CornerDigits.{name} is {getattr(self, name)}; it lies in {least}..{most}.")
+                raise InputError(f"CornerDigits.{name} is {getattr(self, name)}; it lies in {least}..{most}.")
         if min(self.per_class, self.balanced) < 1 or not 0 < self.rare_share <= 1 or self.margin < 0:
-            raise ValueError(
+            raise InputError(
                 f"CornerDigits has per_class {self.per_class} and balanced {self.balanced} (both >= 1), rare_share "
                 f"{self.rare_share} (in (0, 1]) and margin {self.margin} (>= 0)."
             )
         if self.validation_size:
-            raise ValueError("CornerDigits makes no splits; set validation_size of its source.")
+            raise InputError("CornerDigits makes no splits; set validation_size of its source.")
 
     def load(self) -> Dataset:
         digits = self.source.load()
         height, width, channels = digits.train.image_shape
         if digits.class_count != _DIGITS or height != width or channels != 1:
-            raise ValueError(
+            raise InputError(
                 f"CornerDigits takes ten digits in square grey images; {digits.name} has {digits.class_count} classes "
                 f"of {height}x{width}x{channels}."
             )
@@ -93,7 +94,7 @@ class CornerDigits(Source):
         images, labels = examples.arrays()
         missing = sorted(set(range(_DIGITS)) - set(labels.tolist()))
         if missing:
-            raise ValueError(f"CornerDigits needs every digit in each split; the {name} split has no {missing[0]}.")
+            raise InputError(f"CornerDigits needs every digit in each split; the {name} split has no {missing[0]}.")
         words = make_key(self.split_seed, "corner digits", name).numpy().astype(np.uint32)
         generator = np.random.default_rng(words)
         middles, corners = (_scaled(images, side) for side in (self.centre, self.corner))

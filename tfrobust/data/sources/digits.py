@@ -12,6 +12,7 @@ from tfrobust.data.checks import DataNotFoundError
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import ArrayExamples, Dataset
 from tfrobust.data.splits import stratified_folds
+from tfrobust.errors import InputError
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -40,7 +41,7 @@ class Digits(Source):
         else:
             fold = stratified_folds(examples.labels, self.folds, self.split_seed)
             if not 0 <= self.fold < self.folds:
-                raise ValueError(f"fold is {self.fold}; it must lie in 0..{self.folds - 1}.")
+                raise InputError(f"fold is {self.fold}; it must lie in 0..{self.folds - 1}.")
             train = examples.take(np.flatnonzero(fold != self.fold))
             test = examples.take(np.flatnonzero(fold == self.fold))
         return self.assemble("digits", tuple(str(digit) for digit in range(10)), train, test)

@@ -10,6 +10,7 @@ from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.data.checks import DataNotFoundError, check_class_names, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset, FileExamples
+from tfrobust.errors import InputError
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 
@@ -60,21 +61,21 @@ class ImageFolder(Source):
         if not (root / "validation").is_dir():
             return self.assemble(name, class_names, train, test)
         if self.validation_size:
-            raise ValueError(f"{shorten(root)} has a validation folder; leave validation_size at 0.")
+            raise InputError(f"{shorten(root)} has a validation folder; leave validation_size at 0.")
         validation = self._read(root / "validation", class_names)
         return dataclasses.replace(self.assemble(name, class_names, train, test), validation=validation)
 
     def _read(self, folder: pathlib.Path, class_names: tuple[str, ...]) -> FileExamples:
         unknown = sorted(set(_folders(folder)) - set(class_names))
         if unknown:
-            raise ValueError(f"{shorten(folder)}: class {unknown[0]!r} is not among the training classes.")
+            raise InputError(f"{shorten(folder)}: class {unknown[0]!r} is not among the training classes.")
         paths, labels = [], []
         for label, class_name in enumerate(class_names):
             files = _images(folder / class_name)
             paths += files
             labels += [label] * len(files)
         if not paths:
-            raise ValueError(f"{shorten(folder)} holds no image files ({', '.join(SUFFIXES)}).")
+            raise InputError(f"{shorten(folder)} holds no image files ({', '.join(SUFFIXES)}).")
         reading = {"short_side": self.short_side, "training_crop": self.training_crop}
         examples = FileExamples(paths, labels, self.image_shape, **reading)
         if self.verify:
@@ -97,5 +98,5 @@ def _class_names(folder: pathlib.Path) -> tuple[str, ...]:
     names = check_class_names(_folders(folder), shorten(folder))
     for name in names:
         if not _images(folder / name):
-            raise ValueError(f"{shorten(folder / name)} holds no image files ({', '.join(SUFFIXES)}).")
+            raise InputError(f"{shorten(folder / name)} holds no image files ({', '.join(SUFFIXES)}).")
     return names

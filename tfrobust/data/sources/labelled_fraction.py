@@ -8,6 +8,7 @@ import numpy as np
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.data.splits import permutation, stratified
+from tfrobust.errors import InputError
 
 _PURPOSE = "labelled fraction"
 
@@ -33,11 +34,11 @@ class LabelledFraction(Source):
 
     def load(self) -> Dataset:
         if self.validation_size or self.split_seed:
-            raise ValueError("LabelledFraction makes no splits; set validation_size and split_seed of its source.")
+            raise InputError("LabelledFraction makes no splits; set validation_size and split_seed of its source.")
         if not 0 < self.fraction <= 1:
-            raise ValueError(f"LabelledFraction.fraction is {self.fraction}; it must lie in (0, 1].")
+            raise InputError(f"LabelledFraction.fraction is {self.fraction}; it must lie in (0, 1].")
         if self.seed < 0:
-            raise ValueError(f"LabelledFraction.seed is {self.seed}; it must be at least 0.")
+            raise InputError(f"LabelledFraction.seed is {self.seed}; it must be at least 0.")
         dataset = self.source.load()
         train = dataset.train.take(self._positions(dataset.train.labels))
         return dataclasses.replace(dataset, name=f"{dataset.name}, {self.fraction:.6g} of the labels", train=train)

@@ -11,6 +11,7 @@ import numpy as np
 from tfrobust.data.checks import DataNotFoundError, check_class_names, check_images, check_labels, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import ArrayExamples, Dataset
+from tfrobust.errors import InputError
 from tfrobust.ops import archives
 
 
@@ -68,7 +69,7 @@ def read_npz(path: str, images_key: str = "images", labels_key: str = "labels"):
         images = check_images(_read(file, images_key, path), name)
         labels = check_labels(_read(file, labels_key, path), len(images), where=name)
     if not len(images):
-        raise ValueError(f"{name}: {images_key} holds no images.")
+        raise InputError(f"{name}: {images_key} holds no images.")
     return images, labels
 
 
@@ -77,14 +78,14 @@ def _opened(path: str):
     if not os.path.isfile(path):
         raise DataNotFoundError(f"there is no file {name}; give an .npz with `images` and `labels`.")
     if not zipfile.is_zipfile(path):
-        raise ValueError(f"{name} is not an .npz archive, or is cut short; write it with numpy.savez.")
+        raise InputError(f"{name} is not an .npz archive, or is cut short; write it with numpy.savez.")
     try:
         archives.check_zip(path, whole=False)  # each array is compared with its checksum when it is read
         return np.load(path, allow_pickle=False)
     except archives.RefusedArchiveError:
         raise
     except archives.ZIP_ERRORS as error:
-        raise ValueError(f"{name} cannot be read as an .npz archive; write it with numpy.savez.") from error
+        raise InputError(f"{name} cannot be read as an .npz archive; write it with numpy.savez.") from error
 
 
 def _read(file, key: str, path: str, optional: bool = False) -> np.ndarray:
@@ -93,15 +94,15 @@ def _read(file, key: str, path: str, optional: bool = False) -> np.ndarray:
         if optional:
             return np.zeros(0, "U1")
         found = ", ".join(sorted(file.files)) or "nothing"
-        raise ValueError(f"{name} has no array {key!r}; it holds {shorten(found, 100)}.")
+        raise InputError(f"{name} has no array {key!r}; it holds {shorten(found, 100)}.")
     try:
         if _has_objects(file, key):
-            raise ValueError(f"{name}: {key!r} is a pickled object, which is never read; save plain arrays.")
+            raise InputError(f"{name}: {key!r} is a pickled object, which is never read; save plain arrays.")
         return file[key]
     except (*archives.ZIP_ERRORS, KeyError, MemoryError) as error:
         if "pickled" in str(error):
             raise
-        raise ValueError(f"{name}: {key!r} is damaged or cut short; save plain arrays with numpy.savez.") from error
+        raise InputError(f"{name}: {key!r} is damaged or cut short; save plain arrays with numpy.savez.") from error
 
 
 def _has_objects(file, key: str) -> bool:
@@ -115,5 +116,5 @@ def _has_objects(file, key: str) -> bool:
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(stream)
         if not dtype.hasobject and math.prod(shape) * dtype.itemsize != part.file_size - stream.tell():
-            raise ValueError("another size than its header says")
+            raise InputError("another size than its header says")
     return dtype.hasobject

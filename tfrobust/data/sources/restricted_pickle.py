@@ -7,8 +7,10 @@ import pickletools
 
 import numpy as np
 
+from tfrobust.errors import InputError
 
-class ForbiddenPickleError(ValueError):
+
+class ForbiddenPickleError(InputError):
     """The pickle is damaged, or asks for something other than plain data."""
 
 

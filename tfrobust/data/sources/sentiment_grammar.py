@@ -9,6 +9,7 @@ import numpy as np
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.data.text import TokenExamples, encode, padded, vocabulary_of
+from tfrobust.errors import InputError
 
 # Sentiment words by polarity and grade: |sentiment - 0.5| is 0.1 in the first line, 0.5 in the last.
 POSITIVE = (
@@ -91,17 +92,17 @@ class SentimentGrammar(Source):
     def __post_init__(self):
         low, high = self.phrases
         if not 1 <= low <= high or self.length < 5 * low:
-            raise ValueError(
+            raise InputError(
                 f"SentimentGrammar.phrases is {self.phrases} for a length of {self.length}; it is (smallest, largest), "
                 "from 1 on, and a phrase takes 5 tokens."
             )
         if min(self.held_out, self.rare) < 0 or self.held_out + self.rare >= len(POSITIVE[0].split()):
-            raise ValueError(
+            raise InputError(
                 f"SentimentGrammar.held_out {self.held_out} and .rare {self.rare} leave none of the "
                 f"{len(POSITIVE[0].split())} adjectives of a grade to be common."
             )
         if min(self.train_size, self.test_size, self.rare_every) < 1 or not 0 <= self.margin <= GRADE:
-            raise ValueError(
+            raise InputError(
                 f"SentimentGrammar has train_size {self.train_size}, test_size {self.test_size}, rare_every "
                 f"{self.rare_every} (all >= 1) and margin {self.margin} (in [0, {GRADE}])."
             )
@@ -139,7 +140,7 @@ class SentimentGrammar(Source):
                 continue
             in_vain += 1
             if in_vain > _TRIES:
-                raise ValueError(
+                raise InputError(
                     f"SentimentGrammar finds only {len(sentences)} of {count} sentences of at most {self.length} "
                     "tokens; ask for fewer, or for longer ones."
                 )

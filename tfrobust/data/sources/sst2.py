@@ -12,6 +12,7 @@ from tfrobust.data.sources.tfds import PreparedSource
 from tfrobust.data.spec import Dataset
 from tfrobust.data.text import TokenExamples
 from tfrobust.data.wordpiece import Pieces, WordPiece
+from tfrobust.errors import InputError
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -62,7 +63,7 @@ class Sst2(PreparedSource):
         sentences = [line.decode("utf-8").split() for batch in batches for line in batch[0]]
         empty = next((place for place, words in enumerate(sentences) if not words), None)
         if empty is not None:
-            raise ValueError(f"{where}: sentence {empty} has no word.")
+            raise InputError(f"{where}: sentence {empty} has no word.")
         labels = np.concatenate([batch[1] for batch in batches])
         return sentences, check_labels(labels, len(sentences), where=where)
 
@@ -73,7 +74,7 @@ class Sst2(PreparedSource):
         texts = [key for key, feature in features.items() if isinstance(feature, tfds.features.Text)]
         labels = [key for key, feature in features.items() if isinstance(feature, tfds.features.ClassLabel)]
         if len(texts) != 1 or len(labels) != 1:
-            raise ValueError(
+            raise InputError(
                 f"{shorten(self.dataset, 60)!r} has {len(texts)} texts and {len(labels)} class labels per example; "
                 "Sst2 reads one sentence with a class label."
             )

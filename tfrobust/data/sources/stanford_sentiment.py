@@ -11,7 +11,10 @@ from tfrobust.data.checks import DataNotFoundError, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.data.wordpiece import WordPiece
+from tfrobust.errors import InputError
+from tfrobust.ops import files
 
+LARGEST_FILE = 2**28
 TRAIN_ON = ("sentences", "phrases")
 CLASS_NAMES = ("negative", "positive")
 _SPLITS = {"1": "train", "2": "test", "3": "validation"}
@@ -47,9 +50,9 @@ class StanfordSentimentTreebank(Source):
 
     def __post_init__(self):
         if self.train_on not in TRAIN_ON:
-            raise ValueError(f"StanfordSentimentTreebank.train_on is {self.train_on!r}; it is one of {list(TRAIN_ON)}.")
+            raise InputError(f"StanfordSentimentTreebank.train_on is {self.train_on!r}; it is one of {list(TRAIN_ON)}.")
         if self.validation_size:
-            raise ValueError("StanfordSentimentTreebank has a validation split; leave validation_size at 0.")
+            raise InputError("StanfordSentimentTreebank has a validation split; leave validation_size at 0.")
 
     def load(self) -> Dataset:
         treebank = Treebank(self.path)
@@ -59,7 +62,7 @@ class StanfordSentimentTreebank(Source):
         labelled = {name: _labelled(phrases, treebank) for name, phrases in splits.items()}
         empty = [name for name, (words, _) in labelled.items() if not words and name != "validation"]
         if empty:
-            raise ValueError(f"{shorten(self.path)}: the {empty[0]} split has no positive or negative sentence.")
+            raise InputError(f"{shorten(self.path)}: the {empty[0]} split has no positive or negative sentence.")
         pieces = self.tokenizer.fitted([_plain(words) for words in labelled["train"][0]])
         made = {
             name: pieces.examples(
@@ -94,19 +97,19 @@ class Treebank:
             pairs = [line.rpartition("|") for line in self._lines("dictionary.txt")]
             found = {phrase: float(values[identity]) for phrase, _, identity in pairs}
         except (KeyError, ValueError) as error:
-            raise ValueError(
+            raise InputError(
                 f"{shorten(self._folder)}: dictionary.txt and sentiment_labels.txt do not fit together at {error}."
             ) from error
         outside = next((phrase for phrase, score in found.items() if not 0 <= score <= 1), None)
         if outside is not None:
             fault = f"sentiment_labels.txt scores {shorten(outside, 60)!r} {found[outside]}; a score lies in [0, 1]."
-            raise ValueError(f"{shorten(self._folder)}: {fault}")
+            raise InputError(f"{shorten(self._folder)}: {fault}")
         return found
 
     def score(self, phrase: str) -> float:
         """The score of a phrase; ValueError where the dictionary has none."""
         if phrase not in self.scores:
-            raise ValueError(f"{shorten(self._folder)}: dictionary.txt does not know {shorten(phrase, 80)!r}.")
+            raise InputError(f"{shorten(self._folder)}: dictionary.txt does not know {shorten(phrase, 80)!r}.")
         return self.scores[phrase]
 
     def strength(self, word: str) -> float:
@@ -161,7 +164,7 @@ class Treebank:
 
     def _require(self, holds: bool, fault: str) -> None:
         if not holds:
-            raise ValueError(f"{shorten(self._folder)}: {fault}.")
+            raise InputError(f"{shorten(self._folder)}: {fault}.")
 
     def _lines(self, name: str) -> list[str]:
         file = self._folder / name
@@ -172,9 +175,9 @@ class Treebank:
             )
         try:
             # Some words hold characters that splitlines() would take for the end of a line.
-            lines = file.read_text(encoding="utf-8").split("\n")
+            lines = files.read_bounded(file, LARGEST_FILE).decode().split("\n")
         except UnicodeDecodeError as error:
-            raise ValueError(f"{shorten(file)} is no text in UTF-8.") from error
+            raise InputError(f"{shorten(file)} is no text in UTF-8.") from error
         return [line for line in lines if line]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset, Examples
+from tfrobust.errors import InputError
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -24,11 +25,11 @@ class ClassSubset(Source):
 
     def load(self) -> Dataset:
         if self.validation_size or self.split_seed:
-            raise ValueError("ClassSubset makes no splits; set validation_size and split_seed of its source.")
+            raise InputError("ClassSubset makes no splits; set validation_size and split_seed of its source.")
         dataset = self.source.load()
         count, classes = dataset.class_count, tuple(self.classes)
         if len(classes) < 2 or len(set(classes)) < len(classes) or not set(classes) <= set(range(count)):
-            raise ValueError(
+            raise InputError(
                 f"ClassSubset.classes is {classes}; give two or more different ids from 0 to {count - 1}, which "
                 f"{dataset.name} has."
             )

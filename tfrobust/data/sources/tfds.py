@@ -16,6 +16,7 @@ import tensorflow as tf
 from tfrobust.data.checks import DataNotFoundError, check_class_names, check_images, check_labels, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import PIXEL_SCALE, ArrayExamples, Dataset
+from tfrobust.errors import InputError
 
 _HOST = "storage.googleapis.com"  # what TFDS asks first, whatever the data set
 _CHUNK = 256
@@ -62,13 +63,13 @@ class PreparedSource(Source):
             stream = builder.as_dataset(split=split, shuffle_files=False)
         except (ValueError, KeyError, AssertionError) as error:
             found = shorten(", ".join(builder.info.splits), 80)
-            raise ValueError(f"{shorten(self.dataset, 60)!r} has no split {split!r}; it has {found}.") from error
+            raise InputError(f"{shorten(self.dataset, 60)!r} has no split {split!r}; it has {found}.") from error
         try:
             batches = list(stream.map(pick).batch(_CHUNK).as_numpy_iterator())
         except tf.errors.OpError as error:
-            raise ValueError(f"{shorten(builder.data_path)}, split {split!r}: damaged or cut short.") from error
+            raise InputError(f"{shorten(builder.data_path)}, split {split!r}: damaged or cut short.") from error
         if not batches:
-            raise ValueError(f"{shorten(self.dataset, 60)!r}: split {split!r} is empty.")
+            raise InputError(f"{shorten(self.dataset, 60)!r}: split {split!r} is empty.")
         return batches
 
     def _builder(self):
@@ -84,14 +85,14 @@ class PreparedSource(Source):
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
             hint = f"; nearest: {', '.join(near)}" if near else ""
-            raise ValueError(
+            raise InputError(
                 f"There is no folder {shorten(folder)}, and TFDS has no data set {shorten(name, 60)!r}{hint}."
             )
         try:
             return tfds.builder(self.dataset, data_dir=self.data_dir)
         except (AssertionError, ValueError) as error:
             reason = shorten(" ".join(str(error).split())[-150:], 150)
-            raise ValueError(f"TFDS cannot build {shorten(self.dataset, 60)!r}: {reason}") from error
+            raise InputError(f"TFDS cannot build {shorten(self.dataset, 60)!r}: {reason}") from error
 
     def _prepare(self, builder):
         if not self.download:
@@ -157,14 +158,14 @@ class TensorFlowDatasets(PreparedSource):
         images = [key for key, feature in features.items() if isinstance(feature, tfds.features.Image)]
         labels = [key for key, feature in features.items() if isinstance(feature, tfds.features.ClassLabel)]
         if len(images) != 1 or len(labels) < 1:
-            raise ValueError(
+            raise InputError(
                 f"{shorten(self.dataset, 60)!r} has {len(images)} images and {len(labels)} class labels per example; "
                 "only one image with a class label is image classification."
             )
         # Several label features (fine and coarse): the one named label, else the one with most classes.
         labels.sort(key=lambda key: (key != "label", -features[key].num_classes, key))
         if self.image_shape is None and None in features[images[0]].shape:
-            raise ValueError(
+            raise InputError(
                 f"the images of {shorten(self.dataset, 60)!r} vary in size ({features[images[0]].shape}); "
                 "set TensorFlowDatasets.image_shape."
             )
@@ -210,7 +211,7 @@ def _prepared_folder(folder: pathlib.Path) -> pathlib.Path:
             return found[0]
         if found:
             names = ", ".join(str(one.relative_to(folder)) for one in found)
-            raise ValueError(f"{shorten(folder)} holds several data sets, name one: {shorten(names, 120)}.")
+            raise InputError(f"{shorten(folder)} holds several data sets, name one: {shorten(names, 120)}.")
     raise DataNotFoundError(f"{shorten(folder)} holds no prepared TFDS data set (no dataset_info.json).")
 
 
