@@ -38,10 +38,6 @@ class _Children:
             _serve(session, orders)
         orders.close()
         self._child = None
-        self._index = {}
-
-    def pytest_collection_finish(self, session):
-        self._index = {item: index for index, item in enumerate(session.items)}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item, nextitem):
@@ -50,7 +46,7 @@ class _Children:
             self._child = self._orders.recv()
         last = nextitem is None or (nextitem.path != item.path and _resident(self._child) > LIMIT)
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in self._reports(item, None if last else self._index[nextitem]):
+        for report in self._reports(item, None if last else nextitem.nodeid):
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         if last:
@@ -58,7 +54,7 @@ class _Children:
         return True
 
     def _reports(self, item, following):
-        self._orders.send((self._index[item], following))
+        self._orders.send((item.nodeid, following))
         while True:
             kind, value = self._orders.recv()
             if kind == "end":
@@ -141,12 +137,12 @@ def _live(session, orders) -> None:
     plugins.register(_Sender(session.config, orders))
     try:
         session.config.hook.pytest_collection(session=session)
-        following = 0
+        items = {item.nodeid: item for item in session.items}
+        following = ""
         while following is not None:
-            index, following = orders.recv()
-            item = session.items[index]
-            successor = None if following is None else session.items[following]
-            session.config.hook.pytest_runtest_protocol(item=item, nextitem=successor)
+            name, following = orders.recv()
+            successor = None if following is None else items[following]
+            session.config.hook.pytest_runtest_protocol(item=items[name], nextitem=successor)
             if following is None:
                 atexit._run_exitfuncs()
             orders.send(("end", None))

@@ -19,9 +19,10 @@ import pytest
 
 DURATIONS = pathlib.Path(__file__).with_name("durations.json")
 # Seconds: below, a test always runs; above, it runs with --all only, whatever it alone covers.
-CHEAP, COSTLY = 0.25, 2.0
+CHEAP, COSTLY = 0.25, 1.0
 # Seconds of one worker that the tests of touched folders may take in CI.
 TOUCHED_SECONDS = 700.0
+_RECORDED = pytest.StashKey[dict[str, float]]()
 
 
 def pytest_addoption(parser):
@@ -36,6 +37,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "first: belongs to the first tier whatever it costs")
     config.addinivalue_line("markers", "rest: runs with --all only")
+    # Read once: a process that is forked later chooses as this one does, whatever --record has written since.
+    config.stash[_RECORDED] = recorded()
     if config.getoption("--record") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Recorder(config.rootpath))
 
@@ -51,7 +54,7 @@ def pytest_cmdline_main(config):
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--all") or any("::" in argument for argument in config.args):
         return
-    durations = recorded()
+    durations = config.stash[_RECORDED]
     first = first_tier(items, durations)
     chosen = first
     if config.getoption("--rest"):
