@@ -34,8 +34,6 @@ def model_of_tensorflow_1(directory: pathlib.Path) -> None:
 
     def change(graph) -> None:
         _writes(graph.graph_def.node)
-        for tensor in graph.signature_def["serving_default"].outputs.values():
-            tensor.name = "canary_path:0"
         _run_by_the_graph(graph)
         graph.ClearField("object_graph_def")
         new_function(graph, "")

@@ -13,6 +13,8 @@ from tfrobust.ops import program_files, program_graph, rehearsal, variable_index
 from tfrobust.structs import Finding
 
 _LONGEST = 300
+# How TensorFlow begins what it says of an error in a graph.
+_SAYING_NOTHING = ("Graph execution error", "Detected at node", "<stack traces unavailable>")
 
 
 def scan(directory) -> list[Finding]:
@@ -103,5 +105,6 @@ def answering(name: str, errors: tuple[type[Exception], ...] = (tf.errors.OpErro
 
 
 def _first_line(error: Exception) -> str:
-    text = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    lines = map(str.strip, str(error).splitlines())
+    text = next((line for line in lines if line and not line.startswith(_SAYING_NOTHING)), type(error).__name__)
     return "".join(letter if letter.isprintable() else "?" for letter in text[:160])
