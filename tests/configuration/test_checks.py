@@ -68,12 +68,6 @@ ThreatModel.epsilon = %EPSILON
 """
 
 
-@pytest.fixture(autouse=True)
-def _clean():
-    yield
-    gin.clear_config()
-
-
 def load(tmp_path, text, *params, partial=False):
     path = tmp_path / "a.gin"
     path.write_text(text)
@@ -150,7 +144,7 @@ def test_a_called_part_in_a_nest_and_a_schedule(tmp_path):
         ("EPSILON = 1e999", "EPSILON must be"),
         ("EPSILON = None", "EPSILON must be"),
         ("EPSILON = '8/255'", "EPSILON must be a number above 0, not '8/255'"),
-        ("STEPS = 0", "STEPS must be an int of at least 1, not 0"),
+        ("STEPS = 0", "STEPS must be an int from 1 to 2147483647, not 0"),
         ("STEPS = 2.5", "STEPS must be"),
         ("EPOCHS = True", "EPOCHS must be"),
         ("BATCH_SIZE = 0", "BATCH_SIZE must be"),

@@ -139,7 +139,7 @@ def _header(stream) -> tuple[tuple[int, ...], np.dtype]:
     version = np.lib.format.read_magic(stream)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in readers:
-        raise InputError(f"an array is of version {version[0]}.{version[1]} of NumPy's format; 1.0 and 2.0 are read.")
+        raise ValueError(f"an array is of version {version[0]}.{version[1]} of NumPy's format; 1.0 and 2.0 are read.")
     shape, _, dtype = readers[version](stream)
     return shape, dtype
 
@@ -149,7 +149,7 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
         array = np.lib.format.read_array(stream, allow_pickle=False)
         # Only at its end is a part compared with its checksum; a damaged header may end the array before.
         if stream.read(1):
-            raise InputError(f"{member.filename[:60]} is longer than its array")
+            raise ValueError(f"{member.filename[:60]} is longer than its array")
         return array
 
 
