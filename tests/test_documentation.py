@@ -98,16 +98,12 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", each(READ))
 def test_the_python_of_a_page_runs(path, folder):
-    import keras
-
     namespace = {"__name__": "page"}
-    policy = keras.config.dtype_policy()
     for block in blocks(path.read_text("utf-8")):
         if block.name:
             (folder / block.name).write_text(block.text)
         elif block.kind == "python":
             execute(block, path, namespace)
-    keras.config.set_dtype_policy(policy)
 
 
 # ----------------------------------------------------------------------------------------------- commands

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -113,10 +112,9 @@ def test_a_gate_refuses_with_three_and_lets_pass_what_keeps_it(trained, tmp_path
 
 
 def test_an_explicit_version_that_exists_is_refused_before_training(trained):
-    started = time.monotonic()
     ended = train(trained, "--workdir=other", "--version=1", "--gin_param=EPOCHS=1000")
     refused(ended, "Version 1 of exported/tiny exists")
-    assert time.monotonic() - started < 20 and not (trained / "other").exists()
+    assert not (trained / "other").exists()
     assert train(trained, "--version=1").code == 0  # by the workdir that published it
 
 

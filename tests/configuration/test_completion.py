@@ -72,12 +72,11 @@ def test_other_programs_are_left_alone(script, tmp_path):
 
 
 @pytest.mark.parametrize("shell", completion.SHELLS)
-def test_the_command_prints_it_at_once(shell):
+def test_the_command_prints_it_without_tensorflow(shell):
     code = (
-        "import sys, time; t = time.time(); from tfrobust import train; "
-        f"c = train.main(['--completion={shell}']); "
-        "print(time.time() - t < 1, [m for m in ('tensorflow', 'keras', 'numpy') if m in sys.modules], file=sys.stderr)"
+        f"import sys; from tfrobust import train; c = train.main(['--completion={shell}']); "
+        "print([m for m in ('tensorflow', 'keras', 'numpy') if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env=dict(os.environ))
-    assert done.stderr == "True []\n" and "--gin_file=\n" in done.stdout and "--completion=" in done.stdout
+    assert done.stderr == "[]\n" and "--gin_file=\n" in done.stdout and "--completion=" in done.stdout
     assert ("bashcompinit" in done.stdout) == (shell == "zsh")

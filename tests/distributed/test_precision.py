@@ -23,12 +23,6 @@ from tfrobust.training.loop import Loop
 POLICIES = ("mixed_bfloat16", "mixed_float16")
 
 
-@pytest.fixture(autouse=True)
-def _policy_is_put_back():
-    yield
-    keras.config.set_dtype_policy("float32")
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("row", battery.ROWS)
 def test_a_row_trains_finitely_with_losses_and_adversaries_in_float32(row, policy):

@@ -7,7 +7,5 @@ import pytest
 @pytest.fixture
 def policy(request):
     """Give it by `@pytest.mark.parametrize("policy", ..., indirect=True)`."""
-    before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(request.param)
-    yield request.param
-    keras.config.set_dtype_policy(before)
+    return request.param

@@ -87,13 +87,9 @@ def test_round_trip_build_shape_and_dtype(head, embedding, tmp_path):
 
 
 def test_float32_under_a_mixed_policy(embedding):
-    before = keras.mixed_precision.dtype_policy()
-    keras.mixed_precision.set_dtype_policy("mixed_float16")
-    try:
-        for head in (LinearHead(2), LinearProjection(2), MLPProjection(3, dim=2)):
-            assert head(tf.cast(embedding, tf.float16)).dtype == tf.float32
-    finally:
-        keras.mixed_precision.set_dtype_policy(before)
+    keras.config.set_dtype_policy("mixed_float16")
+    for head in (LinearHead(2), LinearProjection(2), MLPProjection(3, dim=2)):
+        assert head(tf.cast(embedding, tf.float16)).dtype == tf.float32
 
 
 def test_initialisers():

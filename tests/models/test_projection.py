@@ -96,12 +96,8 @@ def test_layers_of_one_initializer_draw_apart():
 
 
 def test_float32_under_a_mixed_policy():
-    before = keras.mixed_precision.dtype_policy()
-    keras.mixed_precision.set_dtype_policy("mixed_float16")
-    try:
-        assert ProjectionHead(normalization="all")(tf.cast(EMBEDDING, tf.float16)).dtype == tf.float32
-    finally:
-        keras.mixed_precision.set_dtype_policy(before)
+    keras.config.set_dtype_policy("mixed_float16")
+    assert ProjectionHead(normalization="all")(tf.cast(EMBEDDING, tf.float16)).dtype == tf.float32
 
 
 @pytest.mark.parametrize(

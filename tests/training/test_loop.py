@@ -16,17 +16,7 @@ from tfrobust.errors import InputError, StopRequested
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.heads import LinearHead
 from tfrobust.training.interrupt import heard_between_steps
-from tfrobust.training.loop import TrainingDiverged, history_columns
-
-
-@pytest.fixture
-def deterministic():
-    """Bit-equality is asked for, so operations are deterministic, for this test alone."""
-    from tensorflow.python.framework import config  # there is no public way back
-
-    tf.config.experimental.enable_op_determinism()
-    yield
-    config.disable_op_determinism()
+from tfrobust.training.loop import Loop, TrainingDiverged, history_columns
 
 
 class Stop(keras.callbacks.Callback):
@@ -56,7 +46,8 @@ class Kept(keras.callbacks.Callback):
         logs["val_added"] = 10.0 + epoch
 
 
-def test_the_loop_is_fit_on_the_same_batches(deterministic, tmp_path):
+def test_the_loop_is_fit_on_the_same_batches(tmp_path):
+    tf.config.experimental.enable_op_determinism()
     loop = make_loop(tmp_path, checkpoint_seconds=1e9)
     found = loop.run()
     twin = battery.build("ascl")
@@ -93,8 +84,9 @@ def test_the_step_is_traced_once(tmp_path, monkeypatch):
     assert len(calls) == 1
 
 
-def test_stopped_at_any_step_the_rest_is_the_same_to_the_bit(deterministic, tmp_path):
+def test_stopped_at_any_step_the_rest_is_the_same_to_the_bit(tmp_path):
     """At the first step, in mid-epoch, at an epoch's end, next to the last; metrics, callbacks, averages with it."""
+    tf.config.experimental.enable_op_determinism()
 
     def resumable(folder, *steps):
         # Without validation under attack, which the killed runs in tests/faults have. No checkpoint is ever due:
@@ -109,6 +101,43 @@ def test_stopped_at_any_step_the_rest_is_the_same_to_the_bit(deterministic, tmp_
             resumable(tmp_path / "parts", step).run()
     last = resumable(tmp_path / "parts")
     assert outcome(last, last.run()) == expected
+
+
+class Broken(keras.callbacks.Callback):
+    """Ends the run by an error in front of a global step, counted from 1."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.at = step
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if int(self.model.step) + 1 == self.at:
+            raise RuntimeError("broken")
+
+
+@pytest.mark.parametrize("broken_at", [1, 2, 5, LAST])
+def test_a_resumed_run_takes_every_batch_once(tmp_path, monkeypatch, broken_at):
+    """Real batches and checkpoints around a step that only notes its images and counts."""
+    seen = []
+
+    def noting(loop):
+        def train(batch):
+            seen.append(batch.images.numpy())
+            loop.method.step.assign_add(1)
+            return {"loss": tf.constant(0.0)}
+
+        return train
+
+    monkeypatch.setattr(Loop, "_train_function", noting)
+    with pytest.raises(RuntimeError, match="broken"):
+        make_loop(tmp_path, "supervised", [Broken(broken_at)]).run()
+    assert len(seen) == broken_at - 1
+    resumed = make_loop(tmp_path, "supervised", [Broken(None)])
+    assert resumed.run()["epoch"] == [1, 2, 3] and int(resumed.method.step) == LAST
+    whole = [batch.images.numpy() for batch in small_run.batches(0).take(LAST)]
+    assert len(seen) == LAST
+    for one, other in zip(seen, whole, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_finished_run_trains_no_step_more(tmp_path, capsys):

@@ -64,16 +64,8 @@ def test_labels_are_clusters_of_the_features_at_their_epoch(tmp_path):
     assert removed[0] == removed[1] == 0 < removed[2]
 
 
-@pytest.fixture
-def deterministic():
-    from tensorflow.python.framework import config  # there is no public way back
-
+def test_a_resumed_run_gives_the_same_bits(tmp_path):
     tf.config.experimental.enable_op_determinism()
-    yield
-    config.disable_op_determinism()
-
-
-def test_a_resumed_run_gives_the_same_bits(tmp_path, deterministic):
     rule = IFND(clusters=3, features="projection")
     whole, kept = make_loop(tmp_path / "whole", rule)
     expected = small_run.outcome(whole, whole.run())

@@ -1,5 +1,4 @@
 import socket
-import time
 
 import numpy as np
 import pytest
@@ -79,10 +78,8 @@ def test_splits_and_shape(prepared):
 
 
 def _message(error, **arguments):
-    start = time.monotonic()
     with pytest.raises(error) as caught:
         TensorFlowDatasets(**arguments).load()
-    assert time.monotonic() - start < 5
     assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)
     return str(caught.value)
 
