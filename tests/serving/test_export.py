@@ -9,7 +9,7 @@ from PIL import Image
 
 from tfrobust.data.spec import decode_image
 from tfrobust.ops import fingerprint
-from tfrobust.serving import export, golden, probe
+from tfrobust.serving import export, golden, probe, recipes
 
 IMAGE_SHAPE = (8, 8, 1)
 
@@ -114,6 +114,16 @@ def test_a_wrong_size_is_refused_inside_the_graph(staged):
         for node in (body.node if hasattr(body, "node") else body.node_def)
     }
     assert "EnsureShape" in operations
+
+
+def test_more_reports_than_a_batch_holds_are_refused_in_the_graph(signatures):
+    """By any server: a report takes megabytes, and asking for it a byte."""
+    ask = signatures["robustness_report"]
+    assert ask(request=tf.constant([""] * 256))["report"].shape == [256]
+    assert "max_batch_size { value: 256 }" in recipes.batching_parameters()
+    for count in (257, 20_000):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="more reports are asked for than"):
+            ask(request=tf.constant([""] * count))
 
 
 def test_the_report_answers_once_per_request(signatures):
