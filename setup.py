@@ -49,8 +49,10 @@ setup(
             "ruff",
             "setuptools>=64",
             "tokenizers",
+            "waitress",
             "wheel",
         ],
+        "serve": ["waitress"],  # tools/serve.py --development
         "text": ["tokenizers"],
         "checkpoints": ["safetensors"],
         "dev": ["pre-commit", "ruff"],

@@ -28,7 +28,9 @@ def parser() -> cli.Parser:
     what.add_argument("--metadata", action="store_true", help="show the served versions and endpoints")
     what.add_argument("--report", action="store_true", help="show the served model's own robustness report")
     flags.add_argument("--format", choices=("table", "json"), default="table", help="default: table")
-    flags.add_argument("--timeout", metavar="SECONDS", type=float, default=60.0, help="for one answer; default: 60")
+    flags.add_argument(
+        "--timeout", metavar="SECONDS", type=float, default=60.0, help="for one whole answer; default: 60"
+    )
     flags.add_argument("--ca", metavar="FILE", help="certificates that an https or grpcs server must be signed by")
     return flags
 
@@ -62,11 +64,10 @@ def _report_table(asked) -> str:
     from tfrobust.report import render
     from tfrobust.report.schema import Report
 
+    text = asked.report_text()
     try:
-        report = Report.from_json(asked.report_text())
-    except InputError:
-        raise
-    except ValueError as error:
+        report = Report.from_json(text)
+    except InputError as error:
         raise InputError(f"the server's report cannot be read, --format=json shows it: {error}"[:300]) from None
     return f"{render.console_table(report, short=True)}\n\n{report.threat}"
 

@@ -5,8 +5,22 @@ import pathlib
 import pytest
 
 import tfrobust
-from tfrobust.ops import program_files, program_graph, program_sizes, rehearsal, variable_index
+from tfrobust import query
+from tfrobust.configuration import checks
+from tfrobust.data import spec
+from tfrobust.data.sources import cifar, stanford_sentiment
+from tfrobust.ops import (
+    archives,
+    files,
+    picture_files,
+    program_files,
+    program_graph,
+    program_sizes,
+    rehearsal,
+    variable_index,
+)
 from tfrobust.report import schema
+from tfrobust.serving import development, development_rest, export, transport
 
 GUIDE = (pathlib.Path(tfrobust.__file__).parent / "guides" / "safety.md").read_text("utf-8")
 _SMALL_PARTS = [largest for _, largest in program_files._SMALL_PARTS.values()]
@@ -36,6 +50,22 @@ LIMITS = {
     "SavedModel: memory": (f"{rehearsal.LARGEST >> 30} GiB", f"{rehearsal._TIMES_FILES} times"),
     "SavedModel: time": (f"{rehearsal.SECONDS} s",),
     "report: measurements": (f"{schema._LONGEST_LIST:,}",),
+    "report: size": (f"{files.LARGEST_TEXT >> 20} MiB",),
+    "`robustness_report`": (f"{export.MOST_REPORTS} requests",),
+    "`.keras`, `.npz`: parts": (f"{archives._MOST_PARTS:,}", f"{archives._LARGEST_LIST >> 20} MiB"),
+    "`.keras`, `.npz`: growth": (f"{archives._MOST_GROWTH} times", f"{archives._LARGEST_UNASKED >> 20} MiB"),
+    "`.keras`: a JSON part": (f"{archives._LARGEST_JSON >> 20} MiB",),
+    "archives of CIFAR": (f"{archives._LARGEST_TAR >> 30} GiB", f"{cifar.LARGEST_FILE >> 20} MiB"),
+    "pictures": (f"{spec._LARGEST_FILE >> 20} MiB", f"2^{picture_files.LARGEST.bit_length() - 1}"),
+    "vocabularies": (f"{files.LARGEST_TEXT >> 20} MiB", f"{stanford_sentiment.LARGEST_FILE >> 20} MiB"),
+    "gin: whole numbers": (f"-{checks._LARGEST_WHOLE}", f"{checks._LARGEST_WHOLE}"),
+    "development server": (
+        f"{development.LARGEST_REQUEST >> 20} MiB",
+        f"{development_rest.LARGEST_HEADERS >> 10} KiB",
+        f"{development_rest.MOST_CONNECTIONS};",
+        f"{development_rest.LONGEST_SILENCE} s",
+    ),
+    "`query`": (f"{transport.LARGEST_ANSWER >> 20} MiB", f"{query.parser().get_default('timeout'):g} s"),
 }
 
 

@@ -1,5 +1,6 @@
 """The client against the development server, over genuine REST and gRPC on loopback."""
 
+import contextlib
 import http.server
 import io
 import json
@@ -9,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import wsgiref.simple_server
 
 import numpy as np
 import pytest
@@ -175,6 +177,51 @@ def test_a_server_that_is_not_there_or_says_nothing_is_named(scheme):
                 asked.metadata()
 
 
+@contextlib.contextmanager
+def dripping(begin: bytes):
+    """A server that says `begin` and then a byte every hundredth of a second, for longer than a test lasts."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ended = threading.Event()
+
+        def drip():
+            asked, _ = listening.accept()
+            with asked, contextlib.suppress(OSError):
+                asked.sendall(begin)
+                for _ in range(6000):
+                    asked.sendall(b"x")
+                    if ended.wait(0.01):
+                        return
+
+        worker = threading.Thread(target=drip)
+        worker.start()
+        yield listening.getsockname()[1]
+        ended.set()
+        worker.join()
+
+
+_OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "begin"),
+    [
+        ("http", b""),
+        ("http", b"HTTP/1.1 200 O"),
+        ("http", _OK + b"X-Header: "),
+        ("http", _OK + b"Content-Length: 6000\r\n\r\n"),
+        ("http", _OK + b"\r\n"),  # the body ends with the connection
+        ("http", _OK + b"Transfer-Encoding: chunked\r\n\r\n1770\r\n"),
+        ("https", b"\x16\x03\x03\x40\x00"),  # a handshake of 16 kB
+        ("grpc", b"\x00\x40\x00\x04\x00\x00\x00\x00\x00"),  # settings of 16 kB
+    ],
+)
+def test_a_server_that_drips_is_cut_off(scheme, begin):
+    """Each byte comes long before the timeout of a single read, which is therefore never reached."""
+    with dripping(begin) as port, Client(f"{scheme}://127.0.0.1:{port}", "small", timeout=0.5) as asked:
+        with pytest.raises(ServerUnavailable, match="within 0.5 s|cannot be reached, or fails"):
+            asked.metadata()
+
+
 @pytest.mark.parametrize(
     ("status", "body", "kind", "message"),
     [
@@ -229,7 +276,7 @@ def test_tls_is_spoken_and_checked(server, certificate, answer, tmp_path):
 
     key, place = certificate
     answers = development.Answers(server.models)
-    rest = development_rest.http_server(answers, ("127.0.0.1", 0))
+    rest = wsgiref.simple_server.make_server("127.0.0.1", 0, development_rest.application(answers))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(place, key)
     rest.socket = context.wrap_socket(rest.socket, server_side=True)

@@ -1,8 +1,12 @@
 """The development server: what it answers must be what TensorFlow Serving's documents and sources say it answers."""
 
 import base64
+import contextlib
 import json
 import shutil
+import socket
+import struct
+import sys
 import urllib.error
 import urllib.request
 
@@ -20,6 +24,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
+from tfrobust.errors import InputError
 from tfrobust.serving import golden, probe
 from tfrobust.serving.client import Client
 from tfrobust.serving.development import Server
@@ -197,6 +202,133 @@ def test_new_versions_take_over_and_a_broken_one_does_not(exported, tmp_path):
             assert client.metadata()["version"] == 10
             states = {entry["version"]: entry["state"] for entry in client.status()}
             assert states == {"11": "END", "10": "AVAILABLE"}
+
+
+def exchange(server, *lines, body=b"", close=True):
+    """The answer to a request that no client library would send: its status, and all of it."""
+    with socket.create_connection(server.http.server_address, timeout=20) as raw:
+        raw.sendall("\r\n".join([*lines, *(["Connection: close"] if close else []), "", ""]).encode("latin-1") + body)
+        content = b"".join(iter(lambda: raw.recv(65536), b""))
+    return int(content.split()[1]), content
+
+
+STATUS = "GET /v1/models/small HTTP/1.1"
+PREDICT = "POST /v1/models/small:predict HTTP/1.1"
+HOST = "Host: 127.0.0.1:8501"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        (["Host: 127.0.0.1"], 200),
+        (["Host: localhost:8501"], 200),
+        (["Host: LOCALHOST"], 200),
+        (["Host: [::1]:8501"], 200),
+        (["Host: evil.example:8501"], 403),
+        (["Host: 127.0.0.1.evil.example"], 403),
+        (["Host: user@evil.example"], 403),
+        (["Host: 127.0.0.1@evil.example"], 403),
+        (["Host: [::1"], 403),
+        (["Host:"], 403),
+        ([], 403),
+        (["Host: 127.0.0.1", "X-Forwarded-Host: evil.example"], 200),
+    ],
+)
+def test_a_page_of_another_site_gets_no_answer(server, host, status):
+    """A name of its own may lead to 127.0.0.1, and a browser then lets the page read what is answered."""
+    assert exchange(server, STATUS, *host)[0] == status
+
+
+@pytest.mark.parametrize(
+    "length",
+    [
+        ["Content-Length: abc"],
+        ["Content-Length: -1"],
+        ["Content-Length: +5"],
+        ["Content-Length: 1e3"],
+        ["Content-Length: 0x10"],
+        ["Content-Length: 5", "Content-Length: 500"],
+        ["Content-Length: \xb2"],
+        [f"Content-Length: {'9' * 4000}"],
+        [f"Content-Length: {2**62}"],
+        [f"Content-Length: {64 * 2**20 + 1}"],
+        ["Transfer-Encoding: gzip"],
+        ["Transfer-Encoding: chunked", "Content-Length: 4"],
+        [],
+        ["Content-Length: 0"],
+        ["A" * 70_000 + ": x"],
+        [f"X: {'y' * 70_000}"],
+        ["no header at all"],
+    ],
+)
+def test_a_length_that_is_none_or_too_large_is_refused(server, length):
+    # What is left unread when the server closes makes the kernel send a reset, which may overtake the answer.
+    with contextlib.suppress(ConnectionError):
+        status, answer = exchange(server, PREDICT, HOST, *length, body=b"none\r\n\r\n" * 2)
+        assert 400 <= status <= 501 and b"Traceback" not in answer
+    assert exchange(server, STATUS, HOST)[0] == 200
+
+
+def test_a_body_in_chunks_is_read_as_any_other(server):
+    body = json.dumps({"inputs": IMAGES}).encode()
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (body[:50], body[50:])) + b"0\r\n\r\n"
+    assert exchange(server, PREDICT, HOST, "Transfer-Encoding: chunked", body=chunks)[0] == 200
+
+
+def test_clients_that_go_away_leave_no_word_and_no_trace(server, capfd):
+    half = f"{PREDICT}\r\n{HOST}\r\nContent-Length: 1000\r\n\r\nhalf".encode()
+    whole = json.dumps({"signature_name": "robustness_report", "instances": ["x"] * 256}).encode()
+    report = f"{PREDICT}\r\n{HOST}\r\nContent-Length: {len(whole)}\r\n\r\n".encode() + whole
+    for begin in (b"", b"GET", half, report, report * 20, b"\x16\x03\x01\x02\x00", bytes(range(256))):
+        for reset in (True, False):
+            with socket.create_connection(server.http.server_address, timeout=20) as raw:
+                if reset:  # closing sends a reset, so that the answer meets an error
+                    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                raw.sendall(begin)
+    assert exchange(server, STATUS, HOST)[0] == 200
+    said = capfd.readouterr()
+    assert said.out == "" and said.err == ""
+
+
+def test_many_clients_at_once_are_all_answered(server):
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(socket.create_connection(server.http.server_address)) for _ in range(60)]
+        for client in clients:
+            client.settimeout(60)
+            client.sendall(f"{STATUS}\r\n{HOST}\r\n\r\n".encode())
+        assert [client.recv(100).split()[1] for client in clients] == [b"200"] * 60
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "1e300"])
+def test_pixels_that_are_not_finite_are_refused_over_rest(server, value):
+    images = json.dumps(IMAGES).replace("0.0", value, 1)
+    body = f'{{"inputs": {images}}}'.encode()
+    status, answer = exchange(server, PREDICT, HOST, f"Content-Length: {len(body)}", body=body)
+    assert status == 400 and b"images holds NaN or infinity" in answer
+
+
+def test_pixels_that_are_not_finite_or_not_there_are_refused_over_grpc(stub):
+    not_there = tf.make_tensor_proto(np.zeros(1, np.float32))
+    not_there.tensor_shape.CopyFrom(tf.TensorShape([2**30, 8, 8, 1]).as_proto())
+    negative = tf.make_tensor_proto(np.zeros(1, np.float32))
+    negative.tensor_shape.dim[0].size = -5
+    for value, said in (
+        (tf.make_tensor_proto(np.full((1, 8, 8, 1), np.nan, np.float32)), "NaN or infinity"),
+        (not_there, "images has more than"),
+        (negative, "images has more than"),
+    ):
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = "small"
+        request.inputs["images"].CopyFrom(value)
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.Predict(request, timeout=20)
+        assert caught.value.code().name == "INVALID_ARGUMENT" and said in caught.value.details()
+
+
+def test_without_waitress_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "waitress", None)
+    with pytest.raises(InputError, match=r"needs the package waitress: pip install 'tfrobust\[serve\]'"):
+        Server({}, rest_port=0, grpc_port=0)
 
 
 def test_it_listens_on_loopback_alone_and_says_what_it_is(server):

@@ -40,7 +40,7 @@ class Client:
         model: the name it is served under.
         version: one of its versions; None for the newest, or for `label`.
         label: a version by its label, such as "stable".
-        timeout: seconds for one answer.
+        timeout: seconds for one answer, from the look-up of the name to the last byte.
         authority: file of certificates (PEM) that the server's must be signed by; None for those of the system.
 
     Raises:

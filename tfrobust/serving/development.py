@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import math
 import pathlib
 import threading
 from collections.abc import Mapping
+
+import numpy as np
 
 from tfrobust.serving import publish
 
@@ -34,14 +37,15 @@ class _Version:
 
         from tfrobust.ops import saved_models
 
-        self.loaded = saved_models.load(directory)
+        self.loaded = saved_models.load(directory)  # it owns the variables
+        self.signatures = saved_models.signatures(self.loaded)
         graph = saved_model_pb2.SavedModel.FromString((directory / "saved_model.pb").read_bytes()).meta_graphs[0]
         self.signature_defs = dict(graph.signature_def)
 
     def run(self, name: str, inputs: Mapping):
         import tensorflow as tf
 
-        if name not in self.loaded.signatures:
+        if name not in self.signatures:
             raise Failure("FAILED_PRECONDITION", f'Serving signature key "{name}" not found.')
         wanted = set(self.signature_defs[name].inputs)
         if set(inputs) != wanted:
@@ -49,10 +53,24 @@ class _Version:
             message = f"Sent extra: {{{extra}}}. Missing but required: {{{missing}}}."
             raise Failure("INVALID_ARGUMENT", f"input size does not match signature. {message}")
         try:
-            tensors = {key: tf.constant(tf.make_ndarray(value)) for key, value in inputs.items()}
-            return self.loaded.signatures[name](**tensors)
-        except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
+            tensors = {key: tf.constant(_array(key, value)) for key, value in inputs.items()}
+            return self.signatures[name](**tensors)
+        except (ValueError, TypeError, IndexError, tf.errors.OpError) as error:
             raise Failure("INVALID_ARGUMENT", " ".join(str(error).split())[:500]) from None
+
+
+def _array(name: str, value) -> np.ndarray:
+    """The numbers of a TensorProto, finite, and no more than a request may hold."""
+    import tensorflow as tf
+
+    sizes = [axis.size for axis in value.tensor_shape.dim]
+    # A few bytes can claim to be any number of equal numbers.
+    if min(sizes, default=0) < 0 or math.prod(sizes) * max(tf.dtypes.as_dtype(value.dtype).size, 1) > LARGEST_REQUEST:
+        raise Failure("INVALID_ARGUMENT", f"{name} has more than {LARGEST_REQUEST} bytes, or none that can be counted")
+    array = tf.make_ndarray(value)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise Failure("INVALID_ARGUMENT", f"{name} holds NaN or infinity")
+    return array
 
 
 class Models:
@@ -182,6 +200,7 @@ class Server:
         poll_seconds: how often new versions are looked for; 0: only at the start.
 
     Raises:
+        InputError: the package waitress is missing.
         OSError: a port is taken.
     """
 
@@ -190,7 +209,7 @@ class Server:
 
         self.models = Models(folders, labels)
         answers = Answers(self.models)
-        self.http = development_rest.http_server(answers, ("127.0.0.1", rest_port))
+        self.http = development_rest.HttpServer(answers, ("127.0.0.1", rest_port))
         self.rpc = grpc_server(answers)
         try:
             grpc_port = self.rpc.add_insecure_port(f"127.0.0.1:{grpc_port}")

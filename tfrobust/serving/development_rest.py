@@ -4,61 +4,122 @@ from __future__ import annotations
 
 import base64
 import binascii
-import http.server
+import http
 import json
+import logging
 import re
+import threading
 import urllib.parse
+from collections.abc import Callable
 
 import numpy as np
 
+from tfrobust.errors import InputError
 from tfrobust.serving.development import LARGEST_REQUEST, NAME, Answers, Failure
 
 # As TensorFlow Serving maps them, model_servers/http_server.cc.
 _STATUS = {"INVALID_ARGUMENT": 400, "FAILED_PRECONDITION": 400, "NOT_FOUND": 404, "UNIMPLEMENTED": 501}
+_STATUS["PERMISSION_DENIED"] = 403  # of ours: the Host
+LARGEST_HEADERS, MOST_CONNECTIONS, LONGEST_SILENCE = 2**16, 100, 60
 _CHOICE = r"(?:/versions/(?P<version>\d{1,18})|/labels/(?P<label>[^/:]+))?"
 _PREDICT = re.compile(rf"/v1/models/(?P<name>[^/:]+){_CHOICE}:(?P<what>predict|classify|regress)")
 _READ = re.compile(rf"/v1/models/(?P<name>[^/:]+){_CHOICE}(?P<what>/metadata)?")
 
 
-def http_server(answers: Answers, address: tuple[str, int]) -> http.server.ThreadingHTTPServer:
-    """An HTTP server with TensorFlow Serving's paths, which serves once `serve_forever` is called."""
+class HttpServer:
+    """An HTTP server with TensorFlow Serving's paths, from `serve_forever` to `shutdown`.
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        server_version, sys_version, timeout = NAME.replace(" ", "_"), "", 60
+    Raises:
+        InputError: the package waitress is missing.
+        OSError: the port is taken.
+    """
 
-        def do_GET(self):
-            self._answer(lambda: _read(answers, self.path))
+    def __init__(self, answers: Answers, address: tuple[str, int]):
+        try:
+            from waitress import server, wasyncore
+        except ImportError:
+            raise InputError(
+                "the development server needs the package waitress: pip install 'tfrobust[serve]'"
+            ) from None
+        logging.getLogger("waitress").setLevel(logging.CRITICAL)  # a client that goes away is nobody's error
+        self._sockets, self._loop, self._close_all = {}, wasyncore.loop, wasyncore.close_all
+        self._server = server.create_server(
+            application(answers),
+            self._sockets,
+            host=address[0],
+            port=address[1],
+            ident=NAME.replace(" ", "_"),
+            backlog=128,
+            connection_limit=MOST_CONNECTIONS,
+            channel_timeout=LONGEST_SILENCE,
+            max_request_header_size=LARGEST_HEADERS,
+            max_request_body_size=LARGEST_REQUEST,
+            log_socket_errors=False,
+            clear_untrusted_proxy_headers=True,
+        )
+        self.server_address = self._server.socket.getsockname()
+        self._asked_to_stop, self._stopped = threading.Event(), threading.Event()
 
-        def do_POST(self):
-            self._answer(lambda: _predict(answers, self.path, self._body()))
+    def serve_forever(self) -> None:
+        """Answers until `shutdown` is called from another thread."""
+        while not self._asked_to_stop.is_set():
+            self._loop(timeout=1, use_poll=True, map=self._sockets, count=1)
+        self._stopped.set()
 
-        def log_message(self, *_):
-            """Says nothing."""
+    def shutdown(self) -> None:
+        """Ends `serve_forever`, and returns when it has ended."""
+        self._asked_to_stop.set()
+        self._server.pull_trigger()
+        self._stopped.wait()
 
-        def _body(self) -> bytes:
-            length = self.headers.get("Content-Length", "")
-            if not length.isdecimal() or int(length[:18]) > LARGEST_REQUEST:
-                self.close_connection = True
-                if length.isdecimal():  # else the answer may be lost on the client's way to send the rest
-                    self.rfile.read(min(int(length[:18]), 2**20))
-                raise Failure("INVALID_ARGUMENT", f"Content-Length is needed, of at most {LARGEST_REQUEST} bytes")
-            return self.rfile.read(int(length))
+    def server_close(self) -> None:
+        """Gives the port back; nothing may serve any more."""
+        self._server.task_dispatcher.shutdown()
+        self._close_all(self._sockets)
 
-        def _answer(self, make):
-            try:
-                status, answer = 200, make()
-            except Failure as failure:
-                status, answer = _STATUS.get(failure.code, 500), {"error": failure.message}
-            except Exception as error:
-                status, answer = 500, {"error": f"{type(error).__name__}: {error}"[:500]}
-            content = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
 
-    return http.server.ThreadingHTTPServer(address, Handler)
+def application(answers: Answers) -> Callable:
+    """The WSGI application behind it."""
+
+    def answer(environ: dict, start_response: Callable) -> list[bytes]:
+        try:
+            _check_host(environ.get("HTTP_HOST", ""))
+            # PATH_INFO is decoded: of `a%2Fb` it says no more what was a part of a name.
+            path = environ.get("REQUEST_URI") or urllib.parse.quote(environ["PATH_INFO"], safe="/:%")
+            if environ["REQUEST_METHOD"] == "GET":
+                found = _read(answers, path)
+            elif environ["REQUEST_METHOD"] == "POST":
+                found = _predict(answers, path, _body(environ))
+            else:
+                raise Failure("UNIMPLEMENTED", f"The {NAME} has no {environ['REQUEST_METHOD']}"[:300])
+            status = 200
+        except Failure as failure:
+            status, found = _STATUS.get(failure.code, 500), {"error": failure.message}
+        except Exception as error:
+            status, found = 500, {"error": f"{type(error).__name__}: {error}"[:500]}
+        content = json.dumps(found).encode()
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(content)))]
+        start_response(f"{status} {http.HTTPStatus(status).phrase}", headers)
+        return [content]
+
+    return answer
+
+
+def _check_host(host: str) -> None:
+    """Refuses the pages of other sites whose name leads to this machine, as browsers would let them read it."""
+    try:
+        name = urllib.parse.urlsplit(f"//{host}").hostname
+    except ValueError:
+        name = None
+    if name not in ("127.0.0.1", "localhost", "::1"):
+        raise Failure("PERMISSION_DENIED", f"the Host {host[:60]!r} is not this machine's loopback interface")
+
+
+def _body(environ: dict) -> bytes:
+    length = environ.get("CONTENT_LENGTH", "")
+    if not (length.isascii() and length.isdigit()) or int(length[:18]) > LARGEST_REQUEST:
+        raise Failure("INVALID_ARGUMENT", f"Content-Length is needed, of at most {LARGEST_REQUEST} bytes")
+    return environ["wsgi.input"].read(int(length))
 
 
 def _read(answers: Answers, path: str) -> dict:
@@ -160,9 +221,9 @@ def _array(name: str, value, dtype) -> np.ndarray:
             return np.array([_string(item) for item in value], dtype=object)
         array = np.asarray(value)
         if array.dtype.kind not in "biuf":
-            raise ValueError("not numbers, or lists of different lengths")
+            raise InputError("not numbers, or lists of different lengths")
         if np.dtype(dtype).kind in "iu" and array.dtype.kind not in "iu":
-            raise ValueError(f"not of expected type {np.dtype(dtype).name}")
+            raise InputError(f"not of expected type {np.dtype(dtype).name}")
         return array.astype(dtype)
     except (ValueError, TypeError, OverflowError, binascii.Error) as error:
         raise Failure("INVALID_ARGUMENT", f"JSON Value of {name}: {error}"[:300]) from None

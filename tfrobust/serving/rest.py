@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
+import socket
 import ssl
+import threading
 import urllib.parse
+from collections.abc import Callable
 
 import numpy as np
 
@@ -21,7 +25,7 @@ class Rest:
         place: `http(s)://host:port[/prefix]`, as urllib splits it, with a port.
         model: its name.
         choice: ("version", 3), ("label", "stable"), or None for the server's newest.
-        timeout: seconds for one answer.
+        timeout: seconds for one answer, from the look-up of the name to the last byte.
         authority: file of the certificates that an https server must be signed by; None for the system's.
     """
 
@@ -79,26 +83,65 @@ class Rest:
             kind, more = http.client.HTTPSConnection, {"context": self.context}
         connection = kind(self.place.hostname, self.place.port, timeout=self.timeout, **more)
         try:
-            connection.request(method, path, body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            content = response.read(LARGEST_ANSWER + 1)
+            status, content = _within(self.timeout, lambda held: _exchanged(connection, held, method, path, body))
         except TimeoutError:
             raise ServerUnavailable(f"{self._name()} does not answer within {self.timeout:g} s.") from None
         except (OSError, http.client.HTTPException) as error:
             raise ServerUnavailable(
                 f"{self._name()} cannot be reached: {plain(error) or type(error).__name__}"
             ) from None
-        finally:
-            connection.close()
         if len(content) > LARGEST_ANSWER:
             raise ServerUnavailable(f"{self._name()} answers with more than {LARGEST_ANSWER >> 20} MiB.")
-        return response.status, content.decode("utf-8", errors="replace")
+        return status, content.decode("utf-8", errors="replace")
 
     def _name(self) -> str:
         return f"{self.place.scheme}://{self.place.netloc}"
 
     def _foreign(self, what: str) -> InputError:
         return InputError(f"{self._name()} is no TensorFlow Serving over REST: {what}; its usual port is 8501.")
+
+
+def _exchanged(connection, held: list, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+    """One request and its answer; `held` gets the socket, which a connection forgets once the answer has begun."""
+    try:
+        connection.connect()
+        held.append(connection.sock)
+        connection.request(method, path, body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        return response.status, response.read(LARGEST_ANSWER + 1)
+    finally:
+        connection.close()
+
+
+def _within(seconds: float, call: Callable[[list], tuple]) -> tuple:
+    """What a call returns or raises, within so many seconds in all: a socket's own timeout begins anew with every byte.
+
+    Args:
+        seconds: > 0.
+        call: gets a list, into which it puts the sockets that end it when they are shut down.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+    held, found = [], {}
+
+    def work():
+        try:
+            found["value"] = call(held)
+        except BaseException as error:  # noqa: BLE001 - raised again below, in the caller's thread
+            found["error"] = error
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    worker.join(min(seconds, threading.TIMEOUT_MAX))
+    if worker.is_alive():
+        for one in held:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        raise TimeoutError
+    if "error" in found:
+        raise found["error"]
+    return found["value"]
 
 
 def _quoted(text) -> str:
