@@ -92,8 +92,8 @@ def test_files_and_functions_keep_their_budgets():
     long = []
     for path in sources():
         text = path.read_text("utf-8")
-        if text.count("\n") > 400:
-            long.append(f"{path.relative_to(ROOT)} has {text.count(chr(10))} lines, allowed are 400")
+        if text.count("\n") > 600:
+            long.append(f"{path.relative_to(ROOT)} has {text.count(chr(10))} lines, allowed are 600")
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 length = _code_lines(node)

@@ -32,8 +32,8 @@ class Hashable:
 
 
 def chosen(items, costs) -> list[int]:
-    """Return the places of the items in the first tier."""
-    durations = {item.nodeid: cost for item, cost in zip(items, costs, strict=True)}
+    """Return the places of the items in the first tier; costs are shares of the highest that it takes."""
+    durations = {item.nodeid: tiers.COSTLY * cost for item, cost in zip(items, costs, strict=True)}
     first = tiers.first_tier(items, durations)
     return [place for place, each in enumerate(items) if each in first]
 
@@ -48,19 +48,19 @@ def test_of_costly_tests_the_first_tier_takes_each_function_and_value_at_the_lea
     """Of a product of two values by three, three tests have every value; the dear one is not among them."""
     pairs = list(itertools.product("ab", (1, 2, 3)))
     items = [item("product", kind=kind, size=size) for kind, size in pairs]
-    places = chosen(items, [5.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    places = chosen(items, [1.0, 0.5, 0.5, 0.5, 0.5, 0.5])
     assert 0 not in places and len(places) == 3
     assert {pairs[place][0] for place in places} == {*"ab"} and {pairs[place][1] for place in places} == {1, 2, 3}
 
 
 def test_a_value_that_a_cheap_test_has_needs_no_costly_one_but_every_function_does():
     items = [item("quick", size=1), item("long", size=1), item("long", size=2)]
-    assert chosen(items, [0.1, 3.0, 2.0]) == [0, 2]
+    assert chosen(items, [0.1, 0.9, 0.5]) == [0, 2]
 
 
 def test_files_are_covered_each_by_itself():
     items = [item("long", "a.py", size=1), item("long", "b.py", size=1)]
-    assert chosen(items, [2.0, 2.0]) == [0, 1]
+    assert chosen(items, [0.9, 0.9]) == [0, 1]
 
 
 def test_marks_and_the_highest_cost_decide():
@@ -116,13 +116,13 @@ def test_after(): pass
 )
 def test_a_run_takes_its_tier(tmp_path, arguments, names):
     said = run(
-        tmp_path, SMALL, *arguments, durations='{"test_small.py": {"test_costly[a]": 1.0, "test_costly[b]": 2.0}}'
+        tmp_path, SMALL, *arguments, durations='{"test_small.py": {"test_costly[a]": 0.5, "test_costly[b]": 0.9}}'
     )
     assert re.findall(r"::(\S+) PASSED", said) == names, said
 
 
 def test_a_slice_names_what_it_leaves_out(tmp_path):
-    durations = '{"test_small.py": {"test_costly[a]": 1.0, "test_costly[b]": 2.0, "test_cheap": 9.0}}'
+    durations = '{"test_small.py": {"test_costly[a]": 0.5, "test_costly[b]": 0.9, "test_cheap": 9.0}}'
     said = run(tmp_path, SMALL, "--rest", "--slice=0/2", durations=durations)
     assert re.findall(r"::(\S+) PASSED", said) == ["test_cheap"] and "    1  test_small.py" in said, said
 

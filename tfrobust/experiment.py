@@ -142,48 +142,28 @@ def train(
     agreement = cluster.Agreement(scope, worker)
     with contextlib.ExitStack() as until_the_end:
         with agreement.after_chief():
-            folder = until_the_end.enter_context(
-                workdirs.in_use(workdir, training, must_exist=training_must_be_done, alone=worker.chief)
-            )
+            opened = workdirs.in_use(workdir, training, must_exist=training_must_be_done, alone=worker.chief)
+            folder = until_the_end.enter_context(opened)
         own = cluster.own_folder(folder, worker)
         files.write_atomically(own / workdirs.CONFIGURATION_FILE, configuration())
-        driven = {
-            "checkpoint_seconds": checkpoint_seconds,
-            "jit_compile": strategies.use_xla(jit_compile, scope),
-            "finished_only": training_must_be_done,
-            "verbose": int(worker.chief),
-        }
+        driven = {"checkpoint_seconds": checkpoint_seconds, "jit_compile": strategies.use_xla(jit_compile, scope)}
+        driven |= {"finished_only": training_must_be_done, "verbose": int(worker.chief)}
         with cluster.watched(worker):
             before, seconds = None, 0.0
             if first:
                 origin["pretraining"], before, seconds = pretraining.run(first, scope, folder, own, **driven)
             watchers = selection.watch(own, dataset.validation.arrays(), validation, callbacks, batch_size)
-            loop = stage.loop(
-                scope, folder, watchers, profile_steps=profile, profile_directory=str(own / "logs"), **driven
-            )
+            profiled = {"profile_steps": profile, "profile_directory": str(own / "logs")}
+            loop = stage.loop(scope, folder, watchers, **profiled, **driven)
             history = loop.run()
         if not worker.chief:
             print(f"worker {worker.index} of {worker.count} has trained; the chief evaluates and publishes", flush=True)
-            agreement.part()
-            return None
+            return agreement.part()
         facts = {**stage.facts(), **getattr(loop, "facts", {}), **origin, "precision": precision}
         facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
-        took, seen_first = seconds + loop.seconds, first and first.dataset.train
-        parts = (
-            model,
-            dataset,
-            data,
-            evaluators,
-            folder,
-            facts,
-            history,
-            took,
-            configuration,
-            before,
-            gate,
-            seen_first,
-        )
-        report = artefacts.Artefact(*parts).publish(name, export_dir, version)
+        made = (model, dataset, data, evaluators, folder, facts, history, seconds + loop.seconds)
+        seen_first = first and first.dataset.train
+        report = artefacts.Artefact(*made, configuration, before, gate, seen_first).publish(name, export_dir, version)
         agreement.part(alone=True)
         return report
 
