@@ -1,0 +1,394 @@
+"""Random changes of valid files that know what these are made of: protocol buffers, tables, JSON, arrays, text."""
+
+import io
+import json
+import pathlib
+import random
+import re
+import struct
+import warnings
+import zipfile
+
+import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from hostile import variable_tables as tables
+from tensorflow.core.protobuf import saved_model_pb2, tensor_bundle_pb2
+
+from tfrobust.ops import variable_index
+
+_WORDS = (
+    "",
+    "x",
+    "a:0",
+    "^a",
+    "\0",
+    "ä",
+    "..",
+    "/etc/passwd",
+    "unknown",
+    "images",
+    "a" * 5000,
+    "%s",
+    "<b>",
+    "serving_default",
+)
+_NUMBERS = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    255,
+    256,
+    2**31 - 1,
+    -(2**31),
+    2**31,
+    2**32,
+    2**40,
+    2**62,
+    -(2**63),
+    2**63 - 1,
+    2**64 - 1,
+)
+_REALS = (0.0, -1.0, 0.5, 1e308, -1e308, float("inf"), float("nan"), 5e-324)
+_INTEGERS = {
+    **dict.fromkeys(("INT32", "SINT32", "SFIXED32", "ENUM"), (-(2**31), 2**31 - 1)),
+    **dict.fromkeys(("INT64", "SINT64", "SFIXED64"), (-(2**63), 2**63 - 1)),
+    **dict.fromkeys(("UINT32", "FIXED32"), (0, 2**32 - 1)),
+    **dict.fromkeys(("UINT64", "FIXED64"), (0, 2**64 - 1)),
+}
+_RANGES = {getattr(FieldDescriptor, f"TYPE_{name}"): bounds for name, bounds in _INTEGERS.items()}
+
+
+# ---------------------------------------------------------------------------------------------- protocol buffers
+
+
+def change_message(message: Message, chance: random.Random) -> None:
+    """Change one field somewhere in a message: another value, none, twice, one more, another place."""
+    pool = [message]
+    while True:
+        fields = [field for field, _ in message.ListFields()]
+        field = chance.choice(fields or message.DESCRIPTOR.fields or [None])
+        if field is None:
+            return
+        if chance.random() < 0.03:  # one that is not set
+            field = chance.choice(message.DESCRIPTOR.fields)
+        children = _children(message, field)
+        if not children or chance.random() < 0.2:
+            _change_field(message, field, chance, pool)
+            return
+        message = chance.choice(children)
+        pool.append(message)
+
+
+def _is_map(field) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _children(message: Message, field) -> list[Message]:
+    """The messages in a field."""
+    if field.message_type is None:
+        return []
+    value = getattr(message, field.name)
+    if _is_map(field):
+        return [each for each in value.values() if isinstance(each, Message)]
+    if field.is_repeated:
+        return list(value)
+    return [value] if message.HasField(field.name) else []
+
+
+def _change_field(message: Message, field, chance: random.Random, pool: list[Message]) -> None:
+    value = getattr(message, field.name)
+    if _is_map(field):
+        _change_map(value, field, chance)
+    elif field.is_repeated:
+        _change_list(value, field, chance)
+    elif field.message_type is not None:
+        alike = [each for each in pool if each.DESCRIPTOR is field.message_type]
+        if chance.random() < 0.5 or not alike:
+            message.ClearField(field.name)
+        if chance.random() < 0.5:
+            value.SetInParent()
+    elif chance.random() < 0.2:
+        message.ClearField(field.name)
+    else:
+        setattr(message, field.name, _scalar(field, value, chance))
+
+
+def _change_map(value, field, chance: random.Random) -> None:
+    keys = sorted(value)
+    of_messages = field.message_type.fields_by_name["value"].message_type is not None
+    if not keys or not of_messages:
+        value.clear()
+        return
+    old = chance.choice(keys)
+    new = (
+        chance.choice(keys) if chance.random() < 0.5 else _scalar(field.message_type.fields_by_name["key"], old, chance)
+    )
+    if new != old:
+        value[new].CopyFrom(value[old])
+    if chance.random() < 0.7:
+        del value[old]
+
+
+def _change_list(value, field, chance: random.Random) -> None:
+    place = chance.randrange(len(value)) if value else 0
+    kind = chance.choice(("delete", "twice", "swap", "more", "clear", "change"))
+    if kind == "more" or not value:
+        value.add() if field.message_type is not None else value.append(_scalar(field, None, chance))
+    elif kind == "delete":
+        del value[place]
+    elif kind == "clear":
+        del value[:]
+    elif kind == "twice":
+        value.append(value[place])
+    elif kind == "swap":
+        kept = list(value)
+        chance.shuffle(kept)
+        kept = [type(each).FromString(each.SerializeToString()) if isinstance(each, Message) else each for each in kept]
+        del value[:]
+        value.extend(kept)
+    elif field.message_type is None:
+        value[place] = _scalar(field, value[place], chance)
+
+
+def _scalar(field, old, chance: random.Random):
+    if field.type in _RANGES:
+        low, high = _RANGES[field.type]
+        near = (old or 0) + chance.choice((-1, 1))
+        chosen = chance.choice((near, chance.choice(_NUMBERS), chance.randrange(64)))
+        return min(max(chosen, low), high)
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        return not old
+    if field.type in (FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_DOUBLE):
+        return chance.choice(_REALS[:3] + _REALS[5:])
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return spoiled(bytes(old or b"abc"), chance)
+    text = old or ""
+    return chance.choice((text + "x", text[:-1], text * 2, chance.choice(_WORDS)))
+
+
+# ------------------------------------------------------------------------------------------------------- files
+
+
+def spoiled(content: bytes, chance: random.Random) -> bytes:
+    """Bytes with some changed, left out, or twice."""
+    content = bytearray(content)
+    for _ in range(chance.randint(1, 4)):
+        place = chance.randrange(len(content) + 1)
+        length = chance.choice((1, 1, 4, 60))
+        kind = chance.randrange(4)
+        if kind == 0:
+            content[place : place + 1] = bytes([chance.randrange(256)])
+        elif kind == 1:
+            del content[place : place + length]
+        elif kind == 2:
+            content[place:place] = content[place : place + length] or b"\xff"
+        else:
+            content[place : place + length] = bytes(chance.randrange(256) for _ in range(length))
+    return bytes(content)
+
+
+def change_program(folder: pathlib.Path, chance: random.Random) -> None:
+    """The program of a SavedModel: some fields, or, seldom, some bytes."""
+    path = folder / "saved_model.pb"
+    if chance.random() < 0.05:
+        path.write_bytes(spoiled(path.read_bytes(), chance))
+        return
+    program = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    for _ in range(chance.choice((1, 1, 1, 2, 5))):
+        graph = program.meta_graphs[0] if program.meta_graphs else program
+        part = chance.choice((program, graph, graph.graph_def.library, graph.object_graph_def, graph.graph_def))
+        change_message(part if program.meta_graphs else program, chance)
+    path.write_bytes(program.SerializeToString())
+
+
+def change_variables(folder: pathlib.Path, chance: random.Random) -> None:
+    """The index of a SavedModel's variables, with checksums that fit; or bytes of it, or of another file there."""
+    index = folder / "variables" / "variables.index"
+    if chance.random() < 0.3:
+        others = [folder / "fingerprint.pb", *(folder / "variables").iterdir()]
+        path = chance.choice(sorted(path for path in others if path.exists()))
+        path.write_bytes(spoiled(path.read_bytes(), chance))
+        return
+    pairs = list(variable_index._pairs(index.read_bytes()))
+    place = chance.randrange(len(pairs))
+    key, value = pairs[place]
+    kind = tensor_bundle_pb2.BundleEntryProto if key else tensor_bundle_pb2.BundleHeaderProto
+    message = kind.FromString(value)
+    for _ in range(chance.randint(1, 2)):
+        change_message(message, chance)
+    pairs[place] = (key, message.SerializeToString())
+    if chance.random() < 0.2:
+        chance.shuffle(pairs)
+    if chance.random() < 0.2:
+        pairs.append(chance.choice(pairs))
+    entries = [tables.entry(*pair) for pair in pairs]
+    changes = {"packing": 1} if chance.random() < 0.02 else {}
+    if chance.random() < 0.1:
+        changes["size"] = chance.choice([number for number in _NUMBERS if number >= 0])
+    index.write_bytes(tables.Table(entries=entries, last=b"\x7f", **changes).content())
+
+
+def change_json(value, chance: random.Random):
+    """A JSON value with one thing changed somewhere in it."""
+    if isinstance(value, (dict, list)) and value and chance.random() < 0.85:
+        keys = sorted(value) if isinstance(value, dict) else range(len(value))
+        key = chance.choice(keys)
+        kind = chance.random()
+        if kind < 0.08:
+            del value[key]
+        elif kind < 0.14:
+            if isinstance(value, dict):
+                value[chance.choice(_WORDS)] = value.pop(key)
+            else:
+                value.append(value[key])
+        elif kind < 0.18:
+            value[key] = value[chance.choice(keys)]
+        else:
+            value[key] = change_json(value[key], chance)
+        return value
+    near = [value + 1, -value, value * 10**400] if isinstance(value, int) else []
+    near += [value + "x", value.upper(), value[:-1]] if isinstance(value, str) else []
+    others = [None, True, False, [], {}, [value], {"a": value}, *_WORDS, *_NUMBERS, *_REALS]
+    return chance.choice(near or others) if chance.random() < 0.4 else chance.choice(others)
+
+
+def change_report(path: pathlib.Path, chance: random.Random) -> None:
+    """A report: some values, or, seldom, some bytes."""
+    if chance.random() < 0.15:
+        path.write_bytes(spoiled(path.read_bytes(), chance))
+        return
+    document = json.loads(path.read_bytes())
+    for _ in range(chance.randint(1, 3)):
+        document = change_json(document, chance)
+    path.write_text(json.dumps(document))
+
+
+def change_keras_file(path: pathlib.Path, chance: random.Random) -> None:
+    """A `.keras` file: values of its configuration, bytes of its weights, parts of the archive, or bytes of all."""
+    if chance.random() < 0.1:
+        path.write_bytes(spoiled(path.read_bytes(), chance))
+        return
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    kind = chance.random()
+    if kind < 0.7:
+        name = chance.choice(("config.json", "config.json", "metadata.json"))
+        document = json.loads(parts[name])
+        for _ in range(chance.randint(1, 3)):
+            document = change_json(document, chance)
+        parts[name] = json.dumps(document).encode()
+    elif kind < 0.9:
+        parts["model.weights.h5"] = spoiled(parts["model.weights.h5"], chance)
+    _write_archive(path, parts, chance)
+
+
+def _write_archive(path: pathlib.Path, parts: dict[str, bytes], chance: random.Random) -> None:
+    names = list(parts)
+    if chance.random() < 0.15:
+        names.remove(chance.choice(names))
+    elif chance.random() < 0.1:
+        names.append(chance.choice(("../outside", "/outside", "a" * 500, *names)))
+    packing = chance.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA))
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "w", packing) as archive:
+        warnings.simplefilter("ignore")  # of names that stand twice
+        for name in names:
+            archive.writestr(name, parts.get(name, b"x"))
+
+
+def change_arrays(path: pathlib.Path, chance: random.Random) -> None:
+    """An `.npz` file: another array, another header before the same bytes, parts of the archive, or bytes of all."""
+    if chance.random() < 0.1:
+        path.write_bytes(spoiled(path.read_bytes(), chance))
+        return
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    for _ in range(chance.randint(1, 2)):
+        name = chance.choice(sorted(parts))
+        try:
+            parts[name] = _other_array(parts[name], chance)
+        except (ValueError, TypeError, OverflowError, MemoryError):  # what NumPy does not make of such an array
+            parts[name] = spoiled(parts[name], chance)
+    _write_archive(path, parts, chance)
+
+
+def _other_array(content: bytes, chance: random.Random) -> bytes:
+    kind = chance.random()
+    if kind < 0.3:
+        return spoiled(content, chance)
+    if kind < 0.6:
+        sizes = [chance.choice((True, 1.5, None, 6, 8, *_NUMBERS)) for _ in range(chance.randint(0, 5))]
+        shape = chance.choice((f"({', '.join(map(str, sizes))},)", str(sizes), "(6,)", "(6, 8, 8, 1)"))
+        types = ("|u1", "<i8", "<f4", "<f8", "|b1", "<U3", "|S9", "|O", "<c8", "<M8[s]", ">i4", "|V8", "x")
+        order = chance.choice((True, False, None, 1))
+        header = f"{{'descr': '{chance.choice(types)}', 'fortran_order': {order}, 'shape': {shape}, }}\n".encode()
+        if chance.random() < 0.2:
+            header = spoiled(header, chance)
+        start = content.index(b"\n") + 1
+        return content[:6] + b"\1\0" + struct.pack("<H", len(header)) + header + content[start:]
+    array = np.load(io.BytesIO(content), allow_pickle=False)
+    changed = chance.choice(
+        (
+            lambda: array[:0],
+            lambda: array[..., None],
+            lambda: array.T,
+            lambda: array.astype(chance.choice(("f8", "f2", "i8", "u8", "?", "c8", "U3"))),
+            lambda: array * np.float64(chance.choice(_REALS)),
+            lambda: np.full(array.shape, chance.choice(_NUMBERS)),
+            lambda: np.repeat(array, chance.randint(2, 40), axis=0),
+        )
+    )()
+    packed = io.BytesIO()
+    np.save(packed, changed, allow_pickle=False)
+    return packed.getvalue()
+
+
+_TOKEN = re.compile(r"[A-Za-z_][\w./]*|[0-9][\w.]*|[^\w\s]")
+# No large whole numbers: as many steps as asked for are what a gin file may ask for.
+_VALUES = (
+    "0",
+    "-1",
+    "1",
+    "3",
+    "0.5",
+    "1e400",
+    "None",
+    "True",
+    "()",
+    "[]",
+    "{}",
+    "'x'",
+    "@",
+    "%",
+    "=",
+    "/",
+    "'",
+    "(",
+    "\\",
+)
+
+
+def change_gin(path: pathlib.Path, names: list[str], chance: random.Random) -> None:
+    """A gin file: a token for another one, a line left out, twice or elsewhere, or some bytes."""
+    text = path.read_text("utf-8")
+    for _ in range(chance.randint(1, 3)):
+        lines = text.splitlines()
+        kind, place = chance.random(), chance.randrange(len(lines) or 1)
+        tokens = list(_TOKEN.finditer(text))
+        if kind < 0.7 and tokens:
+            token = chance.choice(tokens)
+            new = chance.choice((*_VALUES, *names, chance.choice(tokens).group(), token.group() + "x"))
+            text = text[: token.start()] + new + text[token.end() :]
+            continue
+        if kind < 0.8 and lines:
+            del lines[place]
+        elif kind < 0.9 and lines:
+            lines.insert(chance.randrange(len(lines)), lines[place])
+        else:
+            text = spoiled(text.encode(), chance).decode(errors="surrogateescape")
+            continue
+        text = "\n".join(lines) + "\n"
+    path.write_bytes(text.encode(errors="surrogateescape"))
