@@ -80,6 +80,8 @@ ARRAYS = {
     "claims truth for a width": (_zipped(_header("(6, 8, 8, True)") + IMAGES.tobytes()), "damaged or cut short"),
     "words of a gigabyte": (_zipped(_header("(1,)", "<U1000000000") + b"x"), "damaged or cut short"),
     "a header that is code": (_zipped(_header("__import__('os').system('true')")), "damaged or cut short"),
+    "a header that does not end": (_zipped(_header("(6L, 8, 8, 1))")), "damaged or cut short"),
+    "a header that is not indented": (_zipped(_header("\n   6L,\n 8")), "damaged or cut short"),
     "a header that nests": (_zipped(_header("(" * 5000 + ")" * 5000)), "damaged or cut short"),
     "a header of megabytes": (_zipped(_header(" " * 2_000_000 + "(1,)", version=b"\2\0")), "damaged or cut short"),
     "a version of tomorrow": (_zipped(b"\x93NUMPY\x09\x09" + b"x" * 90), "damaged or cut short"),

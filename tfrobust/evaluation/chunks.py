@@ -70,7 +70,7 @@ class Store:
             return found
         except FileNotFoundError:
             return None
-        except (*archives.ZIP_ERRORS, KeyError, AttributeError, MemoryError) as error:
+        except archives.ARRAY_ERRORS as error:
             _log.warning("The kept chunk %s cannot be read (%s); it is made again.", path, error)
             return None
 

@@ -8,6 +8,7 @@ import os
 import pathlib
 import stat
 import tarfile
+import tokenize
 import zipfile
 import zlib
 
@@ -17,6 +18,8 @@ from tfrobust.ops import files
 # What a damaged or made-up archive makes the standard library raise. RuntimeError: encrypted, or an unknown
 # packing. TypeError: an array whose header names a truth value for a length.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError, TypeError)
+# And what NumPy raises of an array in one, whose header it reads as Python text.
+ARRAY_ERRORS = (*ZIP_ERRORS, KeyError, AttributeError, MemoryError, OverflowError, SyntaxError, tokenize.TokenError)
 TAR_ERRORS = (tarfile.TarError, zlib.error, EOFError, OSError)
 _MOST_PARTS = 10_000
 # Above this size neither a part nor the whole may be more than so many times what is stored: pictures never are.

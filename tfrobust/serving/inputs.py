@@ -68,7 +68,7 @@ def _array(path: str) -> np.ndarray:
                 if len(keys) != 1:
                     raise InputError(f"{path} holds {loaded.files}; one of {list(ARRAYS)} is needed."[:300])
                 array = loaded[keys[0]]
-    except (*archives.ZIP_ERRORS, MemoryError, SyntaxError) as error:
+    except archives.ARRAY_ERRORS as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path} is no NumPy file of numbers: {' '.join(str(error).split())}"[:300]) from None

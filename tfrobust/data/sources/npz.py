@@ -99,7 +99,7 @@ def _read(file, key: str, path: str, optional: bool = False) -> np.ndarray:
         if _has_objects(file, key):
             raise InputError(f"{name}: {key!r} is a pickled object, which is never read; save plain arrays.")
         return file[key]
-    except (*archives.ZIP_ERRORS, KeyError, MemoryError) as error:
+    except archives.ARRAY_ERRORS as error:
         if "pickled" in str(error):
             raise
         raise InputError(f"{name}: {key!r} is damaged or cut short; save plain arrays with numpy.savez.") from error
