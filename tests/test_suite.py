@@ -76,6 +76,7 @@ def test_the_slices_are_all_of_the_rest_and_touched_tests_come_on_top():
     assert sorted(map(items.index, itertools.chain(*slices))) == list(range(40))
     assert part(6, 4, []) == slices[2]
     assert {*part(3, 4, ["losses"])} == {*slices[3], *items[:20]}
+    assert part(0, 0, ["losses"]) == items[:20]
 
 
 SMALL = """

@@ -5,8 +5,9 @@ test function and each parameter value of a file is there at least once, at the 
 test. A test without a recorded duration counts as cheap. The marks `first` and `rest` decide for a test whatever it
 costs, and a test named on the command line by its node id always runs.
 
-`--record` writes the durations of the tests that ran; `--rest` takes what the first tier leaves. For CI, `--rest
---slice=K/N` takes the K-th of N equal parts of it and, before that part, the tests of the folders in `--touched`.
+`--record` writes the durations of the tests that ran; `--rest` takes what the first tier leaves. `--rest --slice=K/N`
+takes the K-th of N equal parts of it; `--touched=A,B` takes, alone or besides, the tests of these folders up to a
+limit of time.
 """
 
 import collections
@@ -30,7 +31,9 @@ def pytest_addoption(parser):
     group.addoption("--all", action="store_true", help="run every test, not the first tier alone")
     group.addoption("--rest", action="store_true", help="run only the tests that the first tier leaves out")
     group.addoption("--slice", metavar="K/N", help="with --rest: of N equal parts, the part K modulo N")
-    group.addoption("--touched", metavar="A,B", default="", help="with --slice: folders whose tests come first")
+    group.addoption(
+        "--touched", metavar="A,B", default="", help="with --rest: tests of these folders, alone or beside --slice"
+    )
     group.addoption("--record", action="store_true", help="write this run's durations to tests/durations.json")
 
 
@@ -60,9 +63,9 @@ def pytest_collection_modifyitems(config, items):
     if config.getoption("--rest"):
         rest = [item for item in items if item not in first]
         chosen = set(rest)
-        if config.getoption("--slice"):
-            part, parts = map(int, config.getoption("--slice").split("/"))
-            touched = [folder for folder in config.getoption("--touched").split(",") if folder]
+        touched = [folder for folder in config.getoption("--touched").split(",") if folder]
+        if config.getoption("--slice") or touched:
+            part, parts = map(int, (config.getoption("--slice") or "0/0").split("/"))
             chosen = set(part_of(rest, durations, part, parts, touched))
         _note_left_out(config, [item for item in rest if item not in chosen])
     if len(chosen) < len(items):
@@ -123,7 +126,7 @@ def part_of(rest, durations, part: int, parts: int, touched) -> list:
     chosen, spent, passed, total = [], 0.0, 0.0, math.fsum(costs)
     for item, cost in zip(rest, costs, strict=True):
         middle, passed = passed + cost / 2, passed + cost
-        if int(parts * middle / total) == part % parts:
+        if parts and int(parts * middle / total) == part % parts:
             chosen.append(item)
         elif _is_touched(item, touched) and spent + cost <= TOUCHED_SECONDS:
             chosen.append(item)

@@ -388,7 +388,7 @@ def change_gin(path: pathlib.Path, names: list[str], chance: random.Random) -> N
         elif kind < 0.9 and lines:
             lines.insert(chance.randrange(len(lines)), lines[place])
         else:
-            text = spoiled(text.encode(), chance).decode(errors="surrogateescape")
+            text = spoiled(text.encode(errors="surrogateescape"), chance).decode(errors="surrogateescape")
             continue
         text = "\n".join(lines) + "\n"
     path.write_bytes(text.encode(errors="surrogateescape"))
