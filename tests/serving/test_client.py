@@ -149,6 +149,8 @@ def test_a_wrong_url_is_named_before_anything_is_sent(url, message):
         ({"version": 1, "label": "a"}, "at most one"),
         ({"timeout": 0}, "timeout"),
         ({"timeout": float("nan")}, "timeout"),
+        ({"timeout": float("inf")}, "timeout"),
+        ({"timeout": 1e300}, "timeout"),
         ({"authority": "ca.pem"}, "takes no certificates"),
     ],
 )

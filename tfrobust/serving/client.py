@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import urllib.parse
 
@@ -23,6 +22,7 @@ PORTS = {"http": 8501, "https": 443, "grpc": 8500, "grpcs": 8500}
 PREDICT, PREDICT_BYTES, REPORT = "serving_default", "serving_bytes", "robustness_report"
 # As `data.spec.PIXEL_SCALE`, which brings TensorFlow along.
 _PIXEL_SCALE = np.float32(1 / 255)
+_LONGEST_TIMEOUT = 86_400
 
 
 class Client:
@@ -60,8 +60,8 @@ class Client:
         place = _split(url)
         if not model or (version is not None and label is not None):
             raise InputError("A client needs the name of a model, and at most one of version and label.")
-        if not (math.isfinite(timeout) and timeout > 0):
-            raise InputError(f"timeout is {timeout}; it is a number of seconds above 0.")
+        if not 0 < timeout <= _LONGEST_TIMEOUT:  # nor NaN; the system's clocks hold no more than 292 years
+            raise InputError(f"timeout is {timeout}; it lies above 0 and at most at {_LONGEST_TIMEOUT} s.")
         if authority is not None and place.scheme not in ("https", "grpcs"):
             raise InputError(f"{place.scheme}:// takes no certificates; use https:// or grpcs://.")
         if authority is not None and not os.path.isfile(authority):
