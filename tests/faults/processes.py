@@ -4,25 +4,28 @@
     child.wait().code
 
 A child is the leader of its own process group and has its own standard output and error. *Traps* end it, or
-send it a signal, at an exact place, such as the third time that it is about to rename something.
+send it a signal, at an exact place, such as the third time that it is about to rename something. When the process of
+the tests ends, in whatever way, the process that forks ends too, and with it all children.
 """
 
-import atexit
 import contextlib
+import ctypes
 import functools
 import importlib
 import json
 import os
 import pathlib
+import runpy
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
+from unittest import mock
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 
@@ -43,91 +46,129 @@ class Trap(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a process ended: exit code, minus the signal if one killed it, what it wrote, and the seconds since a trap
-    sent its signal (None if none did)."""
+    """How a process ended: exit code, minus the signal if one killed it, what it wrote, and how many of the counted
+    calls it made after a trap had sent its signal (None if none did, or if it was killed)."""
 
     code: int
     out: str
     err: str
-    seconds: float | None = None
+    later: int | None = None
 
 
 class Child:
     """A process that runs."""
 
-    def __init__(self, pid: int, folder: pathlib.Path, replies):
-        self.pid, self._folder, self._replies = pid, folder, replies
+    def __init__(self, folder: pathlib.Path, news):
+        self._folder, self._news, self._ended = folder, news, None
+        self.pid = int(news.readline())
 
     def written(self, stream: str = "out") -> str:
-        """What it has written so far."""
-        return (self._folder / stream).read_text()
+        """Return what it has written so far, to "out" or "err"."""
+        return getattr(self._ended, stream) if self._ended else (self._folder / stream).read_text()
 
     def kill(self) -> None:
-        """Kills it and whatever it started, if it still runs."""
+        """Kill it and whatever it started, if it still runs."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def wait(self) -> Ended:
-        """Waits for its end."""
-        code = json.loads(self._replies.readline())["code"]
-        sent = self._folder / "sent"
-        seconds = time.monotonic() - float(sent.read_text()) if sent.exists() else None
-        ended = Ended(code, self.written("out"), self.written("err"), seconds)
-        shutil.rmtree(self._folder)
-        return ended
+        """Wait for its end."""
+        if self._ended is None:
+            code = int(self._news.readline())
+            self._news.close()
+            later = self._folder / "later"
+            calls = int(later.read_text()) if later.exists() else None
+            self._ended = Ended(code, self.written("out"), self.written("err"), calls)
+            shutil.rmtree(self._folder)
+        return self._ended
 
 
 def start(function: str, arguments: Sequence = (), *, cwd, traps: Sequence[Trap] = (), counts: Sequence[str] = ()):
-    """Starts a process; the one before it must have been waited for.
+    """Start a process. Several may run at a time.
 
     Args:
         function: "module:name", called with `arguments`; what it returns is the exit code (None is 0).
         arguments: what JSON holds.
         cwd: the folder it runs in.
         traps: where it gets signals.
-        counts: targets whose calls are counted; the last line of standard error is then their number.
+        counts: targets whose calls are counted; the last line of standard error is then their number, unless a trap
+            sent its signal: then those after it are `Ended.later`.
 
     Returns:
         The running `Child`.
     """
-    parent = _parent()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="tfrobust-process-"))
     order = dict(
         function=function,
         arguments=list(arguments),
         cwd=str(cwd),
-        folder=str(folder),
         traps=[list(trap) for trap in traps],
         counts=list(counts),
     )
-    parent.stdin.write(json.dumps(order) + "\n")
-    parent.stdin.flush()
-    return Child(json.loads(parent.stdout.readline())["pid"], folder, parent.stdout)
+    (folder / "order").write_text(json.dumps(order))
+    for stream in ("out", "err"):
+        (folder / stream).touch()
+    news, teller = os.pipe()
+    try:
+        socket.send_fds(_server(), [str(folder).encode()], [teller])
+    finally:
+        os.close(teller)
+    return Child(folder, os.fdopen(news))
 
 
 def run(function: str, arguments: Sequence = (), **keywords) -> Ended:
-    """Starts a process and waits for its end."""
+    """Start a process and wait for its end."""
     return start(function, arguments, **keywords).wait()
 
 
+def run_file(path: str, arguments: Sequence[str], absent: Sequence[str] = ()) -> int:
+    """Run a Python file as a program in this process, for `start`: its exit code.
+
+    Args:
+        path: of the file.
+        arguments: its command line.
+        absent: packages in whose place it may import anything, so that a program of another environment says `--help`.
+    """
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, os.path.dirname(path))
+    sys.modules.update({name: mock.MagicMock() for name in absent})
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
 @functools.cache
-def _parent() -> subprocess.Popen:
+def _server() -> socket.socket:
+    """Start the process that imports TensorFlow and forks; it ends when this end of its socket is closed."""
     path = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "MPLBACKEND": "Agg"}
-    parent = subprocess.Popen(
+    ours, theirs = socket.socketpair()
+    subprocess.Popen(
         [sys.executable, "-m", "faults.processes"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        stdin=theirs,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        text=True,
         env=environment,
         cwd=tempfile.gettempdir(),
     )
-    atexit.register(parent.kill)
-    return parent
+    theirs.close()
+    return ours
 
 
-# ------------------------------------------------------------------------------- inside the parent and the child
+def die_with(parent: int) -> None:
+    """Let the kernel kill this process when `parent`, which started it, has died in whatever way (on Linux)."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+# ---------------------------------------------------------------------- inside the server, a keeper and a child
 
 
 def _serve() -> None:
@@ -137,38 +178,56 @@ def _serve() -> None:
     from tfrobust.configuration import registry
 
     registry.collect(())
-    replies = os.fdopen(os.dup(1), "w")
-    for line in sys.stdin:
-        order = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            replies.close()
-            _live(order)
-        replies.write(json.dumps({"pid": pid}) + "\n")
-        replies.flush()
-        _, status = os.waitpid(pid, 0)
-        replies.write(json.dumps({"code": os.waitstatus_to_exitcode(status)}) + "\n")
-        replies.flush()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
+    server = os.getpid()
+    with socket.socket(fileno=os.dup(0)) as orders:
+        while True:
+            folder, tellers, _, _ = socket.recv_fds(orders, 4096, 1)
+            if not folder:
+                return
+            if os.fork() == 0:
+                orders.close()
+                _keep(pathlib.Path(folder.decode()), tellers[0], server)
+            os.close(tellers[0])
 
 
-def _live(order: dict) -> None:
+def _keep(folder: pathlib.Path, teller: int, server: int) -> None:
+    """Fork a child, which tells its id, wait for it, and tell its exit code: for each child a process of its own."""
+    die_with(server)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    keeper = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _live(folder, teller, keeper)
+    _, status = os.waitpid(pid, 0)
+    os.write(teller, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
+
+
+def _live(folder: pathlib.Path, teller: int, keeper: int) -> None:
     import traceback
 
     code = 1
     try:
+        die_with(keeper)
         os.setsid()
+        os.write(teller, f"{os.getpid()}\n".encode())  # from here on `kill` reaches it
+        os.close(teller)
         # Started in the background of a shell, Ctrl-C would be ignored from the beginning.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        order = json.loads((folder / "order").read_text())
         os.chdir(order["cwd"])
-        for number, name in ((0, os.devnull), (1, f"{order['folder']}/out"), (2, f"{order['folder']}/err")):
-            descriptor = os.open(name, os.O_RDWR | os.O_CREAT)
+        for number, name in ((0, os.devnull), (1, folder / "out"), (2, folder / "err")):
+            descriptor = os.open(name, os.O_RDWR)
             os.dup2(descriptor, number)
+        counter = _set(Trap(order["counts"], -1), folder, [0])
         for trap in order["traps"]:
-            _set(Trap(*trap), order["folder"])
-        counter = _set(Trap(order["counts"], -1), order["folder"]) if order["counts"] else None
+            _set(Trap(*trap), folder, counter)
         module, _, name = order["function"].partition(":")
         code = getattr(importlib.import_module(module), name)(*order["arguments"]) or 0
-        if counter:
+        if (folder / "sent").exists():
+            (folder / "later").write_text(str(counter[0] - int((folder / "sent").read_text())))
+        elif order["counts"]:
             print(counter[0], file=sys.stderr)
     except BaseException:
         traceback.print_exc()
@@ -178,7 +237,8 @@ def _live(order: dict) -> None:
         os._exit(code)
 
 
-def _set(trap: Trap, folder: str) -> list[int]:
+def _set(trap: Trap, folder: pathlib.Path, counter: list[int]) -> list[int]:
+    """Trap the targets; returns their calls so far. `counter`: the calls that a signal notes when it is sent."""
     calls = [0]
     for target in trap.targets:
         module, _, qualified = target.partition(":")
@@ -186,13 +246,13 @@ def _set(trap: Trap, folder: str) -> list[int]:
         *parents, name = qualified.split(".")
         for parent in parents:
             owner = getattr(owner, parent)
-        setattr(owner, name, _trapped(getattr(owner, name), calls, trap, folder))
+        setattr(owner, name, _trapped(getattr(owner, name), calls, trap, folder, counter))
     return calls
 
 
-def _trapped(original, calls: list[int], trap: Trap, folder: str):
+def _trapped(original, calls: list[int], trap: Trap, folder: pathlib.Path, counter: list[int]):
     def send():
-        pathlib.Path(folder, "sent").write_text(str(time.monotonic()))  # one clock for all processes
+        (folder / "sent").write_text(str(counter[0]))
         (os.killpg if trap.signal == signal.SIGKILL else os.kill)(os.getpid(), trap.signal)
 
     def called(*arguments, **keywords):

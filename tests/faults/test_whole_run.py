@@ -15,7 +15,8 @@ from tfrobust.training import checkpoint
 
 KILLS = int(os.environ.get("TFROBUST_KILLS", "20"))
 SEED = int(os.environ.get("TFROBUST_KILL_SEED", "1"))
-SECONDS = 30  # asked for are 10; the machine may be busy
+# More than a checkpoint and the end of a step make; a whole run makes hundreds.
+LAST_CALLS = 40
 
 # Calls that happen all along a run: training steps, graph calls of attacks, and what makes a file last.
 PROGRESS = [
@@ -115,7 +116,8 @@ def test_killed_inside_the_publication_between_write_fsync_and_rename(trained, e
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_everything_in_time_and_the_rerun_finishes(trained, tmp_path, number):
+def test_a_signal_stops_everything_at_once_and_the_rerun_finishes(trained, tmp_path, number):
+    """At once: with the calls of the step at hand and of one checkpoint, of the hundreds that a run makes."""
     for target, call in [
         ("tfrobust.training.loop:Loop._check_finite", 3),
         ("tfrobust.attacks.engine:_Campaign._report", 2),
@@ -123,8 +125,8 @@ def test_a_signal_stops_everything_in_time_and_the_rerun_finishes(trained, tmp_p
         ("tfrobust.serving.verify:verify", 1),
         (f"{PUBLISH}:_complete", 1),
     ]:
-        ended = train(tmp_path, traps=[Trap([target], call, number)])
-        assert ended.code == 75 and ended.seconds < SECONDS, (target, ended)
+        ended = train(tmp_path, traps=[Trap([target], call, number)], counts=PROGRESS)
+        assert ended.code == 75 and ended.later <= LAST_CALLS, (target, ended)
         assert len(ended.err.splitlines()) == 1 and "again" in ended.err, (target, ended.err)
     ended = train(tmp_path)
     assert ended.code == 0, ended.err
