@@ -15,8 +15,8 @@ from tfrobust.training import checkpoint
 
 KILLS = int(os.environ.get("TFROBUST_KILLS", "20"))
 SEED = int(os.environ.get("TFROBUST_KILL_SEED", "1"))
-# More than a checkpoint and the end of a step make; a whole run makes hundreds.
-LAST_CALLS = 40
+# A checkpoint makes 9 of the counted calls; a whole run makes hundreds.
+LAST_CALLS = 20
 
 # Calls that happen all along a run: training steps, graph calls of attacks, and what makes a file last.
 PROGRESS = [

@@ -130,6 +130,10 @@ def test_the_server_itself_refuses_a_wrong_shape(server):
     ("url", "message"),
     [
         ("ftp://host", "no URL of a server"),
+        ("http://" + "a" * 300, "is no URL"),
+        ("http://a..b", "is no URL"),
+        ("http://a\0b", "is no URL"),
+        ("http://a b", "is no URL"),
         ("http://", "no URL of a server"),
         ("http://host:port", "no URL, such as"),
         ("http://me:secret@host", "no URL of a server"),

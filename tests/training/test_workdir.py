@@ -73,6 +73,12 @@ def test_what_is_no_run_is_refused_where_one_must_be(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="is a file"):
         workdir.open_workdir(str(tmp_path / "file"), TRAINING)
+    for name in ("checkpoints", "logs"):
+        (tmp_path / "run").mkdir(exist_ok=True)
+        (tmp_path / "run" / name).touch()
+        with pytest.raises(InputError, match=f"{name} is a file where a run has a folder"):
+            workdir.open_workdir(str(tmp_path / "run"), TRAINING)
+        (tmp_path / "run" / name).unlink()
     (tmp_path / "training.json").write_text('{"epochs": ')
     with pytest.raises(InputError, match="cannot be read"):
         workdir.open_workdir(str(tmp_path), TRAINING)

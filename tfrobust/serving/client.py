@@ -185,6 +185,9 @@ def _split(url: str) -> urllib.parse.SplitResult:
     try:
         place = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
         port = place.port or PORTS.get(place.scheme)
+        (place.hostname or "").encode("idna")
+        if not url.isprintable() or " " in url:
+            raise ValueError
     except ValueError:
         raise InputError(f"{shown} is no URL, such as http://127.0.0.1:8501 or grpc://127.0.0.1:8500.") from None
     if port is None or not place.hostname or place.username is not None or place.query or place.fragment:

@@ -74,6 +74,9 @@ def open_workdir(workdir: str, training: dict, *, must_exist: bool = False) -> p
     recorded = folder / TRAINING_FILE
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{workdir} is a file; --workdir is a folder."[:300])
+    for part in (folder / "checkpoints", folder / "logs"):
+        if part.exists() and not part.is_dir():
+            raise InputError(f"{part} is a file where a run has a folder. Use another --workdir."[:300])
     if recorded.is_file():
         differences = list(_differences(_read(recorded), json.loads(json.dumps(training))))
         if differences:
