@@ -3,32 +3,15 @@
 import cv2
 import numpy as np
 import pytest
-import scipy.ndimage
 import tensorflow as tf
+from corruptions.pictures import KEYS, as_images, check_whole_range, pictures
 
 from oracles import corruption_constants
 from oracles import corruptions as oracle
 from tfrobust import corruptions
 from tfrobust.corruptions import digital
-from tfrobust.ops import randomness
 
 ALL = (*corruptions.NAMES, *corruptions.EXTRA_NAMES)
-KEYS = randomness.example_keys(randomness.make_key(3, "test"), tf.range(3))
-
-
-def pictures(height, width, channels, count=3):
-    """Bytes with edges, flat parts and slopes, as photographs have them."""
-    generator = np.random.default_rng(height + width)
-    smooth = scipy.ndimage.gaussian_filter(generator.normal(size=(count, height, width, channels)), (0, 2, 2, 0))
-    smooth = 128 + 55 * smooth / smooth.std()
-    smooth[:, height // 4 : height // 2, width // 3 : -2] += generator.uniform(-90, 90, (count, 1, 1, channels))
-    smooth[0, :2, :3] = 0  # black and white have no hue
-    smooth[0, :2, 3:5] = 255
-    return np.clip(smooth, 0, 255).astype(np.uint8)
-
-
-def as_images(pixels):
-    return tf.constant(pixels.astype(np.float32) / np.float32(255))
 
 
 def by_oracle(pixels, name, severity, drawn):
@@ -40,54 +23,49 @@ def by_oracle(pixels, name, severity, drawn):
     return np.stack(found)
 
 
-def off_by(pixels, name, severity):
-    """How many grey levels each stored value differs from the oracle's; and each before it is stored."""
-    images = as_images(pixels)
-    keys = KEYS[: len(pixels)]
+def check_equal(pixels, name, severity):
+    """Stored, nowhere off by more than a level; before it, by a fiftieth of one hardly anywhere.
+
+    Bytes inside a corruption may be cut so.
+    """
+    images, keys = as_images(pixels), KEYS[: len(pixels)]
     drawn = corruptions.draw(images, name, severity, keys)
     expected = by_oracle(pixels, name, severity, drawn)
     found = corruptions.corrupt(images, name, severity, keys).numpy() * 255
     np.testing.assert_allclose(found, np.round(found), atol=1e-3)
-    exact = corruptions.corrupt(images, name, severity, keys, quantised=False).numpy() * 255
     stored = np.abs(np.round(found) - oracle.bytes_of(expected).astype(float))
-    return stored, np.abs(exact - np.clip(expected, 0, 255))
-
-
-def check_off(stored, exact):
-    """Nowhere by more than a level; by a fiftieth of one hardly anywhere (bytes inside a corruption may be cut so)."""
     assert stored.max() <= 1 and stored.mean() < 0.01, (stored.max(), stored.mean())
+    applied = np.clip(corruptions.apply(images, name, severity, drawn), 0, 1)
+    exact = np.abs(255 * applied - np.clip(expected, 0, 255))
     assert np.mean(exact > 0.02) < 0.02, np.mean(exact > 0.02)
 
 
-@pytest.mark.parametrize("severity", corruptions.SEVERITIES)
+# Severity 1 of small images leaves out the blur of elastic_transform, 4 lays on mud instead of water.
+@pytest.mark.parametrize(
+    ("shape", "severity"), [((32, 32, 3, 2), 1), ((32, 32, 3, 2), 4), ((96, 88, 3, 1), 2), ((96, 88, 3, 1), 5)]
+)
 @pytest.mark.parametrize("name", ALL)
-def test_equals_the_benchmark_s_libraries(name, severity):
-    check_off(*off_by(pictures(32, 32, 3, 2), name, severity))
-
-
-@pytest.mark.parametrize("severity", [2, 5])
-@pytest.mark.parametrize("name", ALL)
-def test_equals_them_with_the_constants_of_large_images(name, severity):
-    check_off(*off_by(pictures(96, 88, 3, 1), name, severity))
+def test_equals_the_benchmark_s_libraries(name, shape, severity):
+    check_equal(pictures(*shape), name, severity)
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name not in ("brightness", "saturate", "spatter")])
 def test_equals_them_on_small_grey_images(name):
-    pixels = pictures(8, 11, 1)
+    pixels = pictures(8, 11, 1, 3)
     if name in ("pixelate", "jpeg_compression"):
         images = as_images(pixels)
-        constants = corruption_constants.at(name, 4, 8)
+        constants = corruption_constants.at(name, 3, 8)
         expected = np.stack([getattr(oracle, name)(each[..., 0], {}, constants) for each in pixels])[..., None]
-        found = corruptions.corrupt(images, name, 4, KEYS).numpy() * 255
+        found = corruptions.corrupt(images, name, 3, KEYS).numpy() * 255
         assert np.abs(np.round(found) - expected).max() <= 1
         return
-    check_off(*off_by(pixels, name, 4))
+    check_equal(pixels, name, 3)
 
 
 @pytest.mark.parametrize("name", ["brightness", "saturate", "spatter"])
 def test_grey_images_are_what_grey_colours_become(name):
     """Equal channels stay equal, or become a tint whose brightness is the grey result."""
-    images = as_images(pictures(16, 16, 1))
+    images = as_images(pictures(16, 16, 1, 3))
     grey = corruptions.corrupt(images, name, 1, KEYS, quantised=False)
     if name == "saturate":
         np.testing.assert_array_equal(grey, images)
@@ -117,11 +95,11 @@ def test_the_affine_change_is_opencv_s():
 
 @pytest.mark.parametrize("name", ALL)
 def test_in_a_graph_an_image_follows_from_itself_and_its_key_alone(name):
-    images = as_images(pictures(16, 20, 3))
+    images = as_images(pictures(8, 11, 3, 3))
     compiled = tf.function(lambda x, keys: corruptions.corrupt(x, name, 3, keys), autograph=False)
-    traced = compiled.get_concrete_function(tf.TensorSpec([None, 16, 20, 3]), tf.TensorSpec([None, 2], tf.int32))
+    traced = compiled.get_concrete_function(tf.TensorSpec([None, 8, 11, 3]), tf.TensorSpec([None, 2], tf.int32))
     together = traced(images, KEYS).numpy()
-    assert together.shape == (3, 16, 20, 3) and together.min() >= 0 and together.max() <= 1
+    check_whole_range(together, images.shape)
     alone = traced(images[1:2], KEYS[1:2]).numpy()
     np.testing.assert_allclose(alone[0], together[1], atol=1e-6)
     eager = corruptions.corrupt(images, name, 3, KEYS).numpy()
@@ -129,13 +107,13 @@ def test_in_a_graph_an_image_follows_from_itself_and_its_key_alone(name):
     assert np.abs(eager - together).max() < 1.1 / 255 and np.mean(np.abs(eager - together) > 1e-5) < 0.01
 
 
-RANDOM = [name for name in ALL if name not in ("gaussian_blur", "defocus_blur", "zoom_blur", "brightness", "contrast")]
-RANDOM = [name for name in RANDOM if name not in ("saturate", "pixelate", "jpeg_compression")]
+RANDOM = [*corruptions.GROUPS["noise"], "glass_blur", "motion_blur", "snow", "frost", "fog", "elastic_transform"]
+RANDOM += ["speckle_noise", "spatter"]
 
 
 @pytest.mark.parametrize("name", RANDOM)
 def test_keys_and_severities_draw_anew(name):
-    images = tf.repeat(as_images(pictures(32, 32, 3, 1)), 2, axis=0)
+    images = tf.repeat(as_images(pictures(16, 16, 3)), 2, axis=0)
     drawn = corruptions.draw(images, name, 4, KEYS[:2])
     again = corruptions.draw(images, name, 4, KEYS[:2])
     other = corruptions.draw(images, name, 5, KEYS[:2])
@@ -147,23 +125,22 @@ def test_keys_and_severities_draw_anew(name):
 
 
 def test_in_a_pipeline():
-    images = as_images(pictures(8, 8, 1))
+    images = as_images(pictures(8, 8, 1, 3))
     data = tf.data.Dataset.from_tensor_slices((images, KEYS)).batch(2)
     data = data.map(lambda x, keys: corruptions.corrupt(x, "snow", 2, keys))
     found = np.concatenate(list(data.as_numpy_iterator()))
     np.testing.assert_allclose(found, corruptions.corrupt(images, "snow", 2, KEYS), atol=1.1 / 255)
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 3), (5, 4, 1), (33, 7, 3)])
 @pytest.mark.parametrize("name", ALL)
-def test_any_size(name, shape):
-    images = as_images(np.random.default_rng(0).integers(0, 256, (1, *shape), dtype=np.uint8))
-    found = corruptions.corrupt(images, name, 5, KEYS[:1]).numpy()
-    assert found.shape == (1, *shape) and np.all(np.isfinite(found)) and found.min() >= 0 and found.max() <= 1
+def test_any_size(name):
+    for shape in ((1, 1, 1), (2, 3, 3), (33, 7, 1)):
+        images = as_images(np.random.default_rng(0).integers(0, 256, (1, *shape), dtype=np.uint8))
+        check_whole_range(corruptions.corrupt(images, name, 5, KEYS[:1]).numpy(), images.shape)
 
 
 def test_not_quantised():
-    images = as_images(pictures(8, 8, 3))
+    images = as_images(pictures(8, 8, 3, 3))
     fine = corruptions.corrupt(images, "gaussian_noise", 3, KEYS, quantised=False)
     coarse = corruptions.corrupt(images, "gaussian_noise", 3, KEYS)
     # The cast cuts: always downwards, by less than a level.
@@ -171,7 +148,8 @@ def test_not_quantised():
 
 
 def test_names_and_groups():
-    assert len(corruptions.NAMES) == len(set(corruptions.NAMES)) == 15 and len(corruptions.EXTRA_NAMES) == 4
+    assert len(set(corruptions.NAMES)) == 15 and len(corruptions.EXTRA_NAMES) == 4
+    assert corruptions.SEVERITIES == (1, 2, 3, 4, 5)
     assert list(map(len, corruptions.GROUPS.values())) == [3, 4, 4, 4]
     assert not set(corruptions.NAMES) & set(corruptions.EXTRA_NAMES)
 

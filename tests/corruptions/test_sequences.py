@@ -2,35 +2,20 @@
 
 import numpy as np
 import pytest
-import scipy.ndimage
 import scipy.stats
 import tensorflow as tf
+from corruptions.pictures import KEYS, as_images, check_whole_range, pictures
 
 from oracles import corruptions as corruption_oracle
 from oracles import sequences as oracle
 from tfrobust import corruptions
 from tfrobust.corruptions import draws, sequences, spatter, weather
-from tfrobust.ops import randomness
 
 ALL = (*corruptions.SEQUENCES, *corruptions.EXTRA_SEQUENCES)
 NOISE = [name for name in ALL if "noise" in name]
 CHANGES = [name for name in ALL if "noise" not in name]
-KEYS = randomness.example_keys(randomness.make_key(4, "test"), tf.range(3))
 # At 32 pixels, at 224.
 FRAMES = {name: (31, 31) for name in ALL} | {"motion_blur": (21, 31), "translate": (16, 41)}
-
-
-def pictures(height, width, channels, count=1):
-    """Bytes with edges, flat parts and slopes."""
-    generator = np.random.default_rng(height + width)
-    smooth = scipy.ndimage.gaussian_filter(generator.normal(size=(count, height, width, channels)), (0, 2, 2, 0))
-    smooth = 128 + 55 * smooth / smooth.std()
-    smooth[:, height // 4 : height // 2, width // 3 : -2] += generator.uniform(-90, 90, (count, 1, 1, channels))
-    return np.clip(smooth, 0, 255).astype(np.uint8)
-
-
-def as_images(pixels):
-    return tf.constant(pixels.astype(np.float32) / np.float32(255))
 
 
 def compiled(name, shape, **keywords):
@@ -53,18 +38,18 @@ def check_off(found, expected):
     assert found.shape == expected.shape and off.max() <= 1 and off.mean() < 0.01, (off.max(), off.mean())
 
 
-SIZES = [(name, (32, 32, 3)) for name in CHANGES]
-SIZES += [(name, (224, 224, 1)) for name in CHANGES]
-
-
-@pytest.mark.parametrize(("name", "size"), SIZES)
-def test_equals_the_benchmark_s_libraries(name, size):
+@pytest.mark.parametrize("size", [(32, 32, 3), (224, 224, 1)])
+@pytest.mark.parametrize("name", CHANGES)
+def test_equals_the_benchmark_s_libraries(name, size, monkeypatch):
     """With the constants of CIFAR-P and, in grey, of ImageNet-P; in a graph that knows no batch size."""
-    pixels = pictures(*size)
+    pixels, count = pictures(*size), FRAMES[name][size[0] == 224]
     images = as_images(pixels)
+    if name == "spatter" and size[0] == 224:  # half a second a frame
+        count = 3
+        monkeypatch.setitem(sequences._LARGE, name, sequences._LARGE[name]._replace(frames=count))
     found = compiled(name, size)(images, KEYS[:1]).numpy()[0]
-    assert len(found) == FRAMES[name][size[0] == 224]
-    check_off(found, getattr(oracle, name)(pixels[0], drawn(name, images, KEYS[:1])))
+    assert len(found) == count
+    check_off(found, getattr(oracle, name)(pixels[0], drawn(name, images, KEYS[:1]))[:count])
     if name == "tilt":
         check_off(found, oracle.tilt_by_opencv(pixels[0], {}))
 
@@ -102,7 +87,7 @@ STRENGTHS = {
 }
 
 
-@pytest.mark.parametrize(("side", "level"), [(16, 1), (16, 2), (16, 3), (90, 1), (90, 2), (90, 3)])
+@pytest.mark.parametrize(("side", "level"), [(16, 1), (16, 3), (90, 2)])
 @pytest.mark.parametrize("name", NOISE)
 def test_noise_has_its_law(name, side, level):
     """Seeds are fixed, so this is no gamble: a right sampler was seen to pass, a wrong one would not."""
@@ -126,10 +111,10 @@ def test_noise_has_its_law(name, side, level):
 
 @pytest.mark.parametrize("name", ALL)
 def test_an_image_follows_from_itself_and_its_key_alone(name):
-    images = as_images(pictures(12, 17, 3, count=3))
-    traced = compiled(name, (12, 17, 3))
+    images = as_images(pictures(8, 11, 3, count=3))
+    traced = compiled(name, (8, 11, 3))
     together = traced(images, KEYS).numpy()
-    assert together.shape == (3, FRAMES[name][0], 12, 17, 3) and together.min() >= 0 and together.max() <= 1
+    check_whole_range(together, (3, FRAMES[name][0], 8, 11, 3))
     np.testing.assert_allclose(together * 255, np.round(together * 255), atol=1e-3)
     np.testing.assert_allclose(traced(images[1:2], KEYS[1:2]).numpy()[0], together[1], atol=1e-6)
     again = traced(tf.repeat(images[:1], 2, axis=0), KEYS[:2]).numpy()
@@ -137,13 +122,12 @@ def test_an_image_follows_from_itself_and_its_key_alone(name):
     assert np.any(again[0] != again[1]) == (name in (*NOISE, "snow", "spatter"))
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (33, 7, 3)])
 @pytest.mark.parametrize("name", ALL)
-def test_any_size(name, shape):
-    images = as_images(np.random.default_rng(0).integers(0, 256, (1, *shape), dtype=np.uint8))
-    found = corruptions.sequence(images, name, KEYS[:1]).numpy()
-    assert found.shape == (1, FRAMES[name][0], *shape)
-    assert np.all(np.isfinite(found)) and found.min() >= 0 and found.max() <= 1
+def test_any_size(name):
+    for shape in ((1, 1, 1), (33, 7, 3)):
+        images = as_images(np.random.default_rng(0).integers(0, 256, (1, *shape), dtype=np.uint8))
+        found = corruptions.sequence(images, name, KEYS[:1]).numpy()
+        check_whole_range(found, (1, FRAMES[name][0], *shape))
 
 
 def test_a_translation_goes_on_by_whole_pixels_of_its_share():
@@ -158,18 +142,14 @@ def test_a_translation_goes_on_by_whole_pixels_of_its_share():
 
 
 def test_the_rule_of_constants():
-    assert sequences.constants("motion_blur", 32, 50).more == (6, 1.8)
-    assert sequences.constants("motion_blur", 64, 64).more == (12, 3.6)
-    assert sequences.constants("motion_blur", 8, 8).more == (3, 0.9)
-    assert sequences.constants("snow", 8, 8).more == (0.05, 0.3, 2.0, 0.5, 5, 1, 0.85)
-    assert (
-        sequences.constants("spatter", 8, 8).more[2] == 1.75 and sequences.constants("spatter", 448, 448).more[2] == 7.4
-    )
+    def more(name, side):
+        return sequences.constants(name, side, side + 18).more
+
+    assert [more("motion_blur", side) for side in (8, 32, 64)] == [(3, 0.9), (6, 1.8), (12, 3.6)]
+    assert more("snow", 8) == (0.05, 0.3, 2.0, 0.5, 5, 1, 0.85)
+    assert [more("spatter", side)[2] for side in (8, 448)] == [1.75, 7.4]
     assert sequences.constants("gaussian_blur", 64, 64)[1:3] == (0.6, 0.03)
-    assert (
-        sequences.constants("brightness", 84, 84).step == 0.015
-        and sequences.constants("brightness", 85, 85).step == 0.02
-    )
+    assert [sequences.constants("brightness", side, side).step for side in (84, 85)] == [0.015, 0.02]
 
 
 def test_names():

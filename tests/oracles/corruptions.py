@@ -66,12 +66,15 @@ def glass_blur(pixels, draw, constants):
     return 255 * _gaussian(x / 255.0, sigma)
 
 
-def defocus_blur(pixels, draw, constants):
-    radius, alias = constants
+def disk(radius, alias):
     reach, width = (8, 3) if radius <= 8 else (math.ceil(radius), 5)
     across, down = np.meshgrid(np.arange(-reach, reach + 1), np.arange(-reach, reach + 1))
     kernel = np.array(across**2 + down**2 <= radius**2, dtype=np.float32)
-    kernel = cv2.GaussianBlur(kernel / kernel.sum(), ksize=(width, width), sigmaX=alias)
+    return cv2.GaussianBlur(kernel / kernel.sum(), ksize=(width, width), sigmaX=alias)
+
+
+def defocus_blur(pixels, draw, constants):
+    kernel = disk(*constants)
     return 255 * np.stack([cv2.filter2D(pixels[..., c] / 255.0, -1, kernel) for c in range(pixels.shape[2])], axis=-1)
 
 
