@@ -39,11 +39,6 @@ def test_middle_units_activate_and_the_last_does_not():
     assert block.shortcut[0].normalize and not block.shortcut[0].activate
 
 
-def test_block_without_projection_refuses_another_shape():
-    with pytest.raises(ValueError, match="set project=True"):
-        ResidualBlock(((3, 3, 1),)).build((None, 4, 4, 2))
-
-
 def test_layers_survive_their_config_and_a_file(tmp_path):
     style = ConvolutionStyle(activation="tanh", kernel_regularization=0.1, branches=2, use_bias=False)
     inputs = keras.Input((4, 4, 2))

@@ -2,16 +2,23 @@
 
 import pytest
 
-from conformance.encoders import FILE_PROPERTIES, PARAMETERS, PROPERTIES
+from conformance.encoders import FILE_PROPERTIES, FIRST_OF_CLASS, PARAMETERS, PROPERTIES, PROPERTIES_OF_CLASSES, SHALLOW
 
 
-@pytest.mark.parametrize("row", PARAMETERS)
+# The rows vary slowest, so that a worker builds few of them.
 @pytest.mark.parametrize("holds", PROPERTIES, ids=lambda holds: holds.__name__)
+@pytest.mark.parametrize("row", PARAMETERS)
 def test_encoder(row, holds):
     holds(row)
 
 
-@pytest.mark.parametrize("row", PARAMETERS)
+@pytest.mark.parametrize("holds", PROPERTIES_OF_CLASSES, ids=lambda holds: holds.__name__)
+@pytest.mark.parametrize("row", FIRST_OF_CLASS)
+def test_encoder_class(row, holds):
+    holds(row)
+
+
 @pytest.mark.parametrize("holds", FILE_PROPERTIES, ids=lambda holds: holds.__name__)
+@pytest.mark.parametrize("row", SHALLOW)
 def test_encoder_files(row, holds, tmp_path):
     holds(row, tmp_path)

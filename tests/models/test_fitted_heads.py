@@ -149,23 +149,3 @@ def test_normalised_features_have_no_length(head):
     plain.set_weights(head.get_weights())
     np.testing.assert_allclose(head(values), plain(values / length), atol=1e-5)
     assert np.abs(plain(values) - plain(7.5 * values)).max() > 0.1
-
-
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (lambda: LogisticRegression(1), "class_count"),
-        (lambda: LogisticRegression(3, regularization=-1.0), "LogisticRegression.regularization is -1.0"),
-        (lambda: LogisticRegression(3, iterations=0), "LogisticRegression.iterations"),
-        (lambda: LogisticRegression(3, kernel_regularization=0.1), "kernel_regularization"),
-        (lambda: LogisticRegression(3, kernel_initializer="zeros"), "kernel_initializer"),
-        (lambda: KNearestNeighbours(1), "KNearestNeighbours.class_count"),
-        (lambda: KNearestNeighbours(3, neighbours=0), "KNearestNeighbours.neighbours"),
-        (lambda: KNearestNeighbours(3, temperature=0.0), "KNearestNeighbours.temperature is 0.0"),
-        (lambda: KNearestNeighbours(3).build((None, 4)), "say with examples="),
-        (lambda: MLPHead(3, hidden=0), "MLPHead.hidden"),
-    ],
-)
-def test_arguments_are_checked(make, named):
-    with pytest.raises(ValueError, match=named):
-        make()

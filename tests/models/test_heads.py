@@ -1,4 +1,4 @@
-"""Heads against matrix products."""
+"""Heads and projections against matrix products."""
 
 import keras
 import numpy as np
@@ -6,93 +6,137 @@ import pytest
 import tensorflow as tf
 
 from tfrobust.models.heads import LinearHead, LinearProjection, MLPHead, MLPProjection
+from tfrobust.models.normalization import BranchedBatchNormalization
+from tfrobust.models.projection import ProjectionHead
 
-HEADS = [
-    LinearHead(4, kernel_regularization=0.1),
-    LinearHead(4, kernel_initializer=keras.initializers.RandomNormal(stddev=0.1)),
-    LinearHead(4, batch_normalized=True),
-    LinearProjection(4),
-    LinearProjection(4, use_bias=True),
-    MLPProjection(7, dim=4),
-    MLPProjection(7, dim=4, use_bias=True),
-]
+EMBEDDING = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
+NORMAL = keras.initializers.RandomNormal(stddev=0.1)
+HEADS = {
+    "regularized": LinearHead(4, kernel_regularization=0.1),
+    "initializer": LinearHead(4, kernel_initializer=NORMAL),
+    "batch_normalized": LinearHead(4, batch_normalized=True),
+    "linear": LinearProjection(4),
+    "with_bias": LinearProjection(4, use_bias=True),
+    "mlp": MLPProjection(7, dim=4),
+    "mlp_with_bias": MLPProjection(7, dim=4, use_bias=True),
+    "simclr": ProjectionHead(dim=4),
+    "no_hidden": ProjectionHead((), dim=4),
+    "simclr2": ProjectionHead((None, None), dim=4, normalization="all", kernel_initializer=NORMAL),
+    "frozen": ProjectionHead((8,), dim=4, normalization="hidden", branches=2, trainable=False),
+}
 
 
-@pytest.fixture
-def embedding():
-    return np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
-
-
-def randomise(layer):
+def drawn(layer):
+    """Build a head and give it weights that are nothing special; the kernel and offset of each product."""
+    layer.build((None, 5))
     draw = np.random.default_rng(1)
-    for variable in layer.variables:
+    for variable in layer.trainable_variables:
         variable.assign(draw.normal(size=variable.shape))
-    return [variable.numpy() for variable in layer.variables]
+    return [(each.kernel.numpy(), 0.0 if each.bias is None else each.bias.numpy()) for each in dense(layer)]
 
 
-def test_linear_head(embedding):
+def dense(layer):
+    return [each for each in layer.chain if isinstance(each, keras.layers.Dense)]
+
+
+def standardized(hidden):
+    return (hidden - hidden.mean(axis=0)) / np.sqrt(hidden.var(axis=0) + 1e-5)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_round_trip_build_shape_and_dtype(name, tmp_path):
+    head, inputs = HEADS[name], keras.Input((5,))
+    model = keras.Model(inputs, head(inputs))
+    assert model.output_shape == (None, 4) == head.compute_output_shape((None, 5))
+    model.save(tmp_path / "head.keras")
+    loaded = keras.saving.load_model(tmp_path / "head.keras", safe_mode=True)
+    np.testing.assert_array_equal(loaded(EMBEDDING), model(EMBEDDING))
+    assert len(loaded.trainable_variables) == len(model.trainable_variables)
+    assert type(head).from_config(head.get_config()).get_config() == head.get_config()
+
+
+def test_float32_under_a_mixed_policy():
+    keras.config.set_dtype_policy("mixed_float16")
+    for head in (LinearHead(2), LinearProjection(2), MLPProjection(3, dim=2), ProjectionHead(normalization="all")):
+        assert head(tf.cast(EMBEDDING, tf.float16)).dtype == tf.float32
+
+
+def test_linear_head():
     head = LinearHead(4, kernel_regularization=0.5)
-    head.build((None, 5))
-    kernel, bias = randomise(head)
-    np.testing.assert_allclose(head(embedding), embedding @ kernel + bias, rtol=1e-5, atol=1e-5)
+    [(kernel, bias)] = drawn(head)
+    np.testing.assert_allclose(head(EMBEDDING), EMBEDDING @ kernel + bias, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(sum(head.losses), 0.5 * (kernel**2).sum(), rtol=1e-5)
 
 
-def test_batch_normalised_logits_have_an_offset_and_no_scale(embedding):
+def test_batch_normalized_logits_have_an_offset_and_no_scale():
     head = LinearHead(4, batch_normalized=True)
     head.build((None, 5))
     assert [variable.name for variable in head.trainable_variables] == ["kernel", "beta"]
     kernel, offset = (variable.numpy() for variable in head.trainable_variables)
     head.trainable_variables[1].assign(offset + [1.0, -2.0, 0.0, 0.5])
-    products = (embedding @ kernel).astype(np.float64)
+    products = (EMBEDDING @ kernel).astype(np.float64)
     mean, variance = products.mean(axis=0), products.var(axis=0)
-    expected = (products - mean) / np.sqrt(variance + 1e-5) + [1.0, -2.0, 0.0, 0.5]
-    np.testing.assert_allclose(head(embedding, training=True), expected, rtol=1e-3, atol=1e-4)
+    expected = standardized(products) + [1.0, -2.0, 0.0, 0.5]
+    np.testing.assert_allclose(head(EMBEDDING, training=True), expected, rtol=1e-3, atol=1e-4)
     moved = (products - 0.1 * mean) / np.sqrt(0.9 + 0.1 * variance + 1e-5) + [1.0, -2.0, 0.0, 0.5]
-    np.testing.assert_allclose(head(embedding), moved, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(head(EMBEDDING), moved, rtol=1e-4, atol=1e-5)
 
 
-def test_linear_projection_has_no_bias(embedding):
-    projection = LinearProjection()
+@pytest.mark.parametrize(
+    ("projection", "shapes"),
+    [(LinearProjection(), [(2048, 128)]), (MLPProjection(), [(2048, 200), (200, 128)])],
+)
+def test_projections_of_the_paper_have_no_bias(projection, shapes):
     projection.build((None, 2048))
-    assert [tuple(v.shape) for v in projection.variables] == [(2048, 128)]
-    small = LinearProjection(2)
-    small.build((None, 5))
-    (kernel,) = randomise(small)
-    np.testing.assert_allclose(small(embedding), embedding @ kernel, rtol=1e-5, atol=1e-5)
+    assert [tuple(v.shape) for v in projection.variables] == shapes
 
 
-def test_mlp_projection_has_relu_between_and_none_behind(embedding):
-    projection = MLPProjection()
-    projection.build((None, 2048))
-    assert [tuple(v.shape) for v in projection.variables] == [(2048, 200), (200, 128)]
-    small = MLPProjection(6, dim=3)
-    small.build((None, 5))
-    first, second = randomise(small)
-    expected = np.maximum(embedding @ first, 0) @ second
+@pytest.mark.parametrize(
+    "head", [LinearProjection(3), MLPProjection(6, dim=3), ProjectionHead((7, None), dim=3)], ids=["1", "2", "3"]
+)
+def test_relu_stands_between_products_and_none_behind(head):
+    *hidden, (last, offset) = drawn(head)
+    expected = EMBEDDING
+    for kernel, bias in hidden:
+        expected = np.maximum(expected @ kernel + bias, 0)
+    expected = expected @ last + offset
     assert expected.min() < 0
-    np.testing.assert_allclose(small(embedding), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(head(EMBEDDING), expected, rtol=1e-5, atol=1e-5)
+    assert [layer.units for layer in dense(head)] == {1: [3], 2: [6, 3], 3: [7, 5, 3]}[1 + len(hidden)]
 
 
-@pytest.mark.parametrize("head", HEADS, ids=lambda head: f"{head.name}")
-def test_round_trip_build_shape_and_dtype(head, embedding, tmp_path):
-    inputs = keras.Input((5,))
-    model = keras.Model(inputs, head(inputs))
-    assert model.output_shape == (None, 4) and head.compute_output_shape((None, 5)) == (None, 4)
-    model.save(tmp_path / "head.keras")
-    loaded = keras.saving.load_model(tmp_path / "head.keras", safe_mode=True)
-    np.testing.assert_array_equal(loaded(embedding), model(embedding))
-    again = type(head).from_config(head.get_config())
-    assert again.get_config() == head.get_config()
+@pytest.mark.parametrize("normalization", ["hidden", "all"])
+def test_normalization_stands_before_each_relu_and_the_last_has_no_offset(normalization):
+    head = ProjectionHead((7,), dim=3, normalization=normalization, use_bias=False, output_bias=False)
+    (first, _), (second, _) = drawn(head)
+    norms = [layer.norms[0] for layer in head.chain if isinstance(layer, BranchedBatchNormalization)]
+    hidden = standardized(EMBEDDING @ first) * norms[0].gamma.numpy() + norms[0].beta.numpy()
+    expected = np.maximum(hidden, 0) @ second
+    if normalization == "all":
+        expected = standardized(expected) * norms[1].gamma.numpy()
+        assert norms[1].beta is None
+    assert len(norms) == 1 + (normalization == "all")
+    np.testing.assert_allclose(head(EMBEDDING, training=True), expected, rtol=1e-4, atol=1e-5)
+    scale, offset = head.chain[1].moments()
+    np.testing.assert_allclose(offset, norms[0].beta - norms[0].moving_mean * scale, rtol=1e-6)
 
 
-def test_float32_under_a_mixed_policy(embedding):
-    keras.config.set_dtype_policy("mixed_float16")
-    for head in (LinearHead(2), LinearProjection(2), MLPProjection(3, dim=2)):
-        assert head(tf.cast(embedding, tf.float16)).dtype == tf.float32
+def test_the_last_normalization_folds_without_an_offset():
+    layer = BranchedBatchNormalization(center=False)
+    layer(EMBEDDING, training=True)
+    scale, offset = layer.moments()
+    np.testing.assert_allclose(layer(EMBEDDING), EMBEDDING * scale + offset, rtol=1e-5, atol=1e-6)
 
 
-def test_initialisers():
+def test_each_branch_has_its_own_statistics():
+    head = ProjectionHead((7,), dim=3, normalization="hidden", branches=2)
+    head(EMBEDDING, training=True, branch=1)
+    still, moved = (norm.moving_mean.numpy() for norm in head.chain[1].norms)
+    assert not still.any() and moved.any()
+    assert not np.allclose(head(EMBEDDING, branch=0), head(EMBEDDING, branch=1))
+
+
+def test_initializers():
     head = LinearHead(2, kernel_initializer="zeros")
     head.build((None, 5))
     assert not any(v.numpy().any() for v in head.variables)
@@ -101,32 +145,28 @@ def test_initialisers():
     np.testing.assert_allclose(np.std(wide.variables[0]), np.sqrt(2 / 1000), rtol=0.05)
 
 
-@pytest.mark.parametrize("make", [lambda **k: MLPHead(5, hidden=5, **k), lambda **k: MLPProjection(5, dim=5, **k)])
-def test_layers_of_one_initializer_draw_apart_and_a_name_draws_as_keras_does(make):
-    apart, named = make(kernel_initializer=keras.initializers.HeNormal()), make()
+MAKERS = {
+    "MLPHead": lambda **k: MLPHead(5, hidden=5, **k),
+    "MLPProjection": lambda **k: MLPProjection(5, dim=5, **k),
+    "ProjectionHead": lambda **k: ProjectionHead((5,), dim=5, **k),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_layers_of_one_initializer_draw_apart(name):
+    apart = MAKERS[name](kernel_initializer=keras.initializers.HeNormal())
     apart.build((None, 5))
-    assert not np.any(apart.chain[0].kernel.numpy() == apart.chain[1].kernel.numpy())
+    first, second = (layer.kernel.numpy() for layer in dense(apart))
+    assert not np.any(first == second)
+
+
+@pytest.mark.parametrize("name", ["MLPHead", "MLPProjection"])
+def test_an_initializer_by_name_draws_as_keras_does(name):
     keras.utils.set_random_seed(3)
-    named = make()
+    named = MAKERS[name]()
     named.build((None, 5))
     keras.utils.set_random_seed(3)
-    dense = [keras.layers.Dense(5, kernel_initializer="he_normal") for _ in range(2)]
-    for layer, own in zip(dense, named.chain, strict=True):
+    layers = [keras.layers.Dense(5, kernel_initializer="he_normal") for _ in range(2)]
+    for layer, own in zip(layers, named.chain, strict=True):
         layer.build((None, 5))
         np.testing.assert_array_equal(own.kernel, layer.kernel)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: LinearHead(1), "LinearHead.class_count must be an integer >= 2"),
-        (lambda: LinearHead(2.0), "LinearHead.class_count"),
-        (lambda: LinearProjection(0), "LinearProjection.dim"),
-        (lambda: MLPProjection(0), "MLPProjection.hidden"),
-        (lambda: MLPProjection(dim=-1), "MLPProjection.dim"),
-        (lambda: LinearHead(2, clases=3), "clases"),
-    ],
-)
-def test_bad_arguments_are_named(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

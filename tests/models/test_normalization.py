@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 
 from tfrobust.models.normalization import BranchedBatchNormalization
 
@@ -35,33 +34,3 @@ def test_one_branch_equals_keras():
     layer, plain = BranchedBatchNormalization(), keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5)
     for training in (True, False):
         np.testing.assert_array_equal(layer(values, training=training), plain(values, training=training))
-
-
-def test_config_round_trip():
-    layer = BranchedBatchNormalization(3, momentum=0.5, epsilon=0.2, synchronized=True, name="norm")
-    again = BranchedBatchNormalization.from_config(layer.get_config())
-    assert again.get_config() == layer.get_config()
-    assert (again.branches, again.momentum, again.epsilon, again.synchronized) == (3, 0.5, 0.2, True)
-    again.build((None, 4))
-    assert len(again.variables) == 12
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"branches": 0}, "branches"),
-        ({"branches": True}, "branches"),
-        ({"momentum": 1.0}, "momentum"),
-        ({"momentum": -0.1}, "momentum"),
-        ({"epsilon": 0.0}, "epsilon"),
-    ],
-)
-def test_bad_arguments_are_named(arguments, message):
-    with pytest.raises(ValueError, match=f"BranchedBatchNormalization.{message} must be"):
-        BranchedBatchNormalization(**arguments)
-
-
-def test_branch_out_of_range_says_what_is_valid():
-    layer = BranchedBatchNormalization(2, name="norm")
-    with pytest.raises(ValueError, match="norm: there is no branch 2.*0 to 1 are valid"):
-        layer(np.zeros((1, 3), np.float32), branch=2)

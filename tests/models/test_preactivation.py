@@ -43,60 +43,12 @@ def test_it_is_the_network_of_the_torch_code(name):
         assert np.abs(value - expected[key]).max() < 1e-5 * np.abs(expected[key]).max(), key
 
 
-@pytest.mark.parametrize(
-    ("make", "published"),
-    [
-        # Counts of the released PyTorch networks with ten logits.
-        (PreActResNet18, 11_172_170),
-        (functools.partial(PreActResNet18, shortcut="activated", final_normalization=False), 11_171_146),
-        (functools.partial(WideResNet, 28, 2), 1_467_610),
-        (functools.partial(WideResNet, 28, 10), 36_479_194),
-    ],
-)
-def test_the_published_number_of_parameters(make, published):
-    encoder = make(kernel_regularization=0.0)
-    encoder.build((None, 32, 32, 3))
-    trainable = sum(int(np.prod(variable.shape)) for variable in encoder.trainable_variables)
-    assert trainable + (encoder.dim + 1) * 10 == published
-
-
-def test_stage_shapes():
-    for encoder, expected in (
-        (PreActResNet18(width=2), [(32, 32, 3), (32, 32, 2), (16, 16, 4), (8, 8, 8), (4, 4, 16)]),
-        (WideResNet(10, 1), [(32, 32, 3), (32, 32, 16), (16, 16, 32), (8, 8, 64)]),
-    ):
-        shapes = []
-        encoder(
-            np.zeros((1, 32, 32, 3), np.float32),
-            at_stage=lambda index, hidden, shapes=shapes: shapes.append(tuple(hidden.shape[1:])) or hidden,
-        )
-        assert shapes == expected
-
-
 @pytest.mark.parametrize("variant", ["paper", "noisymix"])
 def test_the_final_statistics_forget_as_the_variant_says(variant):
     encoder = WideResNet(10, 1, variant=variant)
     assert encoder.neck[0].momentum == {"paper": 0.9, "noisymix": 0.1}[variant]
     blocks = [layer for stage in encoder.stage_layers for layer in stage if isinstance(layer, PreActivationBlock)]
     assert all(block.units[0].style.momentum == 0.9 for block in blocks)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: WideResNet(18, 2), "6n\\+4"),
-        (lambda: WideResNet(4, 2), ">= 10|6n\\+4"),
-        (lambda: WideResNet(10, 0), "WideResNet.width"),
-        (lambda: WideResNet(10, 1, variant="code"), "'paper', 'noisymix'"),
-        (lambda: WideResNet(10, 1, dropout=1.0), "rate of a dropout"),
-        (lambda: PreActResNet18(width=0), "PreActResNet18.width"),
-        (lambda: PreActResNet18(shortcut="code"), "'standard', 'activated', 'raw'"),
-        (lambda: PreActivationBlock(((3, 3, 1),)).build((None, 4, 4, 2)), "set project=True"),
-    ],
-)
-def test_bad_arguments_are_named(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
 
 
 # ------------------------------------------------------------------------------------------------------ blocks

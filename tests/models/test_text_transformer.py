@@ -133,23 +133,3 @@ def test_frozen_by_its_config():
     again = TextTransformer.from_config(encoder.get_config())
     again.build((None, LENGTH))
     assert not again.trainable_variables and len(again.variables) == len(encoder.variables)
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda: TextTransformer(1, 5), "vocabulary_size must be an integer >= 2"),
-        (lambda: TextTransformer(20, 0), "length must be"),
-        (lambda: TextTransformer(20, 5, width=20), "multiple of its 8 heads"),
-        (lambda: TextTransformer(20, 5, pooling="max"), "'average', 'class', got 'max'"),
-        (lambda: TransformerStyle(positions="rotary"), "positions must be one of"),
-        (lambda: TransformerStyle(normalization="both"), "'before', 'behind', got 'both'"),
-        (lambda: TransformerStyle(dropout=1.0), "dropout is 1.0"),
-        (lambda: make()(tokens(3).astype(np.float32)), "whole token ids, got float32"),
-        (lambda: make()(np.ones((2, LENGTH + 1), np.int32)), "at most 9 places"),
-        (lambda: TextTransformer(20, 5).build((None, 8, 8, 1)), "takes tokens"),
-    ],
-)
-def test_what_does_not_fit_is_refused(call, said):
-    with pytest.raises(ValueError, match=said):
-        call()

@@ -1,28 +1,10 @@
-"""ResNet-18 and the stems; the battery and recorded networks of PyTorch (test_checkpoints.py) check the rest."""
+"""Pooling around the map, as PyTorch does it."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.models.resnet18 import ResNet18
 from tfrobust.models.stems import SymmetricMaxPooling
-
-
-@pytest.mark.parametrize(("stem", "classes", "published"), [("cifar", 10, 11_173_962), ("imagenet", 1000, 11_689_512)])
-def test_the_published_number_of_parameters(stem, classes, published):
-    """Of the network in TRADES's and RobustBench's form, and of torchvision's."""
-    encoder = ResNet18(stem)
-    encoder.build((None, 32, 32, 3))
-    trainable = sum(int(np.prod(variable.shape)) for variable in encoder.trainable_variables)
-    assert trainable + (encoder.dim + 1) * classes == published
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"), [({"stem": "mnist"}, "'cifar', 'imagenet'"), ({"width": 0}, "width")]
-)
-def test_bad_arguments_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        ResNet18(**arguments)
 
 
 @pytest.mark.parametrize("shape", [(8, 6), (7, 5), (1, 2)])

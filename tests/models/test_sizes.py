@@ -1,0 +1,85 @@
+"""Encoders against published numbers of parameters and the sizes of their maps."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
+from tfrobust.models.lenet import LeNet
+from tfrobust.models.preact_resnet import PreActResNet18
+from tfrobust.models.resnet import ResNet
+from tfrobust.models.resnet18 import ResNet18
+from tfrobust.models.resnet50 import ResNet50
+from tfrobust.models.wide_resnet import WideResNet
+
+COLOR, GREY = (32, 32, 3), (28, 28, 1)
+NOISYMIX = functools.partial(PreActResNet18, shortcut="activated", final_normalization=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "image_shape", "classes", "published"),
+    [
+        # Keras's CIFAR networks; each block of three stages less takes 48,496 and 224 of its norms.
+        (functools.partial(ResNet, 20), COLOR, 10, 273_066),
+        (functools.partial(ResNet, 56), COLOR, 10, 857_706),
+        (functools.partial(ResNet50, "cifar_6n+2"), COLOR, 10, 857_706 - 2 * 48_496 - 2 * 224),
+        # Of TRADES and RobustBench, and of torchvision.
+        (ResNet18, COLOR, 10, 11_173_962),
+        (functools.partial(ResNet18, "imagenet"), COLOR, 1000, 11_689_512),
+        (functools.partial(ResNet50, stem="imagenet"), COLOR, 1000, 25_557_032),
+        # Keras's own second version trains 25,568,360; 3,840 + 15,104 + 64 of them are biases that are left out here.
+        (functools.partial(ResNet50, "bottleneck_v2", stem="imagenet"), COLOR, 1000, 25_568_360 - 19_008),
+        # Report 002's: convolutions with a bias, behind each an offset alone.
+        (functools.partial(ResNet50, "pooled"), COLOR, 0, 1_516_448),
+        # The released PyTorch networks.
+        (PreActResNet18, COLOR, 10, 11_172_170),
+        (NOISYMIX, COLOR, 10, 11_171_146),
+        (functools.partial(WideResNet, 28, 2), COLOR, 10, 1_467_610),
+        (functools.partial(WideResNet, 28, 10), COLOR, 10, 36_479_194),
+        # 1,792 + 36,928 + 73,856 + 147,584 + (8*8*128 * 256 + 256 = 2,097,408) + 65,792
+        (PaperCNN, COLOR, 0, 2_423_360),
+        # + one more 64-64 (36,928), 128-128 (147,584) and 256-256 (65,792)
+        (functools.partial(PaperCNN, "cifar100"), COLOR, 0, 2_673_664),
+        # 320 + 9,248 + 18,496 + 36,928 + (7*7*64 * 200 + 200 = 627,400) + 40,200
+        (functools.partial(PaperCNN, "mnist"), GREY, 0, 732_592),
+    ],
+)
+def test_the_published_number_of_parameters(make, image_shape, classes, published):
+    encoder = make()
+    encoder.build((None, *image_shape))
+    trainable = sum(int(np.prod(variable.shape)) for variable in encoder.trainable_variables)
+    assert trainable + (encoder.dim + 1) * classes == published
+
+
+@pytest.mark.parametrize(
+    ("encoder", "expected"),
+    [
+        (LeNet(), [(28, 28, 1), (14, 14, 6), (5, 5, 16)]),
+        (LeNet(), [(32, 32, 1), (16, 16, 6), (6, 6, 16)]),
+        (DigitsCNN(), [(8, 8, 1), (8, 8, 32), (4, 4, 64), (2, 2, 128)]),
+        (ResNet(8, widths=(4, 8, 16, 32)), [COLOR, (32, 32, 4), (16, 16, 8), (8, 8, 16), (4, 4, 32)]),
+        (ResNet50(width=2), [(16, 16, 3), (16, 16, 8), (8, 8, 16), (4, 4, 32), (2, 2, 64)]),
+        (PreActResNet18(width=2), [COLOR, (32, 32, 2), (16, 16, 4), (8, 8, 8), (4, 4, 16)]),
+        (WideResNet(10, 1), [COLOR, (32, 32, 16), (16, 16, 32), (8, 8, 64)]),
+    ],
+)
+def test_stage_shapes(encoder, expected):
+    shapes = []
+    images = np.zeros((1, *expected[0]), np.float32)
+    encoder(images, at_stage=lambda index, hidden: shapes.append(tuple(hidden.shape[1:])) or hidden)
+    assert shapes == expected
+
+
+@pytest.mark.parametrize(
+    ("encoder", "image_shape", "kernels"),
+    [
+        (LeNet(), (28, 28, 1), [(5, 5, 1, 6), (5, 5, 6, 16), (400, 120), (120, 84)]),
+        (LeNet(), (32, 32, 1), [(5, 5, 1, 6), (5, 5, 6, 16), (576, 120), (120, 84)]),
+        (DigitsCNN(), (8, 8, 1), [(3, 3, 1, 32), (3, 3, 32, 64), (3, 3, 64, 128), (128, 128)]),
+        (CNN(), (8, 8, 1), [(3, 3, 1, 32), (3, 3, 32, 64), (3, 3, 64, 128), (512, 128)]),
+    ],
+)
+def test_kernels(encoder, image_shape, kernels):
+    encoder.build((None, *image_shape))
+    assert [tuple(v.shape) for v in encoder.trainable_variables if v.path.endswith("kernel")] == kernels
