@@ -1,9 +1,8 @@
-"""The section on utility and sensitivity: its pictures are the pixels of the series, the page stays self-contained."""
+"""The section on utility and sensitivity: its pictures are the pixels of the series."""
 
 import base64
 import dataclasses
 import io
-import pathlib
 import re
 
 import numpy as np
@@ -13,8 +12,7 @@ import scipy.stats
 from report.synthetic import make_report
 
 from tfrobust.ops import pictures
-from tfrobust.report import Report, compare, compare_views, section_sensitivity
-from tfrobust.report.render import console_table, html, markdown
+from tfrobust.report import section_sensitivity
 from tfrobust.structs import Measurement, Series
 
 HEIGHT, WIDTH = 3, 5
@@ -35,7 +33,7 @@ def series(pictures=2, channels=1, names=("utility", "sensitivity"), seed=0):
 
 
 def report(shown, **changes):
-    plain = make_report()
+    plain = make_report(series=())
     numbers = [
         Measurement("sensitivity.utility_concentration", 0.62, "ratio", 256, 0.6, 0.64),
         Measurement("sensitivity.agreement", 0.45, "ratio", 256, 0.43, 0.47),
@@ -119,7 +117,6 @@ def classes(count=7, channels=1):
 def test_each_class_has_its_mean_image_above_its_mean_utility(channels):
     shown = classes(channels=channels)
     found = report(shown)
-    assert Report.from_json(found.to_json()) == found
     _, body = section_sensitivity.sensitivity(found)
     drawn = images(body)
     assert len(drawn) == 14 and "Utility of each class" in body and all(f">class {n}<" in body for n in range(7))
@@ -152,23 +149,3 @@ def test_class_names_and_a_missing_map():
     data = {**make_report().data, "class_names": ["<b>cat</b>", "dog"]}
     _, body = section_sensitivity.sensitivity(report(series(), data=data))
     assert "class &lt;b&gt;cat" in body and ">class dog<" in body and "<b>cat" not in body
-
-
-def test_numbers_stand_here_and_nowhere_else():
-    whole = html(report(None))
-    assert whole.count("sensitivity.agreement") == 1 and "0.43 to 0.47" in whole
-    assert 'id="sensitivity"' in whole and "Utility-sensitivity agreement" in markdown(report(None))
-    assert "Utility-sensitivity agreement" in console_table(report(None))
-    assert "Utility-sensitivity agreement" in compare_views.table(compare.arrange([(pathlib.Path("a"), report(None))]))
-    assert 'id="sensitivity"' not in html(make_report())
-    assert section_sensitivity.sensitivity(make_report()) is None
-
-
-def test_the_page_stays_self_contained_and_the_same():
-    whole = html(report(series()))
-    assert whole == html(report(series()))
-    outside = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", whole)
-    assert not re.search(r"(https?:)?//[a-z]", outside) and "<img" not in whole
-    identities = re.findall(r'\bid="([^"]+)"', whole)
-    assert len(identities) == len(set(identities))
-    assert "image-rendering" in whole
