@@ -4,6 +4,7 @@ import sys
 import types
 
 import pytest
+from faults import processes
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 
@@ -24,3 +25,14 @@ def load(monkeypatch):
         return found
 
     return loaded
+
+
+@pytest.fixture
+def run_tool(tmp_path):
+    """Runs a tool as a program in an empty folder: how it ended."""
+
+    def run(name, *flags):
+        path = str(TOOLS / f"{name}.py")
+        return processes.run("faults.processes:run_file", [path, list(map(str, flags))], cwd=tmp_path)
+
+    return run

@@ -1,11 +1,5 @@
 """The benchmark: that its bound is the work it says, and that it runs."""
 
-import importlib.util
-import os
-import pathlib
-import re
-import subprocess
-import sys
 import time
 
 import keras
@@ -15,23 +9,17 @@ import tensorflow as tf
 from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.instance_adversary import InstanceAdversary
+from tfrobust.data.sources.corner_digits import CornerDigits
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL
 from tfrobust.methods.augmix import AugMixTraining
 from tfrobust.methods.rocl import RoCL
 from tfrobust.methods.trades import TRADES
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
-def tool(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    spec = importlib.util.spec_from_file_location("bench_step", ROOT / "tools" / "bench_step.py")
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "bench_step", module)  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+def tool(load):
+    return load("bench_step").bench_step
 
 
 class Counted(keras.layers.Layer):
@@ -56,71 +44,58 @@ class Counted(keras.layers.Layer):
         return {mode: int(variable) for mode, variable in self.passes.items()}
 
 
+def trained_against(make, objective):
+    return lambda *parts: make(*parts, adversary=Adversary(attack=PGD(steps=2), objective=objective))
+
+
+def against_instances(*parts):
+    return RoCL(*parts, adversary=InstanceAdversary(attack=PGD(steps=2)))
+
+
 @pytest.mark.parametrize(
-    ("make", "objective", "inference"),
-    [(AdversarialTraining, "cross_entropy", 3), (ASCL, "cross_entropy", 3), (TRADES, "kl", 4)],
+    ("make", "maker", "expected"),
+    [
+        (trained_against(AdversarialTraining, "cross_entropy"), "make_bound", {False: 6 * 2, True: 12}),
+        (trained_against(ASCL, "cross_entropy"), "make_bound", {False: 6 * 2, True: 12}),
+        (trained_against(TRADES, "kl"), "make_bound", {False: 6 * (2 + 1), True: 12}),
+        (against_instances, "make_instance_bound", {False: 6 * (2 + 2), True: 6 * 3}),
+        (AugMixTraining, "make_stacked_bound", {False: 0, True: 6 * 3}),
+    ],
+    ids=["AdversarialTraining", "ASCL", "TRADES", "RoCL", "AugMix"],
 )
-def test_the_step_makes_the_passes_of_the_bound_and_no_more(tool, make, objective, inference):
-    adversary = Adversary(attack=PGD(steps=3), objective=objective)
-    method = make(Counted(), keras.layers.Dense(3), adversary=adversary)
+def test_the_step_makes_the_passes_of_the_bound_and_no_more(tool, make, maker, expected):
+    method = make(Counted(), keras.layers.Dense(3))
     method.build((None, 4, 4, 1))
     method.compile(optimizer=keras.optimizers.SGD(0.1))
     images, labels = tf.random.stateless_uniform([6, 4, 4, 1], (0, 0)), tf.constant([0, 1, 2, 0, 1, 2])
     before = method.encoder.count()
     weights = [weight.numpy() for weight in method.trainable_variables]
-    tool.make_bound(method, images, labels)()
-    bound = {mode: count - before[mode] for mode, count in method.encoder.count().items()}
-    assert bound == {False: 6 * inference, True: 12}
-    assert all((weight.numpy() != old).any() for weight, old in zip(method.trainable_variables, weights, strict=True))
-
-    assert tool.train_some(method, images, labels, 1) == 1
+    getattr(tool, maker)(method, images, labels)()
     first = method.encoder.count()
+    assert {mode: count - before[mode] for mode, count in first.items()} == expected
+    if make is not against_instances:
+        changed = zip(method.trainable_variables, weights, strict=True)
+        assert all((weight.numpy() != old).any() for weight, old in changed)
     assert tool.train_some(method, images, labels, 2) == 1
-    step = {mode: (count - first[mode]) / 2 for mode, count in method.encoder.count().items()}
-    assert step == bound
+    assert {mode: (count - first[mode]) / 2 for mode, count in method.encoder.count().items()} == expected
 
 
-def test_the_step_of_rocl_makes_the_passes_of_its_bound(tool):
-    method = RoCL(Counted(), keras.layers.Dense(3), adversary=InstanceAdversary(attack=PGD(steps=3)))
-    method.build((None, 4, 4, 1))
-    method.compile(optimizer=keras.optimizers.SGD(0.1))
-    images, labels = tf.random.stateless_uniform([6, 4, 4, 1], (0, 0)), tf.constant([0, 1, 2, 0, 1, 2])
-    before = method.encoder.count()
-    tool.make_instance_bound(method, images, labels)()
-    bound = {mode: count - before[mode] for mode, count in method.encoder.count().items()}
-    assert bound == {False: 6 * (3 + 2), True: 6 * 3}
-    first = method.encoder.count()
-    assert tool.train_some(method, images, labels, 1) == 1
-    assert {mode: count - first[mode] for mode, count in method.encoder.count().items()} == bound
-
-
-def test_the_stacked_step_makes_one_pass_of_all_views(tool):
-    method = AugMixTraining(Counted(), keras.layers.Dense(3))
-    method.build((None, 4, 4, 1))
-    method.compile(optimizer=keras.optimizers.SGD(0.1))
-    images, labels = tf.random.stateless_uniform([6, 4, 4, 1], (0, 0)), tf.constant([0, 1, 2, 0, 1, 2])
-    before = method.encoder.count()
-    weights = [weight.numpy() for weight in method.trainable_variables]
-    tool.make_stacked_bound(method, images, labels)()
-    bound = {mode: count - before[mode] for mode, count in method.encoder.count().items()}
-    assert bound == {False: 0, True: 18}
-    assert all((weight.numpy() != old).any() for weight, old in zip(method.trainable_variables, weights, strict=True))
-    first = method.encoder.count()
-    assert tool.train_some(method, images, labels, 2) == 1
-    step = {mode: (count - first[mode]) / 2 for mode, count in method.encoder.count().items()}
-    assert step == bound
-
-
-@pytest.mark.parametrize("encoder", ["resnet20", "digits"])
-@pytest.mark.parametrize("name", ["adversarial_training", "trades", "ascl", "noisymix", "fcl", "simclr", "rocl"])
-def test_every_method_of_the_printed_command_is_built_on_both_encoders(tool, name, encoder):
+@pytest.mark.parametrize(
+    ("name", "encoder"),
+    [
+        *((name, "resnet20") for name in ("adversarial_training", "noisymix", "simclr", "rocl")),
+        *((name, "digits") for name in ("trades", "ascl", "fcl", "simclr", "rocl")),
+    ],
+)
+def test_a_method_of_the_printed_command_is_built_on_an_encoder(tool, monkeypatch, name, encoder):
+    few = CornerDigits(per_class=30, rare_share=0.1, balanced=8)
+    monkeypatch.setattr(CornerDigits, "load", lambda self, load=CornerDigits.load: load(few))
     assert name in tool.METHODS and {encoder} <= set(tool.parser().get_default("encoder"))
     method, images, labels = tool.make_method(name, encoder, attack_steps=2, batch=3)
     own = (28, 28, 1) if name == "fcl" else (8, 8, 1)
     assert method.built and tuple(images.shape) == (3, *(own if encoder == "digits" else (32, 32, 3)))
-    views = getattr(method, "views", None)
     if name in ("simclr", "rocl"):
-        assert views.crop == ((0.5, 1.0) if encoder == "digits" else (0.08, 1.0))
+        assert method.views.crop == ((0.5, 1.0) if encoder == "digits" else (0.08, 1.0))
     assert labels.shape == (3,)
 
 
@@ -153,23 +128,3 @@ def test_ratio_is_that_of_medians(tool):
         and timing.row()[-1] == "above 1.05"
     )
     assert tool.table([("a", "b"), ("long", "1"), ("c", "22")]) == "a      b\nlong   1\nc     22"
-
-
-def test_it_runs(tmp_path):
-    flags = ["--parts=step,pipeline,memory", "--encoder=digits", "--batch=8", "--rounds=3", "--attack_steps=2"]
-    flags.append("--methods=trades,simclr")
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "bench_step.py"), *flags, "--memory_steps", "1", "3"],
-        cwd=tmp_path,
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    for name in ("trades", "simclr"):
-        assert re.search(rf"{name} +8x8x1 +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ - [\d.]+ +[\d.]+ +3 +1 ", done.stdout)
-    assert re.search(r"simclr +8x8x1 +[\d.]+ +[\d.]+ +[\d.]+% +[\d.]+ +3 ", done.stdout)
-    share = r"\d+\.\d%"
-    assert re.search(rf"^Of a step .* simclr {share}; aim: under 15%", done.stdout, re.M)
-    assert re.search(r"attack steps +MB\n1 +\d+\n3 +\d+\n", done.stdout)
-    assert list(tmp_path.iterdir()) == []

@@ -2,29 +2,19 @@
 
 import argparse
 import collections
-import importlib.util
 import json
-import os
-import pathlib
 import re
-import subprocess
-import sys
 
+import printed
 import pytest
-from test_documentation import READ, commands, prose
+from printed import READ, ROOT
 
 from tfrobust.errors import InputError
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
-def tool(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    spec = importlib.util.spec_from_file_location("digits_table", ROOT / "tools" / "digits_table.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def tool(load):
+    return load("_recipes", "_result_tables", "digits_table").digits_table
 
 
 def result(method, fold, clean, attacked, **others):
@@ -99,21 +89,11 @@ def test_results_of_another_configuration_are_not_mixed_in(tool, tmp_path):
         tool.load(flags, "ascl", 3)
 
 
-def run(folder, *flags):
-    return subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "digits_table.py"), f"--output={folder / 'out'}", *flags],
-        cwd=folder,
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
-
-
-def test_wrong_flags_are_one_line(tmp_path):
-    for flags, part in {("--only_folds=5",): "folds from 0 to 4", ("--methods=asc",): "gin/asc.gin"}.items():
-        done = run(tmp_path, *flags)
-        assert done.returncode == 2 and done.stderr.count("\n") == 1 and part in done.stderr, done.stderr
-        assert not list(tmp_path.glob("out/*"))
+@pytest.mark.parametrize(("flag", "part"), [("--only_folds=5", "folds from 0 to 4"), ("--methods=asc", "gin/asc.gin")])
+def test_wrong_flags_are_one_line(run_tool, tmp_path, flag, part):
+    done = run_tool("digits_table", "--output=out", flag)
+    assert done.code == 2 and done.err.count("\n") == 1 and part in done.err, done.err
+    assert not list(tmp_path.glob("out/*"))
 
 
 def test_a_recipe_that_does_not_fit_costs_no_training(tool, tmp_path, monkeypatch):
@@ -130,26 +110,26 @@ def test_a_recipe_that_does_not_fit_costs_no_training(tool, tmp_path, monkeypatc
 # ------------------------------------------------------------------------------------ what the documents say
 
 
-def said(tool, text):
+def said(tool, text, read=printed.commands):
     """The flags of every command of this tool in a text."""
     found = []
-    for words in commands(text):
-        if "tools/digits_table.py" in words:
-            flags = tool.parser().parse_args(words[words.index("tools/digits_table.py") + 1 :])
+    for command in read(text):
+        if command.program == "tools/digits_table.py":
+            flags = tool.parser().parse_args(command.arguments)
             tool.take_apart(flags)
             found.append(flags)
     return found
 
 
 def said_anywhere(tool):
-    texts = [path.read_text("utf-8") for path in READ]
-    return [flags for text in [*texts, tool.__doc__] for flags in said(tool, text)]
+    pages = [flags for path in READ for flags in said(tool, path.read_text("utf-8"))]
+    return [*pages, *said(tool, tool.__doc__, printed.usages)]
 
 
 def parts(text):
     """A page cut before each heading and behind each block of this tool's commands."""
     part = ""
-    for paragraph in prose(text).split("\n\n"):
+    for paragraph in printed.prose(text).split("\n\n"):
         if paragraph.lstrip("\n").startswith("#"):
             yield part
             part = ""
@@ -182,8 +162,13 @@ def test_no_two_commands_of_the_documents_collide(tool):
 
 
 def test_the_commands_of_the_documents_can_be_configured(tool):
+    seen = set()
     for flags in said_anywhere(tool):
-        tool.configure_all(flags, [(method, flags.only_folds[0]) for method in flags.methods])
+        for method in flags.methods:
+            settings = (method, *flags.gin_file, *flags.gin_param, *flags.values)
+            if settings not in seen:
+                seen.add(settings)
+                tool.configure_all(flags, [(method, flags.only_folds[0])])
 
 
 def test_a_table_s_rows_are_the_methods_of_the_commands_beside_it(tool):
@@ -213,11 +198,13 @@ def test_both_stages_of_a_method_are_trained(tool):
     assert type(method).__name__ == "Supervised" and not method.encoder.trainable
 
 
-def test_two_methods_on_two_folds_and_again(tmp_path):
-    flags = ["--methods=adversarial_training,ascl_leaked", "--folds=2", "--epochs=1", "--gin_param=STEPS=2"]
-    flags += ["--gin_param=pgd/PGD.steps=5", "--gin_param=multi_targeted_pgd/MultiTargetedPGD.steps=2"]
-    done = run(tmp_path, *flags)
-    assert done.returncode == 0, done.stderr
+def test_two_methods_on_two_folds_and_again(run_tool, tmp_path):
+    flags = ["--output=out", "--methods=adversarial_training,ascl_leaked", "--folds=2", "--epochs=1"]
+    flags += [
+        f"--gin_param={each}" for each in ("STEPS=2", "pgd/PGD.steps=5", "multi_targeted_pgd/MultiTargetedPGD.steps=2")
+    ]
+    done = run_tool("digits_table", *flags)
+    assert done.code == 0, done.err
     files = sorted((tmp_path / "out").iterdir())
     results = [json.loads(file.read_text()) for file in files]
     assert [(r["method"], r["fold"], r["seed"]) for r in results] == [
@@ -228,11 +215,11 @@ def test_two_methods_on_two_folds_and_again(tmp_path):
         assert list(one["outcomes"]) == names and {len(row) for row in one["outcomes"].values()} <= {898, 899}
         # An attack begins with the clean prediction: it never puts one right.
         assert all(a <= c for a, c in zip(one["outcomes"][names[2]], one["outcomes"]["clean"], strict=True))
-    assert rows(done.stdout)["ascl_leaked", 3][0] == "1797" and rows(done.stdout)["ascl_leaked", 6][0] == "1797"
+    assert rows(done.out)["ascl_leaked", 3][0] == "1797" and rows(done.out)["ascl_leaked", 6][0] == "1797"
 
     files[2].unlink()
     times = {file: file.stat().st_mtime_ns for file in files if file.exists()}
-    again = run(tmp_path, *flags)
-    assert again.returncode == 0 and "3 of 4 runs" in again.stderr and again.stdout == done.stdout
+    again = run_tool("digits_table", *flags)
+    assert again.code == 0 and "3 of 4 runs" in again.err and again.out == done.out
     assert json.loads(files[2].read_text())["outcomes"] == results[2]["outcomes"]
     assert all(file.stat().st_mtime_ns == time for file, time in times.items())

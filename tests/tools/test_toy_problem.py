@@ -1,21 +1,13 @@
 """The toy problem: its points are what it says, its schemes the six of the paper, and it draws them."""
 
-import importlib.util
-import pathlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-
-@pytest.fixture(scope="module")
-def tool():
-    spec = importlib.util.spec_from_file_location("toy_problem", ROOT / "tools" / "toy_problem.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def tool(load):
+    return load("toy_problem").toy_problem
 
 
 def test_the_classes_lie_on_two_stars_one_half_as_large(tool, monkeypatch):
