@@ -1,4 +1,4 @@
-"""The robustness report: JSON is the truth; HTML, Markdown and tables are rendered from it. No TensorFlow."""
+"""The robustness report: JSON is the source; HTML, Markdown and tables are rendered from it. Imports no TensorFlow."""
 
 from tfrobust.report.schema import JSON_SCHEMA, SCHEMA, SCHEMA_FILE, Report
 from tfrobust.report.threat import not_measured, summary_sentence, threat_statement

@@ -1,4 +1,4 @@
-"""From what an evaluation found to a report."""
+"""Assembly of a report from the outcome of an evaluation."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ from tfrobust.structs import Series
 def make_report(
     *, measurements, series, findings, history: dict[str, list], devices: list[str], first_history=None, **fields
 ) -> Report:
-    """A validated report with its threat statement and the list of what was not measured.
+    """Build and validate a report, with its threat statement and the list of what was not measured.
 
     Args:
-        measurements, series, findings: of an evaluation's outcome.
-        history: column by log name, one value an epoch; becomes the series `training.history`. May be empty.
+        measurements: measurements of an evaluation's outcome.
+        series: series of an evaluation's outcome.
+        findings: the doctor's findings of an evaluation's outcome.
+        history: column by log name, one value per epoch; becomes the series `training.history`. May be empty.
         devices: kinds of devices the evaluation ran on.
-        first_history: of the first of two stages, likewise; becomes the series `pretraining.history`.
+        first_history: the same for the first of two stages; becomes the series `pretraining.history`.
         **fields: model, data, run_sha256, configuration, training, cost; see `schema.Report`.
+
+    Returns:
+        The valid `Report`, stamped with the current time (UTC, seconds).
 
     Raises:
         ValueError: the parts do not make a valid report.
@@ -48,6 +53,6 @@ def make_report(
 
 
 def environment() -> dict:
-    """Versions and machine, enough to tell why a number differs elsewhere."""
+    """Return library versions and machine, enough to explain why a number differs elsewhere."""
     found = {"python": platform.python_version(), "machine": platform.machine(), "processors": os.cpu_count()}
     return found | versions()

@@ -19,12 +19,12 @@ from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement, Series
 
 _DRAWN = "Drawn in robustness_report.html."
-# A series of more rows is drawn, not written out.
+# Longest series that is written as a table; longer ones refer to the plot.
 _LONGEST = 60
 
 
 def build(report: Report) -> list[tuple[str, str, list[str]]]:
-    """All sections that have something to say, in order: (anchor, heading, blocks of Markdown)."""
+    """Build all sections that have content, in order: (anchor, heading, blocks of Markdown)."""
     found = []
     for anchor, (heading, _) in sections.SECTIONS.items():
         blocks = [block for block in _BUILDERS[anchor](report) if block]
@@ -35,7 +35,7 @@ def build(report: Report) -> list[tuple[str, str, list[str]]]:
 
 
 def headlines(report: Report) -> list[str]:
-    """The numbers that models are compared by."""
+    """Return the table of the main measurements, by which models are compared."""
     return _measurements(reading.main_measurements(report))
 
 
@@ -147,7 +147,7 @@ def _divergence(report: Report) -> list[str]:
 
 
 def _numbers(series: Series | None) -> list[str]:
-    """A series as a table, where it is short."""
+    """Return a series as a table if it is short, else a reference to its plot."""
     if series is None or not series.columns:
         return []
     columns = list(series.columns)
@@ -163,7 +163,7 @@ def _rounded(value):
 
 
 def _drawn(report: Report, *identities: str) -> list[str]:
-    """Says where to look, if one of these series is there."""
+    """Return a reference to the HTML page if one of these series exists."""
     return [_DRAWN] if any(report.get_series(identity) for identity in identities) else []
 
 
@@ -209,7 +209,7 @@ def _history(report: Report) -> list[str]:
 
 
 def _ends(report: Report, groups: tuple[str, ...]) -> list[str]:
-    """What was logged, in the first and the last epoch that has it."""
+    """Build tables of logged values: the first and the last epoch that has each of them."""
     blocks = []
     for identity, (_, stage) in section_plots.HISTORIES.items():
         series = report.get_series(identity)

@@ -1,4 +1,4 @@
-"""Many reports side by side: which there are, what their numbers are, and what keeps these from being compared."""
+"""Comparison of many reports: finding them, naming them, and noting what makes their numbers incomparable."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ Located = list[tuple[pathlib.Path, Report]]
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Reports in the order in which they are shown, and what is to be said of them; `arrange` makes one.
+    """Reports in display order, with their common columns and the notes on comparability; `arrange` makes one.
 
     Attributes:
         named: (name, report), each name once.
-        files: where each report was read from.
-        sort: id of the measurement that orders them, a column of its own where it is no main one; None for none.
+        files: the file each report was read from.
+        sort: id of the measurement that orders the reports, or None. It gets a column even where it is not a main
+            measurement.
         reference: name of the report that the others are compared with; None for none.
     """
 
@@ -45,7 +46,7 @@ class Comparison:
 
     @functools.cached_property
     def notes(self) -> dict[str, list[int]]:
-        """Sentence on what keeps numbers from being compared -> the ids of the columns it is said of."""
+        """Note on why numbers are not comparable -> ids of the columns it concerns."""
         found = {}
         for identity, sentences in protocol.notes(self.named, self.columns).items():
             for sentence in sentences:
@@ -53,12 +54,12 @@ class Comparison:
         return found
 
     def marks(self, identity: str) -> str:
-        """Return the numbers of a column's notes, counted from 1: " [1] [3]"; "" without any."""
+        """Return the numbers of a column's notes, counted from 1: " [1] [3]", or "" without notes."""
         return "".join(f" [{place}]" for place in self._places.get(identity, ()))
 
     @functools.cached_property
     def _places(self) -> dict[str, list[int]]:
-        """Id of a column -> the numbers of its notes."""
+        """Id of a column -> numbers of its notes."""
         found = {}
         for place, ids in enumerate(self.notes.values(), 1):
             for identity in dict.fromkeys(ids):
@@ -66,7 +67,7 @@ class Comparison:
         return found
 
     def differences(self, report: Report) -> dict[str, Difference | None]:
-        """Column by column, what a report has more than the reference; None where one of the two has no number."""
+        """Return, by column, the report's number minus the reference's; None if either number is missing."""
         reference = dict(self.named)[self.reference]
         return {identity: difference(identity, report, reference) for identity in self.columns}
 
@@ -74,14 +75,14 @@ class Comparison:
 def arrange(
     located: Located, sort: str | None = None, ascending: bool = False, reference: str | None = None
 ) -> Comparison:
-    """Names and orders reports.
+    """Name and order reports.
 
     Args:
         located: as `load_reports` returns them.
-        sort: id of a measurement, the largest value first; reports without it come last. None keeps their order.
-        ascending: the smallest first.
-        reference: name of the report that the others are compared with; a name without its version will do where it is
-            the only one.
+        sort: id of a measurement, the largest value first; reports without it come last. None keeps the given order.
+        ascending: True to put the smallest value first.
+        reference: name of the report that the others are compared with. A name without its version is enough where it
+            is unique.
 
     Raises:
         ValueError: no report has such a measurement, there is no report of that name, or there are several.
@@ -98,18 +99,18 @@ def arrange(
 
 
 def load_reports(paths) -> Located:
-    """Reads the reports that paths lead to; what is no report is skipped.
+    """Load the reports found at the given paths; skip JSON files that are not reports.
 
     Args:
-        paths: JSON files, version folders (`exported/<name>/<version>`), model folders (`exported/<name>`:
-            the newest version), or folders that hold a robustness_report.json themselves.
+        paths: JSON files, version folders (`exported/<name>/<version>`), model folders (`exported/<name>`: the newest
+            version), or folders that hold a robustness_report.json themselves.
 
     Returns:
         (JSON file, report) in the order given, each file once.
 
     Raises:
         FileNotFoundError: a path does not exist.
-        ValueError: a file calls itself a robustness report and is not a valid one.
+        ValueError: a file claims to be a robustness report and is not a valid one.
     """
     found = {}
     for path in map(pathlib.Path, paths):
@@ -129,7 +130,7 @@ def load_reports(paths) -> Located:
 
 
 def names(reports: Located) -> list[str]:
-    """A short distinct name per report: model/version, with a number behind it where two agree."""
+    """Return a short distinct name per report: model/version, with a number appended where two agree."""
     found, result = {}, []
     for _, report in reports:
         version = report.model.get("version")
@@ -140,14 +141,14 @@ def names(reports: Located) -> list[str]:
 
 
 def find_report(path) -> pathlib.Path | None:
-    """The report that a path leads to: itself, a version's, the newest version's; None without one."""
+    """Return the report file of a path: the file itself, a version's, or the newest version's; None without one."""
     path = pathlib.Path(path)
     if not path.is_dir():
         return path if path.suffix == ".json" and path.is_file() else None
     for candidate in (path / "assets.extra" / REPORT_FILE, path / REPORT_FILE):
         if candidate.is_file():
             return candidate
-    # Versions still being written have names that are no numbers.
+    # Versions that are still being written have names that are not numbers.
     versions = [entry for entry in path.iterdir() if entry.is_dir() and entry.name.isdecimal()]
     if not versions:
         return None
@@ -156,10 +157,10 @@ def find_report(path) -> pathlib.Path | None:
 
 
 def find_name(known: list[str], wanted: str) -> str:
-    """The one of the names that is meant: itself, or the only one of that model.
+    """Return the known name that `wanted` means: itself, or the only version of that model.
 
     Raises:
-        ValueError: none is, or several are.
+        ValueError: no name matches, or several do.
     """
     found = [wanted] if wanted in known else [name for name in known if name.partition("/")[0] == wanted]
     if len(found) != 1:

@@ -1,4 +1,4 @@
-"""A comparison of reports as an aligned table, as Markdown, as JSON, and as one HTML page with the curves overlaid."""
+"""Views of a comparison of reports: aligned text, Markdown, JSON, and one HTML page with overlaid curves."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Ends = tuple[str, str] | None
 
 
 def table(comparison: Comparison, ends: Ends = None, width: int | None = None) -> str:
-    """The console's tables: the numbers, the differences from the reference, the gap closed.
+    """Format the console tables: the numbers, the differences from the reference, the gap closed.
 
     Args:
-        comparison: any.
-        ends: names of the two reports between which the gap that others close is shown; None for none.
-        width: of the terminal, which wider tables are folded for; None for lines of any length.
+        comparison: the reports to show.
+        ends: names of the two reports that define the gap which the others close; None for none.
+        width: width of the terminal in characters, at which wider tables are folded; None for lines of any length.
 
     Returns:
-        Aligned ASCII lines, "-" where a report lacks a number, a number in brackets behind each heading that a note
-        belongs to, and the notes.
+        Aligned ASCII lines, "-" where a report lacks a number. Each heading with notes is followed by their numbers in
+        brackets, and the notes come last.
     """
     lines = []
     for heading, rows, remarks in _tables(comparison):
@@ -45,7 +45,7 @@ def table(comparison: Comparison, ends: Ends = None, width: int | None = None) -
 
 
 def markdown(comparison: Comparison, ends: Ends = None) -> str:
-    """The same tables in Markdown, every text from a report escaped."""
+    """Format the same tables in Markdown, with every text from a report escaped."""
     parts = []
     for heading, rows, remarks in _tables(comparison):
         parts += [*([f"## {markup.safe(heading)}"] if parts else []), markup.table(rows, tuple(range(1, len(rows[0]))))]
@@ -56,7 +56,7 @@ def markdown(comparison: Comparison, ends: Ends = None) -> str:
 
 
 def as_json(comparison: Comparison) -> str:
-    """The comparison for programs: columns with their notes, and a row of numbers for each report."""
+    """Return the comparison as JSON: the columns with their notes, and one row of numbers per report."""
     columns = [{"id": identity, "label": label} for identity, label in comparison.columns.items()]
     document = {
         "schema": SCHEMA,
@@ -69,11 +69,11 @@ def as_json(comparison: Comparison) -> str:
 
 
 def html(comparison: Comparison, ends: Ends = None) -> str:
-    """One self-contained page: the table, what keeps the numbers from being compared, curves overlaid.
+    """Render one self-contained page: the tables, the notes on comparability, and the curves overlaid.
 
     Args:
-        comparison: any.
-        ends: names of the two reports between which the gap that others close is shown; None for none.
+        comparison: the reports to show.
+        ends: names of the two reports that define the gap which the others close; None for none.
     """
     body = ['<p class="eyebrow">tfrobust</p><h1>Robustness compared</h1>']
     for place, note in enumerate(comparison.notes, 1):
@@ -98,7 +98,7 @@ def html(comparison: Comparison, ends: Ends = None) -> str:
 
 
 def _markup(rows: list[list[str]]) -> str:
-    """The HTML table of header and rows; few models stand side by side, which is narrower and fits on paper."""
+    """Render header and rows as an HTML table, transposed for few models: that is narrower and fits on paper."""
     rows = [["Model", *rows[0][1:]], *rows[1:]]
     if len(rows) <= _SIDE_BY_SIDE + 1:
         rows = [list(column) for column in zip(*rows, strict=True)]
@@ -112,7 +112,7 @@ def _markup(rows: list[list[str]]) -> str:
 
 
 def _tables(comparison: Comparison) -> list[tuple[str, list[list[str]], list[str]]]:
-    """(heading, header and rows, remarks below) of the numbers and, where there is a reference, of the differences."""
+    """Return (heading, header and rows, remarks below) of the numbers and, with a reference, of the differences."""
     headings = [label + comparison.marks(identity) for identity, label in comparison.columns.items()]
     rows = [["model", *headings]]
     shown = []
@@ -148,7 +148,7 @@ def _cell(measurement: Measurement | None) -> str:
 
 
 def _signed(one: Difference | None, measurement: Measurement | None) -> str:
-    """ "+3.1 [+1.2 to +5.0] p*": fractions in points, the rest in their own unit."""
+    """Format a difference as "+3.1 [+1.2 to +5.0] p*": fractions in points, other numbers in their own unit."""
     if one is None:
         return "-"
     numbers = [one.value, one.low, one.high] if one.kind else [one.value]
@@ -176,7 +176,7 @@ def _json_row(comparison: Comparison, named: tuple[str, Report], file) -> dict:
 
 
 def _curves(comparison: Comparison) -> list[str]:
-    """One figure an attack, one curve a report."""
+    """Draw one figure per attack, with one curve per report."""
     lines: dict[str, list[plots.Line]] = {}
     for place, (name, report) in enumerate(comparison.named):
         for key, columns in section_results.accuracy_curves(report):

@@ -1,4 +1,4 @@
-"""By how much two reports differ in one number, with an interval: paired over the same images, or not."""
+"""Differences between two reports in one number, with an interval: paired over the same images, or independent."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ PAIRED, INDEPENDENT = "paired", "independent"
 
 
 class Difference(NamedTuple):
-    """A number of one report less the same number of another.
+    """The difference between one number of two reports.
 
-    value: in the number's own unit. low, high: of the 95 % interval; None where there is none. kind: what the interval
-    rests on, `PAIRED`, `INDEPENDENT`, or "" without one.
+    Attributes:
+        value: the difference, in the number's own unit.
+        low: lower end of the 95 % interval; None without one.
+        high: upper end of the 95 % interval; None without one.
+        kind: basis of the interval: `PAIRED`, `INDEPENDENT`, or "" without one.
     """
 
     value: float
@@ -26,11 +29,11 @@ class Difference(NamedTuple):
 
 
 def difference(identity: str, report: Report, reference: Report) -> Difference | None:
-    """The number in `report` less that in `reference`; None where one of them has none.
+    """Return the number in `report` minus that in `reference`; None where either is missing.
 
-    Paired where both reports carry which image was answered rightly, and were judged on the same data: then what the
-    two models share cancels. Otherwise from the two intervals, as of independent samples, which is wider than need be
-    where the images are the same.
+    The interval is paired if both reports record which images were classified correctly and were evaluated on the same
+    data: the variation that the two models share then cancels. Otherwise it is computed from the two intervals as for
+    independent samples, which is wider than necessary if the images are the same.
     """
     own, other = report.get(identity), reference.get(identity)
     if own is None or other is None or own.value is None or other.value is None:
@@ -46,14 +49,15 @@ def difference(identity: str, report: Report, reference: Report) -> Difference |
 
 
 def paired_shares(first: str, second: str) -> tuple[float, float, float]:
-    """The difference of two shares over the same examples, with its interval.
+    """Compute the difference of two shares over the same examples, with its interval.
 
-    d = (f10 - f01) / n, f10 and f01 counting the examples that one alone has right. With p10 = (f10 + 1) / (n + 2) and
-    p01 = (f01 + 1) / (n + 2), the interval is p10 - p01 -+ z sqrt((p10 + p01 - (p10 - p01)^2) / (n + 2)): unlike Wald's
-    it has a width also where no example tells the two apart.
+    d = (f10 - f01) / n, where f10 and f01 count the examples that only the first or only the second classifies
+    correctly. With p10 = (f10 + 1) / (n + 2) and p01 = (f01 + 1) / (n + 2), the interval is p10 - p01 -+ z sqrt((p10 +
+    p01 - (p10 - p01)^2) / (n + 2)). Unlike Wald's interval, it has a width even if the two agree on every example.
 
     Args:
-        first, second: a "1" (right) or "0" for each of n >= 1 examples, in one order.
+        first: "1" (correct) or "0" for each of n >= 1 examples.
+        second: the same for the other model, in the same order.
 
     Returns:
         (d, low, high), within [-1, 1].
@@ -70,12 +74,16 @@ def paired_shares(first: str, second: str) -> tuple[float, float, float]:
 
 
 def independent_interval(first: tuple[float, float, float], second: tuple[float, float, float]) -> tuple[float, float]:
-    """The interval of a difference a - b from those of a and b, as of independent samples.
+    """Compute the interval of a difference a - b from those of a and b, as for independent samples.
 
     (a - b - sqrt((a - a_low)^2 + (b_high - b)^2), a - b + sqrt((a_high - a)^2 + (b - b_low)^2))
 
     Args:
-        first, second: (value, low, high) each, 95 %.
+        first: (a, a_low, a_high), 95 %.
+        second: (b, b_low, b_high), 95 %.
+
+    Returns:
+        (low, high) of a - b, 95 %.
 
     Source:
         Newcombe 1998, Statistics in Medicine 17, 873-890, method 10 (with Wilson's intervals); Zou and Donner 2008,
@@ -86,13 +94,13 @@ def independent_interval(first: tuple[float, float, float], second: tuple[float,
 
 
 def outcomes(identity: str, report: Report) -> str:
-    """Which examples a measurement counts as right, a "1" or "0" each; "" where no row of the report agrees with it."""
+    """Return "1" (correct) or "0" per example of a measurement; "" unless the report has a row that agrees with it."""
     series = report.get_series(f"outcomes.{identity}")
     rows = series.columns.get("right", []) if series is not None else []
     row = rows[0] if len(rows) == 1 and isinstance(rows[0], str) else ""
     own = report.get(identity)
     if own is None or own.value is None:
         return ""
-    # A row that does not say what the measurement says is not this measurement's.
+    # A row whose share of correct examples differs from the measurement does not belong to it.
     fits = set(row) <= {"0", "1"} and len(row) == own.n and abs(row.count("1") - own.value * len(row)) < 0.5
     return row if row and fits else ""

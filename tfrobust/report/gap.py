@@ -1,4 +1,4 @@
-"""How much of the robustness gap between two reports a third one closes, attack by attack."""
+"""Gap closed: how much of the robustness gap between two reports a third one closes, attack by attack."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Named = list[tuple[str, Report]]
 
 
 def gap_closed(start: float | None, end: float | None, method: float | None) -> float | None:
-    """(drop_start - drop_method) / (drop_start - drop_end), of relative drops of accuracy.
+    """Compute (drop_start - drop_method) / (drop_start - drop_end) from relative drops of accuracy.
 
     Args:
-        start: drop of who is to be improved (paper 004: SimCLR).
-        end: drop of who shows what can be had (SupCon).
-        method: drop in between.
+        start: drop of the model to improve on (paper 004: SimCLR).
+        end: drop of the model that shows what is achievable (paper 004: SupCon).
+        method: drop of the model in between.
 
     Returns:
-        1 where the method drops as little as `end`, 0 where as much as `start`, below 0 where more; None where a
-        drop is unknown, or `end` drops no less than `start`, so that there is no gap.
+        1 if the method drops as little as `end`, 0 if as much as `start`, below 0 if more. None if a drop is unknown,
+        or if `end` drops no less than `start`, so that there is no gap.
 
     Source:
         Paper 004, Table 4, from rounded drops: FGSM 8/255, (71 - 64) / (71 - 59) = 58 %.
@@ -33,22 +33,24 @@ def gap_closed(start: float | None, end: float | None, method: float | None) -> 
 
 
 def gap_table(reports: Named, start: str, end: str, markup: bool = False, width: int | None = None) -> str:
-    """Relative drops by attack, and behind those of all but the two ends the share of the gap that is closed.
+    """Format the relative drops by attack and, except for the two ends, the share of the gap that is closed.
 
-    The shares are of the drops measured, without intervals of their own: the drops' are in each report. There is none
-    where data or protocol of the three differ, or a time budget made one of the drops a bound.
+    The shares are computed from the measured drops and have no intervals of their own; the intervals of the drops are
+    in each report. No share is shown if data or protocol of the three reports differ, or if a time budget made one of
+    the drops a bound.
 
     Args:
         reports: (name, report).
-        start, end: names of two of them; a name without its version will do where it is the only one.
+        start: name of the report that starts the gap. A name without its version is enough where it is unique.
+        end: name of the report that ends the gap, likewise.
         markup: True for an HTML table.
-        width: of the terminal; None for lines of any length.
+        width: width of the terminal in characters; None for lines of any length.
 
     Returns:
-        Aligned ASCII lines, one a report; a column for each attack that both ends were judged by.
+        Aligned ASCII lines, one per report, with a column for each attack that both ends were evaluated with.
 
     Raises:
-        ValueError: no such report, several of that name, or no such attack.
+        ValueError: no such report, several of that name, or no common attack.
     """
     first, last = (find_name([name for name, _ in reports], wanted) for wanted in (start, end))
     drops, named = {name: _drops(report) for name, report in reports}, dict(reports)
@@ -76,7 +78,7 @@ def gap_table(reports: Named, start: str, end: str, markup: bool = False, width:
 
 
 def _alike(identity: str, reports: list[Report]) -> bool:
-    """Whether the drops of these were measured alike, to their end, on the same data."""
+    """Return True if the drops were measured with one protocol, to completion and on the same data."""
     found = [report[identity] for report in reports]
     unlike = any(protocol.differences(found[0], other) for other in found[1:])
     return not unlike and protocol.same_data(reports) and not any("bound" in one.settings for one in found)

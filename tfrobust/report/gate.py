@@ -1,4 +1,4 @@
-"""The gate: thresholds a model must keep before it is published, or before a build of yours goes on."""
+"""The gate: requirements that a model must meet before it is published, or before a build continues."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _FORMS = (
     "'accuracy.clean >= 0.9', 'low of accuracy.clean >= 0.9', 'calibration.rms <= 0.05', 'no doctor fail', "
     "'[ID] no worse than PATH by more than 0.01'"
 )
-# The last word of an id says which way is better; of others, such as distances, nobody can say.
+# The last word of an id decides which direction is better. For others, such as distances, it is unknown.
 _LARGER_IS_BETTER = ("accuracy", "aurra", "median_distance", "correlation", "pooled_correlation")
-# Whoever asked the doctor has this finding; others, such as a search cut short, are made without it.
+# Present in every report for which the doctor ran. Other findings, such as a search cut short, do not need the doctor.
 _DOCTORS_CHECK = "deterministic"
 _SMALLER_IS_BETTER = (
     *("drop", "ece", "rms", "brier", "nll", "mce", "relative_mce"),
@@ -42,25 +42,25 @@ _SMALLER_IS_BETTER = (
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gate(Configured):
-    """Requirements on a report, one line each. What is not measured does not pass.
+    """Requirements on a report, one line each. A number that was not measured does not pass.
 
     The lines, by example:
 
         attack.autoattack_linf_0.2.accuracy >= 0.5      also <=, >, <; fractions as such, or '50 %'
         low of accuracy.clean >= 0.97                   the lower (or 'high of': upper) end of the 95 % interval
         no doctor fail                                  'no doctor warn' allows neither fail nor warn
-        no worse than exported/x/3 by more than 0.01    every main number there that has a better side
+        no worse than exported/x/3 by more than 0.01    every main number there whose better direction is known
         accuracy.clean no worse than exported/x by more than 0.01
 
-    A number that a time budget made a bound never passes, nor does a fraction by a limit that none can miss: 5 for 5 %.
-    `no worse` fails where the two numbers do not come from the same data and the same protocol, and where one of the
-    two reports lacks one: at another epsilon, it has another id.
+    A number that a time budget made a bound never passes. Neither does a fraction with a limit that no fraction can
+    miss, such as 5 for 5 %. `no worse` fails if the two numbers do not come from the same data and the same protocol,
+    and if one of the two reports lacks the number: at another epsilon, it has another id.
 
     Attributes:
         require: the lines.
 
     Raises:
-        InputError (a ValueError): a line that is none of these.
+        InputError (a ValueError): a line has none of these forms.
     """
 
     require: tuple[str, ...] = ()
@@ -74,10 +74,10 @@ class Gate(Configured):
             _checked(line)
 
     def check_references(self) -> None:
-        """Asked before hours of training: are the reports there that this one must be no worse than?
+        """Check, before hours of training, that the reports named by `no worse than` lines exist.
 
         Raises:
-            InputError (a ValueError): there is none at a path.
+            InputError (a ValueError): there is no report at a path.
         """
         for line in self.require:
             match = _NO_WORSE.fullmatch(line)
@@ -85,17 +85,17 @@ class Gate(Configured):
                 _reference(match[2])
 
     def failures(self, report: Report) -> list[str]:
-        """The requirements that a report misses, each as "<line>: <what is the case>"; empty: it passes.
+        """Return the requirements that a report misses, each as "<line>: <the actual state>"; empty if it passes.
 
         Raises:
-            InputError (a ValueError): there is no report at the path of a `no worse than`.
+            InputError (a ValueError): there is no report at the path of a `no worse than` line.
         """
         missed = ((line, fault) for line in self.require for fault in _checked(line)(report))
         return [f"{line}: {fault}" for line, fault in missed]
 
 
 def _checked(line: str) -> Callable[[Report], list[str]]:
-    """The function of a line: report -> what is wrong."""
+    """Return the check of a line: a function from a report to the list of its faults."""
     for pattern, check in ((_THRESHOLD, _threshold), (_NO_FINDING, _no_finding), (_NO_WORSE, _no_worse)):
         match = pattern.fullmatch(line) if isinstance(line, str) else None
         if match:
@@ -156,23 +156,23 @@ def _compared(identity: str, report: Report, other: Report, allowed: float) -> l
     if unlike:
         return [f"the protocols differ in {', '.join(unlike)}"]
     worse_by = direction * (reference.value - own.value)
-    # A loss of exactly what is allowed passes, in whatever way floats round it.
+    # The tolerance lets a loss of exactly the allowed amount pass despite rounding.
     return [] if worse_by <= allowed + 1e-9 else [f"it is {own.value:.6g}, there {reference.value:.6g}"]
 
 
 def _limit(number: str, percent: str | None) -> float:
-    """What the line says, to the last digit: 57.3 % is 0.573."""
+    """Return the limit of a line exactly in decimal: 57.3 % is 0.573."""
     return float(decimal.Decimal(number) / (100 if percent else 1))
 
 
 def _direction(identity: str) -> int:
-    """1 where more is better, -1 where less is, 0 where nobody knows."""
+    """Return 1 if more is better, -1 if less is, and 0 if unknown."""
     last = identity.rpartition(".")[2]
     return (last in _LARGER_IS_BETTER or identity == "accuracy.clean") - (last in _SMALLER_IS_BETTER)
 
 
 def _fault(identity: str, report: Report) -> str:
-    """Why a number cannot be relied on; "" where it can."""
+    """Return why a number cannot be relied on, or "" if it can."""
     found = report.get(identity)
     if found is None:
         known = [m.id for m in report.measurements]
@@ -181,7 +181,7 @@ def _fault(identity: str, report: Report) -> str:
         return "its value is not known"
     if "bound" in found.settings:
         return f"a time budget ended its attack, so that it is a bound ({found.settings['bound']})"
-    # A drop is below 0 where a change helps.
+    # A drop is below 0 if the change improves accuracy.
     if found.unit == "fraction" and not identity.endswith(".drop") and not -1e-9 <= found.value <= 1 + 1e-9:
         return f"it is {found.value:.6g}, and a fraction lies between 0 and 1"
     if report.get_series(f"outcomes.{identity}") is not None and not outcomes(identity, report):
@@ -190,7 +190,7 @@ def _fault(identity: str, report: Report) -> str:
 
 
 def _is_share(measurement: Measurement) -> bool:
-    """Whether it lies in [0, 1]: "fraction of the baseline's error" need not."""
+    """Return True if the unit confines the value to [0, 1]: "fraction of the baseline's error" does not."""
     return measurement.unit in ("fraction", "fraction of clean")
 
 

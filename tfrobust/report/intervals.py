@@ -1,4 +1,4 @@
-"""Which kind of 95 % interval a number has: said wherever one is shown."""
+"""Names for the kinds of 95 % intervals, shown wherever an interval is."""
 
 from tfrobust.report import reading
 from tfrobust.structs import Measurement, Series
@@ -7,7 +7,7 @@ _UNKNOWN = "of a kind not recorded"
 
 
 def kind(item: Measurement | Series | None) -> str:
-    """Over what the interval is, and of which kind: "over images, Wilson"; "" where there is none."""
+    """Return what the interval is over and its kind, such as "over images, Wilson"; "" without an interval."""
     if item is None or (isinstance(item, Measurement) and (item.low is None or item.high is None)):
         return ""
     said = item.settings.get("interval")
@@ -15,18 +15,21 @@ def kind(item: Measurement | Series | None) -> str:
 
 
 def kinds(items) -> str:
-    """The kinds that occur among measurements or series, each once; "" where nothing has an interval."""
+    """Return the kinds that occur among measurements or series, each once; "" if none has an interval."""
     return "; ".join(dict.fromkeys(filter(None, map(kind, items))))
 
 
 def in_brackets(measurement: Measurement) -> str:
-    """The interval of a fraction for the middle of a sentence, with a blank before it; "" where there is none."""
+    """Format a fraction's interval in brackets for use inside a sentence, with a leading space; "" without one."""
     margin = reading.interval(measurement)
     return f" (95 % interval {margin} %, {kind(measurement)})" if margin else ""
 
 
 def of_each(measurements) -> str:
-    """The kinds in one line, most numbers' first, the others behind what they are of; "" without an interval."""
+    """Describe the kinds in one line: the most frequent first, the others after the numbers they apply to.
+
+    Returns "" if no measurement has an interval.
+    """
     names: dict[str, dict[str, None]] = {}
     for one in measurements:
         if kind(one):

@@ -1,4 +1,4 @@
-"""HTML building blocks. Everything a user wrote goes through `text`; only these functions write markup."""
+"""HTML building blocks. All user-written text goes through `text`; only these functions write markup."""
 
 import html
 import re
@@ -6,7 +6,7 @@ import re
 from tfrobust.report.plots import Key, Plot
 from tfrobust.report.style import STYLE
 
-# The page needs nothing from anywhere and runs nothing; the browser is told so as well.
+# The page loads no external resources and runs no scripts; this policy makes the browser enforce it.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _SHAPES = {
@@ -20,12 +20,12 @@ _DASH_ARRAYS = ("", "6 2", "1.6 2", "6 2 1.6 2")
 
 
 def text(value) -> str:
-    """Any text as HTML text or attribute value: escaped, without control characters."""
+    """Escape any value as HTML text or attribute value, without control characters."""
     return html.escape(_CONTROL.sub("", str(value)), quote=True)
 
 
 def page(title: str, body: str) -> str:
-    """A whole document around a body."""
+    """Return a complete HTML document around a body."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -35,19 +35,19 @@ def page(title: str, body: str) -> str:
 
 
 def section(identity: str, heading: str, lead: str, body: str) -> str:
-    """A card with a heading and one sentence (plain text) on what is seen."""
+    """Render a card with a heading and a lead, one plain-text sentence on what it shows."""
     opening = f'<p class="lead">{text(lead)}</p>' if lead else ""
     return f'<section id="{identity}"><h2>{text(heading)}</h2>{opening}{body}</section>\n'
 
 
 def table(header: list[str], rows: list[list[str]], numeric: tuple[int, ...] = (), stack: bool = False) -> str:
-    """A table of ready HTML cells under plain-text headers.
+    """Render a table of HTML cells under plain-text headers.
 
     Args:
         header: column names.
         rows: cells, already HTML.
-        numeric: columns set right with even digits.
-        stack: on a phone each row becomes a block, every cell named by its header.
+        numeric: columns aligned to the right with tabular digits.
+        stack: True to show each row as a block on a phone, with every cell named by its header.
     """
 
     def cell(tag: str, column: int, content: str) -> str:
@@ -64,7 +64,7 @@ def table(header: list[str], rows: list[list[str]], numeric: tuple[int, ...] = (
 
 
 def pairs_table(rows: list[tuple[str, str]]) -> str:
-    """A table of (plain-text name, plain-text value); hashes may break anywhere."""
+    """Render a table of (plain-text name, plain-text value); hashes may break at any character."""
     cells = []
     for name, value in rows:
         kind = ' class="hash"' if re.fullmatch(r"[0-9a-f]{32,}", value) else ""
@@ -73,7 +73,7 @@ def pairs_table(rows: list[tuple[str, str]]) -> str:
 
 
 def bar(value: float | None, low: float | None = None, high: float | None = None) -> str:
-    """A fraction as a filled track, its interval as a darker band."""
+    """Render a fraction as a filled bar, with its interval as a darker band."""
     if value is None:
         return ""
     share = 100 * min(1.0, max(0.0, value))
@@ -85,7 +85,7 @@ def bar(value: float | None, low: float | None = None, high: float | None = None
 
 
 def figure(identity: str, caption: str, plot: Plot, columns: dict | None = None) -> str:
-    """A plot with its caption, its legend, and (small ones) the numbers behind it to unfold."""
+    """Render a plot with its caption, its legend and, if they are few, its numbers in a collapsible table."""
     prefix = re.sub(r"[^A-Za-z0-9]+", "-", identity).strip("-")
     legend = ""
     if plot.legend:
@@ -96,18 +96,18 @@ def figure(identity: str, caption: str, plot: Plot, columns: dict | None = None)
 
 
 def figures(items: list[str]) -> str:
-    """Figures side by side where there is room."""
+    """Arrange figures side by side if there is room."""
     return f'<div class="figures">{"".join(items)}</div>'
 
 
 def details(heading: str, body: str, on_paper: bool = False) -> str:
-    """Something to unfold; on paper it is left out, or printed whole."""
+    """Render a collapsible block; on paper it is left out, or printed in full if `on_paper`."""
     kind = ' class="whole"' if on_paper else ""
     return f"<details{kind}><summary>{text(heading)}</summary>{body}</details>"
 
 
 def listing(items) -> str:
-    """A list of plain-text sentences."""
+    """Render plain-text sentences as a list."""
     return "<ul>" + "".join(f"<li>{text(item)}</li>" for item in items) + "</ul>"
 
 

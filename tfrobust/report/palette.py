@@ -1,8 +1,8 @@
-"""Colours by role, once for light and once for dark: plots name a role, the page says what it looks like.
+"""Colors by role, one for light and one for dark mode: plots name a role, the page defines its color.
 
-A plot is drawn with stand-in colours; `as_variables` turns each into `var(--role)`, so that one inline SVG is right
-in both modes. Together with the dash and marker that `plots` gives each series, the ten series colours stay
-apart for colour-blind readers.
+A plot is drawn with placeholder colors. `as_variables` turns each into `var(--role)`, so that one inline SVG is correct
+in both modes. Together with the dash and marker that `plots` gives each series, the ten series colors remain
+distinguishable for color-blind readers.
 """
 
 import re
@@ -39,12 +39,12 @@ _STAND_IN = re.compile(r"(fill|stroke|stop-color): #0af5([0-9a-f]{2})")
 
 
 def stand_in(role: str) -> str:
-    """The colour a plot is drawn with for this role."""
+    """Return the placeholder color with which a plot is drawn for this role."""
     return f"#0af5{_NAMES.index(role):02x}"
 
 
 def as_variables(svg: str) -> str:
-    """The SVG with every stand-in replaced by its CSS variable, the light value as fallback."""
+    """Replace every placeholder color in the SVG by its CSS variable."""
 
     def replace(match):
         position = int(match[2], 16)
@@ -56,5 +56,5 @@ def as_variables(svg: str) -> str:
 
 
 def declarations(dark: bool) -> str:
-    """CSS declarations of all roles for one mode."""
+    """Return the CSS declarations of all roles for one mode."""
     return "".join(f"--{role}:{pair[dark]};" for role, pair in ROLES.items())

@@ -1,4 +1,4 @@
-"""The report's plots: each returns inline SVG text that is right in light and dark, with its legend apart.
+"""The report's plots. Each function returns inline SVG text that works in light and dark mode, and its legend.
 
 matplotlib is imported when the first plot is drawn. Nothing is random: the same columns give the same bytes.
 """
@@ -18,7 +18,7 @@ _MAXIMUM_POINTS = 1500
 
 
 class Key(NamedTuple):
-    """One legend entry: text, colour role, and which dash and marker (-1 = none) the series has."""
+    """One legend entry: text, color role, and the dash and marker of the series (-1 = none)."""
 
     text: str
     role: str
@@ -27,16 +27,22 @@ class Key(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """Inline SVG and what its colours mean."""
+    """Inline SVG and the legend of its colors."""
 
     svg: str
     legend: tuple[Key, ...] = ()
 
 
 class Line(NamedTuple):
-    """One curve: equally long x and y (None = missing), a band if low and high are given.
+    """One curve: equally long x and y (None = missing), and a band if `low` and `high` are given.
 
-    place: which colour, dash and marker it has; None = its position among the lines drawn.
+    Attributes:
+        text: legend entry.
+        x: x values.
+        y: y values.
+        low: lower edge of the band, or None.
+        high: upper edge of the band, or None.
+        place: index that selects color, dash and marker; None = the position among the lines drawn.
     """
 
     text: str
@@ -58,16 +64,17 @@ def curves(
     mark: float | None = None,
     height: float = 3.0,
 ) -> Plot:
-    """Curves over one axis, intervals as bands.
+    """Draw curves over one axis, with intervals as bands.
 
     Args:
         identity: unique in the page; prefixes the SVG's ids.
         lines: the curves.
-        x_label, y_label: axis labels with units.
-        percent: y holds fractions, shown as 0 to 100 %.
-        logarithmic: y on a logarithmic scale.
-        mark: an x to point out with a dotted vertical line.
-        height: inches.
+        x_label: label of the x axis, with its unit.
+        y_label: label of the y axis, with its unit.
+        percent: True if y holds fractions, shown as 0 to 100 %.
+        logarithmic: True for a logarithmic y scale.
+        mark: x position of a dotted vertical line, or None.
+        height: height in inches.
 
     Returns:
         Plot.
@@ -88,7 +95,7 @@ def curves(
 
 
 def stacked_curves(identity: str, panels: list[tuple[str, list[Line], bool]], *, x_label: str) -> Plot:
-    """Panels over a shared x axis, one per (y label, lines, percent); lines of one name look alike."""
+    """Draw panels over a shared x axis, one per (y label, lines, percent); lines of the same name look the same."""
     with drawing(identity, 1.0 + 1.45 * len(panels)) as (figure, output):
         all_axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         keys, names = [], []
@@ -105,12 +112,15 @@ def stacked_curves(identity: str, panels: list[tuple[str, list[Line], bool]], *,
 def reliability(
     identity: str, confidence: list, accuracy: list, count: list, low: list | None = None, high: list | None = None
 ) -> Plot:
-    """Accuracy against confidence per bin, with the ideal diagonal and the number of images in each bin.
+    """Draw accuracy against confidence per bin, with the ideal diagonal and the number of images in each bin.
 
     Args:
         identity: unique in the page.
-        confidence, accuracy, count: one value a bin.
-        low, high: the interval of each accuracy, drawn as a thin line; None where it is not known.
+        confidence: mean confidence per bin.
+        accuracy: accuracy per bin.
+        count: number of images per bin.
+        low: lower end of each accuracy's interval, drawn as a thin line; None if unknown.
+        high: upper end of each accuracy's interval; None if unknown.
     """
     empty = [None] * len(count)
     columns = zip(confidence, accuracy, count, low or empty, high or empty, strict=True)
@@ -133,7 +143,7 @@ def reliability(
         )
         _finish(upper, "", "accuracy", True)
         _finish(lower, "confidence (mean of the bin)", "count", False)
-        # A network is sure of nearly everything: in proportion, all other bars would be invisible.
+        # A network is confident of nearly everything: on a linear scale all other bars would be invisible.
         lower.set_yscale("log")
         lower.set_ylim(bottom=0.5)
         lower.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -146,7 +156,7 @@ def reliability(
 
 
 def bars(identity: str, names: list[str], values: list, low: list, high: list, *, x_label: str) -> Plot:
-    """Fractions as bars to the right, one under the other, their intervals as thin lines; None: no bar, no line."""
+    """Draw fractions as horizontal bars with their intervals as thin lines; None draws nothing."""
     with drawing(identity, 0.6 + 0.26 * len(names)) as (figure, output):
         axes = figure.subplots()
         for place, value, *interval in zip(range(len(names)), values, low, high, strict=True):
@@ -163,7 +173,7 @@ def bars(identity: str, names: list[str], values: list, low: list, high: list, *
 
 
 def feature_map(identity: str, columns: dict, class_names: list | None = None) -> Plot:
-    """Embeddings in two dimensions: natural images coloured by class, adversarial ones as black triangles."""
+    """Draw two-dimensional embeddings: natural images colored by class, adversarial ones as black triangles."""
     x, y, labels, adversarial = (_thin(columns[name]) for name in ("x", "y", "label", "adversarial"))
     classes = sorted({label for label in labels if label is not None})
     with drawing(identity, 3.9) as (figure, output):
@@ -189,7 +199,7 @@ def feature_map(identity: str, columns: dict, class_names: list | None = None) -
 
 
 def entropy_map(identity: str, columns: dict) -> Plot:
-    """The same map, every point shaded by the entropy of its prediction (nats)."""
+    """Draw the map of `feature_map` with every point shaded by the entropy of its prediction (nats)."""
     x, y, adversarial, entropy = (_thin(columns[name]) for name in ("x", "y", "adversarial", "entropy"))
     highest = max((value for value in entropy if value is not None), default=0.0) or 1.0
     levels = [min(LEVEL_COUNT - 1, int(LEVEL_COUNT * (value or 0.0) / highest)) for value in entropy]
@@ -220,13 +230,13 @@ class _Output:
 
 @contextlib.contextmanager
 def drawing(identity: str, height: float):
-    """A figure in the house style; on leaving, `output.text` is its inline SVG."""
+    """Yield a figure in the common style and an object whose `text` becomes its inline SVG on exit."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_style(identity)), warnings.catch_warnings():
-        # The reader's browser has the glyphs that matplotlib's own font lacks.
+        # matplotlib's own font lacks some glyphs, but the browser that shows the SVG has them.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
         FigureCanvasSVG(figure)
@@ -263,7 +273,7 @@ def _style(identity: str) -> dict:
 
 
 def _inline(svg: str, identity: str) -> str:
-    """SVG as it stands in HTML: no prologue, no metadata, no page-wide style, ids of its own."""
+    """Return the SVG for inlining in HTML: no prologue, metadata or page-wide style, and prefixed ids."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
@@ -327,7 +337,7 @@ def _finish(axes, x_label: str, y_label: str, percent: bool) -> None:
 
 
 def _from_zero(axes) -> None:
-    """0 is in sight, and the highest marker whole."""
+    """Extend the y axis to include 0 and leave room above the highest marker."""
     low, high = axes.get_ylim()
     low = min(0.0, low)
     axes.set_ylim(low, high + 0.04 * (high - low))
@@ -336,12 +346,12 @@ def _from_zero(axes) -> None:
 def _percent_formatter():
     from matplotlib.ticker import PercentFormatter
 
-    # As many decimals as the range asks for: ticks at 2.5 % are not called 2 %.
+    # None lets the axis range choose the decimals, so that a tick at 2.5 % is not labeled 2 %.
     return PercentFormatter(1.0, decimals=None)
 
 
 def bare(axes) -> None:
-    """A map has no units: no ticks, a frame, equal scales."""
+    """Remove ticks, grid and frame and equalize the scales, since a map has no units."""
     axes.set_xticks([])
     axes.set_yticks([])
     axes.grid(False)
@@ -372,6 +382,6 @@ def _name_clusters(axes, x, y, labels, adversarial, classes, class_names) -> Non
 
 
 def _thin(values: list) -> list:
-    """At most _MAXIMUM_POINTS of the values, evenly chosen: every column the same rows."""
+    """Return at most `_MAXIMUM_POINTS` evenly chosen values, the same rows of every column."""
     step = -(-len(values) // _MAXIMUM_POINTS)
     return values[:: max(1, step)]

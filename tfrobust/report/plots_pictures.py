@@ -1,6 +1,6 @@
 """The report's pictures: images and maps of their pixels, as inline SVG like every plot.
 
-Pictures are nested lists: an image [h][w] of grey values or [h][w][3] of colours in [0, 1], a map [h][w] >= 0.
+Pictures are nested lists: an image is [h][w] of gray values or [h][w][3] of colors in [0, 1], a map is [h][w] >= 0.
 """
 
 import textwrap
@@ -13,13 +13,13 @@ _MARKED_A_ROW = 3
 
 
 def pixel_maps(identity: str, titles: list[str], rows: list[tuple[str, list[list]]], images: int = 1) -> Plot:
-    """Rows of pictures: first images, then maps, dark for 0 and bright for the map's largest value.
+    """Draw rows of pictures: first images, then maps, dark for 0 and bright for the map's largest value.
 
     Args:
         identity: unique in the page.
         titles: one per column.
         rows: (text at the left, pictures).
-        images: how many of the columns are images; the others are maps.
+        images: number of columns that are images; the others are maps.
     """
     with drawing(identity, 0.3 + 1.45 * len(rows)) as (figure, output):
         all_axes = figure.subplots(len(rows), len(titles), squeeze=False)
@@ -33,11 +33,11 @@ def pixel_maps(identity: str, titles: list[str], rows: list[tuple[str, list[list
 
 
 def class_maps(identity: str, panels: list[tuple[str, list, list]]) -> Plot:
-    """One panel per class, (name, mean image, map): the image above, the map below it, bright for its largest value."""
+    """Draw one panel per class, (name, mean image, map): the image above the map, bright for the map's maximum."""
     bands = -(-len(panels) // _CLASSES_A_ROW)
     columns = min(_CLASSES_A_ROW, len(panels))
     with drawing(identity, 2.15 * bands) as (figure, output):
-        # A thin empty row keeps the map of one class from the name of the next.
+        # A thin empty row separates the map of one class from the name of the next.
         heights = ([1.0, 1.0, 0.06] * bands)[:-1]
         all_axes = figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights)
         for axes in all_axes.ravel():
@@ -51,7 +51,7 @@ def class_maps(identity: str, panels: list[tuple[str, list, list]]) -> Plot:
 
 
 def titled_rows(identity: str, rows: list[tuple[str, list[tuple[str, list]]]]) -> Plot:
-    """Rows of images, (text at the left, (title, image) ...), each image under its own title."""
+    """Draw rows of images, (text at the left, (title, image) ...), each image under its own title."""
     with drawing(identity, 0.15 + 1.5 * len(rows)) as (figure, output):
         all_axes = figure.subplots(len(rows), len(rows[0][1]), squeeze=False)
         for axes_of_row, (text, titled) in zip(all_axes, rows, strict=True):
@@ -59,16 +59,16 @@ def titled_rows(identity: str, rows: list[tuple[str, list[tuple[str, list]]]]) -
             for axes, (title, picture) in zip(axes_of_row, titled, strict=True):
                 _show(axes, picture, is_map=False)
                 axes.set_title(title, fontsize=9.5)
-                # White pixels end somewhere on a white page, black ones on a black one.
+                # The frame shows where white pixels end on a white page, and black ones on a black page.
                 axes.spines[:].set_visible(True)
                 axes.spines[:].set_color(stand_in("faint"))
     return Plot(output.text)
 
 
 def marked_pixels(identity: str, panels: list[tuple[str, list, list, list]]) -> Plot:
-    """One panel per image, (name, image, most, least): the pixels named in two colours on the image.
+    """Draw one panel per image, (name, image, most, least), with those pixels marked in two colors.
 
-    most, least: (row, column) of pixels.
+    `most` and `least` are lists of (row, column).
     """
     columns = min(_MARKED_A_ROW, len(panels))
     bands = -(-len(panels) // columns)
@@ -86,17 +86,17 @@ def marked_pixels(identity: str, panels: list[tuple[str, list, list, list]]) -> 
 
 
 def _show(axes, picture: list, is_map: bool) -> None:
-    """An image is black to white from 0 to 1, a map from 0 to its own largest value."""
+    """Show an image from black at 0 to white at 1, or a map from 0 to its own largest value."""
     axes.set_visible(True)
     bare(axes)
     axes.set_aspect("equal", adjustable="box")
     top = {} if is_map else {"vmax": 1.0}
-    # Not interpolated: the browser shows the pixels as they are, at any size.
+    # No interpolation, so that the browser shows the pixels unchanged at any size.
     axes.imshow(picture, cmap="magma" if is_map else "gray", vmin=0, interpolation="none", **top)
 
 
 def _paint(axes, places: list[tuple[int, int]], role: str) -> None:
-    """Squares over pixels as one path, in a colour of the page: an image could not follow light and dark."""
+    """Draw squares over pixels as one path in a page color: an image could not follow light and dark mode."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 

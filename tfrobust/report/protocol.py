@@ -1,4 +1,4 @@
-"""In which ways numbers of one name were not made alike, so that they may not be compared."""
+"""Protocol differences that make numbers of the same id incomparable."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from tfrobust.report import reading
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
-# What the settings of what is measured under attack hold that is no part of how it searches.
+# Settings of measurements under attack that do not describe the search, so they may differ.
 _ATTACK_SETTINGS_THAT_MAY_DIFFER = ("interval", "seed", "seconds", "found")
-# Of what is measured without an attack, what must agree.
+# Settings of measurements without an attack that must agree.
 _NATURAL_SETTINGS_THAT_MUST_AGREE = (
     *("source", "constants_of", "frost", "corruptions", "names", "severities", "sequences", "images_sha256", "classes"),
     *("baseline", "baseline_sha256"),
     *("bins", "bin_size", "measure", "power", "views", "neutral", "sensitivity", "projections"),
     *("share", "levels", "count"),  # of replaced pixels
-    *("attack", "norm", "epsilon", "steps", "bound"),  # of what is measured under attack, and called otherwise
+    *("attack", "norm", "epsilon", "steps", "bound"),  # of measurements under attack with other ids
 )
 
 
 def differences(first: Measurement, second: Measurement) -> list[str]:
-    """The settings in which two measurements of one id were made differently; empty where they may be compared."""
+    """Return the settings in which two measurements of one id differ; empty if they are comparable."""
     facts = _facts(first), _facts(second)
     return [key for key in dict.fromkeys([*facts[0], *facts[1]]) if facts[0].get(key, "-") != facts[1].get(key, "-")]
 
 
 def same_data(reports: list[Report]) -> bool:
-    """Whether all were judged on the same examples; what is not known is not the same."""
+    """Return True if all reports were evaluated on the same examples; unknown data counts as different."""
     return len(set(_fingerprints(reports))) == 1 and None not in _fingerprints(reports)
 
 
 def notes(reports: list[tuple[str, Report]], columns: dict[str, str]) -> dict[str, list[str]]:
-    """What keeps the numbers of each column from being compared, one sentence each.
+    """Collect the reasons why the numbers of each column are not comparable, one sentence each.
 
     Args:
         reports: (name, report).
-        columns: id of a measurement -> what it is called.
+        columns: id of a measurement -> its heading.
 
     Returns:
         Id -> sentences, for the ids that have any.
@@ -47,7 +47,7 @@ def notes(reports: list[tuple[str, Report]], columns: dict[str, str]) -> dict[st
         sentences = [*_data_notes(having), *_setting_notes(heading, facts), *budgets.get(identity, [])]
         sentences += [refused[name] for name, _ in having if name in refused and len(having) > 1]
         if len(having) > 1 and all("bound" in report[identity].settings for _, report in having):
-            # Where some are, the settings differ.
+            # If only some are bounds, the settings differ, which `_setting_notes` reports.
             sentences.append(f"{heading}: all are bounds, since time budgets ended the searches.")
         if sentences:
             found[identity] = sentences
@@ -55,7 +55,7 @@ def notes(reports: list[tuple[str, Report]], columns: dict[str, str]) -> dict[st
 
 
 def curve_notes(reports: list[tuple[str, Report]], identity: str) -> list[str]:
-    """What keeps the curves of one id from being compared, one sentence each."""
+    """Collect the reasons why the curves of one id are not comparable, one sentence each."""
     having = [(name, report) for name, report in reports if report.get_series(identity) is not None]
     facts = []
     for name, report in having:
@@ -66,8 +66,8 @@ def curve_notes(reports: list[tuple[str, Report]], identity: str) -> list[str]:
 
 
 def _facts(measurement: Measurement) -> dict[str, str]:
-    """The settings that must agree, as text: 8/255 and 0.0313725 are one epsilon."""
-    # What is measured under attack may be called otherwise: calibration, divergence.
+    """Return the settings that must agree, as text: 8/255 and 0.0313725 are one epsilon."""
+    # Calibration and divergence under attack have ids that do not begin with "attack.".
     if measurement.id.startswith("attack.") or "attack" in measurement.settings:
         names = [name for name in measurement.settings if name not in _ATTACK_SETTINGS_THAT_MAY_DIFFER]
     else:
@@ -81,7 +81,10 @@ def _is_measured(measurement: Measurement | None) -> bool:
 
 
 def _fingerprints(reports: list[Report]) -> list[str | None]:
-    """Of the test split where all reports say it: what models were trained on may differ."""
+    """Return the fingerprints of the test splits if all reports have them, else those of all data.
+
+    Test splits come first because training data may differ.
+    """
     for key in ("test_fingerprint", "fingerprint"):
         found = [report.data.get(key) for report in reports]
         if None not in found:
@@ -104,7 +107,7 @@ def _setting_notes(heading: str, facts: list[tuple[str, dict[str, str]]]) -> lis
 
 
 def _budget_notes(reports: list[tuple[str, Report]]) -> dict[str, list[str]]:
-    """Different budgets have different ids, so they are told apart by attack."""
+    """Note attacks that were run at different budgets: their ids differ, so they are grouped by attack."""
     rows = [(name, row) for name, report in reports for row in reading.attack_rows(report.measurements)]
     found = {}
     for attack, own in _grouped((row.attack, (name, row)) for name, row in rows).items():
@@ -117,7 +120,7 @@ def _budget_notes(reports: list[tuple[str, Report]]) -> dict[str, list[str]]:
 
 
 def _doctor_notes(reports: list[tuple[str, Report]]) -> dict[str, str]:
-    """Name -> sentence, of the reports that the doctor fails: their numbers may say more than the model holds."""
+    """Return name -> sentence for reports with a failed doctor check: their numbers may overstate the robustness."""
     failed = {name: [f.check for f in report.doctor if f.verdict == "fail"] for name, report in reports}
     return {name: f"the doctor fails {name}: {', '.join(checks)}." for name, checks in failed.items() if checks}
 

@@ -1,4 +1,4 @@
-"""What a report's numbers are called and how they are written: shared by console, Markdown, HTML, compare."""
+"""Display names and number formats of measurements, shared by console, Markdown, HTML and comparison."""
 
 import dataclasses
 import difflib
@@ -22,7 +22,7 @@ _SHIFT_NUMBERS = {"ece": "calibration error (ECE)", "rms": "calibration error (R
 
 NORM_NAMES = {"linf": "Linf", "l2": "L2", "l1": "L1", "l0": "L0"}
 
-# The numbers that models are compared by, in the order in which they are shown: patterns of ids. Others follow those of
+# The numbers that models are compared by, in display order, as patterns of ids. Other numbers follow the headlines of
 # their kind (the first part of the id); kinds that are not named here come last.
 _HEADLINES = (
     r"accuracy\.clean",
@@ -72,7 +72,7 @@ _LABELS = {
     "sensitivity.tokens.pooled_correlation": "Token sensitivity and strength, correlation over all",
 }
 
-# The benchmark's corruptions that a mean is over, unless only some were asked for.
+# Number of corruptions in the benchmark's means. A label names the count where fewer were measured.
 _CORRUPTIONS = {"corruption.mean.accuracy": 15, "corruption.mean_without_noise.accuracy": 12}
 
 
@@ -89,22 +89,22 @@ class AttackRow:
 
     @property
     def budget(self) -> str:
-        """The size of the perturbation: "Linf 0.2"."""
+        """The norm and size of the perturbation: "Linf 0.2"."""
         return f"{NORM_NAMES[self.norm]} {self.epsilon}"
 
     @property
     def effort(self) -> str:
-        """Steps and restarts in words."""
+        """Steps, restarts and queries, as `effort` formats them."""
         return effort(self.accuracy.settings)
 
     @property
     def is_upper_bound(self) -> bool:
-        """True where a time budget ended the attack."""
+        """True if a time budget ended the attack."""
         return self.accuracy.settings.get("bound") == "upper"
 
 
 def effort(settings: dict) -> str:
-    """Steps and restarts in words, as far as an attack's settings name them: "100 steps, 1 restart"."""
+    """Format steps, restarts and queries as far as an attack's settings have them: "100 steps, 1 restart"."""
     members = settings.get("member_efforts")
     if "members" in settings and isinstance(members, list):
         return ", ".join(map(str, members))
@@ -117,7 +117,7 @@ def effort(settings: dict) -> str:
 
 
 def attack_rows(measurements, members: bool = False) -> list[AttackRow]:
-    """The attacks of a report in the order measured; members of ensembles only when asked for."""
+    """Return the attacks of a report in the order measured; members of ensembles only if `members`."""
     found = {}
     for measurement in measurements:
         match = _ATTACK_ID.match(measurement.id)
@@ -128,44 +128,44 @@ def attack_rows(measurements, members: bool = False) -> list[AttackRow]:
 
 
 def examples_of(data: dict) -> str:
-    """What a report's `data` are, "images" or "sentences"."""
+    """Return the kind of examples in a report's `data`: "images" or "sentences"."""
     return "sentences" if data.get("vocabulary_size") else "images"
 
 
 def strongest(rows: list[AttackRow]) -> AttackRow | None:
-    """The attack that left the lowest accuracy; None without a measured one."""
+    """Return the attack with the lowest accuracy; None if none was measured."""
     measured = [row for row in rows if row.accuracy.value is not None]
     return min(measured, key=lambda row: row.accuracy.value, default=None)
 
 
 def place(identity: str) -> tuple[int, int]:
-    """Where a measurement stands among others, by its id: the headlines of its kind before the rest of it."""
+    """Return the sort key of a measurement id: by kind, and within a kind the headlines before the rest."""
     kind = identity.split(".")[0]
     found = (rank for rank, pattern in enumerate(_HEADLINES) if re.fullmatch(pattern, identity))
     return _KINDS.index(kind) if kind in _KINDS else len(_KINDS), next(found, len(_HEADLINES))
 
 
 def in_order(report: Report) -> list[Measurement]:
-    """All that was measured but costs: clean, attacks, corruptions, stability, noise, shifts, calibration, ..."""
+    """Return all measurements except costs: clean, attacks, corruptions, stability, noise, shifts, calibration, ..."""
     return sorted((m for m in report.measurements if not m.id.startswith("cost.")), key=lambda m: place(m.id))
 
 
 def main_measurements(report: Report) -> list[Measurement]:
-    """The headlines among them."""
+    """Return the headlines among the measurements, in order."""
     return [m for m in in_order(report) if place(m.id)[1] < len(_HEADLINES)]
 
 
 def label(measurement: Measurement, *, details: bool = True) -> str:
-    """What a measurement is called for people; its id where it has no better name.
+    """Return the display name of a measurement, or its id if it has none.
 
     Args:
         measurement: any.
-        details: whether to say against which other model it is measured, and over how few corruptions, where it is.
+        details: True to name the baseline, and the number of corruptions if it is smaller than the benchmark's.
     """
     match = _ATTACK_ID.match(measurement.id)
     if match:
         name = f"{match['attack']} ({match['member']})" if match["member"] else match["attack"]
-        if match["what"] == "median_distance":  # whatever epsilon is
+        if match["what"] == "median_distance":  # does not depend on epsilon
             return f"{name}, {NORM_NAMES[match['norm']]}, median distance"
         suffix = ", relative drop" if match["what"] == "drop" else ""
         return f"{name}, {NORM_NAMES[match['norm']]} {match['epsilon']}{suffix}"
@@ -188,7 +188,7 @@ def label(measurement: Measurement, *, details: bool = True) -> str:
 
 
 def origin(measurements) -> str:
-    """Sentences on where images other than the test set's own are from; "" where that is not said."""
+    """Describe the sources of images that do not come from the test set; "" where no source is recorded."""
     sources = {m.settings.get("source") for m in measurements}
     return " ".join(filter(None, map(_said, sorted(source for source in sources if isinstance(source, str)))))
 
@@ -201,7 +201,7 @@ def _said(source: str) -> str:
 
 
 def number(measurement: Measurement | None) -> str:
-    """The value with its unit: "63.1 %", "0.482", "41 s"; "-" where unknown, "<= ..." for an upper bound."""
+    """Format the value with its unit: "63.1 %", "0.482", "41 s"; "-" if unknown, "<= ..." for an upper bound."""
     if measurement is None or measurement.value is None:
         return "-"
     bound = {"upper": "<= ", "lower": ">= "}.get(measurement.settings.get("bound"), "")
@@ -209,7 +209,7 @@ def number(measurement: Measurement | None) -> str:
 
 
 def interval(measurement: Measurement | None) -> str:
-    """The 95 % interval in the unit of `number`, without repeating it: "57.9 to 68.0"; "" where unknown."""
+    """Format the 95 % interval in the unit of `number`, without repeating it: "57.9 to 68.0"; "" if unknown."""
     if measurement is None or measurement.low is None or measurement.high is None:
         return ""
     if measurement.unit.startswith("fraction"):
@@ -218,14 +218,14 @@ def interval(measurement: Measurement | None) -> str:
 
 
 def nearest(identity: str, known) -> str:
-    """The known ids most like one that is not there, joined by commas; the first ones where none is alike."""
+    """Return the known ids most similar to a missing one, joined by commas; the first ones if none is similar."""
     known = sorted(one for one in known if not one.startswith("cost."))
     close = difflib.get_close_matches(identity, known, n=3, cutoff=0.6)
     return ", ".join(close or known[:5]) or "none"
 
 
 def quantity(value: float, unit: str) -> str:
-    """A number in its unit: fractions as per cent, seconds as a duration, the rest with 3 digits."""
+    """Format a number in its unit: fractions in per cent, seconds as a duration, the rest with 3 digits."""
     if unit.startswith("fraction"):
         return f"{per_cent(value)} %"
     if unit in ("s", "second", "seconds"):
@@ -234,30 +234,31 @@ def quantity(value: float, unit: str) -> str:
 
 
 def per_cent(value: float | None) -> str:
-    """A fraction in per cent to one decimal, "63.1"; "-" where unknown; as `per_cents` where that says none or all."""
+    """Format a fraction in per cent as `per_cents` does, usually to one decimal: "63.1"; "-" if unknown."""
     return "-" if value is None else per_cents(value)[0]
 
 
 def per_cents(*values: float, sign: str = "") -> list[str]:
-    """Fractions in per cent, all to one decimal, or to the first of four by which none is shown as 0 or 1 but is not.
+    """Format fractions in per cent to one decimal, or to as many (at most four) as distinguish each from 0 and 1.
 
-    Four tell one of a million. What is nearer to 0 or 1 is the error of a float: it asks for no more digits.
+    All values get the same number of decimals. Four decimals distinguish one in a million. A smaller distance from 0 or
+    1 is floating-point error and asks for no more decimals.
 
     Args:
-        values: of any size.
-        sign: "+" to write that of positive ones too.
+        *values: fractions of any size.
+        sign: "+" to write the sign of positive values too.
     """
     shown = [next((digits for digits in range(1, 5) if _is_told(value, digits)), 1) for value in values]
     return [format(100 * value, f"{sign}.{max(shown)}f") for value in values]
 
 
 def _is_told(value: float, digits: int) -> bool:
-    """Whether so many digits of the percentage tell a fraction from none and all."""
+    """Return True if `digits` decimals of the percentage distinguish the fraction from 0 % and 100 %."""
     return abs(value) in (0, 1) or round(abs(100 * value), digits) not in (0, 100)
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people: "0.42 s", "41 s", "2 min 5 s", "3 h 20 min"."""
+    """Format seconds for display: "0.42 s", "41 s", "2 min 5 s", "3 h 20 min"."""
     if seconds < 10:
         return f"{seconds:.2g} s"
     whole = round(seconds)
@@ -269,19 +270,19 @@ def duration(seconds: float) -> str:
 
 
 def title(report: Report) -> str:
-    """Model name and version: "ascl_leaked, version 3"; the name alone where unpublished."""
+    """Return model name and version: "ascl_leaked, version 3"; the name alone if unpublished."""
     version = report.model.get("version")
     return f"{report.model['name']}, version {version}" if version is not None else report.model["name"]
 
 
 def doctor_counts(report: Report) -> dict[str, int]:
-    """How many of the doctor's findings failed, warned and passed."""
+    """Count the doctor's findings by verdict: fail, warn, pass."""
     verdicts = [finding.verdict for finding in report.doctor]
     return {verdict: verdicts.count(verdict) for verdict in ("fail", "warn", "pass")}
 
 
 def flat(mapping: dict, prefix: str = "") -> list[tuple[str, str]]:
-    """A nested dictionary as (name, text) rows in its own order: {"a": {"b": 1}} -> ("a.b", "1")."""
+    """Flatten a nested dictionary to (name, text) rows in its own order: {"a": {"b": 1}} -> ("a.b", "1")."""
     rows = []
     for name, value in mapping.items():
         if isinstance(value, dict) and value:
@@ -295,20 +296,20 @@ _NICE = {"val": "validation", "r_div": "R-DIV", "intra": "within a class", "inte
 
 
 def nice(name: str) -> str:
-    """A column or setting name as people read it: "val_r_div" becomes "validation R-DIV"."""
+    """Return a column or setting name for display: "val_r_div" becomes "validation R-DIV"."""
     for machine, human in _NICE.items():
         name = re.sub(rf"(^|_){machine}(_|$)", rf"\1{human}\2", name)
     return name.replace("_", " ")
 
 
 def by_size(mapping: dict) -> tuple[dict, dict]:
-    """The entries that fit into a table, and the dictionaries in it with more than six values."""
+    """Split into the entries that fit into a table and the nested dictionaries with more than six values."""
     large = {name: value for name, value in mapping.items() if isinstance(value, dict) and len(flat(value)) > 6}
     return {name: value for name, value in mapping.items() if name not in large}, large
 
 
 def words(value) -> str:
-    """A JSON value for people: "-" for null, yes / no, 6 significant digits, lists with commas."""
+    """Format a JSON value for display: "-" for null, yes / no, 6 significant digits, lists with commas."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -323,7 +324,7 @@ def words(value) -> str:
 
 
 def cost_rows(report: Report) -> list[tuple[str, str]]:
-    """The costs, from `report.cost` and from measurements under `cost.`, as (name, text); each name once."""
+    """Return the costs, from `report.cost` and from measurements under `cost.`, as (name, text); each name once."""
     entries = {}
     for name, text in flat(report.cost):
         value = report.cost.get(name)
@@ -349,7 +350,7 @@ _HISTORY_GROUPS = (
 
 
 def history_groups(columns: dict) -> dict[str, list[str]]:
-    """The columns of `training.history` by kind: shares, pairs, accuracy, divergence, clock, losses (the rest)."""
+    """Group the columns of `training.history`: shares, pairs, accuracy, divergence, clock, losses (the rest)."""
     groups = {"shares": [], "pairs": [], "accuracy": [], "divergence": [], "clock": [], "losses": []}
     for name, values in columns.items():
         if not any(isinstance(value, (int, float)) for value in values):

@@ -1,4 +1,4 @@
-"""A report for people: a short console table, a Markdown model card, one self-contained HTML page."""
+"""Renderings of a report: a short console table, a Markdown model card, one self-contained HTML page."""
 
 from tfrobust.report import card, intervals, markup, page, reading, section_corruption, section_stability, sections
 from tfrobust.report.schema import Report
@@ -7,14 +7,14 @@ from tfrobust.structs import Measurement
 
 
 def console_table(report: Report, *, short: bool = False) -> str:
-    """The numbers in their usual order, the tables of corruptions and sequences, the doctor's verdict.
+    """Format the numbers in their usual order, the tables of corruptions and sequences, and the doctor's verdict.
 
     Args:
         report: any.
-        short: only the numbers that models are compared by, and the verdict.
+        short: True for only the numbers that models are compared by, and the verdict.
 
     Returns:
-        Aligned ASCII lines without a trailing line break; relative drops stand beside their accuracies.
+        Aligned ASCII lines without a trailing line break; relative drops are on the line of their accuracies.
     """
     listed = reading.main_measurements(report) if short else _listed(report)
     drops = {m.id: report.get(_drop_of(m)) for m in listed if _drop_of(m)}
@@ -24,7 +24,7 @@ def console_table(report: Report, *, short: bool = False) -> str:
         if m in drops.values():
             continue
         drop = [reading.number(drops[m.id]) if drops.get(m.id) else ""] if "drop" in names else []
-        # A unit of words stands behind the name, so that the numbers form a column.
+        # A unit in words is appended to the name, so that the numbers form a column.
         unit = f" {m.unit}" if m.unit and reading.number(m).endswith(f" {m.unit}") and len(m.unit) > 1 else ""
         name, value = reading.label(m) + (f" ({m.unit})" if unit else ""), reading.number(m).removesuffix(unit)
         rows.append([name, value, reading.interval(m), *drop, "" if m.n is None else str(m.n)])
@@ -43,7 +43,7 @@ def console_table(report: Report, *, short: bool = False) -> str:
 
 
 def markdown(report: Report) -> str:
-    """A model card in Markdown, in the sections of the page; every text from the report is escaped."""
+    """Render a model card in Markdown, with the sections of the page; every text from the report is escaped."""
     parts = [f"# {markup.safe(reading.title(report))}: robustness report", markup.paragraph(summary_sentence(report))]
     parts += card.headlines(report)
     for _, heading, blocks in card.build(report):
@@ -53,7 +53,7 @@ def markdown(report: Report) -> str:
 
 
 def html(report: Report) -> str:
-    """One self-contained page: inline style and SVG, no script, nothing from outside."""
+    """Render one self-contained page: inline style and SVG, no scripts, no external resources."""
     built = sections.build(report)
     version = report.model.get("version")
     version = f" <small>version {page.text(version)}</small>" if version is not None else ""
@@ -69,7 +69,7 @@ def html(report: Report) -> str:
     return page.page(f"{reading.title(report)}: robustness report", "\n".join(body))
 
 
-# Kinds of measurements that fill a table of their own: its heading, and the module that knows it.
+# Kinds of measurements with a table of their own: its heading, and the module that builds it.
 _TABLES = (
     ("Accuracy under corruptions, per cent", section_corruption),
     ("Flips along perturbation sequences", section_stability),
@@ -77,18 +77,18 @@ _TABLES = (
 
 
 def _listed(report: Report) -> list[Measurement]:
-    """The measurements that stand one under the other: what a table of its own shows is not listed again."""
+    """Return the measurements of the main list, without those that have a table of their own."""
     return [m for m in reading.in_order(report) if not any(section.is_cell(m) for _, section in _TABLES)]
 
 
 def _drop_of(measurement: Measurement) -> str:
-    """The id of an accuracy's relative drop; "" for anything else."""
+    """Return the id of an accuracy's relative drop; "" for any other measurement."""
     name, _, what = measurement.id.rpartition(".")
     return f"{name}.drop" if what == "accuracy" else ""
 
 
 def _grids(report: Report) -> list[tuple[str, str, list[list[str]], tuple[int, ...]]]:
-    """(heading, where its images are from, header and rows of text, columns of numbers) of each table there is."""
+    """Return (heading, origin of the images, header and rows of text, right-aligned columns) of each table present."""
     found = []
     for heading, section in _TABLES:
         if table := section.table(report):
@@ -105,7 +105,7 @@ def _origin(report: Report) -> str:
 
 
 def align(rows: list[list[str]], right: tuple[int, ...] = ()) -> list[str]:
-    """Rows of text in aligned columns, two spaces apart; columns in `right` end together."""
+    """Align rows of text in columns, two spaces apart; the columns in `right` are right-aligned."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:

@@ -1,8 +1,8 @@
-"""The robustness report: its fields, its JSON form and what makes a document a valid one.
+"""The robustness report: its fields, its JSON form and the rules of a valid document.
 
-JSON is the truth; HTML, Markdown and the console table are rendered from it. `robustness_report.schema.json` is the
-schema. Within version 1 fields are only ever added: a reader keeps top-level fields it does not know and ignores
-unknown fields further inside.
+JSON is the source; HTML, Markdown and the console table are rendered from it. The schema is
+`robustness_report.schema.json`. Within version 1 fields are only ever added: a reader keeps top-level fields it does
+not know and ignores unknown nested fields.
 """
 
 import dataclasses
@@ -19,36 +19,36 @@ from tfrobust.structs import Finding, Measurement, Series
 SCHEMA = "tfrobust/robustness_report/1"
 
 
-# Published beside this module, so that other programs can check reports too; Draft 2020-12.
+# Published next to this module, so that other programs can validate reports too; Draft 2020-12.
 SCHEMA_FILE = pathlib.Path(__file__).with_name("robustness_report.schema.json")
 JSON_SCHEMA = json.loads(SCHEMA_FILE.read_text("utf-8"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything known about how robust one model is. Plain JSON values from the moment it is made.
+    """Everything known about the robustness of one model, as plain JSON values.
 
-    NumPy numbers and arrays become Python's, tuples inside dictionaries become lists, NaN and infinity become
-    None, dictionaries are sorted, so that `Report.from_json(report.to_json()) == report` always holds and both
-    are rendered alike.
+    NumPy numbers and arrays become Python's, tuples inside dictionaries become lists, NaN and infinity become None, and
+    dictionaries are sorted. Therefore `Report.from_json(report.to_json()) == report` always holds and both render
+    alike.
 
     Args:
-        model: name, version (None where unpublished), weights_sha256, parameters.
-        data: name, fingerprint, train_size, validation_size, test_size; `source` (dict) says how to load it
+        model: name, version (None if unpublished), weights_sha256, parameters.
+        data: name, fingerprint, train_size, validation_size, test_size; `source` (dict) describes how to load the data
             again, `class_names` names the classes.
         measurements: tuple of Measurement with unique ids.
         doctor: tuple of Finding.
-        threat: what the numbers hold against and what they say nothing about (`threat.threat_statement`).
+        threat: the threat statement: the attacks that the numbers hold against, and what they do not cover
+            (`threat.threat_statement`).
         run_sha256: hash of weights, data and configuration.
         not_measured: sentences (`threat.not_measured`).
         configuration: operative gin text.
         environment: versions and machine by name.
         cost: seconds and other costs by name.
         series: tuple of Series, the curves behind the plots.
-        training: how it was trained: method, epochs, seed, selection, epsilon,
-            batch_norm_mode_of_the_attack, ...
+        training: training settings: method, epochs, seed, selection, epsilon, batch_norm_mode_of_the_attack, ...
         created: ISO 8601 time, or None.
-        other: top-level fields of a later writer that this version does not know; kept as they are.
+        other: top-level fields of a later writer that this version does not know; kept unchanged.
     """
 
     model: dict
@@ -86,23 +86,23 @@ class Report:
         return {measurement.id: measurement for measurement in reversed(self.measurements)}
 
     def get_series(self, identity: str) -> Series | None:
-        """The series of that id, or None."""
+        """Return the series of that id, or None."""
         return next((s for s in self.series if s.id == identity), None)
 
     def to_dict(self) -> dict:
-        """The report as plain JSON values, fields of later writers included."""
+        """Return the report as plain JSON values, including fields of later writers."""
         document = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "other"}
         for name in _LISTS:
             document[name] = [_as_dict(item) for item in document[name]]
         return {**self.other, **document}
 
     def to_json(self) -> str:
-        """JSON text: keys sorted, one line per list of numbers, stable to the byte."""
+        """Return JSON text with sorted keys and one line per list of numbers, byte for byte reproducible."""
         text = json.dumps(self.to_dict(), sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
         return _FLAT_LIST.sub(lambda match: _LINE_BREAK.sub(" ", match.group()), text) + "\n"
 
     def validate(self) -> None:
-        """Checks the report against JSON_SCHEMA and the rules a schema cannot say.
+        """Check the report against JSON_SCHEMA and the rules that a schema cannot express.
 
         Raises:
             ValueError: one sentence with the JSON path of the first problem.
@@ -111,7 +111,7 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Report":
-        """Reads and validates a report.
+        """Parse and validate a report.
 
         Raises:
             ValueError: the text is no JSON or no valid report of version 1; one sentence with the JSON path.
@@ -138,21 +138,21 @@ class Report:
 _LISTS = {"measurements": Measurement, "doctor": Finding, "series": Series, "not_measured": str}
 _LONGEST_LIST = 10_000
 _FIELDS = frozenset(f.name for f in dataclasses.fields(Report)) - {"other"}
-# JSON escapes line breaks inside strings, so a bracket followed by a real one always opens a list.
+# JSON escapes line breaks inside strings, so a bracket followed by a literal line break always opens a list.
 _FLAT_LIST = re.compile(r"\[\n[^\[\]{}]*?\n\s*\]")
 _LINE_BREAK = re.compile(r"\n\s*")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def check_document(document) -> None:
-    """Raises ValueError (one sentence, JSON path) unless parsed JSON is a valid report of version 1."""
+    """Raise ValueError (one sentence, JSON path) unless parsed JSON is a valid report of version 1."""
     problem = _size_problem(document) or first_problem(document, JSON_SCHEMA) or _rule_problem(document)
     if problem:
         raise InputError(f"Not a valid robustness report: {problem}"[:300])
 
 
 def _size_problem(document) -> str | None:
-    """Return which list of a report is too long to be read and shown; None where none is."""
+    """Describe the first list of a report that is too long to be read and shown; None if there is none."""
     for name in _LISTS if isinstance(document, dict) else ():
         if isinstance(document.get(name), list) and len(document[name]) > _LONGEST_LIST:
             return f"$.{name}: it has {len(document[name])} entries, more than {_LONGEST_LIST}."
@@ -160,7 +160,7 @@ def _size_problem(document) -> str | None:
 
 
 def _rule_problem(document: dict) -> str | None:
-    """The rules a schema cannot say: unique ids, ordered intervals, equally long columns."""
+    """Check the rules that a schema cannot express: unique ids, ordered intervals, equally long columns."""
     for group in ("measurements", "series"):
         seen = set()
         for position, item in enumerate(document.get(group, ())):
@@ -178,7 +178,7 @@ def _rule_problem(document: dict) -> str | None:
 
 
 def plain(value):
-    """A value as JSON knows it: NumPy becomes Python, tuples lists, NaN and infinity None.
+    """Convert a value to plain JSON: NumPy becomes Python, tuples become lists, NaN and infinity become None.
 
     Raises:
         TypeError: the value has no JSON form.
@@ -186,7 +186,7 @@ def plain(value):
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        # Lone surrogates cannot be written, and what a terminal obeys is nothing that a report says.
+        # Lone surrogates cannot be encoded. A report must not contain control characters that a terminal interprets.
         return _CONTROL.sub("\ufffd", value.encode("utf-8", "replace").decode())
     if isinstance(value, int):
         return int(value)
@@ -208,7 +208,7 @@ def _as_dict(item):
         return item
     found = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
     if isinstance(item, Series) and not item.settings:
-        del found["settings"]  # the first writers had none: what they wrote comes back to the byte
+        del found["settings"]  # early reports have no settings and must round-trip byte for byte
     return found
 
 
@@ -223,13 +223,13 @@ def _refuse_constant(name: str):
 
 
 def _whole(text: str) -> int:
-    """An integer of at most 64 bits: what a later formatting, or a plot, can convert."""
+    """Parse an integer of at most 64 bits, which later formatting and plotting can convert."""
     if len(text) > 20 or abs(int(text)) >= 2**63:
         raise InputError(f"{text[:40]} is no integer of 64 bits")
     return int(text)
 
 
 def _real(text: str) -> float:
-    if not math.isfinite(float(text)):  # 1e400 is no constant, and yet infinite
+    if not math.isfinite(float(text)):  # 1e400 is a JSON number, but overflows to infinity
         raise InputError(f"{text[:40]} is no number of 64 bits")
     return float(text)

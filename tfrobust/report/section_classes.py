@@ -1,4 +1,4 @@
-"""Accuracy class by class, as the images are and under the strongest attack."""
+"""The section on classes: accuracy by class, clean and under the strongest attack."""
 
 import dataclasses
 
@@ -10,14 +10,22 @@ from tfrobust.report.section_results import has_numbers
 from tfrobust.report.section_sensitivity import class_name
 from tfrobust.structs import Measurement, Series
 
-# Of more classes only those that are right least often.
+# Maximum number of classes shown; of more classes, those with the lowest accuracy.
 _SHOWN = 30
 _LONGEST_NAME = 60
 
 
 @dataclasses.dataclass(frozen=True)
 class Classes:
-    """The accuracies by label. attack: who attacked, None where nobody did. total: how many classes there are."""
+    """The accuracies by label.
+
+    Attributes:
+        clean: label -> clean accuracy.
+        attacked: label -> accuracy under `attack`.
+        attack: the strongest attack with accuracies by class; None if no attack was run.
+        labels: the labels shown.
+        total: number of classes.
+    """
 
     clean: dict[int, Measurement]
     attacked: dict[int, Measurement]
@@ -34,7 +42,7 @@ class Classes:
 
 
 def classes(report: Report) -> Classes | None:
-    """What is known class by class; None without anything."""
+    """Return the accuracies by class; None if the report has none."""
     clean = _accuracies(report.get_series("accuracy.classes"))
     rows = reading.attack_rows(report.measurements)
     attack = reading.strongest([row for row in rows if _accuracies(_series_of(report, row))])
@@ -54,13 +62,13 @@ def classes(report: Report) -> Classes | None:
 
 
 def worst(report: Report, accuracies: dict[int, Measurement]) -> tuple[str, Measurement]:
-    """The class that is right least often: its name and accuracy."""
+    """Return name and accuracy of the class with the lowest accuracy."""
     label = min(accuracies, key=lambda one: accuracies[one].value)
     return class_name(report, label, _LONGEST_NAME), accuracies[label]
 
 
 def lead(found: Classes) -> str:
-    """What the table shows, which intervals, and what must not be read into it."""
+    """Return the lead: the content of the table, the kinds of intervals and a caveat."""
     shown = [m for _, column in found.columns for m in column.values()]
     which = f" Shown are the {_SHOWN} of {found.total} that are right least often." if found.total > _SHOWN else ""
     return (
@@ -70,7 +78,7 @@ def lead(found: Classes) -> str:
 
 
 def table(report: Report, found: Classes) -> tuple[list[str], list[list]]:
-    """Header and rows: name of the class, images, (accuracy) per column of `found`."""
+    """Return header and rows: name of the class, number of images, and one accuracy per column of `found`."""
     rows = []
     for label in found.labels:
         cells = [column.get(label) for _, column in found.columns]
@@ -80,7 +88,7 @@ def table(report: Report, found: Classes) -> tuple[list[str], list[list]]:
 
 
 def section(report: Report) -> tuple[str, str] | None:
-    """The table, an accuracy as a bar and a number."""
+    """Render the table, each accuracy as a bar and a number."""
     found = classes(report)
     if found is None:
         return None
@@ -102,7 +110,7 @@ def _series_of(report: Report, row: AttackRow) -> Series | None:
 
 
 def _accuracies(series: Series | None) -> dict[int, Measurement]:
-    """Label -> accuracy, with n and interval; {} where a column is missing."""
+    """Return label -> accuracy, with n and interval; {} if a column is missing."""
     names = ("label", "accuracy", "n", "low", "high")
     if not has_numbers(series, *names):
         return {}

@@ -1,4 +1,4 @@
-"""Accuracy under each corruption and severity: the heat map of the HTML page, the table of the Markdown."""
+"""The section on corruptions: accuracy by corruption and severity, as an HTML heat map or a Markdown table."""
 
 import re
 
@@ -9,19 +9,19 @@ from tfrobust.structs import Measurement
 
 _CELL_ID = re.compile(r"^corruption\.(?P<name>[a-z_]+)\.(?P<severity>[1-9])\.(?P<what>accuracy|drop)$")
 
-# The first columns of the table; the others are numbers.
+# Number of leading text columns of the table; the others are numbers.
 TEXT_COLUMNS = 1
-# Per cent of the colour under an accuracy of 1: the number on it stays readable, by day and by night.
+# Per cent of the color for an accuracy of 1, chosen so that the number stays readable in light and dark mode.
 _DEEPEST = 60
 
 
 def is_cell(measurement: Measurement) -> bool:
-    """Whether a measurement stands in the heat map (an accuracy) or beside it (its drop)."""
+    """Return True if a measurement belongs to the heat map: the accuracy of a cell, or its drop."""
     return _CELL_ID.match(measurement.id) is not None
 
 
 def cells(report: Report, what: str = "accuracy") -> dict[str, dict[int, Measurement]]:
-    """corruption -> severity -> accuracy (or "drop"), in the order measured."""
+    """Return corruption -> severity -> accuracy (or "drop"), in the order measured."""
     found: dict[str, dict[int, Measurement]] = {}
     for measurement in report.measurements:
         match = _CELL_ID.match(measurement.id)
@@ -31,9 +31,9 @@ def cells(report: Report, what: str = "accuracy") -> dict[str, dict[int, Measure
 
 
 def table(report: Report) -> tuple[list[str], list[list[float | str | None]]] | None:
-    """Header and rows: the corruption, its accuracy at each severity, their mean, the mean of its relative drops.
+    """Return header and rows: corruption, accuracy at each severity, their mean, the mean of its relative drops.
 
-    None without corruptions; no last column without drops.
+    Returns None without corruptions. The last column is omitted without drops.
     """
     found, drops = cells(report), cells(report, "drop")
     if not found:
@@ -54,7 +54,7 @@ def _mean(values) -> float | None:
 
 
 def corruptions(report: Report) -> tuple[str, str] | None:
-    """The heat map, and the means and summary errors under it."""
+    """Render the heat map, and below it the means and summary errors."""
     found = table(report)
     others = [m for m in report.measurements if m.id.startswith("corruption.") and not is_cell(m)]
     if found is None:
@@ -62,7 +62,7 @@ def corruptions(report: Report) -> tuple[str, str] | None:
     header, rows = found
     accuracies = header.index("mean") + 1
     shown = [[text(r[0]), *map(_heat, r[1:accuracies]), *map(reading.per_cent, r[accuracies:])] for r in rows]
-    # Short heads, so that the map fits on a phone.
+    # Short headers, so that the map fits on a phone.
     heads = [name.removeprefix("severity ").removeprefix("relative ") for name in header]
     body = f'<div class="dense">{page.table(heads, shown, numeric=tuple(range(TEXT_COLUMNS, len(heads))))}</div>'
     if others:
@@ -71,7 +71,7 @@ def corruptions(report: Report) -> tuple[str, str] | None:
 
 
 def lead(report: Report, header: list[str]) -> str:
-    """What the map shows, how sure its cells are, and where the images are from."""
+    """Return the lead: the content of the map, the interval width of its cells and the origin of the images."""
     said = "Accuracy in per cent on corrupted test images, by severity: the deeper the colour, the more stay right."
     if "relative drop" in header:
         said += " Drop: how much of the clean accuracy is lost, in per cent of it, on average."
@@ -84,12 +84,12 @@ def lead(report: Report, header: list[str]) -> str:
 
 
 def origin(report: Report) -> str:
-    """Where the corrupted images are from."""
+    """Return the origin of the corrupted images."""
     return reading.origin(m for row in cells(report).values() for m in row.values())
 
 
 def _heat(value: float | None) -> str:
-    """One accuracy over a colour as deep as it is high."""
+    """Render one accuracy over a color whose intensity is proportional to it."""
     if value is None:
         return reading.per_cent(value)
     colour = f"color-mix(in srgb,var(--series-0) {_DEEPEST * min(1.0, max(0.0, value)):.0f}%,transparent)"

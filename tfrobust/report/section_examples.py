@@ -1,4 +1,4 @@
-"""A few images as they are, attacked, and what the attack changed."""
+"""The section on examples: a few images, their attacked versions and the differences."""
 
 import dataclasses
 import re
@@ -18,9 +18,15 @@ _GROUPS = ((True, "brought-down", "Brought down"), (False, "still-right", "Still
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One image. pictures: clean, attacked, difference, nested lists as they are drawn.
+    """One image with its predictions.
 
-    falls_elsewhere: whether an attack measured in the report brings it down within the same budget.
+    Attributes:
+        name: class of the image.
+        clean: predicted class of the clean image and its probability.
+        attacked: predicted class of the attacked image and its probability.
+        fallen: True if the attacked image is misclassified.
+        falls_elsewhere: True if an attack measured in the report makes the model misclassify it within the same budget.
+        pictures: clean image, attacked image and difference as nested lists, as they are drawn.
     """
 
     name: str
@@ -33,7 +39,7 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """The examples of one attack, and by how much its differences are amplified ("" where that is not said)."""
+    """The examples of one attack, and the factor that amplifies its differences ("" where it is not recorded)."""
 
     identity: str
     attack: str
@@ -42,7 +48,7 @@ class Shown:
 
 
 def shown(report: Report) -> list[Shown]:
-    """The examples in a report, attack by attack."""
+    """Return the examples in a report, attack by attack."""
     found = []
     for series in report.series:
         match = re.fullmatch(r"attack\.(.+)\.examples", series.id)
@@ -57,7 +63,7 @@ def shown(report: Report) -> list[Shown]:
 
 
 def lead(found: list[Shown]) -> str:
-    """How to read the pictures, and what they do not say."""
+    """Return the lead: how to read the pictures, and what they do not show."""
     factors = " and ".join(dict.fromkeys(one.factor for one in found if one.factor)) or "an unrecorded factor"
     standing = [example for one in found for example in one.examples if not example.fallen]
     weak = sum(example.falls_elsewhere for example in standing)
@@ -72,7 +78,7 @@ def lead(found: list[Shown]) -> str:
 
 
 def examples(report: Report) -> tuple[str, str] | None:
-    """One figure for those brought down, one for those that stay right."""
+    """Render one figure of misclassified examples and one of correctly classified ones per attack."""
     found = shown(report)
     items = []
     for one in found:
@@ -103,13 +109,13 @@ def _examples(report: Report, series: Series, elsewhere: set[int]) -> list[Examp
 
 
 def _fallen_elsewhere(report: Report, identity: str) -> set[int]:
-    """The positions of the images that some attack in the report brings down within the budget of these examples."""
+    """Return the positions of images misclassified under any attack in the report within these examples' budget."""
     own = [row for row in reading.attack_rows(report.measurements) if identity.endswith(f"_{row.norm}_{row.epsilon}")]
     return {place for row in own for place, right in enumerate(outcomes(row.accuracy.id, report)) if right == "0"}
 
 
 def _answer(report: Report, columns: dict, name: str, row: int) -> str:
-    """The predicted class and its probability: "7 (98 %)"."""
+    """Format the predicted class and its probability: "7 (98 %)"."""
     label = class_name(report, columns[f"{name}_class"][row]).removeprefix("class ")
     confidence = columns.get(f"{name}_confidence", [None] * (row + 1))[row]
     return f"{label} ({100 * confidence:.0f} %)" if isinstance(confidence, (int, float)) else label

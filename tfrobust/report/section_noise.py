@@ -1,4 +1,4 @@
-"""The section on random pixels: accuracy on the noise sets UN and NUN, and what their images look like."""
+"""The section on random pixels: accuracy on the noise sets UN and NUN, and examples of their images."""
 
 from tfrobust.ops import pictures
 from tfrobust.report import page, plots_pictures, section_results
@@ -9,7 +9,7 @@ _SETS = {"clean": "clean", "uniform": "uniform (UN)", "non_uniform": "non-unifor
 
 
 def noise(report: Report) -> tuple[str, str] | None:
-    """The pictures of the noise sets, and the accuracies on them."""
+    """Render the pictures of the noise sets, and the accuracies on them."""
     numbers = [m for m in report.measurements if m.id.startswith("noise.")]
     items = [item for item in (_examples(report), _replacement(report)) if item]
     body = page.figures(items) if items else ""

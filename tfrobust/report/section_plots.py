@@ -1,4 +1,4 @@
-"""Sections of the HTML report: the plots. Each is (lead sentence, HTML), or None without data."""
+"""Sections of the HTML report with plots. Each is (lead sentence, HTML), or None without data."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from tfrobust.structs import Measurement, Series
 
 
 def calibration(report: Report) -> tuple[str, str] | None:
-    """Reliability diagrams beside the calibration measurements."""
+    """Render reliability diagrams and the calibration measurements."""
     found = section_results.reliability_series(report)
     items = [_reliability(series) for series in found]
     if not items:
@@ -25,7 +25,7 @@ def calibration(report: Report) -> tuple[str, str] | None:
 
 
 def calibration_lead(report: Report, found: list[Series]) -> str:
-    """How to read the diagrams, and which of their numbers have an interval."""
+    """Return the lead: how to read the diagrams, and which of their numbers have an interval."""
     kinds = intervals.kinds(series for series in found if "low" in series.columns)
     lines = f" Lines are 95 % intervals ({kinds})." if kinds else ""
     attacked = {m.id.split(".", 1)[1].rpartition(".")[0]: m.settings for m in report.measurements if _last_points(m)}
@@ -52,14 +52,14 @@ def _reliability(series: Series) -> str:
 
 
 def reliability_caption(series: Series) -> str:
-    """On which images: "Reliability under pgd, Linf 0.2"."""
+    """Return the caption, which names the images: "Reliability under pgd, Linf 0.2"."""
     suffix = series.id.removeprefix("calibration.reliability").strip(".")
     caption = f"Reliability under {section_results.budget_caption(suffix)}" if suffix else series.title
     return caption or "Reliability"
 
 
 def _response_rates(report: Report) -> plots.Plot | None:
-    """Wrong answers among the most confident, clean and under each attack."""
+    """Plot the error rate among the most confident predictions, clean and under each attack."""
     lines = []
     for series in report.series:
         prefix = "calibration.response_rate"
@@ -75,7 +75,7 @@ def _response_rates(report: Report) -> plots.Plot | None:
 
 
 def divergence(report: Report) -> tuple[str, str] | None:
-    """R-DIV and absolute divergences against epsilon and during training."""
+    """Render R-DIV and absolute divergences, against epsilon and during training."""
     items = []
     for identity, key, x_label, when in (
         ("geometry.divergence_curve", "epsilon", "epsilon (pixels in [0, 1])", "against epsilon"),
@@ -118,7 +118,7 @@ def _divergence_figure(identity, columns, key, relative, x_label, when) -> str:
 
 
 def features(report: Report) -> tuple[str, str] | None:
-    """The feature map by class and by entropy."""
+    """Render the feature map, colored by class and by entropy."""
     series = report.get_series("geometry.feature_map")
     known = section_results.has_numbers(series, "x", "y", "adversarial") and "label" in series.columns
     if not known or None in (*series.columns["x"], *series.columns["y"]):
@@ -137,12 +137,12 @@ def features(report: Report) -> tuple[str, str] | None:
     return lead, page.figures(items)
 
 
-# Series -> what its figures are named by, and called, where a run had two stages.
+# Series -> (prefix of its figures' ids, suffix of their captions), for runs with two stages.
 HISTORIES = {"pretraining.history": ("pretraining-", ", first stage"), "training.history": ("", "")}
 
 
 def pairs(report: Report) -> tuple[str, str] | None:
-    """How many positives and negatives each anchor had, and how many false negatives were found, epoch by epoch."""
+    """Render positives and negatives per anchor, and the false negatives found, by epoch."""
     items = _of_each_history(report, _pairs)
     return (
         ("Which images attract and repel each anchor, by the selection rule.", page.figures(items)) if items else None
@@ -150,7 +150,7 @@ def pairs(report: Report) -> tuple[str, str] | None:
 
 
 def history(report: Report) -> tuple[str, str] | None:
-    """Loss terms and accuracies, epoch by epoch."""
+    """Render loss terms and accuracies by epoch."""
     items = _of_each_history(report, _progress)
     lead = "What was logged after each epoch, on training and validation images."
     return (lead, page.figures(items)) if items else None

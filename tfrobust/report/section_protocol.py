@@ -1,4 +1,4 @@
-"""Sections of the HTML report: what was done to what. Each is (lead sentence, HTML), or None without data."""
+"""Sections of the HTML report on the protocol. Each is (lead sentence, HTML), or None without data."""
 
 from tfrobust.report import page, reading
 from tfrobust.report.page import text
@@ -6,7 +6,7 @@ from tfrobust.report.schema import Report
 
 
 def protocol(report: Report) -> tuple[str, str] | None:
-    """How training and attacks were set."""
+    """Render the settings of training and attacks."""
     body = ""
     if report.training:
         small, large = reading.by_size(report.training)
@@ -21,7 +21,7 @@ def protocol(report: Report) -> tuple[str, str] | None:
 
 
 def attack_settings(report: Report) -> list[list[str]]:
-    """Header and rows: a setting, and its value for each attack; [] without attacks."""
+    """Return header and rows: a setting, and its value for each attack; [] without attacks."""
     rows = reading.attack_rows(report.measurements)
     settings = {f"{row.attack}, {row.budget}": dict(reading.flat(row.accuracy.settings)) for row in rows}
     names = list(dict.fromkeys(name for values in settings.values() for name in values))
@@ -30,7 +30,7 @@ def attack_settings(report: Report) -> list[list[str]]:
 
 
 def identity(report: Report) -> tuple[str, str] | None:
-    """Names, sizes and hashes of model and data; the environment."""
+    """Render names, sizes and hashes of model and data, and the environment."""
     model = {f"model {name}": report.model[name] for name in sorted(report.model, key=_identity_order)}
     data = {f"data {name}": report.data[name] for name in sorted(report.data, key=_identity_order)}
     data.pop("data class_names", None)
@@ -53,13 +53,13 @@ def _identity_order(name: str) -> tuple[int, str]:
 
 
 def cost(report: Report) -> tuple[str, str] | None:
-    """What it cost."""
+    """Render the costs."""
     rows = reading.cost_rows(report)
     return ("", page.pairs_table(rows)) if rows else None
 
 
 def configuration(report: Report) -> tuple[str, str] | None:
-    """The operative configuration, folded away."""
+    """Render the operative configuration, collapsed."""
     if not report.configuration.strip():
         return None
     return "", page.details("Operative gin configuration", f"<pre>{text(report.configuration)}</pre>", on_paper=True)

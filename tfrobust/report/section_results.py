@@ -1,4 +1,4 @@
-"""Sections of the HTML report: the numbers. Each is (lead sentence, HTML), or None without data."""
+"""Sections of the HTML report with numbers. Each is (lead sentence, HTML), or None without data."""
 
 import re
 
@@ -10,7 +10,7 @@ from tfrobust.structs import Finding, Measurement, Series
 
 
 def has_numbers(series: Series | None, *names: str) -> bool:
-    """Whether a series has these columns, with nothing in them but numbers and None: others may have written it."""
+    """Return True if a series has these columns with only numbers and None: other programs may have written it."""
     found = series is not None and set(names) <= series.columns.keys()
     return found and all(
         value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
@@ -20,7 +20,7 @@ def has_numbers(series: Series | None, *names: str) -> bool:
 
 
 def accuracy_curves(report: Report) -> list[tuple[str, dict]]:
-    """The measured curves of accuracy against epsilon: ("pgd_linf", columns) each."""
+    """Return the measured curves of accuracy against epsilon: ("pgd_linf", columns) each."""
     found = []
     for series in report.series:
         match = re.fullmatch(r"attack\.(.+)\.curve", series.id)
@@ -34,20 +34,20 @@ def _ends(series: Series) -> list[str]:
 
 
 def attack_caption(key: str) -> str:
-    """ "pgd_linf" as people read it: "pgd, Linf"."""
+    """Return the display name of "pgd_linf": "pgd, Linf"."""
     attack, _, norm = key.rpartition("_")
     return f"{attack}, {reading.NORM_NAMES[norm]}" if attack and norm in reading.NORM_NAMES else key
 
 
 def budget_caption(key: str) -> str:
-    """ "pgd_linf_0.2" as people read it: "pgd, Linf 0.2"."""
+    """Return the display name of "pgd_linf_0.2": "pgd, Linf 0.2"."""
     attack, _, epsilon = key.rpartition("_")
     caption = attack_caption(attack)
     return f"{caption} {epsilon}" if caption != attack else key
 
 
 def accuracy_curve(report: Report) -> tuple[str, str] | None:
-    """Accuracy against epsilon per attack, as a plot and as a table."""
+    """Render accuracy against epsilon for each attack, as a plot and as a table."""
     measured = accuracy_curves(report)
     if not measured:
         return None
@@ -77,7 +77,7 @@ def accuracy_curve(report: Report) -> tuple[str, str] | None:
 
 
 def curve_lead(report: Report) -> str:
-    """What the curves show, and what their bands are."""
+    """Return the lead: the content of the curves and the kind of their bands."""
     curves = [series for series in report.series if series.id.endswith(".curve")]
     known = []
     for series in curves:
@@ -90,7 +90,7 @@ def curve_lead(report: Report) -> str:
 
 
 def images_of(report: Report, columns: dict) -> str:
-    """Over how many test images a curve is, and whether that is a part of them; "" where unknown."""
+    """Describe the number of test images behind a curve, and whether they are a subset; "" if unknown."""
     counts = columns.get("n", ())
     if len(set(counts)) != 1 or type(counts[0]) is not int:
         return ""
@@ -100,14 +100,14 @@ def images_of(report: Report, columns: dict) -> str:
 
 
 def _training_budget(report: Report, norms: set[str]) -> float | None:
-    """The epsilon of training, where it is one on the same scale: a number, in the norm of all curves."""
+    """Return the epsilon of training if it has the curves' scale: a number, in the norm of all curves."""
     epsilon = report.training.get("epsilon")
     is_number = isinstance(epsilon, (int, float)) and not isinstance(epsilon, bool)
     return epsilon if is_number and norms == {report.training.get("norm")} else None
 
 
 def curve_rows(measured: list[tuple[str, dict]]) -> list[tuple[str, list[Measurement | None]]]:
-    """The curves' numbers: epsilon, and the accuracy under each attack there."""
+    """Return the curves' numbers: epsilon, and the accuracy under each attack there."""
     points = [{} for _ in measured]
     for found, (_, columns) in zip(points, measured, strict=True):
         empty = [None] * len(columns["epsilon"])
@@ -133,7 +133,7 @@ Entry = tuple[str, str, Measurement, Measurement | None]
 
 
 def attack_entries(report: Report) -> list[Entry]:
-    """(attack, budget and effort, accuracy, relative drop) of each, the clean accuracy on top; [] without attacks."""
+    """Return (attack, budget and effort, accuracy, relative drop) of each attack, clean first; [] without attacks."""
     rows = reading.attack_rows(report.measurements, members=True)
     clean = report.get("accuracy.clean")
     found = (
@@ -149,7 +149,7 @@ def attack_entries(report: Report) -> list[Entry]:
 
 
 def attacks_lead(entries: list[Entry]) -> str:
-    """What the table of attacks shows, and which intervals."""
+    """Return the lead: the content of the table of attacks and the kinds of intervals."""
     lead = "Accuracy on the same test images while each is attacked; under it the 95 % interval in per cent"
     said = intervals.kinds(accuracy for _, _, accuracy, _ in entries)
     drops = intervals.kinds(drop for *_, drop in entries)
@@ -158,7 +158,7 @@ def attacks_lead(entries: list[Entry]) -> str:
 
 
 def attacks(report: Report) -> tuple[str, str] | None:
-    """The attack table, the clean accuracy on top."""
+    """Render the attack table, with the clean accuracy on top."""
     entries = attack_entries(report)
     if not entries:
         return None
@@ -178,18 +178,18 @@ def _accuracy_cells(name: str, detail: str, accuracy: Measurement, drop: Measure
 
 
 def further(report: Report) -> tuple[str, str] | None:
-    """Every measurement that no other section shows."""
+    """Render every measurement that no other section shows."""
     chosen = further_measurements(report)
     return (further_lead(chosen), measurement_table(chosen)) if chosen else None
 
 
 def further_lead(chosen: list[Measurement]) -> str:
-    """What they are, and where their images are from."""
+    """Return the lead: what the measurements are, and the origin of their images."""
     return f"Everything else that was measured. {reading.origin(chosen)}".strip()
 
 
 def further_measurements(report: Report) -> list[Measurement]:
-    """The measurements that no section of their own shows."""
+    """Return the measurements that no section of their own shows."""
     attacks = reading.attack_rows(report.measurements, members=True)
     shown = {m.id for row in attacks for m in (row.accuracy, row.drop) if m is not None}
     if attacks:
@@ -201,7 +201,7 @@ def further_measurements(report: Report) -> list[Measurement]:
 
 
 def threat(report: Report) -> tuple[str, str] | None:
-    """The threat statement."""
+    """Render the threat statement."""
     return ("", f"<p>{text(report.threat)}</p>") if report.threat else None
 
 
@@ -209,12 +209,12 @@ MISSING = "What a reader might expect, and will not find here. No conclusion abo
 
 
 def missing(report: Report) -> tuple[str, str] | None:
-    """What was not measured."""
+    """Render the list of what was not measured."""
     return (MISSING, page.listing(report.not_measured)) if report.not_measured else None
 
 
 def doctor(report: Report) -> tuple[str, str] | None:
-    """The doctor's findings, the worst first."""
+    """Render the doctor's findings, the worst first."""
     if not report.doctor:
         return None
     rows = []
@@ -226,12 +226,12 @@ def doctor(report: Report) -> tuple[str, str] | None:
 
 
 def worst_first(report: Report) -> list[Finding]:
-    """The doctor's findings: failures, then warnings, then what passed."""
+    """Return the doctor's findings: failures, then warnings, then passed checks."""
     return sorted(report.doctor, key=lambda finding: ("fail", "warn", "pass").index(finding.verdict))
 
 
 def doctor_lead(report: Report) -> str:
-    """What the doctor looks for, and how many checks ended how."""
+    """Return the lead: the doctor's purpose and the number of checks by verdict."""
     counts = reading.doctor_counts(report)
     return (
         "Checks of the evaluation itself, for the mistakes that make a model look more robust than it is:"
@@ -240,13 +240,13 @@ def doctor_lead(report: Report) -> str:
 
 
 def reliability_series(report: Report) -> list[Series]:
-    """The series that reliability diagrams are drawn from."""
+    """Return the series that reliability diagrams are drawn from."""
     found = [series for series in report.series if series.id.startswith("calibration.reliability")]
     return [series for series in found if has_numbers(series, "confidence", "accuracy", "count", *_ends(series))]
 
 
 def measurement_table(measurements: list[Measurement]) -> str:
-    """Measurements with value, interval and count."""
+    """Render measurements with value, interval and count."""
     rows = []
     for m in measurements:
         name = reading.label(m)

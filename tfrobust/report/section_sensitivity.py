@@ -6,7 +6,7 @@ from tfrobust.ops import pictures
 from tfrobust.report import page, plots_pictures, section_results, section_tokens
 from tfrobust.report.schema import Report
 
-# Of an image's pixels, the most useful tenth and the least useful tenth are marked.
+# The most useful and the least useful tenth of an image's pixels are marked.
 _MARKED_SHARE = 0.1
 _LEAD = (
     "Utility: how much a pixel changes the loss. Sensitivity: how much it changes the features. Concentration is 0"
@@ -16,7 +16,7 @@ _LEAD = (
 
 
 def sensitivity(report: Report) -> tuple[str, str] | None:
-    """A few images beside their maps, their most and least useful pixels, the means of the classes, the numbers."""
+    """Render some images with their maps, their most and least useful pixels, the class means and the numbers."""
     numbers = [m for m in report.measurements if m.id.startswith("sensitivity.") and not section_tokens.is_token(m)]
     items = [item for item in (_maps(report), _classes(report), _marked(report)) if item]
     body = page.figures(items) if items else ""
@@ -26,14 +26,14 @@ def sensitivity(report: Report) -> tuple[str, str] | None:
 
 
 def class_name(report: Report, label, longest: int = 20) -> str:
-    """What a class is called: "class 3", or its name; cut where it is longer than fits above a picture."""
+    """Return the display name of a class, such as "class 3", cut to the length that fits above a picture."""
     classes = report.data.get("class_names") or []
     known = isinstance(label, int) and 0 <= label < len(classes)
     return f"class {classes[label] if known else label}"[:longest]
 
 
 def image_of(pixels: list) -> list:
-    """[h][w][c] as it is drawn: three channels are colours, of others the first is grey."""
+    """Convert pixels [h][w][c] for drawing: three or more channels to colors, fewer to the first channel as gray."""
     colours = len(pixels[0][0]) >= 3
     return [[pixel[:3] if colours else pixel[0] for pixel in line] for line in pixels]
 
@@ -60,7 +60,7 @@ def _marked(report: Report) -> str | None:
     for number in _numbers(columns):
         name, image, lines = _picture(report, columns, number)
         places = {(row, column): place for row, line in enumerate(lines) for column, place in enumerate(line)}
-        # Of pixels that are equally useful none comes first by its place in the image.
+        # Shuffled first, so that the order of equally useful pixels does not depend on their position.
         order = random.Random(0).sample(list(places), len(places))
         order.sort(key=lambda pixel, places=places: columns["utility"][places[pixel]] or 0.0)
         count = max(1, round(_MARKED_SHARE * len(order)))
@@ -97,7 +97,7 @@ def _numbers(columns: dict) -> list:
 
 
 def _picture(report: Report, columns: dict, number) -> tuple[str, list, list[list[int]]]:
-    """The class, the image, and for each of its rows the places of its pixels in the columns."""
+    """Return the class, the image, and for each row of the image the positions of its pixels in the columns."""
     places = [place for place, picture in enumerate(columns["picture"]) if picture == number]
     lines: dict = {}
     for place in places:

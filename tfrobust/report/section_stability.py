@@ -1,4 +1,4 @@
-"""Flip probabilities along perturbation sequences: bars and a table in the HTML page, the table in the Markdown."""
+"""The section on stability: flip probabilities along perturbation sequences, as HTML bars and as a table."""
 
 import re
 
@@ -9,17 +9,17 @@ from tfrobust.structs import Measurement
 
 _CELL_ID = re.compile(r"^stability\.(?!mean\.)(?P<name>[a-z_]+)\.(?P<what>flip_probability|flip_rate)$")
 
-# The first columns of the table; the others are numbers.
+# Number of leading text columns of the table; the others are numbers.
 TEXT_COLUMNS = 2
 
 
 def is_cell(measurement: Measurement) -> bool:
-    """Whether a measurement stands in the table of sequences."""
+    """Return True if a measurement belongs to the table of sequences."""
     return _CELL_ID.match(measurement.id) is not None
 
 
 def cells(report: Report) -> dict[str, dict[str, Measurement]]:
-    """sequence -> "flip_probability", "flip_rate" -> measurement, in the order measured."""
+    """Return sequence -> "flip_probability", "flip_rate" -> measurement, in the order measured."""
     found: dict[str, dict[str, Measurement]] = {}
     for measurement in report.measurements:
         match = _CELL_ID.match(measurement.id)
@@ -29,7 +29,7 @@ def cells(report: Report) -> dict[str, dict[str, Measurement]]:
 
 
 def table(report: Report) -> tuple[list[str], list[list[str]]] | None:
-    """Header and rows: the sequence, the frame each is compared with, flip probability, interval, flip rate if any."""
+    """Return header and rows: sequence, reference frame, flip probability, interval, and flip rate if measured."""
     found = cells(report)
     if not found:
         return None
@@ -50,7 +50,7 @@ def table(report: Report) -> tuple[list[str], list[list[str]]] | None:
 
 
 def stability(report: Report) -> tuple[str, str] | None:
-    """The bars, the table, and the means under them."""
+    """Render the bars, the table, and the means below them."""
     found = table(report)
     means = [m for m in report.measurements if m.id.startswith("stability.") and not is_cell(m)]
     lead = "How often the prediction changes while an image changes a little from frame to frame"
@@ -73,7 +73,7 @@ def stability(report: Report) -> tuple[str, str] | None:
 
 
 def origin(report: Report) -> str:
-    """Where the sequences are from, and whose flips the rates are relative to."""
+    """Return the origin of the sequences and the baselines that the flip rates are relative to."""
     found = [m for row in cells(report).values() for m in row.values()]
     baselines = sorted({str(m.settings["baseline"]) for m in found if "baseline" in m.settings})
     relative = f"Flip rates are relative to {' and '.join(baselines)}." if baselines else ""

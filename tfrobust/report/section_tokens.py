@@ -1,4 +1,4 @@
-"""Sentences whose words are coloured by what the model's features react to, and by what really counts."""
+"""The section on tokens: sentences whose words are colored by feature sensitivity and by true strength."""
 
 from tfrobust.report import page, section_results
 from tfrobust.report.page import text
@@ -6,7 +6,7 @@ from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
 PREFIX = "sensitivity.tokens."
-# Per cent of the colour under the largest value of a line: words stay readable, by day and by night.
+# Per cent of the color for the largest value of a line, chosen so that words stay readable in light and dark mode.
 _DEEPEST = 60
 _LINES = {"sensitivity": "the model's sensitivity", "strength": "true strength"}
 _LEGEND_STEPS = 5
@@ -18,12 +18,12 @@ _LEAD = (
 
 
 def is_token(measurement: Measurement) -> bool:
-    """Whether a measurement stands in this section."""
+    """Return True if a measurement belongs to this section."""
     return measurement.id.startswith(PREFIX)
 
 
 def tokens(report: Report) -> tuple[str, str] | None:
-    """The coloured sentences, their numbers to unfold, and the correlations."""
+    """Render the colored sentences, their numbers (collapsed), and the correlations."""
     body = ""
     series = report.get_series("sensitivity.tokens")
     if series is not None and {"sentence", "token", *_LINES} <= series.columns.keys():
@@ -35,7 +35,7 @@ def tokens(report: Report) -> tuple[str, str] | None:
 
 
 def _sentences(columns: dict) -> list[dict]:
-    """The columns of each sentence, in order."""
+    """Split the columns by sentence, in order."""
     rows: dict = {}
     for row, number in enumerate(columns["sentence"]):
         rows.setdefault(number, []).append(row)
@@ -43,7 +43,7 @@ def _sentences(columns: dict) -> list[dict]:
 
 
 def _sentence(report: Report, sentence: dict) -> str:
-    """One sentence twice: coloured by sensitivity, and below by strength."""
+    """Render one sentence twice: colored by sensitivity, and below it by strength."""
     lines = []
     for name, meaning in _LINES.items():
         largest = max((value for value in sentence[name] if value is not None), default=0)
@@ -77,7 +77,7 @@ def _legend() -> str:
 
 
 def _label(report: Report, sentence: dict) -> str:
-    """The class of a sentence, by its name where there is one."""
+    """Return the class of a sentence, by its name if there is one."""
     label, classes = (sentence.get("label") or [None])[0], report.data.get("class_names") or []
     if label is None:
         return "A sentence"

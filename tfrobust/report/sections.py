@@ -1,4 +1,4 @@
-"""The HTML report put together: headline tiles, then every section that has something to say."""
+"""The HTML report: headline tiles, then every section that has content."""
 
 from tfrobust.report import (
     intervals,
@@ -19,7 +19,7 @@ from tfrobust.report import (
 from tfrobust.report.page import text
 from tfrobust.report.schema import Report
 
-# Anchor -> heading and builder, in the order of the page. The Markdown card has the same ones (`card`).
+# Anchor -> heading and builder, in page order. The Markdown card (`card`) has the same sections.
 SECTIONS = {
     "threat": ("What this means", section_results.threat),
     "curve": ("Accuracy against epsilon", section_results.accuracy_curve),
@@ -47,7 +47,7 @@ SECTIONS = {
 
 
 def build(report: Report) -> list[tuple[str, str, str]]:
-    """All sections that have something to say, in order: (anchor, short heading, HTML)."""
+    """Build all sections that have content, in order: (anchor, short heading, HTML)."""
     found = []
     for anchor, (heading, builder) in SECTIONS.items():
         content = builder(report)
@@ -58,7 +58,7 @@ def build(report: Report) -> list[tuple[str, str, str]]:
 
 
 def glance(report: Report, built: list[tuple[str, str, str]]) -> str:
-    """One sentence per section of those built, with the way there."""
+    """Render one sentence and a link per section built."""
     lines = []
     for anchor, heading, _ in built:
         said = sentences.sentence(report, anchor)
@@ -67,7 +67,7 @@ def glance(report: Report, built: list[tuple[str, str, str]]) -> str:
 
 
 def tiles(report: Report) -> str:
-    """The headline numbers: clean, the strongest attack, corruptions, calibration, the doctor's verdict."""
+    """Render the headline numbers: clean, the strongest attack, corruptions, calibration, the doctor's verdict."""
     cells = []
     worst = reading.strongest(reading.attack_rows(report.measurements))
     clean = report.get("accuracy.clean")

@@ -1,4 +1,4 @@
-"""One honest sentence for each section of a report: what a reader in a hurry should take from it."""
+"""Summaries: one sentence for each section of a report."""
 
 from tfrobust.report import (
     intervals,
@@ -14,11 +14,11 @@ from tfrobust.structs import Series
 
 
 def sentence(report: Report, anchor: str) -> str:
-    """The sentence of one section, by its anchor; "" where there is nothing to say in one.
+    """Return the one-sentence summary of a section; "" if it has none.
 
     Args:
         report: any.
-        anchor: as in `sections`.
+        anchor: anchor of the section, as in `sections`.
     """
     return _SENTENCES[anchor](report) if anchor in _SENTENCES else ""
 
@@ -101,7 +101,7 @@ def _stability(report: Report) -> str:
 
 
 def _numbers(*prefixes: str, limit: int = 3):
-    """Names and values of the first measurements whose ids begin so."""
+    """Return a function that lists the first measurements whose ids have one of these prefixes."""
 
     def said(report: Report) -> str:
         found = [m for m in reading.in_order(report) if m.id.startswith(prefixes) and m.value is not None]
@@ -127,7 +127,7 @@ def _calibration(report: Report) -> str:
 
 
 def _confidence_gap(series: Series) -> float | None:
-    """Mean confidence minus accuracy."""
+    """Compute mean confidence minus accuracy; positive if the model is over-confident."""
     rows = zip(*(series.columns[name] for name in ("confidence", "accuracy", "count")), strict=True)
     known = [row for row in rows if None not in row and row[2]]
     total = sum(count for *_, count in known)

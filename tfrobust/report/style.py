@@ -1,4 +1,4 @@
-"""The one style sheet of the HTML pages: light and dark, phone, screen and paper."""
+"""The style sheet of all HTML pages: light and dark, phone, screen and paper."""
 
 from tfrobust.report.palette import declarations
 

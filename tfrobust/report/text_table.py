@@ -1,4 +1,4 @@
-"""Tables of plain text that fit a terminal."""
+"""Plain-text tables that fit a terminal."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from tfrobust.report.render import align
 
 
 def folded(rows: list[list[str]], right: tuple[int, ...], width: int | None) -> list[str]:
-    """Rows as `render.align` writes them; where they are wider than the terminal, in blocks one under the other.
+    """Align rows as `render.align` does; split tables wider than the terminal into stacked blocks of columns.
 
     Args:
-        rows: equally many cells each, the header first.
-        right: columns that end together.
-        width: characters of a line; None for lines of any length.
+        rows: rows with the same number of cells, the header first.
+        right: columns aligned to the right.
+        width: characters per line; None for lines of any length.
 
     Returns:
-        Lines. Each block repeats the first column, and has at least one more.
+        Lines. Each block repeats the first column and has at least one more.
     """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     blocks: list[list[int]] = [[]]

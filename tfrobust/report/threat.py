@@ -1,11 +1,11 @@
-"""Honest sentences: what a report's numbers hold against, what they say nothing about, what is missing."""
+"""The threat statement, the summary and the list of what a report does not measure."""
 
 from tfrobust.report import intervals
 from tfrobust.report.reading import NORM_NAMES, attack_rows, examples_of, number, quantity, strongest
 from tfrobust.report.schema import Report
 
 _MAIN_NORMS = ("linf", "l2", "l1")
-# What is judged without an attack, by the beginning of the ids.
+# Evaluations without an attack, by prefix of the ids.
 _NATURAL = {
     "corruption.": "under natural corruptions",
     "stability.": "along perturbation sequences",
@@ -15,12 +15,12 @@ _NATURAL = {
 
 
 def threat_statement(measurements, findings=(), examples: str = "images") -> str:
-    """What the measured numbers hold against, and what they say nothing about.
+    """State which attacks the measured accuracies hold against, and what they do not cover.
 
     Args:
         measurements: sequence of Measurement.
         findings: sequence of Finding, of the evaluation.
-        examples: what was judged, "images" or "sentences".
+        examples: kind of the evaluated examples, "images" or "sentences".
 
     Returns:
         A few sentences; one "Holds for ..." per budget (norm and epsilon), by the strongest attack there.
@@ -47,12 +47,12 @@ def threat_statement(measurements, findings=(), examples: str = "images") -> str
 
 
 def not_measured(measurements, findings=(), examples: str = "images") -> list[str]:
-    """What a reader might expect and will not find: one sentence each, most important first.
+    """List what a reader might expect but was not measured, one sentence each, most important first.
 
     Args:
         measurements: sequence of Measurement.
         findings: sequence of Finding, the doctor's.
-        examples: what was judged, "images" or "sentences".
+        examples: kind of the evaluated examples, "images" or "sentences".
     """
     if examples == "sentences":
         return _not_measured_of_text(measurements, findings)
@@ -106,7 +106,7 @@ def _is_black_box(findings) -> bool:
     return any(finding.check == "white_box" for finding in findings)
 
 
-# The doctor's expensive checks, and the one that needs the training images.
+# Shown for checks that did not run: the doctor's expensive ones, and the one that needs the training images.
 _CHECKS = {
     "large_epsilon": "Whether the attack reaches 0 at a very large epsilon (gin/eval/full.gin).",
     "more_effort": "Whether more steps or restarts would find much more (gin/eval/full.gin).",
@@ -122,7 +122,7 @@ _FAMILIES = {
 
 
 def summary_sentence(report: Report) -> str:
-    """The one honest sentence at the head of a report."""
+    """Return the sentence at the head of a report: clean accuracy and accuracy under the strongest attack."""
     clean = report.get("accuracy.clean")
     worst = strongest(attack_rows(report.measurements))
     parts = []
@@ -146,7 +146,7 @@ def _holds(rows) -> str:
     accuracy = worst.accuracy
     count = f"{accuracy.n} test images" if accuracy.n else "the test images"
     margin = intervals.in_brackets(accuracy)
-    # The efforts of members have brackets of their own.
+    # Efforts of ensemble members contain parentheses themselves.
     effort = f" of {worst.effort}" if "member_efforts" in accuracy.settings else f" ({worst.effort})"
     effort = effort if worst.effort else ""
     tried = f"the strongest of {len(rows)} attacks tried" if len(rows) > 1 else "the only attack tried"

@@ -1,4 +1,4 @@
-"""A validator for the part of JSON Schema that the report uses, so that reading one needs no package."""
+"""A validator for the part of JSON Schema that the report uses, so that reading a report needs no extra package."""
 
 import json
 import re
@@ -16,7 +16,7 @@ _TYPES = {
     ),
 }
 
-# What `first_problem` understands. A schema that used anything else would be checked less than it says.
+# The keywords that `first_problem` checks. It would ignore any other keyword of a schema.
 KEYWORDS = frozenset(
     "$schema $id title description type const enum pattern minLength minimum maximum required properties"
     " additionalProperties items".split()
@@ -24,12 +24,12 @@ KEYWORDS = frozenset(
 
 
 def first_problem(value, schema: dict, path: str = "$") -> str | None:
-    """The first way in which a JSON value breaks a schema.
+    """Describe the first way in which a JSON value breaks a schema.
 
     Args:
         value: what json.loads returns.
         schema: JSON Schema restricted to KEYWORDS.
-        path: where the value stands, for the message.
+        path: JSON path of the value, for the message.
 
     Returns:
         One sentence that begins with the JSON path ("$.measurements[3].value: ..."), or None.
@@ -87,6 +87,6 @@ def _same(left, right) -> bool:
 
 
 def show(value) -> str:
-    """A value in at most 60 characters, for messages."""
+    """Format a value in at most 60 characters, for messages."""
     text = json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,4 +1,4 @@
-"""Writes a report as JSON, HTML and Markdown, each file whole or not at all."""
+"""The report's writer: JSON, HTML and Markdown, each file written completely or not at all."""
 
 import hashlib
 import os
@@ -10,16 +10,16 @@ from tfrobust.report.schema import Report
 
 
 def write_report(report: Report, directory: str | os.PathLike) -> list[pathlib.Path]:
-    """Validates and renders a report, then writes `robustness_report.json`, `.html`, `.md` and `SHA256SUMS`.
+    """Validate and render a report, then write `robustness_report.json`, `.html`, `.md` and `SHA256SUMS`.
 
     To check them: `cd <directory> && sha256sum -c SHA256SUMS`.
 
     Args:
         report: the report.
-        directory: made if missing; files of the same name are replaced.
+        directory: created if missing; files of the same name are replaced.
 
     Returns:
-        The paths of the JSON, HTML and Markdown files, and of their sums.
+        The paths of the JSON, HTML and Markdown files, and of SHA256SUMS.
 
     Raises:
         ValueError: the report is not valid; nothing has been written.
@@ -33,5 +33,5 @@ def write_report(report: Report, directory: str | os.PathLike) -> list[pathlib.P
     for ending in ("html", "md"):
         write_atomically(paths[ending], contents[ending])
     write_atomically(directory / "SHA256SUMS", "".join(sums))
-    write_atomically(paths["json"], contents["json"])  # last: where it stands, the others stand too
+    write_atomically(paths["json"], contents["json"])  # last, so that its existence implies the other files
     return [*paths.values(), directory / "SHA256SUMS"]
