@@ -1,1 +1,1 @@
-"""From a trained encoder and head to a published, verified SavedModel with its report inside."""
+"""Serving: export encoder and head as a verified SavedModel with its report inside, publish it and query it."""

@@ -1,4 +1,4 @@
-"""What `query` says: predictions with class names, versions and endpoints, as JSON values and as rows of a table."""
+"""The output of `query`: predictions with class names, versions and endpoints, as JSON values and as table rows."""
 
 from __future__ import annotations
 
@@ -10,19 +10,24 @@ from tfrobust.errors import InputError
 from tfrobust.serving.client import REPORT, Client
 from tfrobust.serving.transport import plain, read_version
 
-# A table shows so many classes of each example, the likeliest first.
+# Number of classes that a table shows per example, the most probable first.
 SHOWN_CLASSES = 4
 
 
 def predict(client: Client, names: Sequence[str], images) -> dict:
-    """Asks for probabilities and names their classes as the served report does, by number where it does not.
+    """Request probabilities and label them with the class names of the served report, or with numbers without one.
+
+    Args:
+        client: client of the served model.
+        names: one name per example.
+        images: the examples, as `Client.predict` takes them.
 
     Returns:
-        {"model", "predictions": [{"input", "predicted", "probability", "probabilities": {class: p}}]}; all three are
-        None of an example whose probabilities are not finite numbers.
+        {"model", "predictions": [{"input", "predicted", "probability", "probabilities": {class: p}}]}. The last three
+        are None for an example whose probabilities are not finite.
 
     Raises:
-        InputError: the model gives no probabilities.
+        InputError: the model returns no probabilities.
     """
     outputs = client.predict(images)
     probabilities = outputs.get("probabilities")
@@ -47,7 +52,7 @@ def predict(client: Client, names: Sequence[str], images) -> dict:
 
 
 def prediction_rows(found: dict) -> list[list[str]]:
-    """The rows of a table: the input, its likeliest class, and how likely the first few are."""
+    """Return table rows: the input, its most probable class, and the probabilities of the first few classes."""
     shown = min(SHOWN_CLASSES, max(len(entry["probabilities"] or ()) for entry in found["predictions"]))
     rows = [["input", "predicted", "probability", *["then", *[""] * (2 * shown - 3)][: 2 * (shown - 1)]]]
     for entry in found["predictions"]:
@@ -60,7 +65,7 @@ def prediction_rows(found: dict) -> list[list[str]]:
 
 
 def describe(client: Client) -> dict:
-    """The versions that the server has, and the endpoints of the one that answers.
+    """Return the versions on the server and the endpoints of the version that handles requests.
 
     Returns:
         {"model", "version", "versions": [{"version", "state"}], "endpoints": {name: {"inputs", "outputs"}}}, tensors as
@@ -79,7 +84,7 @@ def describe(client: Client) -> dict:
 
 
 def metadata_rows(found: dict) -> list[list[str]]:
-    """The rows of a table of the endpoints."""
+    """Return table rows of the endpoints: one per input and output tensor."""
     rows = [["endpoint", "", "tensor", ""]]
     for name, endpoint in found["endpoints"].items():
         for way, tensors in (("takes", endpoint["inputs"]), ("gives", endpoint["outputs"])):
@@ -88,7 +93,7 @@ def metadata_rows(found: dict) -> list[list[str]]:
 
 
 def metadata_heading(found: dict) -> str:
-    """One line: which version answers, and which there are."""
+    """Return one line with the version that handles requests and all versions with their states."""
     states = ", ".join(f"{entry['version']} {entry['state']}" for entry in found["versions"])
     return plain(f"{found['model']}, version {found['version']} answers (versions: {states})")
 
@@ -99,6 +104,6 @@ def _class_names(client: Client, count: int) -> list[str]:
         try:
             names = client.report()["data"]["class_names"] or []
         except (InputError, KeyError, TypeError):
-            names = []  # exported without a report, or with one of another program
+            names = []  # exported without a report, or with a report of another program
     known = [plain(name, 80) for name in names] if isinstance(names, list) else []
     return known if len(known) == count == len(set(known)) else [str(number) for number in range(count)]

@@ -1,4 +1,4 @@
-"""A version directory in one call: the SavedModel and everything that lies in its `assets.extra/`."""
+"""Assembly of a version directory: the SavedModel and all files of its `assets.extra/`."""
 
 from __future__ import annotations
 
@@ -30,25 +30,32 @@ def assemble(
     short_side: int | None = None,
     vocabulary: Sequence[str] = (),
 ) -> str:
-    """Writes a version directory: SavedModel, reports, golden request, warm-up requests, SHA256SUMS.
+    """Write a version directory: SavedModel, reports, golden request, warm-up requests, SHA256SUMS.
 
-    It is called twice: once without a report, to have the artefact that is judged, and once with the report
-    and `judged`, to have the artefact that is published. What stood under `directory` is replaced in one
-    rename, so that a directory that exists is complete.
+    It is called twice: once without a report, for the artifact that is evaluated, and once with the report and
+    `judged`, for the artifact that is published. An existing `directory` is replaced by a rename, so that a directory
+    that exists is complete.
 
     Args:
-        directory: where; its parent must exist.
-        encoder, head, image_shape, class_names, report_json, short_side, vocabulary: see `export.write_saved_model`.
-        report_html, report_markdown: renderings of the report; an empty one is left out.
-        judged: the version directory whose numbers the report gives; None while there is none.
+        directory: path of the version directory; its parent must exist.
+        encoder: see `export.write_saved_model`.
+        head: see `export.write_saved_model`.
+        image_shape: see `export.write_saved_model`.
+        class_names: see `export.write_saved_model`.
+        report_json: see `export.write_saved_model`.
+        report_html: HTML rendering of the report; left out if empty.
+        report_markdown: Markdown rendering of the report; left out if empty.
+        judged: the version directory that was evaluated for the report; None if there is none yet.
         name: the model's name, for the warm-up requests.
+        short_side: see `export.write_saved_model`.
+        vocabulary: see `export.write_saved_model`.
 
     Returns:
         The weights hash.
 
     Raises:
-        RuntimeError: if the SavedModel does not hold the weights of encoder and head, or has other weights or
-            another golden response than `judged`. The directory is then left as it was.
+        RuntimeError: the SavedModel does not hold the weights of encoder and head, or its weights or golden response
+            differ from those of `judged`. The directory is then left unchanged.
     """
     directory = pathlib.Path(directory)
     temporary = directory.with_name(f".tmp-{directory.name}")
@@ -58,7 +65,7 @@ def assemble(
             shutil.rmtree(leftover)
     parts = dict(encoder=encoder, head=head, image_shape=image_shape, short_side=short_side, vocabulary=vocabulary)
     export.write_saved_model(temporary, **parts, class_names=class_names, report_json=report_json)
-    loaded = saved_models.load(temporary)  # what we write passes our own scan
+    loaded = saved_models.load(temporary)  # also checks that the export passes the library's own scan
     answer = golden.record(loaded.signatures, image_shape, len(vocabulary))
     weights = export.saved_model_sha256(loaded)
     if weights != export.deployable_sha256(encoder, head):
@@ -93,7 +100,7 @@ def _write_text(path: pathlib.Path, text: str) -> None:
 
 
 def _put_in_place(temporary: pathlib.Path, directory: pathlib.Path, old: pathlib.Path) -> None:
-    """Between the two renames there is no `directory`; there never is half of one."""
+    """Replace `directory` by two renames: between them it is missing, but it is never incomplete."""
     if directory.exists():
         os.rename(directory, old)
     os.rename(temporary, directory)

@@ -1,4 +1,4 @@
-"""A client of TensorFlow Serving for models of this project: predictions, metadata, the model's own report."""
+"""A TensorFlow Serving client for models exported by tfrobust: predictions, metadata, and the model's own report."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tfrobust.serving.transport import (
 
 PORTS = {"http": 8501, "https": 443, "grpc": 8500, "grpcs": 8500}
 PREDICT, PREDICT_BYTES, REPORT = "serving_default", "serving_bytes", "robustness_report"
-# As `data.spec.PIXEL_SCALE`, which brings TensorFlow along.
+# Equal to `data.spec.PIXEL_SCALE`, whose import would load TensorFlow.
 _PIXEL_SCALE = np.float32(1 / 255)
 _LONGEST_TIMEOUT = 86_400
 
 
 class Client:
-    """Asks one model of a running TensorFlow Serving, over REST or gRPC.
+    """A client of one model on a running TensorFlow Serving, over REST or gRPC.
 
         with Client("http://127.0.0.1:8501", "ascl_leaked") as client:
             client.predict(images)["probabilities"]
@@ -35,16 +35,16 @@ class Client:
     REST needs no TensorFlow; gRPC uses the stubs of tensorflow-serving-api, which import it.
 
     Args:
-        url: `http://host:8501`, `https://...`, `grpc://host:8500` or `grpcs://...`; without a scheme it is http,
-            without a port TensorFlow Serving's own (443 for https). REST may have a path before `/v1`.
-        model: the name it is served under.
-        version: one of its versions; None for the newest, or for `label`.
-        label: a version by its label, such as "stable".
-        timeout: seconds for one answer, from the look-up of the name to the last byte.
-        authority: file of certificates (PEM) that the server's must be signed by; None for those of the system.
+        url: `http://host:8501`, `https://...`, `grpc://host:8500` or `grpcs://...`. The default scheme is http, the
+            default port that of TensorFlow Serving (443 for https). REST may have a path before `/v1`.
+        model: the name under which the model is served.
+        version: number of a version; None for the newest, or for `label`.
+        label: label of a version, such as "stable".
+        timeout: seconds for one response, from the name lookup to the last byte.
+        authority: file of certificates (PEM), one of which must have signed the server's; None for those of the system.
 
     Raises:
-        InputError: the arguments are no place to ask.
+        InputError: the arguments do not name a server, a model and at most one version or label.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Client:
         place = _split(url)
         if not model or (version is not None and label is not None):
             raise InputError("A client needs the name of a model, and at most one of version and label.")
-        if not 0 < timeout <= _LONGEST_TIMEOUT:  # nor NaN; the system's clocks hold no more than 292 years
+        if not 0 < timeout <= _LONGEST_TIMEOUT:  # excludes NaN as well; system clocks overflow after 292 years
             raise InputError(f"timeout is {timeout}; it lies above 0 and at most at {_LONGEST_TIMEOUT} s.")
         if authority is not None and place.scheme not in ("https", "grpcs"):
             raise InputError(f"{place.scheme}:// takes no certificates; use https:// or grpcs://.")
@@ -73,7 +73,7 @@ class Client:
             else:
                 from tfrobust.serving.rpc import Rpc as Transport
             self._transport = Transport(place, model, choice, timeout, authority)
-        except OSError as error:  # as ssl says it
+        except OSError as error:  # ssl.SSLError is an OSError
             raise InputError(f"{authority} holds no certificates: {plain(error)}") from None
         self.model = model
         self._metadata: dict | None = None
@@ -85,18 +85,18 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         self._transport.close()
 
     def status(self) -> list[dict]:
-        """The versions that the server has: {"version": text, "state": "AVAILABLE", "status": {...}} each."""
+        """Return the versions on the server: {"version": text, "state": "AVAILABLE", "status": {...}} each."""
         return self._transport.status()
 
     def metadata(self) -> dict:
-        """The served version and its endpoints, asked once.
+        """Return the served version and its endpoints; the server is asked only once.
 
         Returns:
-            {"name", "version", "signatures": {name: `Signature`}}; version is None where the server does not say.
+            {"name", "version", "signatures": {name: `Signature`}}; version is None if the server does not report it.
         """
         if self._metadata is None:
             answer = self._transport.metadata()
@@ -106,20 +106,20 @@ class Client:
         return self._metadata
 
     def predict(self, images, *, batch_size: int = 32) -> dict[str, np.ndarray]:
-        """What the model says of images, or of text.
+        """Return the model's outputs for images or text.
 
         Args:
-            images: float [b, h, w, c] in [0, 1], or [h, w, c] of one; uint8, which is divided by 255; a sequence of
-                bytes, each an encoded file (PNG, JPEG), for the model to decode, resize and scale; integers
-                [b, length] or [length], the tokens of a model of text.
-            batch_size: how many go into one request, at least 1.
+            images: float [b, h, w, c] in [0, 1], or [h, w, c] for one image; uint8, which is divided by 255; a sequence
+                of bytes, each an encoded file (PNG, JPEG), which the model decodes, resizes and scales; or integers [b,
+                length] or [length], the tokens for a text model.
+            batch_size: examples per request, at least 1.
 
         Returns:
-            Output name -> array, of an export `probabilities` and `logits` [b, k], and `embedding` [b, d].
+            Output name -> array; for an export `probabilities` and `logits` [b, k], and `embedding` [b, d].
 
         Raises:
-            InputError: they do not fit the model, or the server refuses them.
-            ServerUnavailable: there is no answer.
+            InputError: the examples do not fit the model, or the server refuses them.
+            ServerUnavailable: there is no valid response.
         """
         encoded = not isinstance(images, np.ndarray) and len(images) > 0 and isinstance(images[0], bytes)
         name = PREDICT_BYTES if encoded else PREDICT
@@ -141,10 +141,10 @@ class Client:
         return joined
 
     def report_text(self) -> str:
-        """The report inside the served model, the very text of `robustness_report.json`.
+        """Return the report inside the served model, exactly the text of `robustness_report.json`.
 
         Raises:
-            InputError: the model has none.
+            InputError: the model has no report.
         """
         signature = self._signature(REPORT)
         ((key, _),) = self._inputs(REPORT, signature)
@@ -158,7 +158,7 @@ class Client:
         return text
 
     def report(self) -> dict:
-        """The report inside the served model, as a dictionary; `tfrobust.report.Report` knows its fields."""
+        """Return the report inside the served model as a dictionary; `tfrobust.report.Report` documents its fields."""
         text = self.report_text()
         try:
             return json.loads(text)
@@ -180,7 +180,7 @@ class Client:
 
 
 def _split(url: str) -> urllib.parse.SplitResult:
-    """The parts of a URL, with a port; one sentence on what is wrong with it."""
+    """Split a URL, with its port, or raise InputError that names the fault in one sentence."""
     shown = plain(url, 80)
     try:
         place = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
@@ -199,7 +199,7 @@ def _split(url: str) -> urllib.parse.SplitResult:
 
 
 def _fitted(array: np.ndarray, name: str, specification: TensorSpecification) -> np.ndarray:
-    """The array as the model takes it; one sentence on why it cannot."""
+    """Convert the array to the model's input dtype and shape, or raise InputError that names the mismatch."""
     wanted = f"the model takes {name} {specification}"
     kinds = "fiub" if specification.dtype.startswith("float") else "iu" if "int" in specification.dtype else ""
     if array.dtype.kind not in kinds or not specification.known:

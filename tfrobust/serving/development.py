@@ -1,7 +1,7 @@
-"""A small stand-in for TensorFlow Serving, to try an export where there is no Docker. It is NOT TensorFlow Serving.
+"""A small substitute for TensorFlow Serving, to test an export without Docker. It is NOT TensorFlow Serving.
 
-It answers the same requests over REST and gRPC, made of the genuine protos, on this machine only. It has no batching,
-no monitoring, no warm-up and no TLS, and nothing has been measured on it. Do not put it into production.
+It handles the same requests over REST and gRPC, built from the genuine protos, on this machine only. It has no
+batching, no monitoring, no warm-up and no TLS, and its performance has not been measured. Do not use it in production.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LARGEST_REQUEST = 64 * 2**20
 
 
 class Failure(Exception):
-    """A request that cannot be answered: one of gRPC's status codes by name, and a sentence."""
+    """A request that cannot be served: the name of a gRPC status code, and a sentence."""
 
     def __init__(self, code: str, message: str):
         super().__init__(message)
@@ -37,7 +37,7 @@ class _Version:
 
         from tfrobust.ops import saved_models
 
-        self.loaded = saved_models.load(directory)  # it owns the variables
+        self.loaded = saved_models.load(directory)  # kept because it owns the variables
         self.signatures = saved_models.signatures(self.loaded)
         graph = saved_model_pb2.SavedModel.FromString((directory / "saved_model.pb").read_bytes()).meta_graphs[0]
         self.signature_defs = dict(graph.signature_def)
@@ -60,11 +60,11 @@ class _Version:
 
 
 def _array(name: str, value) -> np.ndarray:
-    """The numbers of a TensorProto, finite, and no more than a request may hold."""
+    """Convert a TensorProto to an array; refuse non-finite values and tensors larger than a request may be."""
     import tensorflow as tf
 
     sizes = [axis.size for axis in value.tensor_shape.dim]
-    # A few bytes can claim to be any number of equal numbers.
+    # A TensorProto of a few bytes can stand for any number of equal values.
     if min(sizes, default=0) < 0 or math.prod(sizes) * max(tf.dtypes.as_dtype(value.dtype).size, 1) > LARGEST_REQUEST:
         raise Failure("INVALID_ARGUMENT", f"{name} has more than {LARGEST_REQUEST} bytes, or none that can be counted")
     array = tf.make_ndarray(value)
@@ -74,7 +74,7 @@ def _array(name: str, value) -> np.ndarray:
 
 
 class Models:
-    """The newest version of each model, or, as `recipes.models_config` writes it, those that have a label.
+    """The served models: the newest version of each, or all labeled versions, as in `recipes.models_config`.
 
     Args:
         folders: name -> folder with the version directories.
@@ -91,7 +91,7 @@ class Models:
         self._lock = threading.Lock()
 
     def refresh(self) -> None:
-        """Loads what is wanted and new, then lets go of what is not wanted any more."""
+        """Load the requested versions that are new, then release those no longer requested."""
         with self._lock:
             for name, folder in self.folders.items():
                 there = publish.versions(folder)
@@ -102,13 +102,13 @@ class Models:
                 for version in sorted(wanted - served.keys() - failed.keys()):
                     try:
                         loaded[version] = _Version(folder / str(version))
-                    except Exception as error:  # a broken version must not take down the one before it
+                    except Exception as error:  # a broken version must not stop the previous one
                         failed[version] = f"{type(error).__name__}: {error}"[:300]
                 if loaded or not wanted:
                     self._served[name] = loaded
 
     def find(self, specification) -> tuple[int, _Version]:
-        """The version that a genuine ModelSpec asks for."""
+        """Return the version that a genuine ModelSpec asks for."""
         name, served = specification.name, self._served.get(specification.name, {})
         choice = specification.WhichOneof("version_choice")
         if choice == "version_label":
@@ -123,7 +123,7 @@ class Models:
         return version, served[version]
 
     def states(self, specification) -> dict[int, str]:
-        """Version -> why it could not be loaded, or "" of one that answers."""
+        """Return version -> why it could not be loaded, or "" for a version that is served."""
         name = specification.name
         found = {**self._failed.get(name, {}), **{version: "" for version in self._served.get(name, {})}}
         if specification.WhichOneof("version_choice") == "version":
@@ -137,13 +137,13 @@ class Models:
 
 
 class Answers:
-    """What both interfaces answer: genuine request protos in, genuine response protos out."""
+    """The request handlers of both interfaces: genuine request protos in, genuine response protos out."""
 
     def __init__(self, models: Models):
         self.models = models
 
     def predict(self, request):
-        """PredictRequest -> PredictResponse."""
+        """Handle a PredictRequest; return a PredictResponse."""
         import tensorflow as tf
         from tensorflow_serving.apis import predict_pb2
 
@@ -162,7 +162,7 @@ class Answers:
         return response
 
     def metadata(self, request):
-        """GetModelMetadataRequest -> GetModelMetadataResponse."""
+        """Handle a GetModelMetadataRequest; return a GetModelMetadataResponse."""
         from tensorflow_serving.apis import get_model_metadata_pb2
 
         if list(request.metadata_field) != ["signature_def"]:
@@ -177,7 +177,7 @@ class Answers:
         return response
 
     def status(self, request):
-        """GetModelStatusRequest -> GetModelStatusResponse."""
+        """Handle a GetModelStatusRequest; return a GetModelStatusResponse."""
         from tensorflow_serving.apis import get_model_status_pb2
 
         response = get_model_status_pb2.GetModelStatusResponse()
@@ -189,15 +189,17 @@ class Answers:
 
 
 class Server:
-    """Serves models over REST and gRPC on the loopback interface until it is closed.
+    """A context manager that serves models over REST and gRPC on the loopback interface.
 
         with Server({"ascl_leaked": "exported/ascl_leaked"}, rest_port=0, grpc_port=0) as server:
             Client(server.rest_url, "ascl_leaked").predict(images)
 
     Args:
-        folders, labels: see `Models`.
-        rest_port, grpc_port: 0 takes a free one.
-        poll_seconds: how often new versions are looked for; 0: only at the start.
+        folders: see `Models`.
+        labels: see `Models`.
+        rest_port: port for REST; 0 takes a free one.
+        grpc_port: port for gRPC; 0 takes a free one.
+        poll_seconds: interval in seconds between searches for new versions; 0 searches only at the start.
 
     Raises:
         InputError: the package waitress is missing.
@@ -245,7 +247,7 @@ class Server:
 
 
 def grpc_server(answers: Answers):
-    """A gRPC server with the genuine PredictionService and ModelService, which listens nowhere yet."""
+    """Create a gRPC server with the genuine PredictionService and ModelService, not yet bound to a port."""
     import grpc
     from tensorflow_serving.apis import model_service_pb2_grpc as model_service
     from tensorflow_serving.apis import prediction_service_pb2_grpc as prediction_service
@@ -262,7 +264,7 @@ def grpc_server(answers: Answers):
     prediction = {"Predict": answered(answers.predict), "GetModelMetadata": answered(answers.metadata)}
     status = {"GetModelStatus": answered(answers.status)}
     limits = [("grpc.max_receive_message_length", LARGEST_REQUEST), ("grpc.max_send_message_length", -1)]
-    # Without it two servers could listen on one port, and half of the requests would go to the other.
+    # With port reuse two servers could listen on one port, and half of the requests would go to the other.
     limits.append(("grpc.so_reuseport", 0))
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(4), options=limits)
     prediction_service.add_PredictionServiceServicer_to_server(

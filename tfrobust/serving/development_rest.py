@@ -1,4 +1,4 @@
-"""The REST side of the development server (NOT TensorFlow Serving): JSON to the genuine protos and back."""
+"""The REST interface of the development server (NOT TensorFlow Serving): JSON to the genuine protos and back."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import numpy as np
 from tfrobust.errors import InputError
 from tfrobust.serving.development import LARGEST_REQUEST, NAME, Answers, Failure
 
-# As TensorFlow Serving maps them, model_servers/http_server.cc.
+# The mapping of TensorFlow Serving, model_servers/http_server.cc.
 _STATUS = {"INVALID_ARGUMENT": 400, "FAILED_PRECONDITION": 400, "NOT_FOUND": 404, "UNIMPLEMENTED": 501}
-_STATUS["PERMISSION_DENIED"] = 403  # of ours: the Host
+_STATUS["PERMISSION_DENIED"] = 403  # not in TensorFlow Serving: a refused Host header
 LARGEST_HEADERS, MOST_CONNECTIONS, LONGEST_SILENCE = 2**16, 100, 60
 _CHOICE = r"(?:/versions/(?P<version>\d{1,18})|/labels/(?P<label>[^/:]+))?"
 _PREDICT = re.compile(rf"/v1/models/(?P<name>[^/:]+){_CHOICE}:(?P<what>predict|classify|regress)")
@@ -27,7 +27,7 @@ _READ = re.compile(rf"/v1/models/(?P<name>[^/:]+){_CHOICE}(?P<what>/metadata)?")
 
 
 class HttpServer:
-    """An HTTP server with TensorFlow Serving's paths, from `serve_forever` to `shutdown`.
+    """An HTTP server with TensorFlow Serving's paths; it serves from `serve_forever` to `shutdown`.
 
     Raises:
         InputError: the package waitress is missing.
@@ -41,7 +41,7 @@ class HttpServer:
             raise InputError(
                 "the development server needs the package waitress: pip install 'tfrobust[serve]'"
             ) from None
-        logging.getLogger("waitress").setLevel(logging.CRITICAL)  # a client that goes away is nobody's error
+        logging.getLogger("waitress").setLevel(logging.CRITICAL)  # a client that disconnects is no error
         self._sockets, self._loop, self._close_all = {}, wasyncore.loop, wasyncore.close_all
         self._server = server.create_server(
             application(answers),
@@ -61,30 +61,30 @@ class HttpServer:
         self._asked_to_stop, self._stopped = threading.Event(), threading.Event()
 
     def serve_forever(self) -> None:
-        """Answers until `shutdown` is called from another thread."""
+        """Serve requests until `shutdown` is called from another thread."""
         while not self._asked_to_stop.is_set():
             self._loop(timeout=1, use_poll=True, map=self._sockets, count=1)
         self._stopped.set()
 
     def shutdown(self) -> None:
-        """Ends `serve_forever`, and returns when it has ended."""
+        """Stop `serve_forever`, and return once it has stopped."""
         self._asked_to_stop.set()
         self._server.pull_trigger()
         self._stopped.wait()
 
     def server_close(self) -> None:
-        """Gives the port back; nothing may serve any more."""
+        """Release the port; call it only after `shutdown`."""
         self._server.task_dispatcher.shutdown()
         self._close_all(self._sockets)
 
 
 def application(answers: Answers) -> Callable:
-    """The WSGI application behind it."""
+    """Create the WSGI application of the REST interface."""
 
     def answer(environ: dict, start_response: Callable) -> list[bytes]:
         try:
             _check_host(environ.get("HTTP_HOST", ""))
-            # PATH_INFO is decoded: of `a%2Fb` it says no more what was a part of a name.
+            # PATH_INFO is already decoded, so that a slash within a name (`a%2Fb`) would look like a separator.
             path = environ.get("REQUEST_URI") or urllib.parse.quote(environ["PATH_INFO"], safe="/:%")
             if environ["REQUEST_METHOD"] == "GET":
                 found = _read(answers, path)
@@ -106,7 +106,7 @@ def application(answers: Answers) -> Callable:
 
 
 def _check_host(host: str) -> None:
-    """Refuses the pages of other sites whose name leads to this machine, as browsers would let them read it."""
+    """Refuse requests whose Host is not loopback, since DNS rebinding would let pages of other sites read responses."""
     try:
         name = urllib.parse.urlsplit(f"//{host}").hostname
     except ValueError:
@@ -123,7 +123,7 @@ def _body(environ: dict) -> bytes:
 
 
 def _read(answers: Answers, path: str) -> dict:
-    """GET: the status of a model, or its metadata."""
+    """Handle GET: return the status of a model, or its metadata."""
     from google.protobuf import json_format
     from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
 
@@ -145,7 +145,7 @@ def _read(answers: Answers, path: str) -> dict:
 
 
 def _predict(answers: Answers, path: str, body: bytes) -> dict:
-    """POST :predict, in row or column format."""
+    """Handle POST :predict, in row or column format."""
     import tensorflow as tf
     from tensorflow_serving.apis import predict_pb2
 
@@ -167,7 +167,7 @@ def _predict(answers: Answers, path: str, body: bytes) -> dict:
             dtype = tf.dtypes.as_dtype(definition.inputs[key].dtype)
             request.inputs[key].CopyFrom(tf.make_tensor_proto(_array(key, value, dtype.as_numpy_dtype)))
     outputs = {key: _jsonable(key, tf.make_ndarray(value)) for key, value in answers.predict(request).outputs.items()}
-    if len(outputs) == 1:  # then the name is left out
+    if len(outputs) == 1:  # TensorFlow Serving omits the name of a single output
         return {"predictions" if rows else "outputs": next(iter(outputs.values()))}
     if not rows:
         return {"outputs": outputs}

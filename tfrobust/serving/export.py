@@ -1,4 +1,4 @@
-"""The SavedModel: three endpoints of plain TensorFlow operations, nothing of tfrobust or Keras."""
+"""Export to SavedModel: three endpoints of plain TensorFlow operations, without dependence on tfrobust or Keras."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from tfrobust.serving import probe
 PREDICT = "serving_default"
 PREDICT_BYTES = "serving_bytes"
 REPORT = "robustness_report"
-# A request of a few bytes is answered by a whole report: as many as the batching recipe lets into one request.
+# A request of a few bytes returns a whole report per element, so their number is limited, to the batching recipe's
+# largest request.
 MOST_REPORTS = 256
 CLASS_NAMES_FILE = "assets.extra/class_names.json"
 VOCABULARY_FILE = "assets.extra/vocabulary.txt"
 
-# What an encoded image can be decoded to: grey, colour, colour with transparency.
+# Channels that an encoded image can be decoded to: gray, color, color with transparency.
 _DECODABLE_CHANNELS = (1, 3, 4)
 
 
@@ -39,31 +40,34 @@ def write_saved_model(
     short_side: int | None = None,
     vocabulary: Sequence[str] = (),
 ) -> None:
-    """Writes encoder and head as a SavedModel with the endpoints of this project.
+    """Write encoder and head as a SavedModel with the endpoints of this project.
 
-    `serving_default`: `images` float32 [b, h, w, c] in [0, 1] -> `probabilities` [b, k], `logits` [b, k],
-    `embedding` [b, d], all float32. `serving_bytes`: `image_bytes` string [b], PNG or JPEG of at most 2^26 pixels
-    (others are refused before they are decoded), each turned to c channels and resized to h x w as
-    `data.spec.decode_image` does (bilinear, antialiased) -> the same outputs; left out where c is not 1, 3 or 4.
-    `robustness_report`: `request` string [b], ignored, b at most 256 -> `report` string [b], the report's JSON once
-    per element.
+    `serving_default`: `images` float32 [b, h, w, c] in [0, 1] -> `probabilities` [b, k], `logits` [b, k], `embedding`
+    [b, d], all float32.
 
-    Of text, `serving_default` takes `tokens` int32 [b, length], and there is no `serving_bytes`; which id means which
-    word stands in `assets.extra/vocabulary.txt`, a word a line, from 0 on.
+    `serving_bytes`: `image_bytes` string [b], PNG or JPEG of at most 2^26 pixels, -> the same outputs. Larger images
+    are refused before they are decoded. Each image is converted to c channels and resized to h x w as
+    `data.spec.decode_image` does (bilinear, antialiased). The endpoint is left out if c is not 1, 3 or 4.
+
+    `robustness_report`: `request` string [b], ignored, b at most 256 -> `report` string [b], the report's JSON once per
+    element.
+
+    For text, `serving_default` takes `tokens` int32 [b, length], and there is no `serving_bytes`. The word of each id
+    is in `assets.extra/vocabulary.txt`, one word per line, starting with id 0.
 
     Args:
-        directory: where the SavedModel goes; files of the same names there are overwritten.
+        directory: folder of the SavedModel; files of the same names there are overwritten.
         encoder: built Keras model or layer, images -> embedding; called with `training=False`.
         head: built Keras model or layer, embedding -> logits [b, k]; called with `training=False`.
-        image_shape: (h, w, c), or (length,) of text.
+        image_shape: (h, w, c), or (length,) for text.
         class_names: k names, written to `assets.extra/class_names.json`; may be empty.
-        report_json: the report, a constant inside the SavedModel.
-        short_side: how `serving_bytes` frames an image, see `decode_image`.
-        vocabulary: of text, the word of each id; () of images.
+        report_json: the report, stored as a constant in the SavedModel.
+        short_side: how `serving_bytes` crops an image, see `decode_image`.
+        vocabulary: for text, the word of each id; () for images.
 
     Raises:
-        ValueError: if encoder or head is not built, the head does not give [b, k], the number of class names is not
-            k, or text has no vocabulary.
+        ValueError: encoder or head is not built, the head does not return [b, k], the number of class names is not k,
+            or text has no vocabulary.
     """
     image_shape = tuple(int(size) for size in image_shape)
     if len(image_shape) not in (1, 3) or min(image_shape) < 1:
@@ -102,7 +106,7 @@ def write_saved_model(
 
 
 def read_vocabulary(directory) -> tuple[str, ...]:
-    """The word of each token id, as the export in a version directory has them; () of images."""
+    """Read the word of each token id from an exported version directory; () for images."""
     path = pathlib.Path(directory, VOCABULARY_FILE)
     if not path.is_file():
         return ()
@@ -113,12 +117,12 @@ def read_vocabulary(directory) -> tuple[str, ...]:
 
 
 def _track(archive, parts, *, is_text: bool) -> None:
-    """Tells the archive whose variables it holds."""
+    """Register the variables of encoder and head with the archive."""
     if not is_text:
         for part in parts:
             archive.track(part)
         return
-    # As `track` does, which looks for lookup tables besides, and for these traces the encoder once more, on floats.
+    # Registers what `track` would. `track` also searches for lookup tables, for which it traces the encoder on floats.
     for name in ("variables", "trainable_variables", "non_trainable_variables"):
         archive.add_variable_collection(name, [variable for part in parts for variable in getattr(part, name)])
 
@@ -130,10 +134,13 @@ def _input_specification(image_shape: tuple[int, ...]) -> tf.TensorSpec:
 
 
 def forward_function(encoder, head, image_shape: Sequence[int]) -> Callable:
-    """What `serving_default` computes: images [b, h, w, c], or tokens, -> dict of probabilities, logits, embedding."""
+    """Return the function of `serving_default`: images or tokens -> dict of probabilities, logits and embedding.
+
+    Images are [b, h, w, c], tokens [b, length].
+    """
 
     def forward(images):
-        # Without it a wrong size would run through a network that pools globally.
+        # A network with global pooling would accept images of a wrong size.
         images = tf.ensure_shape(images, (None, *image_shape))
         embedding = encoder(images, training=False)
         logits = tf.cast(head(embedding, training=False), tf.float32)
@@ -147,12 +154,12 @@ def forward_function(encoder, head, image_shape: Sequence[int]) -> Callable:
 
 
 def deployable_sha256(encoder, head) -> str:
-    """The weights hash of a deployable: `weights_sha256` of the variables of encoder and head, each once."""
+    """Return the weights hash of a deployable: `weights_sha256` of the variables of encoder and head, each once."""
     return _variables_sha256([*encoder.variables, *head.variables])
 
 
 def saved_model_sha256(loaded) -> str:
-    """The weights hash of a loaded SavedModel of ours; equals that of the encoder and head it was made of."""
+    """Return the weights hash of a loaded export; it equals that of the encoder and head it was made from."""
     return _variables_sha256(loaded.variables)
 
 
@@ -162,7 +169,7 @@ def _variables_sha256(variables) -> str:
 
 
 def _bytes_function(forward: Callable, image_shape: tuple[int, int, int], short_side: int | None) -> Callable:
-    """Files decoded by the very function that decoded the images the model was trained and judged on."""
+    """Return the function of `serving_bytes`, which decodes files as in training and evaluation."""
 
     def forward_bytes(image_bytes):
         specification = tf.TensorSpec(image_shape, tf.float32)

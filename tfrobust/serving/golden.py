@@ -1,4 +1,4 @@
-"""The golden request: a few fixed images, or sentences, and the answer of the judged SavedModel, bit for bit."""
+"""The golden request: a few fixed images or sentences, and the evaluated SavedModel's response, bit for bit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNT = 4
 
 
 def golden_pixels(image_shape: Sequence[int], count: int = COUNT) -> np.ndarray:
-    """Images that look like noise and are the same on every machine: uint8 [count, h, w, c].
+    """Return images that look like noise and are the same on every machine: uint8 [count, h, w, c].
 
     pixel_i = top byte of (i * 2654435769 mod 2^32), a Weyl sequence (2^32 / golden ratio)
     """
@@ -23,9 +23,10 @@ def golden_pixels(image_shape: Sequence[int], count: int = COUNT) -> np.ndarray:
 
 
 def golden_tokens(length: int, vocabulary_size: int, count: int = COUNT) -> np.ndarray:
-    """Sentences that are the same on every machine: int32 [count, length], the first full, each next one half as long.
+    """Return sentences that are the same on every machine: int32 [count, length].
 
-    token_i = 1 + (w_i mod (vocabulary_size - 1)), w_i the Weyl sequence of `golden_pixels`; padded with 0
+    The first has full length, each next one half the length of the one before. token_i = 1 + (w_i mod (vocabulary_size
+    - 1)), where w_i is the Weyl sequence of `golden_pixels`; padded with 0.
     """
     tokens = 1 + (_weyl(count * length) % np.uint64(vocabulary_size - 1)).astype(np.int32).reshape(count, length)
     sizes = np.maximum(1, length >> np.arange(count))
@@ -37,17 +38,17 @@ def _weyl(count: int) -> np.ndarray:
 
 
 def golden_images(image_shape: Sequence[int], count: int = COUNT) -> np.ndarray:
-    """`golden_pixels` as the data pipelines scale them: float32 [count, h, w, c] in [0, 1]."""
+    """Return `golden_pixels` scaled as in the data pipelines: float32 [count, h, w, c] in [0, 1]."""
     return golden_pixels(image_shape, count).astype(np.float32) * PIXEL_SCALE
 
 
 def golden_input(image_shape: Sequence[int], vocabulary_size: int = 0) -> np.ndarray:
-    """`golden_images` of (h, w, c), `golden_tokens` of (length,)."""
+    """Return `golden_images` for the shape (h, w, c), `golden_tokens` for (length,)."""
     return golden_tokens(*image_shape, vocabulary_size) if len(image_shape) == 1 else golden_images(image_shape)
 
 
 def record(signatures, image_shape: Sequence[int], vocabulary_size: int = 0) -> dict[str, np.ndarray]:
-    """Asks loaded signatures the golden request: `images` (or `tokens`) and the three outputs by name."""
+    """Run the golden request and return `images` (or `tokens`) and the three outputs by name."""
     import tensorflow as tf
 
     name = probe.inputs_of(image_shape)["serving_default"]
@@ -57,7 +58,7 @@ def record(signatures, image_shape: Sequence[int], vocabulary_size: int = 0) -> 
 
 
 def write(directory, golden: dict[str, np.ndarray]) -> None:
-    """Writes request and response to `assets.extra/golden.npz` of a version directory."""
+    """Write request and response to `assets.extra/golden.npz` of a version directory."""
     path = pathlib.Path(directory, probe.GOLDEN_FILE)
     path.parent.mkdir(exist_ok=True)
     with replacing(path) as temporary, open(temporary, "wb") as file:
@@ -65,5 +66,5 @@ def write(directory, golden: dict[str, np.ndarray]) -> None:
 
 
 def read(directory) -> dict[str, np.ndarray]:
-    """Reads what `write` wrote."""
+    """Read the request and response that `write` wrote."""
     return probe.read_golden(directory)

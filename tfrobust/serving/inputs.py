@@ -1,4 +1,4 @@
-"""Files to ask a served model about: encoded images, or arrays of images or tokens. No TensorFlow."""
+"""Input files for queries to a served model: encoded images, or arrays of images or tokens. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _ENCODED = {"PNG": b"\x89PNG\r\n\x1a\n", "JPEG": b"\xff\xd8\xff"}
 
 
 def read(paths: Sequence[str]) -> tuple[list[str], list[bytes] | np.ndarray]:
-    """What `Client.predict` takes, of files.
+    """Read files into examples for `Client.predict`.
 
     Args:
-        paths: image files (PNG, JPEG), or array files: `.npy`, or `.npz` with `images` or `tokens` (or with
-            one array alone). A batch of images has four axes, of tokens two; one less is one example.
+        paths: image files (PNG, JPEG), or array files: `.npy`, or `.npz` with `images` or `tokens` (or with a single
+            array). A batch of images has four axes, a batch of tokens two; an array with one axis less is one example.
 
     Returns:
         A name for each example, and the examples: bytes of each image file, or one array.
 
     Raises:
-        InputError: a file is none of these, is too large, or the files do not go together.
+        InputError: a file has none of these forms or is too large, or the files do not form one batch.
     """
     found = [
         (path, _array(path) if pathlib.Path(path).suffix in (".npy", ".npz") else _encoded(path)) for path in paths

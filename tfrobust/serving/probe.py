@@ -1,9 +1,9 @@
-"""Checks a version directory from nothing but TensorFlow; also a program of its own, run in a clean process.
+"""Checks of a version directory that need only TensorFlow; also a program to run in a clean process.
 
     python -P probe.py DIRECTORY RESULT.json
 
-As a program it refuses every import of tfrobust and of Keras, so that what it loads cannot need them. For the
-same reason this module imports nothing of tfrobust; the other modules of this package import it.
+As a program it refuses every import of tfrobust and of Keras, which proves that the SavedModel does not need them. For
+the same reason this module imports nothing of tfrobust; the other modules of this package import it.
 """
 
 from __future__ import annotations
@@ -31,24 +31,26 @@ PREDICTIONS = ("probabilities", "logits", "embedding")
 
 
 class RefuseImports(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the refused packages, so that no other finder does, and then fails to import them."""
+    """An import hook that finds the refused packages before any other finder, and then fails to import them."""
 
     def find_spec(self, name, path=None, target=None):
+        """Return a spec with this loader for refused packages, None for all others."""
         if name.split(".")[0] not in REFUSED_PACKAGES:
             return None
-        # TensorFlow looks where its Keras would lie without importing it: give it a place that is not there.
+        # TensorFlow asks for the location of its Keras without importing it, so the origin is a nonexistent path.
         place = f"/nonexistent/{name}/__init__.py"
         return importlib.machinery.ModuleSpec(name, self, origin=place, is_package=True)
 
     def create_module(self, spec):
+        """Raise ModuleNotFoundError."""
         raise ModuleNotFoundError(f"{spec.name} is refused in this process.", name=spec.name)
 
     def exec_module(self, module):
-        """Never reached: no module is created."""
+        """Do nothing: never reached, since no module is created."""
 
 
 def sums_of(directory) -> dict[str, str]:
-    """sha256 of every file below `directory` but SHA256SUMS itself: relative path -> hexadecimal digits."""
+    """Compute sha256 of every file below `directory` except SHA256SUMS: relative path -> hexadecimal digits."""
     directory = pathlib.Path(directory)
     found = {}
     for path in sorted(directory.rglob("*")):
@@ -60,7 +62,7 @@ def sums_of(directory) -> dict[str, str]:
 
 
 def check_sums(directory) -> list[str]:
-    """What SHA256SUMS and the files of a version directory disagree about, one sentence each."""
+    """Describe each disagreement between SHA256SUMS and the files of a version directory, one sentence each."""
     try:
         lines = pathlib.Path(directory, SUMS_FILE).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -77,18 +79,18 @@ def check_sums(directory) -> list[str]:
 
 
 def read_golden(directory) -> dict[str, np.ndarray]:
-    """The golden request and its response: `images` (or `tokens`) and each output, by name."""
+    """Read the golden request and its response: `images` (or `tokens`) and each output, by name."""
     with np.load(pathlib.Path(directory, GOLDEN_FILE), allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 
 
 def request_name(golden: dict) -> str:
-    """What the golden request is called: `images` or `tokens`."""
+    """Return the input name of the golden request: `images` or `tokens`."""
     return TOKENS if TOKENS in golden else IMAGES
 
 
 def differences(golden: dict, outputs: dict, what: str = "golden request") -> list[str]:
-    """Where outputs are not bit for bit those of the golden response, one sentence each."""
+    """Describe where outputs are not bit for bit those of the golden response, one sentence each."""
     problems = []
     for name in PREDICTIONS:
         expected, actual = golden[name], np.asarray(outputs[name])
@@ -102,7 +104,7 @@ def differences(golden: dict, outputs: dict, what: str = "golden request") -> li
 
 
 def replay_records(directory, signatures) -> list[tuple[str, dict]]:
-    """Runs each warm-up record against loaded signatures, as TF Serving does before a version takes traffic.
+    """Run each warm-up record against loaded signatures, as TF Serving does before a version takes traffic.
 
     Args:
         directory: the version directory.
@@ -112,7 +114,7 @@ def replay_records(directory, signatures) -> list[tuple[str, dict]]:
         (signature name, outputs by name as NumPy arrays) per record, in the file's order.
 
     Raises:
-        ValueError: if a record is not a predict request for one of the signatures.
+        ValueError: a record is not a predict request for one of the signatures.
     """
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
@@ -131,14 +133,14 @@ def replay_records(directory, signatures) -> list[tuple[str, dict]]:
 
 
 def inputs_of(image_shape) -> dict[str, str]:
-    """Signature name -> name of its input, for images (h, w, c) or text (length,)."""
+    """Return signature name -> name of its input, for images (h, w, c) or text (length,)."""
     if len(image_shape) == 1:
         return TEXT_INPUTS
     return {name: key for name, key in INPUTS.items() if name != "serving_bytes" or image_shape[-1] in (1, 3, 4)}
 
 
 def check_signatures(signatures, image_shape) -> list[str]:
-    """Where the signatures are not those of this project for images (or tokens) of that shape, one sentence each."""
+    """Describe where the signatures differ from this project's for examples of that shape, one sentence each."""
     import tensorflow as tf
 
     expected = inputs_of(image_shape)
@@ -160,7 +162,7 @@ def check_signatures(signatures, image_shape) -> list[str]:
 
 
 def check_answers(directory, signatures, golden) -> dict[str, list[str]]:
-    """Replays the golden request, the warm-up file and the report endpoint: check -> problems."""
+    """Replay the golden request, the warm-up file and the report endpoint: check -> problems."""
     import tensorflow as tf
 
     outputs = signatures["serving_default"](**{request_name(golden): tf.constant(golden[request_name(golden)])})
@@ -181,10 +183,10 @@ def check_answers(directory, signatures, golden) -> dict[str, list[str]]:
 
 
 def check(directory) -> dict[str, list[str]]:
-    """All checks of a version directory: check -> problems, an empty list where it passed."""
+    """Run all checks of a version directory: check -> problems, an empty list if it passed."""
     problems = {"checksums": check_sums(directory)}
     if problems["checksums"]:
-        # What follows would run a program that is not the one that was published.
+        # The remaining checks would run a program that is not the published one.
         return problems
     import tensorflow as tf
 
@@ -199,7 +201,7 @@ def check(directory) -> dict[str, list[str]]:
 
 
 def main(directory: str, result_file: str) -> None:
-    """Writes the problems of a version directory as JSON; an exception counts as one."""
+    """Write the problems of a version directory as JSON; an exception counts as one."""
     sys.meta_path.insert(0, RefuseImports())
     try:
         problems = check(directory)

@@ -1,12 +1,12 @@
-"""Publication: a version folder appears whole or not at all, once per run, however often the run is killed.
+"""Publication: a version folder appears complete or not at all, once per run, however often the run is killed.
 
     version = claim(base, owner, run=...)  # before the report is sealed, so that it carries the number
     if not is_published(base, version, owner, run=...):
         publish(staged_directory, base, version, owner, run=...)
 
-Everything that is not yet a version has a name that is no integer (`.claim-3`, `.tmp-...`): servers and
-`compare` pass it over. One owner (a working folder) publishes from one process at a time; any number of
-owners may publish beside each other.
+Everything that is not yet a version has a name that is no integer (`.claim-3`, `.tmp-...`); servers and `compare`
+ignore it. One owner (a working folder) publishes from one process at a time. Any number of owners may publish at the
+same time.
 """
 
 from __future__ import annotations
@@ -29,26 +29,25 @@ _CLAIM = ".claim-"
 
 
 class VersionExists(InputError):
-    """The version asked for belongs to another run (exit code 2)."""
+    """The requested version belongs to another run (exit code 2)."""
 
 
 def claim(base, owner: str, version: int | None = None, *, run: str = "") -> int:
-    """Takes a version number for one owner, or finds the one it already has.
+    """Claim a version number for one owner, or return the one it already has.
 
     Args:
-        base: folder of the model, `exported/<name>`; made if it is missing.
-        owner: who publishes; equal for the same working folder, different for any other.
-        version: the number asked for, at least 1; None takes the next one.
-        run: what is published (the run's hash). A version that this owner published for another run is
-            finished: None goes on to the next number.
+        base: folder of the model, `exported/<name>`; created if missing.
+        owner: identity of the publisher: equal for the same working folder, different for any other.
+        version: the requested number, at least 1; None takes the next one.
+        run: identity of what is published (the run's hash). A version that this owner published for another run is
+            finished: None then takes the next number.
 
     Returns:
-        The version: published by this owner for this run before (`is_published`), or claimed for it now, or
-        claimed by it before a kill.
+        The version: published by this owner for this run before (`is_published`), or claimed for it now, or claimed by
+        it before a kill.
 
     Raises:
-        VersionExists: if `version` was published by somebody else or for another run, or is claimed by
-            another owner.
+        VersionExists: `version` was published by another owner or for another run, or is claimed by another owner.
     """
     base = pathlib.Path(base)
     check_available(base, version, owner)
@@ -58,7 +57,7 @@ def claim(base, owner: str, version: int | None = None, *, run: str = "") -> int
     published = _published_versions(base, owner, run)
     if published and version in (None, *published):
         taken, keep = version or published[-1], None
-        # A kill may have come right after the rename.
+        # The process may have been killed right after the rename, before the sync.
         fsync_directory(base)
     else:
         taken = keep = _take(base, owner, version, held)
@@ -69,14 +68,16 @@ def claim(base, owner: str, version: int | None = None, *, run: str = "") -> int
 
 
 def check_available(base, version: int | None, owner: str) -> None:
-    """Refuses a version that `claim` would refuse later, to be asked before hours of training; takes nothing.
+    """Raise if `claim` would refuse a version, so that a run fails before hours of training; claim nothing.
 
     Args:
-        base, version, owner: as for `claim`.
+        base: as for `claim`.
+        version: as for `claim`.
+        owner: as for `claim`.
 
     Raises:
-        VersionExists: if `version` was published by another owner.
-        InputError: if it is below 1, or if the folder cannot be made or written to.
+        VersionExists: `version` was published by another owner.
+        InputError: `version` is below 1, or the folder cannot be created or written to.
     """
     if version is not None and version < 1:
         raise InputError(f"version is {version}; published versions are integers from 1 on.")
@@ -87,33 +88,36 @@ def check_available(base, version: int | None, owner: str) -> None:
 
 
 def give_back(base, version: int, owner: str) -> None:
-    """Releases a version that was claimed and will not be published; nothing happens where this owner holds none.
+    """Release a claimed version that will not be published; do nothing if this owner holds no claim on it.
 
     Args:
-        base, version, owner: as for `claim`.
+        base: as for `claim`.
+        version: as for `claim`.
+        owner: as for `claim`.
     """
     if version in _held_claims(pathlib.Path(base), owner):
         _release(pathlib.Path(base), version)
 
 
 def publish(staged_directory, base, version: int, owner: str, *, run: str = "") -> pathlib.Path:
-    """Copies a staged version directory beside the versions, completes it and renames it to its number.
+    """Copy a staged version directory next to the versions, complete it and rename it to its number.
 
-    It gets `assets.extra/publication.json` (owner, run, version) and `assets.extra/SHA256SUMS`, is readable
-    for a server of another user (0755, files 0644), and is on the disk before it has its name. Killed at
-    any point, the same call finishes the work or finds it done. The staged directory stays as it is.
+    The copy gets `assets.extra/publication.json` (owner, run, version) and `assets.extra/SHA256SUMS`, is readable for a
+    server of another user (0755, files 0644), and is synced to disk before it gets its name. After a kill at any point,
+    the same call finishes the work or finds it done. The staged directory is not changed.
 
     Args:
-        staged_directory: what `assets.assemble` wrote.
+        staged_directory: directory that `assets.assemble` wrote.
         base: folder of the model, `exported/<name>`.
         version: from `claim`.
-        owner, run: as given to `claim`.
+        owner: as given to `claim`.
+        run: as given to `claim`.
 
     Returns:
         `base/version`.
 
     Raises:
-        VersionExists: if that version is somebody else's, or not claimed by this owner.
+        VersionExists: that version belongs to another owner, or is not claimed by this owner.
     """
     base = pathlib.Path(base)
     final = base / str(version)
@@ -138,19 +142,19 @@ def publish(staged_directory, base, version: int, owner: str, *, run: str = "") 
 
 
 def is_published(base, version: int, owner: str, *, run: str = "") -> bool:
-    """Whether this version is there and was published by this owner for this run."""
+    """Return True if this version exists and was published by this owner for this run."""
     return _publisher(base, version) == {"owner": owner, "run": run, "version": version}
 
 
 def versions(base) -> list[int]:
-    """The published versions of a model, ascending; empty if the folder is missing."""
+    """Return the published versions of a model, ascending; empty if the folder is missing."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         return sorted(int(name) for name in os.listdir(base) if name.isascii() and name.isdecimal())
     return []
 
 
 def write_sums(directory) -> None:
-    """Writes `assets.extra/SHA256SUMS` over all other files of a version directory.
+    """Write `assets.extra/SHA256SUMS` over all other files of a version directory.
 
     To check it: `cd <version directory> && sha256sum -c assets.extra/SHA256SUMS`.
     """
@@ -161,12 +165,12 @@ def write_sums(directory) -> None:
 
 
 def write_record(workdir, record: dict) -> None:
-    """Writes `publication.json`, what a working folder published, atomically."""
+    """Write `publication.json`, the record of what a working folder published, atomically."""
     write_atomically(pathlib.Path(workdir, RECORD_NAME), json.dumps(record, indent=2, sort_keys=True) + "\n")
 
 
 def _take(base: pathlib.Path, owner: str, version: int | None, held: list[int]) -> int:
-    """An exclusive claim: of the version asked for, else one held already, else of the next free number."""
+    """Claim exclusively the requested version, or else one already held, or else the next free number."""
     candidates = [version] if version is not None else held
     for candidate in candidates:
         if candidate in held and candidate not in versions(base):
@@ -174,7 +178,7 @@ def _take(base: pathlib.Path, owner: str, version: int | None, held: list[int]) 
     while True:
         wanted = max([*versions(base), *_claims(base), 0]) + 1 if version is None else version
         if _create_claim(base, owner, wanted):
-            # Looked at only now: while others could still publish it, its absence would have meant nothing.
+            # Checked only after the claim: before it, another owner could still have published the version.
             if wanted not in versions(base):
                 return wanted
             _release(base, wanted)
@@ -188,7 +192,7 @@ def _take(base: pathlib.Path, owner: str, version: int | None, held: list[int]) 
 
 
 def _create_claim(base: pathlib.Path, owner: str, version: int) -> bool:
-    # Written whole beside it, then linked: a kill leaves no claim without an owner; linking never replaces.
+    # Written to a temporary file, then linked: a kill leaves no claim without an owner, and linking never replaces.
     temporary = base / f"{_temporary_prefix(owner)}claim"
     write_atomically(temporary, owner)
     try:

@@ -1,7 +1,7 @@
-"""Files and command lines for the official TensorFlow Serving: hardened, with batching, labels and monitoring.
+"""Configuration files and command lines for the official TensorFlow Serving: hardening, batching, labels, monitoring.
 
-`tools/serve.py` writes and runs them; `tfrobust/guides/serving.md` explains them. Text protos are read by the server;
-the tests parse them with the server's own definitions.
+`tools/serve.py` writes and runs them; `tfrobust/guides/serving.md` explains them. The server reads the text protos; the
+tests parse them with the server's own definitions.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ GRPC_PORT, REST_PORT = 8500, 8501
 MODELS_FILE, BATCHING_FILE, MONITORING_FILE = "models.config", "batching_parameters.config", "monitoring.config"
 SSL_FILE, PROXY_FILE = "ssl.config", "nginx.conf"
 METRICS_PATH = "/monitoring/prometheus/metrics"
-# What a name or label may be, so that it stands in a URL, a text proto and a path alike.
+# Names and labels that are valid in a URL, a text proto and a path without escaping.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _LABEL = re.compile(r"[A-Za-z0-9_]{1,100}")
 
 
 def models_config(folders: Mapping[str, str], labels: Mapping[str, Mapping[str, int]] | None = None) -> str:
-    """A ModelServerConfig: the newest version of each model, or, of a model with labels, just the labelled ones.
+    """Return a ModelServerConfig: the newest version of each model, or all labeled versions of a model with labels.
 
     Args:
         folders: name -> folder with the version directories, as the server sees it.
-        labels: name -> {label: version}. New versions of such a model are not served until a label says so.
+        labels: name -> {label: version}. New versions of such a model are not served until a label names them.
 
     Raises:
-        InputError: a name or a label that TensorFlow Serving could not be asked for.
+        InputError: TensorFlow Serving could not be asked for a model with this name or label.
     """
     entries = []
     for name, folder in folders.items():
@@ -49,12 +49,12 @@ def models_config(folders: Mapping[str, str], labels: Mapping[str, Mapping[str, 
 
 
 def batching_parameters(*, largest_request: int = 256, batch: int = 32, threads: int = 4) -> str:
-    """BatchingParameters: requests of several clients run together; one above `largest_request` examples is refused.
+    """Return BatchingParameters, with which requests of several clients run together.
 
     Args:
-        largest_request: examples in one request, at least `batch`.
-        batch: examples that run together; larger requests are split.
-        threads: batches that run beside each other, such as the number of cores.
+        largest_request: maximum number of examples in one request, at least `batch`; larger requests are refused.
+        batch: maximum number of examples that run together; larger requests are split.
+        threads: number of batches that run in parallel, such as the number of cores.
     """
     return f"""max_batch_size {{ value: {largest_request} }}
 enable_large_batch_splitting {{ value: true }}
@@ -66,24 +66,25 @@ num_batch_threads {{ value: {threads} }}
 
 
 def monitoring() -> str:
-    """A MonitoringConfig: Prometheus finds the metrics on the REST port, below `METRICS_PATH`."""
+    """Return a MonitoringConfig: Prometheus metrics on the REST port, at `METRICS_PATH`."""
     return f'prometheus_config {{ enable: true path: "{METRICS_PATH}" }}\n'
 
 
 def ssl_config(key: str, certificate: str) -> str:
-    """An SSLConfig, for gRPC alone; it holds the private key, so that the file is for the server's eyes only.
+    """Return an SSLConfig, for gRPC only. It holds the private key: make the file readable for the server alone.
 
     Args:
-        key, certificate: of the server, as PEM text.
+        key: the server's private key, as PEM text.
+        certificate: the server's certificate, as PEM text.
     """
     return f"server_key: {json.dumps(key)}\nserver_cert: {json.dumps(certificate)}\n"
 
 
 def nginx(names: Sequence[str], *, rest_port: int = REST_PORT, grpc_port: int = GRPC_PORT) -> str:
-    """The inside of nginx's `http { }`: TLS and a bound on requests before a server that listens on loopback.
+    """Return the content of nginx's `http { }`: TLS and request limits for a server that listens on loopback.
 
-    REST on port 443 and gRPC on port 8443; only predictions, status and metadata pass, and neither the metrics nor the
-    call that loads other models. Certificate and key lie in `/etc/nginx/tls/`.
+    REST on port 443 and gRPC on port 8443. Only predictions, status and metadata pass; the metrics and the call that
+    loads other models do not. Certificate and key are in `/etc/nginx/tls/`.
     """
     for name in names:
         _check(_NAME, name, "model name")
@@ -121,14 +122,14 @@ server {{
 def server_flags(
     config: str, *, grpc_port: int = GRPC_PORT, rest_port: int = REST_PORT, tls: bool = False
 ) -> list[str]:
-    """The flags of tensorflow_model_server for the files above, in folder `config` as the server sees it."""
+    """Return the flags of tensorflow_model_server for the files above, in folder `config` as the server sees it."""
     place = pathlib.PurePosixPath(config)
     return [
         f"--port={grpc_port}",
         f"--rest_api_port={rest_port}",
         f"--model_config_file={place / MODELS_FILE}",
-        "--model_config_file_poll_wait_seconds=10",  # a label that moves needs no restart
-        "--allow_version_labels_for_unavailable_models=true",  # else no label holds before its version is loaded
+        "--model_config_file_poll_wait_seconds=10",  # so that moving a label needs no restart
+        "--allow_version_labels_for_unavailable_models=true",  # else a label is refused until its version is loaded
         "--file_system_poll_wait_seconds=5",
         "--enable_batching=true",
         f"--batching_parameters_file={place / BATCHING_FILE}",
@@ -148,15 +149,16 @@ def docker_command(
     rest_port: int = REST_PORT,
     tls: bool = False,
 ) -> list[str]:
-    """`docker run` of the official image: on loopback, read-only, without privileges, as a user who is nobody.
+    """Return `docker run` of the official image: on loopback, read-only, unprivileged, as the user nobody.
 
     Args:
-        folders: model name -> its folder on this machine; it appears as `/models/<name>`.
-        config: folder of the files above on this machine; it appears as `/config`.
-        user: who the server runs as; must be able to read both.
-        image: with a tag, to have the same server tomorrow.
-        grpc_port, rest_port: on this machine's loopback interface.
-        tls: whether the configuration has an `ssl.config`.
+        folders: model name -> its folder on this machine, mounted at `/models/<name>`.
+        config: folder of the files above on this machine, mounted at `/config`.
+        user: user and group of the server; must be able to read both.
+        image: image name; give it a tag to pin the server's version.
+        grpc_port: gRPC port on this machine's loopback interface.
+        rest_port: REST port on this machine's loopback interface.
+        tls: True if the configuration has an `ssl.config`.
     """
     mounts = {config.resolve(): "/config", **{path.resolve(): f"/models/{name}" for name, path in folders.items()}}
     return [
@@ -172,7 +174,7 @@ def docker_command(
 
 
 def container_models(names: Sequence[str]) -> dict[str, str]:
-    """name -> the folder that `docker_command` mounts it at."""
+    """Return name -> the folder at which `docker_command` mounts it."""
     return {name: f"/models/{name}" for name in names}
 
 

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST interface, with nothing but the standard library and NumPy."""
+"""TensorFlow Serving's REST interface, with only the standard library and NumPy."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tfrobust.serving.transport import LARGEST_ANSWER, ServerUnavailable, Tensor
 
 
 class Rest:
-    """One model of a server, over HTTP; a connection per request, so that threads can share it.
+    """One model of a server, over HTTP; one connection per request, so that threads can share it.
 
     Args:
         place: `http(s)://host:port[/prefix]`, as urllib splits it, with a port.
         model: its name.
         choice: ("version", 3), ("label", "stable"), or None for the server's newest.
-        timeout: seconds for one answer, from the look-up of the name to the last byte.
-        authority: file of the certificates that an https server must be signed by; None for the system's.
+        timeout: seconds for one response, from the name lookup to the last byte.
+        authority: file of certificates, one of which must have signed an https server's; None for the system's.
     """
 
     def __init__(self, place: urllib.parse.SplitResult, model: str, choice, timeout: float, authority: str | None):
@@ -36,36 +36,36 @@ class Rest:
         self.context = ssl.create_default_context(cafile=authority) if place.scheme == "https" else None
 
     def status(self) -> list[dict]:
-        """The versions there are: {"version", "state", "status"} each."""
+        """Return the versions on the server: {"version", "state", "status"} each."""
         try:
             return list(self._ask("GET", self.path)["model_version_status"])
         except (KeyError, TypeError):
             raise self._foreign("its status has no model_version_status") from None
 
     def metadata(self) -> dict:
-        """The server's metadata answer, as it came."""
+        """Return the server's metadata response unchanged."""
         return self._ask("GET", f"{self.path}/metadata")
 
     def predict(self, signature: str, inputs: dict, outputs: dict[str, TensorSpecification]) -> dict[str, np.ndarray]:
-        """Runs one signature: arrays, or lists of bytes, by name -> arrays by name (column format)."""
+        """Run one signature: arrays, or lists of bytes, by name -> arrays by name (column format)."""
         values = {name: _jsonable(value) for name, value in inputs.items()}
         body = json.dumps({"signature_name": signature, "inputs": values}).encode()
         answer = self._ask("POST", f"{self.path}:predict", body).get("outputs")
         if answer is None:
             raise self._foreign("its answer has no outputs")
-        if len(outputs) == 1:  # then the server leaves the name out
+        if len(outputs) == 1:  # the server omits the name of a single output
             answer = {next(iter(outputs)): answer}
         if not isinstance(answer, dict) or set(answer) != set(outputs):
             raise self._foreign(f"its answer does not hold {sorted(outputs)}")
         return {name: outputs[name].array(value) for name, value in answer.items()}
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no connection is kept open."""
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> dict:
         status, text = self._exchange(method, path, body)
         try:
-            answer = json.loads(text)  # takes the bare NaN and Infinity that the server writes
+            answer = json.loads(text)  # accepts the bare NaN and Infinity that the server writes
         except (ValueError, RecursionError):
             answer = None
         if status == 200 and isinstance(answer, dict):
@@ -102,7 +102,10 @@ class Rest:
 
 
 def _exchanged(connection, held: list, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-    """One request and its answer; `held` gets the socket, which a connection forgets once the answer has begun."""
+    """Send one request and read its response.
+
+    `held` receives the socket, because a connection drops its reference once the response has begun.
+    """
     try:
         connection.connect()
         held.append(connection.sock)
@@ -114,14 +117,16 @@ def _exchanged(connection, held: list, method: str, path: str, body: bytes | Non
 
 
 def _within(seconds: float, call: Callable[[list], tuple]) -> tuple:
-    """What a call returns or raises, within so many seconds in all: a socket's own timeout begins anew with every byte.
+    """Return or raise the result of a call within `seconds` in total.
+
+    A socket's own timeout does not suffice: it starts again with every byte.
 
     Args:
         seconds: > 0.
-        call: gets a list, into which it puts the sockets that end it when they are shut down.
+        call: function of a list, to which it appends the sockets whose shutdown ends it.
 
     Raises:
-        TimeoutError: it took longer.
+        TimeoutError: the call took longer.
     """
     held, found = [], {}
 

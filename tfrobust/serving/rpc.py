@@ -1,4 +1,4 @@
-"""TensorFlow Serving's gRPC interface, with the stubs of tensorflow-serving-api. Those import TensorFlow."""
+"""TensorFlow Serving's gRPC interface, with the stubs of tensorflow-serving-api, which import TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from tfrobust.serving.transport import LARGEST_ANSWER, ServerUnavailable, TensorSpecification, plain, refused
 
-# A request that can never succeed; any other failure is the server's.
+# Status codes of requests that can never succeed; any other failure is the server's.
 _REFUSED = {"NOT_FOUND", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE", "UNIMPLEMENTED"}
 
 
@@ -21,8 +21,8 @@ class Rpc:
         place: `grpc(s)://host:port`, as urllib splits it, with a port.
         model: its name.
         choice: ("version", 3), ("label", "stable"), or None for the server's newest.
-        timeout: seconds for one answer.
-        authority: file of the certificates that a grpcs server must be signed by; None for gRPC's own.
+        timeout: seconds for one response.
+        authority: file of certificates, one of which must have signed a grpcs server's; None for gRPC's own.
     """
 
     def __init__(self, place: urllib.parse.SplitResult, model: str, choice, timeout: float, authority: str | None):
@@ -39,7 +39,7 @@ class Rpc:
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
 
     def status(self) -> list[dict]:
-        """The versions there are: {"version", "state", "status"} each, as REST writes them."""
+        """Return the versions on the server: {"version", "state", "status"} each, as in REST."""
         from google.protobuf import json_format
         from tensorflow_serving.apis import get_model_status_pb2
 
@@ -51,7 +51,7 @@ class Rpc:
         return answer["model_version_status"]
 
     def metadata(self) -> dict:
-        """The server's metadata answer, in the form of REST."""
+        """Return the server's metadata response, in the form of REST."""
         from google.protobuf import json_format
         from tensorflow_serving.apis import get_model_metadata_pb2
 
@@ -66,7 +66,7 @@ class Rpc:
         }
 
     def predict(self, signature: str, inputs: dict, outputs: dict[str, TensorSpecification]) -> dict[str, np.ndarray]:
-        """Runs one signature: arrays, or lists of bytes, by name -> arrays by name."""
+        """Run one signature: arrays, or lists of bytes, by name -> arrays by name."""
         import tensorflow as tf
         from tensorflow_serving.apis import predict_pb2
 
@@ -79,7 +79,7 @@ class Rpc:
         if set(answer) != set(outputs):
             raise ServerUnavailable(f"{self._name()} answers without {sorted(set(outputs) - set(answer))}.")
         for name, value in answer.items():
-            # A few bytes can claim to be any number of equal numbers.
+            # A TensorProto of a few bytes can stand for any number of equal values.
             if math.prod(axis.size for axis in value.tensor_shape.dim) > LARGEST_ANSWER:
                 raise ServerUnavailable(f"{self._name()} answers with a tensor {plain(name, 60)} that is too large.")
         try:
@@ -88,7 +88,7 @@ class Rpc:
             raise ServerUnavailable(f"{self._name()} answers with a damaged tensor: {plain(error)}") from None
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         self.channel.close()
 
     def _fill(self, specification) -> None:

@@ -1,8 +1,8 @@
-"""python -m tfrobust.serving.scan DIR ...: says, before anything is loaded, whether a SavedModel may be.
+"""The command `python -m tfrobust.serving.scan DIR ...`, which checks SavedModels before anything is loaded.
 
-An allowlist: whatever is not known to be harmless is refused, in the functions of the library as in the graph. See
-`tfrobust.ops.saved_models.scan` for what is looked at, and `tfrobust.ops.allowed_operations` for the list. Every
-SavedModel that tfrobust opens is scanned first; this module is for other programs, and for people.
+The check is an allowlist: everything that is not known to be harmless is refused, in the functions of the library as in
+the graph. See `tfrobust.ops.saved_models.scan` for what is checked, and `tfrobust.ops.allowed_operations` for the list.
+tfrobust scans every SavedModel before it opens it; this module is for other programs, and for use on the command line.
 """
 
 import sys
@@ -15,7 +15,7 @@ _DONE, _WRONG_INPUT = 0, 2
 
 
 def main(directories: list[str] | None = None) -> int:
-    """Prints what is found in each folder, a line a finding.
+    """Print the findings in each folder, one per line.
 
     Args:
         directories: instead of sys.argv[1:].

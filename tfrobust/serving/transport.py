@@ -1,4 +1,4 @@
-"""What REST and gRPC share: the error of a server that does not answer, and what a served signature takes and gives."""
+"""Shared parts of REST and gRPC: the error of an unavailable server, and the specification of served signatures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from tfrobust.errors import InputError
 
-# What one answer may hold; a report with pictures is far larger than gRPC's own limit of 4 MiB.
+# Maximum size of a response in bytes. A report with pictures is far larger than gRPC's own limit of 4 MiB.
 LARGEST_ANSWER = 256 * 2**20
 
 _DTYPES = {
@@ -28,26 +28,26 @@ _DTYPES = {
 
 
 class ServerUnavailable(ConnectionError):
-    """The server cannot be reached, does not answer in time, or fails; nothing was wrong with the request."""
+    """The server cannot be reached, does not respond in time, or fails; nothing was wrong with the request."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TensorSpecification:
-    """One input or output: dtype as NumPy names it ("string" for bytes), shape with None for any size."""
+    """One input or output: NumPy's name of the dtype ("string" for bytes), and the shape with None for any size."""
 
     dtype: str
     shape: tuple[int | None, ...] | None
 
     @property
     def known(self) -> bool:
-        """Whether this client has such numbers."""
+        """True if this client supports the dtype."""
         return self.dtype in _DTYPES.values()
 
     def array(self, values) -> np.ndarray:
-        """Values as JSON gives them, as an array of this dtype.
+        """Convert JSON values to an array of this dtype.
 
         Raises:
-            ServerUnavailable: they are none; the server does not keep to its own signature.
+            ServerUnavailable: the values do not fit the dtype, so the server violates its own signature.
         """
         if not self.known:
             raise ServerUnavailable(f"The server's answer is a {self} tensor, which this client does not read.")
@@ -67,17 +67,17 @@ class TensorSpecification:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """One endpoint: name -> specification of what it takes and of what it gives."""
+    """One endpoint: the specifications of its inputs and outputs, by name."""
 
     inputs: dict[str, TensorSpecification]
     outputs: dict[str, TensorSpecification]
 
 
 def read_signatures(metadata: dict) -> dict[str, Signature]:
-    """The signatures in a metadata answer, in the form REST gives it.
+    """Read the signatures from a metadata response in the form of REST.
 
     Raises:
-        ServerUnavailable: it is no metadata answer.
+        ServerUnavailable: it is no metadata response.
     """
     try:
         listed = metadata["metadata"]["signature_def"]["signature_def"]
@@ -91,10 +91,10 @@ def read_signatures(metadata: dict) -> dict[str, Signature]:
 
 
 def read_version(entry) -> int | None:
-    """The version in a part of an answer, a number or text; None where it holds none.
+    """Read the version, a number or text, from a part of a response; None if it has none.
 
     Raises:
-        ServerUnavailable: it is no number.
+        ServerUnavailable: the version is no number.
     """
     try:
         version = entry.get("version")
@@ -114,12 +114,12 @@ def _tensors(entries: dict) -> dict[str, TensorSpecification]:
 
 
 def plain(text, length: int = 200) -> str:
-    """Text of a server on one line that a terminal can show: no control characters, not longer than `length`."""
+    """Return a server's text on one line for a terminal: no control characters, at most `length` characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())[:length]
 
 
 def refused(model: str, message: str) -> InputError:
-    """The error of a request that the server understood and will not answer."""
+    """Return the error for a request that the server understood and refused."""
     return InputError(f"The server refuses to answer for model '{plain(model, 60)}': {plain(message)}")
 
 

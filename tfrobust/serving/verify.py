@@ -1,4 +1,4 @@
-"""Verification: a process without tfrobust and Keras loads the artefact and gets the recorded answers."""
+"""Verification: a process without tfrobust and Keras loads the artifact and reproduces the recorded outputs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from tfrobust.serving import probe
 
 @dataclasses.dataclass(frozen=True)
 class VerifyResult:
-    """What a clean process found: check -> problems, one sentence each, none where the check passed.
+    """The result of a clean process: check -> problems, one sentence each, none if the check passed.
 
-    The checks are `checksums`, `signatures`, `golden request`, `warm-up`, `report` and `clean process`;
-    `loading` stands for a process that did not get through them, `scan` for what is not loaded at all.
+    The checks are `checksums`, `signatures`, `golden request`, `warm-up`, `report` and `clean process`. `loading` holds
+    the problem of a process that did not finish them, `scan` the findings because of which the SavedModel is not loaded
+    at all.
     """
 
     directory: str
@@ -28,7 +29,7 @@ class VerifyResult:
 
     @property
     def passed(self) -> bool:
-        """Whether there is no problem."""
+        """True if there is no problem."""
         return not self.problems
 
     @property
@@ -38,19 +39,22 @@ class VerifyResult:
 
 
 def verify(directory, *, timeout: float = 300.0) -> VerifyResult:
-    """Checks a version directory in a clean process started in an empty folder.
+    """Check a version directory in a clean process started in an empty folder.
 
-    Its checksums hold; it loads where importing tfrobust or Keras fails; it has this project's endpoints;
-    the golden request and every warm-up record give the recorded bits; `robustness_report` answers with the
-    text of `assets.extra/robustness_report.json`. The bits are promised on the machine that recorded them:
-    another kind of processor may round otherwise.
+    The checksums must hold. The SavedModel must load although importing tfrobust or Keras fails, and must have this
+    project's endpoints. The golden request and every warm-up record must reproduce the recorded bits.
+    `robustness_report` must return the text of `assets.extra/robustness_report.json`. The bits are guaranteed only on
+    the machine that recorded them: another kind of processor may round differently.
 
     Args:
         directory: version directory, published or staged.
         timeout: seconds after which the process is ended.
 
+    Returns:
+        The problems by check. Failures of the process count as problems and are not raised.
+
     Raises:
-        FileNotFoundError: if there is no SavedModel.
+        FileNotFoundError: there is no SavedModel.
     """
     directory = pathlib.Path(directory).resolve()
     if not (directory / "saved_model.pb").is_file():
@@ -64,7 +68,7 @@ def verify(directory, *, timeout: float = 300.0) -> VerifyResult:
         return _failed(directory, str(error))
     with tempfile.TemporaryDirectory(prefix="tfrobust-verify-") as empty:
         result_file = os.path.join(empty, "result.json")
-        # -P keeps the folder of probe.py, and so this package, off the path.
+        # -P keeps the folder of probe.py, and thus this package, off the path.
         command = [sys.executable, "-P", probe.__file__, str(directory), result_file]
         environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
         try:

@@ -1,4 +1,4 @@
-"""Warm-up requests: what TF Serving runs before a new version takes traffic, so that no client waits."""
+"""Warm-up requests: TF Serving runs them before a new version takes traffic, so that no client waits."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ def write(
     name: str = "model",
     vocabulary_size: int = 0,
 ) -> None:
-    """Writes one genuine `PredictionLog` per endpoint, in an uncompressed TFRecord that TF Serving looks for.
+    """Write one genuine `PredictionLog` per endpoint to the uncompressed TFRecord that TF Serving looks for.
 
-    The images are the golden ones, as floats and as PNG, so that a replay can be checked, too; so are the tokens.
+    The images are the golden ones, as floats and as PNG, and the tokens are the golden ones, so that a replay can be
+    checked.
 
     Args:
         directory: version directory; the file is `assets.extra/tf_serving_warmup_requests`.
-        image_shape: (h, w, c), or (length,) of text.
-        signatures: the endpoints there are.
+        image_shape: (h, w, c), or (length,) for text.
+        signatures: the endpoints of the SavedModel.
         name: the model's name in the server's configuration.
-        vocabulary_size: of text.
+        vocabulary_size: size of the vocabulary, for text.
     """
     requests = {
         export.PREDICT: lambda: golden.golden_input(image_shape, vocabulary_size),
