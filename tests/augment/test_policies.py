@@ -177,21 +177,3 @@ def test_rand_augment_draws_each_operation_and_direction_alike():
     assert set(np.unique(levels)) == {-7.0, 7.0} and stats.binomtest(int(np.sum(levels > 0)), levels.size).pvalue > 1e-3
     steps = draw["operation"].numpy().T
     assert np.abs(np.corrcoef(steps) - np.eye(3)).max() < 0.06
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: AutoAugment(policy="svhn"), r"AutoAugment\.policy is 'svhn'"),
-        (lambda: AutoAugment(ranges="torchvision"), r"AutoAugment\.ranges is 'torchvision'"),
-        (lambda: RandAugment(ranges=None), r"RandAugment\.ranges is None"),
-        (lambda: RandAugment(count=0), r"RandAugment\.count is 0"),
-        (lambda: RandAugment(magnitude=14), r"RandAugment\.magnitude is 14"),
-        (lambda: RandAugment(operations=("cutout",)), r"RandAugment\.operations is \('cutout',\)"),
-        (lambda: RandAugment(operations=()), r"RandAugment\.operations is \(\)"),
-        (lambda: AutoAugment()(tf.zeros([1, 4, 4, 2]), KEY), "AutoAugment changes grey images and RGB"),
-    ],
-)
-def test_wrong_arguments_are_named(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

@@ -44,8 +44,8 @@ def test_equals_are_taken_at_random():
     utility = tf.constant([[0.0] * 5 + [1.0, 1.0] + [0.0] * 7])
     perturbation = TokenRemoval(fraction=0.33)
     keys = tf.stack([tf.range(400), tf.zeros(400, tf.int32)], axis=1)
-    masks = tf.map_fn(lambda key: perturbation.choose(tokens, utility, key)[0], keys, fn_output_signature=tf.bool)
-    often = masks.numpy()[:, 0].sum(0)
+    choose = tf.function(lambda key: perturbation.choose(tokens, utility, key)[0], autograph=False)
+    often = sum(choose(key).numpy()[0].astype(int) for key in keys)
     assert not often[[5, 6, 12, 13]].any()
     others = np.delete(often, [5, 6, 12, 13])
     assert others.sum() == 1600
@@ -70,14 +70,3 @@ def test_the_utility_is_that_of_removal():
     np.testing.assert_array_equal(found, removal.utility(objective, tf.constant(tokens), labels))
     expected = labels[:, None].numpy() * np.sqrt(tokens)
     np.testing.assert_allclose(found, expected, rtol=1e-3)
-
-
-@pytest.mark.parametrize("wrong", [{"fraction": 0.0}, {"fraction": 0.6}, {"smallest_utility": -1.0}])
-def test_wrong_arguments_are_refused(wrong):
-    with pytest.raises(ValueError, match="TokenRemoval has fraction"):
-        TokenRemoval(**wrong)
-
-
-def test_shapes_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match=r"one shape \[b, l\]"):
-        TokenRemoval()(tf.zeros([2, 4], tf.int32), tf.zeros([2, 5]), KEY)

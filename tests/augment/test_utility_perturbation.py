@@ -53,8 +53,8 @@ def test_equals_are_taken_at_random():
     utility = np.array([0] * 5 + [1, 1] + [0] * 5, np.float32).reshape(images.shape)
     perturbation = UtilityPerturbation(count=4)
     keys = tf.stack([tf.range(400), tf.zeros(400, tf.int32)], axis=1)
-    copies = tf.map_fn(lambda key: perturbation(images, utility, key).least, keys, fn_output_signature=tf.float32)
-    often = (copies.numpy().reshape(400, 12) != 0).sum(0)
+    least = tf.function(lambda key: perturbation(images, utility, key).least, autograph=False)
+    often = sum((least(key).numpy().ravel() != 0).astype(int) for key in keys)
     assert often[5] == often[6] == 0
     others = np.delete(often, [5, 6])
     assert np.sum((others - 160) ** 2 / (160 * 0.6)) < 27.9  # chi-squared, 9 degrees of freedom, 0.1 %
@@ -65,30 +65,6 @@ def test_images_without_utility_are_not_usable():
     utility[1] *= 1e-14
     utility[2] *= 1e-11
     assert UtilityPerturbation(count=5)(images, utility, KEY).usable.numpy().tolist() == [True, False, True]
-
-
-def test_the_draw_is_a_function_of_the_key():
-    images, utility = _inputs()
-    perturbation = UtilityPerturbation(count=7)
-    first, again, other = (perturbation(images, utility, key) for key in (KEY, KEY, KEY + 1))
-    assert np.array_equal(first.least, again.least) and not np.array_equal(first.least, other.least)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"count": 0}, "count is 0"),
-        ({"count": True}, "count is True"),
-        ({"count": 1.5}, "count is 1.5"),
-        ({"count": 0.6}, "count is 0.6"),
-        ({"deviation": 0.0}, "deviation 0.0"),
-        ({"unit": "rows"}, "unit is 'rows'"),
-        ({"smallest_utility": -1.0}, "smallest_utility -1.0"),
-    ],
-)
-def test_wrong_arguments_are_refused(wrong, said):
-    with pytest.raises(ValueError, match=said):
-        UtilityPerturbation(**wrong)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +83,3 @@ def test_a_count_above_half_of_the_features_is_refused(arguments, shape, said):
         with pytest.raises(ValueError, match=said):
             refused()
     UtilityPerturbation(count=32).check((8, 8, 1))
-
-
-def test_utility_of_another_shape_is_refused():
-    with pytest.raises(ValueError, match="and utility"):
-        UtilityPerturbation()(tf.zeros([2, 4, 4, 1]), tf.zeros([2, 4, 5, 1]), KEY)

@@ -112,15 +112,9 @@ def keys_of(count, seed=0):
 
 
 def check_range_and_shape(case):
-    for key in (randomness.make_key(1), keys_of(SHAPE[0])):
-        result = case.augmentation(images_of(), key)
-        assert result.shape == SHAPE and result.dtype == tf.float32
-        assert 0 <= tf.reduce_min(result) and tf.reduce_max(result) <= 1
-
-
-def check_changes_something(case):
-    images = images_of((32, *SHAPE[1:]))
-    assert not np.array_equal(case.augmentation(images, randomness.make_key(3)), images)
+    result = case.augmentation(images_of(), randomness.make_key(1))
+    assert result.shape == SHAPE and result.dtype == tf.float32
+    assert 0 <= tf.reduce_min(result) and tf.reduce_max(result) <= 1
 
 
 def check_identity_draw(case):
@@ -139,17 +133,7 @@ def check_key_decides(case):
     images = images_of((64, *SHAPE[1:]))
     first, again = (case.augmentation(images, randomness.make_key(5, "a")) for _ in range(2))
     other = case.augmentation(images, randomness.make_key(5, "b"))
-    assert np.array_equal(first, again) and not np.array_equal(first, other)
-
-
-def check_eager_is_graph_is_data(case):
-    images, keys = images_of(), keys_of(SHAPE[0])
-    eager = case.augmentation(images, keys)
-    unknown = tf.TensorSpec([None, *SHAPE[1:]])
-    graph = tf.function(case.augmentation, input_signature=[unknown, tf.TensorSpec([None, 2], tf.int32)])
-    stream = tf.data.Dataset.from_tensors((images, keys)).map(case.augmentation)
-    assert np.array_equal(eager, graph(images, keys))
-    assert np.array_equal(eager, next(iter(stream)))
+    assert np.array_equal(first, again) and not np.array_equal(first, other) and not np.array_equal(first, images)
 
 
 def check_example_keys_ignore_the_batch(case):
@@ -161,20 +145,24 @@ def check_example_keys_ignore_the_batch(case):
     assert np.array_equal(whole[order], part)
 
 
+def check_eager_is_data_of_an_unknown_batch_size(case):
+    images, keys = images_of(), keys_of(SHAPE[0])
+    stream = tf.data.Dataset.from_tensor_slices((images, keys)).batch(SHAPE[0]).map(case.augmentation)
+    assert stream.element_spec.shape[0] is None
+    assert np.array_equal(case.augmentation(images, keys), next(iter(stream)))
+
+
 def check_config_round_trip(case):
     revived = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(case.augmentation))
     assert revived == case.augmentation
-    key = randomness.make_key(9)
-    assert np.array_equal(revived(images_of(), key), case.augmentation(images_of(), key))
 
 
 CHECKS = [
     check_range_and_shape,
-    check_changes_something,
     check_identity_draw,
     check_call_is_draw_then_apply,
     check_key_decides,
-    check_eager_is_graph_is_data,
     check_example_keys_ignore_the_batch,
+    check_eager_is_data_of_an_unknown_batch_size,
     check_config_round_trip,
 ]
