@@ -1,1 +1,1 @@
-"""Attacks: where (a threat model) x what (an objective) x how (FGSM, PGD, ...)."""
+"""Attacks: a threat model (where to search), an objective (what to maximize) and a search method (FGSM, PGD, ...)."""

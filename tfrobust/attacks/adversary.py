@@ -1,4 +1,4 @@
-"""How a training method makes its adversaries: an attack, what it maximises, and what batch norm sees."""
+"""Adversarial examples inside training: the attack, its objective, and the mode of batch norm."""
 
 import dataclasses
 from collections.abc import Callable
@@ -27,11 +27,11 @@ class Adversary(Configured):
         7
 
     Attributes:
-        attack: who searches, in which threat.
-        objective: "cross_entropy" with the labels (PGD adversarial training), or "kl" from the prediction of
-            the clean images (TRADES), computed once.
-        mode: what batch norm does meanwhile: "inference", "batch" (batch statistics, nothing moves) or
-            "train" (the released ASCL code: every attack step moves the moving statistics).
+        attack: the attack, with its threat model.
+        objective: "cross_entropy" with the labels (PGD adversarial training), or "kl", the divergence from the
+            prediction of the clean images (TRADES), which is computed once.
+        mode: batch norm during the attack: "inference", "batch" (batch statistics; moving statistics are not updated)
+            or "train" (every attack step updates the moving statistics, as in the released ASCL code).
 
     Source:
         Madry et al. 2018; Zhang et al. 2019 (TRADES), section 4; paper 003, section 4.1.
@@ -47,12 +47,12 @@ class Adversary(Configured):
         modes.check_mode(self.mode)
 
     def perturb(self, predict: Callable, images: tf.Tensor, labels: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-        """Adversarial images for a batch, gradients stopped.
+        """Return adversarial images for a batch, with gradients stopped.
 
         Args:
             predict: (images, training=bool) -> logits [b, k].
             images: float32 [b, h, w, c] in [0, 1].
-            labels: int32 [b]; the "kl" objective does not read them.
+            labels: int32 [b]; ignored by the "kl" objective.
             key: int32 [2].
 
         Returns:
@@ -60,7 +60,7 @@ class Adversary(Configured):
         """
         forward = objectives.ranged(modes.forward_in_mode(predict, self.mode), alone=self.mode == "inference")
         if self.objective == "kl":
-            # The reference runs the clean pass again in every step; its result is the same each time.
+            # The reference code runs the clean pass again in every step; its result is the same each time.
             objective = objectives.kl(forward, tf.stop_gradient(forward(images)))
         else:
             objective = objectives.cross_entropy(forward, labels)

@@ -1,4 +1,4 @@
-"""Auto-PGD: projected gradient ascent that sets its own step length, on three losses."""
+"""Auto-PGD: projected gradient ascent with adaptive step size, on three losses."""
 
 from collections.abc import Callable
 
@@ -16,23 +16,36 @@ from tfrobust.ops.shapes import by_example, shape_of
 
 
 class APGD(base.Attack):
-    """What the three attacks below share: the search; a subclass says which loss its evaluation climbs.
+    """Auto-PGD without a loss: the search that the three attacks below share; each defines the loss for evaluation.
 
-    Linf, L2: z = P(x_i + step v(x_i)), x_{i+1} = P(x_i + 3/4 (z - x_i) + 1/4 (x_i - x_{i-1})), v the steepest
-    direction, step = 2 epsilon at first. At fixed iterations the attack looks back: where the loss rose in at most
-    3/4 of the steps, or the best loss and the step have not changed since the last look, the step is halved and
-    the search goes on from the best point. L1: sparse steps without momentum, through balls of 3, 2 and 1 epsilon.
+    Linf, L2: z = P(x_i + step v(x_i)), x_{i+1} = P(x_i + 3/4 (z - x_i) + 1/4 (x_i - x_{i-1})), with v the steepest
+    direction and step = 2 epsilon at first. At fixed iterations (checkpoints) the attack checks its progress. If the
+    loss rose in at most 3/4 of the steps, or if neither the best loss nor the step has changed since the last
+    checkpoint, the step is halved and the search restarts from the best point. L1: sparse steps without momentum, in
+    balls of radius 3, 2 and 1 epsilon.
 
-    Training face: raises any objective and returns the point where it was largest; one start, whatever `restarts`
-    says. Evaluation face: every iterate and the start are judged by the logits that their own step computes
-    anyway, the last by the judgement; the first misclassified one ends the search. In L1 only the last ball counts.
+    Training: maximizes any objective and returns the point where it was largest; one start, whatever `restarts` is.
+    Evaluation: the start and all iterates are tested with the logits that their own step computes anyway, the last
+    point by the verification. The first misclassified point ends the search. In L1 only points of the last ball count.
+
+    Args:
+        threat: the threat model; the default ThreatModel if None.
+        steps: gradient steps per restart, >= 1.
+        restarts: runs from new random starts, for the remaining examples, >= 1.
+        expectation_samples: passes whose gradients are averaged in each step, for stochastic models, >= 1. The logits
+            of the last pass decide whether the point is misclassified.
+        large_radii: L1: search in 3 epsilon for 30 % of the steps, in 2 epsilon for 30 %, then in epsilon. None: True
+            in L1.
+
+    Raises:
+        ValueError: a value out of its range, or large_radii outside L1.
 
     Source:
         Croce & Hein 2020, https://arxiv.org/abs/2003.01690, algorithm 1; L1: Croce & Hein 2021,
-        https://arxiv.org/abs/2103.01208. Where paper and authors' code differ, the code: which steps are compared
-        at the first look, and scaling before clipping as the L2 projection. Two differences from the code: in L1
-        what rounding leaves of an unchanged pixel does not count as changed; and gradients, of which only the
-        directions are used, are brought into range first, so that the smallest are not lost.
+        https://arxiv.org/abs/2103.01208. Where paper and authors' code differ, this follows the code: the steps
+        compared at the first checkpoint, and scaling before clipping as the L2 projection. Two differences from the
+        code: in L1, rounding residues of an unchanged pixel do not count as changes; and gradients, of which only the
+        directions are used, are rescaled first, so that the smallest do not underflow.
     """
 
     def __init__(
@@ -44,19 +57,6 @@ class APGD(base.Attack):
         expectation_samples: int = 1,
         large_radii: bool | None = None,
     ):
-        """Args:
-
-        threat: where; the default ThreatModel if None.
-        steps: gradient steps per restart, >= 1.
-        restarts: runs from fresh starts for examples that still stand, >= 1.
-        expectation_samples: passes whose gradients are averaged in each step, for models that draw, >= 1. The
-            last one's logits judge the point.
-        large_radii: L1: search in 3 epsilon for 30 % of the steps, in 2 for 30 %, then in epsilon. None: yes in
-            L1.
-
-        Raises:
-            ValueError: a value out of its range, or large_radii outside L1.
-        """
         self.threat = threat or ThreatModel()
         self.steps = steps
         self.restarts = restarts
@@ -68,6 +68,7 @@ class APGD(base.Attack):
             raise InputError(f"{name}.large_radii is a schedule for norm 'l1'; the threat has {norm!r}.")
 
     def perturb(self, objective: Callable, images, key: tf.Tensor):
+        """Maximize the objective and return the point where it was largest; see `Attack.perturb`."""
         if not isinstance(images, tf.Tensor):
             raise InputError(
                 f"{type(self).__name__} raises one batch of images at a time: for a nest of views take PGD."
@@ -85,17 +86,20 @@ class APGD(base.Attack):
         return tf.stop_gradient(base.select(last > state["best_loss"], state["point"], state["best_point"]))
 
     def rounds(self, class_count: int) -> int:
+        """Return the number of restarts."""
         return self.restarts
 
     def start(self, predict, images, goal, keys, rounds):
+        """Sample a starting point from the authors' distribution; see `Attack.start`."""
         return self._enter(images, self._begin(images, keys))
 
     def advance(self, predict, images, goal, rounds, state, count):
+        """Take `count` steps of Auto-PGD; see `Attack.advance`."""
         alone = self.expectation_samples == 1
 
         def objective(points):
             logits = predict(points)
-            # An average must weigh gradients as they are.
+            # Averaged gradients must keep their relative sizes, so each pass is left unscaled.
             return self._values(objectives.in_range(logits) if alone else logits, goal, state), logits
 
         def evaluate(points):
@@ -105,20 +109,21 @@ class APGD(base.Attack):
         return self._search(images, evaluate if alone else self._averaged(evaluate), state, count)
 
     def candidate(self, state):
+        """Return the current point: the search stops moving at a misclassified one."""
         return state["point"]
 
     def fallback(self, class_count: int) -> str:
-        """What stands in for the loss where it is not defined for so few classes; "" where it is."""
+        """Return the loss used where the own one is not defined for so few classes, or "" where it is defined."""
         return ""
 
     def _values(self, logits, goal, state):
-        """What evaluation climbs, [b], from the logits of the points."""
+        """Return the loss that evaluation maximizes, [b], from the logits of the points."""
         raise NotImplementedError
 
     def _begin(self, images, key):
-        """A start of the authors' distribution: on the ball's surface, then clipped to the box.
+        """Sample a start as the authors do: on the surface of the ball, then clipped to the box.
 
-        Linf: uniform over its largest entry; L2: normal over its norm; L1: normal, projected.
+        Linf: uniform, divided by its largest entry; L2: normal, divided by its norm; L1: normal, projected.
         """
         normal = self.threat.norm != "linf"
         sampler = randomness.normal() if normal else randomness.uniform(-1.0, 1.0)
@@ -133,13 +138,13 @@ class APGD(base.Attack):
         return tf.clip_by_value(images + radius * (noise / (size + 1e-12)), low, high)
 
     def _enter(self, images, point):
-        """The state of a round that begins at `point`."""
+        """Return the state of a round that begins at `point`."""
         count, radius = tf.shape(point)[0], float(self._schedule().epsilon[0])
         zeros = tf.zeros([count], tf.int32)
         return {
             "point": point,
             "found": tf.zeros([count], tf.bool),
-            # Steps asked for so far, and turns done: a phase's own turn is one more than asked for.
+            # Steps requested so far, and turns done; each phase has one turn more than steps.
             "asked": zeros,
             "turn": zeros,
             "best_point": point,
@@ -148,10 +153,11 @@ class APGD(base.Attack):
         } | self._moves(images).begin(point, tf.fill([count], radius))
 
     def _search(self, images, evaluate, state, count):
-        """The state `count` steps later; `evaluate`: points -> (values [b], gradient, reached [b])."""
+        """Return the state `count` steps later; `evaluate`: points -> (values [b], gradient, reached [b])."""
         plan, moves = self._schedule(), self._moves(images)
         asked = state["asked"] + count
-        # Whoever got ahead of the steps asked for, with others whose phase ended, waits at the end of the round.
+        # An example may run ahead of its requested steps while others take the extra turns of their phases; it then
+        # waits at the end of the round.
         due = base.select(asked >= self.steps, tf.fill(tf.shape(asked), plan.turns), asked)
 
         def body(old):
@@ -167,7 +173,7 @@ class APGD(base.Attack):
         return state
 
     def _turn(self, images, evaluate, plan: Schedule, moves, state):
-        """One evaluation, what follows from it, and one step."""
+        """Evaluate the current point, update the state accordingly, and take one step."""
         here, turn = state["point"], state["turn"]
         values, gradient, reached = evaluate(here)
         gradient, better = finite(gradient), values > state["best_loss"]
@@ -191,7 +197,7 @@ class APGD(base.Attack):
         return state | {"point": base.select(stays, here, moved), "turn": tf.minimum(turn + 1, plan.turns)}
 
     def _next_phase(self, images, plan, moves, state, moved):
-        """Whose phase has ended starts the next one from its best point, projected into the smaller ball."""
+        """Move examples at the end of a phase to their best point, projected into the ball of the next phase."""
         ends = tf.gather(plan.ends, state["turn"])
         names = ("best_loss", *moves.entries)
 
@@ -207,7 +213,7 @@ class APGD(base.Attack):
 
     @property
     def resolved_large_radii(self) -> bool:
-        """Whether the search goes through larger balls first."""
+        """True if the search begins in larger balls; resolves `large_radii=None`."""
         return self.threat.norm == "l1" and self.large_radii is not False
 
     def _schedule(self) -> Schedule:
@@ -221,7 +227,7 @@ class APGD(base.Attack):
         )
 
     def _averaged(self, evaluate: Callable) -> Callable:
-        """Gradients averaged over passes, values and logits of the last one."""
+        """Average gradients over passes; values and logits are those of the last pass."""
 
         def average(points):
             def body(number, total, *_):
@@ -242,7 +248,9 @@ class APGD(base.Attack):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class APGDCrossEntropy(APGD):
-    """Auto-PGD on the cross-entropy: AutoAttack's first member.
+    """Auto-PGD on the cross-entropy: the first member of AutoAttack.
+
+    Arguments as for `APGD`.
 
     Example:
         >>> import numpy as np
@@ -266,7 +274,9 @@ class APGDCrossEntropy(APGD):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class APGDDLR(APGD):
-    """Auto-PGD on the difference of logits ratio, whose gradients no scale of the logits can hide.
+    """Auto-PGD on the difference of logits ratio (DLR), whose gradient does not depend on the scale of the logits.
+
+    Arguments as for `APGD`.
 
     Example:
         >>> import numpy as np
@@ -285,6 +295,7 @@ class APGDDLR(APGD):
     objective = "dlr"
 
     def fallback(self, class_count: int) -> str:
+        """Return the loss used for two classes, or "" from three on."""
         return "" if class_count >= 3 else "with 2 classes the DLR loss has no third logit: the plain margin"
 
     def _values(self, logits, goal, state):
@@ -295,16 +306,20 @@ class APGDDLR(APGD):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class APGDTargeted(APGD):
-    """Auto-PGD on the targeted difference of logits ratio, towards the likeliest wrong classes one after the other.
+    """Auto-PGD on the targeted difference of logits ratio, against the most likely wrong classes one after the other.
 
-    Round r goes towards the class ranked second, third, ... by the logits of the clean image; whatever class
-    comes out counts, if it is wrong. In a targeted run every round goes towards the given target, by `dlr`.
+    Round r aims at the class ranked second, third, ... by the logits of the clean image; any wrong class counts. In a
+    targeted run every round aims at the given target, with `dlr` as loss.
 
     Example:
         >>> from tfrobust import keras as robust
         >>> attack = robust.attacks.APGDTargeted(robust.attacks.ThreatModel(epsilon=8 / 255))
         >>> attack.rounds(class_count=100), attack.rounds(class_count=4), attack.fallback(class_count=3)
         (9, 3, 'with 3 classes the targeted DLR loss has no fourth logit: divided by z_(1) - z_(3)')
+
+    Args beyond those of APGDCrossEntropy:
+        restarts: runs per target.
+        targets: number of classes to aim at, >= 1; at most all wrong classes are.
 
     Source:
         Croce & Hein 2020, https://arxiv.org/abs/2003.01690, eq. 7; AutoAttack's second member.
@@ -323,11 +338,6 @@ class APGDTargeted(APGD):
         expectation_samples: int = 1,
         large_radii: bool | None = None,
     ):
-        """Args beyond those of APGDCrossEntropy:
-
-        restarts: runs per target.
-        targets: how many classes, at most all that are wrong, >= 1.
-        """
         super().__init__(
             threat,
             steps=steps,
@@ -339,9 +349,11 @@ class APGDTargeted(APGD):
         checks.check_counts(self, "targets")
 
     def rounds(self, class_count: int) -> int:
+        """Return restarts x targets."""
         return self.restarts * min(self.targets, class_count - 1)
 
     def start(self, predict, images, goal, keys, rounds):
+        """Start as in `APGD` and choose the target class of the round."""
         state = super().start(predict, images, goal, keys, rounds)
         if goal.targets is not None:
             return state
@@ -351,6 +363,7 @@ class APGDTargeted(APGD):
         return state | {"target": tf.gather(order, 1 + rounds % count, batch_dims=1)}
 
     def fallback(self, class_count: int) -> str:
+        """Return the loss used for two or three classes, or "" from four on."""
         if class_count >= 4:
             return ""
         if class_count == 3:
@@ -364,7 +377,7 @@ class APGDTargeted(APGD):
 
 
 def _look_back(moves, state, gradient, window, epsilon):
-    """`moves.look_back`, where anybody has to."""
+    """Call `moves.look_back` if any example is at a checkpoint."""
     return tf.cond(
         tf.reduce_any(window > 0),
         lambda: moves.look_back(state, gradient, window, epsilon),

@@ -1,7 +1,7 @@
-"""When APGD looks back and how far it may go: tables over the turns of one round, made before any graph.
+"""Schedule of APGD: checkpoints and radii over the turns of one round, as tables computed before any graph.
 
-A turn evaluates one point and moves on to the next. Turn 0 evaluates the start, turn t the point after t steps;
-where a round has several phases (radii), each starts with a turn of its own.
+A turn evaluates one point and moves on to the next. Turn 0 evaluates the start, turn t the point after t steps. Where a
+round has several phases (radii), each phase begins with a turn of its own.
 """
 
 import math
@@ -9,16 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Of L1: the radii in units of epsilon, and which share of the steps each gets; the last takes the rest.
+# L1: the radii in units of epsilon, and the share of the steps of each; the last takes the remaining steps.
 _LARGE_RADII = ((3.0, 0.3), (2.0, 0.3), (1.0, 0.4))
 
 
 class Schedule(NamedTuple):
-    """Tables [turns + 1]; the last row is for the point after all steps, which somebody else judges.
+    """Tables [turns + 1]; the last row belongs to the point after all steps, which is verified outside of the search.
 
-    epsilon: float32, the radius of the phase. window: int32, over how many steps APGD looks back after this
-    evaluation, 0 where it does not. ends: bool, the last evaluation of a phase that another follows. counts:
-    bool, misclassified points are the aim (the last phase).
+    Attributes:
+        epsilon: float32, the radius of the phase.
+        window: int32, the number of steps that the checkpoint after this evaluation compares; 0 if there is none.
+        ends: bool, the last evaluation of a phase that another phase follows.
+        counts: bool, misclassified points count as success (the last phase).
     """
 
     epsilon: np.ndarray
@@ -28,17 +30,21 @@ class Schedule(NamedTuple):
 
     @property
     def turns(self) -> int:
+        """Number of turns in a round."""
         return len(self.window) - 1
 
 
 def schedule(norm: str, epsilon: float, steps: int, large_radii: bool) -> Schedule:
-    """The tables of one round.
+    """Build the tables of one round.
 
     Args:
         norm: 'linf', 'l2' or 'l1'.
-        epsilon: the threat's radius.
+        epsilon: radius of the threat model.
         steps: of all phases together, >= 1.
-        large_radii: three phases of 3, 2 and 1 epsilon.
+        large_radii: True: three phases of 3, 2 and 1 epsilon.
+
+    Returns:
+        The tables.
 
     Source:
         Croce & Hein 2021, https://arxiv.org/abs/2103.01208, section 3.3 (phases).
@@ -53,12 +59,12 @@ def schedule(norm: str, epsilon: float, steps: int, large_radii: bool) -> Schedu
 
 
 def looks_back(norm: str, steps: int) -> dict[int, int]:
-    """After which steps APGD looks back, and over how many: {22: 22, 41: 19, ...} for 100 in Linf and L2.
+    """Return the checkpoints and their window lengths in steps: {22: 22, 41: 19, ...} for 100 steps in Linf and L2.
 
     Linf, L2: the first window is 22 % of the steps, each following one 3 % shorter, down to 6 %. L1: every 4 %.
 
     Source:
-        Croce & Hein 2020, https://arxiv.org/abs/2003.01690, section 3.2; as the authors' code rounds it.
+        Croce & Hein 2020, https://arxiv.org/abs/2003.01690, section 3.2; rounded as in the authors' code.
     """
     if norm == "l1":
         window = shortest = max(int(0.04 * steps), 1)

@@ -1,7 +1,7 @@
-"""How APGD moves in each norm, and what it changes when it looks back.
+"""Steps of APGD in each norm, and the updates at its checkpoints.
 
-Two families with the same four methods. Each adds its own entries [b, ...] to an attack's state and is built once
-per graph call, so that what does not change from step to step is computed before the loop.
+Two classes with the same four methods. Each adds its own entries [b, ...] to an attack's state and is built once per
+graph call, so that constants of the loop are computed before it.
 """
 
 import tensorflow as tf
@@ -11,23 +11,24 @@ from tfrobust.attacks.threat import ThreatModel
 from tfrobust.ops import norms
 from tfrobust.ops.shapes import by_example
 
-# How much of a step is new; the rest repeats the last one.
+# Share of a step that is new; the rest repeats the last step (momentum).
 _FRESH = 0.75
-# A step is too long where the loss rose in at most this share of the steps looked back on.
+# The step size is too long where the loss rose in at most this share of the steps since the last checkpoint.
 _RISING_SHARE = 0.75
-# Norms stand below a line; as in the authors' code.
+# Added to denominators, as in the authors' code.
 _TINY = 1e-12
-# L1: share of the pixels of the first steps; how a share follows from the changed pixels; when there are so much
-# fewer of them that the step is long again; how it shrinks otherwise, and down to which share of epsilon.
+# L1: the share of pixels in the first steps; the divisor that turns the share of changed pixels into that of the next
+# steps; the ratio of supports below which the step size is reset to epsilon; the divisor of the step size otherwise,
+# and its minimum as a share of epsilon.
 _FIRST_SHARE, _SHARE_OF_SUPPORT, _FEWER = 0.2, 1.5, 0.95
 _SHRINK, _SHORTEST = 1.5, 0.1
-# What a projection leaves of a pixel that it sends back is no change. The authors' code counts it, so that its first
-# steps in L1 take more pixels.
+# Smaller changes are residues of the projection, not changed pixels. The authors' code counts them, so that its first
+# steps in L1 use more pixels.
 _RESIDUE = 1e-6
 
 
 class Momentum:
-    """Linf and L2: steps with momentum; where they stop paying, back to the best point with half the length."""
+    """Linf and L2: steps with momentum; without progress, restart from the best point with half the step size."""
 
     checked = ("step_size", "halved", "checked_loss", "increases")
 
@@ -40,23 +41,23 @@ class Momentum:
             self.upper = tf.minimum(images + threat.epsilon, high)
 
     def begin(self, point: tf.Tensor, epsilon: tf.Tensor) -> dict:
-        """The entries of the state that depend on the norm, at a start; epsilon [b]."""
+        """Return the state entries of this norm at the start of a phase; epsilon float32 [b]."""
         zeros = tf.zeros_like(epsilon)
         return {
             "step_size": 2.0 * epsilon,
             "previous": point,
-            # Before the start: nothing is larger, so that the start itself is no increase.
+            # No loss is larger than infinity, so the start itself does not count as an increase.
             "previous_loss": zeros + float("inf"),
             "increases": zeros,
             "checked_loss": zeros,
-            # As if halved before the start: the rule "no better than at the last look" needs a last look.
+            # As if halved before the start: the rule "no better than at the last checkpoint" needs a last checkpoint.
             "halved": tf.ones_like(epsilon, tf.bool),
         }
 
     def note(self, state: dict, loss: tf.Tensor) -> dict:
-        """What is remembered of each evaluation: how often the loss rose since the last look back.
+        """Count the increases of the loss since the last checkpoint; returns the changed entries of the state.
 
-        The first step is compared with 0, not with the start: the authors' quirk, which for the cross-entropy
+        The first step is compared with 0, not with the start: a quirk of the authors' code, which for the cross-entropy
         always counts as an increase.
         """
         rose = tf.cast(loss > state["previous_loss"], loss.dtype)
@@ -64,10 +65,10 @@ class Momentum:
         return {"increases": state["increases"] + rose, "previous_loss": previous}
 
     def look_back(self, state: dict, gradient: tf.Tensor, window: tf.Tensor, epsilon):
-        """Whose `window` is not 0 looks back over as many steps; the others stay as they are.
+        """Apply the checkpoint where `window` is not 0, over that many steps; other examples are unchanged.
 
         Returns:
-            (where the next step begins, its gradient, the changed entries of the state, named in `checked`).
+            (the point of the next step, its gradient, the changed entries of the state, named in `checked`).
         """
         looks, best_loss = window > 0, state["best_loss"]
         few = state["increases"] <= _RISING_SHARE * tf.cast(window, best_loss.dtype)
@@ -83,22 +84,22 @@ class Momentum:
         return point, select(halve, state["best_gradient"], gradient), changed
 
     def move(self, state: dict, point: tf.Tensor, gradient: tf.Tensor, epsilon) -> tuple[tf.Tensor, dict]:
-        """The next point, and what to remember of this one.
+        """Return the next point, and the changed entries of the state.
 
-        z = P(x + step v); x_new = P(x + a (z - x) + (1 - a) (x - x_previous)), a = 3/4, for the first step 1.
+        z = P(x + step v); x_new = P(x + a (z - x) + (1 - a) (x - x_previous)), a = 3/4, in the first step 1.
         """
         later = tf.cast(state["turn"] > 0, point.dtype)
         fresh = by_example(1.0 - (1.0 - _FRESH) * later, point)
         ahead = self._limit(
             point + by_example(state["step_size"], point) * norms.unit_steepest(gradient, self.threat.norm)
         )
-        # Before the first step x_previous = x.
+        # In the first step x_previous = x.
         moved = point + fresh * (ahead - point) + (1.0 - _FRESH) * (point - state["previous"])
         return self._limit(moved), {"previous": point}
 
     def _limit(self, candidate: tf.Tensor) -> tf.Tensor:
         if self.threat.norm == "l2":
-            # Not the nearest point of ball and box, but the authors': scaled first, clipped after.
+            # The authors' projection, not the nearest point of ball and box: scaled first, then clipped.
             change = candidate - self.images
             length = tf.sqrt(tf.reduce_sum(tf.square(change), list(range(1, change.shape.rank)), keepdims=True))
             candidate = self.images + change * (tf.minimum(length, self.threat.epsilon) / (length + _TINY))
@@ -106,29 +107,34 @@ class Momentum:
 
 
 class Sparse:
-    """L1: steps on few pixels, as many as the best point's change suggests, projected exactly."""
+    """L1: steps on few pixels, as many as the change of the best point suggests, projected exactly.
+
+    Args:
+        threat: the threat model.
+        images: float32 [b, ...], the clean images.
+        follow: True: the first steps are as sparse as the start is; False: they use a fifth of the pixels.
+    """
 
     checked = ("step_size", "share", "support")
     entries = checked
 
     def __init__(self, threat: ThreatModel, images: tf.Tensor, follow: bool):
-        """follow: the first steps too are as sparse as the start is; otherwise they take a fifth of the pixels."""
         self.threat, self.images, self.follow = threat, images, follow
         self.size = images.shape[1:].num_elements()
 
     def begin(self, point: tf.Tensor, epsilon: tf.Tensor) -> dict:
-        """The entries of the state that depend on the norm, at a start; epsilon [b]."""
+        """Return the state entries of this norm at the start of a phase; epsilon float32 [b]."""
         if self.follow:
             return {"step_size": epsilon} | self._sparsity(point)
         ones = tf.ones_like(epsilon)
         return {"step_size": epsilon, "share": _FIRST_SHARE * ones, "support": float(self.size) * ones}
 
     def note(self, state: dict, loss: tf.Tensor) -> dict:
-        """Nothing: L1 looks at the points alone."""
+        """Return no entries: L1 checkpoints look at the points alone."""
         return {}
 
     def look_back(self, state: dict, gradient: tf.Tensor, window: tf.Tensor, epsilon):
-        """As in `Momentum`, but the points alone decide: is the best one's change confined to fewer pixels?"""
+        """Apply the checkpoint as in `Momentum`, but test only if the best point changes fewer pixels than before."""
         looks = window > 0
         now = self._sparsity(state["best_point"])
         fewer = looks & (now["support"] < _FEWER * state["support"])
@@ -140,10 +146,10 @@ class Sparse:
         return point, select(fewer, state["best_gradient"], gradient), changed
 
     def move(self, state: dict, point: tf.Tensor, gradient: tf.Tensor, epsilon) -> tuple[tf.Tensor, dict]:
-        """The next point: a step of the given length, spread evenly over the largest gradients, projected."""
+        """Return the next point: a step of the given length, spread evenly over the largest gradients, projected."""
         magnitude = tf.abs(gradient)
         place = tf.clip_by_value((1.0 - state["share"]) * self.size, 0.0, self.size - 1.0)
-        # From the largest downwards, so that only as many are sorted as the widest row needs.
+        # Counted from the largest, so that only as many values are sorted as the widest row needs.
         place = self.size - 1 - tf.cast(place, tf.int32)
         largest = tf.math.top_k(tf.reshape(magnitude, [-1, self.size]), tf.reduce_max(place) + 1).values
         threshold = tf.gather(largest, place, batch_dims=1)

@@ -1,4 +1,4 @@
-"""The contract of an attack: two faces, and success that no attack judges for itself."""
+"""Interface of attacks for training and evaluation, and the verification of their candidates."""
 
 import dataclasses
 from collections.abc import Callable
@@ -18,29 +18,30 @@ from tfrobust.structs import AttackResult
 
 
 class Attack(Configured):
-    """How to search a threat set.
+    """Interface of an attack: a search within a threat set.
 
-    Training face: `perturb(objective, images, key)` raises any objective and returns the last point.
+    Training: `perturb(objective, images, key)` maximizes any objective and returns the last point.
 
-    Evaluation face: an attack is a number of *rounds* (restarts, targets) of `steps` steps each, spelled as
-    `start` -> `advance` ... -> `candidate` on a state that is a dict of tensors [b, ...]. So a runner can
-    stop after any step, take examples out and put others in. The state holds `found`, bool [b]: the attack
-    believes to have a misclassified point; it only ends the search early. Whether it succeeded is decided by
-    `judge`, which projects again and predicts again; where that says no, `refuse` takes it back and the search goes
-    on (with a model that draws, one wrong answer proves little). Where the round has ended, what the state then
-    stands for is judged, if that is another point; the clean image is judged before the first round only. Each claim
-    is judged anew: of a model that draws, a longer search finds more points that are wrong twice by chance.
+    Evaluation: an attack consists of *rounds* (restarts, targets) of `steps` steps each. A round is `start` ->
+    `advance` ... -> `candidate` on a state, which is a dict of tensors [b, ...]. A runner can therefore stop after any
+    step, remove examples from the batch and add others. The state holds `found`, bool [b]: the attack has met a point
+    that it takes for misclassified. `found` only ends the search early. Success is decided by `judge`, which projects
+    and predicts again. Where `judge` does not confirm a point, `refuse` withdraws it and the search continues, since a
+    single wrong output of a stochastic model proves little. At the end of a round the candidate of the state is
+    verified, if it is another point. The clean image is verified before the first round only. Each candidate is
+    verified anew: with a stochastic model, a longer search finds more points that are misclassified twice by chance.
 
-    Examples of one batch may stand at different steps, so whatever depends on the step is part of the state.
+    Examples of one batch may be at different steps, so whatever depends on the step is part of the state.
 
     Attributes of a subclass:
-        name: in ids of measurements, `attack.<name>_<norm>_<epsilon>.accuracy`.
+        name: used in ids of measurements, `attack.<name>_<norm>_<epsilon>.accuracy`.
         needs_gradient: False for a black-box attack.
-        minimal: True for one that looks for the nearest point, whatever epsilon is. It is judged in the pixel
-            box alone; whoever counts successes compares the distances with epsilon.
-        norms: in which it can search; constructors ask `checks.check_norm`.
-        threat: where it may go.
-        steps: of one round.
+        minimal: True for a minimal-norm attack, which looks for the nearest misclassified point whatever epsilon is.
+            Its candidates are verified in the pixel box alone; a caller that counts successes compares the distances
+            with epsilon.
+        norms: supported norms; constructors call `checks.check_norm`.
+        threat: the threat model.
+        steps: steps of one round.
     """
 
     name: ClassVar[str] = ""
@@ -52,20 +53,20 @@ class Attack(Configured):
 
     @property
     def members(self) -> tuple["Attack", ...]:
-        """The attacks of an ensemble, which run one after the other on what still stands; else ()."""
+        """Attacks of an ensemble, which run one after the other on the remaining examples; () for a single one."""
         return ()
 
     def perturb(self, objective: Callable, images, key: tf.Tensor):
-        """Adversaries for training: the objective raised from a start, gradients stopped.
+        """Return adversarial examples for training, which maximize the objective.
 
         Args:
-            objective: images -> float [b], larger = worse. It gets the same nest as `images`.
-            images: float32 [b, h, w, c], or a nest of such: one joint adversary, each leaf in its own ball
-                with its own draws.
+            objective: images -> float [b], larger = worse for the model. It gets the same nest as `images`.
+            images: float32 [b, h, w, c], or a nest of such: one joint adversarial example, each leaf in its own ball
+                with its own random draws.
             key: int32 [2] (global batch) or [b, 2] (per example).
 
         Returns:
-            float32 in the structure of `images`, inside the threat set, no gradient attached.
+            float32 in the structure of `images`, inside the threat set, with gradients stopped.
 
         Raises:
             ValueError: (outside of a tf.function, where values are known) bytes, or pixels out of the bounds.
@@ -73,18 +74,18 @@ class Attack(Configured):
         raise NotImplementedError
 
     def rounds(self, class_count: int) -> int:
-        """How many rounds an example may take that nothing breaks."""
+        """Return the largest number of rounds for an example on which no round succeeds."""
         raise NotImplementedError
 
     def start(self, predict: Callable, images, goal: Goal, keys, rounds) -> dict:
-        """The state before the first step of a round.
+        """Return the state before the first step of a round.
 
         Args:
             predict: float32 [b, ...] -> float32 logits [b, k].
-            images: float32 [b, ...]; b is not known when the graph is made, the rest is.
+            images: float32 [b, ...]; b is unknown when the graph is traced, the other dimensions are static.
             goal: int32 [b] labels and, if targeted, targets.
             keys: int32 [b, 2], one per example and round.
-            rounds: int32 [b], which round each example is in, 0 <= round < `rounds(k)`.
+            rounds: int32 [b], the round of each example, 0 <= round < `rounds(k)`.
 
         Returns:
             name -> tensor [b, ...], with `found`.
@@ -92,19 +93,19 @@ class Attack(Configured):
         raise NotImplementedError
 
     def advance(self, predict: Callable, images, goal: Goal, rounds, state: dict, count) -> dict:
-        """The state `count` (int32 scalar) steps later; arguments as in `start`."""
+        """Return the state `count` (int32 scalar) steps later; other arguments as in `start`."""
         raise NotImplementedError
 
     def candidate(self, state: dict) -> tf.Tensor:
-        """The point a state stands for: misclassified if one was met."""
+        """Return the point of a state that is to be verified: a misclassified one if one was met."""
         raise NotImplementedError
 
     def refuse(self, state: dict, refused) -> dict:
-        """The state without what made the attack believe in its point, where `judge` said no (refused, bool [b])."""
+        """Return the state without the claim of success wherever `judge` rejected the candidate (refused, bool [b])."""
         return state | {"found": state["found"] & ~refused}
 
     def with_epsilon(self, epsilon: float) -> "Attack":
-        """This attack with another radius, an explicit `step_size` scaled along: the points of a curve."""
+        """Return this attack with another radius, as for a curve; an explicit `step_size` is scaled with epsilon."""
         arguments = {name: getattr(self, name) for name in constructor_arguments(type(self))}
         arguments["threat"] = dataclasses.replace(self.threat, epsilon=epsilon)
         if arguments.get("step_size") is not None:
@@ -112,29 +113,29 @@ class Attack(Configured):
         return type(self)(**arguments)
 
     def project(self, images: tf.Tensor, candidate: tf.Tensor) -> tf.Tensor:
-        """Where a candidate is judged: its nearest point of the threat set, or of the pixel box (`minimal`)."""
+        """Project a candidate to where it is verified: onto the threat set, or into the pixel box (`minimal`)."""
         if self.minimal:
             return tf.clip_by_value(candidate, *self.threat.bounds)
         return self.threat.project(images, candidate)
 
     @final
     def attack(self, predict, images, labels, key: tf.Tensor, *, targets=None) -> AttackResult:
-        """Attacks one batch. For whole data sets `runner.run_attack` does the same and skips what has fallen.
+        """Attack one batch; `runner.run_attack` does the same for a data set and skips examples that have succeeded.
 
         Args:
-            predict: a built Keras model (called with training=False; nothing in it moves), or a function
-                images -> logits [b, k].
+            predict: a built Keras model (called with training=False; no variable is updated), or a function images ->
+                logits [b, k].
             images: float [b, h, w, c] inside the threat's bounds.
             labels: int [b], or one-hot [b, k].
             key: int32 [2], folded with each example's position, or [b, 2].
-            targets: int [b], the classes to be reached; None: any wrong one.
+            targets: int [b], the classes to be reached; None: any wrong class.
 
         Returns:
-            Tensors; `success` by re-prediction of `adversarial`, which lies in the threat set.
+            Tensors; `success` is the re-prediction of `adversarial`, which lies in the threat set.
 
         Raises:
-            ValueError: (outside of a tf.function, where values are known) pixels outside the bounds, labels
-                that fit neither batch nor model, NaN, probabilities instead of logits.
+            ValueError: (outside of a tf.function, where values are known) pixels outside the bounds, labels that fit
+                neither batch nor model, NaN, probabilities instead of logits.
         """
         predict = as_predict(predict)
         if tf.executing_eagerly():
@@ -164,17 +165,18 @@ class Attack(Configured):
 
 
 def judge(attack: Attack, predict: Callable, images, goal: Goal, candidate):
-    """What a candidate is worth: projected again, predicted again.
+    """Verify a candidate: project it again and predict it again.
 
     Args:
-        attack: says where its candidates must lie.
+        attack: the attack, whose `project` defines where its candidates must lie.
         predict: float32 [b, ...] -> float32 logits [b, k].
-        images, candidate: float32 [b, ...].
+        images: float32 [b, ...], the clean images.
         goal: int32 [b] labels and, if targeted, targets.
+        candidate: float32 [b, ...].
 
     Returns:
-        (adversarial [b, ...], the image itself where the goal is not reached; reached, bool [b]; distance,
-        float32 [b]; logits [b, k] of the projected candidate).
+        (adversarial [b, ...], the image itself where the goal is not reached; reached, bool [b]; distance, float32 [b];
+        logits [b, k] of the projected candidate).
     """
     finite = tf.reduce_all(tf.math.is_finite(candidate), axis=list(range(1, candidate.shape.rank)))
     projected = attack.project(images, select(finite, candidate, images))
@@ -185,10 +187,10 @@ def judge(attack: Attack, predict: Callable, images, goal: Goal, candidate):
 
 
 def _judge_state(attack: Attack, predict: Callable, images, goal: Goal, state: dict):
-    """`judge` for the state's candidate, and where it refuses a point believed in, for what the state holds without."""
+    """Verify the state's candidate; where it is rejected, withdraw it and verify the next candidate."""
     point = attack.candidate(state)
     first = list(judge(attack, predict, images, goal, point))
-    # What was right as a clean image is not asked until it is wrong.
+    # A candidate equal to the clean image was verified before: repeating that would find errors by chance.
     first[1] &= _differ(point, images)
     refused = state["found"] & ~first[1]
 
@@ -202,18 +204,18 @@ def _judge_state(attack: Attack, predict: Callable, images, goal: Goal, state: d
 
 
 def _differ(one, other) -> tf.Tensor:
-    """Which examples differ anywhere: [b, ...] twice -> bool [b]."""
+    """Return the examples that differ anywhere: [b, ...] twice -> bool [b]."""
     return tf.reduce_any(tf.not_equal(one, other), axis=list(range(1, one.shape.rank)))
 
 
 def select(condition: tf.Tensor, yes: tf.Tensor, no: tf.Tensor) -> tf.Tensor:
-    """`tf.where` with one condition per example: bool [b], tensors [b, ...]."""
-    # The operation of TensorFlow 1: it copies rows, which takes a tenth of the time of a broadcast condition.
+    """Select whole examples, like `tf.where` with one condition per example: bool [b], tensors [b, ...]."""
+    # The operation of TensorFlow 1 copies rows, which takes a tenth of the time of a broadcast condition.
     return tf.raw_ops.Select(condition=condition, x=yes, y=no)
 
 
 def round_keys(keys: tf.Tensor, rounds: tf.Tensor) -> tf.Tensor:
-    """Each example's key folded with the round it is in: int32 [b, 2] and [b] -> [b, 2]."""
+    """Fold each example's key with its round: int32 [b, 2] and [b] -> [b, 2]."""
     return tf.map_fn(
         lambda pair: tf.random.experimental.stateless_fold_in(*pair),
         (keys, rounds),

@@ -1,4 +1,4 @@
-"""What an attack asks of its inputs before it spends an hour on them: one clear sentence each."""
+"""Checks of an attack's settings, images, labels and logits before the search begins."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,7 @@ from tfrobust.ops.probabilities import kind_of_answers
 
 
 def check_norm(attack) -> None:
-    """Raises ValueError for an attack whose threat is measured in a norm that is none of its `norms`."""
+    """Raise ValueError if the attack does not support the norm of its threat model (see `norms`)."""
     if attack.threat.norm not in attack.norms:
         raise InputError(
             f"{type(attack).__name__} searches in {list(attack.norms)}, not in {attack.threat.norm!r}: take "
@@ -19,7 +19,7 @@ def check_norm(attack) -> None:
 
 
 def check_counts(attack, *names: str) -> None:
-    """Raises ValueError unless the attributes named are integers >= 1, and the norm is one of the attack's."""
+    """Raise ValueError unless the named attributes are integers >= 1 and the attack supports the threat's norm."""
     for name in names:
         value = getattr(attack, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -28,11 +28,15 @@ def check_counts(attack, *names: str) -> None:
 
 
 def check_images(images, low: float, high: float) -> np.ndarray:
-    """Images as float32 [n, ...] inside the bounds.
+    """Return images as float32 [n, ...] inside the bounds.
 
     Args:
         images: float [n, ...], n >= 1.
-        low, high: the threat model's bounds.
+        low: lower bound of the threat model.
+        high: upper bound of the threat model.
+
+    Returns:
+        float32 [n, ...], contiguous.
 
     Raises:
         ValueError: empty, not floating, not finite, or outside the bounds.
@@ -42,7 +46,7 @@ def check_images(images, low: float, high: float) -> np.ndarray:
         raise InputError(f"Images are [n, h, w, c] with n >= 1; found the shape {images.shape}.")
     if not np.issubdtype(images.dtype, np.floating):
         raise InputError(f"Images are float in [{low:g}, {high:g}]; found {images.dtype}: divide by 255 first.")
-    # One sum finds NaN and infinity without a copy; an overflow of finite float16 is excluded by its dtype.
+    # One sum finds NaN and infinity without a copy. The float64 sum of finite float16 values cannot overflow.
     if not np.isfinite(images.sum(dtype=np.float64)):
         raise InputError(f"Images hold NaN or infinity; pixels are finite and in [{low:g}, {high:g}].")
     smallest, largest = images.min(), images.max()
@@ -55,17 +59,17 @@ def check_images(images, low: float, high: float) -> np.ndarray:
 
 
 def check_views(attack, images) -> None:
-    """Raises ValueError for a nest of views that are no pixels in the attack's bounds; looks where values are known."""
+    """Raise ValueError if a nest of views holds no pixels in the attack's bounds; checks only eager tensors."""
     if tf.executing_eagerly():
         for view in tf.nest.flatten(images):
             inputs.check_pixels(tf.convert_to_tensor(view), type(attack).__name__, *attack.threat.bounds)
 
 
 def label_ids(labels, count: int) -> np.ndarray:
-    """Labels as int32 ids [n], from ids or one-hot rows.
+    """Return labels as int32 ids [n], from ids or one-hot rows.
 
     Raises:
-        ValueError: another length, neither ids nor one-hot, or negative.
+        ValueError: a length other than `count`, neither ids nor one-hot rows, or negative ids.
     """
     labels = np.asarray(labels)
     if labels.ndim not in (1, 2) or len(labels) != count:
@@ -80,14 +84,14 @@ def label_ids(labels, count: int) -> np.ndarray:
 
 
 def target_ids(targets, labels: np.ndarray) -> np.ndarray:
-    """Targets as int32 ids [n], from ids or one-hot rows.
+    """Return targets as int32 ids [n], from ids or one-hot rows.
 
     Args:
         targets: int [n] or [n, k].
         labels: int32 [n], the true classes.
 
     Raises:
-        ValueError: as `label_ids`, or a target that is the label.
+        ValueError: as `label_ids`, or a target that equals the label.
     """
     try:
         ids = label_ids(targets, len(labels))
@@ -99,19 +103,19 @@ def target_ids(targets, labels: np.ndarray) -> np.ndarray:
 
 
 def check_logits(logits, ids: np.ndarray, judged: bool = False) -> int:
-    """Refuses outputs that are no logits.
+    """Raise ValueError unless the model's outputs are logits that fit the labels.
 
     Args:
         logits: float [n, k], of the clean images.
         ids: int32 [n].
-        judged: whether it was decided before that these are logits, so that they may look like probabilities.
+        judged: True if the outputs are already known to be logits, so that looking like probabilities is no error.
 
     Returns:
         k.
 
     Raises:
-        ValueError: NaN or infinity, labels outside 0 .. k-1, or probabilities: their gradients vanish where
-            the model is sure, and an attack on them reports robustness that is not there.
+        ValueError: NaN or infinity, labels outside 0 .. k-1, or probabilities: their gradients vanish where the model
+            is confident, and an attack on them overestimates robustness.
     """
     logits = np.asarray(logits)
     class_count = logits.shape[1]

@@ -1,8 +1,8 @@
-"""One attack compiled for a model, and the campaign that takes a data set through it.
+"""Engine: an attack compiled for a model, which runs over a data set in one refilled batch.
 
-The examples pass through one batch: whoever falls or ends a round leaves, and the next one waiting takes the
-place; when nobody waits any more, the batch shrinks. The graphs are made once, for a batch of any size. An
-example's outcome follows from its own key, not from who sits beside it.
+An example leaves the batch when the attack succeeds or a round ends, and the next waiting example takes its slot. When
+none waits any more, the batch shrinks. The graphs are traced once, for any batch size. An example's outcome follows
+from its own key, not from the other examples in the batch.
 """
 
 import collections
@@ -22,25 +22,25 @@ from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 from tfrobust.structs import AttackResult
 
-# Half of the 5 s within which progress shows and signals are heard: a call may be slower than the last.
+# Half of the 5 s within which progress is shown and signals are handled: a call may be slower than the last.
 _CALL_SECONDS = 2.5
-# Slots are emptied and filled after a tenth of a round, but not for so few steps that copies would show, nor
-# after so many that fallen examples cost more than the copies.
+# Slots are emptied and filled after a tenth of a round. Fewer steps would make the copies expensive; more steps would
+# waste passes on examples that are already misclassified.
 _STAGES = 10
 _SHORTEST_STAGE, _LONGEST_STAGE = 5, 50
-# The batch shrinks in so many sizes, since kernels prepare themselves anew for every shape they meet.
+# Number of batch sizes while the batch shrinks: kernels are prepared anew for every shape.
 _SIZES = 8
 
 
 class Engine:
-    """An attack compiled for a model, to be run as often as wanted (weights may change in between).
+    """Attack compiled for a model; it can run repeatedly, and the weights may change in between.
 
     Args:
-        attack: how and where.
-        predict: a built Keras model (called with training=False; nothing in it moves), or a function
-            images -> logits [b, k] made of TensorFlow operations.
-        judged: whether it was decided before, from more images, that the answers are logits: then none are refused
-            for looking like probabilities.
+        attack: the attack, with its threat model.
+        predict: a built Keras model (called with training=False; no variable is updated), or a function images ->
+            logits [b, k] made of TensorFlow operations.
+        judged: True if the outputs are already known, from more images, to be logits: none are then rejected for
+            looking like probabilities.
     """
 
     def __init__(self, attack: base.Attack, predict, *, judged: bool = False):
@@ -60,24 +60,25 @@ class Engine:
         progress: Callable | None = None,
         seconds: float | None = None,
     ) -> AttackResult:
-        """Attacks every image that is classified correctly, round by round until it falls.
+        """Attack every correctly classified image, round by round, until the attack succeeds or its rounds end.
 
         Args:
             images: float [n, h, w, c] inside the threat's bounds.
             labels: int [n], or one-hot [n, k].
-            seed: with the attack's name, the round and the example's index it makes all draws. The outcome
-                does not depend on `batch_size` or on the other examples (up to how kernels round).
+            seed: together with the attack's name, the round and the example's index it determines all random draws. The
+                outcome does not depend on `batch_size` or on the other examples (up to rounding in kernels).
             batch_size: examples per graph call, >= 1.
             index: int [n], the examples' positions in their split; None: 0 .. n-1. Shards pass their own.
-            targets: int [n], the classes to be reached, or one-hot [n, k]; None: any wrong one will do.
-            progress: called as progress(done, total, standing) after every graph call, in example-steps.
-            seconds: wall time after which the search ends; what then still stands was not searched fully.
+            targets: int [n], the classes to be reached, or one-hot [n, k]; None: any wrong class.
+            progress: called as progress(done, total, standing) after every graph call: example-steps done and in total,
+                and the number of remaining (not yet misclassified) examples.
+            seconds: wall time after which the search ends; examples that then remain were not searched fully.
 
         Returns:
-            NumPy arrays. `complete` is False where the time ended it.
+            NumPy arrays. `complete` is False where the time limit ended the search.
 
         Raises:
-            ValueError: bad images, labels or outputs; see `checks`.
+            ValueError: invalid images, labels or outputs; see `checks`.
         """
         data = checked(self.attack, images, labels, index, targets, batch_size)
         deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
@@ -86,7 +87,7 @@ class Engine:
         return AttackResult(campaign.adversarial, campaign.success, campaign.distance, complete)
 
     def graphs(self, image_shape: Sequence[int], targeted: bool) -> "Graphs":
-        """The attack's graphs for batches of any size, made once per image shape."""
+        """Return the attack's graphs for batches of any size, traced once per image shape."""
         known = (tuple(image_shape), targeted)
         if known not in self._graphs:
             self._graphs[known] = self._compile(*known)
@@ -115,7 +116,7 @@ class Engine:
 
 
 class Graphs(NamedTuple):
-    """The three steps of an attack, for batches of any size."""
+    """Compiled graphs of an attack, for batches of any size."""
 
     start: Callable
     advance: Callable
@@ -124,7 +125,7 @@ class Graphs(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Examples:
-    """Checked arrays: images float32 [n, ...], labels, index and (or None) targets int [n]."""
+    """Checked arrays: images float32 [n, ...]; labels, index and targets (or None) int [n]."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -133,7 +134,7 @@ class _Examples:
 
 
 def checked(attack: base.Attack, images, labels, index, targets, batch_size: int) -> _Examples:
-    """What a run is given, checked; arguments and errors as `Engine.run`."""
+    """Check the arguments of a run and return them as arrays; arguments and errors as in `Engine.run`."""
     images = checks.check_images(images, *attack.threat.bounds)
     labels = checks.label_ids(labels, len(images))
     index = np.arange(len(images)) if index is None else np.asarray(index)
@@ -145,9 +146,9 @@ def checked(attack: base.Attack, images, labels, index, targets, batch_size: int
 
 
 class _Slots:
-    """One batch in the making: who sits where, in which round, how far, and the attack's state.
+    """Batch of examples under attack: for each slot the example, its round and step, and the attack's state.
 
-    Some places at the end may be filled by copies of the first example, so that few batch sizes occur.
+    Some slots at the end may hold copies of the first example, so that few batch sizes occur.
     """
 
     def __init__(self):
@@ -160,14 +161,14 @@ class _Slots:
         return len(self.example)
 
     def keep(self, staying: np.ndarray) -> None:
-        """Only the places bool [m] of the m taken ones."""
+        """Keep only the slots in the mask bool [m], out of m occupied ones."""
         for name in ("example", "rounds", "step"):
             setattr(self, name, getattr(self, name)[staying])
         places = tf.constant(np.flatnonzero(staying))
         self.state = tf.nest.map_structure(lambda each: tf.gather(each, places), self.state) if len(self) else None
 
     def add(self, rows: np.ndarray, rounds: np.ndarray, state: dict) -> None:
-        """Fresh examples [m] behind those who sit here, with a state of at least m rows."""
+        """Append new examples [m] to the occupied slots, with a state of at least m rows."""
         fresh = tf.nest.map_structure(lambda each: each[: len(rows)], state)
         if self.state is not None:
             old = tf.nest.map_structure(lambda each: each[: len(self)], self.state)
@@ -179,7 +180,7 @@ class _Slots:
 
 
 class _Campaign:
-    """One run: what is known of each example, who waits, who is searched for, who waits to be judged."""
+    """One run over a data set: the results so far, waiting examples, the batch, and candidates to be verified."""
 
     def __init__(self, engine: Engine, data: _Examples, seed: int, size: int, progress: Callable | None):
         count = len(data.images)
@@ -200,7 +201,7 @@ class _Campaign:
         self.timed = False
 
     def run(self, deadline: float) -> bool:
-        """Searches until nobody stands with a round to go (True) or the deadline has passed (False)."""
+        """Search until no remaining example has a round left (True) or the deadline has passed (False)."""
         self._judge_clean()
         in_time = True
         while in_time:
@@ -224,7 +225,7 @@ class _Campaign:
         self._report()
 
     def _fill(self):
-        """Gives free places to those who wait, at least a quarter of the batch at a time."""
+        """Fill free slots with waiting examples, at least a quarter of the batch at a time."""
         count = min(self.size - len(self.slots), len(self.waiting))
         if count and (count >= self.size // 4 or count == len(self.waiting)):
             rows = np.array([self.waiting.popleft() for _ in range(count)])
@@ -237,7 +238,7 @@ class _Campaign:
             )
             self.slots.add(rows, self.rounds_done[rows], state)
         elif self.inputs is not None:
-            return  # nobody came, nobody went
+            return  # the batch is unchanged
         if len(self.slots):
             places = self._padded(np.arange(len(self.slots)))
             if len(places) > len(self.slots):
@@ -245,10 +246,10 @@ class _Campaign:
             self.inputs = (*self._inputs(self.slots.example[places]), tf.constant(self.slots.rounds[places]))
 
     def _stage(self, deadline: float) -> bool:
-        """Some steps for everybody, in graph calls short enough to interrupt; False past the deadline."""
+        """Advance the batch by one stage, in graph calls short enough to interrupt; return False past the deadline."""
         slots, steps = self.slots, self.attack.steps
-        # Whoever sits here came at the end of a stage: the stages, unlike the calls, do not follow the clock,
-        # and neither does who shares a batch with whom.
+        # Examples enter the batch at the end of a stage. Stages, unlike calls, do not depend on the clock, so neither
+        # does which examples share a batch.
         left = min(max(_SHORTEST_STAGE, -(-steps // _STAGES)), _LONGEST_STAGE, steps - int(slots.step.max()))
         while left:
             if time.monotonic() > deadline:
@@ -267,20 +268,20 @@ class _Campaign:
         return True
 
     def _harvest(self):
-        """Takes out who falls and who has ended the round; what nobody believed in is judged in time."""
+        """Remove finished examples from the batch and queue their candidates; verify claims of success at once."""
         slots, count = self.slots, len(self.slots)
         found, ended = slots.state["found"].numpy(), slots.step >= self.attack.steps
         if not (found[:count].any() or ended.any()):
             return
         candidates = self.attack.candidate(slots.state).numpy()[:count]
-        # What was right as a clean image is not asked until it is wrong.
+        # A candidate equal to the clean image was verified before: repeating that would find errors by chance.
         asked = _differ(candidates, self.data.images[slots.example])
         early = found[:count] & asked
         if early.any():
             self._judge(slots.example[early], candidates[early])
         refused = found[:count] & ~self.success[slots.example]
         if refused.any():
-            # A model that draws may have erred once: whom the judge lets stand goes on with the round.
+            # A stochastic model may have erred once: where the verification fails, the round continues.
             slots.state = self.attack.refuse(slots.state, tf.constant(np.pad(refused, (0, len(found) - count))))
             others = self.attack.candidate(slots.state).numpy()[:count]
             asked = _differ(others, self.data.images[slots.example]) & (~refused | _differ(others, candidates))
@@ -296,7 +297,7 @@ class _Campaign:
             self._report()
 
     def _settle(self, everything: bool):
-        """Judges full batches of candidates; the rest too where somebody must wait for the verdict."""
+        """Verify full batches of candidates, and the rest if examples need the result before their next round."""
         needed = self.rounds > 1 and len(self.waiting) < self.size - len(self.slots)
         everything = everything or needed or not (self.waiting or len(self.slots))
         while self.pending and (everything or len(self.pending) >= self.size):
@@ -307,7 +308,7 @@ class _Campaign:
             self._report()
 
     def _wait(self, rows: np.ndarray):
-        """Those judged who stand wait for their next round, if there is one."""
+        """Queue verified examples that remain, if they have another round."""
         self.waiting.extend(rows[~self.success[rows] & (self.rounds_done[rows] < self.rounds)])
 
     def _judge(self, rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
@@ -320,7 +321,7 @@ class _Campaign:
         return logits
 
     def _padded(self, rows: np.ndarray) -> np.ndarray:
-        """The rows [m], m >= 1, then copies of the first, up to one of the few batch sizes."""
+        """Pad rows [m], m >= 1, with copies of the first, up to one of the few batch sizes."""
         unit = -(-self.size // _SIZES)
         return np.concatenate([rows, np.repeat(rows[:1], -len(rows) % unit)])
 
@@ -337,11 +338,11 @@ class _Campaign:
 
 
 def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Which examples differ anywhere: [m, ...] twice -> bool [m]."""
+    """Return the examples that differ anywhere: [m, ...] twice -> bool [m]."""
     return np.any(one != other, axis=tuple(range(1, one.ndim)))
 
 
 def _compiled(method: Callable, *specs) -> Callable:
-    # TensorFlow counts traces by code object, so that a curve's engines would look like one that retraces: a
-    # partial has none of its own.
+    # TensorFlow counts traces by code object, so the engines of a curve would look like one function that retraces. A
+    # partial has no code object of its own.
     return tf.function(functools.partial(method), autograph=False).get_concrete_function(*specs)

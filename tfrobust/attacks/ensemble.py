@@ -1,4 +1,4 @@
-"""Attacks one after the other on what still stands: any, and the official AutoAttack."""
+"""Ensembles: attacks that run one after the other on the remaining examples; custom ones and AutoAttack."""
 
 from collections.abc import Callable
 
@@ -13,32 +13,35 @@ from tfrobust.errors import InputError
 
 
 class _Cascade(base.Attack):
-    """An attack that is nothing but its members."""
+    """Base of ensembles: an attack that consists of its members only."""
 
     @property
     def steps(self) -> int:
-        """Of one round of each member."""
+        """Steps of one round of each member, summed."""
         return sum(member.steps for member in self.members)
 
     @property
     def needs_gradient(self) -> bool:
+        """True if any member needs gradients."""
         return any(member.needs_gradient for member in self.members)
 
     def rounds(self, class_count: int) -> int:
+        """Return the rounds of all members, summed."""
         return sum(member.rounds(class_count) for member in self.members)
 
     def perturb(self, objective: Callable, images, key):
+        """Raise NotImplementedError: ensembles are for evaluation."""
         raise NotImplementedError(f"{type(self).__name__} judges models; train with one of its members.")
 
     def fallback(self, class_count: int) -> str:
-        """What members do where their loss is not defined for so few classes; "" if all are."""
+        """Return the losses of members that are not defined for so few classes and their substitutes, or "" if none."""
         words = [member.fallback(class_count) for member in self.members if hasattr(member, "fallback")]
         return "; ".join(dict.fromkeys(filter(None, words)))
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class Ensemble(_Cascade):
-    """Attacks of your choice: each starts from the clean images that all before it left standing.
+    """Custom ensemble: each member attacks, from the clean images, the examples on which all before it failed.
 
     Example:
         >>> import numpy as np
@@ -50,18 +53,18 @@ class Ensemble(_Cascade):
         >>> result = robust.attacks.run_attack(robust.attacks.Ensemble(members), predict, images, np.array([0, 0]))
         >>> result.success.tolist(), bool(result.member.max() <= 1)
         ([True, False], True)
+
+    Args:
+        attacks: two or more in one threat model, cheap ones first, with different names.
+
+    Raises:
+        ValueError: fewer than two attacks, different threat models, equal names, or a member that is an ensemble or a
+            minimal-norm attack.
     """
 
     name = "ensemble"
 
     def __init__(self, attacks: tuple[base.Attack, ...]):
-        """Args:
-
-        attacks: two or more in one threat model, cheap ones first, with different names.
-
-        Raises:
-            ValueError: fewer, different threats, equal names, or one that is an ensemble or minimal.
-        """
         self.attacks = tuple(attacks)
         if len(self.attacks) < 2:
             raise InputError(f"Ensemble.attacks has {len(self.attacks)} attacks; it needs two or more.")
@@ -77,29 +80,31 @@ class Ensemble(_Cascade):
 
     @property
     def members(self):
+        """The attacks."""
         return self.attacks
 
     @property
     def threat(self) -> ThreatModel:
-        """The one of all members."""
+        """The threat model of all members."""
         return self.attacks[0].threat
 
     def with_epsilon(self, epsilon: float):
+        """Return the ensemble with another radius for each member."""
         return type(self)(tuple(attack.with_epsilon(epsilon) for attack in self.attacks))
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class AutoAttack(_Cascade):
-    """The official ensemble: each member attacks, from the clean images, what those before it left standing.
+    """AutoAttack: each member attacks, from the clean images, the examples on which all before it failed.
 
-    `standard`: APGD on the cross-entropy, APGD on the targeted DLR loss, targeted FAB, Square, without any
-    parameter to tune. `plus`: more restarts, and the untargeted APGD-DLR and FAB. `rand`: for models that draw,
-    APGD on gradients averaged over `expectation_samples` passes. An ensemble of your own is an `Ensemble`.
+    `standard`: APGD on the cross-entropy, APGD on the targeted DLR loss, targeted FAB and Square, without any parameter
+    to tune. `plus`: more restarts, and the untargeted APGD-DLR and FAB. `rand`: for stochastic models, APGD with
+    gradients averaged over `expectation_samples` passes. For a custom ensemble see `Ensemble`.
 
-    Differences from the authors' package: a successful point ends the search for its image; draws follow from each
-    image's own key; every success is projected and predicted again. With a model that answers alike when asked
-    again, none of them can raise an accuracy. With one that draws, the last may: the authors count a point that was
-    wrong in one draw, here one met in the search must be wrong in a second one too, else the search goes on.
+    Differences from the authors' package: a successful point ends the search for its image; random draws follow from
+    each image's own key; every success is projected and predicted again. With a deterministic model none of them can
+    increase the reported accuracy. With a stochastic model the last one can: the authors count a point that was
+    misclassified once. Here a point met in the search must be misclassified a second time, or the search continues.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -107,21 +112,19 @@ class AutoAttack(_Cascade):
         >>> [member.name for member in attack.members]
         ['apgd_ce', 'apgd_t', 'fab_t', 'square']
 
+    Args:
+        threat: the threat model; the default ThreatModel if None.
+        version: 'standard', 'plus' or 'rand'.
+        expectation_samples: passes per gradient in version 'rand', >= 1.
+
+    Raises:
+        ValueError: unknown version.
+
     Source:
-        Croce & Hein 2020, https://arxiv.org/abs/2003.01690; L1: Croce & Hein 2021,
-        https://arxiv.org/abs/2103.01208.
+        Croce & Hein 2020, https://arxiv.org/abs/2003.01690; L1: Croce & Hein 2021, https://arxiv.org/abs/2103.01208.
     """
 
     def __init__(self, threat: ThreatModel | None = None, *, version: str = "standard", expectation_samples: int = 20):
-        """Args:
-
-        threat: where; the default ThreatModel if None.
-        version: 'standard', 'plus' or 'rand'.
-        expectation_samples: of 'rand', passes per gradient, >= 1.
-
-        Raises:
-            ValueError: no such version.
-        """
         self.threat = threat or ThreatModel()
         self.version = version
         self.expectation_samples = expectation_samples
@@ -132,21 +135,22 @@ class AutoAttack(_Cascade):
 
     @property
     def name(self) -> str:
-        """`autoattack`, and the version behind it if it is not the standard one."""
+        """`autoattack`, followed by the version if it is not the standard one."""
         return "autoattack" if self.version == "standard" else f"autoattack_{self.version}"
 
     @property
     def members(self):
+        """The attacks of the version."""
         return self._members
 
     @property
     def resolved_expectation_samples(self) -> int | None:
-        """What a report says: None where the version averages nothing."""
+        """The number of passes per gradient for reports; None for versions without averaging."""
         return self.expectation_samples if self.version == "rand" else None
 
 
 def standard_member(threat: ThreatModel | None = None, *, name: str = "apgd_ce") -> base.Attack:
-    """One member of AutoAttack's standard version alone, with the parameters that it has there in the threat's norm.
+    """Return one member of AutoAttack's standard version, with its parameters for the threat's norm.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -155,8 +159,11 @@ def standard_member(threat: ThreatModel | None = None, *, name: str = "apgd_ce")
         5
 
     Args:
-        threat: where; the default ThreatModel if None.
+        threat: the threat model; the default ThreatModel if None.
         name: 'apgd_ce', 'apgd_t', 'fab_t' or 'square'.
+
+    Returns:
+        The attack.
 
     Raises:
         ValueError: no such member.
@@ -168,7 +175,7 @@ def standard_member(threat: ThreatModel | None = None, *, name: str = "apgd_ce")
 
 
 def _standard(threat: ThreatModel, _) -> tuple[base.Attack, ...]:
-    # The sparse L1 landscape takes more restarts, and fewer targets pay for them.
+    # The L1 landscape needs more restarts; fewer targets keep the cost equal.
     restarts, targets = (5, 5) if threat.norm == "l1" else (1, 9)
     return (
         APGDCrossEntropy(threat, restarts=restarts),

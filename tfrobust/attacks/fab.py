@@ -1,4 +1,4 @@
-"""The fast adaptive boundary attack: steps between a point and its image onto the linearised class boundary."""
+"""The fast adaptive boundary attack (FAB): projections onto the linearized class boundary."""
 
 from collections.abc import Callable
 
@@ -14,32 +14,32 @@ from tfrobust.ops.gradients import input_gradient
 from tfrobust.ops.shapes import by_example, shape_of
 
 _DUAL = {"linf": "l1", "l2": "l2", "l1": "linf"}
-# Lengths below this count as this: at the image itself, or next to the plane, the two moves weigh alike.
+# Lower bound of lengths: at the image itself, or next to the plane, the two moves have equal weights.
 _SHORTEST = 1e-8
-# A point this much inside the ball stays where it is when it is projected once more.
+# Points within this share of epsilon are unchanged by another projection.
 _INSIDE = 1.0 - 1e-6
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class FAB(base.Attack):
-    """FAB-T: looks for the nearest misclassified point by way of the boundary to one class per round.
+    """FAB-T: searches for the nearest misclassified point along the boundary to one class per round.
 
-    With f = z_t - z_y at x_i, w its gradient, p(x) the shortest move from x onto {z : f + <w, z - x_i> = 0}
-    inside the pixel box (`ops.hyperplane`), d_1 = p(x_i), d_2 = p(x) from the image x:
+    With f = z_t - z_y at x_i, w its gradient, p(x) the shortest move from x onto {z : f + <w, z - x_i> = 0} inside the
+    pixel box (`ops.hyperplane`), d_1 = p(x_i), d_2 = p(x) from the image x:
 
         a = min(|d_1| / (|d_1| + |d_2|), alpha_max)
         x_{i+1} = clip((1 - a) (x_i + eta d_1) + a (x + eta d_2))
 
-    If x_{i+1} is misclassified (as any class), it is kept if it is the nearest so far, and the search goes on from
-    x + beta (x_{i+1} - x). Epsilon steers none of it: the nearest point found counts if it lies within epsilon, else
-    the image comes back.
+    If x_{i+1} is misclassified (as any class), it is kept if it is the nearest so far, and the search continues from x
+    + beta (x_{i+1} - x). Epsilon does not influence the search. The nearest point found counts if it lies within
+    epsilon; otherwise the attack returns the image.
 
-    The target t of a round is the class of rank `round % targets` behind the label in the logits of the image.
-    The first round of each target starts at the image; restarts start at noise of length epsilon / 2 around it
-    (the official code takes half of the distance found before, if smaller; here no round knows another).
-    Targeted runs: f = z_t - max of the others for the given t, and all rounds but the first start at noise.
+    The target t of a round is the class of rank `round % targets` after the label in the logits of the image. The first
+    round of each target starts at the image; restarts start at noise of length epsilon / 2 around it. (The official
+    code takes half of the distance found before, if smaller; here rounds are independent.) Targeted runs: f = z_t - max
+    of the others for the given t, and all rounds but the first start at noise.
 
-    Each step takes a forward and backward pass at x_i, and a forward pass to judge x_{i+1}.
+    Each step takes a forward and backward pass at x_i, and a forward pass to test x_{i+1}.
 
     Example:
         >>> import numpy as np
@@ -51,9 +51,21 @@ class FAB(base.Attack):
         >>> result.success.tolist(), bool(result.distance[0] <= 0.2 + 1e-6)
         ([True, False], True)
 
+    Args:
+        threat: the threat model; the default ThreatModel if None.
+        targets: number of classes, ranked after the label, to aim at, >= 1; at most k - 1 are.
+        restarts: rounds per target, >= 1.
+        steps: per round, >= 1.
+        alpha_max: largest weight of the pull back to the image, in (0, 1].
+        eta: length of a step relative to the distance from the plane, > 0; above 1 it overshoots.
+        beta: share of the perturbation that is kept after a success, in (0, 1].
+
+    Raises:
+        ValueError: a value out of its range.
+
     Source:
         Croce & Hein 2020, https://arxiv.org/abs/1907.02044; targeted as in AutoAttack,
-        https://arxiv.org/abs/2003.01690, which tries 9 targets.
+        https://arxiv.org/abs/2003.01690, which uses 9 targets.
     """
 
     name = "fab_t"
@@ -70,19 +82,6 @@ class FAB(base.Attack):
         eta: float = 1.05,
         beta: float = 0.9,
     ):
-        """Args:
-
-        threat: where; the default ThreatModel if None.
-        targets: how many of the classes ranked next to the label are tried, >= 1; at most k - 1 are.
-        restarts: rounds per target, >= 1.
-        steps: per round, >= 1.
-        alpha_max: largest pull back to the image, in (0, 1].
-        eta: how far a step goes relative to the plane, > 0; above 1 it goes beyond.
-        beta: which part of the way from the image is kept after a success, in (0, 1].
-
-        Raises:
-            ValueError: a value out of its range.
-        """
         self.threat = threat or ThreatModel()
         self.targets = targets
         self.restarts = restarts
@@ -93,15 +92,18 @@ class FAB(base.Attack):
         self._check()
 
     def perturb(self, objective: Callable, images, key: tf.Tensor):
+        """Raise NotImplementedError: FAB maximizes no objective other than the class boundary's."""
         raise NotImplementedError(
             f"{type(self).__name__} looks for the boundary between classes, it raises no other objective: "
             "make adversaries for training by PGD."
         )
 
     def rounds(self, class_count: int) -> int:
+        """Return restarts x targets."""
         return self.restarts * self._target_count(class_count)
 
     def start(self, predict, images, goal, keys, rounds):
+        """Start at the image, or at noise around it in restarts; see `Attack.start`."""
         target, restart = self._aim(predict, images, goal, rounds)
         point = tf.identity(images)
         if self.restarts > 1 or goal.targets is not None:
@@ -114,6 +116,8 @@ class FAB(base.Attack):
         return {**kept, "point": point, "distance": far, "found": found, "target": target}
 
     def advance(self, predict, images, goal, rounds, state, count):
+        """Take `count` steps of FAB; see `Attack.advance`."""
+
         def body(step, point, nearest, distance):
             moved = self._move(images, point, *self._plane(predict, goal, state["target"], point))
             reached = goal.reached(predict(moved))
@@ -133,17 +137,19 @@ class FAB(base.Attack):
         return {**state, "point": point, "nearest": nearest, "distance": distance, "found": found}
 
     def candidate(self, state):
-        # One beyond epsilon is not handed on, though its projection might do: so says the official code.
+        """Return the nearest misclassified point if it lies within epsilon, else the image."""
+        # A point beyond epsilon is not returned, although its projection might succeed, as in the official code.
         return base.select(state["found"], state["nearest"], state["image"])
 
     def refuse(self, state, refused):
-        # Else the same point would be asked about until it is wrong by chance.
+        """Discard the nearest point where its verification failed; see `Attack.refuse`."""
+        # Otherwise the same point would be verified again until it fails by chance.
         nearest = base.select(refused, state["image"], state["nearest"])
         distance = tf.where(refused, np.float32(np.inf), state["distance"])
         return super().refuse(state, refused) | {"nearest": nearest, "distance": distance}
 
     def _aim(self, predict, images, goal, rounds):
-        """Which class a round goes for, and which restart it is: int32 [b] each."""
+        """Return the target class of a round and the number of its restart: int32 [b] each."""
         if goal.targets is not None:
             return goal.targets, rounds
         logits = predict(images)
@@ -153,7 +159,7 @@ class FAB(base.Attack):
         return tf.gather(ranked, rounds % count, batch_dims=1), rounds // count
 
     def _plane(self, predict, goal, target, point):
-        """(f [b], w [b, ...]): how far the point is beyond the boundary in logits, and its gradient."""
+        """Return (f [b], w [b, ...]): the distance of the point beyond the boundary in logits, and its gradient."""
 
         def difference(points):
             logits = predict(points)
@@ -164,22 +170,22 @@ class FAB(base.Attack):
         return input_gradient(difference, point)
 
     def _move(self, images, point, excess, normal):
-        """x_{i+1} of the class docstring from f and w at `point`."""
+        """Return x_{i+1} of the class docstring from f and w at `point`."""
         axes = list(range(1, images.shape.rank))
         both = tf.concat([point, images], 0), tf.concat([normal, normal], 0)
-        # Of the image too without <w, x> itself, beside which a small f would be lost to rounding.
+        # The offset at the image is computed without <w, x> itself, next to which a small f would be lost to rounding.
         excess = tf.concat([excess, excess + tf.reduce_sum(normal * (images - point), axes)], 0)
         moves = hyperplane.move(*both, excess, self.threat.norm, *self.threat.bounds)
         lengths = tf.maximum(norms.norm(moves, self.threat.norm), _SHORTEST)
         (onto, from_image), (near, far) = tf.split(moves, 2), tf.split(lengths, 2)
         pull = by_example(tf.minimum(near / (near + far), self.alpha_max), images)
         moved = (1.0 - pull) * (point + self.eta * onto) + pull * (images + self.eta * from_image)
-        # A model that overflows must not turn the point into NaN: it stays where it was.
+        # Where a model overflows, the point stays instead of becoming NaN.
         moved = tf.where(tf.math.is_nan(moved), point, moved)
         return tf.ensure_shape(tf.clip_by_value(moved, *self.threat.bounds), images.shape)
 
     def _shifted(self, images, noise):
-        """The images moved by noise of length epsilon / 2, inside the box."""
+        """Add noise of length epsilon / 2 to the images, inside the box."""
         length = by_example(norms.norm(noise, self.threat.norm), images)
         shift = noise * tf.math.divide_no_nan(0.5 * self.threat.epsilon, length)
         return tf.clip_by_value(images + shift, *self.threat.bounds)
@@ -200,10 +206,11 @@ class FAB(base.Attack):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class FABUntargeted(FAB):
-    """FAB as first published: each step goes for the class whose linearised boundary is nearest.
+    """FAB as first published: each step aims at the class whose linearized boundary is nearest.
 
-    As `FAB` with f = z_c - z_y for the class c with the smallest |f_c| / |w_c|, measured in the dual norm. A step
-    takes one backward pass per class, so the targeted version is the cheaper one for many classes.
+    As `FAB` with f = z_c - z_y for the class c with the smallest |f_c| / |w_c|, measured in the dual norm. A step takes
+    one backward pass per class, so the targeted version is cheaper for many classes. Arguments as for `FAB`, without
+    `targets`.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -228,7 +235,6 @@ class FABUntargeted(FAB):
         eta: float = 1.05,
         beta: float = 0.9,
     ):
-        """Args as of `FAB`, without targets."""
         super().__init__(threat, targets=1, restarts=restarts, steps=steps, alpha_max=alpha_max, eta=eta, beta=beta)
 
     def _aim(self, predict, images, goal, rounds):
@@ -237,7 +243,7 @@ class FABUntargeted(FAB):
         return goal.labels, rounds
 
     def _plane(self, predict, goal, target, point):
-        # Persistent: outside of a graph the loop below asks once per class.
+        # The tape is persistent because outside of a graph the loop below uses it once per class.
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(point)
             logits = predict(point)

@@ -1,4 +1,4 @@
-"""Attacks that climb the gradient of the loss by steps of fixed size: FGSM, PGD and its kin."""
+"""Gradient attacks with steps of fixed size: FGSM, PGD and its variants."""
 
 from collections.abc import Callable
 
@@ -13,22 +13,22 @@ from tfrobust.ops import randomness
 from tfrobust.ops.gradients import finite, input_gradient
 from tfrobust.ops.shapes import shape_of
 
-# How far a random start reaches when nothing is said: the whole ball; the standard deviation TRADES uses.
+# Default scale of a random start: the whole ball, or the standard deviation that TRADES uses.
 _START_SCALES = {"uniform": 1.0, "gaussian": 0.001, "none": 0.0}
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class PGD(base.Attack):
-    """Projected gradient ascent.
+    """Projected gradient ascent (Madry et al., 2018).
 
-    x_0 = a random start; x_{i+1} = P(x_i + step_size v(x_i)), v the steepest direction of norm 1 (L1: a
-    sparse one that respects the box), P the exact projection onto ball and pixel box.
+    x_0 = a random start; x_{i+1} = P(x_i + step_size v(x_i)), with v the steepest direction of norm 1 (L1: a sparse
+    direction that respects the box) and P the exact projection onto ball and pixel box.
 
-    Training face: the last iterate, as in Madry et al. and the released ASCL and TRADES code; one start,
-    whatever `restarts` says. Evaluation face: climbs the cross-entropy; every iterate is judged by the logits
-    that its own step computes anyway, and the first misclassified one is kept, else the last. So it finds at
-    least what the last iterate alone shows, and costs no further pass. (Of a model that draws, one that is right
-    when predicted again is dropped, and the search goes on.)
+    Training: returns the last iterate, as in Madry et al. and the released ASCL and TRADES code; one start, whatever
+    `restarts` is. Evaluation: maximizes the cross-entropy. Every iterate is tested with the logits that its own step
+    computes anyway, and the first misclassified one is kept, otherwise the last. So it finds at least what the last
+    iterate alone would, at no further pass. (With a stochastic model, a point that is correctly classified when
+    predicted again is dropped, and the search continues.)
 
     Example:
         >>> import numpy as np
@@ -40,8 +40,20 @@ class PGD(base.Attack):
         >>> result.success.tolist(), bool(np.abs(result.adversarial - images).max() <= 0.2 + 1e-6)
         ([True, False], True)
 
+    Args:
+        threat: the threat model; the default ThreatModel if None.
+        steps: gradient steps per restart, >= 1.
+        step_size: length of a step in the threat's norm, in pixel units; None: 2.5 epsilon / steps.
+        random_start: 'uniform' in the ball, 'gaussian' noise around the image (TRADES), or 'none'.
+        start_scale: 'uniform': share of epsilon, default 1; 'gaussian': standard deviation in pixel units, default
+            0.001 (TRADES).
+        restarts: runs from new random starts, for the remaining examples, >= 1; several need a random start.
+
+    Raises:
+        ValueError: a value out of its range.
+
     Source:
-        Madry et al. 2018, https://arxiv.org/abs/1706.06083. The default step is theirs: 2.5 epsilon / steps.
+        Madry et al. 2018, https://arxiv.org/abs/1706.06083. The default step size is theirs: 2.5 epsilon / steps.
     """
 
     name = "pgd"
@@ -56,19 +68,6 @@ class PGD(base.Attack):
         start_scale: float | None = None,
         restarts: int = 1,
     ):
-        """Args:
-
-        threat: where; the default ThreatModel if None.
-        steps: gradient steps per restart, >= 1.
-        step_size: length of a step in the threat's norm, in pixel units; None: 2.5 epsilon / steps.
-        random_start: 'uniform' in the ball, 'gaussian' noise around the image (TRADES), or 'none'.
-        start_scale: 'uniform': share of epsilon, default 1; 'gaussian': standard deviation in pixel units,
-            default 0.001 (TRADES).
-        restarts: runs from fresh starts for examples that still stand, >= 1; several need a random start.
-
-        Raises:
-            ValueError: a value out of its range.
-        """
         self.threat = threat or ThreatModel()
         self.steps = steps
         self.step_size = step_size
@@ -79,10 +78,11 @@ class PGD(base.Attack):
 
     @property
     def resolved_step_size(self) -> float:
-        """The length of a step, also where `step_size` is None."""
+        """Length of a step, also where `step_size` is None."""
         return 2.5 * self.threat.epsilon / self.steps if self.step_size is None else self.step_size
 
     def perturb(self, objective: Callable, images, key: tf.Tensor):
+        """Maximize the objective and return the last iterate; see `Attack.perturb`."""
         checks.check_views(self, images)
         leaves = tf.nest.flatten(images)
         starts = [self._begin(leaf, randomness.fold(key, "start", place)) for place, leaf in enumerate(leaves)]
@@ -103,14 +103,18 @@ class PGD(base.Attack):
         return tf.nest.pack_sequence_as(images, [tf.stop_gradient(end) for end in ends])
 
     def rounds(self, class_count: int) -> int:
+        """Return the number of restarts."""
         return self.restarts
 
     def start(self, predict, images, goal, keys, rounds):
+        """Sample a starting point; see `Attack.start`."""
         point = self._begin(images, randomness.fold(keys, "start", 0))
         found = tf.zeros_like(goal.labels, tf.bool)
         return {"point": point, "kept": point, "found": found, **self._memory(images)}
 
     def advance(self, predict, images, goal, rounds, state, count):
+        """Take `count` gradient steps; see `Attack.advance`."""
+
         def objective(points):
             logits = predict(points)
             return self._values(objectives.in_range(logits), goal, rounds), logits
@@ -131,10 +135,11 @@ class PGD(base.Attack):
         return state
 
     def candidate(self, state):
+        """Return the first misclassified iterate, or the current point if there is none."""
         return base.select(state["found"], state["kept"], state["point"])
 
     def _values(self, logits, goal, rounds):
-        """What evaluation climbs, [b], from the logits of the points."""
+        """Return the loss that evaluation maximizes, [b], from the logits of the points."""
         return goal.cross_entropy(logits)
 
     def _begin(self, images, key):
@@ -146,11 +151,11 @@ class PGD(base.Attack):
         return self.threat.project(images, images + randomness.draw(randomness.normal(scale), key, shape_of(images)))
 
     def _memory(self, images) -> dict:
-        """What goes from step to step beside the point, name -> tensor [b, ...], before the first step."""
+        """Return the initial memory: tensors [b, ...] by name that each step passes on besides the point."""
         return {}
 
     def _steer(self, gradient, memory: dict) -> tuple[tf.Tensor, dict]:
-        """The direction to climb, from the gradient and what went before, and what goes on."""
+        """Return the direction to ascend, from the gradient and the memory, and the new memory."""
         return gradient, memory
 
     def _move(self, images, point, direction):
@@ -171,7 +176,7 @@ class PGD(base.Attack):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class FGSM(PGD):
-    """One step of length epsilon from the image itself: x + epsilon v(x), projected.
+    """Fast gradient sign method: one step of length epsilon from the image, x + epsilon v(x), projected.
 
     Example:
         >>> import tensorflow as tf
@@ -182,6 +187,9 @@ class FGSM(PGD):
         >>> tf.reshape(attack.perturb(brightness, images, key), [-1]).numpy().tolist()
         [0.75, 1.0]
 
+    Args:
+        threat: the threat model; the default ThreatModel if None.
+
     Source:
         Goodfellow et al. 2015, https://arxiv.org/abs/1412.6572 (Linf); the other norms step along their own
         steepest direction.
@@ -190,21 +198,17 @@ class FGSM(PGD):
     name = "fgsm"
 
     def __init__(self, threat: ThreatModel | None = None):
-        """Args:
-
-        threat: where; the default ThreatModel if None.
-        """
         threat = threat or ThreatModel()
         super().__init__(threat, steps=1, step_size=threat.epsilon, random_start="none")
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class MomentumPGD(PGD):
-    """PGD along a velocity that remembers earlier gradients: v_{i+1} = decay v_i + g_i / |g_i|_1, v_0 = 0.
+    """PGD with momentum: steps along a velocity, v_{i+1} = decay v_i + g_i / |g_i|_1, v_0 = 0.
 
-    The step goes in the steepest direction of the velocity (Linf: its sign; L2: itself, of length step_size; L1:
-    as in PGD). The iterative method of the paper (MI-FGSM) is steps=10, step_size = epsilon / 10,
-    random_start='none'; the defaults are those of PGD.
+    The step is in the steepest direction of the velocity (Linf: its sign; L2: itself, of length step_size; L1: as in
+    PGD). The iterative method of the paper (MI-FGSM) is steps=10, step_size = epsilon / 10, random_start='none'; the
+    defaults are those of PGD.
 
     Example:
         >>> import numpy as np
@@ -214,6 +218,12 @@ class MomentumPGD(PGD):
         >>> attack = robust.attacks.MomentumPGD(robust.attacks.ThreatModel(epsilon=0.2), steps=4)
         >>> robust.attacks.run_attack(attack, predict, images, np.array([0, 0])).success.tolist()
         [True, False]
+
+    Args beyond those of PGD:
+        decay: share of the velocity that remains at each step, >= 0; 0 is PGD.
+
+    Raises:
+        ValueError: a value out of its range.
 
     Source:
         Dong et al. 2018, https://arxiv.org/abs/1710.06081, algorithm 1; its extension to L2.
@@ -232,13 +242,6 @@ class MomentumPGD(PGD):
         restarts: int = 1,
         decay: float = 1.0,
     ):
-        """Args beyond those of PGD:
-
-        decay: what remains of the velocity at each step, >= 0; 0 is PGD.
-
-        Raises:
-            ValueError: a value out of its range.
-        """
         super().__init__(
             threat,
             steps=steps,
@@ -255,7 +258,8 @@ class MomentumPGD(PGD):
         return {"velocity": tf.zeros_like(images)}
 
     def _steer(self, gradient, memory):
-        # By the largest first, so that the smallest gradients keep their sum; a broken one is forgotten.
+        # Divided by the largest entry first, so that the smallest gradients do not underflow in the sum; non-finite
+        # gradients are dropped.
         axes = list(range(1, gradient.shape.rank))
         gradient = gradient / tf.reduce_max(tf.abs(gradient), axes, keepdims=True)
         gradient /= tf.reduce_sum(tf.abs(gradient), axes, keepdims=True)
@@ -266,16 +270,20 @@ class MomentumPGD(PGD):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class MultiTargetedPGD(PGD):
-    """One targeted PGD per class: descends the cross-entropy towards it, each from its own start.
+    """Multi-targeted PGD: per class one targeted PGD, which minimizes its cross-entropy from its own start.
 
-    An example stands only if it is classified correctly against all runs; any wrong class counts, not the
-    target alone. In training (`perturb`) there are no targets: it is PGD.
+    An example counts as robust only if no run succeeds; any wrong class counts as success, not the target alone. In
+    training (`perturb`) there are no targets: it is PGD.
 
     Example:
         >>> from tfrobust import keras as robust
         >>> attack = robust.attacks.MultiTargetedPGD(robust.attacks.ThreatModel(epsilon=8 / 255), steps=20)
         >>> attack.rounds(class_count=10)
         9
+
+    Args beyond those of PGD:
+        restarts: runs per target.
+        include_true_class: True: also run the true class as a target, last.
 
     Source:
         Gowal et al. 2019, https://arxiv.org/abs/1910.09338; paper 003, section 5 ("mPGD"). Its reference code
@@ -296,11 +304,6 @@ class MultiTargetedPGD(PGD):
         restarts: int = 1,
         include_true_class: bool = False,
     ):
-        """Args beyond those of PGD:
-
-        restarts: runs per target.
-        include_true_class: also run the true class as a target, last.
-        """
         self.include_true_class = include_true_class
         super().__init__(
             threat,
@@ -312,6 +315,7 @@ class MultiTargetedPGD(PGD):
         )
 
     def rounds(self, class_count: int) -> int:
+        """Return restarts x targets."""
         return self.restarts * self._targets(class_count)
 
     def _values(self, logits, goal, rounds):

@@ -1,4 +1,4 @@
-"""How a contrastive method makes its adversaries: views that lose their own image among the others, without labels."""
+"""Adversarial examples for contrastive methods, made without labels: views that differ from their own image."""
 
 import dataclasses
 from collections.abc import Callable
@@ -21,10 +21,10 @@ NEGATIVES = ("clean", "moving")
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InstanceAdversary(Configured):
-    """The instance-wise attack: it raises the contrastive loss of an image's view, each inside its own ball.
+    """Instance-wise attack: it maximizes the contrastive loss of an image's views, each inside its own ball.
 
-    `against`: one view moves, the other one is fixed (RoCL). `jointly`: all views of the batch move (ACL). False
-    negatives stay in: who is similar to the image is where an adversary wants to go.
+    `against`: one view is perturbed, the other one is fixed (RoCL). `jointly`: all views of the batch are perturbed
+    (ACL). False negatives are not removed: images similar to the anchor are where an adversarial example should go.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -33,14 +33,14 @@ class InstanceAdversary(Configured):
         5
 
     Attributes:
-        attack: who searches, in which threat.
-        mode: what batch norm of encoder and projection does meanwhile, as in `Adversary`.
-        negatives: of `against`. "clean": the two clean views of every other image, on all replicas, embedded once.
-            "moving": the other images' fixed views and the adversaries as they stand, whose gradient is stopped, of
-            this group alone: what the released RoCL code computes.
-        group: adversaries that move together are compared within fixed groups of so many adjacent rows of the global
-            batch, so that results do not depend on the number of replicas; where there are several, it divides what
-            each has of the batch. None: all that a replica has.
+        attack: the attack, with its threat model.
+        mode: batch norm of encoder and projection during the attack, as in `Adversary`.
+        negatives: for `against`. "clean": the two clean views of every other image, on all replicas, embedded once.
+            "moving": the other images' fixed views and current adversarial views (gradients stopped), of this group
+            alone, as in the released RoCL code.
+        group: examples perturbed together are compared within fixed groups of so many adjacent rows of the global
+            batch, so that results do not depend on the number of replicas. With several replicas it divides the rows of
+            each replica. None: all rows of a replica.
 
     Source:
         Kim et al. 2020 (RoCL), https://arxiv.org/abs/2006.07589, section 3.2; Jiang et al. 2020 (ACL),
@@ -60,10 +60,10 @@ class InstanceAdversary(Configured):
             raise InputError(f"InstanceAdversary.group is {self.group}; it is at least 2 rows, or None.")
 
     def against(self, embed: Callable, images, fixed: tuple, rows, key, *, temperature) -> tf.Tensor:
-        """Adversaries of one view against the other, gradients stopped.
+        """Return adversarial images of one view against the other, with gradients stopped.
 
         Args:
-            embed: (images, training=bool) -> projections [b, d] of the view that moves.
+            embed: (images, training=bool) -> projections [b, d] of the perturbed view.
             images: float32 [b, h, w, c], that view.
             fixed: projections float32 [b, d] of that view itself and of the other one, both clean.
             rows: int64 [b], in the global batch.
@@ -89,12 +89,14 @@ class InstanceAdversary(Configured):
         return self.attack.perturb(objective, images, key)
 
     def jointly(self, embed: Callable, views: tuple, rows, key, *, temperature) -> tuple:
-        """Adversaries of all views of the images together, gradients stopped.
+        """Return adversarial images of all views, perturbed together, with gradients stopped.
 
         Args:
             embed: (images, training=bool) -> projections [n, d].
             views: float32 [b, h, w, c] each.
-            rows, key, temperature: as in `against`.
+            rows: int64 [b], in the global batch.
+            key: int32 [2].
+            temperature: t > 0.
 
         Returns:
             As `views`.

@@ -1,7 +1,7 @@
-"""What batch norm does while adversaries are made, and models as functions `images -> logits`.
+"""Batch-norm modes while adversarial examples are made, and models as functions `images -> logits`.
 
-inference: moving statistics (the default). batch: the batch's own statistics, and nothing moves. train: the
-batch's statistics, and every attack step moves the moving ones, as the released ASCL code does.
+inference: moving statistics (the default). batch: statistics of the batch; moving statistics are not updated. train:
+statistics of the batch, and every attack step updates the moving statistics, as in the released ASCL code.
 """
 
 from collections.abc import Callable
@@ -15,18 +15,18 @@ MODES = ("inference", "batch", "train")
 
 
 def check_mode(mode: str, model=None) -> str:
-    """Refuses what cannot work.
+    """Raise ValueError if a mode is unknown or cannot work with the model.
 
     Args:
         mode: 'inference', 'batch' or 'train'.
-        model: a Keras model whose layers are looked through for synchronized batch norm, or None.
+        model: a Keras model whose layers are searched for synchronized batch norm, or None.
 
     Returns:
         mode.
 
     Raises:
-        ValueError: unknown mode; 'train' with synchronized batch norm; 'batch' with it on several replicas:
-            its statistics would have to be gathered inside the attack's loop, where no collective can stand.
+        ValueError: unknown mode; 'train' with synchronized batch norm; 'batch' with it on several replicas: its
+            statistics would have to be gathered inside the attack's loop, where no collective operation can run.
     """
     if mode not in MODES:
         raise InputError(f"Unknown batch-norm mode {mode!r} for making adversaries; it is one of {list(MODES)}.")
@@ -41,14 +41,14 @@ def check_mode(mode: str, model=None) -> str:
 
 
 def forward_in_mode(function, mode: str) -> Callable:
-    """A forward pass with one argument, in a batch-norm mode.
+    """Return a forward pass with one argument, in a batch-norm mode.
 
     Args:
         function: (images, training=bool) -> anything, often logits: a function, a Keras model or a method.
         mode: 'inference', 'batch' or 'train'.
 
     Returns:
-        images -> what `function` returns.
+        images -> the output of `function`.
 
     Raises:
         ValueError: as `check_mode`.
@@ -61,11 +61,11 @@ def forward_in_mode(function, mode: str) -> Callable:
 
 
 def as_predict(model) -> Callable:
-    """Any Keras model or function as `images -> logits`, float32, in inference mode, with no variable moving.
+    """Return a Keras model or function as `images -> logits`, float32, in inference mode, without variable updates.
 
     Args:
-        model: a built Keras model or layer (called with training=False, inside a scope that drops every
-            assignment), or a function. Either may return a dict with the key 'logits'.
+        model: a built Keras model or layer (called with training=False, inside a scope that drops every assignment), or
+            a function. Either may return a dict with the key 'logits'.
 
     Returns:
         float32 [b, ...] -> float32 [b, k].
@@ -93,10 +93,10 @@ def as_predict(model) -> Callable:
 
 
 def logits_of(answer):
-    """What an attack looks at: a model's only output, or the one named 'logits'.
+    """Return the output that an attack uses: a model's only output, or the one named 'logits'.
 
     Raises:
-        ValueError: several outputs, none of them so named.
+        ValueError: several outputs, none of them with that name.
     """
     if isinstance(answer, dict):
         if "logits" not in answer:
@@ -110,11 +110,11 @@ def logits_of(answer):
 
 
 def _without_updates(function: Callable, images, training: bool):
-    # Inside the scope assignments go to a table that is thrown away; variables are read as they are.
+    # Inside the scope, assignments go to a table that is discarded; variables are read as usual.
     with keras.StatelessScope():
         return function(images, training=training)
 
 
 def _has_synchronized(model: keras.Layer) -> bool:
-    # The only walk in Keras 3 that also finds layers held by layers (branched batch norm).
+    # The only traversal in Keras 3 that also finds layers held by layers (branched batch norm).
     return any(getattr(layer, "synchronized", False) for layer in model._flatten_layers())

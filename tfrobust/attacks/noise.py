@@ -1,4 +1,4 @@
-"""Noise instead of an attack: what a model must stand before a robust accuracy means anything."""
+"""Random noise as a baseline: a model should withstand it before its robust accuracy means anything."""
 
 import math
 
@@ -14,10 +14,10 @@ from tfrobust.ops.shapes import shape_of
 
 
 class _Noise(RandomSearch):
-    """The best of some independent draws around the image; see `UniformNoise`."""
+    """Best of several independent draws around the image; see `UniformNoise`."""
 
     def perturb(self, objective, images, key):
-        """One draw for each leaf, whatever the objective; else as `Attack.perturb`."""
+        """Return one draw per leaf, whatever the objective; otherwise as `Attack.perturb`."""
         checks.check_views(self, images)
         leaves = tf.nest.flatten(images)
         keys = [randomness.fold(key, "start", place) for place in range(len(leaves))]
@@ -34,15 +34,16 @@ class _Noise(RandomSearch):
         return lambda point, keys: self._noisy(images, keys)
 
     def _noisy(self, images, key):
-        """A draw around each image, inside the threat set; key int32 [2] or [b, 2]."""
+        """Return a draw around each image, inside the threat set; key int32 [2] or [b, 2]."""
         raise NotImplementedError
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class UniformNoise(_Noise):
-    """Points drawn uniformly from the ball, projected into the box: the random start of PGD, without PGD.
+    """Uniform noise from the ball, projected into the box: the random start of PGD, without PGD.
 
-    In evaluation an example falls if any of its draws is misclassified. In training one draw, whatever the objective.
+    In evaluation the attack succeeds if any of an example's draws is misclassified. In training it returns one draw,
+    whatever the objective.
 
     Example:
         >>> import tensorflow as tf
@@ -52,6 +53,13 @@ class UniformNoise(_Noise):
         >>> bool(tf.reduce_all((points >= 0.85) & (points <= 1.0))), bool(tf.math.reduce_std(points) > 0.04)
         (True, True)
 
+    Args:
+        threat: the threat model; the default ThreatModel if None.
+        draws: per example, one query each, >= 1.
+
+    Raises:
+        ValueError: a value out of its range.
+
     Source:
         Foolbox's additive noise attacks, as baselines; the draw is uniform by volume in every norm.
     """
@@ -59,14 +67,6 @@ class UniformNoise(_Noise):
     name = "uniform_noise"
 
     def __init__(self, threat: ThreatModel | None = None, *, draws: int = 10):
-        """Args:
-
-        threat: where; the default ThreatModel if None.
-        draws: per example, each one query, >= 1.
-
-        Raises:
-            ValueError: a value out of its range.
-        """
         self.threat = threat or ThreatModel()
         self.draws = self.steps = draws
         checks.check_counts(self, "draws")
@@ -79,7 +79,8 @@ class UniformNoise(_Noise):
 class GaussianNoise(_Noise):
     """Gaussian noise on every value, projected into the threat set.
 
-    In evaluation an example falls if any of its draws is misclassified. In training one draw, whatever the objective.
+    In evaluation the attack succeeds if any of an example's draws is misclassified. In training it returns one draw,
+    whatever the objective.
 
     Example:
         >>> import tensorflow as tf
@@ -92,6 +93,14 @@ class GaussianNoise(_Noise):
         >>> attack.resolved_deviation((5, 5, 1))
         0.1
 
+    Args:
+        threat: the threat model; the default ThreatModel if None.
+        draws: per example, one query each, >= 1.
+        deviation: standard deviation in pixel units, > 0; None: see `resolved_deviation`.
+
+    Raises:
+        ValueError: a value out of its range.
+
     Source:
         Foolbox's additive noise attacks, as baselines; there the noise is scaled to norm epsilon, here projected.
     """
@@ -99,15 +108,6 @@ class GaussianNoise(_Noise):
     name = "gaussian_noise"
 
     def __init__(self, threat: ThreatModel | None = None, *, draws: int = 10, deviation: float | None = None):
-        """Args:
-
-        threat: where; the default ThreatModel if None.
-        draws: per example, each one query, >= 1.
-        deviation: standard deviation in pixel units, > 0; None: see `resolved_deviation`.
-
-        Raises:
-            ValueError: a value out of its range.
-        """
         self.threat = threat or ThreatModel()
         self.draws = self.steps = draws
         self.deviation = deviation
@@ -118,13 +118,16 @@ class GaussianNoise(_Noise):
             )
 
     def resolved_deviation(self, image_shape) -> float:
-        """The deviation used; by default the one at which the noise is as large as the ball.
+        """Return the standard deviation used; by default the one at which the noise is as large as the ball.
 
-        Linf: epsilon. L2: epsilon / sqrt(d), the root mean square norm is epsilon. L1: epsilon / (d sqrt(2 / pi)),
-        the mean norm is.
+        Linf: epsilon. L2: epsilon / sqrt(d), so that the root mean square norm is epsilon. L1: epsilon / (d sqrt(2 /
+        pi)), so that the mean norm is epsilon.
 
         Args:
             image_shape: (h, w, c), d values.
+
+        Returns:
+            Standard deviation in pixel units.
         """
         if self.deviation is not None:
             return self.deviation

@@ -1,7 +1,7 @@
-"""What an attack maximises: functions `images -> [b]`, larger = worse for the model.
+"""Objectives that attacks maximize: functions `images -> [b]`, larger = worse for the model.
 
-Each factory takes `predict`: images [b, ...] -> logits [b, k], and closes over what the objective compares
-with. The functions of logits below them are for evaluation attacks, which need the logits themselves too.
+Each factory takes `predict`: images [b, ...] -> logits [b, k], and holds the labels or embeddings to compare with. The
+functions of logits below are for evaluation attacks, which need the logits themselves too.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from tfrobust.structs import PairMasks
 
 
 def cross_entropy(predict: Callable, labels: tf.Tensor) -> Callable:
-    """-log softmax(predict(x))_y: the objective of FGSM and PGD.
+    """Return the cross-entropy, -log softmax(predict(x))_y: the objective of FGSM and PGD.
 
     Example:
         >>> import numpy as np
@@ -39,7 +39,7 @@ def cross_entropy(predict: Callable, labels: tf.Tensor) -> Callable:
 
 
 def targeted_cross_entropy(predict: Callable, targets: tf.Tensor) -> Callable:
-    """log softmax(predict(x))_t: the cross-entropy towards a target class, descended.
+    """Return log softmax(predict(x))_t, minus the cross-entropy of a target class.
 
     Example:
         >>> import numpy as np
@@ -60,7 +60,7 @@ def targeted_cross_entropy(predict: Callable, targets: tf.Tensor) -> Callable:
 
 
 def margin(predict: Callable, labels: tf.Tensor) -> Callable:
-    """max over c != y of z_c, minus z_y: positive exactly where the model is wrong.
+    """Return the margin, max over c != y of z_c, minus z_y: positive exactly where the model is wrong.
 
     Example:
         >>> import numpy as np
@@ -84,11 +84,11 @@ def margin(predict: Callable, labels: tf.Tensor) -> Callable:
 
 
 def dlr(predict: Callable, labels: tf.Tensor) -> Callable:
-    """The difference of logits ratio: the margin, measured in units of what lies between the largest logits.
+    """Return the difference of logits ratio (DLR): the margin, divided by the spread of the largest logits.
 
-    (max over c != y of z_c, minus z_y) / (z_(1) - z_(3) + 1e-12), z_(1) >= z_(2) >= ... the sorted logits. It does
-    not change when all logits are scaled or shifted, so no confidence can hide its gradient. With two classes
-    there is no third logit: the margin alone.
+    (max over c != y of z_c, minus z_y) / (z_(1) - z_(3) + 1e-12), with z_(1) >= z_(2) >= ... the sorted logits. Scaling
+    or shifting all logits does not change it, so high confidence does not make its gradient vanish. With two classes
+    there is no third logit: the margin alone is used.
 
     Example:
         >>> import numpy as np
@@ -107,16 +107,16 @@ def dlr(predict: Callable, labels: tf.Tensor) -> Callable:
         images -> float32 [b], > 0 where the model is wrong, >= -1 from three classes on.
 
     Source:
-        Croce & Hein 2020, https://arxiv.org/abs/2003.01690, eq. 6. Two classes: ours.
+        Croce & Hein 2020, https://arxiv.org/abs/2003.01690, eq. 6. The case of two classes is not in the paper.
     """
     return lambda images: dlr_of(_logits(predict, images), labels)
 
 
 def targeted_dlr(predict: Callable, labels: tf.Tensor, targets: tf.Tensor) -> Callable:
-    """The difference of logits ratio towards a target.
+    """Return the difference of logits ratio (DLR) towards a target class.
 
-    (z_t - z_y) / (z_(1) - (z_(3) + z_(4)) / 2 + 1e-12), z_(1) >= z_(2) >= ... the sorted logits. With three
-    classes there is no fourth logit: below the line stands z_(1) - z_(3); with two, nothing.
+    (z_t - z_y) / (z_(1) - (z_(3) + z_(4)) / 2 + 1e-12), with z_(1) >= z_(2) >= ... the sorted logits. With three
+    classes there is no fourth logit: the denominator is z_(1) - z_(3). With two classes there is no denominator.
 
     Example:
         >>> import numpy as np
@@ -135,15 +135,16 @@ def targeted_dlr(predict: Callable, labels: tf.Tensor, targets: tf.Tensor) -> Ca
         images -> float32 [b].
 
     Source:
-        Croce & Hein 2020, https://arxiv.org/abs/2003.01690, eq. 7. Fewer than four classes: ours.
+        Croce & Hein 2020, https://arxiv.org/abs/2003.01690, eq. 7. The cases of fewer than four classes are not in the
+        paper.
     """
     return lambda images: targeted_dlr_of(_logits(predict, images), labels, targets)
 
 
 def kl(predict: Callable, clean_logits: tf.Tensor) -> Callable:
-    """KL(softmax(clean) || softmax(predict(x))): the objective of TRADES.
+    """Return KL(softmax(clean) || softmax(predict(x))): the objective of TRADES.
 
-    Its gradient is 0 at the clean image itself: start an attack on it at random.
+    Its gradient is 0 at the clean image itself, so the attack needs a random start.
 
     Example:
         >>> import numpy as np
@@ -168,7 +169,7 @@ def kl(predict: Callable, clean_logits: tf.Tensor) -> Callable:
 
 
 def contrastive(embed: Callable, keys, pairs: PairMasks, *, temperature=0.5) -> Callable:
-    """The contrastive loss of images against embeddings that stay: the objective of an instance-wise attack.
+    """Return the contrastive loss of images against fixed embeddings: the objective of an instance-wise attack.
 
     Example:
         >>> import tensorflow as tf
@@ -182,7 +183,7 @@ def contrastive(embed: Callable, keys, pairs: PairMasks, *, temperature=0.5) -> 
 
     Args:
         embed: images -> embeddings [b, d].
-        keys: float [m, d], or a function that makes them of the embeddings.
+        keys: float [m, d], or a function from the embeddings to the keys.
         pairs: bool [b, m] each.
         temperature: t > 0.
 
@@ -202,7 +203,7 @@ def contrastive(embed: Callable, keys, pairs: PairMasks, *, temperature=0.5) -> 
 
 
 def joint_contrastive(embed: Callable, pairs: PairMasks, *, temperature=0.5) -> Callable:
-    """The contrastive loss of views that all move, the mean over an image's views.
+    """Return the contrastive loss of views that are all perturbed, averaged over the views of an image.
 
     Example:
         >>> import tensorflow as tf
@@ -235,16 +236,17 @@ def joint_contrastive(embed: Callable, pairs: PairMasks, *, temperature=0.5) -> 
     return objective
 
 
-# The exponent bits of a float32: of x they alone are 2^floor(log2 x), exactly.
+# The exponent bits of a float32: alone, those of x are exactly 2^floor(log2 x).
 _EXPONENT = 0x7F800000
 
 
 def in_range(logits: tf.Tensor, *, alone: bool = True) -> tf.Tensor:
-    """The logits as they are; the gradient that comes back through them is multiplied by a power of two.
+    """Return the logits unchanged; their gradient is multiplied by a power of two.
 
-    By the one that brings its largest entry into [1, 2), so that the 16 bit layers of a mixed-precision model do
-    not flush it to zero: the loss of a confident model has gradients far below the smallest float16 (6e-8). In
-    float32 it is exact: every direction stays, bit for bit. For attacks, which take steps of fixed length.
+    The power of two brings the largest entry of the gradient into [1, 2), so that the 16-bit layers of a
+    mixed-precision model do not flush it to zero: the loss of a confident model has gradients far below the smallest
+    float16 (6e-8). In float32 the scaling is exact and leaves every direction unchanged, bit for bit. It is meant for
+    attacks, which take steps of fixed length.
 
     Example:
         >>> import tensorflow as tf
@@ -259,7 +261,7 @@ def in_range(logits: tf.Tensor, *, alone: bool = True) -> tf.Tensor:
 
     Args:
         logits: float32 [b, k].
-        alone: one factor per example. False: one for the batch, where batch norm ties the examples together and
+        alone: True: one factor per example. False: one for the batch, for batch norm that couples the examples, so that
             the gradient of one is a sum over all.
 
     Returns:
@@ -271,7 +273,7 @@ def in_range(logits: tf.Tensor, *, alone: bool = True) -> tf.Tensor:
         def backward(upstream):
             largest = tf.reduce_max(tf.abs(upstream), axis=-1 if alone else None, keepdims=True)
             bits = tf.bitwise.bitwise_and(tf.bitcast(largest, tf.int32), _EXPONENT)
-            usable = (bits > 0) & (bits < _EXPONENT)  # neither zero (or next to it) nor infinite
+            usable = (bits > 0) & (bits < _EXPONENT)  # neither zero (or subnormal) nor infinite
             return upstream / tf.where(usable, tf.bitcast(bits, tf.float32), tf.ones_like(largest))
 
         return tf.identity(logits), backward
@@ -280,7 +282,7 @@ def in_range(logits: tf.Tensor, *, alone: bool = True) -> tf.Tensor:
 
 
 def ranged(predict: Callable, *, alone: bool = True) -> Callable:
-    """`predict` with its logits in float32 and their gradients brought `in_range`, for attacks.
+    """Return `predict` with float32 logits whose gradients are scaled by `in_range`, for attacks.
 
     Example:
         >>> import numpy as np
@@ -293,16 +295,19 @@ def ranged(predict: Callable, *, alone: bool = True) -> Callable:
     Args:
         predict: images -> logits [b, k].
         alone: as in `in_range`.
+
+    Returns:
+        images -> float32 [b, k].
     """
     return lambda images: in_range(_logits(predict, images), alone=alone)
 
 
-# Below the line of the DLR losses, as in the authors' code.
+# Added to the denominators of the DLR losses, as in the authors' code.
 _SMALLEST_SPREAD = 1e-12
 
 
 def dlr_of(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """`dlr` [b] of logits [b, k]; which of equal logits counts as the larger is up to the order of sorting."""
+    """Return `dlr` [b] of logits [b, k]; which of equal logits counts as the larger depends on the sorting order."""
     count = min(logits.shape[-1], 3)
     values, order = tf.math.top_k(logits, count)
     top = tf.unstack(values, axis=-1)
@@ -312,7 +317,7 @@ def dlr_of(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def targeted_dlr_of(logits: tf.Tensor, labels: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    """`targeted_dlr` [b] of logits [b, k]."""
+    """Return `targeted_dlr` [b] of logits [b, k]."""
     count = min(logits.shape[-1], 4)
     pair = tf.gather(logits, tf.stack([tf.cast(labels, tf.int32), tf.cast(targets, tf.int32)], axis=-1), batch_dims=1)
     difference = pair[:, 1] - pair[:, 0]

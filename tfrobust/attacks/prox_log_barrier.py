@@ -15,44 +15,45 @@ from tfrobust.ops.gradients import input_gradient
 from tfrobust.ops.proximal import proximal
 from tfrobust.ops.shapes import by_example, shape_of
 
-# The first point is looked for by so many steps up the gradient, each 1/16 of the pixels' range, then by as many
-# tries with noise that grows by 1.3, in all 400 times: from 1/100 to every pixel at one end of its range. Who has
-# found nothing then climbs again, from the last noise.
+# The search for a first misclassified point: so many gradient steps, each 1/16 of the pixels' range, then as many tries
+# with noise. The noise grows by 1.3 per try, in total 400 times: from 1/100 of the range to every pixel at one of its
+# ends. Where no try succeeds, gradient steps follow again, from the last noise.
 _START_STEPS = 24
 _CLIMB = 1.0 / 16.0
 _NOISE_GROWTH = 1.3
-# By then a share of 0.05 is one of 6e-6, and what is left of the step is not worth another pass.
+# After that many, a share of 0.05 has become 6e-6, and the remaining step is not worth another pass.
 _MOST_BACKTRACKS = 4
-# L0: how many times the largest push of the barrier, in units of the image's diagonal, values are pushed.
+# L0: the push of values in units of the barrier's largest push and of the image's diagonal.
 _SPARSE_PUSH = 32.0
 _DUAL = {"l2": "l2", "linf": "l1", "l1": "linf"}
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class ProxLogBarrier(base.Attack):
-    """PLB: minimises |x - x_0| - a log m(x), m the margin by which x is misclassified, while a falls to 0.
+    """PLB: minimizes |x - x_0| - a log m(x), m the margin by which x is misclassified, while a decreases to 0.
 
-    With d = m / |g|_2, g the gradient of m: how far the boundary is, and w = sqrt(dt a) |b - x_0|_2, b the nearest
-    point found so far:
+    With g the gradient of m, d = m / |g|_2 the distance from the boundary, and w = sqrt(dt a) |b - x_0|_2, b the
+    nearest point found so far:
 
         y = x + p g / |g|_2,   p = (sqrt(d^2 + 4 w^2) - d) / 2
         x' = clip(x_0 + prox_{T |.|}(y - x_0)),   T = prox_parameter w |g|_q / |g|_2
 
-    q being the dual norm and g taken over the pixels that can move. Where x' is classified correctly,
-    x' <- x + backtracking (x' - x), a few times, and then x again. The nearest point met is the answer. L0 pushes
-    all values by a multiple of w in units of the image's diagonal, and T is the one that keeps a share fewer values
-    than b changes. Whatever was misclassified counts; where nothing was, the search has failed, and says so.
+    where q is the dual norm and g is restricted to the pixels that can move. Where x' is classified correctly, x' <- x
+    + backtracking (x' - x), a few times, and then x again. The result is the nearest misclassified point met. L0 pushes
+    all values by a multiple of w in units of the image's diagonal, and T is chosen so that a given share fewer values
+    change than in b. Any wrong class counts; where no misclassified point was met, the search has failed and reports
+    so.
 
-    One step is one forward and backward pass, also where it backtracks or looks for the first point.
+    One step is one forward and backward pass, also where it backtracks or searches for the first point.
 
-    What differs from the released code, and why: (1) p is the proximal step of the barrier along a linear margin;
-    the code's explicit dt a / d is the same far from the boundary, and unbounded at it. (2) Lengths are measured by
-    |b - x_0|, so that one set of defaults serves all norms and sizes; the code's T = 1 throws every L2 perturbation
-    shorter than 1 back to the image at once. (3) T falls with a, halves after a step that had to be taken back and
-    doubles after one that had not. (4) The first point is found by climbing the margin, and by growing noise only
-    where that fails: noise ends in farther basins. (5) Everything is bounded: backtracking ends at x, never at x_0.
-    (6) The operators are the exact ones (`ops.proximal`). (7) All images count: initially misclassified ones with
-    distance 0, and those without a point found as such.
+    Differences from the released code, and reasons: (1) p is the proximal step of the barrier along a linear margin;
+    the code's explicit dt a / d is the same far from the boundary, and unbounded at it. (2) Lengths are measured in
+    units of |b - x_0|, so that one set of defaults serves all norms and sizes; the code's T = 1 returns every L2
+    perturbation shorter than 1 to the image at once. (3) T decreases with a, is halved after a step that was rejected
+    and doubled after one that was not. (4) The first point is found by ascending the margin, and by growing noise only
+    where that fails: noise ends in more distant basins. (5) Everything is bounded: backtracking ends at x, never at
+    x_0. (6) The operators are the exact ones (`ops.proximal`). (7) All images count: initially misclassified ones with
+    distance 0, and those for which no point was found as such.
 
     Example:
         >>> import numpy as np
@@ -63,9 +64,25 @@ class ProxLogBarrier(base.Attack):
         >>> robust.attacks.run_attack(attack, predict, images, np.array([0])).distance.round(2).tolist()
         [0.25]
 
+    Args:
+        threat: the norm to be minimized, and the pixel box; epsilon does not influence the search. Default ThreatModel
+            if None.
+        outer_steps: number of barrier weights, >= 1.
+        inner_steps: passes with each weight, >= 1.
+        step_size: dt > 0, of a step on the barrier; only dt times `barrier` matters.
+        barrier: a > 0, its first weight, in units of the squared L2 distance found so far.
+        barrier_decay: factor of a from one outer step to the next, in (0, 1].
+        backtracking: share of a step that is kept when it led back to the right class, in (0, 1).
+        prox_parameter: T relative to the largest push of the barrier, in (0, 1): near 1 the search runs close to the
+            boundary. L0: share of the changed values that a step tries to restore.
+        noise_scale: first standard deviation of the noise, > 0, in units of the pixels' range.
+
+    Raises:
+        ValueError: a value out of its range.
+
     Source:
-        Pooladian et al. 2020, https://arxiv.org/abs/1908.01667, and its code APooladian/ProxLogBarrierAttack,
-        Top-1, from which the defaults of the first five arguments are; paper 002 uses it in L2.
+        Pooladian et al. 2020, https://arxiv.org/abs/1908.01667, and its code APooladian/ProxLogBarrierAttack, Top-1,
+        the origin of the defaults of the first five arguments; paper 002 uses it in L2.
     """
 
     name = "prox_log_barrier"
@@ -86,23 +103,6 @@ class ProxLogBarrier(base.Attack):
         prox_parameter: float = 0.8,
         noise_scale: float = 0.01,
     ):
-        """Args:
-
-        threat: the norm to be minimised, and the pixel box; epsilon does not steer the search. Default ThreatModel
-            if None.
-        outer_steps: values that the weight of the barrier takes, >= 1.
-        inner_steps: passes with each, >= 1.
-        step_size: dt > 0, of a step on the barrier; only dt times `barrier` matters.
-        barrier: a > 0, its first weight, in units of the squared L2 distance found so far.
-        barrier_decay: what a is multiplied by from one outer step to the next, in (0, 1].
-        backtracking: share of a step that is kept when it led back to the right class, in (0, 1).
-        prox_parameter: T relative to the largest push of the barrier, in (0, 1): near 1 the search runs close to
-            the boundary. L0: share of the changed values that a step tries to do without.
-        noise_scale: first standard deviation of the noise, > 0, in units of the pixels' range.
-
-        Raises:
-            ValueError: a value out of its range.
-        """
         self.threat = threat or ThreatModel()
         self.outer_steps = outer_steps
         self.inner_steps = inner_steps
@@ -116,35 +116,40 @@ class ProxLogBarrier(base.Attack):
         self.steps = 2 * _START_STEPS + outer_steps * inner_steps
 
     def perturb(self, objective, images, key):
+        """Raise NotImplementedError: the attack maximizes no objective in training."""
         raise NotImplementedError(
             "ProxLogBarrier looks for the nearest misclassified point; it raises no objective in training. Take PGD."
         )
 
     def rounds(self, class_count: int) -> int:
+        """Return 1: the attack has one round."""
         return 1
 
     def with_epsilon(self, epsilon: float) -> "ProxLogBarrier":
-        """The same search: only what its distances are compared with changes."""
+        """Return the same search with another radius: only the threshold for its distances changes."""
         arguments = {name: getattr(self, name) for name in constructor_arguments(type(self))}
         return type(self)(**(arguments | {"threat": dataclasses.replace(self.threat, epsilon=epsilon)}))
 
     def start(self, predict, images, goal, keys, rounds):
+        """Start at the images; see `Attack.start`."""
         count, no = tf.zeros_like(goal.labels), tf.zeros_like(goal.labels, tf.bool)
         return {
-            "trial": images,  # what the next pass looks at
+            "trial": images,  # the point of the next pass
             "point": images,  # the last misclassified one
             "best": images,
             "distance": tf.fill(tf.shape(goal.labels), float("inf")),
             "noise": randomness.draw(randomness.normal(), randomness.fold(keys, "start"), shape_of(images)),
             "passes": count,
             "barriers": count,  # passes since the first misclassified point
-            "rejected": count,  # trials in a row that were not misclassified
+            "rejected": count,  # consecutive trials that were not misclassified
             "pull": tf.ones(tf.shape(goal.labels)),
             "inside": no,
-            "found": no,  # never: the nearest point is known at the end
+            "found": no,  # always False: the nearest point is known only at the end
         }
 
     def advance(self, predict, images, goal, rounds, state, count):
+        """Take `count` steps; see `Attack.advance`."""
+
         def objective(points):
             logits = predict(points)
             return goal.margin(logits), logits
@@ -158,10 +163,11 @@ class ProxLogBarrier(base.Attack):
         return state
 
     def candidate(self, state):
+        """Return the nearest misclassified point met, or the image if there is none."""
         return state["best"]
 
     def _next(self, images, old, reached, margin, gradient):
-        """The state after a pass at `trial`."""
+        """Return the state after a pass at `trial`."""
         trial, inside, rejected = old["trial"], old["inside"] | reached, old["rejected"]
         distance = self.threat.distance(images, trial)
         better = reached & (distance < old["distance"])
@@ -181,12 +187,12 @@ class ProxLogBarrier(base.Attack):
         back = base.select(rejected < _MOST_BACKTRACKS, back, new["point"])
         outside = base.select(inside, back, self._search(images, new, gradient))
         following = base.select(reached, self._propose(images, new, margin, gradient), outside)
-        # A model that overflows must not turn the trial into NaN.
+        # Where a model overflows, the trial must not become NaN.
         new["trial"] = tf.where(tf.math.is_finite(following), following, new["point"])
         return new
 
     def _search(self, images, state, gradient):
-        """The next try for a first misclassified point."""
+        """Return the next try for a first misclassified point."""
         low, high = self.threat.bounds
         tries = tf.cast(state["passes"] - _START_STEPS, tf.float32)
         deviation = (high - low) * self.noise_scale * _NOISE_GROWTH**tries
@@ -195,7 +201,7 @@ class ProxLogBarrier(base.Attack):
         return tf.clip_by_value(base.select((0 <= tries) & (tries < _START_STEPS), noisy, climbed), low, high)
 
     def _propose(self, images, state, margin, gradient):
-        """From a misclassified trial, where `margin` > 0: away from the boundary, then towards the image."""
+        """Move a misclassified trial (`margin` > 0) away from the boundary, then towards the image."""
         low, high = self.threat.bounds
         trial, pull = state["trial"], self.prox_parameter * state["pull"]
         outer = tf.minimum((state["barriers"] - 1) // self.inner_steps, self.outer_steps - 1)
@@ -211,13 +217,13 @@ class ProxLogBarrier(base.Attack):
         length = norms.norm(gradient, "l2")
         away = tf.math.divide_no_nan(margin, length)
         moved = trial + by_example(0.5 * (tf.sqrt(away**2 + 4.0 * push**2) - away), trial) * direction
-        # A flat margin pushes nowhere: then the norm alone pulls, until that is taken back.
+        # A flat margin has no direction to push: the norm alone pulls, until that step is rejected.
         strength = pull * push * tf.where(length > 0, norms.norm(direction, _DUAL[self.threat.norm]), 1.0)
         shrunk = proximal(moved - images, self.threat.norm, tf.maximum(strength, 1e-30))
         return tf.clip_by_value(images + shrunk, low, high)
 
     def _sparsest(self, images, moved, count):
-        """The proximal point of T |.|_0 plus the pixel box, T being the one that leaves `count` [b] changes."""
+        """Return the proximal point of T |.|_0 plus the pixel box, with the T that leaves `count` [b] changes."""
         low, high = self.threat.bounds
         difference = moved - images
         room = tf.where(difference > 0, high - images, images - low)

@@ -1,4 +1,4 @@
-"""Search by trying: points proposed without a gradient, kept where the margin rises."""
+"""Random search: points proposed without a gradient, kept where the margin increases."""
 
 from collections.abc import Callable
 
@@ -6,29 +6,31 @@ import tensorflow as tf
 
 from tfrobust.attacks import base
 
-# The draws of so many steps are made together: a few large operations instead of many small ones per step.
+# Number of steps whose draws are made together: few large operations instead of many small ones per step.
 _DRAWN_TOGETHER = 64
 
 
 class RandomSearch(base.Attack):
-    """What black-box attacks share: one forward pass per step, and the best point so far.
+    """Base of black-box attacks: one forward pass per step, and the best point so far.
 
     A proposal is kept if the goal is reached or its margin (see `Goal.margin`) is above the best one. A subclass
-    says where it starts (`_first_point`), what it draws (`_draws`) and what it makes of it (`_proposals`).
+    defines the start (`_first_point`), its random draws (`_draws`) and the proposals made from them (`_proposals`).
     """
 
     needs_gradient = False
 
     def rounds(self, class_count: int) -> int:
+        """Return 1: the search has one round."""
         return 1
 
     def start(self, predict, images, goal, keys, rounds):
+        """Predict the first point; see `Attack.start`."""
         point = tf.ensure_shape(self._first_point(images, keys), images.shape)
         logits = predict(point)
         margin = goal.margin(logits)
         return {
             "point": point,
-            # Whatever the model answers from the next point on is better than no number.
+            # Any finite margin of a later point must be larger than NaN at the start.
             "margin": tf.where(tf.math.is_nan(margin), tf.fill(tf.shape(margin), margin.dtype.min), margin),
             "found": goal.reached(logits),
             "iteration": tf.zeros_like(goal.labels),
@@ -36,6 +38,7 @@ class RandomSearch(base.Attack):
         }
 
     def advance(self, predict, images, goal, rounds, state, count):
+        """Try `count` proposals; see `Attack.advance`."""
         propose = self._proposals(images)
 
         def some_steps(done, point, margin, found):
@@ -46,7 +49,7 @@ class RandomSearch(base.Attack):
                 proposed = propose(point, tf.nest.map_structure(lambda each: each[place], draws))
                 logits = predict(proposed)
                 reached, risen = goal.reached(logits), goal.margin(logits)
-                # NaN is never larger, so that only a goal that counts NaN as reached takes it.
+                # NaN is never larger, so only a goal that counts NaN as reached accepts it.
                 better = ~found & (reached | (risen > margin))
                 point = tf.ensure_shape(base.select(better, proposed, point), images.shape)
                 return place + 1, point, tf.where(better, risen, margin), found | reached
@@ -61,21 +64,24 @@ class RandomSearch(base.Attack):
         return state | moved | {"iteration": state["iteration"] + count}
 
     def candidate(self, state):
+        """Return the best point so far."""
         return state["point"]
 
     def refuse(self, state, refused):
-        # The margin came by chance, and few would be above it: the next point is taken, and climbed from.
+        """Forget the margin where the verification failed; see `Attack.refuse`."""
+        # The margin was reached by chance, and few points would exceed it: the next proposal is accepted and becomes
+        # the new best.
         margin = tf.where(refused, state["margin"].dtype.min, state["margin"])
         return super().refuse(state, refused) | {"margin": margin}
 
     def _first_point(self, images, keys) -> tf.Tensor:
-        """The point before the first step, float32 [b, ...]."""
+        """Return the point before the first step, float32 [b, ...]."""
         raise NotImplementedError
 
     def _draws(self, images, keys, iterations):
-        """What chance decides at steps int32 [n, b], for keys int32 [b, 2]: a nest of tensors [n, b, ...]."""
+        """Return the random draws of steps int32 [n, b], for keys int32 [b, 2]: a nest of tensors [n, b, ...]."""
         raise NotImplementedError
 
     def _proposals(self, images) -> Callable:
-        """The function (point [b, ...], draws of one step) -> the point to try, inside the threat set."""
+        """Return the function (point [b, ...], draws of one step) -> the proposed point, inside the threat set."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Runs an attack, single or ensemble, over a data set so that the cost follows what still stands."""
+"""Runner: attacks, single or ensembles, over a data set, at a cost that follows the number of remaining examples."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def run_attack(
     progress: Callable | None = None,
     seconds: float | None = None,
 ) -> AttackResult:
-    """Attacks a data set: `compile_attack(attack, predict).run(...)`, see `Engine.run`.
+    """Attack a data set: `compile_attack(attack, predict).run(...)`, see `Engine.run`.
 
     Example:
         >>> import keras, numpy as np
@@ -48,16 +48,19 @@ def run_attack(
 
 
 def compile_attack(attack: base.Attack, predict, *, judged: bool = False) -> "Engine | EnsembleEngine":
-    """The attack, single or ensemble, compiled for a model; arguments as for `Engine`."""
+    """Compile an attack, single or ensemble, for a model; arguments as for `Engine`."""
     return (EnsembleEngine if attack.members else Engine)(attack, predict, judged=judged)
 
 
 class EnsembleEngine:
-    """An ensemble compiled for a model: each member attacks, from the clean images, what the others left.
+    """Ensemble compiled for a model: each member attacks the examples on which all before it failed.
+
+    Every member starts from the clean images.
 
     Args:
         attack: an attack with members.
-        predict, judged: as for `Engine`.
+        predict: as for `Engine`.
+        judged: as for `Engine`.
     """
 
     def __init__(self, attack: base.Attack, predict, *, judged: bool = False):
@@ -65,7 +68,10 @@ class EnsembleEngine:
         self.engines = tuple(Engine(member, predict, judged=judged) for member in attack.members)
 
     def run(self, images, labels, *, index=None, targets=None, seconds=None, batch_size=128, **options) -> AttackResult:
-        """As `Engine.run`; `progress` starts anew with each member; the result names the successful `member`."""
+        """Attack as `Engine.run` does; the result names the `member` that succeeded on each example.
+
+        `progress` starts from zero with each member.
+        """
         data = checked(self.attack, images, labels, index, targets, batch_size)
         deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
 
@@ -86,18 +92,18 @@ class EnsembleEngine:
 
 
 def cascade(members: int, count: int, run_member: Callable, adversarial: np.ndarray | None = None):
-    """Runs the members of an ensemble one after the other, each on whom nobody brought down before.
+    """Run the members of an ensemble one after the other, each on the examples that remain.
 
     Args:
-        members: how many.
-        count: examples.
-        run_member: (member's number, positions int64 [m] of those still standing) -> a tuple with success
-            bool [m], distance float32 [m], complete, and, where wanted, adversarial [m, ...].
+        members: number of members.
+        count: number of examples.
+        run_member: (number of the member, positions int64 [m] of the remaining examples) -> a tuple with success bool
+            [m], distance float32 [m], complete, and, if `adversarial` is given, adversarial [m, ...].
         adversarial: [count, ...], the clean images; overwritten where a member succeeds. Or None.
 
     Returns:
-        (success bool [count], distance float32 [count], complete, member int64 [count]: who succeeded, -1 where
-        nobody did or the clean image was wrong already).
+        (success bool [count], distance float32 [count], complete, member int64 [count]: the member that succeeded, -1
+        where none did or the clean image was already misclassified).
     """
     success, distance, complete = np.zeros(count, bool), np.zeros(count, np.float32), True
     member = np.full(count, -1)
@@ -109,7 +115,7 @@ def cascade(members: int, count: int, run_member: Callable, adversarial: np.ndar
         fallen = np.asarray(found.success)
         rows = standing[fallen]
         success[rows], distance[rows] = True, found.distance[fallen]
-        # What the first member finds at distance 0 was wrong before anybody attacked.
+        # Examples on which the first member succeeds at distance 0 were misclassified before any attack.
         member[rows] = np.where((number == 0) & (distance[rows] == 0), -1, number)
         complete = complete and found.complete
         if adversarial is not None:

@@ -1,4 +1,4 @@
-"""The Square attack: random windows of shrinking size, kept where the margin rises; no gradients."""
+"""Square: random windows of decreasing size, kept where the margin increases; no gradients."""
 
 from typing import NamedTuple
 
@@ -12,17 +12,21 @@ from tfrobust.attacks.threat import ThreatModel
 from tfrobust.errors import InputError
 from tfrobust.ops import hashing
 
-# Norms are divided by this much more than themselves, as the official code does.
+# Added to denominators, as in the official code.
 _TINY = 1e-12
-# What a norm may be above epsilon, of epsilon.
+# Tolerance by which a norm may exceed epsilon, in units of epsilon.
 _ROUNDING = 1e-6
 
 
 class _Draws(NamedTuple):
-    """The draws of one step for each example; of n steps, with an axis [n] in front.
+    """Random draws of one step for each example; for n steps, with an axis [n] in front.
 
-    rows bool [b, h, 1, 1], columns bool [b, 1, w, 1]: the window. signs bool [b, 1, 1, c]. extra: of L2 and L1,
-    where in the table of patterns the image's corner lies, int32 [b, 1], and rows and columns of the second window.
+    Attributes:
+        rows: bool [b, h, 1, 1], rows of the window.
+        columns: bool [b, 1, w, 1], columns of the window.
+        signs: bool [b, 1, 1, c].
+        extra: in L2 and L1: the position of the image's corner in the table of patterns, int32 [b, 1], and rows and
+            columns of the second window.
     """
 
     rows: tf.Tensor
@@ -33,23 +37,23 @@ class _Draws(NamedTuple):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class Square(RandomSearch):
-    """Random search by square windows: sees logits only, one forward pass per step.
+    """Square attack: random search with square windows, from logits only, one forward pass per step.
 
-    A step changes the best point so far in one window and is kept where the margin rises (largest other logit minus
+    A step changes the best point so far in one window and is kept where the margin increases (largest other logit minus
     the label's; targeted: the target's minus the largest other) or the goal is reached.
 
         Linf: start: vertical stripes of +-epsilon. Step: the whole window, for each channel, to +epsilon or
               -epsilon of the image (what adding +-2 epsilon and clipping comes to).
         L2:   start: tiles of `square_patterns.window_pattern` with random signs, scaled to norm epsilon. Step:
-              window A gets the pattern +- its own normalised content, with the norm that window B gives up and
+              window A gets the pattern +- its own normalized content, with the norm that window B gives up and
               that is not used yet; B is emptied; the change is scaled to norm epsilon and clipped.
         L1:   as L2, with the L1 norm, and projected instead of scaled.
 
-    The side of the window follows sqrt(share x h x w), the share halved after 10, 50, 200, 500, 1000, 2000,
-    4000, 6000, 8000 steps. All draws are each example's own; the official code draws positions and patterns
-    (Linf: also signs) once for its whole batch, which is the same for an example. As there, the last row and
-    column at which a window would fit are never drawn. Unlike there, a margin of exactly 0 ends the search only
-    if the goal is reached, and targeted runs watch the margin too, not the cross-entropy.
+    The side of the window follows sqrt(share x h x w), the share halved after 10, 50, 200, 500, 1000, 2000, 4000, 6000,
+    8000 steps. Draws are independent per example; the official code draws positions and patterns (Linf: also signs)
+    once for its whole batch, which is equivalent for a single example. As there, the last row and column at which a
+    window would fit are never drawn. Unlike there, a margin of exactly 0 ends the search only if the goal is reached,
+    and targeted runs use the margin too, not the cross-entropy.
 
     Example:
         >>> import numpy as np
@@ -60,9 +64,19 @@ class Square(RandomSearch):
         >>> robust.attacks.run_attack(attack, predict, images, np.array([0, 0])).success.tolist()
         [True, False]
 
+    Args:
+        threat: the threat model; the default ThreatModel if None.
+        steps: windows tried per restart, one query each, >= 1; the start is one query more.
+        restarts: runs from new random starts, for the remaining examples, >= 1.
+        initial_share: share of the pixels in the first window, 0 < share <= 1.
+        rescale_schedule: True: spread the schedule, written for 10,000 steps, over `steps`. AutoAttack does not.
+
+    Raises:
+        ValueError: a value out of its range.
+
     Source:
         Andriushchenko et al. 2020, https://arxiv.org/abs/1912.00049, algorithms 1-3; L1 and the constants from
-        AutoAttack (FACTS 6.5), Croce & Hein 2020, https://arxiv.org/abs/2003.01690.
+        AutoAttack, Croce & Hein 2020, https://arxiv.org/abs/2003.01690.
     """
 
     name = "square"
@@ -76,17 +90,6 @@ class Square(RandomSearch):
         initial_share: float = 0.8,
         rescale_schedule: bool = False,
     ):
-        """Args:
-
-        threat: where; the default ThreatModel if None.
-        steps: windows tried per restart, each one query, >= 1; the start is one query more.
-        restarts: runs from fresh starts for examples that still stand, >= 1.
-        initial_share: of the pixels, in the first window, 0 < share <= 1.
-        rescale_schedule: spread the schedule, written for 10,000 steps, over `steps`. AutoAttack does not.
-
-        Raises:
-            ValueError: a value out of its range.
-        """
         self.threat = threat or ThreatModel()
         self.steps = steps
         self.restarts = restarts
@@ -99,11 +102,13 @@ class Square(RandomSearch):
             )
 
     def perturb(self, objective, images, key):
+        """Raise NotImplementedError: Square sees logits only and is for evaluation."""
         raise NotImplementedError(
             "Square takes thousands of queries and sees logits only: it judges, it does not train."
         )
 
     def rounds(self, class_count: int) -> int:
+        """Return the number of restarts."""
         return self.restarts
 
     def _sides(self, images) -> np.ndarray:
@@ -119,7 +124,7 @@ class Square(RandomSearch):
 
     def _draws(self, images, keys, iterations) -> _Draws:
         height, width, channels = images.shape[1:]
-        # Whoever has ended the round may be advanced further, to no effect that counts.
+        # Examples at the end of their round may be advanced further, without effect on the result.
         side = tf.gather(tf.constant(self._sides(images)), tf.minimum(iterations, self.steps - 1))
         bits = hashing.random_bits(keys, iterations, 5 + channels, "square step")
         corners = hashing.below(bits[..., :4], tf.stack([height - side, width - side] * 2, axis=-1))
@@ -127,10 +132,14 @@ class Square(RandomSearch):
         return self._windows(images, side, corners, coins[..., 1:], coins[..., 0])
 
     def _windows(self, images, side, corners, signs, turned) -> _Draws:
-        """The draws as a step needs them.
+        """Build the masks that a step needs from its random draws.
 
-        side int32 [n, b]; corners int32 [n, b, 4], row and column of the first and of the second window; signs
-        bool [n, b, c]; turned bool [n, b]: is the pattern transposed?
+        Args:
+            images: float32 [b, h, w, c].
+            side: int32 [n, b].
+            corners: int32 [n, b, 4], row and column of the first and of the second window.
+            signs: bool [n, b, c].
+            turned: bool [n, b], True where the pattern is transposed.
         """
         height, width, _ = images.shape[1:]
 
@@ -149,7 +158,7 @@ class Square(RandomSearch):
         return _Draws(*first, signs, (corner[..., None], *window(*other)))
 
     def _proposals(self, images):
-        """The function (point, draw) -> the point to try."""
+        """Return the function (point, draw) -> the proposed point."""
         if self.threat.norm == "linf":
             low, high = self.threat.bounds
             lower = tf.maximum(images - self.threat.epsilon, low)
@@ -168,7 +177,7 @@ class Square(RandomSearch):
         return propose
 
     def _rearranged(self, change, pattern, draw: _Draws, other_rows, other_columns):
-        """The change [b, h, w, c] with the second window emptied into the first, where the pattern is added."""
+        """Move the change [b, h, w, c] of the second window into the first, where the pattern is added."""
         channels, epsilon = change.shape[-1], self.threat.epsilon
         first = tf.cast(draw.rows & draw.columns, change.dtype)
         either = tf.maximum(first, tf.cast(other_rows & other_columns, change.dtype))
@@ -184,14 +193,14 @@ class Square(RandomSearch):
         return change - given_up + new * (size / (_TINY + self._size(new)))
 
     def _bounded(self, images, change):
-        """The image with a change of any size: L2 scaled to epsilon and clipped, L1 projected."""
+        """Return the image plus a change of any size: in L2 scaled to epsilon and clipped, in L1 projected."""
         if self.threat.norm == "l1":
             return self._projected(images, images + change)
         length = tf.sqrt(tf.reduce_sum(tf.square(change), [1, 2, 3], keepdims=True))
         return tf.clip_by_value(images + change * (self.threat.epsilon / (length + _TINY)), *self.threat.bounds)
 
     def _projected(self, images, candidate):
-        # With one channel the change has norm epsilon, and clipping to the box is the projection: nothing to sort.
+        # With one channel the change has norm epsilon, and clipping to the box is the projection: no sorting needed.
         clipped = tf.clip_by_value(candidate, *self.threat.bounds)
         outside = self.threat.distance(images, clipped) > self.threat.epsilon * (1 + _ROUNDING)
         return tf.cond(
@@ -201,7 +210,7 @@ class Square(RandomSearch):
         )
 
     def _size(self, content):
-        """The norm within each channel, [b, 1, 1, c]."""
+        """Return the norm within each channel, [b, 1, 1, c]."""
         if self.threat.norm == "l2":
             return tf.sqrt(tf.reduce_sum(tf.square(content), [1, 2], keepdims=True))
         return tf.reduce_sum(tf.abs(content), [1, 2], keepdims=True)
@@ -219,11 +228,11 @@ class Square(RandomSearch):
         return self._tiled(images, coins[..., 1:], coins[..., 0])
 
     def _striped(self, images, signs):
-        """The Linf start from signs bool [b, 1, w, c]."""
+        """Return the Linf start from signs bool [b, 1, w, c]."""
         return tf.clip_by_value(images + self.threat.epsilon * _plus_minus(signs), *self.threat.bounds)
 
     def _tiled(self, images, signs, turned):
-        """The L2 and L1 start from signs bool [b, down, across, c] and turned bool [b, down, across]."""
+        """Return the L2 and L1 start from signs bool [b, down, across, c] and turned bool [b, down, across]."""
         height, width, channels = images.shape[1:]
         side, before, down, across = square_patterns.tiling(height, width)
         pattern = square_patterns.window_pattern(side, self.threat.norm).astype(np.float32)
@@ -241,7 +250,7 @@ def _check_images(images):
 
 
 def _within(corner, side, size: int):
-    """Which of `size` places lie in [corner, corner + side): int32 [...] -> bool [..., size]."""
+    """Return which of `size` positions lie in [corner, corner + side): int32 [...] -> bool [..., size]."""
     place = tf.range(size) - corner[..., None]
     return (place >= 0) & (place < side[..., None])
 

@@ -1,27 +1,28 @@
-"""The tables of the Square attack, made once per image shape: window sides by step, and what fills a window."""
+"""Tables of the Square attack, built once per image shape: window sides by step, and window patterns."""
 
 import numpy as np
 
-# Up to which step each share holds: the share starts at `initial_share` and is halved at each.
+# Last steps of each share: it starts at `initial_share` and is halved after each of them.
 _HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
-# The schedule was written for so many steps.
+# Number of steps for which the schedule was written.
 _SCHEDULED = 10_000
 
 
 def sides(height: int, width: int, kind: str, *, steps: int, initial_share: float, rescale: bool) -> np.ndarray:
-    """The side of the window at each step.
+    """Return the side of the window at each step.
 
     s = round(sqrt(share x h x w)), at least 1 (Linf), or at least 3 and odd (L2, L1); never above min(h, w).
 
     Args:
-        height, width: of the images, >= 1.
+        height: of the images, in pixels, >= 1.
+        width: of the images, in pixels, >= 1.
         kind: 'linf', 'l2' or 'l1'.
         steps: of one round, >= 1.
-        initial_share: of the pixels, in the first window, 0 < share <= 1.
-        rescale: spread the schedule of 10,000 steps over `steps`.
+        initial_share: share of the pixels in the first window, 0 < share <= 1.
+        rescale: True: spread the schedule of 10,000 steps over `steps`.
 
     Returns:
-        int32 [steps].
+        int32 [steps], in pixels.
     """
     iterations = np.arange(steps)
     if rescale:
@@ -37,9 +38,9 @@ def sides(height: int, width: int, kind: str, *, steps: int, initial_share: floa
 
 
 def window_pattern(side: int, kind: str) -> np.ndarray:
-    """What an L2 or L1 window is filled with: two hills of opposite sign, one above the other, of norm 1.
+    """Return the pattern of an L2 or L1 window: two hills of opposite sign, one above the other, of norm 1.
 
-    Each hill has the norm of the other. Its height falls in rectangular rings from its middle.
+    Both hills have the same norm. Their height decreases in rectangular rings from the center.
 
     Args:
         side: of the window, >= 1; a window of one pixel has one hill, negative.
@@ -53,14 +54,15 @@ def window_pattern(side: int, kind: str) -> np.ndarray:
 
 
 def placed_patterns(window_sides: np.ndarray, height: int, width: int, kind: str) -> np.ndarray:
-    """All patterns, upright and transposed, each in the middle of zeros.
+    """Return all patterns, upright and transposed, each in the center of zeros.
 
-    The pattern with its corner at (row, column) of an image is then the part [h - row, 2 h - row) x
-    [w - column, 2 w - column) of a table.
+    The pattern with its corner at (row, column) of an image is then the part [h - row, 2 h - row) x [w - column, 2 w -
+    column) of a table.
 
     Args:
         window_sides: int [m], each <= min(h, w).
-        height, width: of the images.
+        height: of the images, in pixels.
+        width: of the images, in pixels.
         kind: 'l2' or 'l1'.
 
     Returns:
@@ -75,10 +77,10 @@ def placed_patterns(window_sides: np.ndarray, height: int, width: int, kind: str
 
 
 def tiling(height: int, width: int) -> tuple[int, int, int, int]:
-    """The grid of the L2 and L1 start: (side, margin before the first tile, tiles down, tiles across).
+    """Return the grid of the L2 and L1 start: (side, margin before the first tile, tiles down, tiles across).
 
-    Five by five tiles of side min(h, w) // 5, the rest before and behind; on small images tiles of one pixel,
-    as many as fit behind the margin.
+    Five by five tiles of side min(h, w) // 5, with the remaining pixels before and after. Small images have tiles of
+    one pixel, as many as fit after the margin.
     """
     short = min(height, width)
     side = max(short // 5, 1)
@@ -87,7 +89,7 @@ def tiling(height: int, width: int) -> tuple[int, int, int, int]:
 
 
 def _hill(height: int, width: int, kind: str) -> np.ndarray:
-    """Ring i around the middle adds 1 / (i + 1)^2 (L2) or 1 / (i + 1)^4 (L1) to all that lies within it; norm 1."""
+    """Return a hill of norm 1: ring i around the center adds 1 / (i + 1)^2 (L2) or 1 / (i + 1)^4 (L1) to its inside."""
     hill = np.zeros([height, width])
     row, column = height // 2, width // 2
     for ring in range(max(row, column) + 1):

@@ -1,4 +1,4 @@
-"""Where an attack may go: a ball around each image, inside the pixel box."""
+"""Threat models: the set of images that an attack may reach, a norm ball intersected with the pixel box."""
 
 import dataclasses
 import math
@@ -26,17 +26,17 @@ class ThreatModel(Configured):
         [[0.0, 0.625, 0.75]]
 
     Attributes:
-        norm: 'linf', 'l2', 'l1' or 'l0', of the whole image as one vector. 'l0' counts the values that change
-            (a pixel of three channels has three); only attacks that say so (`norms`) can search there.
-        epsilon: radius in pixel units, > 0; pixels lie in [0, 1], normalisation belongs into the model. With
-            'l0' a whole number >= 1.
+        norm: 'linf', 'l2', 'l1' or 'l0', of the whole image as one vector. 'l0' counts the values that change (a pixel
+            of three channels has three); only attacks that list it in `norms` support it.
+        epsilon: radius in pixel units, > 0. Pixels lie in [0, 1]; normalization belongs in the model. With 'l0' an
+            integer >= 1.
         bounds: (low, high) of the pixels.
-        l1_share: share of the coordinates over which one L1 step spreads, in [0, 1]; 0 is the strict
-            steepest step, which fills one coordinate after the other. The default is SLIDE's 1 %.
+        l1_share: share of the coordinates over which one L1 step spreads, in [0, 1]; 0 is the exact steepest step,
+            which fills one coordinate after the other. The default, 1 %, is that of SLIDE (Tramèr & Boneh, 2019).
 
     Raises:
-        ValueError: unknown norm, epsilon not a positive number (for 'l0' a whole one), empty bounds, share outside
-            [0, 1].
+        ValueError: unknown norm, epsilon not a positive number (with 'l0' not an integer), empty bounds, `l1_share`
+            outside [0, 1].
     """
 
     norm: str = "linf"
@@ -46,7 +46,7 @@ class ThreatModel(Configured):
 
     def __post_init__(self):
         norms.check_kind(self.norm, norms.ALL_KINDS)
-        if isinstance(self.epsilon, np.generic):  # which JSON does not know
+        if isinstance(self.epsilon, np.generic):  # JSON cannot represent NumPy scalars
             object.__setattr__(self, "epsilon", self.epsilon.item())
         if not _is_number(self.epsilon) or not self.epsilon > 0:
             raise InputError(f"ThreatModel.epsilon is {self.epsilon!r}; it is a radius in pixel units, a number > 0.")
@@ -64,24 +64,24 @@ class ThreatModel(Configured):
         object.__setattr__(self, "bounds", bounds)
 
     def project(self, images: tf.Tensor, candidate: tf.Tensor) -> tf.Tensor:
-        """The point of the set nearest to the candidate: exact on the intersection of ball and box.
+        """Project a candidate onto the intersection of ball and pixel box, exactly.
 
         Args:
-            images: float32 [b, ...], the centres.
+            images: float32 [b, ...], the centers.
             candidate: float32 [b, ...].
 
         Returns:
-            float32 [b, ...].
+            float32 [b, ...], the point of the set nearest to the candidate.
         """
         return norms.project_ball_in_box(images, candidate, self.norm, self.epsilon, *self.bounds)
 
     def random_start(self, images: tf.Tensor, key: tf.Tensor, scale: float = 1.0) -> tf.Tensor:
-        """A point drawn uniformly from the ball of radius scale x epsilon, projected into the box.
+        """Sample a point uniformly from the ball of radius scale x epsilon and project it into the box.
 
         Args:
             images: float32 [b, ...].
-            key: int32 [2] or [b, 2].
-            scale: > 0.
+            key: int32 [2] for the whole batch, or [b, 2] per example.
+            scale: radius of the ball in units of epsilon, > 0.
 
         Returns:
             float32 [b, ...].
@@ -89,7 +89,7 @@ class ThreatModel(Configured):
         return self.project(images, images + norms.random_in_ball(key, images, self.norm, scale * self.epsilon))
 
     def steepest(self, gradient: tf.Tensor) -> tf.Tensor:
-        """The direction of norm 1 in which an objective rises most, without regard to the box.
+        """Return the direction of norm 1 in which an objective rises fastest, ignoring the box.
 
         Args:
             gradient: float32 [b, ...].
@@ -100,13 +100,14 @@ class ThreatModel(Configured):
         return norms.unit_steepest(gradient, self.norm)
 
     def step(self, point: tf.Tensor, gradient: tf.Tensor, size: float) -> tf.Tensor:
-        """A step of length `size` up the gradient, not projected yet.
+        """Take a step of length `size` up the gradient, without projecting.
 
-        Linf and L2: size x the steepest direction. L1: a sparse step to where there is room in the box.
+        Linf and L2: size x the steepest direction. L1: a sparse step on coordinates that the box lets move.
 
         Args:
-            point, gradient: float32 [b, ...].
-            size: in the threat's norm, > 0.
+            point: float32 [b, ...].
+            gradient: float32 [b, ...].
+            size: length in the threat's norm, > 0.
 
         Returns:
             float32 [b, ...], the point reached.
@@ -118,11 +119,11 @@ class ThreatModel(Configured):
         return point + norms.sparse_step(gradient, room, size, self.l1_share)
 
     def distance(self, images: tf.Tensor, candidate: tf.Tensor) -> tf.Tensor:
-        """The norm of candidate - images, float32 [b]."""
+        """Return the norm of candidate - images, float32 [b]."""
         return norms.norm(candidate - images, self.norm)
 
 
 def _is_number(value) -> bool:
-    # No fractions and decimals, which no configuration can hold.
+    # Excludes `Fraction` and `Decimal`, which a configuration cannot hold.
     real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     return real and math.isfinite(value)
