@@ -47,13 +47,6 @@ def test_a_model_of_sigmoids_is_calibrated_by_what_it_says():
     assert ece.value == pytest.approx(calibration.expected_calibration_error(confidence, correct), abs=1e-4)
 
 
-@pytest.mark.parametrize("bins", [1, 4, 15])
-def test_ece_equals_loop(case, bins):
-    _, _, confidence, correct = case
-    found = calibration.expected_calibration_error(confidence, correct, bins)
-    assert found == pytest.approx(oracle.expected_calibration_error(confidence, correct, bins), abs=1e-12)
-
-
 def test_ece_closed_form():
     # 3 of 4 right at confidence 0.9 and 1 of 2 at 0.6: (4/6) 0.15 + (2/6) 0.1.
     confidence = np.array([0.9, 0.9, 0.9, 0.9, 0.6, 0.6])
@@ -70,11 +63,14 @@ def test_bins_are_open_below_and_closed_above():
 
 
 def test_scores_equal_loops(case):
-    logits, labels, _, _ = case
-    assert calibration.brier_scores(logits, labels).mean() == pytest.approx(oracle.brier(logits.tolist(), labels))
-    assert calibration.negative_log_likelihoods(logits, labels).mean() == pytest.approx(
-        oracle.negative_log_likelihood(logits.tolist(), labels)
-    )
+    logits, labels, confidence, correct = case
+    for bins in (1, 4, 15):
+        found = calibration.expected_calibration_error(confidence, correct, bins)
+        assert found == pytest.approx(oracle.expected_calibration_error(confidence, correct, bins), abs=1e-12)
+    rows = logits.tolist()
+    assert calibration.brier_scores(logits, labels).mean() == pytest.approx(oracle.brier(rows, labels))
+    likelihoods = calibration.negative_log_likelihoods(logits, labels)
+    assert likelihoods.mean() == pytest.approx(oracle.negative_log_likelihood(rows, labels))
 
 
 def test_scores_closed_form():
@@ -139,11 +135,21 @@ def test_the_order_of_equally_confident_examples_has_no_say():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "part"), [({"bin_size": 0}, "bin size"), ({"bins": "all"}, "paper"), ({"bins": "code"}, "200 images")]
+    ("kind", "arguments", "part"),
+    [
+        (calibration.rms_calibration_error, {"bin_size": 0}, "bin size"),
+        (calibration.rms_calibration_error, {"bins": "all"}, "paper"),
+        (calibration.rms_calibration_error, {"bins": "code"}, "200 images"),
+        (calibration.Calibration, {"bins": 0}, "bin"),
+        (calibration.Calibration, {"rms_bins": "last"}, "bin"),
+        (calibration.Calibration, {"rms_bin_size": 2.5}, "bin"),
+        (calibration.Calibration, {"attack": Square(threat=ThreatModel())}, "Square, which gives no last point"),
+    ],
 )
-def test_rms_refuses_what_it_cannot_sum(case, arguments, part):
+def test_what_cannot_be_summed_is_refused(case, kind, arguments, part):
+    given = case[2:] if kind is calibration.rms_calibration_error else ()
     with pytest.raises(ValueError, match=part):
-        calibration.rms_calibration_error(case[2], case[3], **arguments)
+        kind(*given, **arguments)
 
 
 def test_an_answer_of_nan_makes_all_scores_unknown(tmp_path):
@@ -167,12 +173,6 @@ def test_an_answer_of_nan_makes_all_scores_unknown(tmp_path):
     assert [m.id for m in measured] == list(calibration.Calibration().ids())
     assert all((m.value, m.low, m.high) == (None, None, None) for m in measured)
     assert set(outcome.series[1].columns["accuracy"]) == {None} and None in outcome.series[0].columns["confidence"]
-
-
-def test_evaluator_refuses_no_bins():
-    for wrong in ({"bins": 0}, {"rms_bins": "last"}, {"rms_bin_size": 2.5}):
-        with pytest.raises(ValueError, match="bin"):
-            calibration.Calibration(**wrong)
 
 
 @pytest.mark.parametrize(("limit", "label"), [(None, None), (30, "pgd5")])
@@ -207,8 +207,3 @@ def test_under_attack_the_answers_are_those_to_the_last_points(limit, label):
     for value, count, *ends in rows:
         wanted = statistics.wilson_interval(round(value * count), count) if count else (None, None)
         assert tuple(ends) == wanted
-
-
-def test_an_attack_without_last_points_is_refused():
-    with pytest.raises(ValueError, match="Square, which gives no last point"):
-        calibration.Calibration(attack=Square(threat=ThreatModel()))

@@ -92,8 +92,9 @@ def _size(count, share):
     return doctor_data.check_test_size(setting, np.arange(10) < 10 * share)
 
 
-@pytest.mark.parametrize("moved", [0.0, 0.5 / 255, 2 / 255])
-@pytest.mark.parametrize(("taken", "verdict"), [(0, "pass"), (1, "warn"), (20, "fail")])
+@pytest.mark.parametrize(
+    ("moved", "taken", "verdict"), [(0.0, 0, "pass"), (0.0, 1, "warn"), (0.5 / 255, 20, "fail"), (2 / 255, 20, "fail")]
+)
 def test_duplicates(moved, taken, verdict):
     generator = np.random.default_rng(5)
     images = np.round(generator.uniform(0, 0.9, (40, 3, 4, 1)) * 255).astype(np.float32) / 255

@@ -5,12 +5,9 @@ import pytest
 import tensorflow as tf
 
 from oracles import geometry as oracle
-from oracles import linear_model
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.evaluation import geometry
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.predictor import from_function
 from tfrobust.ops.geometry import batched_divergences, divergences
 
 
@@ -93,12 +90,3 @@ def test_feature_map(setting):
     assert columns["adversarial"] == [0] * 20 + [1] * 8
     assert columns["label"][20:] == columns["label"][:8]
     assert 0 <= min(columns["entropy"]) and max(columns["entropy"]) <= np.log(2) + 1e-6
-
-
-def test_no_embedding_is_said(setting):
-    predictor = from_function(setting.predictor.logits, image_shape=linear_model.SHAPE)
-    bare = Setting(predictor=predictor, images=setting.images, labels=setting.labels)
-    for evaluator in (geometry.Divergence(attack=ATTACK), geometry.FeatureMap(attack=ATTACK)):
-        outcome = evaluator.run(bare)
-        assert not outcome.measurements and not outcome.series
-        assert outcome.findings[0].check == "embedding" and outcome.findings[0].verdict == "warn"

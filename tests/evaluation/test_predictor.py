@@ -1,5 +1,7 @@
 """Predictors from functions, Keras models, `.keras` files and SavedModels; what they refuse."""
 
+import shutil
+
 import keras
 import numpy as np
 import pytest
@@ -44,6 +46,11 @@ def _export(model, directory, outputs=("logits", "probabilities", "embedding"), 
     return str(directory)
 
 
+@pytest.fixture(scope="module")
+def served(model, tmp_path_factory):
+    return _export(model, tmp_path_factory.mktemp("served") / "3")
+
+
 def test_from_keras(model):
     found = predictor.from_keras(model)
     assert (found.image_shape, found.class_count, found.name) == ((4, 4, 1), 3, "small")
@@ -56,8 +63,8 @@ def test_from_keras(model):
     )
 
 
-def test_saved_model_is_the_live_model(model, tmp_path):
-    live, served = predictor.from_keras(model), predictor.load(_export(model, tmp_path / "3"))
+def test_saved_model_is_the_live_model(model, served):
+    live, served = predictor.from_keras(model), predictor.load(served)
     np.testing.assert_array_equal(served.compiled_logits(IMAGES), live.compiled_logits(IMAGES))
     np.testing.assert_array_equal(served.compiled_embedding(IMAGES), live.compiled_embedding(IMAGES))
     assert (served.image_shape, served.class_count) == (live.image_shape, live.class_count)
@@ -84,18 +91,12 @@ def test_output_names(model, tmp_path):
     assert predictor.load(several, logits_output="scores").class_count == 3
 
 
-def test_the_newest_version_is_taken(model, tmp_path):
+def test_the_newest_version_is_taken(served, tmp_path):
     for version in ("2", "10"):
-        _export(model, tmp_path / version)
+        shutil.copytree(served, tmp_path / version)
     (tmp_path / "11").mkdir()
     (tmp_path / ".tmp-12").mkdir()
     assert predictor.load(str(tmp_path)).name == f"{tmp_path.name}/10"
-
-
-def test_keras_file(model, tmp_path):
-    model.save(tmp_path / "small.keras")
-    found = predictor.load(str(tmp_path / "small.keras"))
-    assert found.weights_sha256 == predictor.from_keras(model).weights_sha256
 
 
 def test_the_outputs_of_a_keras_file_are_named_too(model, tmp_path):
@@ -109,6 +110,7 @@ def test_the_outputs_of_a_keras_file_are_named_too(model, tmp_path):
     for file, name in (("dict", "scores"), ("list", names[1]), ("one", None)):
         found = predictor.load(str(tmp_path / f"{file}.keras"), logits_output=name)
         np.testing.assert_allclose(found.compiled_logits(IMAGES), expected, atol=1e-6)
+    assert found.weights_sha256 == predictor.from_keras(model).weights_sha256
     assert predictor.load(str(tmp_path / "dict.keras"), "scores").compiled_embedding(IMAGES).shape == (5, 6)
     for file, name, said in (
         ("dict", None, "--logits_output"),

@@ -10,7 +10,6 @@ import tensorflow as tf
 from tfrobust.evaluation import statistics
 from tfrobust.evaluation.base import Setting
 from tfrobust.evaluation.predictor import from_function
-from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.evaluation.token_sensitivity import TokenSensitivity, correlation
 
 LENGTH, WORDS, FEATURES = 8, 40, 3
@@ -122,11 +121,6 @@ def test_without_an_embedding_or_strengths_it_says_so():
     neutral = dataclasses.replace(neutral, strengths=np.minimum(neutral.strengths, 0.05))
     outcome = TokenSensitivity().run(neutral)
     assert [(m.value, m.n) for m in outcome.measurements] == [(None, 0), (None, 0)] and not outcome.series
-
-
-def test_it_runs_among_the_others():
-    outcome = run_evaluation([TokenSensitivity()], setting_of())
-    assert outcome.measurements[:2] == TokenSensitivity().run(setting_of()).measurements
 
 
 def test_equal_numbers_have_no_correlation():

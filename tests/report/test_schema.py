@@ -1,9 +1,10 @@
 """The report's JSON: round trip, and our validator against the jsonschema package."""
 
 import copy
-import dataclasses
+import functools
 import json
 import math
+import operator
 import pathlib
 import subprocess
 import sys
@@ -28,11 +29,13 @@ def document():
 
 def changed(path, value):
     """The example document with one place replaced; value `...` deletes it."""
-    found = copy.deepcopy(document())
+    return replaced(document(), path, value)
+
+
+def replaced(base, path, value):
+    found = copy.deepcopy(base)
     *parents, last = path
-    place = found
-    for step in parents:
-        place = place[step]
+    place = functools.reduce(operator.getitem, parents, found)
     if value is ...:
         del place[last]
     else:
@@ -90,9 +93,8 @@ def test_the_published_file_is_the_schema_that_is_used():
     """Draft 2020-12, described throughout, and beside the module that reads it, so that a wheel carries it."""
     published = json.loads(SCHEMA_FILE.read_text("utf-8"))
     assert published == JSON_SCHEMA and SCHEMA_FILE.parent == pathlib.Path(schema.__file__).parent
-    assert (
-        published["$schema"].endswith("draft/2020-12/schema") and published["$id"] == "urn:tfrobust:robustness_report:1"
-    )
+    assert published["$schema"].endswith("draft/2020-12/schema")
+    assert published["$id"] == "urn:tfrobust:robustness_report:1"
 
     def undescribed(part, path):
         for name, inner in part.get("properties", {}).items():
@@ -165,14 +167,7 @@ def test_validators_agree_on_every_single_replacement():
 
     for path in list(places(base)):
         for value in (None, True, -1, 1.5, 2.0, "", "x", "a" * 64, [], [None], {}, {"a": {}}):
-            trial = copy.deepcopy(base)
-            if not path:
-                trial = value
-            else:
-                place = trial
-                for step in path[:-1]:
-                    place = place[step]
-                place[path[-1]] = value
+            trial = replaced(base, path, value) if path else value
             count += 1
             if CHECKER.is_valid(trial) != (first_problem(trial, JSON_SCHEMA) is None):
                 disagreements.append((path, value))
@@ -194,18 +189,11 @@ def test_the_schema_is_one_and_uses_only_what_our_validator_knows():
 
 
 def test_round_trip_is_exact_and_stable():
-    report = make_report()
+    report = make_report(cost={"total_seconds": 0.1 + 0.2})
     text = report.to_json()
     again = Report.from_json(text)
     assert again == report and again.to_json() == text
-    assert json.loads(text) == json.loads(json.dumps(report.to_dict()))
     CHECKER.validate(json.loads(text))
-
-
-def test_floats_survive_to_the_last_bit():
-    value = 0.1 + 0.2
-    again = Report.from_json(make_report(measurements=[Measurement("accuracy.clean", value)]).to_json())
-    assert again["accuracy.clean"].value == value
 
 
 def test_nan_and_infinity_become_null_and_numpy_becomes_plain():
@@ -229,13 +217,10 @@ def test_what_is_no_report_is_one_clear_sentence(text):
     assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)
 
 
-def test_fields_of_a_later_writer_are_kept():
+def test_fields_of_a_later_writer_are_kept_and_inside_tolerated():
     later = changed(("certificates",), [{"kind": "new"}])
     report = Report.from_json(json.dumps(later))
     assert json.loads(report.to_json())["certificates"] == [{"kind": "new"}]
-
-
-def test_unknown_fields_inside_are_tolerated():
     later = changed(("measurements", 0, "method_of_interval"), "wilson")
     assert Report.from_json(json.dumps(later)) == make_report()
 
@@ -263,8 +248,6 @@ def test_validate_and_lookup():
     assert report.get("nothing") is None and report.get_series("nothing") is None
     with pytest.raises(KeyError):
         report["nothing"]
-    with pytest.raises(ValueError, match="twice"):
-        dataclasses.replace(report, measurements=report.measurements * 2).validate()
     with pytest.raises(TypeError, match="JSON values only"):
         make_report(cost={"a": object()})
 

@@ -1,0 +1,81 @@
+"""What every evaluator keeps: its configuration, its ids, its outcome on disk, its limit, and any size of batch."""
+
+import dataclasses
+import json
+
+import pytest
+
+from oracles import linear_model
+from tfrobust.attacks.gradient import FGSM
+from tfrobust.attacks.threat import ThreatModel
+from tfrobust.augment.noise import AddGaussian
+from tfrobust.evaluation.accuracy import CleanAccuracy
+from tfrobust.evaluation.adversarial import AccuracyCurve, AttackAccuracy
+from tfrobust.evaluation.calibration import Calibration
+from tfrobust.evaluation.corruption import CorruptionAccuracy
+from tfrobust.evaluation.embedding import EmbeddingGeometry
+from tfrobust.evaluation.examples import AdversarialExamples
+from tfrobust.evaluation.geometry import Divergence, FeatureMap
+from tfrobust.evaluation.predictor import from_function
+from tfrobust.evaluation.replaced_pixels import ReplacedPixels
+from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.evaluation.sensitivity import Sensitivity
+from tfrobust.evaluation.stability import Stability
+
+ATTACK = FGSM(threat=ThreatModel(epsilon=0.03))
+EVALUATORS = (
+    CleanAccuracy(per_class=True),
+    AttackAccuracy(attack=ATTACK, label="x"),
+    AccuracyCurve(attack=ATTACK, epsilons=(0.0, 0.03)),
+    AdversarialExamples(attack=ATTACK, fallen=1),
+    Calibration(attack=ATTACK, bins=7, rms_bin_size=5),
+    CorruptionAccuracy(names=("gaussian_noise", "fog"), severities=(1,)),
+    Stability(names=("gaussian_noise",)),
+    ReplacedPixels(share=0.3),
+    Sensitivity(projections=3),
+    EmbeddingGeometry(views=AddGaussian(deviation=0.1)),
+    Divergence(attack=ATTACK, epsilons=(0.03,)),
+    FeatureMap(natural=10),
+)
+
+
+def each(evaluators):
+    return pytest.mark.parametrize("evaluator", evaluators, ids=lambda evaluator: type(evaluator).__name__)
+
+
+@each(EVALUATORS)
+def test_configuration_ids_and_outcome_survive(evaluator, setting, tmp_path, monkeypatch):
+    again = type(evaluator).from_config(json.loads(json.dumps(evaluator.get_config())))
+    assert again.get_config() == evaluator.get_config()
+    kept = dataclasses.replace(setting, predictor=dataclasses.replace(setting.predictor, weights_sha256="w"))
+    first = run_evaluation([evaluator], kept, cache_directory=tmp_path)
+    produced = [one.id for one in (*first.measurements, *first.series)]
+    assert len(produced) == len(set(produced))
+    missing = {"noise.non_uniform.accuracy", "noise.replacement"}  # wants training images
+    assert set(evaluator.ids()) - set(produced) <= missing
+    monkeypatch.delattr(type(evaluator), "run")
+    assert run_evaluation([again], kept, cache_directory=tmp_path) == first
+
+
+@each([one for one in EVALUATORS if isinstance(one, AttackAccuracy | CorruptionAccuracy | Stability | Sensitivity)])
+def test_batches_make_no_difference(evaluator, setting):
+    one, other = (evaluator.run(dataclasses.replace(setting, batch_size=size)).measurements for size in (30, 2))
+    assert [m.id for m in one] == [m.id for m in other]
+    for first, second in zip(one, other, strict=True):
+        assert second.n == first.n and second.value == pytest.approx(first.value, rel=1e-4, abs=1e-6)
+
+
+@each([one for one in EVALUATORS if hasattr(one, "limit") and not isinstance(one, AdversarialExamples)])
+def test_a_limit_is_kept(evaluator, setting):
+    outcome = dataclasses.replace(evaluator, limit=9).run(setting)
+    counts = [one.n for one in outcome.measurements] + [n for one in outcome.series for n in one.columns.get("n", ())]
+    assert counts and max(counts) <= 9
+
+
+@each([one for one in EVALUATORS if one.uses_embedding])
+def test_without_an_embedding_what_needs_it_is_left_out_and_said(evaluator, setting):
+    bare = from_function(setting.predictor.logits, image_shape=linear_model.SHAPE)
+    outcome = evaluator.run(dataclasses.replace(setting, predictor=bare))
+    assert [m.id for m in outcome.measurements if "utility" not in m.id] == []
+    assert not any("geometry" in one.id or "sensitivity" in one.columns for one in outcome.series)
+    assert [(one.check, one.verdict) for one in outcome.findings] == [("embedding", "warn")]
