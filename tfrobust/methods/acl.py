@@ -1,4 +1,4 @@
-"""ACL: adversarial contrastive learning, with clean and adversarial views in batch-norm branches of their own."""
+"""ACL: adversarial contrastive learning, with separate batch-norm branches for clean and adversarial views."""
 
 import keras
 import tensorflow as tf
@@ -14,7 +14,7 @@ from tfrobust.methods.self_supervised import VIEWS
 from tfrobust.ops import randomness
 
 ADVERSARIAL = ("adversarial_1", "adversarial_2")
-# streams -> the terms and their weights.
+# Stream -> its terms and their weights.
 STREAMS = {
     "standard_to_standard": {"contrastive": 1.0},
     "adversarial_to_adversarial": {"adversarial": 1.0},
@@ -25,18 +25,18 @@ STREAMS = {
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class ACL(Contrastive):
-    """Contrasts adversarial views of an image, beside its clean views or with them, without labels.
+    """Contrast adversarial views of an image, in place of or in addition to its clean views, without labels.
 
         standard_to_standard         NT-Xent(x1, x2): SimCLR
         adversarial_to_adversarial   NT-Xent(x1^a, x2^a)
         adversarial_to_standard      NT-Xent(x1^a, x2), x1^a in batch-norm branch 1, x2 in branch 0
         dual_stream                  ( NT-Xent(x1, x2) in branch 0 + NT-Xent(x1^a, x2^a) in branch 1 ) / 2
 
-    x1^a and x2^a maximise their own NT-Xent together, each view in its ball; the single x1^a maximises its loss against
-    x2. With `false_negatives=AdaptiveFNC()` it is Augmented-ACL (paper 004).
+    x1^a and x2^a jointly maximize their own NT-Xent, each inside the ball of its view. A single x1^a maximizes its loss
+    against x2. With `false_negatives=AdaptiveFNC()` the method is Augmented-ACL (paper 004).
 
-    Terms: `contrastive` of the clean views, `adversarial` of the others, `probe`. Needs: labels for the probe alone.
-    Branch 0 is what `call` runs; a fine-tuning that wants the robust statistics starts from branch 1.
+    Terms: `contrastive` of the clean views, `adversarial` of the others, `probe`. Needs: labels for the probe only.
+    `call` runs branch 0; fine-tuning on the robust statistics starts from branch 1.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -44,8 +44,21 @@ class ACL(Contrastive):
         >>> method.terms, method.default_weights
         (('contrastive', 'adversarial', 'probe'), {'contrastive': 0.5, 'adversarial': 0.5})
 
+    Args:
+        encoder: as in `Method`, with branches=2 for the two streams that use both branches.
+        head: as in `Method`.
+        streams: which views are contrasted with each other, one of the four above.
+        adversary: how adversarial views are generated. The default is that of the released code: Linf 8/255, 5 steps of
+            2/255. "standard_to_standard" takes None only.
+        **kwargs: as in `Contrastive`.
+
+    Raises:
+        ValueError: if `streams` is unknown, an adversary is given to "standard_to_standard", or the encoder has too few
+            branches.
+
     Source:
-        Jiang et al. 2020, https://arxiv.org/abs/2010.13337, section 3; its released code has the first and the last.
+        Jiang et al. 2020, https://arxiv.org/abs/2010.13337, section 3. The released code has the first and the last
+        stream.
     """
 
     def __init__(
@@ -57,13 +70,6 @@ class ACL(Contrastive):
         adversary: InstanceAdversary | None = None,
         **kwargs,
     ):
-        """Args beyond the bases':
-
-        encoder: with branches=2 for the two streams that need both.
-        streams: what is contrasted with what, as above.
-        adversary: how the adversaries are made; by default the released code's, Linf 8/255 in 5 steps of 2/255.
-            The first stream takes none.
-        """
         super().__init__(encoder, head, **kwargs)
         if streams not in STREAMS:
             raise InputError(f"ACL.streams is {streams!r}; it is one of {list(STREAMS)}.")
@@ -80,24 +86,28 @@ class ACL(Contrastive):
 
     @property
     def branch(self) -> int:
-        """The batch-norm branch of the adversarial views."""
+        """The batch-norm branch of the adversarial views, 0 or 1."""
         return int(self.streams in ("dual_stream", "adversarial_to_standard"))
 
     @property
     def terms(self):
+        """The terms of the streams, then `probe` if it is trained."""
         return (*STREAMS[self.streams], *self.probe_names)
 
     @property
     def default_weights(self):
+        """The weights of the streams: 1, or 1/2 each for two streams."""
         return STREAMS[self.streams]
 
     @property
     def differentiable_views(self):
+        """The views that are contrasted; the clean ones if there are two streams."""
         views = {"adversarial_to_adversarial": ADVERSARIAL, "adversarial_to_standard": (ADVERSARIAL[0], VIEWS[1])}
         return views.get(self.streams, VIEWS)
 
     @property
     def passes_per_step(self):
+        """Passes per step: those of the attack on each view, of the views themselves and of the clean targets."""
         if self.adversary is None:
             return 2
         steps = self.adversary.attack.steps
@@ -108,6 +118,7 @@ class ACL(Contrastive):
         }[self.streams]
 
     def make_views(self, batch, context):
+        """Return the clean views and, except for the clean stream, the adversarial views."""
         views = super().make_views(batch, context)
         if self.adversary is None:
             return views
@@ -125,17 +136,18 @@ class ACL(Contrastive):
         return {**views, **dict(zip(ADVERSARIAL, found, strict=True))}
 
     def loss_terms(self, views, batch, context):
+        """Compute NT-Xent of each stream, the probe, and the observations of the first stream."""
         streams = self._streams(views)
         terms, observed = {}, {}
         for name, passes in streams.items():
             features, projections = zip(*passes, strict=True)
             terms[name], seen = self.contrast(projections, context, batch, features=features)
-            observed = observed or seen  # of the clean stream, where there is one
+            observed = observed or seen  # of the clean stream if there is one
         probes, logits = self.probe_terms(self._probed(streams), batch)
         return {**terms, **observed, **probes}, logits
 
     def _streams(self, views: dict) -> dict:
-        """term -> the (embedding, projection) of the views that it contrasts."""
+        """Map each term to the (embedding, projection) of the views that it contrasts."""
         if self.streams == "adversarial_to_standard":
             adversarial = self.represent(views[ADVERSARIAL[0]], branch=self.branch)
             return {"adversarial": adversarial + self.represent(views[VIEWS[1]])}
@@ -146,7 +158,7 @@ class ACL(Contrastive):
         }
 
     def _probed(self, streams: dict) -> list[tf.Tensor]:
-        """The embeddings in branch 0, which is what `call` gives the head."""
+        """Return the embeddings of branch 0, which `call` passes to the head."""
         if self.streams == "adversarial_to_standard":
             return [streams["adversarial"][1][0]]
         return [embedding for embedding, _ in next(iter(streams.values()))]

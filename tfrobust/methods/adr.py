@@ -12,11 +12,11 @@ from tfrobust.ops import distribution
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class ADR(Method):
-    """Adversarial training or TRADES, with adversaries pulled to the clean images of their class.
+    """Adversarial training or TRADES, with adversarial examples pulled towards the clean images of their class.
 
-    L = L_robust + local_compactness + local_smoothness + global_compactness + g global_smoothness + confidence.
-    The released ASCL comparison sets g = 0, which is the default here; the original ADR code has g = 1 and halves
-    both cross-entropies.
+    L = L_robust + local_compactness + local_smoothness + global_compactness + g global_smoothness + confidence. The
+    ASCL comparison in the released code sets g = 0, the default here. The original ADR code has g = 1 and halves both
+    cross-entropies.
 
     Terms: `ce`, `ce_adv` or `kl`, and the five of `losses.robust.adversarial_divergence`. Needs: labels.
 
@@ -25,6 +25,17 @@ class ADR(Method):
         >>> method = robust.methods.ADR(robust.models.DigitsCNN(), robust.models.LinearHead(10), objective="trades")
         >>> method.terms[:2]
         ('ce', 'kl')
+
+    Args:
+        encoder, head: as in `Method`.
+        objective: the robust objective L_robust, "adversarial_training" or "trades".
+        adversary: how adversarial examples are generated.
+        forward: "separate" passes for clean and adversarial images (as the reference), or one "joint" pass.
+        label_scale: s of the pair weights (s - d) / s, in (0, 1].
+        **kwargs: as in `Method`.
+
+    Raises:
+        ValueError: if `objective` is unknown or `label_scale` outside (0, 1].
 
     Source:
         Bui et al. 2020, https://arxiv.org/abs/2007.05123; the rows "ADR" of paper 003, Tables 4 and 5.
@@ -43,13 +54,6 @@ class ADR(Method):
         label_scale: float = 0.99,
         **kwargs,
     ):
-        """Args beyond the base's:
-
-        objective: what it stands on, "adversarial_training" or "trades".
-        adversary: how the adversaries are made.
-        forward: "separate" passes for clean and adversarial images (as the reference), or one "joint" pass.
-        label_scale: s of the pair weights (s - d) / s, in (0, 1].
-        """
         super().__init__(encoder, head, **kwargs)
         if objective not in ROBUST_TERMS:
             raise InputError(f"ADR.objective is {objective!r}; it is one of {list(ROBUST_TERMS)}.")
@@ -62,12 +66,15 @@ class ADR(Method):
 
     @property
     def terms(self):
+        """The terms of the robust objective and the five divergence terms."""
         return (*ROBUST_TERMS[self.objective], *robust.DIVERGENCE_TERMS)
 
     def make_views(self, batch, context):
+        """Return the images and their adversarial examples."""
         return adversarial_views(self, self.adversary, batch, context)
 
     def loss_terms(self, views, batch, context):
+        """Compute the terms of the robust objective and the divergence, and the clean logits."""
         clean, adversarial = self.propagate_views(views["images"], views["adversarial"], forward=self.forward)
         keys = distribution.gather((*clean, batch.labels))
         return {

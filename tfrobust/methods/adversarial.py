@@ -1,4 +1,4 @@
-"""What methods with adversaries share: how they are made, and the terms of the objectives they stand on."""
+"""Adversarial views and the two robust objectives that several methods share."""
 
 import tensorflow as tf
 
@@ -12,12 +12,22 @@ ROBUST_TERMS = {"adversarial_training": ("ce", "ce_adv"), "trades": ("ce", "kl")
 
 
 def adversarial_views(method: Method, adversary, batch: Batch, context: Context) -> dict:
-    """The images and their adversaries under a method's own prediction, as views [b, h, w, c]."""
+    """Return images and adversarial examples generated against a method's own predictions.
+
+    Args:
+        method: the method that is attacked.
+        adversary: generates the examples: its `perturb(predict, images, labels, key)` is called.
+        batch: the batch.
+        context: key, step and rows of this step.
+
+    Returns:
+        `images` and `adversarial`, float32 [b, h, w, c].
+    """
 
     def predict(images, training):
         return method.propagate(images, training=training)[1]
 
-    # Here, where the layers are known: a bare function hides them from the check that the attack makes.
+    # The attack cannot check the layers itself, because it only gets a function.
     for part in (method.encoder, method.head):
         modes.check_mode(adversary.mode, part)
     key = randomness.fold(context.key, "adversary")
@@ -25,15 +35,16 @@ def adversarial_views(method: Method, adversary, batch: Batch, context: Context)
 
 
 def robust_terms(objective: str, clean_logits: tf.Tensor, adversarial_logits: tf.Tensor, labels: tf.Tensor) -> dict:
-    """The terms of the objective that ADV, TRADES and their extensions stand on, per example.
+    """Compute the terms of adversarial training or of TRADES for each example.
 
     Args:
-        objective: "adversarial_training": `ce` and `ce_adv` (paper 003, eq. 4); "trades": `ce` and `kl`.
-        clean_logits, adversarial_logits: float [b, k].
+        objective: "adversarial_training": `ce` and `ce_adv` (paper 003, eq. 4). "trades": `ce` and `kl`.
+        clean_logits: float [b, k].
+        adversarial_logits: float [b, k].
         labels: int32 [b].
 
     Returns:
-        term -> float32 [b].
+        A dict from term to float32 [b].
     """
     terms = {"ce": classification.cross_entropy(clean_logits, labels)}
     if objective == "trades":

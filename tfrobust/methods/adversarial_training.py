@@ -9,10 +9,10 @@ from tfrobust.methods.base import Method, checked_forward
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class AdversarialTraining(Method):
-    """Cross-entropy on the clean images and on their adversaries (the row "ADV" of paper 003).
+    """Cross-entropy on clean images and on their adversarial examples (the row "ADV" of paper 003).
 
-    L = ce + ce_adv, ce_adv = CE( h(x^a), y ). Madry et al. 2018 train on the adversaries alone: term weight
-    `ce` = 0, which is also what the released ASCL code runs.
+    L = ce + ce_adv, ce_adv = CE( h(x^a), y ). Madry et al. (2018) train on the adversarial examples alone, which is the
+    term weight `ce` = 0. The released ASCL code does the same.
 
     Terms: `ce`, `ce_adv`. Needs: labels.
 
@@ -27,6 +27,12 @@ class AdversarialTraining(Method):
         >>> sorted(method.fit(images, labels, verbose=0).history)
         ['ce', 'ce_adv', 'loss']
 
+    Args:
+        encoder, head: as in `Method`.
+        adversary: how adversarial examples are generated.
+        forward: "separate" passes for clean and adversarial images (as the reference), or one "joint" pass.
+        **kwargs: as in `Method`.
+
     Source:
         Paper 003, eq. 4; Madry et al. 2018, https://arxiv.org/abs/1706.06083.
     """
@@ -34,18 +40,15 @@ class AdversarialTraining(Method):
     terms = ("ce", "ce_adv")
 
     def __init__(self, encoder, head, *, adversary: Adversary | None = None, forward: str = "separate", **kwargs):
-        """Args beyond the base's:
-
-        adversary: how the adversaries are made.
-        forward: "separate" passes for clean and adversarial images (as the reference), or one "joint" pass.
-        """
         super().__init__(encoder, head, **kwargs)
         self.adversary = adversary or Adversary()
         self.forward = checked_forward(forward)
 
     def make_views(self, batch, context):
+        """Return the images and their adversarial examples."""
         return adversarial_views(self, self.adversary, batch, context)
 
     def loss_terms(self, views, batch, context):
+        """Compute `ce` and `ce_adv`, and the clean logits."""
         (_, clean), (_, adversarial) = self.propagate_views(views["images"], views["adversarial"], forward=self.forward)
         return robust_terms("adversarial_training", clean, adversarial, batch.labels), clean

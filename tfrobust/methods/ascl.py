@@ -1,4 +1,4 @@
-"""Adversarial Supervised Contrastive Learning, with its global and local selections."""
+"""Adversarial Supervised Contrastive Learning, with global and local selection of pairs."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ from tfrobust.ops.configured import Configured
 from tfrobust.pairs import masks
 from tfrobust.pairs.selection import PAIR_COUNTS
 
-# Which views (x1, x2, x1^a, x2^a by position) are contrasted with each other.
+# Groups of views (x1, x2, x1^a, x2^a by position) that are contrasted with each other.
 COMBINATIONS = {
     "joint": ((0, 1, 2, 3),),
     "by_kind": ((0, 1), (2, 3)),
@@ -30,7 +30,7 @@ COMBINATIONS = {
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TwoTransforms(Configured):
-    """Two random transforms of each image instead of the image itself (the released main method).
+    """Two random transforms of each image in place of the image (the main method of the released code).
 
     Example:
         >>> from tfrobust import keras as robust
@@ -38,10 +38,10 @@ class TwoTransforms(Configured):
         'by_kind'
 
     Attributes:
-        augmentation: drawn twice per image.
-        combine: "joint": one loss over both transforms and their adversaries; "by_kind": the mean of clean with
-            clean and adversarial with adversarial; "by_transform": the mean of each transform with its adversary
-            (the released combine_type 1, 2, 3).
+        augmentation: sampled twice per image.
+        combine: "joint": one loss over both transforms and their adversarial examples. "by_kind": the mean of clean
+            against clean and adversarial against adversarial. "by_transform": the mean over transforms of each one
+            against its adversarial example. These are combine_type 1, 2 and 3 of the released code.
     """
 
     augmentation: Augmentation = dataclasses.field(default_factory=RandomShift)
@@ -54,14 +54,14 @@ class TwoTransforms(Configured):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class ASCL(Method):
-    """Adversarial training or TRADES, with the latents of a class pulled together across images and adversaries.
+    """Adversarial training or TRADES with a supervised contrastive loss over images and adversarial examples.
 
-    L = L_robust + contrastive + 2 vat. The contrastive term of image i is L_i + L_i^a (eqs 1 to 3), its positives
-    and negatives picked by `contrast.selection` (Table 1); vat = KL( h(x) || h(x^a) ) (eq 5). Weights 1 and 2 are
-    the paper's lambda_SCL and lambda_VAT (section 8.2).
+    L = L_robust + contrastive + 2 vat. The contrastive term of image i is L_i + L_i^a (eqs 1 to 3);
+    `contrast.selection` picks its positives and negatives (Table 1). vat = KL( h(x) || h(x^a) ) (eq 5). The weights 1
+    and 2 are lambda_SCL and lambda_VAT of the paper (section 8.2).
 
-    Terms: `ce`, `ce_adv` or `kl`, `contrastive`, `vat`. Observed: positives and negatives per anchor, clean and
-    adversarial keys apart (Fig. 3). Needs: labels.
+    Terms: `ce`, `ce_adv` or `kl`, `contrastive`, `vat`. Observed: positives and negatives per anchor, counted
+    separately for clean and adversarial keys (Fig. 3). Needs: labels.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -74,11 +74,26 @@ class ASCL(Method):
         >>> method.terms
         ('ce', 'ce_adv', 'contrastive', 'vat')
 
+    Args:
+        encoder, head: as in `Method`.
+        objective: the robust objective L_robust, "adversarial_training" (ADV-ASCL) or "trades" (TRADES-ASCL).
+        adversary: how adversarial examples are generated. The paper uses the same steps, radius and step size for both
+            objectives.
+        forward: "separate" passes for clean and adversarial images (as the reference), or one "joint" pass.
+        contrast: selection, temperature, similarity and scale of the contrastive term.
+        projection: a head between embedding and contrastive term (Table 6: p1, p2), or None for the embedding itself.
+        transforms: two transforms of each image, or None for the image itself (the paper).
+        vat_divide_by_classes: use the KL of the released code, which is divided by the number of classes.
+        **kwargs: as in `Method`.
+
+    Raises:
+        ValueError: if `objective` is unknown.
+
     Source:
-        Bui et al. 2021, https://arxiv.org/abs/2101.10027. What the released code does otherwise is an argument:
+        Bui et al. 2021, https://arxiv.org/abs/2101.10027. Differences of the released code are arguments:
         `contrast.scale`, `.similarity`, `.normalized`, `.temperature`, `contrast.selection.counterpart`,
-        `vat_divide_by_classes`, term weight `ce` = 0, `transforms`, `projection`, `adversary.mode`. Its TRADES with
-        two transforms also divides the robust KL by N x C; that inconsistency is not rebuilt.
+        `vat_divide_by_classes`, term weight `ce` = 0, `transforms`, `projection`, `adversary.mode`. Its TRADES with two
+        transforms also divides the robust KL by N x C; that inconsistency is not reproduced.
     """
 
     observations = PAIR_COUNTS
@@ -98,16 +113,6 @@ class ASCL(Method):
         vat_divide_by_classes: bool = False,
         **kwargs,
     ):
-        """Args beyond the base's:
-
-        objective: what it stands on, "adversarial_training" (ADV-ASCL) or "trades" (TRADES-ASCL).
-        adversary: how the adversaries are made. The paper uses the same steps, radius and step size for both.
-        forward: "separate" passes for clean and adversarial images (as the reference), or one "joint" pass.
-        contrast: selection, temperature, similarity and scale of the contrastive term.
-        projection: a head between embedding and contrastive term (Table 6: p1, p2), None for the embedding itself.
-        transforms: two transforms of each image, None for the image itself (the paper).
-        vat_divide_by_classes: the released code's KL, smaller by the number of classes.
-        """
         super().__init__(encoder, head, **kwargs)
         if objective not in ROBUST_TERMS:
             raise InputError(f"ASCL.objective is {objective!r}; it is one of {list(ROBUST_TERMS)}.")
@@ -121,21 +126,26 @@ class ASCL(Method):
 
     @property
     def terms(self):
+        """The terms of the robust objective, `contrastive` and `vat`."""
         return (*ROBUST_TERMS[self.objective], "contrastive", "vat")
 
     @property
     def differentiable_views(self):
+        """The clean views: the images, or their two transforms."""
         return ("images",) if self.transforms is None else ("images_1", "images_2")
 
     @property
     def passes_per_step(self):
+        """Passes per step: those of the adversary, twice as many with two transforms."""
         return super().passes_per_step * (1 if self.transforms is None else 2)
 
     def build_parts(self, image_shape, embedding_dim):
+        """Build the projection."""
         if self.projection is not None:
             parts.build_projection(self, self.projection, embedding_dim)
 
     def make_views(self, batch, context):
+        """Return the images, or their transforms, and the adversarial examples of each."""
         if self.transforms is None:
             return adversarial_views(self, self.adversary, batch, context)
         views = {}
@@ -147,6 +157,7 @@ class ASCL(Method):
         return views
 
     def loss_terms(self, views, batch, context):
+        """Compute the robust terms, `contrastive`, `vat`, the pair counts, and the logits of the first clean view."""
         clean_names = [name for name in views if name.startswith("images")]
         adversarial_names = [name for name in views if name.startswith("adversarial")]
         passes = self.propagate_views(*(views[name] for name in clean_names + adversarial_names), forward=self.forward)
@@ -158,6 +169,7 @@ class ASCL(Method):
         return {**terms, "contrastive": contrastive, "vat": tf.add_n(vat) / len(vat), **counts}, clean[0][1]
 
     def _contrast(self, passes, batch, context):
+        """Compute the contrastive term [b], averaged over the groups of views, and the pair counts."""
         embeddings = [z if self.projection is None else self.projection(z, training=True) for z, _ in passes]
         tags = [
             masks.tag(context.rows, view=view, label=batch.labels, prediction=tf.argmax(logits, axis=-1))
@@ -173,5 +185,5 @@ class ASCL(Method):
 
 
 def _mean(rows: list[dict]) -> dict:
-    """The mean of equally named values."""
+    """Average dicts of equal keys, key by key."""
     return {name: tf.add_n([row[name] for row in rows]) / len(rows) for name in rows[0]}

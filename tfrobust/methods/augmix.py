@@ -1,4 +1,4 @@
-"""AugMix training: the augmentation, and predictions that must not change under it."""
+"""AugMix training: cross-entropy, and predictions that are consistent under the augmentation."""
 
 from collections.abc import Iterable
 
@@ -18,10 +18,10 @@ AUGMENTED = ("augmented_1", "augmented_2")
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class AugMixTraining(Method):
-    """Cross-entropy on the images, and the divergence between the predictions on them and on two augmentations.
+    """Cross-entropy on images, and the divergence between the predictions on them and on two augmentations.
 
-    L = ce + 12 jsd, ce = CE( h(x), y ), jsd = JS( h(x), h(x'), h(x'') ); x' and x'' are two draws of `augmentation`,
-    which the input pipeline makes, and 12 is the term weight `jsd`.
+    L = ce + 12 jsd, ce = CE( h(x), y ), jsd = JS( h(x), h(x'), h(x'') ). x' and x'' are two samples of `augmentation`,
+    computed by the input pipeline. 12 is the term weight `jsd`.
 
     Terms: `ce`, `jsd`. Needs: labels.
 
@@ -32,6 +32,15 @@ class AugMixTraining(Method):
         >>> method.terms, method.host_view_names
         (('ce', 'jsd'), ('augmented_1', 'augmented_2'))
 
+    Args:
+        encoder, head: as in `Method`.
+        augmentation: sampled twice for each image; `AugMix()` by default.
+        forward: one "joint" pass of the three views (as the reference), or "separate" passes.
+        **kwargs: as in `Method`.
+
+    Raises:
+        ValueError: if `augmentation` is not callable or `forward` unknown.
+
     Source:
         Hendrycks et al. 2020, https://arxiv.org/abs/1912.02781, eq. 1, and its released code.
     """
@@ -41,48 +50,55 @@ class AugMixTraining(Method):
     host_view_names = AUGMENTED
 
     def __init__(self, encoder, head, *, augmentation: Augmentation | None = None, forward: str = "joint", **kwargs):
-        """Args beyond the base's:
-
-        augmentation: drawn twice for each image; `AugMix()` by default.
-        forward: one "joint" pass of the three views (as the reference), or "separate" passes.
-        """
         super().__init__(encoder, head, **kwargs)
         self.augmentation = checked_augmentation(augmentation or AugMix(), "AugMixTraining")
         self.forward = checked_forward(forward)
 
     @property
     def passes_per_step(self):
+        """Passes per step: three, one per view."""
         return 1 + len(AUGMENTED)
 
     def host_views(self, images, key):
+        """Return two samples of the augmentation."""
         return augmented_views(self.augmentation, images, key, AUGMENTED)
 
     def make_views(self, batch, context):
+        """Return the images and their two augmentations."""
         return {"images": batch.images, **self.extra_views(batch, context)}
 
     def loss_terms(self, views, batch, context):
+        """Compute `ce` of the images, `jsd` of the three views, and the logits of the images."""
         stacked = [views[name] for name in ("images", *AUGMENTED)]
         logits = [logits for _, logits in self.propagate_views(*stacked, forward=self.forward)]
         return {"ce": cross_entropy(logits[0], batch.labels), "jsd": jensen_shannon(logits)}, logits[0]
 
 
 def checked_augmentation(augmentation: Augmentation, owner: str) -> Augmentation:
-    """The augmentation itself; a ValueError that names its owner where it cannot be called, as a name cannot."""
+    """Return the augmentation after checking that it can be called.
+
+    Args:
+        augmentation: the augmentation, not its name.
+        owner: class that takes it, for the message.
+
+    Raises:
+        ValueError: if it is not callable, such as a name.
+    """
     if not callable(augmentation):
         raise InputError(f"{owner}.augmentation is {augmentation!r}; it is an augmentation such as AugMix().")
     return augmentation
 
 
 def augmented_views(augmentation: Augmentation, images: tf.Tensor, key: tf.Tensor, names: Iterable[str]) -> dict:
-    """One draw of an augmentation for each name, of the images as they are.
+    """Sample an augmentation of the images once for each name.
 
     Args:
         augmentation: (images, key) -> images.
         images: float32 [b, h, w, c] in [0, 1].
         key: int32 [2] or [b, 2].
-        names: of the views.
+        names: names of the views.
 
     Returns:
-        name -> float32 [b, h, w, c].
+        A dict from name to float32 [b, h, w, c].
     """
     return {name: augmentation(images, randomness.fold(key, name)) for name in names}

@@ -1,4 +1,4 @@
-"""The contract of a training method: three hooks, named per-example terms, one place that reduces."""
+"""Base class of the training methods: hooks, named per-example terms, and one place that reduces them."""
 
 from collections.abc import Callable
 
@@ -18,9 +18,10 @@ from tfrobust.structs import Batch, Context
 class Method(Configured, Trainer, keras.Model):
     """An encoder, a head, and a way to train them.
 
-    A subclass names its `terms`, makes views outside the weight tape (`make_views`) and returns per-example
-    values of the terms inside it (`loss_terms`). The base weights, reduces by the global count, differentiates,
-    applies and logs. `call` is the deployable path and nothing else: what it returns is what is served.
+    A subclass names its `terms`, makes views outside the weight tape (`make_views`) and returns the per-example values
+    of the terms inside it (`loss_terms`). The base class weights the terms, averages them over the global batch,
+    differentiates, applies the gradients and logs. `call` is the deployed path and nothing else: its output is what is
+    served. `build(images_shape)` creates the variables.
 
     Example:
         >>> import keras
@@ -35,14 +36,25 @@ class Method(Configured, Trainer, keras.Model):
         >>> Confident(robust.models.DigitsCNN(), robust.models.LinearHead(10)).terms
         ('margin',)
 
+    Args:
+        encoder: images [b, h, w, c] -> embedding [b, d]; an encoder of this library or any Keras model.
+        head: embedding [b, d] -> logits [b, k].
+        term_weights: weight by term name, a number or a schedule of the step. Other terms keep their default weights.
+        penalty: penalty on input gradients (`Tikhonov`), added to the loss as one more term.
+        clip_norm: largest global norm of the gradients, > 0. They are clipped after the reduction over replicas; those
+            of `clipped_apart` are clipped by a norm of their own. None does not clip.
+        seed: seed of all random numbers of the training.
+        name: Keras name.
+
     Attributes of a subclass:
-        terms: names of its own trained terms; they are the log names, the gin keys and the report keys.
-        observations: names of per-example values that are logged every epoch, never trained.
-        default_weights: weight by term where it is not 1.
-        host_view_names: what `host_views` returns.
-        differentiable_views: the views that a penalty differentiates by.
-        least_batch: the smallest global batch that it learns anything from.
-        trains_text: whether it makes sense of tokens, int32 [b, length] in place of images; most move pixels.
+        terms: names of its own trained terms, used as log names, gin keys and report keys.
+        observations: names of per-example values that are logged every epoch and never trained.
+        default_weights: weight by term, where it is not 1.
+        host_view_names: names of the views that `host_views` returns.
+        differentiable_views: the views with respect to which a penalty differentiates.
+        least_batch: the smallest global batch from which the method can learn.
+        trains_text: whether the method accepts tokens, int32 [b, length], in place of images. Most methods change
+            pixels.
         needs_labels: whether a batch without labels is refused at once.
     """
 
@@ -67,19 +79,6 @@ class Method(Configured, Trainer, keras.Model):
         name: str | None = None,
         **kwargs,
     ):
-        """Builds the parts' owner; variables are made by `build(images_shape)`.
-
-        Args:
-            encoder: images [b, h, w, c] -> embedding [b, d]; an encoder of ours or any Keras model.
-            head: embedding [b, d] -> logits [b, k].
-            term_weights: weight by term name, a number or a schedule of the step; the others keep their
-                defaults.
-            penalty: of input gradients (`Tikhonov`), as one more term of the loss.
-            clip_norm: largest global norm of the gradients, clipped after their reduction over replicas; those of
-                `clipped_apart` by a norm of their own.
-            seed: where every random draw of the training starts from.
-            name: Keras name.
-        """
         super().__init__(name=name, **kwargs)
         self.encoder = encoder
         self.head = head
@@ -89,7 +88,7 @@ class Method(Configured, Trainer, keras.Model):
         self.seed = seed
         if clip_norm is not None and clip_norm <= 0:
             raise InputError(f"clip_norm of {type(self).__name__} is {clip_norm}: it must be positive or None.")
-        # The clock. `optimizer.iterations` stands still on skipped float16 steps.
+        # A step counter of its own: `optimizer.iterations` does not advance on skipped float16 steps.
         self.step = self.add_weight(
             name="step", shape=(), dtype="int64", initializer="zeros", trainable=False, aggregation="only_first_replica"
         )
@@ -99,7 +98,11 @@ class Method(Configured, Trainer, keras.Model):
     # ------------------------------------------------------------------------------------------- building
 
     def build(self, input_shape=None):
-        """Builds every part, once. `input_shape`: (batch or None, h, w, c)."""
+        """Build all parts, once.
+
+        Args:
+            input_shape: (batch or None, h, w, c).
+        """
         if self.built:
             return
         images_shape = (None, *tuple(input_shape)[1:])
@@ -110,7 +113,14 @@ class Method(Configured, Trainer, keras.Model):
         self.built = True
 
     def build_parts(self, image_shape: tuple[int, ...], embedding_dim: int) -> None:
-        """Hook: builds parts off the deployable path (projector, predictor, target network)."""
+        """Build the parts that are not deployed (hook).
+
+        Examples are a projector, a predictor or a target network.
+
+        Args:
+            image_shape: (h, w, c), or (length,) for tokens.
+            embedding_dim: d, features of the embedding.
+        """
 
     def _make_metrics(self) -> None:
         unknown = sorted(set(self.term_weights or {}) - set(self.terms))
@@ -126,39 +136,60 @@ class Method(Configured, Trainer, keras.Model):
         self.means = {name: keras.metrics.Mean(name=name) for name in names}
 
     def check_ready(self, image_shape: tuple[int, ...], class_count: int) -> None:
-        """Hook, before a run opens its folder: ValueError where a part is missing, or not for such examples."""
+        """Check the parts against the data before a run creates its folder (hook).
+
+        Args:
+            image_shape: (h, w, c), or (length,) for tokens.
+            class_count: k, classes of the data.
+
+        Raises:
+            ValueError: if a part is missing or does not fit such examples.
+        """
 
     def compute_output_shape(self, input_shape):
+        """Return the shape of the logits, (b, k)."""
         return parts.output_shape(self.head, parts.output_shape(self.encoder, input_shape))
 
     # -------------------------------------------------------------------------------------------- forward
 
     def call(self, inputs, training=None):
-        """Images [b, h, w, c] in [0, 1], or a dict batch that holds them under `images`, to logits [b, k]."""
+        """Compute the logits of images.
+
+        Args:
+            inputs: images [b, h, w, c] in [0, 1], or a dict batch that holds them under `images`.
+            training: as in `propagate`.
+
+        Returns:
+            Logits, float32 [b, k].
+        """
         images = inputs["images"] if isinstance(inputs, dict) else inputs
         return self.propagate(images, training=training)[1]
 
     def propagate(self, images: tf.Tensor, *, training: bool | None = True, **keywords) -> tuple[tf.Tensor, tf.Tensor]:
-        """One forward pass.
+        """Run one forward pass through encoder and head.
 
         Args:
             images: float [b, h, w, c].
-            training: what batch norm sees.
-            **keywords: `branch`, `at_stage` for the encoders that know them.
+            training: whether batch norm uses the statistics of the batch.
+            **keywords: `branch` and `at_stage`, for encoders that accept them.
 
         Returns:
-            Embedding [b, d] and float32 logits [b, k].
+            Embedding [b, d] and logits, float32 [b, k].
         """
-        # A frozen encoder runs as it will be served: nothing in it moves, and dropout is off.
+        # A frozen encoder runs as it will be served: its statistics do not change, and dropout is off.
         embedding = self.encoder(images, training=training and self.encoder.trainable, **keywords)
         return embedding, tf.cast(self.head(embedding, training=training), tf.float32)
 
     def propagate_views(self, *views: tf.Tensor, forward: str) -> list[tuple[tf.Tensor, tf.Tensor]]:
-        """Training-mode passes of several views [b, ...], each back as (embedding, logits).
+        """Run training-mode passes of several views [b, ...].
 
         Args:
-            *views: images, equally many in each.
-            forward: "separate": one pass a view, batch norm sees each alone. "joint": one stacked pass.
+            *views: images, equally many in each view.
+            forward: "separate" runs one pass per view, so that batch norm sees each view alone. "joint" runs one pass
+                of the stacked views.
+
+        Returns:
+            One (embedding [b, d], logits [b, k]) per view.
         """
         if forward == "separate":
             return [self.propagate(view) for view in views]
@@ -166,54 +197,85 @@ class Method(Configured, Trainer, keras.Model):
         return list(zip(*(tf.split(part, len(views)) for part in stacked), strict=True))
 
     def embed(self, images: tf.Tensor) -> tf.Tensor:
-        """The penultimate features [b, d] of images, in inference mode."""
+        """Return the penultimate features [b, d] of images in inference mode."""
         return self.encoder(images, training=False)
 
     # ---------------------------------------------------------------------------------------------- hooks
 
     def host_views(self, images: tf.Tensor, key: tf.Tensor) -> dict:
-        """Hook, run by the input pipeline ahead of the step: further views that need no weights.
+        """Compute further views that need no weights, in the input pipeline (hook).
 
         Args:
-            images: float32 [b, h, w, c], as the recipe augmented them.
-            key: int32 [b, 2], one per example; [2] for a whole batch, where `extra_views` makes them.
+            images: float32 [b, h, w, c], after the augmentation of the recipe.
+            key: int32 [b, 2], one per example; [2] for a whole batch if `extra_views` makes the views.
 
         Returns:
-            `host_view_names` -> tensors [b, ...]; the pipeline puts them into `batch.extra`.
+            A dict from `host_view_names` to tensors [b, ...], which the pipeline puts into `batch.extra`.
         """
         return {}
 
     def extra_views(self, batch: Batch, context: Context) -> dict:
-        """The `host_views` of a batch: the pipeline's, or, from a plain `fit` on (x, y), made here."""
+        """Return the `host_views` of a batch.
+
+        They come from the pipeline, or are computed here for a plain `fit` on (x, y).
+        """
         if all(name in batch.extra for name in self.host_view_names):
             return {name: batch.extra[name] for name in self.host_view_names}
         return self.host_views(batch.images, randomness.fold(context.key, "host_views"))
 
     def make_views(self, batch: Batch, context: Context) -> dict:
-        """Hook, outside the weight tape: named views [b, ...]. They come back with gradients stopped."""
+        """Compute the named views [b, ...] outside the weight tape (hook).
+
+        The base class stops the gradients of the views.
+        """
         return {"images": batch.images}
 
     def loss_terms(self, views: dict, batch: Batch, context: Context) -> tuple[dict, tf.Tensor | None]:
-        """Hook, inside the weight tape: ({term or observation: [b]}, logits [b, k] of the images or None)."""
+        """Compute the terms inside the weight tape (hook).
+
+        Args:
+            views: the output of `make_views`, gradients stopped.
+            batch: the batch.
+            context: key, step and rows of this step.
+
+        Returns:
+            A dict from each term or observation to its per-example values [b], and the logits [b, k] of the images or
+            None.
+        """
         raise NotImplementedError(f"{type(self).__name__} must say its loss_terms.")
 
     @property
     def all_terms(self) -> tuple[str, ...]:
-        """`terms`, and those of the penalty."""
+        """All terms: `terms`, then those of the penalty."""
         return (*self.terms, *(self.penalty.weights if self.penalty is not None else ()))
 
     @property
     def differentiable_terms(self) -> tuple[str, ...]:
-        """The terms that a penalty differentiates where it does not name its own."""
+        """The terms that a penalty differentiates unless it names its own."""
         return self.terms
 
     @property
     def clipped_apart(self) -> list:
-        """The variables whose gradients `clip_norm` clips by themselves, so that they do not shorten the others'."""
+        """The variables whose gradients `clip_norm` clips by a norm of their own.
+
+        Their size then has no influence on the scale of the other gradients.
+        """
         return []
 
     def evaluate_terms(self, views: dict, batch: Batch, context: Context) -> tuple[dict, tf.Tensor | None]:
-        """`loss_terms`, checked, float32, with the terms of the penalty beside them."""
+        """Compute `loss_terms`, check them, cast them to float32, and add the terms of the penalty.
+
+        Args:
+            views: the output of `make_views`.
+            batch: the batch.
+            context: key, step and rows of this step.
+
+        Returns:
+            As `loss_terms`.
+
+        Raises:
+            ValueError: if a term is missing, not declared, or not of shape [b].
+        """
 
         def evaluate(views):
             values, logits = self.loss_terms(views, batch, context)
@@ -233,18 +295,25 @@ class Method(Configured, Trainer, keras.Model):
         return {**values, **observed}, logits
 
     def after_update(self) -> None:
-        """Hook after the weights moved: momentum encoders, centres, prototypes."""
+        """Update momentum encoders, centers or prototypes after the weights (hook)."""
 
     @property
     def passes_per_step(self) -> int:
-        """Forward and backward passes over the batch in one step, for estimates."""
+        """Forward and backward passes over the batch in one step, for cost estimates."""
         adversary = getattr(self, "adversary", None)
         return 1 if adversary is None else adversary.attack.steps + 2
 
     # ----------------------------------------------------------------------------------------------- step
 
     def train_step(self, data):
-        """One update. `data`: a `Batch`, or Keras's (x, y[, sample_weight])."""
+        """Run one update.
+
+        Args:
+            data: a `Batch`, or (x, y[, sample_weight]) as Keras passes it.
+
+        Returns:
+            The current value of each metric by name.
+        """
         batch = self._ready_batch(data)
         if batch.labels is None and self.needs_labels:
             raise InputError(
@@ -256,12 +325,13 @@ class Method(Configured, Trainer, keras.Model):
         weight = batch.extra.get("sample_weight")
         weight = tf.ones(tf.shape(batch.images)[:1]) if weight is None else tf.cast(weight, tf.float32)
         count = distribution.global_sum(tf.reduce_sum(weight))
-        # A batch of weight 0 teaches nothing; 0 / 0 would destroy the model.
+        # A batch of weight 0 has no gradient; 0 / 0 would make the weights NaN.
         count = tf.where(tf.equal(count, 0.0), tf.ones_like(count), count)
         with tf.GradientTape() as tape:
             values, logits = self.evaluate_terms(views, batch, context)
             each = tf.add_n([self._weight(name) * values[name] for name in self.all_terms])
-            # The only reduction of the library: by the global count, so that gradients may be summed.
+            # The only reduction of the library. It divides by the global count, so that gradients can be summed over
+            # replicas.
             loss = tf.reduce_sum(weight * each) / count
             penalties = self.losses
             if penalties:
@@ -282,13 +352,20 @@ class Method(Configured, Trainer, keras.Model):
         return self.get_metrics_result()
 
     def context(self, batch: Batch) -> Context:
-        """Where this step stands, for the hooks."""
+        """Return the key, the step and the global rows of this step, for the hooks."""
         key = randomness.make_key(self.seed, "train", self.step)
         rows = distribution.global_rows(tf.shape(batch.images)[0])
         return Context(key, tf.convert_to_tensor(self.step), rows)
 
     def test_step(self, data):
-        """Clean numbers of the deployable path: cross-entropy as `loss`, and the compiled metrics."""
+        """Evaluate the deployed path on clean examples.
+
+        Args:
+            data: as in `train_step`, with labels.
+
+        Returns:
+            The cross-entropy as `loss`, and the compiled metrics.
+        """
         batch = self._ready_batch(data)
         if batch.labels is None:
             raise InputError(f"{type(self).__name__} is judged by labels: evaluate(images, labels).")
@@ -300,28 +377,35 @@ class Method(Configured, Trainer, keras.Model):
         return {"loss": self.total.result(), **self.compute_metrics(batch.images, given, logits, weight)}
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Updates the compiled metrics and returns them alone, without the terms of the training step."""
+        """Update the compiled metrics and return them without the terms of the training step."""
         results = super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
         own = {"loss", *self.means}
         return {name: value for name, value in results.items() if name not in own}
 
     @property
     def metrics(self):
-        """The total, the terms and the compiled metrics; Keras's own loss tracker has no loss to track."""
+        """The total loss, the terms and the compiled metrics, without Keras's own loss tracker."""
         own = [self.total, *self.means.values()] if hasattr(self, "means") else []
         known = {id(metric) for metric in own}
         return own + [m for m in super().metrics if m.name != "loss" and id(m) not in known]
 
     def as_batch(self, data) -> Batch:
-        """Keras's (x, y[, sample_weight]), checked, or a `Batch` as it is, as a `Batch` with labels int32 [b]."""
+        """Convert (x, y[, sample_weight]) to a checked `Batch` with labels int32 [b].
+
+        A `Batch` is returned unchanged.
+        """
         if isinstance(data, Batch):
             return data
-        # A subclass may call something else an adversary, such as a discriminator.
+        # The attribute `adversary` of a subclass may be something else, such as a discriminator.
         threat = getattr(getattr(getattr(self, "adversary", None), "attack", None), "threat", None)
         return batches.batch_of(data, type(self).__name__, (0.0, 1.0) if threat is None else threat.bounds)
 
     def _ready_batch(self, data) -> Batch:
-        """`as_batch` of a step, the method built; refuses labels of other classes, and a loss beside its own."""
+        """Convert the data of a step with `as_batch` and build the method if necessary.
+
+        Raises:
+            ValueError: if a label is not a class of the head, or a loss was compiled in addition to the terms.
+        """
         if self.loss is not None:
             raise InputError(f"{type(self).__name__} has a loss of its own, its terms: leave `loss` out of compile.")
         batch = self.as_batch(data)
@@ -335,7 +419,7 @@ class Method(Configured, Trainer, keras.Model):
     # -------------------------------------------------------------------------------------------- details
 
     def weight_of(self, name: str):
-        """The weight of a term: a number, or a schedule of the step."""
+        """Return the weight of a term: a number, or a schedule of the step."""
         defaults = {**self.default_weights, **(self.penalty.weights if self.penalty is not None else {})}
         return (self.term_weights or {}).get(name, defaults.get(name, 1.0))
 
@@ -369,7 +453,7 @@ class Method(Configured, Trainer, keras.Model):
 
     def _clipped(self, gradients: list) -> list:
         replicas, _ = distribution.replica()
-        # Keras would clip each replica's share; the norm that counts is the reduced gradient's.
+        # Keras would clip the gradient of each replica. The norm to clip by is that of the reduced gradient.
         gradients = [None if g is None else distribution.global_sum(g) for g in gradients]
         scale = self.optimizer.scale_loss(tf.constant(1.0))
         alone = {id(variable) for variable in self.clipped_apart}
@@ -386,7 +470,11 @@ FORWARDS = ("separate", "joint")
 
 
 def checked_forward(forward: str) -> str:
-    """`forward` itself, if it is one of `FORWARDS`; ValueError otherwise."""
+    """Return `forward`, one of `FORWARDS`.
+
+    Raises:
+        ValueError: if `forward` is not one of `FORWARDS`.
+    """
     if forward not in FORWARDS:
         raise InputError(f"forward is {forward!r}; it is one of {list(FORWARDS)}.")
     return forward

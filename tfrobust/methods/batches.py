@@ -1,4 +1,4 @@
-"""Keras's (x, y[, sample_weight]) as a `Batch`."""
+"""Conversion of Keras's (x, y[, sample_weight]) to a `Batch`."""
 
 import keras
 import tensorflow as tf
@@ -10,19 +10,19 @@ _MIXED = "; to train on mixed labels take robust.methods.Mixup or robust.methods
 
 
 def batch_of(data, who: str, bounds: tuple[float, float]) -> Batch:
-    """A batch as users hand it over, checked.
+    """Convert a batch as users pass it to a checked `Batch`.
 
     Args:
-        data: (x, y[, sample_weight]); x images [b, h, w, c], tokens [b, length] of any integer type, a table [b, d], or
-            a dict that holds them under `images`; y ids or one-hot.
-        who: asks for it, for messages.
+        data: (x, y[, sample_weight]). x: images [b, h, w, c], tokens [b, length] of any integer type, a table [b, d],
+            or a dict that holds one of these under `images`. y: class ids or one-hot rows.
+        who: name of the caller, for messages.
         bounds: lowest and highest pixel.
 
     Returns:
-        Pixels as float32, tokens and labels as int32.
+        A `Batch` with pixels as float32 and tokens and labels as int32.
 
     Raises:
-        ValueError: bytes, pixels out of the bounds, labels that are neither ids nor one-hot.
+        ValueError: if pixels are integers or out of the bounds, or labels are neither ids nor one-hot.
     """
     images, labels, weight = keras.utils.unpack_x_y_sample_weight(data)
     extra = {} if weight is None else {"sample_weight": tf.reshape(weight, [-1])}
@@ -38,5 +38,5 @@ def batch_of(data, who: str, bounds: tuple[float, float]) -> Batch:
 
 
 def given_labels(data, batch: Batch) -> tf.Tensor:
-    """The labels in the form they came in, which Keras's metrics go by."""
+    """Return the labels in the format that was passed in, by which Keras chooses its metrics."""
     return batch.labels if isinstance(data, Batch) else keras.utils.unpack_x_y_sample_weight(data)[1]

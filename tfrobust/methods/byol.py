@@ -1,4 +1,4 @@
-"""BYOL: the prediction of one view's projection must meet a slow copy's projection of the other view."""
+"""BYOL: predict the momentum network's projection of one view from the projection of the other view."""
 
 import keras
 import tensorflow as tf
@@ -14,12 +14,12 @@ from tfrobust.ops import distribution, similarity
 class BYOL(SelfSupervised):
     """Bootstrap your own latent: regression onto a momentum network, without negatives.
 
-    L = regression + probe; regression = |q(z_1) - z'_2|^2 + |q(z_2) - z'_1|^2 with all four on the unit sphere:
-    z the projections of the online network, q the prediction, z' the projections of the target network, of which no
-    gradient flows. After each update target <- target + r_t (online - target); its batch norm uses the statistics of
-    its own batch, as the online network's does.
+    L = regression + probe; regression = |q(z_1) - z'_2|^2 + |q(z_2) - z'_1|^2 with all four vectors normalized to
+    length 1. z are the projections of the online network, q is the prediction, z' are the projections of the target
+    network, through which no gradient flows. After each update target <- target + r_t (online - target). The batch norm
+    of the target network uses the statistics of its own batch, as that of the online network does.
 
-    r_t = 1 - tau_t of the paper: for its cosine from tau_0 = 0.996 to 1 over T steps,
+    r_t = 1 - tau_t of the paper. Its cosine from tau_0 = 0.996 to 1 over T steps is
     target_rate=keras.optimizers.schedules.CosineDecay(0.004, T).
 
     Terms: `regression`, `probe`. Observed: `embedding_deviation`. Needs: no labels with probe=False.
@@ -34,10 +34,22 @@ class BYOL(SelfSupervised):
         >>> method.terms, method.prediction.hidden  # the prediction is like the projection where none is given
         (('regression', 'probe'), (64,))
 
+    Args:
+        encoder, head: as in `Method`.
+        projection: 4096 units, batch norm, ReLU, 256 units without bias by default, as in the paper.
+        prediction: maps projections to projections; by default a layer with the architecture of the projection.
+        target_rate: r_t in [0, 1], a number or a schedule of the step.
+        forward: "separate" passes of the two views, or one "joint" pass, in both networks.
+        **kwargs: as in `SelfSupervised`.
+
+    Raises:
+        ValueError: if `target_rate` is outside [0, 1]; when built, if the prediction's output has another size than the
+            projection.
+
     Source:
-        Grill et al. 2020, https://arxiv.org/abs/2006.07733, eqs 1 and 2 and section 3.3; google-deepmind/
-        deepmind-research, byol: both networks start from draws of their own, each view passes alone, the probe sees
-        the first view (here it sees both).
+        Grill et al. 2020, https://arxiv.org/abs/2006.07733, eqs 1 and 2 and section 3.3;
+        google-deepmind/deepmind-research, byol. As in that code, both networks have independent initial weights and
+        each view has its own pass. Difference: its probe sees the first view only, here it sees both.
     """
 
     def __init__(
@@ -51,13 +63,6 @@ class BYOL(SelfSupervised):
         forward: str = "separate",
         **kwargs,
     ):
-        """Args beyond the base's:
-
-        projection: 4096, batch norm, ReLU, 256 without bias by default, as in the paper.
-        prediction: from projections to projections; by default a copy of the projection's architecture.
-        target_rate: r_t in [0, 1], a number or a schedule of the step.
-        forward: "separate" passes of the two views, or one "joint" pass, in both networks.
-        """
         if projection is None:
             projection = ProjectionHead((4096,), dim=256, normalization="hidden", output_bias=False)
         super().__init__(encoder, head, projection=projection, forward=forward, **kwargs)
@@ -70,13 +75,16 @@ class BYOL(SelfSupervised):
 
     @property
     def terms(self):
+        """`regression`, then `probe` if it is trained."""
         return ("regression", *self.probe_names)
 
     @property
     def passes_per_step(self):
+        """Passes per step: two views through two networks."""
         return 2 * len(VIEWS)
 
     def build_parts(self, image_shape, embedding_dim):
+        """Build projection, prediction and target network, and freeze the variables of the target network."""
         super().build_parts(image_shape, embedding_dim)
         answers = parts.build_projection(self, self.prediction, self.projected_dim)
         if answers != self.projected_dim:
@@ -84,10 +92,11 @@ class BYOL(SelfSupervised):
         parts.built_shape(self.target_encoder, (None, *image_shape))
         parts.build_projection(self, self.target_projection, embedding_dim)
         for _, variable in self._followers():
-            # The variables, not the layers: batch norm that is not trainable would use its moving statistics.
+            # Freeze variables, not layers: a batch norm that is not trainable would use its moving statistics.
             variable.trainable = False
 
     def loss_terms(self, views, batch, context):
+        """Compute the regression loss, the probe, the spread of the projections, and the logits of the first view."""
         images = [views[name] for name in VIEWS]
         embeddings, projections = zip(*self.represent(*images), strict=True)
         targets = self._targets(images)
@@ -99,6 +108,7 @@ class BYOL(SelfSupervised):
         return {"regression": regression, **probe, **observed}, logits
 
     def after_update(self):
+        """Move the target network towards the online network by r_t."""
         # `step` has been advanced already; the paper's t counts from 0.
         step = tf.convert_to_tensor(self.step) - 1
         rate = self.target_rate(step) if callable(self.target_rate) else self.target_rate
@@ -106,24 +116,35 @@ class BYOL(SelfSupervised):
             target.assign_add(tf.cast(rate, target.dtype) * (online.value - target.value))
 
     def _targets(self, images: list) -> list:
-        """The target network's projections [b, d] of each view, stopped."""
+        """Return the target network's projections [b, d] of each view, gradients stopped."""
         networks = (self.target_encoder, self.target_projection)
         return [tf.stop_gradient(projection) for _, projection in self.represent(*images, networks=networks)]
 
     def _followers(self) -> list[tuple]:
-        """(online, target) of what is averaged: what the online network learns. Moving statistics are no part of it."""
+        """Return the pairs (online, target) of averaged variables.
+
+        They are the trainable variables of the online network. Moving statistics are not averaged.
+        """
         online = [*self.encoder.weights, *self.projection.weights]
         target = [*self.target_encoder.weights, *self.target_projection.weights]
         return [pair for pair in zip(online, target, strict=True) if pair[0].trainable]
 
 
 def squared_distance(predictions: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    """|a / |a| - b / |b||^2 of each pair of rows, float [b, d] -> float32 [b] in [0, 4]."""
+    """Compute |a / |a| - b / |b||^2 of each pair of rows.
+
+    Args:
+        predictions: a, float [b, d].
+        targets: b, float [b, d].
+
+    Returns:
+        float32 [b] in [0, 4].
+    """
     gap = similarity.normalize(predictions) - similarity.normalize(targets)
     return tf.reduce_sum(tf.square(gap), axis=-1)
 
 
 def _like(layer: keras.layers.Layer) -> keras.layers.Layer:
-    """Another layer of the same configuration, with weights of its own."""
+    """Create another layer of the same configuration, with weights of its own."""
     config = layer.get_config()
     return type(layer).from_config({**config, "name": f"{layer.name}_like"})

@@ -1,4 +1,4 @@
-"""Contrastive learning with noisy copies: what feature contrastive learning is compared with."""
+"""Contrastive learning with noisy copies: the baseline of feature contrastive learning."""
 
 import keras
 
@@ -14,11 +14,11 @@ from tfrobust.ops import randomness
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class CLGaussian(Method):
-    """Cross-entropy, and embeddings that noise on all of an image leaves alone.
+    """Cross-entropy, and embeddings that are insensitive to noise on the whole image.
 
     L = ce + weight feature_contrast; as in `FCL`, with noise on every pixel, and without z-.
 
-    Terms: `ce`, `feature_contrast`, with an adversary `ce_adv`. Needs: labels.
+    Terms: `ce`, `feature_contrast`, and `ce_adv` with an adversary. Needs: labels.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -26,9 +26,18 @@ class CLGaussian(Method):
         >>> robust.methods.CLGaussian(*parts, noise=robust.augment.AddGaussian(deviation=0.2)).terms
         ('ce', 'feature_contrast')
 
+    Args:
+        encoder, head: as in `Method`.
+        noise: makes the noisy copy, sampled anew in every step; `AddGaussian(deviation=0.5)` by default.
+        objective: `FeatureContrast` (the default) or `FeatureMargin`, whose second term is absent because there is no
+            z-.
+        adversary: adds the cross-entropy on its adversarial examples; None for none.
+        forward: "separate" passes for the images and each copy, or one "joint" pass.
+        **kwargs: as in `Method`.
+
     Source:
-        Paper 000, section 4.3: "a contrastive loss similar in form" to eq. 6, "a random Gaussian perturbed image as
-        the positive". It does not print it; without utilities there is no z-.
+        Paper 000, section 4.3: "a contrastive loss similar in form" to eq. 6, "a random Gaussian perturbed image as the
+        positive". The paper does not print the loss; without utilities there is no z-.
     """
 
     default_weights = {"feature_contrast": 1e-3}
@@ -44,13 +53,6 @@ class CLGaussian(Method):
         forward: str = "separate",
         **kwargs,
     ):
-        """Args beyond the base's:
-
-        noise: makes the copy, with a draw of its own in every step; `AddGaussian(deviation=0.5)` by default.
-        objective: `FeatureContrast` (the default) or `FeatureMargin`, whose second term has nothing to push off.
-        adversary: trains on its images as well; None for none.
-        forward: "separate" passes for the images and each copy, or one "joint" pass.
-        """
         super().__init__(encoder, head, **kwargs)
         self.noise = noise or AddGaussian(deviation=0.5)
         self.objective = objective or FeatureContrast()
@@ -59,19 +61,23 @@ class CLGaussian(Method):
 
     @property
     def terms(self):
+        """`ce`, `feature_contrast` and, with an adversary, `ce_adv`."""
         return ("ce", "feature_contrast") if self.adversary is None else ("ce", "feature_contrast", "ce_adv")
 
     @property
     def passes_per_step(self):
+        """Passes per step: one for the images and one for the noisy copies, plus those of the adversary."""
         return super().passes_per_step + 1
 
     def make_views(self, batch, context):
+        """Return the images, their noisy copies and, with an adversary, their adversarial examples."""
         views = {"images": batch.images}
         if self.adversary is not None:
             views = adversarial_views(self, self.adversary, batch, context)
         return {**views, "noisy": self.noise(batch.images, randomness.fold(context.key, "noise"))}
 
     def loss_terms(self, views, batch, context):
+        """Compute the terms and the logits of the images."""
         names = ["images", "noisy", *([] if self.adversary is None else ["adversarial"])]
         passes = self.propagate_views(*(views[name] for name in names), forward=self.forward)
         (clean, logits), (noisy, _), *adversarial = passes

@@ -1,4 +1,4 @@
-"""The contrastive term as methods use it: pairs, temperature, similarity and scale in one frozen part."""
+"""The contrastive term of supervised methods: pairs, temperature, similarity and scale in one frozen object."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ SCALES = ("paper", "code")
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contrast(Configured):
-    """How a method contrasts the views of its batch: pairs, temperature, similarity, scale.
+    """Contrast between the views of a batch: pairs, temperature, similarity and scale.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -27,13 +27,16 @@ class Contrast(Configured):
         'cosine'
 
     Attributes:
-        selection: which keys attract and which repel an anchor.
+        selection: decides which keys are positives and which are negatives of an anchor.
         temperature: tau > 0.
-        similarity: one of `ops.similarity.SIMILARITIES`. Paper 003 leaves it open; the released code takes
-            "linf" (minus the largest coordinate gap) with `normalized` and temperature 0.2.
-        normalized: whether embeddings are put on the unit sphere first (the cosine does so by itself).
-        scale: "paper": the sum over an image's clean and adversarial anchor (paper 003, eq. 3). "code": the mean
-            over all anchors, half of it.
+        similarity: one of `ops.similarity.SIMILARITIES`. Paper 003 leaves it open. The released code uses "linf" (minus
+            the largest coordinate gap) with `normalized` and temperature 0.2.
+        normalized: normalize embeddings to length 1 first. The cosine does so by itself.
+        scale: "paper": the sum over the clean and the adversarial anchor of an image (paper 003, eq. 3). "code": the
+            mean over all anchors, half as large.
+
+    Raises:
+        ValueError: unknown scale or similarity, or a temperature that is not above 0.
     """
 
     selection: Selection = dataclasses.field(default_factory=GlobalSelection)
@@ -50,16 +53,16 @@ class Contrast(Configured):
             raise InputError(f"Contrast has {self.temperature} and {self.similarity!r}; it takes {valid}.")
 
     def __call__(self, embeddings: list, tags: list[Tags], *, clean_views: int) -> tuple[tf.Tensor, dict]:
-        """The contrastive term of each image, and its pairs.
+        """Compute the contrastive term of each image and count its pairs.
 
         Args:
             embeddings: one float [b, d] per view; keys are gathered over the replicas.
             tags: one `Tags` of int32 [b] per view.
-            clean_views: tags with a view below this number are clean.
+            clean_views: number of clean views; views from this number on are adversarial.
 
         Returns:
-            float32 [b]; and the counts of `pairs.selection.count_pairs`, float32 [b], the mean over the image's
-            anchors.
+            The term, float32 [b], and the counts of `pairs.selection.count_pairs`, float32 [b] each, averaged over the
+            anchors of the image.
         """
         anchors, own = tf.concat(embeddings, axis=0), masks.join(*tags)
         if self.normalized:
@@ -69,7 +72,7 @@ class Contrast(Configured):
         values = masked_contrastive(anchors, keys, pairs, temperature=self.temperature, similarity=self.similarity)
         counts = count_pairs(pairs, others.view, clean_views=clean_views)
         views = len(embeddings)
-        # [views * b] anchors, view by view, fold back to the image they show.
+        # The anchors [views * b], view by view, are reduced to one value per image.
         folded = {name: tf.add_n(tf.split(column, views)) / views for name, column in {"": values, **counts}.items()}
         term = folded.pop("")
         return (2.0 * term if self.scale == "paper" else term), folded

@@ -1,4 +1,4 @@
-"""What SimCLR, SupCon, RoCL and ACL share: views contrasted with each other, false negatives cancelled."""
+"""Base class of SimCLR, SupCon, RoCL and ACL: contrasted views, with cancellation of false negatives."""
 
 from collections.abc import Callable
 
@@ -20,12 +20,26 @@ class Contrastive(SelfSupervised):
     """Base of the contrastive methods: NT-Xent over all views of the global batch, by sample ids.
 
     l_i = -mean over the other views j of i's image of log( exp(s_ij / t) / sum_(k != i) exp(s_ik / t) ), s the cosine
-    of the projections. Negatives are all other images of the batch, on all replicas, but for those that
-    `false_negatives` takes out. A subclass with other pairs overrides `pairs`.
+    of the projections. Negatives are all other images of the batch, on all replicas, except those that
+    `false_negatives` removes. A subclass with other pairs overrides `pairs`.
+
+    Args:
+        encoder, head: as in `Method`.
+        temperature: t > 0, a number or a schedule of the step.
+        false_negatives: changes the pairs of each anchor (`FNC`, `IFND`, `AdaptiveFNC`); None leaves them unchanged.
+        scale: "mean" over all anchors (SimCLR's paper: over 2N). "sum" over the anchors of an image, then the mean over
+            images (SimCLR's code: twice as large).
+        self_in_denominator: let k run over i, too: eq 1 of paper 002 as printed. Its code and SimCLR leave i out.
+        examples: images in the training split, for false negatives by pseudo-labels; `experiment.train` sets it.
+            Pseudo-labels are looked up by the batch's `index`, which a plain `fit` does not know.
+        **kwargs: as in `SelfSupervised`.
+
+    Raises:
+        ValueError: a temperature that is not above 0, or an unknown scale; when built, missing `examples`.
     """
 
-    least_batch = 2  # one image has no others to be told from
-    # Whether an embedding is pulled as an anchor alone, never as a key of others.
+    least_batch = 2  # a single image has no negatives
+    # If true, gradients flow through anchors only, not through keys.
     detached_keys = False
 
     def __init__(
@@ -40,16 +54,6 @@ class Contrastive(SelfSupervised):
         examples: int | None = None,
         **kwargs,
     ):
-        """Args beyond the bases':
-
-        temperature: t > 0, a number or a schedule of the step.
-        false_negatives: changes the pairs of each anchor (`FNC`, `IFND`, `AdaptiveFNC`); None leaves them.
-        scale: "mean" over all anchors (SimCLR's paper: over 2N); "sum" over an image's anchors, then the mean over
-            images (SimCLR's code: twice that).
-        self_in_denominator: k runs over i, too: eq 1 of paper 002 as printed. Its code and SimCLR leave i out.
-        examples: images in the training split, for false negatives by pseudo-labels; `experiment.train` fills it in.
-            They are looked up by the batch's `index`, which a plain `fit` does not know.
-        """
         super().__init__(encoder, head, **kwargs)
         self.temperature = temperature
         self.false_negatives = false_negatives
@@ -64,9 +68,11 @@ class Contrastive(SelfSupervised):
 
     @property
     def observations(self):
+        """`embedding_deviation`; with `false_negatives` also their detection rates and the negatives left."""
         return (*super().observations, *((*SHARES, LEFT) if self.false_negatives is not None else ()))
 
     def build_parts(self, image_shape, embedding_dim):
+        """Build the projection and, if needed, the pseudo-labels of the training images."""
         super().build_parts(image_shape, embedding_dim)
         if self.false_negatives is None or not self.false_negatives.needs_pseudo_labels:
             return
@@ -85,27 +91,36 @@ class Contrastive(SelfSupervised):
         )
 
     def pairs(self, anchors: Tags, keys: Tags) -> PairMasks:
-        """Hook: who attracts and who repels whom, before false negatives are taken out."""
+        """Return the positives and negatives before false negatives are removed (hook).
+
+        Args:
+            anchors: int32 [n] each.
+            keys: int32 [m] each.
+
+        Returns:
+            Masks, bool [n, m] each.
+        """
         return selection.sample_ids(anchors, keys)
 
     def temperature_at(self, step: tf.Tensor):
-        """The temperature of a step, a number or a float32 scalar."""
+        """Return the temperature at a step, a number or a float32 scalar."""
         return self.temperature(step) if callable(self.temperature) else self.temperature
 
     def contrast(
         self, embeddings: list, context: Context, batch: Batch, *, features: list | None = None
     ) -> tuple[tf.Tensor, dict]:
-        """The contrastive term of each image over all views given.
+        """Compute the contrastive term of each image over all views given.
 
         Args:
-            embeddings: one float [b, d] per view, what is compared: projections. Keys are gathered over the replicas.
-            context: of the step.
-            batch: its labels, where there are any, are the class ids of `pairs` and of the logs.
-            features: one float [b, e] per view, the encoder's embeddings, for false negatives that are looked for in
-                them; None where they are looked for in `embeddings`.
+            embeddings: the compared vectors, one float [b, d] per view: projections. Keys are gathered over the
+                replicas.
+            context: key, step and rows of this step.
+            batch: its labels, if there are any, are the class ids of `pairs` and of the logs.
+            features: the encoder's embeddings, one float [b, e] per view, for false negatives that are detected in
+                them. None if they are detected in `embeddings`.
 
         Returns:
-            float32 [b]; and the observations, float32 [b] each.
+            The term, float32 [b], and the observations, float32 [b] each.
         """
         count = len(embeddings)
         known = {"label": batch.labels, "prediction": self._pseudo_labels(batch)}
@@ -130,14 +145,14 @@ class Contrastive(SelfSupervised):
         return (term if self.scale == "sum" else term / count), observed
 
     def _pseudo_labels(self, batch: Batch) -> tf.Tensor | None:
-        """Those of the batch's images, int32 [b], where `false_negatives` works with some."""
+        """Return the pseudo-labels of the batch's images, int32 [b], or None if `false_negatives` uses none."""
         if self.pseudo_labels is None:
             return None
         return tf.gather(self.pseudo_labels, batch.index)
 
 
 def _with_themselves(pairs: Callable, own: Tags, others: Tags) -> Callable:
-    """The pairs by rows, each anchor one of its own negatives."""
+    """Add each anchor to its own negatives, in pairs computed by rows."""
 
     def wider(rows):
         positive, negative = pairs(rows)

@@ -1,4 +1,4 @@
-"""CutMix."""
+"""CutMix (Yun et al., 2019)."""
 
 import keras
 import tensorflow as tf
@@ -13,19 +13,29 @@ from tfrobust.ops.shapes import batch_size
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class CutMix(Method):
-    """Cross-entropy on images with a box pasted from another, weighted by the area.
+    """Cross-entropy on images with a box pasted from another image, with labels weighted by area.
 
-    x~ = x outside a box of area 1 - lambda, x' inside; ce_mixed = l CE(h(x~), y) + (1 - l) CE(h(x~), y'), where l
-    is the area that is really left. One lambda ~ Beta(1, 1) and one box a step, partners inside groups of rows (the
-    authors permute the whole batch).
+    x~ = x outside a box of area 1 - lambda, x' inside; ce_mixed = l CE(h(x~), y) + (1 - l) CE(h(x~), y'). l is the
+    share of the image outside the box after clipping and rounding. One lambda ~ Beta(1, 1) and one box per step;
+    partners are permuted inside groups of rows (the authors permute the whole batch).
 
-    Terms: `ce_mixed`. Needs: labels. The training accuracy is that of the mixed images against y.
+    Terms: `ce_mixed`. Needs: labels. The training accuracy compares predictions on mixed images with y.
 
     Example:
         >>> from tfrobust import keras as robust
         >>> method = robust.methods.CutMix(robust.models.DigitsCNN(), robust.models.LinearHead(10), probability=0.5)
         >>> method.terms, method.mixing.alpha
         (('ce_mixed',), 1.0)
+
+    Args:
+        encoder, head: as in `Method`.
+        mixing: how weights, boxes and partners are sampled; `per_example` gives each image a box of its own.
+        probability: probability that a step (an example, with `per_example`) is mixed at all. The released commands
+            have 1 for ImageNet and 0.5 for CIFAR.
+        **kwargs: as in `Method`.
+
+    Raises:
+        ValueError: a probability outside [0, 1].
 
     Source:
         Yun et al. 2019, https://arxiv.org/abs/1905.04899, and its released code, whose rounding `cut_box` follows.
@@ -35,12 +45,6 @@ class CutMix(Method):
     differentiable_views = ("mixed",)
 
     def __init__(self, encoder, head, *, mixing: Mixing | None = None, probability: float = 1.0, **kwargs):
-        """Args beyond the base's:
-
-        mixing: how weights, boxes and partners are drawn; `per_example` gives each image a box of its own.
-        probability: that a step (an example, with `per_example`) cuts at all. The released commands have 1 for
-            ImageNet and 0.5 for CIFAR.
-        """
         super().__init__(encoder, head, **kwargs)
         if not 0 <= probability <= 1:
             raise InputError(f"CutMix.probability is {probability}; it lies in [0, 1].")
@@ -48,6 +52,7 @@ class CutMix(Method):
         self.probability = probability
 
     def make_views(self, batch, context):
+        """Return the images and the mixed images."""
         mix, inside = self._cut(batch, context)
         return {
             "images": batch.images,
@@ -55,13 +60,14 @@ class CutMix(Method):
         }
 
     def loss_terms(self, views, batch, context):
+        """Compute the mixed cross-entropy and the logits of the mixed images."""
         mix, _ = self._cut(batch, context)
         _, logits = self.propagate(views["mixed"])
         partner_labels = tf.gather(batch.labels, mix.partner)
         return {"ce_mixed": mixed_cross_entropy(logits, batch.labels, partner_labels, mix.weight)}, logits
 
     def _cut(self, batch, context) -> tuple[Mix, tf.Tensor]:
-        """The weights as cut, with the partners; and the pixels to be pasted, bool [h, w] or [b, h, w]."""
+        """Return the mix with weights by area, and the pixels to paste, bool [h, w] or [b, h, w]."""
         key, count = randomness.fold(context.key, "mixing"), batch_size(batch.images)
         mix = self.mixing.draw(key, count)
         chance, *centre = (

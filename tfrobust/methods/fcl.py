@@ -1,4 +1,4 @@
-"""Feature contrastive learning: insensitive to what is useless in an image, sensitive to what is useful."""
+"""Feature contrastive learning: insensitive to useless features of an image, sensitive to useful ones."""
 
 from collections.abc import Callable
 
@@ -21,15 +21,17 @@ COMBINATIONS = ("replace", "add")
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class FCL(Method):
-    """Cross-entropy, and embeddings that noise on useless features leaves alone and noise on useful ones moves.
+    """Cross-entropy, and embeddings that are invariant to noise on useless features and change with useful ones.
 
-    L = ce + weight feature_contrast. u = |d CE / d x| says which values of an image the present model needs;
-    z+ and z- are the embeddings of x with noise on the k of least and of most utility; `objective` sets them against
-    z. The choice of features is a constant: nothing is differentiated through it. Of sentences, with `TokenRemoval`,
-    u is how much the cross-entropy changes without a token, and z+ and z- are the embeddings without k of them.
+    L = ce + weight feature_contrast. u = |d CE / d x| is the utility: how much the current model depends on each value
+    of an image. z+ and z- are the embeddings of x with noise on the k values of least and of most utility, which
+    `objective` contrasts with z. The choice of features is a constant: no gradient flows through it. For sentences,
+    with `TokenRemoval`, u is the change of the cross-entropy when a token is removed, and z+ and z- are the embeddings
+    without k tokens.
 
-    Terms: `ce`, `feature_contrast`, with an adversary `ce_adv` (its cross-entropy: FCL on top of adversarial
-    training; images only). Observed: `usable`, the share of examples with any utility to speak of. Needs: labels.
+    Terms: `ce`, `feature_contrast`, and with an adversary `ce_adv` (the cross-entropy on adversarial examples: FCL in
+    addition to adversarial training; images only). Observed: `usable`, the share of examples whose largest utility is
+    not negligible. Needs: labels.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -39,14 +41,32 @@ class FCL(Method):
         >>> method.terms
         ('ce', 'feature_contrast')
 
+    Args:
+        encoder, head: as in `Method`.
+        perturbation: which features get noise, and how much. By default k = 256 values and deviation 0.5, which needs
+            images of at least 512 values. `TokenRemoval` for sentences: which tokens are removed.
+        objective: `FeatureContrast` (eq. 6, the default) or `FeatureMargin` (eq. 9).
+        teacher: utility of another model, (images, labels) -> float [b, h, w, c], such as `TeacherUtility`. None:
+            utility of the model itself.
+        combine: "replace" the model's own utility by the teacher's, or "add" both, each divided by its largest entry
+            per image.
+        adversary: adds the cross-entropy on its adversarial examples; None for none.
+        forward: "separate" passes for the images and each copy, or one "joint" pass.
+        mode: mode of batch norm while utility is measured: 'inference', 'batch' or 'train'.
+        **kwargs: as in `Method`.
+
+    Raises:
+        ValueError: unknown `combine`, `forward` or `mode`, or "add" without a teacher; when built, examples that do not
+            fit the perturbation.
+
     Source:
-        Paper 000 (Kim et al. 2021), algorithm 1 and eq. 6; no code was released. The paper leaves open, and these
-        arguments settle: `forward` and `mode` (what batch norm sees), `objective.scale` (whether its lambda is that of
-        a sum or a mean), `perturbation.unit`.
+        Paper 000 (Kim et al. 2021), algorithm 1 and eq. 6; no code was released. Arguments cover what the paper leaves
+        open: `forward` and `mode` (the statistics of batch norm), `objective.scale` (whether lambda belongs to a sum or
+        a mean), `perturbation.unit`.
     """
 
     observations = ("usable",)
-    utility_passes = 1  # until it is built
+    utility_passes = 1  # replaced when it is built
     default_weights = {"feature_contrast": 1e-3}
 
     def __init__(
@@ -63,20 +83,6 @@ class FCL(Method):
         mode: str = "inference",
         **kwargs,
     ):
-        """Args beyond the base's:
-
-        perturbation: which features get noise, and how much; k = 256 values and 0.5 by default, which takes
-            images of at least 512 values. `TokenRemoval` for
-            sentences: which tokens are left out.
-        objective: `FeatureContrast` (eq. 6, the default) or `FeatureMargin` (eq. 9).
-        teacher: utility from elsewhere, (images, labels) -> float [b, h, w, c], such as `TeacherUtility`; None: the
-            model's own.
-        combine: what the teacher's utility does: "replace" the model's own, or "add" to it, each divided by its
-            largest entry of the image.
-        adversary: trains on its images as well; None for none.
-        forward: "separate" passes for the images and each copy, or one "joint" pass.
-        mode: what batch norm does while utility is measured: 'inference', 'batch' or 'train'.
-        """
         super().__init__(encoder, head, **kwargs)
         self.perturbation = perturbation or UtilityPerturbation()
         self.objective = objective or FeatureContrast()
@@ -92,14 +98,16 @@ class FCL(Method):
 
     @property
     def trains_text(self):
-        """Where tokens are left out; noise is for pixels."""
+        """True with `TokenRemoval`; noise applies to pixels only."""
         return isinstance(self.perturbation, TokenRemoval)
 
     @property
     def terms(self):
+        """`ce`, `feature_contrast` and, with an adversary, `ce_adv`."""
         return ("ce", "feature_contrast") if self.adversary is None else ("ce", "feature_contrast", "ce_adv")
 
     def build_parts(self, image_shape, embedding_dim):
+        """Check that the perturbation fits the examples, and estimate the cost of their utility."""
         of_text = len(image_shape) == 1
         if self.trains_text != of_text:
             kind, wanted = ("text", "TokenRemoval") if of_text else ("images", "UtilityPerturbation")
@@ -112,14 +120,17 @@ class FCL(Method):
         self.utility_passes = self.perturbation.passes(image_shape)
 
     def check_ready(self, image_shape, class_count):
-        if hasattr(self.teacher, "check"):  # any function will do
+        """Check that the teacher, if it can be checked, fits images and classes."""
+        if hasattr(self.teacher, "check"):  # a plain function has none
             self.teacher.check(image_shape, class_count)
 
     @property
     def passes_per_step(self):
+        """Passes per step: images, two copies and their utility, plus those of the adversary."""
         return super().passes_per_step + 2 + self.utility_passes
 
     def make_views(self, batch, context):
+        """Return the images, the two perturbed copies and, with an adversary, the adversarial examples."""
         for part in (self.encoder, self.head):
             modes.check_mode(self.mode, part)
         views = {"images": batch.images}
@@ -130,7 +141,15 @@ class FCL(Method):
         return {**views, "least": noisy.least, "most": noisy.most, "usable": tf.cast(noisy.usable, tf.float32)}
 
     def utility(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """u of each input value (of each token), float32 in the shape of `images`, >= 0: what decides who is chosen."""
+        """Compute the utility u of each input value, or of each token, by which features are chosen.
+
+        Args:
+            images: float32 [b, h, w, c], or tokens int32 [b, l].
+            labels: int32 [b].
+
+        Returns:
+            float32 in the shape of `images`, >= 0.
+        """
         if self.teacher is not None and self.combine == "replace":
             return tf.stop_gradient(self.teacher(images, labels))
 
@@ -148,6 +167,7 @@ class FCL(Method):
         return _by_largest(own) + _by_largest(tf.stop_gradient(self.teacher(images, labels)))
 
     def loss_terms(self, views, batch, context):
+        """Compute the terms, `usable`, and the logits of the images."""
         names = ["images", "least", "most", *([] if self.adversary is None else ["adversarial"])]
         passes = self.propagate_views(*(views[name] for name in names), forward=self.forward)
         (clean, logits), (least, _), (most, _), *adversarial = passes
@@ -162,6 +182,6 @@ class FCL(Method):
 
 
 def _by_largest(utility: tf.Tensor) -> tf.Tensor:
-    """Divided by the largest entry of each image; 0 stays 0."""
+    """Divide by the largest entry of each image; an image of zeros stays 0."""
     largest = tf.reduce_max(utility, axis=list(range(1, utility.shape.rank)), keepdims=True)
     return tf.math.divide_no_nan(utility, largest)

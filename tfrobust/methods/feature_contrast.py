@@ -1,4 +1,4 @@
-"""How the features of an image and of its noisy copies are set against each other: eqs. 6 and 9 of paper 000."""
+"""Objectives that contrast the features of an image with those of its noisy copies: eqs. 6 and 9 of paper 000."""
 
 import dataclasses
 
@@ -14,18 +14,19 @@ from tfrobust.pairs import masks
 from tfrobust.structs import PairMasks, Tags
 
 SCALES = ("mean", "sum")
-# Views of an image: itself, noise on its least and on its most useful features; the last, where it is not to be used.
+# Views of an image: the image, noise on its least useful features, noise on its most useful features, and the latter
+# where it must not be used.
 _CLEAN, _LEAST, _MOST, _UNUSED = 0, 1, 2, 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureObjective(Configured):
-    """Base of the two objectives: who gets how much weight.
+    """Base of the two objectives: the scale of the term.
 
     Attributes:
-        scale: "mean": as it is, with which the paper's numbers come out as it has them (gin/fcl.gin). "sum": per
-            example times the size of the global batch, so that the mean which the step takes is the sum over the
-            batch that the paper's algorithm 1 prints.
+        scale: "mean": the term unchanged, which reproduces the numbers of the paper (gin/fcl.gin). "sum": the term of
+            each example times the size of the global batch. The mean taken by the training step is then the sum over
+            the batch that algorithm 1 of the paper prints.
     """
 
     scale: str = "mean"
@@ -35,13 +36,14 @@ class FeatureObjective(Configured):
             raise InputError(f"{type(self).__name__}.scale is {self.scale!r}; it is one of {list(SCALES)}.")
 
     def __call__(self, rows: tf.Tensor, clean: tf.Tensor, least: tf.Tensor, most=None, usable=None) -> tf.Tensor:
-        """The term of each image.
+        """Compute the term of each image.
 
         Args:
             rows: integer [b], this replica's rows of the global batch.
-            clean, least: float [b, d], embeddings of the images, and of their copies to be close to.
-            most: float [b, d], of their copies to be far from; None for none.
-            usable: bool [b], false where `most` does not count; None: all count.
+            clean: float [b, d], embeddings of the images.
+            least: float [b, d], embeddings of the copies to be close to.
+            most: float [b, d], embeddings of the copies to be far from; None for none.
+            usable: bool [b], false where `most` is ignored; None: all are used.
 
         Returns:
             float32 [b].
@@ -52,17 +54,21 @@ class FeatureObjective(Configured):
         return values * tf.cast(distribution.replica()[0] * tf.shape(values)[0], tf.float32)
 
     def values(self, rows, clean, least, most, usable) -> tf.Tensor:
-        """Hook: the term of each image, float32 [b], before the scale."""
+        """Compute the term of each image before scaling (hook); arguments as in `__call__`.
+
+        Returns:
+            float32 [b].
+        """
         raise NotImplementedError
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureContrast(FeatureObjective):
-    """The contrastive objective of feature contrastive learning.
+    """Contrastive objective of feature contrastive learning.
 
     -log( e^{s(z, z+)/t} / ( e^{s(z, z+)/t} + e^{s(z, z-)/t} + sum_{j != i} e^{s(z, z_j)/t} ) ), z_j the clean
-    embeddings of the other images of the global batch. The anchor is the clean image alone.
+    embeddings of the other images of the global batch. Only the clean image is an anchor.
 
     Example:
         >>> import tensorflow as tf
@@ -74,7 +80,7 @@ class FeatureContrast(FeatureObjective):
 
     Attributes:
         temperature: tau > 0.
-        scale: as in the base.
+        scale: as in `FeatureObjective`.
 
     Source:
         Paper 000, eq. 6 and algorithm 1.
@@ -88,6 +94,7 @@ class FeatureContrast(FeatureObjective):
             raise InputError(f"FeatureContrast.temperature is {self.temperature}; it must be above 0.")
 
     def values(self, rows, clean, least, most, usable):
+        """Compute the contrastive value of each image."""
         views = [(clean, _CLEAN), (least, _LEAST)]
         if most is not None:
             views.append((most, _MOST if usable is None else tf.where(usable, _MOST, _UNUSED)))
@@ -105,7 +112,7 @@ def _pairs(anchors: Tags, keys: Tags) -> PairMasks:
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureMargin(FeatureObjective):
-    """The alternative with a margin: `losses.feature_margin`, eq. 9.
+    """Margin objective of feature contrastive learning: `losses.feature_margin`, eq. 9.
 
     Example:
         >>> import tensorflow as tf
@@ -117,8 +124,8 @@ class FeatureMargin(FeatureObjective):
 
     Attributes:
         margin: gamma > 0.
-        form: "paper" or "inside", see there.
-        scale: as in the base.
+        form: "paper" or "inside", see `losses.feature_margin`.
+        scale: as in `FeatureObjective`.
 
     Source:
         Paper 000, appendix B.
@@ -135,6 +142,7 @@ class FeatureMargin(FeatureObjective):
             )
 
     def values(self, rows, clean, least, most, usable):
+        """Compute the margin loss of each image, or the squared distance to `least` if there is no `most`."""
         if most is None:
             return tf.reduce_sum(tf.square(tf.cast(clean, tf.float32) - tf.cast(least, tf.float32)), axis=-1)
         return feature_margin(clean, least, most, margin=self.margin, form=self.form, usable=usable)

@@ -1,4 +1,4 @@
-"""The layer-wise contrastive loss: NT-Xent at every stage of the encoder, not at its end alone."""
+"""Layer-wise contrastive loss: NT-Xent at every stage of the encoder."""
 
 import keras
 import tensorflow as tf
@@ -10,14 +10,15 @@ from tfrobust.methods.self_supervised import VIEWS
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class LayerWiseContrastive(Contrastive):
-    """SimCLR with a contrastive term at each stage of the encoder, of growing weight.
+    """SimCLR with a contrastive term at each stage of the encoder, with growing weights.
 
     L = sum_k alpha_k L_k, alpha_1 << alpha_2 << ... (eq 4). L_k, the term `layer_<k>`, is NT-Xent of the output of
-    stage k, averaged over its positions; the last one, `contrastive`, is SimCLR's, of the projected embedding. alpha is
-    the term weight: 1 for the last and a tenth from each stage to the one before, unless `term_weights` say otherwise.
-    `penalty=LayerWiseTikhonov(betas={"layer_1": ..., "contrastive": ...})` adds the regulariser of eq 5.
+    stage k, averaged over its positions. The last term, `contrastive`, is that of SimCLR, on the projected embedding.
+    alpha is the term weight: 1 for the last term, and a tenth of the next stage's weight for each earlier one, unless
+    `term_weights` sets other values. `penalty=LayerWiseTikhonov(betas={"layer_1": ..., "contrastive": ...})` adds the
+    regularizer of eq 5.
 
-    Terms: `contrastive`, `layer_1` to `layer_K`, `probe`. Needs: labels for the probe alone.
+    Terms: `contrastive`, `layer_1` to `layer_K`, `probe`. Needs: labels for the probe only.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -26,10 +27,18 @@ class LayerWiseContrastive(Contrastive):
         >>> method.default_weights
         {'layer_1': 0.01, 'layer_2': 0.1}
 
+    Args:
+        encoder: as in `Method`, with stages.
+        head: as in `Method`.
+        **kwargs: as in `Contrastive`.
+
+    Raises:
+        ValueError: an encoder without stages.
+
     Source:
-        Campbell, Manta and Iannantuono 2020 (report 002), eqs 4 and 5, which it leaves to the future: its script of
-        that name has the loss of the last layer alone. What a layer's L_k compares is not said there: pooled outputs
-        without a projection, here.
+        Campbell, Manta and Iannantuono 2020 (report 002), eqs 4 and 5, which the report leaves to future work: its
+        script of that name has the loss of the last layer alone. The report does not define the vectors that L_k
+        compares. Here they are the pooled outputs without a projection.
     """
 
     def __init__(self, encoder, head, **kwargs):
@@ -46,14 +55,17 @@ class LayerWiseContrastive(Contrastive):
 
     @property
     def terms(self):
+        """`contrastive`, the terms of the stages, then `probe` if it is trained."""
         return ("contrastive", *self.layer_names, *self.probe_names)
 
     @property
     def default_weights(self):
+        """The weights of the stages: 0.1 for the last, a tenth of the next stage's for each earlier one."""
         deepest = len(self.layer_names)
         return {name: 10.0 ** (place - deepest) for place, name in enumerate(self.layer_names)}
 
     def loss_terms(self, views, batch, context):
+        """Compute NT-Xent of the projections and of each stage, the probe, and the logits of the first view."""
         images = [views[name] for name in VIEWS]
         if self.forward == "separate":
             passes = [self._outputs(view) for view in images]
@@ -68,7 +80,7 @@ class LayerWiseContrastive(Contrastive):
         return {**terms, **found[0][1], **probes}, logits
 
     def _outputs(self, images) -> list[tf.Tensor]:
-        """The embedding, its projection, and the pooled output of each stage, float32 [n, ...]."""
+        """Return the embedding, its projection, and the pooled output of each stage, float32 [n, ...]."""
         stages = []
 
         def keep(stage, hidden):

@@ -1,4 +1,4 @@
-"""Noisy Feature Mixup."""
+"""Noisy Feature Mixup (Lim et al., 2022)."""
 
 import keras
 import tensorflow as tf
@@ -14,12 +14,12 @@ from tfrobust.ops.shapes import batch_size
 class NFM(Method):
     """Manifold Mixup with noise on the mixed features.
 
-    g~ = (1 + multiplicative noise) * (lambda g_k(x) + (1 - lambda) g_k(x')) + additive noise at stage k, then on
-    through the rest of the network; ce_mixed = lambda CE(y) + (1 - lambda) CE(y'). One k and one lambda ~ Beta(1, 1)
-    a step, partners inside groups of rows (the authors permute the whole batch).
+    g~ = (1 + multiplicative noise) * (lambda g_k(x) + (1 - lambda) g_k(x')) + additive noise at stage k, which then
+    passes through the rest of the network; ce_mixed = lambda CE(y) + (1 - lambda) CE(y'). One k and one lambda ~
+    Beta(1, 1) per step; partners are permuted inside groups of rows (the authors permute the whole batch).
 
-    Terms: `ce_mixed`. Needs: labels, an encoder with stages. The training accuracy is that of the mixed examples
-    against y.
+    Terms: `ce_mixed`. Needs: labels, an encoder with stages. The training accuracy compares predictions on mixed
+    examples with y.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -27,6 +27,17 @@ class NFM(Method):
         >>> method = robust.methods.NFM(*parts, noise=robust.methods.FeatureNoise(additive=0.1, multiplicative=0.1))
         >>> method.stages
         (0, 1, 2, 3)
+
+    Args:
+        encoder, head: as in `Method`.
+        mixing: how weights and partners are sampled.
+        noise: additive and multiplicative noise on the mixed features; levels 0.4 and 0.2 by default.
+        stages: the stages that may be mixed, with equal probability: 0 is the input, k the output of stage k. The
+            released code has 0 to 3 for its ResNet and 0 to 2 for its Wide ResNet.
+        **kwargs: as in `Method`.
+
+    Raises:
+        ValueError: stages that the encoder does not have.
 
     Source:
         Lim et al. 2022, https://arxiv.org/abs/2110.02180, and its released code; paper 001, section 3.1.
@@ -44,22 +55,16 @@ class NFM(Method):
         stages: tuple[int, ...] = (0, 1, 2, 3),
         **kwargs,
     ):
-        """Args beyond the base's:
-
-        mixing: how weights and partners are drawn.
-        noise: what is added to and multiplied into the mixed features; levels 0.4 and 0.2 by default.
-        stages: where it may mix, each equally likely: 0 the input, k the output of stage k. The released code has
-            0 to 3 for its ResNet and 0 to 2 for its Wide ResNet.
-        """
         super().__init__(encoder, head, **kwargs)
         self.mixing = mixing or Mixing()
         self.noise = noise or FeatureNoise()
         self.stages = require_stages(encoder, stages, "NFM")
 
     def loss_terms(self, views, batch, context):
+        """Compute the mixed cross-entropy and the logits of the mixed hidden states."""
         mix = self.mixing.draw(randomness.fold(context.key, "mixing"), batch_size(batch.images))
         key = randomness.fold(context.key, "noise")
-        scales = self.noise.scales(key)  # here, so that they are traced once and not at each stage
+        scales = self.noise.scales(key)  # sampled here so that they are traced once, not at each stage
 
         def change(hidden):
             return self.noise(mix_rows(hidden, mix), key, scales=scales)

@@ -1,4 +1,4 @@
-"""NoisyMix."""
+"""NoisyMix (Erichson et al., 2022)."""
 
 import dataclasses
 
@@ -24,10 +24,10 @@ _AUGMIX = AugMix()
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Branches(Configured):
-    """How the three branches of NoisyMix (the images, two augmentations of them) are noised.
+    """Noise of the three branches of NoisyMix: the images and two augmentations of them.
 
-    The defaults are the paper's. The released code, which is believed to have made the published tables, has
-    strengths (1, 2, 3) and no noise without mixing.
+    The defaults are those of the paper. The released code, which probably produced the published tables, has strengths
+    (1, 2, 3) and no noise without mixing.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -36,11 +36,14 @@ class Branches(Configured):
         'own'
 
     Attributes:
-        strengths: what the additive level is multiplied by in each branch, three numbers >= 0.
-        noise: "own": each branch has draws of its own (the code). "shared": one draw of xi for all three, the formula
-            of the stability loss to the letter.
-        noise_without_mixing: whether there is noise where `Mixing.alpha` is 0, as in the paper's Table 4; in the code
-            the noise is part of the mixing.
+        strengths: factors of the additive level in each branch, three numbers >= 0.
+        noise: "own": independent noise in each branch (the code). "shared": one sample of xi for all three, the literal
+            formula of the stability loss.
+        noise_without_mixing: add noise even if `Mixing.alpha` is 0, as in Table 4 of the paper. In the code the noise
+            is part of the mixing.
+
+    Raises:
+        ValueError: strengths that are not three numbers >= 0, or an unknown `noise`.
 
     Source: paper 001, section 3.1; the authors' code.
     """
@@ -60,17 +63,17 @@ class Branches(Configured):
 class NoisyMix(Method):
     """Noisy Feature Mixup, and the divergence between the predictions on images and on two augmentations of them.
 
-    L = ce + 12 jsd. The branches x, x' and x'' (two draws of `augmentation`, made by the input pipeline) go through
-    the network in one stacked pass; at one drawn stage each of them is mixed within itself and noised, as in NFM, with
-    the same lambda and partners in all three. ce = lambda CE(y) + (1 - lambda) CE(y') of the branch x, jsd = JS of the
-    three predictions on what is mixed and noised; 12 is the term weight `jsd`.
+    L = ce + 12 jsd. The branches x, x' and x'' (two samples of `augmentation`, computed by the input pipeline) go
+    through the network in one stacked pass. At one sampled stage each branch is mixed within itself and noised, as in
+    NFM, with the same lambda and partners in all three. ce = lambda CE(y) + (1 - lambda) CE(y') of the branch x; jsd =
+    JS of the three predictions on mixed and noised states; 12 is the term weight `jsd`.
 
-    Terms: `ce`, `jsd`; without `consistency` `ce` alone. Needs: labels, an encoder with stages. The training accuracy
-    is that of the mixed branch x against y.
+    Terms: `ce`, `jsd`; `ce` alone without `consistency`. Needs: labels, an encoder with stages. The training accuracy
+    compares predictions on the mixed branch x with y.
 
-    What Table 4 takes away, by gin: `NoisyMix.consistency = False` (the JSD loss), `NoisyMix.augmentation = None`,
-    `FeatureNoise.additive = 0` with `.multiplicative = 0`, `Mixing.alpha = 0`; and `NoisyMix.stages = (0,)` mixes
-    pixels alone.
+    The ablations of Table 4 in gin: `NoisyMix.consistency = False` (no JSD loss), `NoisyMix.augmentation = None`,
+    `FeatureNoise.additive = 0` with `.multiplicative = 0`, `Mixing.alpha = 0`. `NoisyMix.stages = (0,)` mixes pixels
+    only.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -79,11 +82,25 @@ class NoisyMix(Method):
         >>> robust.methods.NoisyMix(*parts, branches=released).terms
         ('ce', 'jsd')
 
+    Args:
+        encoder, head: as in `Method`.
+        augmentation: sampled for each branch but the first; None uses the images in all branches.
+        mixing: how weights and partners are sampled.
+        noise: additive and multiplicative noise on the mixed features; by default levels 0.5 and 0.5 and sparsity 0.65,
+            for pixels in [-1, 1].
+        branches: how the noise differs between the branches.
+        stages: the stages that may be mixed, with equal probability: 0 is the input, k the output of stage k.
+        consistency: False trains a single branch without `jsd`, augmented once unless there is no augmentation.
+        **kwargs: as in `Method`.
+
+    Raises:
+        ValueError: an augmentation that cannot be called, or stages that the encoder does not have.
+
     Source:
         Erichson et al. 2022 (paper 001, https://arxiv.org/abs/2202.01263), eq. 2, and its released code. The paper
-        leaves the weight and the noise levels open: 12 and the default of `noise` are the code's. Its sparsity and its
-        random scale are not in the paper: FeatureNoise(scale=None, sparsity=0) leaves them out. Partners are drawn
-        inside groups of rows; the authors permute the whole batch.
+        leaves the weight and the noise levels open: 12 and the default of `noise` are those of the code. The code's
+        sparsity and random scale are not in the paper: FeatureNoise(scale=None, sparsity=0) leaves them out. Partners
+        are permuted inside groups of rows; the authors permute the whole batch.
     """
 
     default_weights = {"jsd": 12.0}
@@ -101,16 +118,6 @@ class NoisyMix(Method):
         consistency: bool = True,
         **kwargs,
     ):
-        """Args beyond the base's:
-
-        augmentation: drawn for each branch but the first; None leaves all of them the images.
-        mixing: how weights and partners are drawn.
-        noise: what is added to and multiplied into the mixed features; levels 0.5 and 0.5, sparsity 0.65 by default,
-            for pixels in [-1, 1].
-        branches: how the noise differs between the branches.
-        stages: where it may mix, each equally likely: 0 the input, k the output of stage k.
-        consistency: False trains one branch alone, without `jsd`: augmented once, unless there is no augmentation.
-        """
         super().__init__(encoder, head, **kwargs)
         self.augmentation = None if augmentation is None else checked_augmentation(augmentation, "NoisyMix")
         self.mixing = mixing or Mixing()
@@ -121,27 +128,34 @@ class NoisyMix(Method):
 
     @property
     def terms(self):
+        """`ce` and, with `consistency`, `jsd`."""
         return ("ce", "jsd") if self.consistency else ("ce",)
 
     @property
     def host_view_names(self):
+        """The augmented views: two with `consistency`, else one; none without augmentation."""
         return () if self.augmentation is None else AUGMENTED if self.consistency else AUGMENTED[:1]
 
     @property
     def differentiable_views(self):
+        """The view whose branch is labeled: the images, or without `consistency` their augmentation."""
         return ("images",) if self.consistency else self.host_view_names or ("images",)
 
     @property
     def passes_per_step(self):
+        """Passes per step: one per branch."""
         return 3 if self.consistency else 1
 
     def host_views(self, images, key):
+        """Return the samples of the augmentation."""
         return augmented_views(self.augmentation, images, key, self.host_view_names)
 
     def make_views(self, batch, context):
+        """Return the images and their augmentations."""
         return {"images": batch.images, **self.extra_views(batch, context)}
 
     def loss_terms(self, views, batch, context):
+        """Compute the mixed `ce` and, with `consistency`, `jsd`, and the logits of the first branch."""
         augmented = [views[name] for name in self.host_view_names]
         if self.consistency:
             parts = [views["images"], *(augmented or [views["images"]] * 2)]
@@ -157,7 +171,10 @@ class NoisyMix(Method):
         return terms, logits[0]
 
     def _at_stage(self, mix, count, context):
-        """What mixes and noises stacked hidden states [count * b, ...], each branch within itself, at a drawn stage."""
+        """Return the function for `at_stage` that mixes and noises stacked hidden states [count * b, ...].
+
+        Each branch is mixed within itself. The stage is sampled. None if nothing is mixed or noised.
+        """
         if not self.mixing.alpha and not self.branches.noise_without_mixing:
             return None
         key = randomness.fold(context.key, "noise")
@@ -168,7 +185,7 @@ class NoisyMix(Method):
 
         def change(hidden):
             rest = hidden.shape[1:]
-            # Examples come first: draws are made for the rows of the global batch, and replicas take theirs.
+            # The example axis comes first: noise is sampled for the global batch, of which each replica takes its rows.
             shape = (batch_size(hidden) // count, drawn, *rest)
             noise = self.noise.draw(key, shape, tf.reshape(scales, [2, 1, count, *[1] * len(rest)]))
             by_branch = {
@@ -181,7 +198,7 @@ class NoisyMix(Method):
 
 
 def _stacked(mix: Mix, count: int) -> Mix:
-    """The same mix for each of `count` branches, one behind the other."""
+    """Repeat a mix for `count` stacked branches."""
     rows = batch_size(mix.partner)
     weight = tf.tile(mix.weight, [count]) if mix.weight.shape.rank else mix.weight
     return Mix(weight, tf.concat([mix.partner + branch * rows for branch in range(count)], axis=0))

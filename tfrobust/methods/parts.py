@@ -1,4 +1,4 @@
-"""The parts of a method, encoder and head: what they answer with, built and judged."""
+"""Building of encoder, head and projection of a method, and checks of their output shapes."""
 
 import keras
 
@@ -6,17 +6,17 @@ from tfrobust.errors import InputError
 
 
 def build(method: keras.Model, images_shape: tuple) -> tuple[int, int]:
-    """Builds encoder and head of a method.
+    """Build the encoder and the head of a method.
 
     Args:
-        method: owns them.
+        method: the model that owns them.
         images_shape: (None, h, w, c).
 
     Returns:
-        Features of the embedding, and classes.
+        Features of the embedding, and number of classes.
 
     Raises:
-        ValueError: an encoder that gives no embedding [b, d], or a head that gives no logits [b, k] with k >= 2.
+        ValueError: the encoder's output is no embedding [b, d], or the head's output no logits [b, k] with k >= 2.
     """
     name = type(method).__name__
     embedding = built_shape(method.encoder, images_shape)
@@ -37,10 +37,15 @@ def build(method: keras.Model, images_shape: tuple) -> tuple[int, int]:
 
 
 def build_projection(method: keras.Model, projection: keras.layers.Layer, features: int) -> int:
-    """Builds a projection of so many features, its batch norm synchronised as the encoder's is.
+    """Build a projection, with batch norm synchronized over replicas if the encoder's is.
+
+    Args:
+        method: the model that owns encoder and projection.
+        projection: the layer.
+        features: d, features of its input.
 
     Returns:
-        The features that come out.
+        Features of its output.
     """
     if not projection.built and getattr(method.encoder, "synchronized", False) and hasattr(projection, "synchronized"):
         projection.synchronized = True
@@ -48,7 +53,7 @@ def build_projection(method: keras.Model, projection: keras.layers.Layer, featur
 
 
 def output_shape(layer: keras.layers.Layer, shape: tuple) -> tuple:
-    """What a layer answers with, a subclassed model that does not say it included."""
+    """Return the output shape of a layer, also of a subclassed model that does not define it."""
     try:
         return tuple(layer.compute_output_shape(shape))
     except NotImplementedError:
@@ -56,9 +61,9 @@ def output_shape(layer: keras.layers.Layer, shape: tuple) -> tuple:
 
 
 def built_shape(layer: keras.layers.Layer, shape: tuple) -> tuple:
-    """Builds a layer that is not, and says what it answers with."""
+    """Build a layer if necessary, and return its output shape."""
     if not layer.built:
-        # Keras's own `build` makes no variables: those of a subclassed model come with its first call.
+        # Keras's default `build` creates no variables: a subclassed model creates them in its first call.
         if getattr(layer.build, "_is_default", False):
             layer(keras.KerasTensor(shape))
         else:
@@ -67,7 +72,7 @@ def built_shape(layer: keras.layers.Layer, shape: tuple) -> tuple:
 
 
 def _last_activation(layer: keras.layers.Layer) -> str | None:
-    # Of a subclassed model nobody knows which of its layers comes last.
+    # The last layer of a subclassed model is unknown.
     while isinstance(layer, keras.Sequential) and layer.layers:
         layer = layer.layers[-1]
     if isinstance(layer, keras.Model) and getattr(layer, "outputs", None):

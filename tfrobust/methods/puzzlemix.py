@@ -1,4 +1,4 @@
-"""Puzzle Mix."""
+"""Puzzle Mix (Kim et al., 2020)."""
 
 import keras
 import tensorflow as tf
@@ -15,15 +15,15 @@ from tfrobust.ops.shapes import batch_size
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class PuzzleMix(Method):
-    """Cross-entropy on images put together from the salient blocks of two.
+    """Cross-entropy on images composed of the salient blocks of two images.
 
-    The saliency of a pixel is the size of the input gradient of CE(h(x), y), in inference mode. x~ = m P x + (1 - m)
-    P' x', with the mask m of the lowest energy and the transports P, P' of `Puzzle`; ce_mixed = l CE(h(x~), y) +
-    (1 - l) CE(h(x~), y'), l the mean of the image's mask. One weight ~ Beta(1, 1) and one number of blocks a step,
-    partners inside groups of rows (the authors permute the whole batch). The authors take the gradient by normalised
-    images, in which channels of a larger deviation count more.
+    The saliency of a pixel is the size of the input gradient of CE(h(x), y), in inference mode. x~ = m P x + (1 - m) P'
+    x', with the mask m of the lowest energy and the transports P, P' of `Puzzle`; ce_mixed = l CE(h(x~), y) + (1 - l)
+    CE(h(x~), y'), l the mean of the image's mask. One weight ~ Beta(1, 1) and one number of blocks per step; partners
+    are permuted inside groups of rows (the authors permute the whole batch). The authors differentiate with respect to
+    normalized images, in which channels of a larger deviation have more weight.
 
-    Terms: `ce_mixed`. Needs: labels, square images. The training accuracy is that of the mixed images against y.
+    Terms: `ce_mixed`. Needs: labels, square images. The training accuracy compares predictions on mixed images with y.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -31,9 +31,20 @@ class PuzzleMix(Method):
         >>> robust.methods.PuzzleMix(*parts, puzzle=robust.methods.Puzzle(blocks=(2, 4))).puzzle.transport_cost
         0.8
 
+    Args:
+        encoder, head: as in `Method`.
+        mixing: how weights and partners are sampled. There is one number of blocks per step even with `per_example`.
+        puzzle: how images are divided into blocks, selected and transported.
+        objective: "cross_entropy" (the paper), or "binary_cross_entropy" of the softmax against the mixed one-hot
+            labels, averaged over the classes (the released code).
+        **kwargs: as in `Method`.
+
+    Raises:
+        ValueError: an unknown objective.
+
     Source:
-        Kim, Choo and Song 2020, https://arxiv.org/abs/2009.06962, and its released code, which cuts graphs on the
-        host.
+        Kim, Choo and Song 2020, https://arxiv.org/abs/2009.06962, and its released code, which computes graph cuts on
+        the host.
     """
 
     terms = ("ce_mixed",)
@@ -49,13 +60,6 @@ class PuzzleMix(Method):
         objective: str = "cross_entropy",
         **kwargs,
     ):
-        """Args beyond the base's:
-
-        mixing: how weights and partners are drawn; the number of blocks is one for the step even with `per_example`.
-        puzzle: how images are cut, chosen from and moved.
-        objective: "cross_entropy" (the paper), or "binary_cross_entropy" of the softmax against the mixed one-hot
-            labels, averaged over the classes (the released code).
-        """
         super().__init__(encoder, head, **kwargs)
         self.mixing = mixing or Mixing()
         self.puzzle = puzzle or Puzzle()
@@ -63,9 +67,12 @@ class PuzzleMix(Method):
 
     @property
     def passes_per_step(self) -> int:
+        """Passes per step: one for the saliency, one for the mixed images."""
         return 2
 
     def make_views(self, batch, context):
+        """Return the images, the mixed images and their weights."""
+
         def objective(images):
             return cross_entropy(self.propagate(images, training=False)[1], batch.labels)
 
@@ -75,6 +82,7 @@ class PuzzleMix(Method):
         return {"images": batch.images, "mixed": mixed, "weight": weight}
 
     def loss_terms(self, views, batch, context):
+        """Compute the mixed loss and the logits of the mixed images."""
         _, logits = self.propagate(views["mixed"])
         partner_labels = tf.gather(batch.labels, self._mix(batch, context).partner)
         return {"ce_mixed": mixed_loss(self.objective, logits, batch.labels, partner_labels, views["weight"])}, logits

@@ -1,4 +1,4 @@
-"""RoCL: robust contrastive learning, with adversaries of instances instead of classes."""
+"""RoCL: robust contrastive learning with instance-wise adversarial examples."""
 
 import keras
 import tensorflow as tf
@@ -18,13 +18,14 @@ REGULARIZER_PASSES = ("shared", "own")
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class RoCL(Contrastive):
-    """Contrasts two views of an image and an adversary of the first one, without labels.
+    """Contrast two views of an image and an adversarial example of the first view, without labels.
 
-    L = contrastive + 1/256 adversarial. The adversary maximises the loss of view 1 against view 2 (instance-wise
-    attack); `contrastive` is NT-Xent over all three, each with two positives; `adversarial` is NT-Xent of adversary and
-    view 2 alone. With `false_negatives=AdaptiveFNC()` it is Augmented-RoCL (paper 004).
+    L = contrastive + 1/256 adversarial. The adversarial example maximizes the loss of view 1 against view 2
+    (instance-wise attack). `contrastive` is NT-Xent over all three views, each with two positives. `adversarial` is
+    NT-Xent of the adversarial example and view 2 alone. With `false_negatives=AdaptiveFNC()` the method is
+    Augmented-RoCL (paper 004).
 
-    Terms: `contrastive`, `adversarial`, `probe`. Needs: labels for the probe alone.
+    Terms: `contrastive`, `adversarial`, `probe`. Needs: labels for the probe only.
 
     Example:
         >>> import numpy as np
@@ -37,10 +38,22 @@ class RoCL(Contrastive):
         >>> sorted(method.fit(images, np.zeros(20), verbose=0).history)
         ['adversarial', 'contrastive', 'embedding_deviation', 'loss']
 
+    Args:
+        encoder, head: as in `Method`.
+        adversary: how adversarial examples are generated; by default as in the released code, Linf 0.0314 in 7 steps of
+            0.007.
+        detached_keys: stop the gradient through the second factor of a similarity (the released code).
+        regularizer_pass: "shared": `adversarial` uses the forward pass of `contrastive`. "own": the adversarial example
+            and view 2 have a second pass of their own, with their own batch statistics (the released code).
+        **kwargs: as in `Contrastive`.
+
+    Raises:
+        ValueError: an unknown `regularizer_pass`.
+
     Source:
         Kim et al. 2020, https://arxiv.org/abs/2006.07589, and its released code. The paper prints the sum over the
-        positives inside the logarithm, the code outside, as here. The code adds up both positives of an anchor, which
-        is term weight `contrastive` = 2, and is otherwise `detached_keys`, `regularizer_pass="own"` and
+        positives inside the logarithm. The code has it outside, as here. The code adds up both positives of an anchor,
+        which is the term weight `contrastive` = 2. Its other settings are `detached_keys`, `regularizer_pass="own"` and
         `InstanceAdversary(negatives="moving")`.
     """
 
@@ -56,13 +69,6 @@ class RoCL(Contrastive):
         regularizer_pass: str = "shared",
         **kwargs,
     ):
-        """Args beyond the bases':
-
-        adversary: how the adversary is made; by default the released code's, Linf 0.0314 in 7 steps of 0.007.
-        detached_keys: no gradient flows through the second factor of a similarity (the released code).
-        regularizer_pass: "shared": `adversarial` is taken from the pass of `contrastive`. "own": adversary and view 2
-            pass once more by themselves, which batch norm sees (the released code).
-        """
         super().__init__(encoder, head, **kwargs)
         if regularizer_pass not in REGULARIZER_PASSES:
             raise InputError(f"RoCL.regularizer_pass is {regularizer_pass!r}; it is one of {list(REGULARIZER_PASSES)}.")
@@ -74,17 +80,21 @@ class RoCL(Contrastive):
 
     @property
     def terms(self):
+        """`contrastive`, `adversarial`, then `probe` if it is trained."""
         return ("contrastive", "adversarial", *self.probe_names)
 
     @property
     def passes_per_step(self):
+        """Passes per step: the attack, its clean targets and three views, and two for an own regularizer pass."""
         return self.adversary.attack.steps + (4 if self.regularizer_pass == "shared" else 6)
 
     def make_views(self, batch, context):
+        """Return the two clean views and the adversarial example of the first."""
         views = super().make_views(batch, context)
         return {**views, ADVERSARIAL: adversary_of_first(self, views, context)}
 
     def loss_terms(self, views, batch, context):
+        """Compute both contrastive terms, the probe, and the logits of the first view."""
         passes = self.represent(*(views[name] for name in (*VIEWS, ADVERSARIAL)))
         features, projections = zip(*passes, strict=True)
         terms, observed = self.contrast(projections, context, batch, features=features)
@@ -99,11 +109,21 @@ class RoCL(Contrastive):
 
 
 def adversary_of_first(method: Contrastive, views: dict, context, *, branch: int = 0) -> tf.Tensor:
-    """The adversary of view 1 by one batch-norm branch, against clean views in branch 0; [b, h, w, c]."""
+    """Generate the adversarial example of view 1 against the clean views.
+
+    Args:
+        method: its encoder and projection are attacked.
+        views: the clean views, float32 [b, h, w, c] each.
+        context: key, step and rows of this step.
+        branch: batch-norm branch of the adversarial example. The clean views pass branch 0.
+
+    Returns:
+        float32 [b, h, w, c].
+    """
     adversary = method.adversary
     for part in (method.encoder, method.projection):
-        check_mode(adversary.mode, part)  # a bare function hides the layers from the check that the attack makes
-    # Clean views are embedded as they will be served, whatever the adversary's mode.
+        check_mode(adversary.mode, part)  # the attack only gets a function, and cannot check the layers
+    # Clean views are embedded in inference mode, in every mode of the adversary.
     clean = projected(method, tf.concat([views[name] for name in VIEWS], axis=0), False)
     return adversary.against(
         lambda images, training: projected(method, images, training, branch),
@@ -116,7 +136,14 @@ def adversary_of_first(method: Contrastive, views: dict, context, *, branch: int
 
 
 def projected(method: Contrastive, images: tf.Tensor, training: bool, branch: int = 0) -> tf.Tensor:
-    """The projections [b, d] of images by one batch-norm branch."""
-    keywords = {"branch": branch} if branch else {}  # a plain Keras model knows no branches
+    """Return the projections [b, d] of images.
+
+    Args:
+        method: owns encoder and projection.
+        images: float32 [b, h, w, c].
+        training: whether batch norm uses the statistics of the batch.
+        branch: batch-norm branch.
+    """
+    keywords = {"branch": branch} if branch else {}  # a plain Keras model has no branches
     embedding = method.encoder(images, training=training and method.encoder.trainable, **keywords)
     return method.project(embedding, training, branch)

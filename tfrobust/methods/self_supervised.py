@@ -1,4 +1,4 @@
-"""What pre-training methods share: two views of each image, a projection, and a probe that watches."""
+"""Base class of pre-training methods: two views of each image, a projection, and an online probe."""
 
 import keras
 import tensorflow as tf
@@ -17,20 +17,32 @@ VIEWS = ("view_1", "view_2")
 
 
 class SelfSupervised(Method):
-    """Base of the methods that need no labels: views, projection, probe. It trains nothing by itself.
+    """Base of the methods that need no labels: views, projection, probe. It has no loss of its own.
 
-    The two views of an image are made by the input pipeline. The classifier `head` is an online probe: its term
-    `probe`, the cross-entropy on embeddings whose gradient is stopped, teaches the head alone, so that the same object
-    classifies, is evaluated and exported. Labels serve the probe and the logs, nothing else.
+    The input pipeline makes the two views of an image. The classifier `head` is an online probe. Its term `probe` is
+    the cross-entropy on embeddings with stopped gradients. It trains the head only, so that the same object classifies,
+    is evaluated and exported. Labels are used for the probe and the logs only.
 
     A subclass turns its views into (embedding, projection) by `represent`, and adds `probe_terms` and
-    `embedding_deviation` to what it returns. `projected_dim` is known once it is built.
+    `embedding_deviation` to its output. `projected_dim` is known after building.
+
+    Args:
+        encoder, head: as in `Method`.
+        projection: the layer between embedding and loss, discarded after training. `ProjectionHead()` by default.
+        views: the augmentation that makes a view, sampled for each of the two views; or a pair, one augmentation per
+            view. `ContrastiveViews()` by default.
+        forward: one "joint" pass of all views, or "separate" passes, which decides the batch statistics.
+        probe: False trains without labels and leaves the head unchanged.
+        **kwargs: as in `Method`.
+
+    Raises:
+        ValueError: an unknown `forward`, or not one augmentation per view.
     """
 
     host_view_names = VIEWS
     differentiable_views = VIEWS
     observations = ("embedding_deviation",)
-    needs_labels = False  # the probe asks for itself
+    needs_labels = False  # the probe checks for labels itself
 
     def __init__(
         self,
@@ -43,14 +55,6 @@ class SelfSupervised(Method):
         probe: bool = True,
         **kwargs,
     ):
-        """Args beyond the base's:
-
-        projection: between embedding and loss; dropped after the training. `ProjectionHead()` by default.
-        views: what makes a view of an image, drawn anew for each of the two; or one for each. `ContrastiveViews()` by
-            default.
-        forward: one "joint" pass of all views, or "separate" ones: what batch norm sees.
-        probe: False trains without labels; the head then stays as it is.
-        """
         super().__init__(encoder, head, **kwargs)
         self.projection = projection or ProjectionHead()
         self.views = views or ContrastiveViews()
@@ -64,31 +68,41 @@ class SelfSupervised(Method):
             head.trainable = False
 
     def build_parts(self, image_shape, embedding_dim):
+        """Build the projection."""
         self.projected_dim = parts.build_projection(self, self.projection, embedding_dim)
 
     @property
     def passes_per_step(self):
+        """Passes per step: two, one per view."""
         return len(VIEWS)
 
     def host_views(self, images, key):
+        """Return the two views."""
         makers = self.views if isinstance(self.views, (list, tuple)) else (self.views,) * len(VIEWS)
         return {name: make(images, randomness.fold(key, name)) for name, make in zip(VIEWS, makers, strict=True)}
 
     def make_views(self, batch, context):
+        """Return the two views from the pipeline."""
         return self.extra_views(batch, context)
 
     def project(self, embedding: tf.Tensor, training: bool | None = None, branch: int = 0) -> tf.Tensor:
-        """The projection [b, d] of embeddings, by one of its batch-norm branches where it has several."""
+        """Return the projection [b, d] of embeddings.
+
+        Args:
+            embedding: float [b, e].
+            training: whether batch norm uses the statistics of the batch.
+            branch: batch-norm branch, if the projection has several.
+        """
         return _project(self.projection, embedding, training, branch)
 
     def represent(
         self, *views: tf.Tensor, branch: int = 0, networks: tuple | None = None
     ) -> list[tuple[tf.Tensor, tf.Tensor]]:
-        """Training-mode passes of views [b, h, w, c], joint or separate by `forward`.
+        """Run training-mode passes of views [b, h, w, c], joint or separate by `forward`.
 
         Args:
-            *views: images, equally many in each.
-            branch: of the batch norms.
+            *views: images, equally many in each view.
+            branch: batch-norm branch.
             networks: another (encoder, projection), such as a momentum network.
 
         Returns:
@@ -97,7 +111,7 @@ class SelfSupervised(Method):
         encoder, projection = networks or (self.encoder, self.projection)
 
         def one(images):
-            keywords = {"branch": branch} if branch else {}  # a plain Keras model knows no branches
+            keywords = {"branch": branch} if branch else {}  # a plain Keras model has no branches
             embedding = encoder(images, training=encoder.trainable, **keywords)
             return embedding, _project(projection, embedding, True, branch)
 
@@ -112,16 +126,30 @@ class SelfSupervised(Method):
 
     @property
     def differentiable_terms(self):
-        # A finite difference sees the probe through its stopped gradient, and would teach the encoder the labels.
+        """The terms without the probe."""
+        # Finite differences ignore the stopped gradient of the probe, and would train the encoder on the labels.
         return tuple(name for name in self.terms if name not in self.probe_names)
 
     @property
     def clipped_apart(self):
-        # In one norm with the others a probe's gradient would shorten the encoder's, and so teach it the labels.
+        """The variables of the probe."""
+        # In a common norm the probe's gradient would rescale the encoder's, which would then depend on the labels.
         return self.head.trainable_variables if self.probe else []
 
     def probe_terms(self, embeddings: list, batch: Batch) -> tuple[dict, tf.Tensor | None]:
-        """({`probe`: [b], the mean over the views}, logits of the first view); ({}, None) where there is no probe."""
+        """Compute the cross-entropy of the online probe.
+
+        Args:
+            embeddings: one float [b, d] per view.
+            batch: holds the labels.
+
+        Returns:
+            `probe`, float32 [b], the mean over the views, in a dict; and the logits of the first view. ({}, None)
+            without a probe.
+
+        Raises:
+            ValueError: a batch without labels.
+        """
         if not self.probe:
             return {}, None
         if batch.labels is None:
@@ -138,9 +166,10 @@ def _project(projection, embedding, training, branch):
 
 
 def embedding_deviation(embeddings: tf.Tensor) -> tf.Tensor:
-    """How far unit embeddings are spread: the mean over features of their standard deviation over the batch.
+    """Measure the spread of unit embeddings, to detect collapse.
 
-    About 1 / sqrt(d) where they point everywhere, 0 where they have collapsed into one point.
+    It is the mean over features of the standard deviation over the batch: about 1 / sqrt(d) for uniformly distributed
+    directions, 0 for embeddings collapsed into one point.
 
     Args:
         embeddings: float [b, d], of any length, gathered over the replicas; no gradient flows.

@@ -1,4 +1,4 @@
-"""SimCLR: two views of an image attract, all other images of the batch repel."""
+"""SimCLR: two views of an image are positives, all other images of the batch negatives."""
 
 import keras
 
@@ -8,10 +8,10 @@ from tfrobust.methods.self_supervised import VIEWS
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class SimCLR(Contrastive):
-    """NT-Xent between two augmented views of each image, and a linear probe that watches.
+    """NT-Xent between two augmented views of each image, and an online linear probe.
 
-    L = contrastive + probe; contrastive is the mean over the 2N views i of -log( exp(s_ij / t) / sum_(k != i)
-    exp(s_ik / t) ), j the other view of the image, s the cosine of the projections.
+    L = contrastive + probe; contrastive is the mean over the 2N views i of -log( exp(s_ij / t) / sum_(k != i) exp(s_ik
+    / t) ), j the other view of the image, s the cosine of the projections.
 
     Terms: `contrastive`, `probe`. Observed: `embedding_deviation`; with `false_negatives` also `negatives_left` per
     anchor and, by the true labels, the shares `false_negatives_found` and `true_negatives_removed`. Needs: no labels
@@ -24,17 +24,23 @@ class SimCLR(Contrastive):
         >>> method.terms, method.host_view_names
         (('contrastive', 'probe'), ('view_1', 'view_2'))
 
+    Args:
+        encoder, head: as in `Method`.
+        **kwargs: as in `Contrastive`.
+
     Source:
         Chen et al. 2020, https://arxiv.org/abs/2002.05709, eq 1 and algorithm 1, with the online probe of
-        google-research/simclr. The released loss is scale="sum" in one joint pass; paper 002 (eq 1,
-        self_in_denominator=True as printed) passes the views apart, forward="separate".
+        google-research/simclr. The released loss is scale="sum" in one joint pass. Paper 002 (eq 1,
+        self_in_denominator=True as printed) has separate passes, forward="separate".
     """
 
     @property
     def terms(self):
+        """`contrastive`, then `probe` if it is trained."""
         return ("contrastive", *self.probe_names)
 
     def loss_terms(self, views, batch, context):
+        """Compute NT-Xent and the probe, and the logits of the first view."""
         embeddings, projections = zip(*self.represent(*(views[name] for name in VIEWS)), strict=True)
         contrastive, observed = self.contrast(projections, context, batch, features=embeddings)
         probe, logits = self.probe_terms(embeddings, batch)

@@ -1,4 +1,4 @@
-"""SupCon as pre-training: views of the same class attract, views of other classes repel."""
+"""SupCon as pre-training: views of the same class are positives, views of other classes negatives."""
 
 import keras
 
@@ -10,12 +10,12 @@ from tfrobust.pairs import selection
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class SupCon(Contrastive):
-    """The supervised contrastive loss between two augmented views of each image, no cross-entropy on the encoder.
+    """Supervised contrastive loss between two augmented views of each image, without cross-entropy on the encoder.
 
     L = factor contrastive + probe; contrastive is the mean over the 2N views i, and over all views p of i's class, of
-    -log( exp(s_ip / t) / sum_(k != i) exp(s_ik / t) ). The factor t / base_temperature is the released code's; the
-    paper has none. Stage one of two: a probe or a fine-tuned classifier comes behind. (`SupervisedContrastive` is the
-    row of paper 003 that trains with cross-entropy in one go.)
+    -log( exp(s_ip / t) / sum_(k != i) exp(s_ik / t) ). The factor t / base_temperature is that of the released code;
+    the paper has none. This is stage one of two: a linear probe or a fine-tuned classifier follows.
+    (`SupervisedContrastive` is the row of paper 003 that trains with cross-entropy in a single stage.)
 
     Terms: `contrastive`, `probe`. Observed: `embedding_deviation`. Needs: labels.
 
@@ -25,6 +25,15 @@ class SupCon(Contrastive):
         >>> robust.methods.SupCon(*parts, base_temperature=0.07).temperature
         0.1
 
+    Args:
+        encoder, head: as in `Method`.
+        temperature: t > 0, a number or a schedule of the step.
+        base_temperature: 0.07 in the released code, where t = 0.1 multiplies the loss by 1.43. None: factor 1.
+        **kwargs: as in `Contrastive`, without `false_negatives`.
+
+    Raises:
+        ValueError: a base temperature that is not above 0, or `false_negatives`.
+
     Source:
         Khosla et al. 2020, https://arxiv.org/abs/2004.11362, eq 2; HobbitLong/SupContrast, losses.py.
     """
@@ -32,11 +41,6 @@ class SupCon(Contrastive):
     needs_labels = True
 
     def __init__(self, encoder, head, *, temperature=0.1, base_temperature: float | None = None, **kwargs):
-        """Args beyond the bases':
-
-        temperature: t > 0, a number or a schedule of the step.
-        base_temperature: 0.07 in the released code, where t = 0.1 thus multiplies the loss by 1.43; None: factor 1.
-        """
         super().__init__(encoder, head, temperature=temperature, **kwargs)
         self.base_temperature = base_temperature
         if base_temperature is not None and not base_temperature > 0:
@@ -46,12 +50,15 @@ class SupCon(Contrastive):
 
     @property
     def terms(self):
+        """`contrastive`, then `probe` if it is trained."""
         return ("contrastive", *self.probe_names)
 
     def pairs(self, anchors, keys):
+        """Return pairs by class: positives share the label, negatives do not."""
         return selection.class_ids(anchors, keys)
 
     def loss_terms(self, views, batch, context):
+        """Compute the supervised contrastive term and the probe, and the logits of the first view."""
         embeddings, projections = zip(*self.represent(*(views[name] for name in VIEWS)), strict=True)
         contrastive, observed = self.contrast(projections, context, batch)
         if self.base_temperature is not None:

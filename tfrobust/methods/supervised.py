@@ -10,12 +10,12 @@ from tfrobust.ops import randomness
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class Supervised(Method):
-    """Cross-entropy on the images as they come and, with `noise`, on a changed copy of each.
+    """Cross-entropy on images and, with `noise`, on a noisy copy of each image.
 
-    L = ce (+ weight ce_noisy). With noise = AddGaussian and a small weight it is the papers' XE+Gaussian; noise that
-    replaces images instead of joining them is an augmentation of the input pipeline.
+    L = ce (+ weight ce_noisy). With noise = AddGaussian and a small weight it is XE+Gaussian of the papers. For noise
+    that replaces images, use an augmentation of the input pipeline.
 
-    Terms: `ce`, with noise `ce_noisy`. Needs: labels.
+    Terms: `ce`, and `ce_noisy` with noise. Needs: labels.
 
     Example:
         >>> import numpy as np
@@ -29,6 +29,12 @@ class Supervised(Method):
         >>> noisy.terms
         ('ce', 'ce_noisy')
 
+    Args:
+        encoder, head: as in `Method`.
+        noise: makes the copy, sampled anew in every step; None for none.
+        forward: "separate" passes for images and copies, or one "joint" pass. The paper does not specify it.
+        **kwargs: as in `Method`.
+
     Source:
         Paper 000, section 4.3 and appendix C: the weight of `ce_noisy` is 1e-4.
     """
@@ -37,29 +43,28 @@ class Supervised(Method):
     trains_text = True
 
     def __init__(self, encoder, head, *, noise: Augmentation | None = None, forward: str = "separate", **kwargs):
-        """Args beyond the base's:
-
-        noise: makes the copy, with a draw of its own in every step; None for none.
-        forward: "separate" passes for images and copies, or one "joint" pass. The paper is silent.
-        """
         super().__init__(encoder, head, **kwargs)
         self.noise = noise
         self.forward = checked_forward(forward)
 
     @property
     def terms(self):
+        """`ce` and, with noise, `ce_noisy`."""
         return ("ce",) if self.noise is None else ("ce", "ce_noisy")
 
     @property
     def passes_per_step(self):
+        """Passes per step: one per term."""
         return len(self.terms)
 
     def make_views(self, batch, context):
+        """Return the images and, with noise, their noisy copies."""
         if self.noise is None:
             return {"images": batch.images}
         return {"images": batch.images, "noisy": self.noise(batch.images, randomness.fold(context.key, "noise"))}
 
     def loss_terms(self, views, batch, context):
+        """Compute the cross-entropy of each view, and the logits of the images."""
         passes = self.propagate_views(*views.values(), forward=self.forward)
         entropies = [classification.cross_entropy(logits, batch.labels) for _, logits in passes]
         return dict(zip(self.terms, entropies, strict=True)), passes[0][1]

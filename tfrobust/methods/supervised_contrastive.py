@@ -1,4 +1,4 @@
-"""Cross-entropy and supervised contrastive learning without an adversary: the row "SCL" of paper 003."""
+"""Cross-entropy and supervised contrastive learning without adversarial examples: the row "SCL" of paper 003."""
 
 import keras
 import tensorflow as tf
@@ -18,8 +18,8 @@ from tfrobust.pairs.selection import PAIR_COUNTS
 class SupervisedContrastive(Method):
     """Cross-entropy and the supervised contrastive loss on two augmented views of each image.
 
-    L = ce + contrastive; ce is the mean over the two views. The paper does not say how its row "SCL" was trained;
-    this reading keeps eq 3 and puts a second augmented view where the adversary stands.
+    L = ce + contrastive; ce is the mean over the two views. The paper does not say how its row "SCL" was trained. This
+    implementation keeps eq 3, with a second augmented view in place of the adversarial example.
 
     Terms: `ce`, `contrastive`. Observed: positives and negatives per anchor, all of them clean. Needs: labels.
 
@@ -29,6 +29,15 @@ class SupervisedContrastive(Method):
         >>> method = robust.methods.SupervisedContrastive(*parts, augmentation=robust.augment.PadCrop(padding=1))
         >>> method.terms
         ('ce', 'contrastive')
+
+    Args:
+        encoder, head: as in `Method`.
+        augmentation: sampled twice per image, in addition to the augmentation of the pipeline; shifts by 10 % by
+            default.
+        forward: one "joint" pass over both views (as SupCon), or "separate" passes.
+        contrast: selection, temperature, similarity and scale of the contrastive term.
+        projection: a head between embedding and contrastive term, or None for the embedding itself.
+        **kwargs: as in `Method`.
 
     Source:
         Khosla et al. 2020, https://arxiv.org/abs/2004.11362; paper 003, Table 2.
@@ -49,13 +58,6 @@ class SupervisedContrastive(Method):
         projection: keras.layers.Layer | None = None,
         **kwargs,
     ):
-        """Args beyond the base's:
-
-        augmentation: drawn twice per image, on top of the pipeline's; shifts by 10 % by default.
-        forward: one "joint" pass over both views (as SupCon), or "separate" ones.
-        contrast: selection, temperature, similarity and scale of the contrastive term.
-        projection: a head between embedding and contrastive term, None for the embedding itself.
-        """
         super().__init__(encoder, head, **kwargs)
         self.augmentation = augmentation or RandomShift()
         self.forward = checked_forward(forward)
@@ -64,17 +66,21 @@ class SupervisedContrastive(Method):
 
     @property
     def passes_per_step(self):
-        return 2  # one a view
+        """Passes per step: two, one per view."""
+        return 2
 
     def build_parts(self, image_shape, embedding_dim):
+        """Build the projection."""
         if self.projection is not None:
             parts.build_projection(self, self.projection, embedding_dim)
 
     def make_views(self, batch, context):
+        """Return two augmentations of the images."""
         keys = [randomness.fold(context.key, "view", number) for number in (1, 2)]
         return {f"view_{n}": self.augmentation(batch.images, key) for n, key in enumerate(keys, start=1)}
 
     def loss_terms(self, views, batch, context):
+        """Compute both terms, the pair counts, and the logits of the first view."""
         passes = self.propagate_views(views["view_1"], views["view_2"], forward=self.forward)
         embeddings = [z if self.projection is None else self.projection(z, training=True) for z, _ in passes]
         tags = [

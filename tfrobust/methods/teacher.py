@@ -1,4 +1,4 @@
-"""Utility from another model: for distillation, and where the model's own data are few."""
+"""Utility of another model, for distillation and for models with little training data."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from tfrobust.ops.configured import Configured
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TeacherUtility(Configured):
-    """|d CE / d x| of a published model, for `FCL.teacher`.
+    """|d CE / d x| of an exported model, for `FCL.teacher`.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -27,8 +27,8 @@ class TeacherUtility(Configured):
         'exported/ascl_leaked'
 
     Attributes:
-        path: an export, the folder of a version or of versions (then the newest); read when it is first asked. It
-            takes the same images and has the same classes.
+        path: an export: the folder of a version or of versions (then the newest is used). The model is read at the
+            first call. It must take the same images and have the same classes.
 
     Source:
         Paper 000, section 3, discussion.
@@ -37,7 +37,7 @@ class TeacherUtility(Configured):
     path: str
 
     def __call__(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """The teacher's utility of each input value.
+        """Compute the teacher's utility of each input value.
 
         Args:
             images: float32 [b, h, w, c] in [0, 1].
@@ -52,7 +52,15 @@ class TeacherUtility(Configured):
         return sensitivity.utility(objectives.cross_entropy(_logits_of(self.path), labels), images)
 
     def check(self, image_shape: tuple[int, ...], class_count: int) -> None:
-        """ValueError where there is no such teacher, or one of other images or classes; it is read, not loaded."""
+        """Check the signature of the export without loading the model.
+
+        Args:
+            image_shape: (h, w, c) of the data.
+            class_count: classes of the data.
+
+        Raises:
+            ValueError: there is no such export, or it takes other images or has other classes.
+        """
         place = _directory(self.path)
         try:
             saved_models.check(place)
@@ -73,17 +81,17 @@ class TeacherUtility(Configured):
 
 @functools.lru_cache(maxsize=4)
 def _logits_of(path: str):
-    """images -> logits of an export."""
+    """Load the function images -> logits of an export."""
     with tf.init_scope():
         loaded = saved_models.load(_directory(path))
         signature = saved_models.signatures(loaded).get("serving_default")
         inputs = {} if signature is None else signature.structured_input_signature[1]
         _refuse_foreign(path, inputs, {} if signature is None else signature.structured_outputs)
         batch, *size = inputs["images"].shape
-        if None not in size:  # a teacher that fails does so here, and not inside a training step
+        if None not in size:  # run it once, so that a broken teacher fails here and not inside a training step
             with saved_models.answering(path, (Exception,)):
                 signature(images=tf.fill([batch or 1, *size], 0.5))
-    # A signature alone does not keep its variables alive.
+    # The signature does not keep its variables alive; the reference to the loaded object does.
     return lambda images, owner=loaded: owner.signatures["serving_default"](images=images)["logits"]
 
 

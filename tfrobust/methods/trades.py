@@ -1,4 +1,4 @@
-"""TRADES."""
+"""TRADES (Zhang et al., 2019)."""
 
 import keras
 
@@ -10,10 +10,10 @@ from tfrobust.methods.base import Method, checked_forward
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class TRADES(Method):
-    """Cross-entropy on the clean images, and the divergence of the adversaries' prediction from theirs.
+    """Cross-entropy on clean images, and the divergence between clean and adversarial predictions.
 
-    L = ce + beta kl, kl = KL( h(x) || h(x^a) ), beta = term weight `kl` = 6. The default adversary maximises the
-    same divergence from x + 0.001 N(0, 1), in inference mode, as the authors' code.
+    L = ce + beta kl, kl = KL( h(x) || h(x^a) ), beta = term weight `kl` = 6. The default adversary maximizes the same
+    divergence from x + 0.001 N(0, 1), in inference mode, as the authors' code.
 
     Terms: `ce`, `kl`. Needs: labels.
 
@@ -24,6 +24,12 @@ class TRADES(Method):
         >>> method.terms, method.adversary.objective
         (('ce', 'kl'), 'kl')
 
+    Args:
+        encoder, head: as in `Method`.
+        adversary: how adversarial examples are generated.
+        forward: "separate" passes for clean and adversarial images (as the reference), or one "joint" pass.
+        **kwargs: as in `Method`.
+
     Source:
         Zhang et al. 2019, https://arxiv.org/abs/1901.08573, eq. 5.
     """
@@ -32,23 +38,20 @@ class TRADES(Method):
     default_weights = {"kl": 6.0}
 
     def __init__(self, encoder, head, *, adversary: Adversary | None = None, forward: str = "separate", **kwargs):
-        """Args beyond the base's:
-
-        adversary: how the adversaries are made.
-        forward: "separate" passes for clean and adversarial images (as the reference), or one "joint" pass.
-        """
         super().__init__(encoder, head, **kwargs)
         self.adversary = adversary or trades_adversary()
         self.forward = checked_forward(forward)
 
     def make_views(self, batch, context):
+        """Return the images and their adversarial examples."""
         return adversarial_views(self, self.adversary, batch, context)
 
     def loss_terms(self, views, batch, context):
+        """Compute `ce` and `kl`, and the clean logits."""
         (_, clean), (_, adversarial) = self.propagate_views(views["images"], views["adversarial"], forward=self.forward)
         return robust_terms("trades", clean, adversarial, batch.labels), clean
 
 
 def trades_adversary() -> Adversary:
-    """PGD-10 on the divergence, from a small Gaussian start."""
+    """Return PGD with 10 steps on the divergence, from a small Gaussian start."""
     return Adversary(attack=PGD(steps=10, random_start="gaussian"), objective="kl")

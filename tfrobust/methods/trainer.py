@@ -1,4 +1,4 @@
-"""Keras's own `fit`, `evaluate` and `export`, where a method's refusals and parts meet them."""
+"""`fit`, `evaluate` and `export` of Keras, adapted to methods."""
 
 import contextlib
 import functools
@@ -11,21 +11,24 @@ from tfrobust.errors import InputError
 
 
 class Trainer:
-    """Mixed into a `keras.Model` that trains its parts by a step of its own."""
+    """Mixin for a `keras.Model` with a training step of its own."""
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *arguments, **keywords):
+        """Train as `keras.Model.fit`; failed checks of the data raise ValueError with one sentence."""
         with _plain_refusals():
             return super().fit(*arguments, **keywords)
 
     @functools.wraps(keras.Model.evaluate)
     def evaluate(self, *arguments, **keywords):
+        """Evaluate as `keras.Model.evaluate`; failed checks of the data raise ValueError with one sentence."""
         with _plain_refusals():
             return super().evaluate(*arguments, **keywords)
 
     @functools.wraps(keras.Model.export)
     def export(self, *arguments, **keywords):
-        # Keras asks that the model was called; `fit` calls encoder and head instead.
+        """Export as `keras.Model.export`, also before the first call."""
+        # Keras requires that the model has been called; `fit` calls encoder and head instead.
         if self.built and not self._called:
             self(tf.zeros((1, *self._image_shape), self.input_dtype))
         return super().export(*arguments, **keywords)
@@ -33,7 +36,7 @@ class Trainer:
 
 @contextlib.contextmanager
 def _plain_refusals():
-    """What a graph asserts of pixels and labels, as the ValueError that it is in eager mode: one sentence."""
+    """Convert a failed assertion of the graph into the one-sentence ValueError raised in eager mode."""
     try:
         yield
     except tf.errors.InvalidArgumentError as error:
