@@ -51,6 +51,7 @@ from tfrobust.pairs.selection import HardSelection, LeakedSelection, SoftSelecti
 IMAGE_SHAPE = (8, 8, 1)
 SENTENCE_LENGTH, WORDS = 7, 12
 CLASSES = 3
+RATE = 0.05
 
 
 def adversary(**keywords) -> Adversary:
@@ -195,7 +196,7 @@ def build(row: str, *, seed: int = 0, compiled: bool = True, optimizer=None, **k
     method.build((None, *example_shape(row)))
     if compiled:
         method.compile(
-            optimizer=optimizer or keras.optimizers.SGD(0.05, momentum=0.9),
+            optimizer=optimizer or keras.optimizers.SGD(RATE, momentum=0.9),
             metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
             jit_compile=False,
         )

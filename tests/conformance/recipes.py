@@ -1,5 +1,6 @@
 """What the tests of papers' recipes share: what gin hands to the training, headers, rates."""
 
+import functools
 import pathlib
 from collections.abc import Iterable
 
@@ -7,13 +8,63 @@ import gin
 
 from tfrobust import cli
 
-PAPERS = pathlib.Path(__file__).resolve().parents[2] / "gin" / "papers"
+GIN = pathlib.Path(__file__).resolve().parents[2] / "gin"
+PAPERS = GIN / "papers"
+# Recipes that take a step in test_gin_files.py, with what trains first: each network and each method of a paper once.
+TRACED = {
+    "ascl/base_cifar100_cnn": ("PaperCNN", "Supervised"),
+    "ascl/cifar10_cnn_adv": ("PaperCNN", "AdversarialTraining"),
+    "ascl/cifar10_resnet20_adr": ("ResNet", "ADR"),
+    "ascl/cifar10_resnet20_scl": ("ResNet", "SupervisedContrastive"),
+    "ascl/cifar10_resnet20_trades": ("ResNet", "TRADES"),
+    "ascl/released_code": ("ResNet18", "ASCL"),
+    "fcl/cifar10_c_resnet56_cl_gaussian": ("ResNet", "CLGaussian"),
+    "fcl/mnist_lenet_fcl": ("LeNet", "FCL"),
+    "fcl/sst2_transformer_fcl": ("TextTransformer", "FCL"),
+    "noisymix/cifar10_resnet18_manifold_mixup": ("PreActResNet18", "ManifoldMixup"),
+    "noisymix/cifar10_resnet18_mixup": ("PreActResNet18", "Mixup"),
+    "noisymix/cifar10_resnet18_puzzlemix": ("PreActResNet18", "PuzzleMix"),
+    "noisymix/cifar10_wrn28_cutmix": ("WideResNet", "CutMix"),
+    "noisymix/cifar100_wrn28_nfm": ("WideResNet", "NFM"),
+    "noisymix/cifar100_wrn28_noisymix": ("WideResNet", "NoisyMix"),
+    "noisymix/imagenet_resnet50_augmix": ("ResNet50", "AugMixTraining"),
+    "simclr_tikhonov/cifar10_resnet50_simclr_tikhonov_1": ("ResNet50", "SimCLR"),
+    "susceptibility/cifar10_resnet50_acl": ("ResNet50", "ACL"),
+    "susceptibility/cifar10_resnet50_rocl": ("ResNet50", "RoCL"),
+    "susceptibility/cifar10_resnet50_supcon": ("ResNet50", "SupCon"),
+}
+
+
+def arguments(*names: str, params=()) -> dict:
+    """The arguments of `experiment.train`, constructors and built parts, as these files below gin/ hand them over."""
+    cli.configure([str(GIN / name) for name in names], list(params))
+    return gin.get_bindings("tfrobust.experiment.train", resolve_references=True)
+
+
+def first_stage(given: dict) -> dict:
+    """What trains first: of two stages the pre-training, else all there is."""
+    pretraining = given.get("pretraining")
+    if pretraining is None:
+        return given
+    return given | {name: getattr(pretraining, name) for name in ("method", "optimizer", "batch_size", "augmentation")}
 
 
 def bound(paper: str, stem: str) -> dict:
-    """The arguments of `experiment.train`, as the recipe gin/papers/<paper>/<stem>.gin hands them over."""
-    cli.configure([str(PAPERS / paper / f"{stem}.gin")])
-    return gin.get_bindings("tfrobust.experiment.train", resolve_references=True)
+    """The arguments of a recipe gin/papers/<paper>/<stem>.gin, after what holds for all of them was checked.
+
+    Each call of its encoder gives the same one: constructing a ResNet takes longer than all the rest.
+    """
+    given = arguments(f"papers/{paper}/{stem}.gin")
+    check_complete(given, stem)
+    for names, part in zip(zip(*TRACED.values(), strict=True), ("encoder", "method"), strict=True):
+        assert first_stage(given)[part].__name__ in names, "a network or method that no recipe of TRACED has"
+    return given | {"encoder": functools.cache(given["encoder"])}
+
+
+def check_complete(given: dict, stem: str) -> None:
+    """A complete file names its run after itself, and no two results alike."""
+    ids = [identity for evaluator in given["evaluators"] for identity in evaluator.ids()]
+    assert ids and len(ids) == len(set(ids)) and given["name"] == stem
 
 
 def method_of(given: dict):

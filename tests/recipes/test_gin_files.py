@@ -1,4 +1,7 @@
-"""Every gin file parses, resolves and builds; each pair of encoder and method in them takes two steps."""
+"""Every gin file parses, resolves and builds; each network and each method of the recipes takes a step.
+
+What the papers' recipes hold is tested beside this file, each by its paper.
+"""
 
 import json
 import pathlib
@@ -10,27 +13,53 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from conformance import recipes
+from conformance.recipes import GIN, arguments, check_complete, first_stage
 from tfrobust import cli
 from tfrobust.data import pipeline
-from tfrobust.evaluation.base import Evaluator
 from tfrobust.models.heads import LinearHead
 from tfrobust.ops import configured
-from tfrobust.training.workdir import canonical
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-GIN = ROOT / "gin"
-# These judge somebody's weights and train nothing; test_susceptibility_recipes.py has them.
-JUDGED = sorted((GIN / "papers" / "susceptibility").glob("*imagenet*.gin"))
-PAPERS = sorted(path.relative_to(GIN).as_posix() for path in {*(GIN / "papers").rglob("*.gin")} - {*JUDGED})
-COMPLETE = sorted(path.name for path in GIN.glob("*.gin")) + PAPERS
 HOST = "adversarial_training.gin"
 PARTS = sorted(f"{folder}/{path.name}" for folder in ("data", "models") for path in (GIN / folder).glob("*.gin"))
-
+# The first of a method takes a step, the others are built.
+METHODS = {
+    "ACL": "acl acl_trades augmented_acl",
+    "ADR": "adr",
+    "ASCL": "ascl ascl_hard ascl_leaked ascl_soft ascl_trades ascl_trades_leaked",
+    "AdversarialTraining": "adversarial_training",
+    "AugMixTraining": "augmix",
+    "BYOL": "byol",
+    "CLGaussian": "cl_gaussian",
+    "CutMix": "cutmix",
+    "FCL": "fcl fcl_margin fcl_text patch_gaussian_fcl",
+    "LayerWiseContrastive": "layer_wise",
+    "ManifoldMixup": "manifold_mixup",
+    "Mixup": "mixup",
+    "NFM": "nfm",
+    "NoisyMix": "noisymix",
+    "PuzzleMix": "puzzlemix",
+    "RoCL": "rocl augmented_rocl rocl_at",
+    "SimCLR": "simclr simclr_adaptive_fnc simclr_fnc simclr_ifnd simclr_tikhonov",
+    "SupCon": "supcon",
+    "Supervised": "supervised patch_gaussian supervised_text transfer xe_gaussian",
+    "SupervisedContrastive": "supervised_contrastive",
+    "TRADES": "trades",
+}
+FILES = [pytest.param(method, name, id=name) for method, names in METHODS.items() for name in names.split()]
+BASES = sorted(
+    path.relative_to(GIN).as_posix()
+    for path in recipes.PAPERS.glob("*/base_*.gin")
+    if "imagenet_resnet50" not in path.stem
+)
+STEPS = [(f"{names.split()[0]}.gin", method) for method, names in METHODS.items()]
+STEPS += [("fcl_text.gin", "FCL"), ("supervised_text.gin", "Supervised")]
+STEPS += [(f"papers/{stem}.gin", method) for stem, (_, method) in recipes.TRACED.items()]
 
 # Half the size where the networks take it: a step costs a quarter.
 ARCHIVES = {
     f"{kind}{classes}": ((size, size, 3), classes)
-    for kind, size in (("cifar", 32), ("half", 16), ("large", 40))
+    for kind, size in (("half", 16), ("cifar", 32))
     for classes in (10, 100)
 }
 
@@ -65,46 +94,18 @@ def data_of(name: str) -> str | None:
     """Which archive stands for the data of a gin file; None for the embedded digits."""
     if "papers/" not in name or any(data in name for data in EMBEDDED):
         return None
-    kind = "half" if re.search(r"noisymix/(base_)?cifar|resnet56|susceptibility/|simclr_tikhonov/", name) else "cifar"
-    if "fcl/imagenet" in name:
-        kind = "large"  # its 2,048 least and 2,048 most useful values do not fit into 32x32x3
+    kind = "cifar" if "imagenet" in name else "half"
     return f"{kind}100" if "cifar100" in name else f"{kind}10"
-
-
-def arguments(*names: str, params=()) -> dict:
-    """What `experiment.train` would be given: constructors and built parts, as gin hands them over."""
-    cli.configure([str(GIN / name) for name in names], list(params))
-    return gin.get_bindings("tfrobust.experiment.train", resolve_references=True)
 
 
 def instead(archive: str | None) -> list[str]:
     return [] if archive is None else ["DATA=@Npz()", f"Npz.path={archive!r}"]
 
 
-def text(configurable) -> str:
-    return json.dumps(canonical(configured.serialize(configurable)), sort_keys=True)
-
-
-_BUILT: dict = {}
-
-
-def built_encoder(encoder, shape: tuple):
-    """One built encoder for each configuration: building a ResNet takes longer than all the rest.
-
-    A test that trains it puts its weights back.
-    """
-    found = _BUILT.setdefault((text(encoder), shape), encoder)
-    found.build((None, *shape))
-    return found
-
-
-def build(given: dict, shape: tuple, class_count: int, *, shared: bool):
+def build(given: dict, shape: tuple, class_count: int):
     """The method as `experiment.train` builds it."""
-    encoder = given["encoder"]()
-    if shared:
-        encoder = built_encoder(encoder, shape)
     head = given.get("head", LinearHead)(class_count=class_count)
-    method = given["method"](encoder=encoder, head=head, seed=given["seed"])
+    method = given["method"](encoder=given["encoder"](), head=head, seed=given["seed"])
     if hasattr(method, "examples"):
         method.examples = 2 * class_count  # the training does so
     method.build((None, *shape))
@@ -112,28 +113,29 @@ def build(given: dict, shape: tuple, class_count: int, *, shared: bool):
     return method
 
 
-def first_stage(given: dict) -> dict:
-    """What trains first: of two stages the pre-training, else all there is."""
-    pretraining = given.get("pretraining")
-    if pretraining is None:
-        return given
-    return given | {name: getattr(pretraining, name) for name in ("method", "optimizer", "batch_size", "augmentation")}
+def test_each_complete_file_is_in_the_table():
+    assert sorted(name for names in METHODS.values() for name in names.split()) == sorted(
+        path.stem for path in GIN.glob("*.gin")
+    )
 
 
-@pytest.mark.parametrize("name", COMPLETE)
-def test_a_complete_file_builds(name):
-    archive = data_of(name)
-    given = arguments(name)
-    embedded = SHAPES.get(type(given["data"]).__name__, ((8, 8, 1), 10))
-    shape, classes = embedded if archive is None else ARCHIVES[archive]
+@pytest.mark.parametrize(("kind", "name"), FILES)
+def test_a_complete_file_builds(kind, name):
+    given = arguments(f"{name}.gin")
+    check_complete(given, name)
+    shape, classes = SHAPES.get(type(given["data"]).__name__, ((8, 8, 1), 10))
     for stage in [given, first_stage(given)][: 1 + ("pretraining" in given)]:
-        method = build(stage, shape, classes, shared=True)
+        method = build(stage, shape, classes)
         method.optimizer.iterations.assign(1)  # a rate may rise from 0
         assert method.count_params() > 0 and float(method.optimizer.learning_rate) > 0
-    assert given["evaluators"] and all(isinstance(evaluator, Evaluator) for evaluator in given["evaluators"])
-    assert given["name"] == pathlib.Path(name).stem
-    ids = [identity for evaluator in given["evaluators"] for identity in evaluator.ids()]
-    assert len(ids) == len(set(ids))
+    assert type(method).__name__ == kind
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_the_base_of_recipes_is_complete(name):
+    given = arguments(name)
+    check_complete(given, pathlib.Path(name).stem)
+    assert recipes.method_of(first_stage(given)).terms and given["encoder"]().dim
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -141,8 +143,7 @@ def test_a_part_behind_a_method_builds(name, archives):
     given = arguments(HOST, name)
     if name.startswith("models/"):
         shape = (28, 28, 1) if "mnist" in name else (32, 32, 3)
-        method = build(given, shape, 10, shared=True)
-        assert method.compute_output_shape((2, *shape)) == (2, 10)
+        assert build(given, shape, 10).compute_output_shape((2, *shape)) == (2, 10)
     elif name == "data/npz.gin":
         dataset = arguments(HOST, name, params=[f"Npz.path={archives['cifar10']!r}"])["data"].load()
         assert dataset.sizes == {"train": 18, "validation": 2, "test": 10}
@@ -173,88 +174,27 @@ def test_an_evaluation_file_builds_and_obeys_the_knobs(name):
     assert all((a.threat.norm, a.threat.epsilon) == ("l2", 0.07) for a in attacks)
 
 
-# ------------------------------------------------------------------------------------------------- two steps
-
-
-def first_of_each_pair() -> list:
-    """The first complete file of each (encoder, method, kind of views); found once, when tests are collected."""
-    found = {}
-    for name in COMPLETE:
-        # The encoder from the files' text, so that collecting imports nothing: what differs is said by its folder.
-        *folders, file = name.split("/")
-        networks = "transfer released resnet50 cnn resnet20 resnet18 wrn28 resnet56 lenet sst2".split()
-        networks = networks if folders else ("text",)
-        encoder = next((part for part in networks if part in file), "resnet20" if folders else "digits")
-        classes = "cifar100" if encoder == "cnn" and "cifar100" in file else ""
-        found.setdefault((*folders[1:], encoder + classes, _method_of(name)), name)
-    return [pytest.param(name, id="-".join(pair)) for pair, name in found.items()]
-
-
-def _method_of(name: str) -> str:
-    """What trains first: the last to be set, includes included; the released code's views are a kind of their own."""
-    lines = list(_lines(name, set()))
-    words = ("Pretraining.method = ", "METHOD = ")
-    first, second = ([line.partition("@")[2].split()[0] for line in lines if line.startswith(word)] for word in words)
-    return (first or second)[-1] + ("-two-transforms" if "released" in name else "")
-
-
-def _lines(name: str, seen: set):
-    """The lines of a file, with those of its includes where they first stand."""
-    seen.add(name)
-    for line in (GIN / name).read_text().splitlines():
-        included = line.split("'")[1] if line.startswith("include '") else None
-        if included is None:
-            yield line
-        elif included not in seen:
-            yield from _lines(included, seen)
-
-
-def check_two_steps(method, batches):
-    """Train with a small rate: a batch of 4 at a recipe's own makes a deep untrained network diverge."""
-    method.optimizer.learning_rate = keras.optimizers.schedules.ExponentialDecay(1e-4, 1, 1.0)
-    before = [variable.numpy() for variable in method.trainable_variables]
-    for batch in batches.take(2):
-        logs = {key: float(value) for key, value in method.train_step(batch).items()}
-    assert {"loss", *method.terms} <= set(logs) and all(map(np.isfinite, logs.values())), logs
-    assert int(method.step) == 2
-    moved = [np.any(new.numpy() != old) for new, old in zip(method.trainable_variables, before, strict=True)]
-    assert all(moved), [v.path for v, has in zip(method.trainable_variables, moved, strict=True) if not has]
-
-
-@pytest.mark.parametrize("name", first_of_each_pair())
-def test_a_pair_of_encoder_and_method_takes_two_steps(name, archives):
+@pytest.mark.parametrize(("name", "kind"), STEPS)
+def test_a_network_and_a_method_take_a_step(name, kind, archives):
     archive = data_of(name) and archives[data_of(name)]
     small = next((params for data, params in EMBEDDED.items() if data in name), [])
-    small = ["ResNet50.resize_to=32"] if "transfer_" in name else small
-    given = arguments(name, params=[*instead(archive), "STEPS=1", "BATCH_SIZE=4", *small])
-    given, dataset = first_stage(given), given["data"].load()
-    shared = "papers/ascl" not in name and "papers/" in name
-    method = build(given, dataset.image_shape, dataset.class_count, shared=shared)
-    batches = pipeline.training_batches(
-        dataset.train, batch_size=given["batch_size"], seed=0, augmentation=given.get("augmentation")
+    given = first_stage(arguments(name, params=[*instead(archive), "STEPS=1", "BATCH_SIZE=4", *small]))
+    dataset = given["data"].load()
+    method = build(given, dataset.image_shape, dataset.class_count)
+    traced = recipes.TRACED.get(
+        name.removeprefix("papers/").removesuffix(".gin"), (type(method.encoder).__name__, kind)
     )
-    initial = method.encoder.get_weights()
-    try:
-        check_two_steps(method, batches)
-    finally:
-        method.encoder.set_weights(initial)  # other cases start from them
+    assert traced == (type(method.encoder).__name__, type(method).__name__)
     if getattr(method, "adversary", None) is not None:
         assert method.adversary.attack.steps == 1
-
-
-def test_the_pairs_are_all_of_them():
-    """What the text says of encoder and method is what gin builds, and no pair is left out."""
-    pairs = {}
-    for name in COMPLETE:
-        given = first_stage(arguments(name))
-        encoder = given["encoder"]
-        settings = gin.get_bindings(f"{encoder.__module__}.{encoder.__name__}", resolve_references=True)
-        settings = {key: value for key, value in settings.items() if key not in ("pixel_mean", "pixel_std")}
-        pair = (encoder.__name__, json.dumps(settings, sort_keys=True), given["method"].__name__, data_of(name) is None)
-        pairs.setdefault(pair, []).append(name)
-    tested = {parameter.values[0] for parameter in first_of_each_pair()}
-    untested = [names for names in pairs.values() if not tested & set(names)]
-    assert untested == []
+    # A batch of 4 at a recipe's own rate makes a deep untrained network diverge.
+    method.optimizer.learning_rate = keras.optimizers.schedules.ExponentialDecay(1e-4, 1, 1.0)
+    before = [variable.numpy() for variable in method.trainable_variables]
+    batches = pipeline.training_batches(dataset.train, batch_size=4, seed=0, augmentation=given.get("augmentation"))
+    logs = {key: float(value) for key, value in method.train_step(next(iter(batches))).items()}
+    assert {"loss", *method.terms} <= set(logs) and all(map(np.isfinite, logs.values())), logs
+    moved = [np.any(new.numpy() != old) for new, old in zip(method.trainable_variables, before, strict=True)]
+    assert all(moved), [v.path for v, has in zip(method.trainable_variables, moved, strict=True) if not has]
 
 
 # ---------------------------------------------------------------------------------------------- the command
@@ -275,10 +215,9 @@ def test_a_recipe_without_validation_split_trains_reports_and_publishes(archives
     from tfrobust import train
 
     monkeypatch.chdir(tmp_path)
-    params = [*instead(archives["cifar10"]), "EPOCHS=1", "BATCH_SIZE=4", "STEPS=1", "EVALUATORS=[@CleanAccuracy()]"]
+    params = [*instead(archives["half10"]), "EPOCHS=1", "BATCH_SIZE=4", "STEPS=1", "EVALUATORS=[@CleanAccuracy()]"]
     flags = [f"--gin_param={param}" for param in params]
     assert train.main(["--gin_file=gin/papers/ascl/cifar10_cnn_adv.gin", *flags]) == 0
     report = json.loads((tmp_path / "runs/cifar10_cnn_adv/robustness_report.json").read_text())
     assert report["data"]["validation_size"] == 0 and report["data"]["train_size"] == 20
-    assert (tmp_path / "exported/cifar10_cnn_adv/1/saved_model.pb").is_file()
     assert tf.saved_model.contains_saved_model(str(tmp_path / "exported/cifar10_cnn_adv/1"))
