@@ -1,0 +1,1 @@
+"""Training: the loop, its callbacks, checkpoints, optimizers and strategies, and the working folder of a run."""

@@ -1,4 +1,4 @@
-"""Callbacks that know robustness: validation under attack, the best weights, averaged weights."""
+"""Callbacks for robust training: validation under attack, best weights, averaged weights, and warnings."""
 
 import logging
 import math
@@ -22,12 +22,14 @@ _log = logging.getLogger(__name__)
 
 
 class RobustAccuracy(keras.callbacks.Callback):
-    """Adds `val_clean_accuracy` and `val_robust_accuracy` to the logs every few epochs, and with an embedding
-    `val_r_div`, the relative intra-class divergence under the attack (paper 003, Fig. 2b).
+    """Validation accuracy, clean and under attack, in the logs every few epochs.
 
-    Watches robust overfitting. Never give it test images: what selects a model cannot judge it. Callbacks behind it in
-    the list see its logs: `keras.callbacks.ModelCheckpoint(path, monitor="val_robust_accuracy", mode="max")`. Of a
-    model with several outputs, by name, it watches `logits`.
+    It adds `val_clean_accuracy` and `val_robust_accuracy` and, for a model with a method `embed`, `val_r_div`, the
+    relative intra-class divergence under the attack (paper 003, Fig. 2b).
+
+    It monitors robust overfitting. Never give it test images: data that select a model cannot evaluate it. Later
+    callbacks in the list see its logs: `keras.callbacks.ModelCheckpoint(path, monitor="val_robust_accuracy",
+    mode="max")`. For a model with several named outputs it uses `logits`.
 
     Example:
         >>> import keras, numpy as np
@@ -45,17 +47,17 @@ class RobustAccuracy(keras.callbacks.Callback):
         images: float [n, h, w, c] in the bounds of the attack, [0, 1] by default; or a finite `tf.data.Dataset` of
             batches (images, labels).
         labels: int [n], or one-hot [n, k]; None with a dataset.
-        attack: how to attack them, single or an ensemble. Defaults to PGD with 10 steps.
-        every: epochs between two looks; the first is after the `every`-th epoch.
-        seed: of the attack's random starts.
+        attack: the attack, single or an ensemble. Defaults to PGD with 10 steps.
+        every: number of epochs between evaluations; the first is after the `every`-th epoch.
+        seed: seed of the attack's random starts.
         batch_size: examples per call.
-        from_logits: whether the model returns logits; False for probabilities p, which are attacked as log(p),
-            those of sigmoids as log(p / (1 - p)).
+        from_logits: True if the model returns logits; False for probabilities p, which are attacked as log(p), those of
+            sigmoids as log(p / (1 - p)).
 
     Raises:
-        ValueError: images that are empty, no floats, or out of bounds; labels neither ids nor one-hot; when training
-            begins (at its first look, where the model is not built yet): the model answers with the one of the two that
-            `from_logits` denies, or has no class of such a label.
+        ValueError: the images are empty, not floats, or out of bounds, or the labels are neither ids nor one-hot. When
+            training begins (at the first evaluation if the model is not built yet): the model's output contradicts
+            `from_logits`, or the model has no class for a label.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class RobustAccuracy(keras.callbacks.Callback):
         self.from_logits = from_logits
 
     def on_train_begin(self, logs=None):
+        """Compile the attack, and check labels and outputs if the model is built."""
         model = self.model
 
         def answers(images):
@@ -97,7 +100,7 @@ class RobustAccuracy(keras.callbacks.Callback):
         self._answers = tf.function(answers, autograph=False)
         self._perturb = tf.function(perturb, autograph=False)
         embed = getattr(model, "embed", None)
-        # A layer of that name is no function of images.
+        # A layer named `embed` is not a function of images.
         known = callable(embed) and not isinstance(embed, keras.Layer)
         self._embed = tf.function(embed, autograph=False) if known else None
         if model.built:
@@ -109,32 +112,36 @@ class RobustAccuracy(keras.callbacks.Callback):
                 )
 
     def on_epoch_end(self, epoch, logs=None):
+        """Add the accuracies and the divergence to `logs` after every `every`-th epoch."""
         if (epoch + 1) % self.every or logs is None:
             return
         clean = self._clean(self.images).argmax(axis=-1)
         result = self._engine.run(self.images, self.labels, seed=self.seed, batch_size=self.batch_size)
         logs["val_clean_accuracy"] = float(np.mean(clean == self.labels))
-        # A minimal-norm attack goes as far as it must; what lies beyond epsilon is no success.
+        # A minimal-norm attack has no bound on the distance; beyond epsilon it does not count as success.
         near = result.distance <= self.attack.threat.epsilon * (1 + 1e-6) if self.attack.minimal else True
         logs["val_robust_accuracy"] = float(np.mean(~(result.success & near)))
         if self._embed is not None:
             try:
                 logs["val_r_div"] = self._divergence()
-            except NotImplementedError:  # an attack that judges and does not train
+            except NotImplementedError:  # an attack for evaluation only, without `perturb`
                 self._embed = None
 
     def _divergence(self) -> float:
         keys = randomness.example_keys(randomness.make_key(self.seed, "r_div"), tf.range(len(self.labels)))
-        # All images, also those already misclassified: the paper's divergence leaves none out.
+        # Includes images that are already misclassified: the paper's divergence leaves none out.
         attacked = self._batched(self._perturb, self.images, self.labels, keys.numpy())
         embeddings = [self._batched(self._embed, images) for images in (self.images, attacked)]
         return float(geometry.batched_divergences(*embeddings, self.labels, self.batch_size).r_div)
 
     def _clean(self, images: np.ndarray) -> np.ndarray:
-        """What the model answers to clean images [n, k]; refuses probabilities for logits, and the reverse."""
+        """Compute the model's outputs for clean images [n, k].
+
+        Raises InputError if they are probabilities although `from_logits` is True, or the reverse.
+        """
         answers = self._batched(self._answers, images)
         kind = probabilities.kind_of_answers(answers)
-        # Before they are trained sigmoids may look like small logits, which is no reason to stop either.
+        # Before training, sigmoids may look like small logits, which must not raise either.
         wrong = ("softmax", "sigmoid") if self.from_logits else ("logits",)
         self._kind = "softmax" if kind == "softmax" else "sigmoid"
         if np.all(np.isfinite(answers)) and kind in wrong:
@@ -147,7 +154,7 @@ class RobustAccuracy(keras.callbacks.Callback):
         return answers
 
     def _batched(self, function: Callable, *columns: np.ndarray) -> np.ndarray:
-        """A function over columns [n, ...] in batches of one static size, the last one filled up from the front."""
+        """Apply a function to columns [n, ...] in batches of one static size; first rows fill up the last batch."""
         count = len(columns[0])
         size = min(self.batch_size, count)
         padded = [np.concatenate([column, column[: -count % size]]) for column in columns]
@@ -158,10 +165,10 @@ class RobustAccuracy(keras.callbacks.Callback):
 
 
 class CollapseWarning(keras.callbacks.Callback):
-    """Warns, once, when the embeddings of a self-supervised method fall into one point.
+    """A callback that warns once when the embeddings of a self-supervised method collapse into one point.
 
-    They have where `embedding_deviation`, the spread of the projections on the unit sphere, is below a tenth of
-    1 / sqrt(d), what it is for d features that point everywhere. A run adds it by itself.
+    The embeddings count as collapsed if `embedding_deviation`, the spread of the projections on the unit sphere, is
+    below a tenth of 1 / sqrt(d), its value for d isotropic features. A run adds this callback automatically.
 
     Example:
         >>> import numpy as np
@@ -175,7 +182,7 @@ class CollapseWarning(keras.callbacks.Callback):
         False
 
     Args:
-        threshold: of `embedding_deviation`; None is 0.1 / sqrt(d).
+        threshold: lower limit of `embedding_deviation`; None is 0.1 / sqrt(d).
 
     Source:
         Chen and He 2021 (SimSiam), https://arxiv.org/abs/2011.10566, section 4.1.
@@ -187,6 +194,7 @@ class CollapseWarning(keras.callbacks.Callback):
         self.warned = False
 
     def on_epoch_end(self, epoch, logs=None):
+        """Warn if the embeddings have collapsed in this epoch."""
         deviation = (logs or {}).get("embedding_deviation")
         if deviation is None or self.warned:
             return
@@ -203,10 +211,10 @@ class CollapseWarning(keras.callbacks.Callback):
 
 
 class NegativesWarning(keras.callbacks.Callback):
-    """Warns, once, when a step has cancelled every negative of every anchor.
+    """A callback that warns once when a step has cancelled every negative of every anchor.
 
-    Nothing repels any more, and the contrastive term teaches only that all views are alike. Which step it was is not
-    visible in the logs, which are means over the steps of an epoch. A run adds it by itself.
+    Nothing then repels, and the contrastive term teaches only that all views are alike. The logs do not show the step,
+    because they are means over the steps of an epoch. A run adds this callback automatically.
 
     Example:
         >>> import numpy as np
@@ -226,9 +234,11 @@ class NegativesWarning(keras.callbacks.Callback):
         self._before = 0.0
 
     def on_epoch_begin(self, epoch, logs=None):
+        """Record the epoch and the sum of `negatives_left` at its start."""
         self._epoch, self._before = epoch, self._total()
 
     def on_train_batch_end(self, batch, logs=None):
+        """Warn if the step added nothing to the sum of `negatives_left`."""
         total = self._total()
         if total is None or self.warned:
             return
@@ -243,13 +253,13 @@ class NegativesWarning(keras.callbacks.Callback):
         self._before = total
 
     def _total(self) -> float | None:
-        """Return the sum of `negatives_left` in this epoch so far; None of a method that does not observe it."""
+        """Return the sum of `negatives_left` in this epoch so far; None for a method that does not observe it."""
         mean = getattr(self.model, "means", {}).get(LEFT)
         return None if mean is None else float(mean.total)
 
 
 class BestWeights(keras.callbacks.Callback):
-    """Keeps the weights of the epoch with the highest value of a validation log, on disk.
+    """A callback that keeps on disk the weights of the epoch with the highest value of a validation log.
 
     Example:
         >>> import tempfile
@@ -264,11 +274,11 @@ class BestWeights(keras.callbacks.Callback):
         1
 
     Args:
-        directory: where the one checkpoint goes.
+        directory: folder of the checkpoint.
         monitor: a log name; epochs without it do not count. Higher is better.
 
     Raises:
-        ValueError: a monitor that ends with "loss", of which the highest is the worst.
+        ValueError: `monitor` ends with "loss", for which lower is better.
     """
 
     def __init__(self, directory, monitor: str = "val_robust_accuracy"):
@@ -284,6 +294,7 @@ class BestWeights(keras.callbacks.Callback):
         self.best_epoch = 0
 
     def on_epoch_end(self, epoch, logs=None):
+        """Save the weights if the monitored value exceeds the best so far."""
         value = (logs or {}).get(self.monitor)
         if value is None or math.isnan(value) or (self.best is not None and value <= self.best):
             return
@@ -291,7 +302,11 @@ class BestWeights(keras.callbacks.Callback):
         self._store().save(epoch + 1, {"monitor": self.monitor, "value": self.best})
 
     def restore(self) -> dict | None:
-        """Puts the best weights into the model; their epoch as `step` and `value`, or None if there are none."""
+        """Assign the best weights to the model.
+
+        Returns:
+            {"step": the epoch, counted from 1, "monitor", "value"}, or None if no epoch was saved.
+        """
         return self._store().restore()
 
     def _store(self) -> CheckpointStore:
@@ -300,11 +315,11 @@ class BestWeights(keras.callbacks.Callback):
 
 
 class AveragedWeights(keras.callbacks.Callback):
-    """Keeps a running average of the deployable weights, batch-norm statistics included.
+    """A callback that keeps a running average of the deployable weights, including batch-norm statistics.
 
-    "ema": average <- decay * average + (1 - decay) * weights after every step. "swa": the mean of the weights
-    at the ends of the epochs from `start_epoch` on; its batch-norm statistics are the mean of theirs, not
-    measured anew.
+    "ema": average <- decay * average + (1 - decay) * weights after every step. "swa": the mean of the weights at the
+    ends of the epochs from `start_epoch` on. Its batch-norm statistics are the mean of theirs and are not estimated
+    again.
 
     Example:
         >>> import keras, numpy as np
@@ -319,8 +334,8 @@ class AveragedWeights(keras.callbacks.Callback):
 
     Args:
         kind: "ema" or "swa".
-        decay: of the exponential average, in [0, 1).
-        start_epoch: the first epoch (counted from 1) whose weights enter; before it the average follows the
+        decay: decay of the exponential average, in [0, 1).
+        start_epoch: the first epoch (counted from 1) whose weights enter the average; before it the average equals the
             weights.
 
     Source:
@@ -337,16 +352,19 @@ class AveragedWeights(keras.callbacks.Callback):
         self.variables: list = []
 
     def set_model(self, model):
+        """Attach the model, and start the average if the model is built."""
         super().set_model(model)
-        # `fit` builds a subclassed model in its first step only.
+        # `fit` builds a subclassed model only in its first step.
         if model.built:
             self._begin()
         self._epoch = 0
 
     def on_epoch_begin(self, epoch, logs=None):
+        """Record the epoch, counted from 1."""
         self._epoch = epoch + 1
 
     def on_train_batch_end(self, batch, logs=None):
+        """Update the average after a step: copy the weights before `start_epoch`, else apply "ema"."""
         self._begin()
         if self._epoch < self.start_epoch:
             self._follow(tf.constant(1.0))
@@ -354,12 +372,13 @@ class AveragedWeights(keras.callbacks.Callback):
             self._follow(tf.constant(1.0 - self.decay))
 
     def on_epoch_end(self, epoch, logs=None):
+        """Update the "swa" average."""
         if self.kind == "swa" and self._epoch >= self.start_epoch:
             self.count.assign_add(1)
             self._follow(1.0 / tf.cast(self.count.value, tf.float32))
 
     def restore(self) -> dict:
-        """Puts the averages into the model."""
+        """Assign the averages to the model's variables; return {"kind": kind}."""
         for variable, average in zip(deployable_variables(self.model), self.averages, strict=True):
             variable.assign(average)
         return {"kind": self.kind}
@@ -367,7 +386,7 @@ class AveragedWeights(keras.callbacks.Callback):
     def _begin(self):
         if self.variables:
             return
-        # Copies: a keras.Variable made from a tf.Variable is that variable.
+        # NumPy copies, because a keras.Variable made from a tf.Variable shares its storage.
         self.averages = [
             keras.Variable(v.numpy(), dtype=v.dtype, trainable=False) for v in deployable_variables(self.model)
         ]
@@ -384,7 +403,7 @@ class AveragedWeights(keras.callbacks.Callback):
 
 
 def deployable_variables(model) -> list:
-    """The variables of a method's encoder and head; of any other model, all."""
+    """Return the variables of a method's encoder and head, or all variables of any other model."""
     if isinstance(model, Method):
         return [*model.encoder.variables, *model.head.variables]
     return list(model.variables)

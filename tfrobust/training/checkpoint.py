@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent: written beside, checksummed, synced, renamed."""
+"""Checkpoints that are complete or absent: written to a temporary folder, checksummed, synced and renamed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfrobust.ops import files
 _log = logging.getLogger(__name__)
 
 
-# What TensorFlow raises where Python raises OSError; a lost worker is another matter.
+# TensorFlow raises these where Python raises OSError. Errors of a lost worker are not among them.
 _DISK_ERRORS = (
     tf.errors.ResourceExhaustedError,
     tf.errors.FailedPreconditionError,
@@ -31,19 +31,20 @@ _DISK_ERRORS = (
 
 
 class CheckpointNotWritten(RuntimeError):
-    """A checkpoint could not be written. Nothing that was there is lost."""
+    """A checkpoint could not be written. Earlier checkpoints are intact."""
 
 
 class CheckpointStore:
-    """The newest few checkpoints of one run, each a folder `step-<n>` with TensorFlow's files, `state.json` and
-    `SHA256SUMS`.
+    """The newest checkpoints of one run, each a folder `step-<n>`.
+
+    A folder holds TensorFlow's files, `state.json` and `SHA256SUMS`.
 
     Args:
-        directory: where; made when missing.
-        checkpoint: everything that is a variable.
-        keep: how many to keep.
-        scratch: True on workers that are not the chief: they must take part in a save, as it reads variables of all
-            workers, but what they write is thrown away.
+        directory: folder of the checkpoints; created if missing.
+        checkpoint: tracks all variables.
+        keep: number of checkpoints to keep.
+        scratch: True on workers other than the chief. They must take part in a save, because it reads variables of all
+            workers, but their files are discarded.
     """
 
     def __init__(self, directory, checkpoint: tf.train.Checkpoint, *, keep: int = 2, scratch: bool = False):
@@ -53,11 +54,14 @@ class CheckpointStore:
         self.scratch = scratch
 
     def save(self, step: int, state: dict) -> pathlib.Path:
-        """Writes a checkpoint and drops the ones beyond `keep`.
+        """Write a checkpoint and delete those beyond `keep`.
 
         Args:
-            step: names it.
-            state: whatever JSON holds.
+            step: number of the step, which names the folder.
+            state: any JSON-serializable entries.
+
+        Returns:
+            The folder of the checkpoint.
 
         Raises:
             CheckpointNotWritten: the disk is full or not writable; the earlier checkpoints are intact.
@@ -72,7 +76,7 @@ class CheckpointStore:
         except (OSError, *_DISK_ERRORS) as error:
             reason = (
                 str(error).splitlines()[0].split("; ")[-1][:120]
-            )  # TensorFlow's begins with a graph node and a path
+            )  # TensorFlow's message begins with a graph node and a path
             raise CheckpointNotWritten(
                 f"the checkpoint {final} could not be written ({reason}); the earlier ones are intact."
             ) from error
@@ -80,7 +84,7 @@ class CheckpointStore:
     def _write(self, final: pathlib.Path, step: int, state: dict) -> pathlib.Path:
         self.directory.mkdir(parents=True, exist_ok=True)
         temporary = self.directory / f".tmp-{final.name}"
-        for leftover in self.directory.glob(".tmp-*"):  # of killed processes
+        for leftover in self.directory.glob(".tmp-*"):  # left behind by killed processes
             shutil.rmtree(leftover, ignore_errors=True)
         temporary.mkdir()
         try:
@@ -89,27 +93,27 @@ class CheckpointStore:
             (temporary / "SHA256SUMS").write_text(_checksums(temporary))
             files.fsync_tree(temporary)
             if final.exists():
-                # Damaged, or from a future that was not resumed from: another one of this step would have been.
+                # It is damaged, or this run resumed from an earlier step: a valid one would have been used.
                 shutil.rmtree(final)
             os.rename(temporary, final)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         files.fsync_directory(self.directory)
-        # Later steps are damaged, or from a future that was not resumed from: they must not crowd out valid ones.
+        # Later checkpoints are damaged, or this run resumed before them: they must not displace valid ones.
         reached = [folder for folder in self._all() if _step(folder) <= step]
         for folder in set(self._all()) - set(reached[-self.keep :]):
             shutil.rmtree(folder, ignore_errors=True)
         return final
 
     def restore(self, check: Callable[[dict], None] = lambda state: None) -> dict | None:
-        """Restores the newest valid checkpoint; names and skips damaged ones.
+        """Restore the newest valid checkpoint; log and skip damaged ones.
 
         Args:
-            check: is given the state before any variable moves, and may raise.
+            check: called with the state before any variable is assigned; may raise.
 
         Returns:
-            Its state with `step`, or None where there is no valid checkpoint.
+            Its state with `step`, or None if there is no valid checkpoint.
         """
         for folder in reversed(self._all()):
             problem = find_damage(folder)
@@ -122,14 +126,14 @@ class CheckpointStore:
         return None
 
     def _all(self) -> list[pathlib.Path]:
-        """All checkpoints, by step."""
+        """Return all checkpoints, sorted by step."""
         if not self.directory.is_dir():
             return []
         return sorted((entry for entry in self.directory.iterdir() if _step(entry) >= 0), key=_step)
 
 
 def find_damage(folder: pathlib.Path) -> str | None:
-    """What is wrong with a checkpoint folder: a missing, truncated or changed file; None if nothing is."""
+    """Describe the damage of a checkpoint folder: a missing, truncated or changed file; None if it is intact."""
     sums = folder / "SHA256SUMS"
     if not sums.is_file():
         return "SHA256SUMS is missing"
@@ -149,7 +153,7 @@ def find_damage(folder: pathlib.Path) -> str | None:
 
 
 def _step(folder: pathlib.Path) -> int:
-    """The step that a checkpoint's name says, -1 for other names."""
+    """Return the step in a checkpoint's name, -1 for other names."""
     number = folder.name.removeprefix("step-")
     return int(number) if number != folder.name and number.isascii() and number.isdecimal() else -1
 

@@ -1,4 +1,4 @@
-"""Which worker of a cluster this process is, and what the workers must agree on between steps."""
+"""Multi-worker training: this process's place in the cluster, and agreement between the workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tfrobust.errors import InputError
 
-# What a collective raises when a worker is gone. Unknown: a connection cut in the middle of a message.
+# Errors of a collective after a worker was lost. UnknownError: the connection was cut in the middle of a message.
 _LOSSES = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -26,34 +26,34 @@ _LOSSES = (
     tf.errors.UnknownError,
 )
 
-# Seconds until a worker says whom it waits for.
+# Seconds until a worker prints which workers it waits for.
 _PATIENCE = 20.0
 
 _joined = threading.Event()
 
 
 class WorkerLost(RuntimeError):
-    """Another worker of the cluster is gone. Restarting the same command on all of them resumes."""
+    """Another worker of the cluster was lost. Restarting the same command on all workers resumes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Worker:
-    """This process among the processes of a run; the only one, and the chief, outside a cluster."""
+    """The index of this process among the workers; outside a cluster it is the only one, and the chief."""
 
     index: int = 0
     count: int = 1
 
     @property
     def chief(self) -> bool:
-        """Whether this worker writes checkpoints, shows progress, evaluates and publishes."""
+        """True if this worker writes checkpoints, shows progress, evaluates and publishes."""
         return self.index == 0
 
 
 def join() -> tf.distribute.Strategy:
-    """The strategy of the workers that TF_CONFIG names; returns when all of them are there.
+    """Create the strategy of the workers that TF_CONFIG names; return once all of them are running.
 
     Raises:
-        InputError: TF_CONFIG is missing or says something else, or this worker's port is taken.
+        InputError: TF_CONFIG is missing or invalid, or this worker's port is taken.
     """
     own, others = _addresses(os.environ.get("TF_CONFIG"))
     _meet(own, others)
@@ -62,12 +62,12 @@ def join() -> tf.distribute.Strategy:
 
 
 def joined() -> bool:
-    """Whether this process waits for others when TensorFlow shuts down, for ever if they are gone."""
+    """Return True after `join`: TensorFlow's shutdown then waits for the other workers, forever if they are gone."""
     return _joined.is_set()
 
 
 def this_worker(strategy: tf.distribute.Strategy) -> Worker:
-    """Which worker this process is, from the strategy's TF_CONFIG."""
+    """Return the place of this process in the cluster, from the strategy's TF_CONFIG."""
     resolver = getattr(strategy, "cluster_resolver", None)
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) or not resolver.task_type:
         return Worker()
@@ -78,17 +78,17 @@ def this_worker(strategy: tf.distribute.Strategy) -> Worker:
 
 
 def own_folder(folder: pathlib.Path, worker: Worker) -> pathlib.Path:
-    """Where a worker's callbacks write: the chief into the workdir itself, another into a folder of its own in it."""
+    """Create and return the folder of a worker's callbacks: the workdir for the chief, else a subfolder of it."""
     own = folder if worker.chief else folder / "workers" / str(worker.index)
     own.mkdir(parents=True, exist_ok=True)
     return own
 
 
 class Agreement:
-    """What all workers know as soon as one does. Each call returns when all of them have made it.
+    """Agreement between all workers. Each method is collective: it returns once all workers have called it.
 
-    A checkpoint reads variables of all workers, so all must write it after the same step, whichever worker's clock
-    or signal asked for it.
+    A checkpoint reads variables of all workers. Therefore all must write it after the same step, whichever worker's
+    clock or signal requested it.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, worker: Worker):
@@ -96,11 +96,11 @@ class Agreement:
         self._sum = tf.function(lambda values: strategy.reduce("SUM", values, axis=None), autograph=False)
 
     def any(self, *flags) -> tuple[bool, ...]:
-        """Each flag, or'ed over the workers."""
+        """Reduce each flag over all workers by logical or."""
         return tuple(total > 0 for total in self._totals([bool(flag) for flag in flags]))
 
     def check_step(self, step: int) -> None:
-        """Refuses to go on where another worker has restored another step.
+        """Raise if another worker has restored a different step.
 
         Raises:
             InputError: the workers do not see the same checkpoints.
@@ -115,7 +115,7 @@ class Agreement:
 
     @contextlib.contextmanager
     def after_chief(self):
-        """What is inside is done by the chief first, then by the others."""
+        """Run the body on the chief first, then on the other workers."""
         if not self._worker.chief:
             self.wait()
         yield
@@ -123,23 +123,23 @@ class Agreement:
             self.wait()
 
     def wait(self) -> None:
-        """Returns when all workers are here. A signal may end the wait."""
+        """Wait for all workers. A signal may end the wait."""
         if self._worker.count > 1:
             with watched(self._worker):
                 _interruptible(lambda: self.any(False))
 
     def part(self, *, alone: bool = False) -> None:
-        """The last that the workers do together: waits for all, and lets nobody leave before all know that.
+        """Wait for all workers a last time, so that none leaves before all have arrived.
 
         Args:
-            alone: whether this worker has nothing to lose when the others are gone already.
+            alone: True if this worker loses nothing when the others are already gone.
 
         Raises:
-            WorkerLost: another worker left before it came here.
+            WorkerLost: another worker left before it arrived here.
         """
         with contextlib.suppress(WorkerLost) if alone else contextlib.nullcontext():
             self.wait()
-        # A worker that left right after this first wait could cut off another one's last message of it.
+        # A worker that left right after the first wait could cut off another worker's last message of that wait.
         with contextlib.suppress(WorkerLost):
             self.wait()
 
@@ -154,7 +154,7 @@ class Agreement:
 
 @contextlib.contextmanager
 def watched(worker: Worker, step: int | None = None):
-    """Turns what TensorFlow says when a worker is gone into one clear sentence.
+    """Convert TensorFlow's errors after the loss of a worker into one clear sentence.
 
     Raises:
         WorkerLost: a collective failed because another worker is gone.
@@ -172,13 +172,16 @@ def watched(worker: Worker, step: int | None = None):
 
 
 def _interruptible(call: Callable):
-    """What the call returns. It waits in a thread of its own, as Python hears signals only between its own lines."""
+    """Run a call in its own thread and return its result, so that signals can interrupt the wait.
+
+    Python runs signal handlers only between bytecodes of the main thread, so a long call there would delay them.
+    """
     outcome = {}
 
     def work():
         try:
             outcome["value"] = call()
-        except BaseException as error:  # of whichever kind: it is raised where the call was made
+        except BaseException as error:  # any kind: it is raised again in the calling thread
             outcome["error"] = error
 
     thread = threading.Thread(target=work, daemon=True)
@@ -191,10 +194,10 @@ def _interruptible(call: Callable):
 
 
 def _addresses(text: str | None) -> tuple[str, list[str]]:
-    """This worker's address and those of all others.
+    """Return this worker's address and those of all others.
 
     Raises:
-        InputError: a TF_CONFIG that TensorFlow would misread, wait on for ever, or answer with a riddle.
+        InputError: a TF_CONFIG that TensorFlow would misread, wait on forever, or reject with an unclear error.
     """
     example = '\'{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}\''
     if not text:
@@ -213,7 +216,7 @@ def _addresses(text: str | None) -> tuple[str, list[str]]:
 
 
 def _meet(own: str, others: list[str]) -> None:
-    """Returns when every worker has been there. TensorFlow waits for them too, but deaf to every signal."""
+    """Wait until every worker is running. TensorFlow would wait for them too, but without reacting to signals."""
     port, said = int(own.rpartition(":")[2]), False
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET

@@ -1,4 +1,4 @@
-"""What stands in the place of a training loop where the head is fitted at once and not trained by steps."""
+"""Fitting of a head to features all at once, in place of a training loop."""
 
 import dataclasses
 import time
@@ -12,12 +12,12 @@ from tfrobust.errors import InputError
 
 
 def fitted_at_once(head) -> bool:
-    """Whether a head, or a constructor of one, is fitted to features (`models.fitted_heads`) and takes no steps."""
+    """Return True if a head, or its constructor, is fitted to features (`models.fitted_heads`) instead of by steps."""
     return hasattr(head, "fit_features")
 
 
 def refuse_method(method: keras.Model) -> None:
-    """InputError where a method, whose head is fitted at once, would train otherwise than on clean labels alone."""
+    """Raise InputError unless a method whose head is fitted at once trains on clean labels alone."""
     if method.all_terms == ("ce",):
         return
     wrong = f"@{type(method).__name__}" if method.terms != ("ce",) else "one with a penalty"
@@ -26,12 +26,12 @@ def refuse_method(method: keras.Model) -> None:
 
 
 def unused(head: keras.layers.Layer, *, epochs: int, **parts) -> str:
-    """One line on what a head that is fitted at once does without, or "" where nothing was asked for.
+    """Describe in one line what a head that is fitted at once does not use; "" if nothing was requested.
 
     Args:
         head: with `fit_features`.
-        epochs: 1 asks for nothing.
-        **parts: by name; None or empty where they were left out.
+        epochs: 1 requests nothing.
+        **parts: requested parts by name; None or empty if they were left out.
     """
     named = [f"EPOCHS {epochs}"] * (epochs > 1) + [name for name, part in parts.items() if part]
     return f"{type(head).__name__} is fitted at once; not used: {', '.join(named)}." if named else ""
@@ -39,21 +39,22 @@ def unused(head: keras.layers.Layer, *, epochs: int, **parts) -> str:
 
 @dataclasses.dataclass
 class HeadFit:
-    """Fits a method's head to the features of the training images as they are, without augmentation.
+    """A fit of a method's head to the features of the training images, without augmentation.
 
-    Features are taken in inference mode of a frozen encoder, all at once: nothing is left to resume, and a run that
-    was stopped fits again, to the same bit.
+    The features come from a frozen encoder in inference mode and are computed all at once. Hence there is nothing to
+    resume, and an interrupted run fits again with the same result, bit for bit.
 
     Attributes:
-        method: built; plain `Supervised`, for it is nothing but encoder and head here.
+        method: built; plain `Supervised`, which serves only as encoder and head here.
         examples: the training split.
         batch_size: images per call.
-        title: written before what is printed.
+        title: prefix of what is printed.
         verbose: 1 prints one line, 0 nothing.
-        facts: once it has run, what a report says of it: no epochs, and what the head says of its `fit`.
+        seconds: duration of `run`.
+        facts: after `run`, entries for the report: no epochs, and what the head reports about its `fit`.
 
     Raises:
-        InputError: an encoder that is not frozen, or a method that would train otherwise than on labels alone.
+        InputError: the encoder is not frozen, or the method would train on more than labels.
     """
 
     method: keras.Model
@@ -74,7 +75,7 @@ class HeadFit:
             )
 
     def run(self) -> dict[str, list]:
-        """Fits.
+        """Fit the head.
 
         Returns:
             An empty history: there are no epochs.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 class StopFlag:
-    """Set by a signal, read between steps."""
+    """A flag that a signal sets and the training loop reads between steps; `requested` is the signal's name."""
 
     def __init__(self):
         self.requested: str | None = None
@@ -17,7 +17,7 @@ class StopFlag:
 
 @contextlib.contextmanager
 def heard_between_steps() -> Iterator[StopFlag]:
-    """While open, SIGTERM and SIGINT set the yielded flag instead of ending the process."""
+    """Make SIGTERM and SIGINT set the yielded flag instead of ending the process, until the context exits."""
     flag = StopFlag()
     if threading.current_thread() is not threading.main_thread():
         yield flag  # Python delivers signals to the main thread only.

@@ -1,4 +1,4 @@
-"""The one training loop: one device, many replicas or many machines, ordinary Keras callbacks, resume at any step."""
+"""The training loop: one device, many replicas or many machines, ordinary Keras callbacks, resume at any step."""
 
 from __future__ import annotations
 
@@ -20,37 +20,38 @@ from tfrobust.training import cluster, observability
 from tfrobust.training.checkpoint import CheckpointStore
 from tfrobust.training.interrupt import heard_between_steps
 
-# What Keras's callbacks remember between epochs. Restoring every plain attribute would break EarlyStopping,
+# State of Keras's callbacks between epochs. Restoring every plain attribute would break EarlyStopping,
 # whose `min_delta` changes its sign on first use.
 CALLBACK_STATE = ("wait", "best", "best_epoch", "stopped_epoch", "cooldown_counter", "epochs_since_last_save")
 
-# Steps before a profile starts: the first ones trace and allocate.
+# Steps before a profile starts, because the first steps trace and allocate.
 WARM_UP_STEPS = 3
 
 
 class TrainingDiverged(RuntimeError):
-    """A term became NaN or infinite."""
+    """A loss term or a weight became NaN or infinite."""
 
 
 @dataclasses.dataclass
 class Loop:
-    """Drives `strategy.run(method.train_step)` over batches that are a function of the step.
+    """A loop of `strategy.run(method.train_step)` over batches that are a function of the step.
 
     Attributes:
         method: built and compiled inside the strategy's scope.
         strategy: a `tf.distribute.Strategy`.
         batches: first step -> dataset of global batches from that step on.
-        steps_per_epoch: int.
-        epochs: int.
-        checkpoint_directory: where the state goes.
-        callbacks: Keras callbacks. One that owns variables lists them in an attribute `variables`.
-        checkpoint_seconds: a checkpoint is written when this long has passed since the last one, and at the end.
-        jit_compile: whether XLA compiles the step.
-        profile_steps: how many steps to trace for TensorBoard's profiler, after three to warm up; 0 for none.
-        profile_directory: where the trace goes.
-        finished_only: refuse to train: the checkpoint must be of the last step.
+        steps_per_epoch: number of steps per epoch.
+        epochs: number of epochs.
+        checkpoint_directory: folder of the checkpoints.
+        callbacks: Keras callbacks. A callback that owns variables lists them in an attribute `variables`.
+        checkpoint_seconds: minimum time in seconds between checkpoints; another one is written at the end.
+        jit_compile: True to compile the step with XLA.
+        profile_steps: number of steps to trace for TensorBoard's profiler, after three warm-up steps; 0 for none.
+        profile_directory: folder of the trace.
+        finished_only: True to refuse to train: the checkpoint must be of the last step.
         verbose: 1 shows Keras's progress bar, 0 nothing.
-        title: which training of a run this is, written before its progress; "" where it is the only one.
+        title: name of this training in the progress output; "" if it is the run's only one.
+        seconds: duration of the training, including earlier sessions, once `run` has returned.
     """
 
     method: keras.Model
@@ -70,14 +71,15 @@ class Loop:
     seconds: float = dataclasses.field(default=0.0, init=False)
 
     def run(self) -> dict[str, list]:
-        """Trains what is left to train.
+        """Train from the last checkpoint to the end.
 
         Returns:
-            The history: column by log name, one value an epoch, `epoch` among them.
+            The history: column by log name, one value per epoch, with `epoch` among them.
 
         Raises:
-            TrainingDiverged: a term is not finite; names it and the step. The last checkpoint stays.
-            StopRequested: a signal was heard; the state is saved.
+            TrainingDiverged: a term or a weight is not finite; the message names it and the step. The last checkpoint
+                stays.
+            StopRequested: a signal arrived; the state is saved.
         """
         self._make_every_variable()
         recorder, profile = _Recorder(), _Profile(self.profile_directory, self.profile_steps)
@@ -93,7 +95,7 @@ class Loop:
         worker = cluster.this_worker(self.strategy)
         store = CheckpointStore(self.checkpoint_directory, self._checkpoint(), scratch=not worker.chief)
         callbacks.on_train_begin()
-        # After on_train_begin, which resets what callbacks remember.
+        # After on_train_begin, which resets the callbacks' state.
         state = store.restore(self._check_callbacks)
         state = state or {"step": 0, "history": [], "callbacks": [], "stopped": False, "seconds": 0.0}
         last = self.epochs * self.steps_per_epoch
@@ -108,7 +110,7 @@ class Loop:
             cluster.Agreement(self.strategy, worker).check_step(state["step"])
         with heard_between_steps() as stop, profile.within(last - state["step"]):
             state = self._train(state, callbacks, store, _Consensus(self.strategy, worker, stop), recorder)
-        if stop.requested:  # after the last step
+        if stop.requested:  # the signal arrived after the last step
             raise StopRequested(f"stopped by {stop.requested} after training; run again to resume.")
         callbacks.on_train_end()
         if profile.seconds and worker.count == 1:
@@ -123,7 +125,7 @@ class Loop:
         train = self._train_function()
         iterator = iter(self._distribute(self.batches(step))) if step < last and not state["stopped"] else None
         logs, first = {}, step
-        observed = getattr(self.method, "observations", ())  # once an epoch is enough for the progress bar
+        observed = getattr(self.method, "observations", ())  # the progress bar shows them once per epoch
 
         def remember():
             return {
@@ -161,7 +163,7 @@ class Loop:
         return {**remember(), "step": step}
 
     def _report_phases(self, step_seconds: list[float]) -> None:
-        """Prints and writes where the traced steps spent their time."""
+        """Print and write the time that the traced steps spent in each phase."""
         batch = next(iter(self._distribute(self.batches(0))))
         whole = statistics.median(step_seconds)
         phases = observability.measure_phases(self.method, self.strategy, batch, whole)
@@ -186,7 +188,7 @@ class Loop:
         return self.strategy.experimental_distribute_dataset(dataset)
 
     def _make_every_variable(self) -> None:
-        """Optimizer slots and metric variables must exist before the first trace and the checkpoint."""
+        """Create optimizer slots and metric variables, which must exist before the first trace and the checkpoint."""
         method = self.method
         with self.strategy.scope():
             method.optimizer.build(method.trainable_variables)
@@ -199,7 +201,7 @@ class Loop:
         return tuple(self.batches(0).element_spec.images.shape[1:])
 
     def _checkpoint(self) -> tf.train.Checkpoint:
-        """By position: safe for resuming the same configuration, which the caller checks."""
+        """Create a checkpoint of all variables by position; the caller checks that the configuration is the same."""
         method = self.method
         metrics = [variable for metric in method.metrics for variable in metric.variables]
         own = [variable for callback in self.callbacks for variable in getattr(callback, "variables", [])]
@@ -229,7 +231,7 @@ class Loop:
             )
 
     def _restore_callbacks(self, state: list[dict]) -> None:
-        # An empty state is a fresh start.
+        # Not strict: a fresh start has an empty state.
         for callback, item in zip(self.callbacks, state, strict=False):
             for name, value in item["values"].items():
                 setattr(callback, name, value)
@@ -244,7 +246,7 @@ class Loop:
             )
 
     def _check_weights(self, step: int) -> None:
-        """A checkpoint of NaN would leave nothing good to go back to; the loss shows them a step later only."""
+        """Raise before a checkpoint if a weight is not finite: the loss would show it only one step later."""
         for variable in self.method.trainable_variables:
             if not bool(tf.reduce_all(tf.math.is_finite(variable.value))):
                 raise TrainingDiverged(
@@ -254,14 +256,14 @@ class Loop:
 
 
 class _Consensus:
-    """What all workers must do after the same step: write a checkpoint, stop. Alone, each flag is its own."""
+    """What all workers must do after the same step: write a checkpoint or stop."""
 
     def __init__(self, strategy: tf.distribute.Strategy, worker: cluster.Worker, stop):
         self.agreement = cluster.Agreement(strategy, worker)
         self.worker, self._stop = worker, stop
 
     def reach(self, overdue: bool, step: int) -> tuple[bool, str]:
-        """(whether a checkpoint is due on any worker, the name of the signal that stops all, or "")."""
+        """Return (True if a checkpoint is due on any worker, the name of the signal that stops all, or "")."""
         heard = self._stop.requested
         with cluster.watched(self.worker, step):
             overdue, stopped = self.agreement.any(overdue, bool(heard))
@@ -269,7 +271,7 @@ class _Consensus:
 
 
 class _Title(keras.callbacks.Callback):
-    """Names the training in front of the line with which Keras's progress bar opens an epoch."""
+    """A callback that prints the training's name before the line with which Keras's progress bar opens an epoch."""
 
     def __init__(self, title: str):
         super().__init__()
@@ -281,14 +283,14 @@ class _Title(keras.callbacks.Callback):
 
 
 class _Recorder(keras.callbacks.Callback):
-    """The last callback of the list: sees what the others added to an epoch's logs. Keras hands them a copy."""
+    """The last callback of the list, which records the logs that the others extended; Keras passes them a copy."""
 
     def on_epoch_end(self, epoch, logs=None):
         self.logs = {name: float(value) for name, value in (logs or {}).items()}
 
 
 class _Profile(keras.callbacks.Callback):
-    """Traces `steps` steps for TensorBoard's profiler, after a warm-up where enough steps are left for one."""
+    """A callback that traces `steps` steps for TensorBoard's profiler, after a warm-up if enough steps remain."""
 
     def __init__(self, directory: str, steps: int):
         super().__init__()
@@ -298,7 +300,7 @@ class _Profile(keras.callbacks.Callback):
 
     @contextlib.contextmanager
     def within(self, left: int) -> Iterator[None]:
-        """While open, steps are traced; however it is left, the trace is written."""
+        """Trace steps while the context is open; write the trace however it exits."""
         if self.steps:
             self.start = max(0, min(WARM_UP_STEPS, left - self.steps))
         try:
@@ -326,7 +328,7 @@ class _Profile(keras.callbacks.Callback):
 
 
 def history_columns(history: list[dict]) -> dict[str, list]:
-    """One list per log name from one dict per epoch; None where an epoch has no such log."""
+    """Transpose one dict per epoch into one list per log name; None where an epoch lacks the log."""
     names = list(dict.fromkeys(name for row in history for name in row))
     return {name: [row.get(name) for row in history] for name in names}
 

@@ -1,4 +1,4 @@
-"""Where a step's time goes: examples per second, and the share of each phase."""
+"""Training speed: examples per second, and the time of each phase of a step."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tfrobust.ops import distribution
 
 
 class Throughput(keras.callbacks.Callback):
-    """Writes `cost/examples_per_second` of every epoch for TensorBoard.
+    """A callback that writes `cost/examples_per_second` of every epoch for TensorBoard.
 
-    It stays out of the logs: a history must be the same whenever and wherever it was trained.
+    The value is not added to the logs, because a history must not depend on when and where it was trained.
 
     Args:
-        directory: of the event files.
-        batch_size: of the global batch.
+        directory: folder of the event files.
+        batch_size: size of the global batch.
     """
 
     def __init__(self, directory: str, batch_size: int):
@@ -27,12 +27,15 @@ class Throughput(keras.callbacks.Callback):
         self._writer = None
 
     def on_epoch_begin(self, epoch, logs=None):
+        """Start the clock."""
         self._started, self._steps = time.monotonic(), 0
 
     def on_train_batch_end(self, batch, logs=None):
+        """Count the step."""
         self._steps += 1
 
     def on_epoch_end(self, epoch, logs=None):
+        """Write the epoch's examples per second."""
         if self._writer is None:
             self._writer = tf.summary.create_file_writer(self.directory)
         speed = self._steps * self.batch_size / max(time.monotonic() - self._started, 1e-9)
@@ -41,22 +44,23 @@ class Throughput(keras.callbacks.Callback):
         self._writer.flush()
 
     def on_train_end(self, logs=None):
+        """Close the event file."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
 
 def measure_phases(method, strategy: tf.distribute.Strategy, batch, step_seconds: float, rounds: int = 5) -> dict:
-    """Seconds of each phase of a training step.
+    """Measure the seconds of each phase of a training step.
 
-    Views, and views with the forward pass, are run on their own, with every assignment dropped, and subtracted.
+    Views, and views with the forward pass, are run separately, with every assignment dropped, and subtracted.
 
     Args:
         method: built and compiled.
-        strategy: the run's.
+        strategy: the run's strategy.
         batch: one (distributed) batch.
-        step_seconds: of a whole step, the median of some.
-        rounds: repetitions; medians count.
+        step_seconds: median time of a whole step.
+        rounds: number of repetitions, of which the median is taken.
 
     Returns:
         `views` (adversaries and augmentations), `forward`, `backward_and_update`: seconds, none below 0.

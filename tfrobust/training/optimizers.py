@@ -1,4 +1,4 @@
-"""Optimizers of large batches that Keras lacks, or has in another form: LARS, and LAMB with decay in its ratio."""
+"""Layer-wise adaptive optimizers for large batches: LARS, which Keras lacks, and LAMB with decay inside its ratio."""
 
 import re
 from collections.abc import Sequence
@@ -8,24 +8,24 @@ from keras import ops
 
 from tfrobust.errors import InputError
 
-# Left out by default, as in the codes of SimCLR and BYOL: normalization layers by the name of the layer that owns the
-# variable, scales and biases by their own name (those of rank 2 too), and the linear probe on the features.
+# Excluded by default, as in the code of SimCLR and BYOL: normalization layers by the name of the layer that owns the
+# variable, scales and biases by their own name (also of rank 2), and the linear probe on the features.
 EXCLUDED = (r"norm(alization)?(_\d+)?/[^/]+$", r"(^|/)(bias|gamma|beta)$", "linear_head")
 VELOCITIES = ("steps", "gradients", "late")
 DENOMINATORS = ("joint", "sum")
 
 
 class _LayerWise(keras.optimizers.Optimizer):
-    """What both share: which variables are left out, by patterns, and decay inside of the ratio of norms.
+    """The common base: variables excluded by patterns, and weight decay inside the ratio of norms.
 
-    Keras's own decay, outside of it, stays off.
+    Keras's own weight decay, which is applied outside the ratio, stays off.
     """
 
     def _remember(self, weight_decay: float, exclude: Sequence[str] | None) -> None:
         if weight_decay < 0:
             raise InputError(f"{type(self).__name__}.weight_decay is {weight_decay}; it must be at least 0.")
         self.decay = weight_decay
-        # A plain string would be taken for a pattern of each of its letters.
+        # A plain string would be iterated as one pattern per letter.
         self.exclude = (exclude,) if isinstance(exclude, str) else None if exclude is None else tuple(exclude)
         for pattern in self.exclude or ():
             try:
@@ -36,13 +36,13 @@ class _LayerWise(keras.optimizers.Optimizer):
 
     def build(self, var_list):
         if not self.built:
-            # By position: under TensorFlow the update gets variables that do not know their path.
+            # By position, because under TensorFlow `update_step` receives variables without a path.
             self._adapted = [not self._excluded(variable) for variable in var_list]
         super().build(var_list)
 
     def _excluded(self, variable) -> bool:
         patterns = EXCLUDED if self.exclude is None else self.exclude
-        # A foreign model may call its normalization layers as it likes; their variables still have rank 1.
+        # Other models may name their normalization layers differently, but their variables still have rank 1.
         vector = self.exclude is None and len(variable.shape) <= 1
         return vector or any(re.search(pattern, variable.path) for pattern in patterns)
 
@@ -56,10 +56,10 @@ class _LayerWise(keras.optimizers.Optimizer):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class LARS(_LayerWise):
-    """SGD with momentum whose step is a fixed share of the norm of each layer's weights.
+    """SGD with momentum whose step is a fixed fraction of the norm of each layer's weights.
 
-    With u = g + d w and r = trust |w| / |u| (1 where either norm is 0), of each variable: v <- m v + rate r u,
-    w <- w - v. Variables that `exclude` names have d = 0 and r = 1. The codes of the papers:
+    With u = g + d w and r = trust |w| / |u| (1 if either norm is 0), each variable is updated by v <- m v + rate r u, w
+    <- w - v. Variables that match `exclude` have d = 0 and r = 1. The papers' code corresponds to:
 
         SimCLR     LARS(weight_decay=1e-4)                              0.3 x batch / 256, warm-up of 10 epochs
         BYOL       LARS(weight_decay=1.5e-6, velocity="gradients")      0.2 x batch / 256
@@ -75,24 +75,25 @@ class LARS(_LayerWise):
         [[3.0, 3.5]]
 
     Args:
-        learning_rate: a number or a schedule; what the share is multiplied with.
+        learning_rate: a number or a schedule, by which the fraction is multiplied.
         momentum: m in [0, 1).
-        nesterov: take the step that the next v would make of the same gradient.
+        nesterov: True to take the step that the next v would make with the same gradient.
         weight_decay: d >= 0, L2 inside the norm.
-        trust: > 0, the share.
-        exclude: regular expressions; a variable in whose path one is found is neither decayed nor adapted. None
-            excludes variables of rank 0 and 1, biases, normalization layers and `linear_head`. () excludes nothing.
-        velocity: what is gathered. "steps": rate r u, as above. "gradients": r u, and v is multiplied by the rate,
-            which is the same unless the rate changes. "late": u, and r is that of v; w <- w - rate r v.
-        denominator: of r: "joint", |g + d w|; "sum", |g| + d |w| ("late" knows none but "joint").
+        trust: the fraction, > 0.
+        exclude: regular expressions. A variable with a match in its path is neither decayed nor adapted. None excludes
+            variables of rank 0 and 1, biases, normalization layers and `linear_head`. () excludes nothing.
+        velocity: what v accumulates. "steps": rate r u, as above. "gradients": r u, and v is multiplied by the rate,
+            which is equivalent unless the rate changes. "late": u, and r is that of v; w <- w - rate r v.
+        denominator: denominator of r: "joint", |g + d w|; "sum", |g| + d |w| ("late" supports only "joint").
         **kwargs: of every Keras optimizer, such as `clipnorm`, `loss_scale_factor`, `name`.
 
     Raises:
-        ValueError: a number out of its range, or an unknown word.
+        ValueError: a number is out of its range, or `velocity` or `denominator` is unknown.
 
     Source:
         You et al. 2017, https://arxiv.org/abs/1708.03888, whose r has "sum"; google-research/simclr,
-        tf2/lars_optimizer.py ("late" is its popular momentum); deepmind-research/byol; torchlars for RoCL; ACL's own.
+        tf2/lars_optimizer.py ("late" is its popular momentum); deepmind-research/byol; torchlars for RoCL; ACL's own
+        code.
     """
 
     def __init__(
@@ -123,14 +124,14 @@ class LARS(_LayerWise):
         self.velocity, self.denominator = velocity, denominator
 
     def build(self, var_list):
-        """Makes a velocity for each variable, once."""
+        """Create a velocity for each variable, once."""
         if self.built:
             return
         super().build(var_list)
         self._velocities = self.add_optimizer_variables(var_list, "velocity")
 
     def update_step(self, gradient, variable, learning_rate):
-        """Moves one variable by its gradient."""
+        """Update one variable by its gradient."""
         index = self._get_variable_index(variable)
         kept, rate = self._velocities[index], ops.cast(learning_rate, variable.dtype)
         gradient = ops.convert_to_tensor(gradient, dtype=variable.dtype)
@@ -154,17 +155,18 @@ class LARS(_LayerWise):
         return _share(self.trust * weights, against)
 
     def get_config(self):
+        """Return the configuration."""
         names = ("momentum", "nesterov", "trust", "velocity", "denominator")
         return super().get_config() | {name: getattr(self, name) for name in names}
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class LAMB(_LayerWise, keras.optimizers.Lamb):
-    """Adam whose step is as long as each layer's weights, with decay inside the ratio, as tensorflow-addons has it.
+    """Adam with steps scaled to the norm of each layer's weights; decay is inside the ratio, as in tensorflow-addons.
 
-    u = m / (sqrt(v) + epsilon) + d w with Adam's corrected means m and v, w <- w - rate |w| / |u| u (the ratio 1 where
-    either norm is 0). Keras's `Lamb` takes d w off outside of it; without decay both are the same. Variables that match
-    `exclude` have d = 0 and ratio 1.
+    u = m / (sqrt(v) + epsilon) + d w with Adam's bias-corrected means m and v, w <- w - rate |w| / |u| u (the ratio is
+    1 if either norm is 0). Keras's `Lamb` subtracts d w outside the ratio; without decay both are the same. Variables
+    that match `exclude` have d = 0 and ratio 1.
 
     Example:
         >>> import keras, numpy as np
@@ -176,14 +178,15 @@ class LAMB(_LayerWise, keras.optimizers.Lamb):
 
     Args:
         learning_rate: a number or a schedule.
-        beta_1, beta_2: of the two means, in [0, 1).
+        beta_1: decay of the mean of gradients m, in [0, 1).
+        beta_2: decay of the mean of squared gradients v, in [0, 1).
         epsilon: > 0.
         weight_decay: d >= 0.
         exclude: as for `LARS`, but nothing by default.
         **kwargs: of every Keras optimizer, such as `clipnorm`, `loss_scale_factor`, `name`.
 
     Raises:
-        ValueError: a negative decay.
+        ValueError: `weight_decay` is negative.
 
     Source:
         You et al. 2019, https://arxiv.org/abs/1904.00962; tensorflow-addons 0.23, optimizers.LAMB.
@@ -205,7 +208,7 @@ class LAMB(_LayerWise, keras.optimizers.Lamb):
         self._remember(weight_decay, exclude)
 
     def update_step(self, gradient, variable, learning_rate):
-        """Moves one variable by its gradient."""
+        """Update one variable by its gradient."""
         index = self._get_variable_index(variable)
         dtype = variable.dtype
         gradient = ops.convert_to_tensor(gradient, dtype=dtype)
@@ -229,5 +232,5 @@ def _norm(values):
 
 
 def _share(above, below):
-    """above / below, 1 where either is 0."""
+    """Compute above / below, or 1 where either is 0."""
     return ops.where(ops.logical_and(above > 0, below > 0), above / ops.where(below > 0, below, 1.0), 1.0)

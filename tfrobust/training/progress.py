@@ -1,4 +1,4 @@
-"""Progress bars of long work that is not training."""
+"""Progress bars for long work other than training."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import time
 
 import keras
 
-# Work that is done before this many seconds are over needs no bar.
+# Seconds until a bar appears; shorter tasks show none.
 PATIENCE = 1.0
 
 
 class ConsoleProgress:
-    """One Keras progress bar per task that takes a while, with the time left; called as (task, done, total)."""
+    """One Keras progress bar, with the remaining time, per task that takes a while.
+
+    Call it as (task, done, total).
+    """
 
     def __init__(self):
         self._task, self._started, self._bar = None, 0.0, None
 
     def __call__(self, task: str, done: int, total: int) -> None:
+        """Show `done` of `total` steps of a task; the bar ends at `total`."""
         if task != self._task:
             self._task, self._started, self._bar = task, time.monotonic(), None
         if self._bar is None and time.monotonic() - self._started >= PATIENCE:

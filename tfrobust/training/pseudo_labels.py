@@ -1,4 +1,4 @@
-"""Refreshes the pseudo-labels by which false negatives are told (`pairs.false_negatives.IFND`)."""
+"""Refresh of the pseudo-labels that identify false negatives (`pairs.false_negatives.IFND`)."""
 
 import keras
 import tensorflow as tf
@@ -9,14 +9,14 @@ from tfrobust.ops import randomness
 
 
 class PseudoLabels(keras.callbacks.Callback):
-    """Clusters the training images' features every few epochs, into the method's `pseudo_labels`.
+    """A callback that clusters the training images' features every few epochs into the method's `pseudo_labels`.
 
-    Images come as they are, without augmentation, and the features in inference mode, so that the labels follow from
-    the weights, the seed and the epoch. They stand in a variable of the method, which checkpoints hold.
+    Images are not augmented and features are computed in inference mode, so that the labels depend only on the weights,
+    the seed and the epoch. They are kept in a variable of the method, which checkpoints include.
 
     Args:
         examples: the training split.
-        seed: of the clusterings; each epoch's is another.
+        seed: seed of the clusterings, from which each epoch derives its own.
         batch_size: images per call.
     """
 
@@ -25,6 +25,7 @@ class PseudoLabels(keras.callbacks.Callback):
         self.examples, self.seed, self.batch_size = examples, seed, batch_size
 
     def on_train_begin(self, logs=None):
+        """Compile the features that the method's rule clusters."""
         method = self.model
 
         def features(index):
@@ -36,6 +37,7 @@ class PseudoLabels(keras.callbacks.Callback):
         self._features = tf.function(features, autograph=False, reduce_retracing=True)
 
     def on_epoch_end(self, epoch, logs=None):
+        """Assign new pseudo-labels after every `every`-th epoch of the method's rule."""
         rule = self.model.false_negatives
         if (epoch + 1) % rule.every:
             return
@@ -47,6 +49,6 @@ class PseudoLabels(keras.callbacks.Callback):
 
 
 def refreshers(method: keras.Model, examples: Examples, *, seed: int, batch_size: int) -> list[PseudoLabels]:
-    """What refreshes a method's pseudo-labels: one callback, or none where it works without them."""
+    """Return the callback that refreshes a method's pseudo-labels, or no callback if it needs none."""
     needs = getattr(getattr(method, "false_negatives", None), "needs_pseudo_labels", False)
     return [PseudoLabels(examples, seed=seed, batch_size=batch_size)] if needs else []

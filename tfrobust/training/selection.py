@@ -1,4 +1,4 @@
-"""What watches a run, and which of its weights are handed on."""
+"""The callbacks of a run, and the selection of the weights to publish."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ PUBLISHED_WEIGHTS = ("last", "best", "averaged")
 
 
 def check_choice(weights: str, validated: bool, callbacks: tuple, head: Callable) -> None:
-    """Refuses a choice of weights that nothing in the run can serve, before it starts.
+    """Raise before the run starts if nothing in it can provide the chosen weights.
 
     Args:
         weights: one of `PUBLISHED_WEIGHTS`.
-        validated: whether a validation callback and validation examples are there.
+        validated: True if there are a validation callback and validation examples.
         callbacks: the user's callbacks.
         head: constructor of the classifier.
+
+    Raises:
+        InputError: the choice is unknown, or the run lacks what it needs.
     """
     if weights not in PUBLISHED_WEIGHTS:
         raise InputError(f"publish_weights is {weights!r}; it is one of {list(PUBLISHED_WEIGHTS)}.")
@@ -37,19 +40,21 @@ def check_choice(weights: str, validated: bool, callbacks: tuple, head: Callable
 def watch(
     folder: pathlib.Path, validation: tuple, make_validation: Callable | None, callbacks: tuple, batch_size: int
 ) -> list:
-    """The callbacks of a run, in order: validation under attack, the user's, best weights, TensorBoard, throughput.
+    """Return the callbacks of a run in order.
+
+    The order is validation under attack, the user's, best weights, TensorBoard, throughput.
 
     Args:
-        folder: the workdir; on workers that are not the chief one that is thrown away.
+        folder: the workdir; on workers other than the chief their own folder.
         validation: (images, labels) of the validation split.
         make_validation: called as make_validation(images=, labels=), or None.
         callbacks: the user's.
-        batch_size: of the global batch.
+        batch_size: size of the global batch.
     """
     watchers = list(callbacks)
     images, labels = validation
     if make_validation is not None and len(labels):
-        # First: what it logs is there for the others.
+        # First, so that the others see its logs.
         watchers.insert(0, make_validation(images=images, labels=labels))
         watchers.append(BestWeights(folder / "best"))
     watchers.append(keras.callbacks.TensorBoard(str(folder / "logs"), write_graph=False, profile_batch=0))
@@ -58,14 +63,18 @@ def watch(
 
 
 def choose_weights(weights: str, watchers: list) -> dict:
-    """Puts the weights to be published into the model.
+    """Assign the weights to be published to the model.
 
     Args:
         weights: one of `PUBLISHED_WEIGHTS`.
         watchers: from `watch`, after training.
 
     Returns:
-        `weights`, and `on`: what they were selected on, "last" (nothing) or "validation".
+        `weights`, and `on`: the data they were selected on, "last" (none) or "validation". With "best" also its epoch
+        and value, with "averaged" the kind of the average.
+
+    Raises:
+        InputError: "best" was chosen, but no epoch was validated.
     """
     if weights == "last":
         return {"weights": "last", "on": "last"}

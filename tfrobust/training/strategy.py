@@ -1,4 +1,4 @@
-"""From a word in a gin file to a `tf.distribute` strategy, and whether its steps are compiled by XLA."""
+"""`tf.distribute` strategies by name, XLA compilation, determinism and precision."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
 
 def make_strategy(name: str) -> tf.distribute.Strategy:
-    """The strategy of a run. Make one per process: a second MirroredStrategy breaks the first one's collectives.
+    """Create the strategy of a run. Make one per process: a second MirroredStrategy breaks the first one's collectives.
 
     Args:
         name: "auto" mirrors over the accelerators if there are several and takes the only device otherwise;
-            "one_device", "mirrored" (all local accelerators, or logical CPUs), "multi_worker" (TF_CONFIG),
-            "tpu".
+            "one_device", "mirrored" (all local accelerators, or logical CPUs), "multi_worker" (TF_CONFIG), "tpu".
 
     Raises:
-        ValueError: unknown name; or "tpu" where there is none.
+        ValueError: the name is unknown, or "tpu" finds no TPU.
     """
     if name not in STRATEGIES:
         raise InputError(f"STRATEGY is {name!r}; it is one of {list(STRATEGIES)}.")
@@ -44,12 +43,12 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
 
 
 def use_xla(choice: str | bool, strategy: tf.distribute.Strategy) -> bool:
-    """Whether training steps are compiled by XLA.
+    """Return True if training steps are to be compiled by XLA.
 
     Args:
-        choice: True, False, or "auto": no on CPU, where an attack loop is ten times slower compiled, no under
-            a mirrored strategy, yes on one accelerator. A TPU compiles by itself.
-        strategy: the run's.
+        choice: True, False, or "auto": no on CPU, where a compiled attack loop is ten times slower, no under a mirrored
+            strategy, yes on one accelerator. A TPU always compiles.
+        strategy: the run's strategy.
     """
     if choice not in ("auto", True, False):
         raise InputError(f"jit_compile is {choice!r}; it is True, False or 'auto'.")
@@ -59,10 +58,10 @@ def use_xla(choice: str | bool, strategy: tf.distribute.Strategy) -> bool:
 
 
 def set_determinism(choice: str | bool) -> bool:
-    """Switches deterministic operations on and says whether they are.
+    """Enable deterministic operations if chosen, and return True if they are.
 
     Args:
-        choice: True, False, or "auto": yes on CPU, where bit-identical resumption is promised, no elsewhere.
+        choice: True, False, or "auto": yes on CPU, where bit-identical resumption is guaranteed, no elsewhere.
     """
     if choice not in ("auto", True, False):
         raise InputError(f"deterministic is {choice!r}; it is True, False or 'auto'.")
@@ -76,7 +75,7 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
 def set_precision(name: str) -> None:
-    """Sets Keras's dtype policy for what is built from now on."""
+    """Set Keras's dtype policy for layers built from now on."""
     if name not in PRECISIONS:
         raise InputError(f"precision is {name!r}; it is one of {list(PRECISIONS)}.")
     keras.config.set_dtype_policy(name)

@@ -1,4 +1,4 @@
-"""The folder of a run: which training configuration it holds, and who it publishes as."""
+"""The folder of a run: its training configuration, its lock, and the owner it publishes as."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def in_use(workdir: str, training: dict, *, must_exist: bool = False, alone: bool = True) -> Iterator[pathlib.Path]:
-    """Open the folder of a run as `open_workdir` does, and keep other runs out of it.
+    """Open the folder of a run as `open_workdir` does, and lock other runs out of it.
 
     The kernel releases the lock when the process ends, however it ends. Workers of one cluster share a folder: the
     chief takes the lock, the others pass alone=False.
@@ -34,7 +34,8 @@ def in_use(workdir: str, training: dict, *, must_exist: bool = False, alone: boo
     """
     folder = pathlib.Path(workdir)
     if must_exist or folder.is_file() or (folder / TRAINING_FILE).is_file():
-        open_workdir(workdir, training, must_exist=must_exist)  # writes nothing: what it refuses stays as it was
+        # Writes nothing here, so that a refused folder stays unchanged.
+        open_workdir(workdir, training, must_exist=must_exist)
     with contextlib.ExitStack() as held:
         if alone:
             folder.mkdir(parents=True, exist_ok=True)
@@ -57,18 +58,18 @@ def _locked(path: pathlib.Path) -> int:
 
 
 def open_workdir(workdir: str, training: dict, *, must_exist: bool = False) -> pathlib.Path:
-    """The folder of a run, made if missing.
+    """Open the folder of a run; create it if missing.
 
     Args:
-        workdir: where.
-        training: the training configuration as JSON. Evaluation and replicas are no part of it.
-        must_exist: refuse a folder without a run in it.
+        workdir: path of the folder.
+        training: the training configuration as JSON. Evaluation and replicas are not part of it.
+        must_exist: True to refuse a folder that holds no run.
 
     Returns:
         The folder, holding `training.json` and `owner`.
 
     Raises:
-        InputError: it holds another training configuration (the difference is shown), or none where it must.
+        InputError: it holds another training configuration (the difference is shown), or none although it must.
     """
     folder = pathlib.Path(workdir)
     recorded = folder / TRAINING_FILE
@@ -88,21 +89,24 @@ def open_workdir(workdir: str, training: dict, *, must_exist: bool = False) -> p
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / OWNER_FILE).exists():
         files.write_atomically(folder / OWNER_FILE, uuid.uuid4().hex)
-    # Last: a folder with this file is a whole one.
+    # Last, so that a folder with this file is complete.
     files.write_atomically(recorded, json.dumps(training, indent=1, sort_keys=True))
     return folder
 
 
 def owner(workdir) -> str:
-    """Who a folder publishes as: the same after a kill or a move, "" before there is a run in it."""
+    """Return the owner id a folder publishes as: constant across kills and moves, "" before it holds a run."""
     path = pathlib.Path(workdir, OWNER_FILE)
     return path.read_text() if path.is_file() else ""
 
 
 def canonical(value):
-    """A serialised configuration without what differs between processes: names that Keras counts up, built shapes."""
+    """Return a serialized configuration without what differs between processes.
+
+    That is names that Keras counts up, and built shapes.
+    """
     if isinstance(value, dict):
-        # "synchronized": adding a replica does not make it another training.
+        # "synchronized" depends on the number of replicas, which does not identify a training.
         dropped = {"build_config", "compile_config", "module", "registered_name", "synchronized"}
         if {"trainable", "dtype", "learning_rate", "inner_optimizer"} & set(value):  # of a Keras layer or optimizer
             dropped.add("name")
@@ -118,7 +122,7 @@ def _read(path: pathlib.Path):
 
 
 def _differences(before, now, path: str = ""):
-    """Sentences on where two JSON values part."""
+    """Yield sentences on where two JSON values differ."""
     if isinstance(before, dict) and isinstance(now, dict):
         for name in sorted({*before, *now}):
             yield from _differences(before.get(name), now.get(name), f"{path}.{name}" if path else name)
