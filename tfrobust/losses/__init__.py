@@ -1,0 +1,1 @@
+"""Losses: functions of tensors that return one value per example, and gradient penalties."""

@@ -1,4 +1,4 @@
-"""Losses of one prediction against one label."""
+"""Classification losses: one prediction against one label."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ from tfrobust.errors import InputError
 
 
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Cross-entropy of the label under the prediction, per example.
+    """Compute the cross-entropy of the label under the prediction, per example.
 
         -log softmax(logits)_y                      for class ids
         -sum_k t_k log softmax(logits)_k            for one-hot or soft labels t
@@ -37,7 +37,7 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """By how much the best other class beats the label: max_{k != y} z_k - z_y, per example.
+    """Compute the margin of the best other class over the label, max_{k != y} z_k - z_y, per example.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -49,14 +49,14 @@ def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         labels: class ids, integer [b], 0 <= id < k.
 
     Returns:
-        float32 [b]; larger is worse for the model, above 0 the prediction is wrong.
+        float32 [b], in units of logits; larger is worse for the model. Above 0 the prediction is wrong.
 
     Raises:
         ValueError: fewer than two classes, or labels of another shape than [b].
         TypeError: labels that are not integers.
 
     Source:
-        Carlini and Wagner 2017, arXiv:1608.04644, section V-A, f_6 without its cut at a confidence.
+        Carlini and Wagner 2017, arXiv:1608.04644, section V-A, f_6 without its clamp at a confidence.
     """
     logits = tf.cast(logits, tf.float32)
     labels = tf.convert_to_tensor(labels)
@@ -72,7 +72,7 @@ def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 def _class_ids(labels):
     if not labels.dtype.is_integer:
         raise TypeError(f"labels [b] must be integer class ids, not {labels.dtype.name}.")
-    # Of the narrower types, in which data sets come, not every operation makes sense.
+    # Data sets come with narrower integer types too, which some operations do not support.
     return labels if labels.dtype in (tf.int32, tf.int64) else tf.cast(labels, tf.int32)
 
 

@@ -1,4 +1,4 @@
-"""Losses that tie the predictions on several views of an example to each other."""
+"""Consistency losses between the predictions on several views of an example."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ from tfrobust.errors import InputError
 
 
 def jensen_shannon(logits: Sequence[tf.Tensor], *, clip: float = 1e-7) -> tf.Tensor:
-    """How far the predictions on several views of an example lie apart, per example.
+    """Compute the Jensen-Shannon divergence between the predictions on several views, per example.
 
-        1/v sum_i KL( p_i || M ),  p_i = softmax(logits_i),  M = 1/v sum_i p_i, held in [clip, 1] under the logarithm
+        1/v sum_i KL( p_i || M ),  p_i = softmax(logits_i),  M = 1/v sum_i p_i, clipped to [clip, 1] under the logarithm
 
     Example:
         >>> from tfrobust import keras as robust
@@ -20,7 +20,7 @@ def jensen_shannon(logits: Sequence[tf.Tensor], *, clip: float = 1e-7) -> tf.Ten
 
     Args:
         logits: v >= 2 views, float [b, k] each. Gradients flow through all of them, and through M.
-        clip: the least entry of M, in (0, 1).
+        clip: lower bound of the entries of M, in (0, 1).
 
     Returns:
         float32 [b], nats, between 0 (equal views) and log v (no class in common), up to rounding and `clip`.
@@ -29,8 +29,8 @@ def jensen_shannon(logits: Sequence[tf.Tensor], *, clip: float = 1e-7) -> tf.Ten
         ValueError: fewer than two views, views of different shapes, or a clip outside (0, 1).
 
     Source:
-        Hendrycks et al. 2020 (AugMix), https://arxiv.org/abs/1912.02781, eq. 2, and its released code (the clip);
-        paper 001, end of section 3.2, with three views.
+        Hendrycks et al. 2020 (AugMix), https://arxiv.org/abs/1912.02781, eq. 2, and its released code (the clip); paper
+        001, end of section 3.2, with three views.
     """
     if not 0 < clip < 1:
         raise InputError(f"jensen_shannon has clip {clip}; it lies in (0, 1).")

@@ -1,4 +1,4 @@
-"""The one contrastive loss: NT-Xent, SupCon, ASCL and their relatives are this function with other masks."""
+"""Masked contrastive loss: NT-Xent, SupCon, ASCL and related losses are this function with different masks."""
 
 from collections.abc import Callable
 
@@ -9,8 +9,8 @@ from tfrobust.ops import similarity as similarities
 from tfrobust.ops.shapes import batch_size
 from tfrobust.structs import PairMasks
 
-# Numbers of one [block, m] array (32 MiB of float32). About a dozen such arrays live at once in the backward
-# pass, so 16,384 x 16,384 pairs take a few hundred MiB instead of a dozen GiB.
+# Elements of one [block, m] array (32 MiB of float32). About a dozen such arrays coexist in the backward pass, so
+# 16,384 x 16,384 pairs take a few hundred MiB instead of a dozen GiB.
 _BLOCK_ELEMENTS = 2**23
 
 
@@ -23,13 +23,13 @@ def masked_contrastive(
     similarity: str = "cosine",
     block_size: int | None = None,
 ) -> tf.Tensor:
-    """Pulls each anchor to its positive keys and away from its negative ones, per anchor.
+    """Compute the loss that pulls each anchor to its positive keys and away from its negative keys, per anchor.
 
         l_i = -1/|P_i| sum_{j in P_i} log( exp(s_ij / t) / sum_{k in P_i u N_i} exp(s_ik / t) )
 
-    A row without positives gives 0 with zero gradient. Keys in neither mask do not exist for the anchor.
-    Above a size limit the anchors are taken in blocks, and each block is computed again in the backward
-    pass: memory then grows with n + m, not with n x m. Values and gradients stay the same.
+    A row without positives gives 0 with zero gradient. Keys in neither mask are ignored for the anchor. Above a size
+    limit the anchors are processed in blocks, and each block is recomputed in the backward pass: memory then grows with
+    n + m, not with n x m. Values and gradients stay the same.
 
     Example:
         >>> import tensorflow as tf
@@ -43,15 +43,15 @@ def masked_contrastive(
 
     Args:
         anchors: float [n, d].
-        keys: float [m, d]; under replicas gathered over all of them, while the anchors stay local.
+        keys: float [m, d]; with several replicas gathered from all of them, while the anchors stay local.
         masks: `PairMasks` of bool [n, m]; or, so that nothing of size n x m is ever held, a function from
             the positions of anchors (int32 [r]) to their `PairMasks` [r, m], such as `pairs.masks.ByRows`. It
             must not read variables, and no gradient flows through it.
         temperature: t > 0, number or scalar tensor; gradients flow.
-        similarity: s, one of `ops.similarity.SIMILARITIES`. Distances take the embeddings as they are; pass
+        similarity: s, one of `ops.similarity.SIMILARITIES`. Distances use the embeddings unnormalized; pass
             `ops.similarity.normalize(z)` for distances on the unit sphere, as the released ASCL code does.
-        block_size: anchors per block, >= 1; None chooses: one block while it is small (or while a shape is
-            not static), else as many anchors as keep one array of a block at 32 MiB.
+        block_size: anchors per block, >= 1; None: one block if it is small (or if a shape is not static), else as many
+            anchors as keep one array of a block at 32 MiB.
 
     Returns:
         float32 [n], nats, >= 0.
@@ -78,14 +78,14 @@ def masked_contrastive(
 
 
 def _rows(anchors, keys, masks, temperature, similarity):
-    """The loss of anchors [r, d] with masks [r, m], all at once."""
+    """Compute the loss of anchors [r, d] with masks [r, m] at once."""
     positive, negative = masks
     candidate = positive | negative
     logits = similarities.pairwise(anchors, keys, similarity) / temperature
     zeros = tf.zeros_like(logits)
     largest = tf.reduce_max(tf.where(candidate, logits, zeros + tf.float32.min), axis=1, keepdims=True)
-    # Only candidates are kept after the shift: any other entry may lie far above the largest candidate, and
-    # its exp would overflow into a NaN gradient even behind a where.
+    # Only candidates are kept after the shift. Any other entry may lie far above the largest candidate, and its exp
+    # would overflow into a NaN gradient even inside a `where`.
     logits = tf.where(candidate, logits - tf.stop_gradient(largest), zeros)
     total = tf.reduce_sum(tf.where(candidate, tf.exp(logits), zeros), axis=1)
     count = tf.reduce_sum(tf.cast(positive, tf.float32), axis=1)
@@ -96,10 +96,10 @@ def _rows(anchors, keys, masks, temperature, similarity):
 
 
 def _blockwise(anchors, keys, masks_of, temperature, similarity, block_size):
-    """`_rows` over blocks of anchors, forward and backward each in a loop that forgets its blocks."""
+    """Compute `_rows` over blocks of anchors, forward and backward each in a loop that keeps no block."""
     count = batch_size(anchors)
     blocks = (count + block_size - 1) // block_size
-    # Every block has one static size; the surplus places of the last one repeat the last anchor and weigh 0.
+    # Every block has one static size; the surplus places of the last block repeat the last anchor and have weight 0.
     places = tf.reshape(tf.range(blocks * block_size), [blocks, block_size])
     rows = tf.minimum(places, count - 1)
 
@@ -108,7 +108,7 @@ def _blockwise(anchors, keys, masks_of, temperature, similarity, block_size):
 
     @tf.custom_gradient
     def forward(anchors, keys, temperature):
-        # Stopped, or an eager tape would keep the arrays of every block although the gradient below replaces
+        # Stopped, because an eager tape would keep the arrays of every block although the gradient below replaces
         # theirs.
         detached = [tf.stop_gradient(tensor) for tensor in (anchors, keys, temperature)]
         values = tf.map_fn(
@@ -129,10 +129,10 @@ def _blockwise(anchors, keys, masks_of, temperature, similarity, block_size):
 
 
 def _gradients(losses, inputs, rows, weights):
-    """The gradients of sum_i weight_i loss_i by anchors, keys and temperature, block by block."""
+    """Compute the gradients of sum_i weight_i loss_i by anchors, keys and temperature, block by block."""
 
     def add_block(position, *sums):
-        # Copies, because anchors and keys may be one tensor, of which each must get its own part only.
+        # Copies, because anchors and keys may be one tensor, and each must get its own part only.
         sources = [tf.identity(tensor) for tensor in inputs]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(sources)
@@ -156,7 +156,7 @@ def _by_rows(masks):
 
 
 def _automatic_block(anchors, keys, similarity):
-    """Anchors per block, or None where a shape is not static."""
+    """Return the number of anchors per block, or None where a shape is not static."""
     (count, features), width = anchors.shape, keys.shape[0]
     if None in (count, features, width):
         return None

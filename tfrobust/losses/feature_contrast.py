@@ -1,4 +1,4 @@
-"""What draws features of little utility out of an embedding, and those of much utility into it."""
+"""Feature contrastive loss: it removes features of low utility from an embedding and keeps those of high utility."""
 
 import tensorflow as tf
 
@@ -16,9 +16,10 @@ def feature_margin(
     form: str = "paper",
     usable: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Near to the copy without useless detail, at least `margin` away from the copy without the useful one.
+    """Compute the feature contrastive loss |z - z+|^2 + max(0, margin - |z - z-|)^2, per example.
 
-    |z - z+|^2 + max(0, margin - |z - z-|)^2 per example, | | the Euclidean norm.
+    | | is the Euclidean norm. The loss pulls an embedding to that of the copy without the useless details, and pushes
+    it at least `margin` away from that of the copy without the useful ones.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -29,11 +30,11 @@ def feature_margin(
     Args:
         embeddings: z, float [b, d].
         least: z+, float [b, d], of the images with noise on the features of least utility.
-        most: z-, float [b, d], with noise on those of most utility.
-        margin: > 0, the paper's gamma, which it does not give.
-        form: "paper": the square of the hinge, as printed. "inside": max(0, margin - |z - z-|^2), as where the margin
-            is one of squared distances.
-        usable: bool [b]; false leaves an example the first term alone. None: all are.
+        most: z-, float [b, d], of the images with noise on the features of highest utility.
+        margin: > 0, the paper's gamma, whose value it does not state.
+        form: "paper": the square of the hinge, as printed. "inside": max(0, margin - |z - z-|^2), with a margin for
+            squared distances.
+        usable: bool [b]; for examples with False only the first term counts. None: all True.
 
     Returns:
         float32 [b], >= 0. The gradient of a distance of 0 is 0.
@@ -53,7 +54,7 @@ def feature_margin(
         short = tf.nn.relu(margin - far)
     else:
         apart = far > 0
-        # The inner where keeps the square root's infinite slope at 0 out of the gradient.
+        # The inner `where` keeps the infinite slope of the square root at 0 out of the gradient.
         distance = tf.where(apart, tf.sqrt(tf.where(apart, far, 1.0)), 0.0)
         short = tf.square(tf.nn.relu(margin - distance))
     return near + (short if usable is None else tf.where(usable, short, 0.0))

@@ -1,4 +1,4 @@
-"""Tikhonov regularisation: the squared gradient of a loss by its images, as terms beside that loss."""
+"""Tikhonov regularization: squared input gradients of a loss as additional terms."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,52 +17,52 @@ MODES = ("exact", "finite_difference")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GradientPenalty(Configured):
-    """What a method takes as `penalty`: further terms, made of the gradients of its own by its views.
+    """Base of gradient penalties, a method's `penalty`: additional terms, from the input gradients of its terms.
 
     Attributes:
-        on: the views that are differentiated by; None for the method's `differentiable_views`.
+        on: names of the views to differentiate with respect to; None for the method's `differentiable_views`.
     """
 
     on: tuple[str, ...] | None = None
 
     @property
     def weights(self) -> dict:
-        """The weight of each term that is added, a number or a schedule of the step."""
+        """Weight of each added term by name, a number or a schedule of the step."""
         raise NotImplementedError
 
     @property
     def passes_per_view(self) -> int:
-        """Further forward and backward passes over each view that is differentiated by, for estimates."""
+        """Additional forward and backward passes per differentiated view, for cost estimates."""
         return 1
 
     def check(self, terms: tuple[str, ...]) -> None:
-        """ValueError where it names a term that the method does not have."""
+        """Raise ValueError if the penalty names a term that the method does not have."""
         unknown = sorted(set(self.penalized(terms)) - set(terms))
         if unknown:
             raise InputError(f"{type(self).__name__} penalizes {unknown}; the method's terms are {list(terms)}.")
 
     def over(self, terms: tuple[str, ...]) -> "GradientPenalty":
-        """Itself, of these terms where it names none."""
+        """Return the penalty with `terms` filled in where it names none."""
         return self
 
     def penalized(self, terms: tuple[str, ...]) -> tuple[str, ...]:
-        """Which of a method's terms are differentiated."""
+        """Return the terms of a method whose gradients are penalized."""
         raise NotImplementedError
 
     def __call__(self, evaluate: Callable, views: dict, names: tuple[str, ...], weight_of: Callable) -> tuple:
-        """The method's terms with the penalty's beside them.
+        """Return the method's terms together with those of the penalty.
 
         Args:
             evaluate: views -> ({term: float32 [b]}, anything); run inside the weight tape.
             views: name -> tensor [b, ...].
-            names: views that are differentiated by, where `on` does not say.
+            names: views to differentiate with respect to if `on` is None.
             weight_of: term -> its float32 weight in the loss.
 
         Returns:
-            ({term: float32 [b]}, the second that `evaluate` returned).
+            ({term: float32 [b]}, the second output of `evaluate`).
 
         Raises:
-            ValueError: a view that there is not, or that a term does not depend on.
+            ValueError: a view that does not exist, or that a term does not depend on.
         """
         names = self.on or names
         missing = sorted(set(names) - set(views))
@@ -72,23 +72,23 @@ class GradientPenalty(Configured):
         return self.add(lambda changed: evaluate({**views, **changed}), watched, weight_of)
 
     def add(self, evaluate: Callable, watched: dict, weight_of: Callable) -> tuple:
-        """`__call__` with the views that count alone."""
+        """Compute `__call__` for the differentiated views alone."""
         raise NotImplementedError
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tikhonov(GradientPenalty):
-    """Adds lambda/2 ||gradient of the loss by the images||^2 to the loss of any method, as its term `tikhonov`.
+    """Tikhonov regularization: adds lambda/2 ||input gradient of the loss||^2 to any method, as term `tikhonov`.
 
     Supervised (form "example", eq 2):  mean_k ( l_k + lambda/2 |grad_{x_k} l_k|^2 ), l_k the loss of image k.
     Contrastive (form "batch", eq 3):   L + lambda/2 sum_k ( |grad_{x_k} L|^2 + |grad_{x'_k} L|^2 ) / 2, L the batch's
     mean loss and x, x' the two views; with V views the mean over V of them.
 
-    L is the weighted sum of the terms `of`. The gradient is taken of the sum of l over the global batch, which is
-    eq 2's as long as an image's loss depends on that image alone; batch norm in training mode adds what passes from
-    image to image. The logged term is half the squared norm, without lambda. Sample weights count an image's penalty
-    like its loss; the gradient is that of the unweighted sum.
+    L is the weighted sum of the terms `of`. The gradient is that of the sum of l over the global batch, which equals eq
+    2 if an image's loss depends on that image alone; batch norm in training mode adds the dependence between images.
+    The logged term is half the squared norm, without lambda. Sample weights apply to an image's penalty as to its loss;
+    the gradient is that of the unweighted sum.
 
     Example:
         >>> import numpy as np
@@ -104,19 +104,20 @@ class Tikhonov(GradientPenalty):
         weight: lambda >= 0, a number or a schedule of the step.
         of: the terms whose gradient is penalized; None for all but a probe's.
         form: "example" (eq 2); "batch" (eq 3), eq 2 divided by the global batch size N; "released": eq 2 divided by
-            N^2, which is what the released code of the supervised rows computes.
-        mode: "exact": double back-propagation. "finite_difference": the loss is taken again at x + step v, v the unit
-            direction of the detached gradient, of each image ("batch": of the whole batch at once), and
-            ( (l(x + step v) - l(x)) / step )^2 stands for the squared norm; no statistic moves at that point. Use
-            "exact" with layers that draw (Dropout: another draw there), in 16 bit layers, whose rounding is larger
-            than such differences, and with terms that stop a gradient (BYOL's target), through which a difference sees.
+            N^2, as in the released code of the supervised rows.
+        mode: "exact": double backpropagation. "finite_difference": the loss is computed again at x + step v, with v the
+            unit direction of the detached gradient of each image ("batch": of the whole batch at once), and ( (l(x +
+            step v) - l(x)) / step )^2 replaces the squared norm; the additional pass updates no statistics. Use "exact"
+            with stochastic layers (Dropout: another sample there), in 16-bit layers, whose rounding is larger than such
+            differences, and with terms that stop a gradient (BYOL's target), which a finite difference does not
+            respect.
         step: length of that step in pixel units, > 0.
 
     Source:
         Campbell, Manta and Iannantuono 2020 (report 002), eqs 2 and 3; Finlay & Oberman 2019,
         https://arxiv.org/abs/1905.11468, and its code (tulip) for "finite_difference". The report's unused finite
-        difference for contrastive losses moves each image by its own direction and so squares the sum of the norms;
-        "batch" gives eq 3's sum of squares.
+        difference for contrastive losses moves each image in its own direction and therefore squares the sum of the
+        norms; "batch" gives the sum of squares of eq 3.
     """
 
     weight: float | keras.optimizers.schedules.LearningRateSchedule = 1.0
@@ -135,19 +136,25 @@ class Tikhonov(GradientPenalty):
 
     @property
     def passes_per_view(self):
+        """1 for exact gradients, 2 for finite differences."""
         return 1 if self.mode == "exact" else 2
 
     @property
     def weights(self):
+        """The weight of the term `tikhonov`."""
         return {"tikhonov": self.weight}
 
     def over(self, terms):
+        """Return the penalty with `of` set to these terms where it is None."""
         return self if self.of is not None else dataclasses.replace(self, of=tuple(terms))
 
     def penalized(self, terms):
+        """Return `of`, or all terms where it is None."""
         return terms if self.of is None else tuple(self.of)
 
     def add(self, evaluate, watched, weight_of):
+        """Add the term `tikhonov`; see `GradientPenalty.add`."""
+
         def total(views):
             values, auxiliary = evaluate(views)
             own = tf.add_n([weight_of(name) * values[name] for name in self.penalized(tuple(values))])
@@ -167,7 +174,7 @@ class Tikhonov(GradientPenalty):
         return {**values, "tikhonov": squares / (2.0 * divisor * len(watched))}, auxiliary
 
     def _by_difference(self, total, loss, watched, gradient):
-        """The squared norm [b]; in form "batch" the whole batch's, spread evenly over its images."""
+        """Return the squared norm [b] by finite differences; form "batch": the batch's, spread over its images."""
         squares = _squared_norm(gradient)
         whole = self.form == "batch"
         norm = tf.sqrt(distribution.global_sum(tf.reduce_sum(squares)) if whole else squares)
@@ -175,7 +182,7 @@ class Tikhonov(GradientPenalty):
         moved = {
             name: view + by_example(length, view) * tf.stop_gradient(gradient[name]) for name, view in watched.items()
         }
-        with keras.StatelessScope():  # batch norm has seen this batch
+        with keras.StatelessScope():  # batch norm has already been updated with this batch
             change = (total(moved) - loss) / self.step
         if not whole:
             return tf.square(change)
@@ -186,10 +193,10 @@ class Tikhonov(GradientPenalty):
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerWiseTikhonov(GradientPenalty):
-    """Tikhonov regularisation of several terms, each by itself: the regulariser of the layer-wise contrastive loss.
+    """Tikhonov regularization of several terms, each separately: the regularizer of the layer-wise contrastive loss.
 
-    sum_i beta_i R_i, R_i = sum_k ( |grad_{x_k} L_i|^2 + |grad_{x'_k} L_i|^2 ) / 2 (eq 5), L_i the batch's mean of one
-    term. Exact, one forward pass for all. Each is a term `tikhonov_<term>`.
+    sum_i beta_i R_i, R_i = sum_k ( |grad_{x_k} L_i|^2 + |grad_{x'_k} L_i|^2 ) / 2 (eq 5), with L_i the batch's mean of
+    one term. The gradients are exact, with one forward pass for all. Each adds a term `tikhonov_<term>`.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -197,7 +204,7 @@ class LayerWiseTikhonov(GradientPenalty):
         {'tikhonov_layer_1': 0.01, 'tikhonov_layer_2': 0.1}
 
     Attributes:
-        betas: weight >= 0 by term, numbers or schedules of the step; the paper has them grow steeply with the depth.
+        betas: weight >= 0 by term, numbers or schedules of the step; in the report they grow steeply with depth.
 
     Source:
         Campbell, Manta and Iannantuono 2020 (report 002), eq 5, which has no factor 1/2 where eq 3 has one. Eq 4 is the
@@ -214,16 +221,20 @@ class LayerWiseTikhonov(GradientPenalty):
 
     @property
     def passes_per_view(self):
+        """One pass per term of `betas`."""
         return len(self.betas)
 
     @property
     def weights(self):
+        """The weights of the terms `tikhonov_<term>`."""
         return {f"tikhonov_{name}": beta for name, beta in self.betas.items()}
 
     def penalized(self, terms):
+        """Return the terms named in `betas`."""
         return tuple(self.betas)
 
     def add(self, evaluate, watched, weight_of):
+        """Add a term `tikhonov_<term>` for each of `betas`; see `GradientPenalty.add`."""
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(watched)
             values, auxiliary = evaluate(watched)
@@ -242,7 +253,7 @@ def _refuse_negative(weight, name: str) -> None:
 
 
 def _gradient(tape: tf.GradientTape, loss: tf.Tensor, watched: dict, source: str) -> dict:
-    """The gradient of a scalar by each view; ValueError where it has none, which would be a penalty of nothing."""
+    """Return the gradient of a scalar by each view; raise ValueError for views without one (a penalty of 0)."""
     gradient = tape.gradient(loss, watched)
     idle = tuple(name for name, leaf in gradient.items() if leaf is None)
     if idle:
@@ -251,12 +262,12 @@ def _gradient(tape: tf.GradientTape, loss: tf.Tensor, watched: dict, source: str
 
 
 def _squared_norm(gradient: dict) -> tf.Tensor:
-    """The sum of squares per example, float32 [b], over all views."""
+    """Return the sum of squares per example over all views, float32 [b]."""
     return tf.add_n(
         [tf.reduce_sum(tf.square(leaf), axis=list(range(1, leaf.shape.rank))) for leaf in gradient.values()]
     )
 
 
 def _global_count(values: tf.Tensor) -> tf.Tensor:
-    """How many examples all replicas have, float32."""
+    """Return the number of examples on all replicas, float32."""
     return tf.cast(tf.shape(values)[0] * distribution.replica()[0], tf.float32)

@@ -1,6 +1,6 @@
-"""Losses that fit Keras's `(y_true, y_pred)`: give them to `compile(loss=...)` of any model.
+"""Keras losses with the signature `(y_true, y_pred)`, for `compile(loss=...)` of any model.
 
-TRADES, ASCL, ADR and the like need the model or several views: they are methods, not losses.
+TRADES, ASCL, ADR and similar ones need the model or several views: they are methods, not losses.
 """
 
 import keras
@@ -12,17 +12,17 @@ from tfrobust.ops import distribution, divergence
 from tfrobust.ops import similarity as similarities
 from tfrobust.structs import PairMasks
 
-# Of one replica: what numbers the rows of all of them, which may be of different lengths.
+# Offset between the row numbers of two replicas, whose batches may have different lengths.
 _MOST_ROWS = 2**20
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class SupervisedContrastiveLoss(keras.losses.Loss):
-    """Contrastive loss among the embeddings of a batch: equal labels attract, different ones repel.
+    """Supervised contrastive loss among the embeddings of a batch: equal labels attract, different labels repel.
 
-    `masked_contrastive` with every other row of the batch as key, on all replicas of a `tf.distribute` strategy,
-    positive where the label is equal. With image ids in place of labels, and two views of each image in the batch, it
-    is NT-Xent (SimCLR).
+    It is `masked_contrastive` with every other row of the batch as key, on all replicas of a `tf.distribute` strategy,
+    and rows of equal label as positives. With image ids in place of labels, and two views of each image in the batch,
+    it is NT-Xent (SimCLR).
 
     Example:
         >>> from tfrobust import keras as robust
@@ -35,13 +35,13 @@ class SupervisedContrastiveLoss(keras.losses.Loss):
         temperature: > 0.
         similarity: one of `tfrobust.ops.similarity.SIMILARITIES`.
         reduction, name: as in `keras.losses.Loss`.
-        dtype: as there, but not of 16 bits, in which class ids from 257 on are rounded.
+        dtype: as there, but not 16-bit, which rounds class ids from 257 on.
 
     Raises:
-        ValueError: temperature <= 0; an unknown similarity; a dtype of 16 bits.
+        ValueError: temperature <= 0; an unknown similarity; a 16-bit dtype.
 
     Source:
-        Khosla et al. 2020 (SupCon), arXiv:2004.11362, eq 2, without its code's factor temperature / 0.07.
+        Khosla et al. 2020 (SupCon), arXiv:2004.11362, eq 2, without the factor temperature / 0.07 of its code.
     """
 
     def __init__(
@@ -64,11 +64,19 @@ class SupervisedContrastiveLoss(keras.losses.Loss):
         self.similarity = similarity
 
     def call(self, y_true, y_pred):
-        """y_true: ids [n] or [n, 1], or one-hot [n, k]. y_pred: embeddings float [n, d]. Returns float32 [n]."""
+        """Compute the loss per row.
+
+        Args:
+            y_true: ids [n] or [n, 1], or one-hot [n, k].
+            y_pred: embeddings, float [n, d].
+
+        Returns:
+            float32 [n].
+        """
         y_true = tf.convert_to_tensor(y_true)
         if y_true.shape.rank == 2 and y_true.shape[1] not in (1, None):
             y_true = tf.argmax(y_true, axis=1)
-        # Keras hands labels over in the loss's own float type; rounding brings the ids back.
+        # Keras casts labels to the loss's own float type; rounding recovers the ids.
         labels = tf.cast(tf.round(tf.reshape(tf.cast(y_true, tf.float32), [-1])), tf.int32)
         place = tf.range(tf.shape(labels)[0]) + tf.cast(distribution.replica()[1], tf.int32) * _MOST_ROWS
         keys, key_labels, key_places = distribution.gather((tf.convert_to_tensor(y_pred), labels, place))
@@ -80,15 +88,16 @@ class SupervisedContrastiveLoss(keras.losses.Loss):
         )
 
     def get_config(self):
+        """Return the constructor's arguments."""
         return {**super().get_config(), "temperature": self.temperature, "similarity": self.similarity}
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class LogitsKLDivergence(keras.losses.Loss):
-    """KL( softmax(y_true) || softmax(y_pred) ) between logits, such as a teacher's and a student's.
+    """KL( softmax(y_true) || softmax(y_pred) ) between logits, such as those of a teacher and a student.
 
-    Unlike `keras.losses.KLDivergence` it takes logits and clips nothing, so that confident predictions keep
-    their gradient; it sums over the classes and never divides by their number.
+    Unlike `keras.losses.KLDivergence` it takes logits and clips nothing, so that confident predictions keep their
+    gradient. It sums over the classes and never divides by their number.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -100,7 +109,7 @@ class LogitsKLDivergence(keras.losses.Loss):
         reduction, name, dtype: as in `keras.losses.Loss`.
 
     Raises:
-        ValueError: when called, of `y_true` that is not shaped like `y_pred`, such as class ids.
+        ValueError: in a call where `y_true` does not have the shape of `y_pred`, as with class ids.
     """
 
     def __init__(
@@ -113,7 +122,15 @@ class LogitsKLDivergence(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
 
     def call(self, y_true, y_pred):
-        """y_true, y_pred: logits float [n, k]. Returns float32 [n], nats."""
+        """Compute the divergence per row.
+
+        Args:
+            y_true: logits, float [n, k].
+            y_pred: logits, float [n, k].
+
+        Returns:
+            float32 [n], nats.
+        """
         y_true, y_pred = tf.convert_to_tensor(y_true), tf.convert_to_tensor(y_pred)
         if not y_true.shape.is_compatible_with(y_pred.shape):
             raise InputError(

@@ -1,4 +1,4 @@
-"""Losses of a prediction on a mixture of two examples."""
+"""Losses for predictions on a mixture of two examples."""
 
 import tensorflow as tf
 
@@ -11,7 +11,7 @@ OBJECTIVES = ("cross_entropy", "binary_cross_entropy")
 def mixed_loss(
     objective: str, logits: tf.Tensor, labels: tf.Tensor, partner_labels: tf.Tensor, weight: tf.Tensor
 ) -> tf.Tensor:
-    """One of the `OBJECTIVES` of a mixture of two labels, float32 [b]; the arguments are `mixed_cross_entropy`'s."""
+    """Compute one of the `OBJECTIVES` for mixed labels, float32 [b]; arguments as for `mixed_cross_entropy`."""
     if objective == "cross_entropy":
         return mixed_cross_entropy(logits, labels, partner_labels, weight)
     own, other = (tf.one_hot(ids, logits.shape[-1]) for ids in (labels, partner_labels))
@@ -20,7 +20,7 @@ def mixed_loss(
 
 
 def checked_objective(objective: str, owner: str) -> str:
-    """`objective` itself, if it is one of `OBJECTIVES`; ValueError otherwise."""
+    """Return `objective` if it is one of `OBJECTIVES`; raise ValueError otherwise."""
     if objective not in OBJECTIVES:
         raise InputError(f"{owner}.objective is {objective!r}; it is one of {list(OBJECTIVES)}.")
     return objective
@@ -29,7 +29,7 @@ def checked_objective(objective: str, owner: str) -> str:
 def mixed_cross_entropy(
     logits: tf.Tensor, labels: tf.Tensor, partner_labels: tf.Tensor, weight: tf.Tensor
 ) -> tf.Tensor:
-    """Cross-entropy of a mixture of two labels, per example.
+    """Compute the cross-entropy of a mixture of two labels, per example.
 
         lambda CE(y) + (1 - lambda) CE(y')
 
@@ -55,7 +55,7 @@ def mixed_cross_entropy(
 
 
 def softmax_binary_cross_entropy(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    """Binary cross-entropy of each class under the softmax, averaged over the classes, per example.
+    """Compute the binary cross-entropy of each class under the softmax, averaged over the classes, per example.
 
         -1/k sum_j t_j log p_j + (1 - t_j) log(1 - p_j),  p = softmax(logits)
 
@@ -72,13 +72,13 @@ def softmax_binary_cross_entropy(logits: tf.Tensor, targets: tf.Tensor) -> tf.Te
         float32 [b], nats.
 
     Source:
-        the released code of Manifold Mixup and Puzzle Mix, whose papers have the cross-entropy; without that code's
-        floor of -100 under the logarithms.
+        The released code of Manifold Mixup and Puzzle Mix, whose papers use the cross-entropy; without the lower bound
+        of -100 that this code sets to the logarithms.
     """
     logits, targets = tf.cast(logits, tf.float32), tf.cast(targets, tf.float32)
     log_p = tf.nn.log_softmax(logits)
     largest = tf.one_hot(tf.argmax(logits, axis=-1), logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
-    # 1 - p is exact in float32 where p <= 1/2; for the largest p it is summed up from the others.
+    # 1 - p is exact in float32 where p <= 1/2; for the largest p it is the sum of the others.
     others = tf.where(largest, tf.fill(tf.shape(log_p), tf.float32.min), log_p)
     rest = tf.reduce_logsumexp(others, axis=-1, keepdims=True)
     log_not_p = tf.where(largest, rest, tf.math.log1p(-tf.exp(tf.where(largest, -1.0, log_p))))

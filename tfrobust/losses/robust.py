@@ -1,8 +1,8 @@
-"""Terms that tie the adversarial prediction to the clean one: TRADES, VAT and ADR.
+"""Robust losses between the adversarial and the clean prediction: TRADES, VAT and ADR.
 
-Every function returns one value per example of the local batch. The ADR terms over pairs take anchors (this
-replica's adversaries) and keys (all clean images, gathered) apart: the mean of the returned values over the
-global batch of N is the reference's mean over the N x N pairs.
+Every function returns one value per example of the local batch. The pairwise ADR terms distinguish anchors (adversarial
+examples of this replica) from keys (all clean images, gathered). The mean of the returned values over the global batch
+of N equals the reference's mean over the N x N pairs.
 """
 
 import tensorflow as tf
@@ -21,7 +21,7 @@ DIVERGENCE_TERMS = (
 
 
 def trades_kl(clean_logits: tf.Tensor, adversarial_logits: tf.Tensor) -> tf.Tensor:
-    """KL(clean || adversarial) = sum_k p_k (log p_k - log q_k) of the two predictions, per example.
+    """Compute KL(clean || adversarial) = sum_k p_k (log p_k - log q_k) of two predictions, per example.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -36,8 +36,8 @@ def trades_kl(clean_logits: tf.Tensor, adversarial_logits: tf.Tensor) -> tf.Tens
         float32 [b], nats, >= 0 up to rounding.
 
     Source:
-        Zhang et al. 2019 (TRADES), arXiv:1901.08573, eq 5, weight beta = 1 / lambda outside.
-        Reference code: yaodongyu/TRADES, trades.py: the sum over batch and classes, divided by the batch.
+        Zhang et al. 2019 (TRADES), arXiv:1901.08573, eq 5, without its weight beta = 1 / lambda. Reference code:
+        yaodongyu/TRADES, trades.py: the sum over batch and classes, divided by the batch.
     """
     return divergence.kl_from_logits(clean_logits, adversarial_logits)
 
@@ -45,7 +45,7 @@ def trades_kl(clean_logits: tf.Tensor, adversarial_logits: tf.Tensor) -> tf.Tens
 def virtual_adversarial(
     clean_logits: tf.Tensor, adversarial_logits: tf.Tensor, *, divide_by_classes: bool = False
 ) -> tf.Tensor:
-    """ASCL's smoothness term KL( h(x) || h(x^a) ), per example.
+    """Compute ASCL's smoothness term KL( h(x) || h(x^a) ), per example.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -62,9 +62,9 @@ def virtual_adversarial(
         float32 [b], nats.
 
     Source:
-        Bui et al. 2021 (ASCL), arXiv:2101.10027, eq 5. Released code: tuananhbui89/ASCL @ ca78d7b,
-        compact_loss_pt.py: torch's reduction "mean" also divides by the number of classes, which makes the
-        term 10 times weaker on CIFAR-10 and 100 times on CIFAR-100.
+        Bui et al. 2021 (ASCL), arXiv:2101.10027, eq 5. Released code: tuananhbui89/ASCL @ ca78d7b, compact_loss_pt.py:
+        PyTorch's reduction "mean" also divides by the number of classes, which makes the term 10 times weaker on
+        CIFAR-10 and 100 times on CIFAR-100.
     """
     values = divergence.kl_from_logits(clean_logits, adversarial_logits)
     if not divide_by_classes:
@@ -73,10 +73,10 @@ def virtual_adversarial(
 
 
 def pair_weights(labels: tf.Tensor, key_labels: tf.Tensor, *, scale: float = 0.99) -> tf.Tensor:
-    """ADR's weight of a pair: w_ij = (s - d_ij) / s, d_ij = 0 for equal labels and 1 for different ones.
+    """Compute ADR's weights of pairs, w_ij = (s - d_ij) / s, with d_ij = 0 for equal and 1 for different labels.
 
     Args:
-        labels: integer [b], of the adversaries.
+        labels: integer [b], of the adversarial examples.
         key_labels: integer [m], of the clean images.
         scale: s, in (0, 1]; 0.99 gives 1 for equal labels and -0.0101 for different ones.
 
@@ -87,9 +87,9 @@ def pair_weights(labels: tf.Tensor, key_labels: tf.Tensor, *, scale: float = 0.9
         ValueError: scale outside (0, 1].
 
     Source:
-        Bui et al. 2020 (ADR), arXiv:2007.05123, section 3.2; tuananhbui89/Adversarial-Divergence-Reduction
-        @ 7304fa5, ADR_tf/compact_loss.py. Difference: theirs divides d by its largest value in the batch,
-        which is 0 / 0 when all labels agree; here such a batch has weights 1.
+        Bui et al. 2020 (ADR), arXiv:2007.05123, section 3.2; tuananhbui89/Adversarial-Divergence-Reduction @ 7304fa5,
+        ADR_tf/compact_loss.py. Difference: that code divides d by its largest value in the batch, which is 0 / 0 when
+        all labels agree; here such a batch has weights 1.
     """
     if not 0 < scale <= 1:
         raise InputError(f"scale is {scale}; ADR's label scale must lie in (0, 1].")
@@ -98,7 +98,7 @@ def pair_weights(labels: tf.Tensor, key_labels: tf.Tensor, *, scale: float = 0.9
 
 
 def local_compactness(clean_embedding: tf.Tensor, adversarial_embedding: tf.Tensor) -> tf.Tensor:
-    """mean_d |z_d - z^a_d| between an image and its own adversary; only the adversary gets a gradient.
+    """Compute mean_d |z_d - z^a_d| between an image and its adversarial example, which alone gets a gradient.
 
     Args:
         clean_embedding: float [b, d], detached.
@@ -114,14 +114,14 @@ def local_compactness(clean_embedding: tf.Tensor, adversarial_embedding: tf.Tens
 
 
 def local_smoothness(clean_logits: tf.Tensor, adversarial_logits: tf.Tensor) -> tf.Tensor:
-    """-sum_k p_k log q_k of an image's prediction p (detached) and its adversary's q, per example.
+    """Compute -sum_k p_k log q_k, with p the prediction of an image (detached) and q that of its adversarial example.
 
     Args:
         clean_logits: float [b, k], detached.
         adversarial_logits: float [b, k].
 
     Returns:
-        float32 [b], nats.
+        float32 [b], one per example, nats.
 
     Source: as `adversarial_divergence`.
     """
@@ -130,7 +130,7 @@ def local_smoothness(clean_logits: tf.Tensor, adversarial_logits: tf.Tensor) -> 
 
 
 def global_compactness(adversarial_embedding: tf.Tensor, key_embedding: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """mean_j w_ij mean_d |z_jd - z^a_id| over all clean keys j, per adversary i.
+    """Compute mean_j w_ij mean_d |z_jd - z^a_id| over all clean keys j, per adversarial example i.
 
     Args:
         adversarial_embedding: float [b, d].
@@ -149,7 +149,7 @@ def global_compactness(adversarial_embedding: tf.Tensor, key_embedding: tf.Tenso
 
 
 def global_smoothness(adversarial_logits: tf.Tensor, key_logits: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """-mean_j w_ij sum_k p_jk log q_ik over all clean keys j, per adversary i.
+    """Compute -mean_j w_ij sum_k p_jk log q_ik over all clean keys j, per adversarial example i.
 
     Args:
         adversarial_logits: float [b, k], q = their softmax.
@@ -170,15 +170,15 @@ def global_smoothness(adversarial_logits: tf.Tensor, key_logits: tf.Tensor, weig
 def adversarial_divergence(
     clean: tuple, adversarial: tuple, labels: tf.Tensor, *, keys: tuple | None = None, scale: float = 0.99
 ) -> dict:
-    """The five terms of ADR by name, per example.
+    """Compute the five terms of ADR by name, per example.
 
-        local_compactness, local_smoothness: an adversary against its own image
+        local_compactness, local_smoothness: an adversarial example against its own image
         global_compactness, global_smoothness: against all clean images, weighted by `pair_weights`
-        confidence: the entropy of the adversary's prediction, gradient through both factors
+        confidence: the entropy of the adversarial prediction, gradient through both factors
 
     Args:
         clean: (embedding [b, d], logits [b, k]) of the images; detached everywhere.
-        adversarial: (embedding [b, d], logits [b, k]) of their adversaries.
+        adversarial: (embedding [b, d], logits [b, k]) of their adversarial examples.
         labels: integer [b].
         keys: (embedding [m, d], logits [m, k], labels [m]) of all clean images, gathered over the replicas;
             None takes the local ones.
