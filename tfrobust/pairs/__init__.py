@@ -1,0 +1,1 @@
+"""Pairs: rules that select the positives and negatives of contrastive anchors."""

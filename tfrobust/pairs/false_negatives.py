@@ -1,7 +1,7 @@
-"""False negatives: keys that show what the anchor shows, and are repelled for want of labels.
+"""False negatives: keys of the anchor's class that are repelled because labels are missing.
 
-A mask transformer takes a rule's `PairMasks` and says which negatives are none: they are cancelled (in no mask) or
-attracted (positives, so that they stay in the denominator).
+A mask transformer takes a rule's `PairMasks` and detects false negatives. They are cancelled (in no mask) or attracted
+(made positives, so that they stay in the denominator).
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ FEATURES = ("projection", "embedding")
 ACTIONS = ("cancel", "attract")
 COMBINATIONS = ("intersection", "union")
 KEY_VIEWS = ("each", "any", "all")
-# What `detection` gives: the shares need labels.
+# Names of the values of `detection`; the shares need labels.
 SHARES = ("false_negatives_found", "true_negatives_removed")
 LEFT = "negatives_left"
 
@@ -34,13 +34,13 @@ Schedule = keras.optimizers.schedules.LearningRateSchedule
 
 
 class FalseNegatives(Configured):
-    """A mask transformer; subclasses are frozen dataclasses that say whom they suspect.
+    """Base of mask transformers; subclasses are frozen dataclasses that define which negatives are suspected.
 
     Attributes of a subclass:
-        features: whose cosine it is given, "projection" or the encoder's "embedding".
+        features: source of the cosine similarities, "projection" or the encoder's "embedding".
         action: "cancel" or "attract".
-        over_views: whether that cosine is the largest over all views of the anchor's image.
-        needs_pseudo_labels: whether `Tags.prediction` must hold pseudo-labels (-1: none).
+        over_views: True if that cosine is the largest over all views of the anchor's image.
+        needs_pseudo_labels: True if `Tags.prediction` must hold pseudo-labels (-1: none).
     """
 
     features: str = "projection"
@@ -63,14 +63,15 @@ class FalseNegatives(Configured):
     def __call__(
         self, masks: PairMasks, similarity: tf.Tensor, anchors: Tags, keys: Tags, step: tf.Tensor
     ) -> PairMasks:
-        """The masks without the suspected negatives.
+        """Return the masks without the suspected negatives.
 
         Args:
-            masks: bool [r, m] each, of a rule such as `pairs.selection.sample_ids`. Only negatives are touched, and
-                none that shows the anchor's own image.
-            similarity: float32 [r, m] in [-1, 1], cosine of `features`, stopped.
-            anchors, keys: tags of r and m embeddings.
-            step: int64 scalar, for what is scheduled.
+            masks: bool [r, m] each, of a rule such as `pairs.selection.sample_ids`. Only negatives are changed, and
+                never other views of the anchor's own image.
+            similarity: float32 [r, m] in [-1, 1], cosine of `features`, gradients stopped.
+            anchors: tags of r embeddings.
+            keys: tags of m embeddings.
+            step: int64 scalar, for schedules.
 
         Returns:
             bool [r, m] each.
@@ -81,17 +82,17 @@ class FalseNegatives(Configured):
         return PairMasks(positive, masks.negative & ~found)
 
     def check_count(self, images: int) -> None:
-        """Hook: ValueError where so many training images are too few for it."""
+        """Raise ValueError if the number of training images is too small; a hook that does nothing by default."""
 
     def suspects(self, similarity, candidates, anchors: Tags, keys: Tags, step) -> tf.Tensor:
-        """Hook: bool [r, m]; what it says of keys that are no `candidates` (bool [r, m]) does not matter."""
+        """Return the suspected false negatives, bool [r, m]; values outside `candidates` (bool [r, m]) are ignored."""
         raise NotImplementedError(f"{type(self).__name__} must say whom it suspects.")
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FNC(FalseNegatives):
-    """False negative cancellation: a fixed threshold and the k most similar keys.
+    """False negative cancellation (Huynh et al., 2022): a fixed threshold and the k most similar keys.
 
     A key's score is its largest cosine with any view of the anchor's image.
 
@@ -107,20 +108,20 @@ class FNC(FalseNegatives):
         ([False, True, False, False], [False, False, True, True])
 
     Attributes:
-        threshold: on the score, in [-1, 1] or above (none passes).
-        top_k: how many of the anchor's negatives are the most similar ones, >= 0; equals count together.
-        combine: "intersection" suspects who passes both, "union" who passes one; 0 keys in a union, or a threshold of
-            -1 in an intersection, leave the other alone.
+        threshold: on the score, in [-1, 1] or above (no key passes).
+        top_k: number of most similar negatives of the anchor, >= 0; ties are all included.
+        combine: "intersection": keys that pass both tests are suspected; "union": keys that pass one. To use one test
+            alone, set top_k = 0 in a union, or a threshold of -1 in an intersection.
         action: "attract" or "cancel".
         features: "projection" or "embedding".
 
     Raises:
-        ValueError: an unknown word, a negative top_k, a threshold below -1.
+        ValueError: an unknown option, a negative top_k, a threshold below -1.
 
     Source:
-        Huynh et al. 2022, https://arxiv.org/abs/2011.11765; google-research/fnc, objective.py, has the intersection,
-        attraction, threshold 0.7 and k = 10, over features of a momentum encoder and a memory, which are not here.
-        Paper 004 describes a union that cancels.
+        Huynh et al. 2022, https://arxiv.org/abs/2011.11765; google-research/fnc, objective.py, uses the intersection,
+        attraction, threshold 0.7 and k = 10, on features of a momentum encoder with a memory, which this implementation
+        does not have. Paper 004 describes a union that cancels.
     """
 
     threshold: float = 0.7
@@ -139,7 +140,7 @@ class FNC(FalseNegatives):
         self._check_threshold()
 
     def suspects(self, similarity, candidates, anchors, keys, step):
-        """See `FalseNegatives.suspects`."""
+        """Return keys above the threshold and (or) among the `top_k`; see `FalseNegatives.suspects`."""
         score = tf.where(candidates, similarity, _NEVER)
         above = score > self.threshold
         count = keys.sample.shape[0]
@@ -154,7 +155,7 @@ class FNC(FalseNegatives):
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdaptiveFNC(FalseNegatives):
-    """Adaptive false negative cancellation: negatives above a threshold that falls with the step are cancelled.
+    """Adaptive false negative cancellation: negatives above a threshold that decreases with the step are cancelled.
 
     Example:
         >>> import keras
@@ -164,19 +165,19 @@ class AdaptiveFNC(FalseNegatives):
         'cancel'
 
     Attributes:
-        threshold: rho on the cosine, in [-1, 1] or above (none passes), a number or a schedule of the step. The
-            paper's best runs from 0.99 to 0.7; whether straight (`PolynomialDecay`) or as a cosine (`CosineDecay`) it
-            does not say.
-        key_views: "each": a key goes by its own cosine. "any": all views of an image go where one of them is above;
-            "all": only where all are. The paper is silent.
-        features: "projection" or "embedding"; the paper says "feature space".
+        threshold: rho on the cosine, in [-1, 1] or above (no key passes), a number or a schedule of the step. The
+            paper's best one runs from 0.99 to 0.7; the paper does not state if linearly (`PolynomialDecay`) or as a
+            cosine (`CosineDecay`).
+        key_views: "each": a key is cancelled by its own cosine. "any": all views of an image are cancelled if one of
+            them is above the threshold; "all": only if all are. The paper does not specify it.
+        features: "projection" or "embedding"; "feature space" in the paper.
 
     Raises:
-        ValueError: an unknown word, a threshold below -1.
+        ValueError: an unknown option, a threshold below -1.
 
     Source:
-        Paper 004, section 5.1 and eq 4. As printed, eq 4 has the selected keys among the positives; its text avoids
-        attraction, which holds here.
+        Paper 004, section 5.1 and eq 4. As printed, eq 4 has the selected keys among the positives; the text avoids
+        attraction, and this implementation follows the text.
     """
 
     threshold: float | Schedule = 0.9
@@ -190,10 +191,10 @@ class AdaptiveFNC(FalseNegatives):
         self._check_threshold()
 
     def suspects(self, similarity, candidates, anchors, keys, step):
-        """See `FalseNegatives.suspects`."""
+        """Return keys above the threshold of the step; see `FalseNegatives.suspects`."""
         if self.key_views != "each":
             reduce = tf.math.unsorted_segment_max if self.key_views == "any" else tf.math.unsorted_segment_min
-            # Rows of the global batch: fewer than there are keys.
+            # Rows of the global batch: they are fewer than the keys.
             of_images = reduce(tf.transpose(similarity), keys.sample, tf.shape(similarity)[1])
             similarity = tf.transpose(tf.gather(of_images, keys.sample))
         return similarity > value_at(self.threshold, step)
@@ -202,11 +203,12 @@ class AdaptiveFNC(FalseNegatives):
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IFND(FalseNegatives):
-    """Incremental false negative detection: images of one cluster are no negatives of each other.
+    """Incremental false negative detection (Chen et al., 2022): images of one cluster are not negatives of each other.
 
-    Now and then the features of all training images are clustered (k-means on the unit sphere); an image's confidence
-    is the softmax, over its cosines with the centroids, of its own cluster. The most confident share `acceptance`
-    keep their cluster as pseudo-label, the others have none. `training.pseudo_labels.PseudoLabels` does it.
+    Every few epochs the features of all training images are clustered (k-means on the unit sphere). An image's
+    confidence is the softmax, over its cosines with the centroids, of its own cluster. The most confident share
+    `acceptance` keeps its cluster as pseudo-label; the other images have none. The callback is
+    `training.pseudo_labels.PseudoLabels`.
 
     Example:
         >>> import numpy as np
@@ -218,20 +220,21 @@ class IFND(FalseNegatives):
 
     Attributes:
         clusters: k, >= 2.
-        every: epochs between two clusterings, >= 1; before the first nobody is suspected.
-        acceptance: the share of images with a pseudo-label, in [0, 1], a number or a schedule of the step, such as
+        every: epochs between two clusterings, >= 1; before the first, no key is suspected.
+        acceptance: share of images with a pseudo-label, in [0, 1], a number or a schedule of the step, such as
             `LinearRamp`, which rises with the epochs.
         temperature: tau > 0 of the softmax.
         action: "cancel" or "attract".
-        features: of "embedding" or "projection" are the clusters.
+        features: the features to cluster, "embedding" or "projection".
 
     Raises:
-        ValueError: a number or a word out of its range.
+        ValueError: an argument out of its range.
 
     Source:
         Chen et al. 2022, Incremental False Negative Detection for Contrastive Learning (ICLR). No code of the authors
-        was found. Ours: one number of clusters instead of a hierarchy, k-means++ started once, confidences ranked
-        over all images together, the softmax as confidence, centroids from images without augmentation.
+            was found. Choices of this implementation: one number of clusters instead of a hierarchy, k-means++ with one
+            initialization, confidences ranked over all images together, the softmax as confidence, centroids from
+            images without augmentation.
     """
 
     clusters: int = 10
@@ -252,20 +255,20 @@ class IFND(FalseNegatives):
             raise InputError(f"IFND.acceptance is {self.acceptance}; it is a share, in [0, 1].")
 
     def check_count(self, images):
-        """See `FalseNegatives.check_count`."""
+        """Raise ValueError for fewer images than clusters."""
         if images < self.clusters:
             raise InputError(f"IFND has {self.clusters} clusters for {images} images; it needs as many images.")
 
     def suspects(self, similarity, candidates, anchors, keys, step):
-        """See `FalseNegatives.suspects`."""
+        """Return keys with the anchor's pseudo-label; see `FalseNegatives.suspects`."""
         return facts.same_prediction(anchors, keys) & (anchors.prediction >= 0)[:, None]
 
     def pseudo_labels(self, features, *, step: int, seed: int) -> np.ndarray:
-        """Clusters the features of the training images.
+        """Cluster the features of the training images and return their pseudo-labels.
 
         Args:
             features: float [n, d], n >= clusters.
-            step: for `acceptance`.
+            step: the step at which `acceptance` is evaluated.
             seed: of k-means.
 
         Returns:
@@ -279,7 +282,7 @@ class IFND(FalseNegatives):
 
         features = normalize(features).numpy()
         self.check_count(len(features))
-        # One thread: the order in which several add their sums would show in the last bits.
+        # One thread: with several, the order of summation would show in the last bits.
         with threadpool_limits(1):
             found = KMeans(self.clusters, n_init=1, random_state=seed).fit(features)
             logits = features @ normalize(found.cluster_centers_).numpy().T / self.temperature
@@ -294,12 +297,17 @@ class IFND(FalseNegatives):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sifted:
-    """`masks.ByRows` with the false negatives taken care of: masks for the anchors asked for, nothing n x m held.
+    """Masks without false negatives, as `masks.ByRows` for the requested anchors only: nothing n x m is held.
 
-    rule: (anchors, keys) -> `PairMasks`. false_negatives: the transformer. anchors, keys: `Tags` of n and m
-    embeddings; the anchors view by view, `views` stacks of the same images in the same order. anchor_features,
-    key_features: float [n, d] and [m, d], what `false_negatives.features` names; gradients are stopped. step: int64
-    scalar.
+    Attributes:
+        rule: (anchors, keys) -> `PairMasks`.
+        false_negatives: the transformer.
+        anchors: `Tags` of n embeddings, view by view: `views` stacks of the same images in the same order.
+        keys: `Tags` of m embeddings.
+        anchor_features: float [n, d], the features named by `false_negatives.features`; gradients are stopped.
+        key_features: float [m, d], likewise.
+        step: int64 scalar.
+        views: number of views among the anchors.
     """
 
     rule: Callable[[Tags, Tags], PairMasks]
@@ -316,11 +324,11 @@ class Sifted:
             object.__setattr__(self, name, normalize(tf.stop_gradient(getattr(self, name))))
 
     def __call__(self, rows: tf.Tensor) -> PairMasks:
-        """Masks [r, m] of the anchors at int32 [r]."""
+        """Return the transformed masks [r, m] of the anchors at int32 [r]."""
         return self.both(rows)[1]
 
     def both(self, rows: tf.Tensor) -> tuple[PairMasks, PairMasks]:
-        """The rule's masks [r, m] of the anchors at int32 [r], and what the transformer makes of them."""
+        """Return the rule's masks [r, m] of the anchors at int32 [r], and the transformed ones."""
         anchors = facts.take(self.anchors, rows)
         before = self.rule(anchors, self.keys)
         return before, self.false_negatives(before, self._similarity(rows), anchors, self.keys, self.step)
@@ -332,21 +340,21 @@ class Sifted:
         cosines = [
             tf.matmul(tf.gather(self.anchor_features, place), self.key_features, transpose_b=True) for place in places
         ]
-        # Rounding puts the cosine of equal vectors a little above 1, where no threshold of 1 should reach it.
+        # Rounding can put the cosine of equal vectors slightly above 1, where it would exceed a threshold of 1.
         return tf.clip_by_value(tf.reduce_max(tf.stack(cosines), axis=0), -1.0, 1.0)
 
 
 def detection(sifted: Sifted) -> dict[str, tf.Tensor]:
-    """How well false negatives are told from true ones, by the labels in the tags; for logs only.
+    """Measure the detection of false negatives by the labels in the tags; for logs only.
 
         false_negatives_found = negatives of the anchor's class that were removed / all negatives of its class
         true_negatives_removed = negatives of other classes that were removed / all negatives of other classes
         negatives_left = negatives that were not removed / anchors
 
-    Each over all anchors of all replicas together, since an anchor alone may have no negative of its class.
+    Each is over all anchors of all replicas together, since a single anchor may have no negative of its class.
 
     Returns:
-        The three names -> float32 scalar, of which the first two lie in [0, 1]; 0 where there is nothing to find.
+        The three names -> float32 scalar, of which the first two lie in [0, 1]; 0 where the denominator is 0.
     """
     count, width = tf.shape(sifted.anchors.sample)[0], tf.shape(sifted.keys.sample)[0]
 
@@ -365,5 +373,5 @@ def detection(sifted: Sifted) -> dict[str, tf.Tensor]:
 
 
 def value_at(number, step):
-    """A number, or what a schedule says at a step."""
+    """Return a number, or the value of a schedule at a step."""
     return number(step) if callable(number) else number

@@ -1,4 +1,4 @@
-"""Facts about pairs, from two `Tags`: bool [n, m] each, anchors down, keys across. Rules combine them."""
+"""Relations between anchors and keys from two `Tags`, bool [n, m] with anchors as rows; selections combine them."""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,17 +7,17 @@ import tensorflow as tf
 
 from tfrobust.structs import PairMasks, Tags
 
-# Numbers of one block of `in_blocks`.
+# Elements of one block of `in_blocks`.
 BLOCK_ELEMENTS = 2**23
 
 
 def tag(sample: tf.Tensor, *, view: int, label=None, prediction=None) -> Tags:
-    """The tags of one view of a batch.
+    """Return the tags of one view of a batch.
 
     Args:
         sample: integer [b], rows in the global batch (`Context.rows`).
-        view: 0 = the image, 1 = its adversary or second view, ...
-        label: integer [b]; None where the rules ask for none (stored as -1: then all labels agree).
+        view: 0 = the image, 1 = its adversarial example or second view, ...
+        label: integer [b]; None where the rules need none (stored as -1, so that all labels agree).
         prediction: integer [b]; None likewise.
 
     Returns:
@@ -30,50 +30,53 @@ def tag(sample: tf.Tensor, *, view: int, label=None, prediction=None) -> Tags:
 
 
 def join(*tags: Tags) -> Tags:
-    """The tags of several views stacked in order, as `tf.concat(embeddings, 0)` stacks the embeddings."""
+    """Concatenate the tags of several views in order, as `tf.concat(embeddings, 0)` does with the embeddings."""
     return Tags(*(tf.concat(column, axis=0) for column in zip(*tags, strict=True)))
 
 
 def take(tags: Tags, rows: tf.Tensor) -> Tags:
-    """The tags at some positions, int32 [r]."""
+    """Return the tags at some positions, int32 [r]."""
     return Tags(*(tf.gather(column, rows) for column in tags))
 
 
 def same_sample(anchors: Tags, keys: Tags) -> tf.Tensor:
-    """Both show the same image, in whatever view."""
+    """Return where both show the same image, in any view."""
     return _equal(anchors.sample, keys.sample)
 
 
 def same_label(anchors: Tags, keys: Tags) -> tf.Tensor:
-    """y_i = y_j."""
+    """Return where y_i = y_j."""
     return _equal(anchors.label, keys.label)
 
 
 def same_prediction(anchors: Tags, keys: Tags) -> tf.Tensor:
-    """p_i = p_j, each view with its own prediction."""
+    """Return where p_i = p_j, each view with its own prediction."""
     return _equal(anchors.prediction, keys.prediction)
 
 
 def predicted_as_anchor(anchors: Tags, keys: Tags) -> tf.Tensor:
-    """p_j = y_i: the key is taken for the anchor's class."""
+    """Return where p_j = y_i: the key is predicted as the anchor's class."""
     return _equal(anchors.label, keys.prediction)
 
 
 def themselves(anchors: Tags, keys: Tags) -> tf.Tensor:
-    """The key is the anchor: same image, same view."""
+    """Return where the key is the anchor: same image, same view."""
     return same_sample(anchors, keys) & _equal(anchors.view, keys.view)
 
 
 def counterparts(anchors: Tags, keys: Tags) -> tf.Tensor:
-    """The key is the anchor's image in another view."""
+    """Return where the key is the anchor's image in another view."""
     return same_sample(anchors, keys) & ~_equal(anchors.view, keys.view)
 
 
 @dataclasses.dataclass(frozen=True)
 class ByRows:
-    """The masks of a rule, made only for the anchors asked for, so that n x m booleans are never held.
+    """Masks of a rule, computed for the requested anchors only, so that n x m booleans are never held.
 
-    rule: (anchors, keys) -> `PairMasks`, such as a selection. anchors, keys: `Tags` of n and m embeddings.
+    Attributes:
+        rule: (anchors, keys) -> `PairMasks`, such as a selection.
+        anchors: `Tags` of n embeddings.
+        keys: `Tags` of m embeddings.
     """
 
     rule: Callable[[Tags, Tags], PairMasks]
@@ -81,17 +84,17 @@ class ByRows:
     keys: Tags
 
     def __call__(self, rows: tf.Tensor) -> PairMasks:
-        """Masks [r, m] of the anchors at int32 [r]."""
+        """Return the masks [r, m] of the anchors at int32 [r]."""
         return self.rule(take(self.anchors, rows), self.keys)
 
 
 def in_blocks(values: Callable[[tf.Tensor], tf.Tensor], count, width, *, columns: int) -> tf.Tensor:
-    """A function of anchors, computed for a few of them at a time, so that memory does not grow with their number.
+    """Compute a function of anchors block by block, so that memory does not grow with their number.
 
     Args:
         values: positions int32 [r] -> float32 [r, columns].
-        count: n, of anchors.
-        width: numbers held for each anchor, such as the number of keys.
+        count: n, the number of anchors.
+        width: elements held for each anchor, such as the number of keys.
         columns: c.
 
     Returns:

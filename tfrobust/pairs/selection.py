@@ -1,4 +1,4 @@
-"""Which keys attract and which repel an anchor: the paper's four selections, and plain class or sample ids.
+"""Selections: rules that choose which keys attract and which repel an anchor (ASCL's four, class ids, sample ids).
 
 A rule is called with two `Tags` and returns `PairMasks`. No rule ever selects the anchor itself.
 """
@@ -18,7 +18,7 @@ PAIR_COUNTS = ("positives_clean", "positives_adversarial", "negatives_clean", "n
 
 
 def class_ids(anchors: Tags, keys: Tags) -> PairMasks:
-    """SupCon's pairs: the same label attracts, another label repels.
+    """Return SupCon's pairs: keys of the same label attract, keys of another label repel.
 
     Args:
         anchors: tags of n embeddings.
@@ -32,7 +32,7 @@ def class_ids(anchors: Tags, keys: Tags) -> PairMasks:
 
 
 def sample_ids(anchors: Tags, keys: Tags) -> PairMasks:
-    """SimCLR's pairs: the other views of the same image attract, every other image repels.
+    """Return SimCLR's pairs: the other views of the same image attract, every other image repels.
 
     Args:
         anchors: tags of n embeddings.
@@ -49,13 +49,14 @@ class Selection(Configured):
     """A rule that picks the positives and negatives of each anchor; subclasses are frozen dataclasses."""
 
     def __call__(self, anchors: Tags, keys: Tags) -> PairMasks:
+        """Return the masks, bool [n, m] each, from tags of n and m embeddings."""
         raise NotImplementedError(f"{type(self).__name__} must define __call__(anchors, keys).")
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GlobalSelection(Selection):
-    """All of the batch: positives y_j = y_i, negatives y_j != y_i.
+    """The whole batch: positives y_j = y_i, negatives y_j != y_i.
 
     Example:
         >>> import tensorflow as tf
@@ -70,14 +71,14 @@ class GlobalSelection(Selection):
     """
 
     def __call__(self, anchors: Tags, keys: Tags) -> PairMasks:
-        """Tags of n and m embeddings -> bool [n, m] each."""
+        """Return the masks, bool [n, m] each, from tags of n and m embeddings."""
         return class_ids(anchors, keys)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HardSelection(Selection):
-    """Negatives are mistaken for the anchor's class: y_j != y_i and p_j = y_i; positives y_j = y_i.
+    """Negatives that are predicted as the anchor's class: y_j != y_i and p_j = y_i; positives y_j = y_i.
 
     Example:
         >>> import tensorflow as tf
@@ -85,14 +86,14 @@ class HardSelection(Selection):
         >>> from tfrobust.pairs.masks import tag
         >>> tags = tag(tf.range(4), view=0, label=[0, 0, 1, 1], prediction=[0, 1, 0, 1])
         >>> masks = robust.methods.HardSelection()(tags, tags)
-        >>> masks.negative[1].numpy().tolist()  # of image 1: image 2 is mistaken for its class
+        >>> masks.negative[1].numpy().tolist()  # of image 1: image 2 is predicted as its class
         [False, False, True, False]
 
     Source: Bui et al. 2021 (ASCL), arXiv:2101.10027, Table 1, row Hard-LS.
     """
 
     def __call__(self, anchors: Tags, keys: Tags) -> PairMasks:
-        """Tags of n and m embeddings -> bool [n, m] each."""
+        """Return the masks, bool [n, m] each, from tags of n and m embeddings."""
         positive, negative = class_ids(anchors, keys)
         return PairMasks(positive, negative & facts.predicted_as_anchor(anchors, keys))
 
@@ -100,9 +101,9 @@ class HardSelection(Selection):
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SoftSelection(Selection):
-    """Negatives are predicted as the anchor is: y_j != y_i and p_j = p_i; positives y_j = y_i.
+    """Negatives with the anchor's prediction: y_j != y_i and p_j = p_i; positives y_j = y_i.
 
-    An adversarial anchor uses its own prediction, a clean one its own.
+    An adversarial anchor and a clean anchor each use their own prediction.
 
     Example:
         >>> import tensorflow as tf
@@ -110,14 +111,14 @@ class SoftSelection(Selection):
         >>> from tfrobust.pairs.masks import tag
         >>> tags = tag(tf.range(4), view=0, label=[0, 0, 1, 1], prediction=[0, 1, 0, 1])
         >>> masks = robust.methods.SoftSelection()(tags, tags)
-        >>> masks.negative[1].numpy().tolist()  # of image 1: image 3 is predicted as it is
+        >>> masks.negative[1].numpy().tolist()  # of image 1: image 3 has its prediction
         [False, False, False, True]
 
     Source: Bui et al. 2021 (ASCL), arXiv:2101.10027, Table 1, row Soft-LS.
     """
 
     def __call__(self, anchors: Tags, keys: Tags) -> PairMasks:
-        """Tags of n and m embeddings -> bool [n, m] each."""
+        """Return the masks, bool [n, m] each, from tags of n and m embeddings."""
         positive, negative = class_ids(anchors, keys)
         return PairMasks(positive, negative & facts.same_prediction(anchors, keys))
 
@@ -125,7 +126,7 @@ class SoftSelection(Selection):
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LeakedSelection(Selection):
-    """Only keys predicted as the anchor is: positives y_j = y_i, negatives y_j != y_i, both with p_j = p_i.
+    """Only keys with the anchor's prediction: positives y_j = y_i, negatives y_j != y_i, both with p_j = p_i.
 
     Example:
         >>> import tensorflow as tf
@@ -137,11 +138,11 @@ class LeakedSelection(Selection):
         ([False, True, False, False], [False, False, False, False])
 
     Args:
-        counterpart: "paper" keeps an image and its own adversary a positive pair always; "code", as released,
+        counterpart: "paper": an image and its own adversarial example are always a positive pair. "code", as released:
             only where their predictions agree (else the pair is in neither mask).
 
     Raises:
-        ValueError: another counterpart.
+        ValueError: unknown counterpart.
 
     Source:
         Bui et al. 2021 (ASCL), arXiv:2101.10027, Table 1, row Leaked-LS, and section 3.2; released code:
@@ -155,21 +156,21 @@ class LeakedSelection(Selection):
             raise InputError(f"counterpart is {self.counterpart!r}; it must be 'paper' or 'code'.")
 
     def __call__(self, anchors: Tags, keys: Tags) -> PairMasks:
-        """Tags of n and m embeddings -> bool [n, m] each."""
+        """Return the masks, bool [n, m] each, from tags of n and m embeddings."""
         positive, negative = class_ids(anchors, keys)
         same = facts.same_prediction(anchors, keys)
         if self.counterpart == "code":
             return PairMasks(positive & same, negative & same)
-        # A counterpart is of the same label already; saying so also holds where labels were changed per view.
+        # A counterpart has the same label already; the explicit mask also holds where labels were changed per view.
         always = facts.counterparts(anchors, keys)
         return PairMasks((positive & same) | always, negative & same & ~always)
 
 
 def count_pairs(masks: PairMasks | facts.ByRows, key_view: tf.Tensor, *, clean_views: int = 1) -> dict:
-    """How many positives and negatives each anchor has, clean and adversarial keys apart.
+    """Count the positives and negatives of each anchor, separately for clean and adversarial keys.
 
     Args:
-        masks: `PairMasks` of bool [n, m], or `ByRows`, which is counted in blocks.
+        masks: `PairMasks` of bool [n, m], or `ByRows`, which are counted in blocks.
         key_view: int32 [m], the views of the keys (`Tags.view`).
         clean_views: views below this number are clean, the others adversarial.
 
@@ -191,5 +192,5 @@ def count_pairs(masks: PairMasks | facts.ByRows, key_view: tf.Tensor, *, clean_v
 
 
 def _count(masks, kinds):
-    """[r, 4]: positives and negatives, each against the columns of kinds [m, 2]."""
+    """Return [r, 4]: counts of positives and negatives, each by the columns of kinds [m, 2]."""
     return tf.concat([tf.matmul(tf.cast(mask, tf.float32), kinds) for mask in masks], axis=1)
