@@ -24,31 +24,17 @@ def asked(monkeypatch):
     return record
 
 
-def test_train_hands_its_flags_on(asked):
+def test_train_hands_its_flags_and_defaults_on(asked):
     flags = ["--gin_file=gin/a.gin", "--gin_file", "b.gin", "--gin_param=SEED=1", "--gin_import=os.path"]
     assert train.main([*flags, "--workdir=w", "--export_dir=e", "--version=3", "--profile=5", "--dry_run"]) == 0
-    assert (
-        asked["paths"] == ["gin/a.gin", "b.gin"] and asked["params"] == ["SEED=1"] and asked["imports"] == ["os.path"]
-    )
-    runtime = asked["runtime"]
-    assert callable(runtime.pop("configuration")) and asked["name"] == "train"
-    assert runtime.pop("training_must_be_done") is False
-    assert runtime == {"workdir": "w", "export_dir": "e", "version": 3, "profile": 5, "dry_run": True}
-
-
-def test_train_defaults(asked):
+    assert [asked[name] for name in ("name", "paths", "params")] == ["train", ["gin/a.gin", "b.gin"], ["SEED=1"]]
+    assert asked["imports"] == ["os.path"] and callable(asked["runtime"].pop("configuration"))
+    given = {"workdir": "w", "export_dir": "e", "version": 3, "profile": 5, "dry_run": True}
+    assert asked["runtime"] == {**given, "training_must_be_done": False}
     assert train.main(["--gin_file=some/where/ascl_leaked.gin"]) == 0
-    runtime = asked["runtime"]
-    del runtime["configuration"]
-    expected = {
-        "workdir": "runs/ascl_leaked",
-        "export_dir": "exported",
-        "version": None,
-        "profile": 0,
-        "dry_run": False,
-        "training_must_be_done": False,
-    }
-    assert runtime == expected
+    del asked["runtime"]["configuration"]
+    defaults = {"workdir": "runs/ascl_leaked", "export_dir": "exported", "version": None, "profile": 0}
+    assert asked["runtime"] == {**defaults, "dry_run": False, "training_must_be_done": False}
 
 
 def test_evaluate_hands_its_flags_on(asked):

@@ -53,14 +53,10 @@ def test_remainder_is_dropped_and_changes():
     assert all(len(rest) == 4 for rest in left_out) and len({frozenset(rest) for rest in left_out}) > 1
 
 
-@pytest.mark.parametrize("start", [1, 3, 5])
-def test_resume_equals_the_uninterrupted_stream(start):
+def test_resume_equals_the_uninterrupted_stream_and_the_seed_decides():
     whole = _take(8, augmentation=SHAKE)
-    assert _equal(whole[start:], _take(8 - start, augmentation=SHAKE, start_step=start))
-
-
-def test_seed_decides():
-    assert _equal(_take(3, augmentation=SHAKE), _take(3, augmentation=SHAKE))
+    for start in (1, 5):
+        assert _equal(whole[start:], _take(8 - start, augmentation=SHAKE, start_step=start))
     assert not _equal(_take(3), _take(3, seed=2))
 
 
@@ -97,10 +93,7 @@ def test_orders_do_not_recur():
 
 def test_single_example():
     one = ArrayExamples(IMAGES[:1], [0])
-    assert [b.index.numpy().tolist() for b in training_batches(one, batch_size=1, seed=0, steps=2)] == [
-        [0],
-        [0],
-    ]
+    assert [int(batch.index[0]) for batch in training_batches(one, batch_size=1, seed=0, steps=2)] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -121,12 +114,12 @@ def test_views_follow_from_the_augmented_image_and_the_example_alone():
     def views(images, keys):
         return {"noisy": images + randomness.draw(randomness.uniform(), keys, images.shape)}
 
-    whole = _take(8, augmentation=SHAKE, views=views)
-    plain = _take(8, augmentation=SHAKE)
+    whole = _take(5, augmentation=SHAKE, views=views)
+    plain = _take(5, augmentation=SHAKE)
     for batch, other in zip(whole, plain, strict=True):
         assert np.array_equal(batch.images, other.images)  # draws of their own, and no others'
         assert 0 < np.ptp(batch.extra["noisy"] - batch.images) < 1
-    assert _equal(whole[3:], _take(5, augmentation=SHAKE, views=views, start_step=3))
+    assert _equal(whole[3:], _take(2, augmentation=SHAKE, views=views, start_step=3))
     noise = [{int(i): v for b in _take(3, views=views, batch_size=size, start_step=0) for i, v in
               zip(b.index, b.extra["noisy"] - b.images, strict=True)} for size in (6, 2)]  # fmt: skip
     shared = set(noise[0]) & set(noise[1])

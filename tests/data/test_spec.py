@@ -1,6 +1,4 @@
 import hashlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -105,14 +103,6 @@ def test_fingerprint_definition():
     labels = hashlib.sha256(b"labels 2\n" + np.array([0, 1], "<i4").tobytes())
     labels.update(b"uint8 [2, 5, 4, 3]\n" + BYTES[:2].tobytes())
     assert ArrayExamples(BYTES[:2], [0, 1]).fingerprint == labels.hexdigest()
-
-
-def test_fingerprint_in_another_process():
-    from tfrobust.data.sources.digits import Digits
-
-    code = "from tfrobust.data.sources.digits import Digits; print(Digits().load().fingerprint)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == Digits().load().fingerprint
 
 
 def test_dataset_checks_its_splits():

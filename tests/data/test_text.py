@@ -109,15 +109,15 @@ def test_training_batches_hold_whole_numbers():
     assert len(set(np.concatenate([batch.index for batch in batches[:2]]).tolist())) == 4
 
 
-@pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint8])
-def test_a_method_fits_tokens_and_keeps_pixels_floats(kind):
+def test_a_method_fits_tokens_and_keeps_pixels_floats():
     method = Supervised(BagOfWords(5), LinearHead(2))
     method.compile("adam", jit_compile=False)
-    history = method.fit(TOKENS.astype(kind), LABELS, batch_size=5, epochs=2, verbose=0).history
+    history = method.fit(TOKENS, LABELS, batch_size=5, epochs=2, verbose=0).history
     assert history["ce"][1] < history["ce"][0]
-    assert method.as_batch((tf.constant(TOKENS, kind), LABELS)).images.dtype == tf.int32
-    with pytest.raises(ValueError, match=f"got {np.dtype(kind).name}; divide bytes by 255"):
-        method.as_batch((np.zeros([2, 8, 8, 1], kind), LABELS[:2]))
+    for kind in (np.int32, np.int64, np.uint8):
+        assert method.as_batch((tf.constant(TOKENS, kind), LABELS)).images.dtype == tf.int32
+        with pytest.raises(ValueError, match=f"got {np.dtype(kind).name}; divide bytes by 255"):
+            method.as_batch((np.zeros([2, 8, 8, 1], kind), LABELS[:2]))
     assert method.as_batch((TOKENS.astype("float64"), LABELS)).images.dtype == tf.float32
 
 

@@ -9,24 +9,12 @@ from tfrobust.data.wordpiece import WordPiece
 
 pytest.importorskip("tokenizers")
 
-PIECES = [
-    "[unused0]",
-    "[UNK]",
-    "[CLS]",
-    "the",
-    "un",
-    "##watch",
-    "##able",
-    "film",
-    "-",
-    "made",
-    "[PAD]",
-    "cliche",
-    "s",
-    "(",
-]
+PIECES = "[unused0] [UNK] [CLS] the un ##watch ##able film - made [PAD] cliche s (".split()
 CORPUS = ["the films of filmmakers", "the maker of films makes making films", "a film ( made )"]
 NAN = float("nan")
+
+
+SENTENCES = [line.split() for line in CORPUS]
 
 
 @pytest.fixture
@@ -71,31 +59,28 @@ def test_strengths_go_to_pieces(file, rule, carried):
 
 
 def test_a_trained_vocabulary_knows_every_letter_and_cuts_greedily():
-    sentences = [line.split() for line in CORPUS]
-    pieces = WordPiece(size=45, minimum_count=2).fitted(sentences)
+    pieces = WordPiece(size=45, minimum_count=2).fitted(SENTENCES)
     assert len(pieces.vocabulary) <= 45 and {"film", "the", "##m", "(", "a"} <= set(pieces.vocabulary)
-    made = pieces.examples(sentences, [0, 0, 0], 40)
+    made = pieces.examples(SENTENCES, [0, 0, 0], 40)
     assert not np.any(made.tokens == 1)
-    for sentence, row in zip(sentences, made.tokens, strict=True):
+    for sentence, row in zip(SENTENCES, made.tokens, strict=True):
         cut = [piece for word in sentence for piece in greedy(word, pieces.vocabulary)]
         assert [pieces.vocabulary[identity] for identity in row if identity] == cut
 
 
 def test_training_is_the_same_every_time():
     """The library breaks ties by the order of a hash table, another one each time."""
-    sentences = [line.split() for line in CORPUS]
-    trained = {WordPiece(size=60, minimum_count=1).fitted(sentences).vocabulary for _ in range(20)}
+    trained = {WordPiece(size=60, minimum_count=1).fitted(SENTENCES).vocabulary for _ in range(20)}
     assert len(trained) == 1
 
 
 def test_an_exported_vocabulary_cuts_as_the_trained_one(tmp_path):
-    sentences = [line.split() for line in CORPUS]
-    trained = WordPiece(size=45).fitted(sentences)
+    trained = WordPiece(size=45).fitted(SENTENCES)
     path = tmp_path / "vocabulary.txt"
     path.write_text("".join(f"{piece}\n" for piece in trained.vocabulary), encoding="utf-8")
     read = WordPiece(vocabulary=str(path)).fitted(())
     assert read.vocabulary == trained.vocabulary
-    tokens = [one.examples(sentences, [0, 0, 0], 20).tokens for one in (trained, read)]
+    tokens = [one.examples(SENTENCES, [0, 0, 0], 20).tokens for one in (trained, read)]
     np.testing.assert_array_equal(*tokens)
 
 

@@ -1,11 +1,8 @@
-import dataclasses
-
 import numpy as np
 import pytest
 
 from tfrobust.data.sources.corner_digits import CornerDigits
 from tfrobust.data.sources.digits import Digits
-from tfrobust.data.sources.subset import ClassSubset
 
 SMALL = {"per_class": 30, "rare_share": 0.1, "balanced": 8}
 
@@ -65,39 +62,10 @@ def test_ink_is_put_together(composition):
     np.testing.assert_array_equal(image, expected[composition])
 
 
-def test_draws_follow_from_the_seed_alone():
-    first, again, other = (CornerDigits(split_seed=seed, **SMALL).load() for seed in (1, 1, 2))
-    assert first.test.fingerprint == again.test.fingerprint != other.test.fingerprint
-
-
-def test_a_source_without_validation_has_none():
-    dataset = CornerDigits(source=Digits(), **SMALL).load()
-    assert len(dataset.validation) == 0 and len(dataset.test) == 120
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"composition": "mean"}, "composition is 'mean'"),
-        ({"centre": 29}, "centre is 29"),
-        ({"corner": 26, "margin": 3}, "corner is 26"),
-        ({"rare_share": 0.0}, "rare_share 0.0"),
-        ({"balanced": 0}, "balanced 0"),
-        ({"validation_size": 10}, "validation_size of its source"),
-    ],
-)
-def test_wrong_arguments_are_refused(wrong, said):
-    with pytest.raises(ValueError, match=said):
-        CornerDigits(**wrong)
-
-
-def test_other_data_are_refused():
-    few = ClassSubset(source=Digits(), classes=(0, 1, 2))
-    with pytest.raises(ValueError, match="takes ten digits in square grey images; .* has 3 classes"):
-        CornerDigits(source=few).load()
-
-
-def test_it_can_be_configured_like_any_source():
-    source = CornerDigits(**SMALL)
-    assert CornerDigits.from_config(source.get_config()) == source
-    assert dataclasses.replace(source, margin=1).load().test.fingerprint != source.load().test.fingerprint
+def test_draws_follow_from_the_seed_and_the_settings_alone():
+    tiny = {"source": Digits(), "per_class": 2, "rare_share": 0.5, "balanced": 1}  # a source without validation
+    changes = ({}, {}, {"split_seed": 2}, {"margin": 1})
+    drawn = [CornerDigits(**{"split_seed": 1, **tiny, **change}).load() for change in changes]
+    first, again, *others = (dataset.test.fingerprint for dataset in drawn)
+    assert first == again and first not in others
+    assert len(drawn[0].validation) == 0 and len(drawn[0].test) == 15

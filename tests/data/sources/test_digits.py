@@ -1,6 +1,5 @@
 import sys
 
-import keras
 import numpy as np
 import pytest
 
@@ -58,29 +57,7 @@ def test_every_image_in_exactly_one_test_fold():
     assert all(sum(data.sizes.values()) == 1797 for data in folds)
 
 
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        ({"test_size": 1797}, "test_size 1797 leaves nothing of 1797"),
-        ({"validation_size": 1437}, "validation_size 1437 leaves nothing of 1437"),
-        ({"validation_size": -3}, "validation_size is -3"),
-        ({"fold": 5}, r"fold is 5; it must lie in 0\.\.4"),
-        ({"test_size": 0}, "no test examples"),
-        ({"test_size": 1790}, "has no training example"),
-        ({"split_seed": -1}, "split_seed is -1"),
-    ],
-)
-def test_bad_arguments(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        Digits(**arguments).load()
-
-
 def test_missing_scikit_learn_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(digits.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(FileNotFoundError, match="pip install scikit-learn"):
         Digits().load()
-
-
-def test_config_round_trip():
-    source = Digits(fold=2, validation_size=0.1)
-    assert keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(source)) == source

@@ -41,17 +41,3 @@ def test_ten_seeds_are_ten_draws_and_each_is_always_the_same():
 def test_a_class_that_would_have_none_has_one():
     part = LabelledFraction(source=DIGITS, fraction=0.003).load()  # 4 examples
     assert class_counts(part.train).tolist() == [1] * 10
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ({"fraction": 0.0}, "fraction is 0.0"),
-        ({"fraction": 1.5}, "fraction is 1.5"),
-        ({"split_seed": 1}, "no splits"),
-        ({"seed": -1}, "LabelledFraction.seed is -1"),
-    ],
-)
-def test_arguments_are_checked(arguments, named):
-    with pytest.raises(ValueError, match=named):
-        LabelledFraction(**{"source": DIGITS, "fraction": 0.1, **arguments}).load()

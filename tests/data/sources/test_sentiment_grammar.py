@@ -105,21 +105,6 @@ def test_draws_follow_from_the_seed_alone(dataset):
     assert " ".join(_sentences(dataset, "test")[0][0]) == known
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"phrases": (2, 1)}, "phrases"),
-        ({"phrases": (4, 4)}, "length of 16"),
-        ({"held_out": 6, "rare": 6}, "none of the 12 adjectives"),
-        ({"margin": 0.2}, "margin 0.2"),
-        ({"train_size": 0}, "train_size 0"),
-    ],
-)
-def test_bad_numbers(wrong, said):
-    with pytest.raises(ValueError, match=said):
-        SentimentGrammar(**wrong)
-
-
 def test_more_sentences_than_there_are(monkeypatch):
     from tfrobust.data.sources import sentiment_grammar
 

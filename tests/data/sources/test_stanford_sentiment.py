@@ -120,10 +120,3 @@ def test_bad_folders(folder, vocabulary, change, error, said):
     with pytest.raises(error, match=said.replace("|", r"\|")) as caught:
         source.load()
     assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)
-
-
-def test_bad_arguments():
-    with pytest.raises(ValueError, match="train_on is 'words'"):
-        StanfordSentimentTreebank(path="there", train_on="words")
-    with pytest.raises(ValueError, match="leave validation_size at 0"):
-        StanfordSentimentTreebank(path="there", validation_size=0.1)

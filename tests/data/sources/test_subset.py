@@ -1,10 +1,8 @@
 import numpy as np
-import pytest
 
 from tfrobust.data.sources.digits import Digits
 from tfrobust.data.sources.subset import ClassSubset
 from tfrobust.data.spec import Dataset, FileExamples
-from tfrobust.ops import configured
 
 DIGITS = Digits(validation_size=100)
 
@@ -28,16 +26,3 @@ def test_files_are_chosen_without_reading_them(monkeypatch):
     chosen = ClassSubset(source=Digits(), classes=(2, 0)).load()
     assert chosen.train.paths == ("a.png", "c.png") and chosen.train.labels.tolist() == [1, 0]
     assert files.labels.tolist() == [0, 1, 2]
-
-
-def test_it_is_saved_with_its_source():
-    subset = ClassSubset(source=DIGITS, classes=(5, 6))
-    assert configured.deserialize(configured.serialize(subset)) == subset
-
-
-@pytest.mark.parametrize("classes", [(3,), (3, 3), (3, 10), (-1, 3)])
-def test_other_classes_are_refused(classes):
-    with pytest.raises(ValueError, match="from 0 to 9"):
-        ClassSubset(source=DIGITS, classes=classes).load()
-    with pytest.raises(ValueError, match="of its source"):
-        ClassSubset(source=DIGITS, classes=(1, 2), validation_size=10).load()
