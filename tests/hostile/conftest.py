@@ -1,11 +1,11 @@
 """What the hostile inputs share: a canary that nothing may touch, and what "refused" means."""
 
 import json
-import pathlib
 import shutil
 
 import pytest
 from hostile import small
+from hostile.small import tree
 
 
 @pytest.fixture
@@ -36,9 +36,26 @@ def refused(tmp_path, canary, capfd):
     return run
 
 
-def tree(folder: pathlib.Path) -> dict:
-    """Every name below a folder, with what tells whether it was changed."""
-    return {path: path.lstat().st_mtime_ns for path in sorted(folder.rglob("*")) if not path.is_dir()}
+@pytest.fixture
+def evaluate_flags(whole, tmp_path):
+    """The flags that judge a model on data, whole ones where none are given."""
+
+    def flags(model=None, data=None) -> list[str]:
+        judged = [f"--model={model or whole / 'export'}", f"--data={data or whole / 'data.npz'}"]
+        return [*judged, "--gin_file=gin/eval/quick.gin", f"--output={tmp_path / 'report'}"]
+
+    return flags
+
+
+@pytest.fixture
+def not_judged(refused, evaluate_flags):
+    """Runs the command that judges a model on data, which must refuse it."""
+    from tfrobust import evaluate
+
+    def run(model=None, data=None, part="", more=()):
+        return refused(evaluate.main, *evaluate_flags(model, data), *more, part=part)
+
+    return run
 
 
 @pytest.fixture(scope="session")

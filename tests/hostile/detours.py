@@ -6,170 +6,238 @@ Each was once let through, and loaded it wrote a file of its choice, or gave out
 import pathlib
 
 import numpy as np
-import tensorflow as tf
-from hostile.programs import changed, new_function, new_node, text_node
+from hostile.programs import (
+    Cases,
+    changed,
+    fill,
+    new_asset,
+    new_call,
+    new_constant,
+    new_function,
+    new_node,
+    new_table,
+    run_by_the_graph,
+    served_function,
+)
 from tensorflow.core.framework import types_pb2, variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
+CASES = Cases()
 _SAVES, _READS = "'SaveV2', which only the model's own saver may use", "not one of its assets"
 
-
-def _value(nodes, name: str, value) -> None:
-    node = new_node(nodes, name, "Const")
-    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
-    node.attr["dtype"].type = node.attr["value"].tensor.dtype
+# ------------------------------------------------------------------------------------------------------ they save
 
 
 def _saver(nodes, output: str = "") -> None:
     for name, value in (("where", "/tmp/canary"), ("names", ["x"]), ("slices", [""]), ("numbers", np.float32(1))):
-        _value(nodes, name, value)
+        new_constant(nodes, name, value)
     node = new_node(nodes, "canary", "SaveV2", [f"{name}{output}" for name in ("where", "names", "slices", "numbers")])
     node.attr["dtypes"].list.type.append(types_pb2.DT_FLOAT)
 
 
-def _saving_function(graph, name: str = "aside"):
-    function = new_function(graph, name)
-    _saver(function.node_def, ":output:0")
-    return function
+def _saving(name_it):
+    """A saver in the main graph, and what makes a loader run it; "after" is what an answer may wait for."""
+
+    def change(graph) -> None:
+        _saver(graph.graph_def.node)
+        new_node(graph.graph_def.node, "after", "Identity", ["numbers", "^canary"])
+        name_it(graph)
+
+    return change
 
 
-@changed
-def restored_by_saving(graph) -> None:
-    _saver(graph.graph_def.node)
-    graph.saver_def.restore_op_name = "canary"
-
-
-@changed
-def table_initializer_that_saves(graph) -> None:
-    _saver(graph.graph_def.node)
-    graph.collection_def["table_initializer"].node_list.value.append("canary")
-
-
-@changed
-def local_variable_that_saves(graph) -> None:
-    _saver(graph.graph_def.node)
+def _local_variable(graph) -> None:
     variable = variable_pb2.VariableDef(variable_name="numbers:0", initializer_name="canary", snapshot_name="numbers:0")
     graph.collection_def["local_variables"].bytes_list.value.append(variable.SerializeToString())
 
 
-@changed
-def sparse_answer_that_saves(graph) -> None:
-    _saver(graph.graph_def.node)
-    new_node(graph.graph_def.node, "after", "Identity", ["numbers", "^canary"])
-    graph.signature_def["serving_default"].outputs["more"].coo_sparse.values_tensor_name = "after:0"
+def _answer(graph):
+    return graph.signature_def["serving_default"].outputs["more"]
 
 
-@changed
-def answer_of_parts_that_saves(graph) -> None:
-    _saver(graph.graph_def.node)
-    new_node(graph.graph_def.node, "after", "Identity", ["numbers", "^canary"])
-    graph.signature_def["serving_default"].outputs["more"].composite_tensor.components.add(name="after:0")
+CASES.graphs(
+    _SAVES,
+    restored_by_saving=_saving(lambda graph: setattr(graph.saver_def, "restore_op_name", "canary")),
+    table_initializer_that_saves=_saving(
+        lambda graph: graph.collection_def["table_initializer"].node_list.value.append("canary")
+    ),
+    local_variable_that_saves=_saving(_local_variable),
+    sparse_answer_that_saves=_saving(lambda graph: setattr(_answer(graph).coo_sparse, "values_tensor_name", "after:0")),
+    answer_of_parts_that_saves=_saving(lambda graph: _answer(graph).composite_tensor.components.add(name="after:0")),
+)
 
 
-@changed
-def object_that_saves(graph) -> None:
-    _saving_function(graph)
-    graph.object_graph_def.nodes.add().bare_concrete_function.concrete_function_name = "aside"
+def _saving_function(name_it):
+    """A function `aside` that saves, and what names it."""
+
+    def change(graph) -> None:
+        function = new_function(graph, "aside")
+        _saver(function.node_def, ":output:0")
+        name_it(graph, function)
+
+    return change
 
 
-@changed
-def method_that_saves(graph) -> None:
-    _saving_function(graph)
-    graph.object_graph_def.nodes.add().function.concrete_functions.append("aside")
+def _object(graph):
+    return graph.object_graph_def.nodes.add()
 
 
-@changed
-def gradient_that_saves(graph) -> None:
-    _saving_function(graph)
-    graph.graph_def.library.registered_gradients.add(gradient_func="aside", registered_op_type="CustomGradient-1")
+CASES.graphs(
+    _SAVES,
+    object_that_saves=_saving_function(
+        lambda graph, _: setattr(_object(graph).bare_concrete_function, "concrete_function_name", "aside")
+    ),
+    method_that_saves=_saving_function(lambda graph, _: _object(graph).function.concrete_functions.append("aside")),
+    gradient_that_saves=_saving_function(
+        lambda graph, _: graph.graph_def.library.registered_gradients.add(
+            gradient_func="aside", registered_op_type="CustomGradient-1"
+        )
+    ),
+    stand_in_that_saves=_saving_function(
+        lambda _, function: setattr(function.attr["api_implements"], "s", b"lstm"),
+    ),
+)
+
+# ------------------------------------------------------------------------------------------------------ they read
 
 
-@changed
-def stand_in_that_saves(graph) -> None:
-    _saving_function(graph).attr["api_implements"].s = b"lstm"
-
-
-@changed
+@CASES.graph("has the name of the operation 'Identity'")
 def function_named_as_what_is_known(graph) -> None:
-    function = new_function(graph, "Identity")
-    text_node(function.node_def, "secret", "/etc/passwd")
+    new_constant(new_function(graph, "Identity").node_def, "secret", "/etc/passwd")
 
 
-@changed
+@CASES.graph(_READS)
 def object_of_a_named_file(graph) -> None:
     """Nothing in the graph calls it, but whoever holds the object does."""
     function = new_function(graph, "table")
     function.signature.input_arg.add(name="path", type=types_pb2.DT_STRING)
-    new_node(function.node_def, "canary", "InitializeTableFromTextFileV2", ["path", "path"])
-    graph.object_graph_def.nodes.add().bare_concrete_function.concrete_function_name = "table"
+    new_table(function.node_def, "path")
+    _object(graph).bare_concrete_function.concrete_function_name = "table"
 
 
-@changed
+@CASES.graph("too many bytes")
 def constant_of_an_object(graph) -> None:
-    tensor = new_node(graph.graph_def.node, "bomb", "NoOp").attr["value"].tensor
-    tensor.dtype = types_pb2.DT_FLOAT
-    tensor.tensor_shape.dim.add(size=2**40)
-    graph.object_graph_def.nodes.add().constant.operation = "bomb"
+    fill(new_node(graph.graph_def.node, "bomb", "NoOp").attr["value"].tensor)
+    _object(graph).constant.operation = "bomb"
 
 
-def _table(directory: pathlib.Path, graph, path: str, asset: str) -> None:
-    """A table of the file that `path` names, and an asset whose name goes to `asset`."""
-    (directory / "assets").mkdir(exist_ok=True)
-    (directory / "assets" / "words.txt").write_text("a\n")
-    graph.asset_file_def.add(filename="words.txt").tensor_info.name = asset
-    new_node(graph.graph_def.node, "canary", "InitializeTableFromTextFileV2", [path, path])
+def _table(path: str, asset: str, more=lambda graph: None):
+    """A table of the file that `path` names, and an asset whose name goes to `asset`, beside a secret file's."""
+
+    def build(directory: pathlib.Path) -> None:
+        def change(graph) -> None:
+            nodes = graph.graph_def.node
+            new_constant(nodes, "secret", "/etc/passwd")
+            new_asset(directory, graph, asset)
+            new_table(nodes, path or graph.saver_def.filename_tensor_name)
+            more(graph)
+
+        changed(change)(directory)
+
+    return build
 
 
-def table_of_the_saver_s_file(directory: pathlib.Path) -> None:
-    """Only while it restores does a loader know where the variables lie."""
-    changed(lambda graph: _table(directory, graph, graph.saver_def.filename_tensor_name, "other:0"))(directory)
+def _older_asset(graph) -> None:
+    old = meta_graph_pb2.AssetFileDef(filename="words.txt")
+    old.tensor_info.name = "secret:0"
+    graph.collection_def["saved_model_assets"].any_list.value.add().Pack(old)
 
 
-def table_while_restoring(directory: pathlib.Path) -> None:
-    def change(graph) -> None:
-        text_node(graph.graph_def.node, "words", "/etc/passwd")
-        _table(directory, graph, "words", "words:0")
-        graph.saver_def.restore_op_name = "canary"
-
-    changed(change)(directory)
-
-
-def table_of_an_asset_nobody_looks_for(directory: pathlib.Path) -> None:
-    def change(graph) -> None:
-        text_node(graph.graph_def.node, "words", "/etc/passwd")
-        _table(directory, graph, "words", "other:0")
-        old = meta_graph_pb2.AssetFileDef(filename="words.txt")
-        old.tensor_info.name = "words:0"
-        graph.collection_def["saved_model_assets"].any_list.value.add().Pack(old)
-
-    changed(change)(directory)
-
-
-def table_of_an_asset_s_second_output(directory: pathlib.Path) -> None:
-    def change(graph) -> None:
-        text_node(graph.graph_def.node, "secret", "/etc/passwd")
-        new_node(graph.graph_def.node, "two", "IdentityN", ["secret", "secret"])
-        _table(directory, graph, "two:1", "two:0")
-
-    changed(change)(directory)
-
-
-# What makes it -> a part of the line it is refused with.
-CASES = {
-    restored_by_saving: _SAVES,
-    table_initializer_that_saves: _SAVES,
-    local_variable_that_saves: _SAVES,
-    sparse_answer_that_saves: _SAVES,
-    answer_of_parts_that_saves: _SAVES,
-    object_that_saves: _SAVES,
-    method_that_saves: _SAVES,
-    gradient_that_saves: _SAVES,
-    stand_in_that_saves: _SAVES,
-    function_named_as_what_is_known: "has the name of the operation 'Identity'",
-    object_of_a_named_file: _READS,
-    constant_of_an_object: "too many bytes",
-    table_of_the_saver_s_file: _READS,
-    table_while_restoring: _READS,
-    table_of_an_asset_nobody_looks_for: _READS,
-    table_of_an_asset_s_second_output: _READS,
+CASES |= {
+    # Only while it restores does a loader know where the variables lie.
+    "table of the saver's file": (_table("", "other:0"), _READS),
+    "table while restoring": (
+        _table("secret", "secret:0", lambda graph: setattr(graph.saver_def, "restore_op_name", "canary")),
+        _READS,
+    ),
+    "table of an asset nobody looks for": (_table("secret", "other:0", _older_asset), _READS),
+    "table of an asset's second output": (
+        _table("two:1", "two:0", lambda graph: new_node(graph.graph_def.node, "two", "IdentityN", ["secret"] * 2)),
+        _READS,
+    ),
+    # A server would read the file of the constant's name when it answers, by a signature that only looks like one of
+    # TensorFlow's own.
+    "signature that is called run once": (
+        _table(
+            "secret",
+            "secret:0",
+            lambda graph: setattr(graph.signature_def["__saved_model_mine"].outputs["found"], "name", "canary:0"),
+        ),
+        _READS,
+    ),
 }
+
+# ----------------------------------- they hide it behind names: empty ones, the same twice, marks of inputs and outputs
+
+
+def _writes(nodes, output: str = "") -> None:
+    new_constant(nodes, "canary_path", "/tmp/canary")
+    new_node(nodes, "canary", "WriteFile", [f"canary_path{output}", f"canary_path{output}"])
+
+
+@CASES.graph("a function has no name")
+def function_without_a_name_beside_a_writing_graph(graph) -> None:
+    _writes(graph.graph_def.node)
+    run_by_the_graph(graph)
+    new_function(graph, "")
+
+
+@CASES.graph("a function has no name")
+def model_of_tensorflow_1(graph) -> None:
+    """The same in the older format, whose main graph is all there is."""
+    function_without_a_name_beside_a_writing_graph(graph)
+    graph.ClearField("object_graph_def")
+
+
+@CASES.graph("a function has no name")
+def served_function_that_writes_and_one_without_a_name(graph) -> None:
+    _writes(served_function(graph).node_def, ":output:0")
+    new_function(graph, "")
+
+
+@CASES.graph("'aside' stands twice")
+def function_twice_and_the_first_writes(graph) -> None:
+    _writes(new_function(graph, "aside").node_def, ":output:0")
+    new_function(graph, "aside")
+    new_call(served_function(graph).node_def, "call", "aside")
+
+
+@CASES.graph("'twice' stands twice")
+def argument_twice(graph) -> None:
+    function = new_function(graph, "aside")
+    for _ in range(2):
+        function.signature.input_arg.add(name="twice")
+
+
+@CASES.graph("'twice' stands twice")
+def node_of_a_function_twice(graph) -> None:
+    for _ in range(2):
+        new_node(served_function(graph).node_def, "twice", "NoOp")
+
+
+@CASES.graph("stands twice")
+def node_named_as_an_argument(graph) -> None:
+    """The argument is an asset's name, the node is not."""
+    function = served_function(graph)
+    new_constant(function.node_def, function.signature.input_arg[0].name, "/etc/passwd")
+
+
+@CASES.graph("has ':' or '^' in its name")
+def node_named_as_an_output(graph) -> None:
+    nodes = served_function(graph).node_def
+    new_constant(nodes, "words", "a")
+    new_constant(nodes, "words:output", "/etc/passwd")
+
+
+CASES.graphs(
+    "has ':' or '^' in its name",
+    node_named_as_a_control_input=lambda graph: new_node(graph.graph_def.node, "^after", "NoOp"),
+)
+CASES.graphs(
+    "a node of the graph has no name", node_without_a_name=lambda graph: new_node(graph.graph_def.node, "", "NoOp")
+)
+CASES.graphs(
+    "a node or argument of function",
+    node_of_a_function_without_a_name=lambda graph: new_node(served_function(graph).node_def, "", "NoOp"),
+    argument_without_a_name=lambda graph: new_function(graph, "aside").signature.input_arg.add(),
+)

@@ -1,68 +1,53 @@
 """SavedModels in which no scan finds anything, and that fail when they are loaded or asked."""
 
-import pathlib
-
-import tensorflow as tf
-from hostile.programs import changed, new_node, read, served_function, write
+from hostile.programs import Cases, new_constant, new_node, read, served_function, write
 from tensorflow.core.framework import types_pb2
 
-
-def _constant(nodes, name: str, value) -> str:
-    node = new_node(nodes, name, "Const")
-    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
-    node.attr["dtype"].type = node.attr["value"].tensor.dtype
-    return f"{name}:output:0"
+CASES = Cases()
+ASKED, LOADED, UNSIGNED = "fails when it is asked", "cannot load it", "no signature 'serving_default'"
 
 
-@changed
+@CASES.graph(ASKED)
 def false_assertion(graph) -> None:
     function = served_function(graph)
     nodes = function.node_def
-    node = new_node(nodes, "assertion", "Assert", [_constant(nodes, "no", False), _constant(nodes, "why", "never")])
+    for name, value in (("no", False), ("why", "never")):
+        new_constant(nodes, name, value)
+    node = new_node(nodes, "assertion", "Assert", ["no:output:0", "why:output:0"])
     node.attr["T"].list.type.append(types_pb2.DT_STRING)
     nodes[0].input.append("^assertion")
     function.control_ret["assertion"] = "assertion"
     function.signature.control_output.append("assertion")
 
 
-@changed
-def unknown_device(graph) -> None:
-    for node in served_function(graph).node_def:
-        node.device = "/job:worker/task:7/device:GPU:9"
+def _on(device: str):
+    return lambda graph: [setattr(node, "device", device) for node in served_function(graph).node_def]
 
 
-@changed
-def garbage_device(graph) -> None:
-    for node in served_function(graph).node_def:
-        node.device = "no device at all"
+CASES.graphs(ASKED, unknown_device=_on("/job:worker/task:7/device:GPU:9"))
+CASES.graphs(LOADED, garbage_device=_on("no device at all"))
 
 
-def _held(graph):
-    """What the loader knows of the functions behind the signatures."""
-    return [held for name, held in graph.object_graph_def.concrete_functions.items() if held.bound_inputs]
+def _bound(change):
+    """A change of the inputs that the loader binds to the functions behind the signatures."""
+
+    def build(graph) -> None:
+        for held in graph.object_graph_def.concrete_functions.values():
+            if held.bound_inputs:
+                held.bound_inputs[:] = change(list(held.bound_inputs))
+
+    return build
 
 
-@changed
-def too_few_bound_inputs(graph) -> None:
-    for held in _held(graph):
-        del held.bound_inputs[-1]
+CASES.graphs(
+    ASKED,
+    too_few_bound_inputs=_bound(lambda inputs: inputs[:-1]),
+    bound_inputs_in_another_order=_bound(lambda inputs: inputs[::-1]),
+)
+CASES.graphs(LOADED, bound_inputs_that_are_not_there=_bound(lambda inputs: [10_000, *inputs[1:]]))
 
 
-@changed
-def bound_inputs_that_are_not_there(graph) -> None:
-    for held in _held(graph):
-        held.bound_inputs[0] = 10_000
-
-
-@changed
-def bound_inputs_in_another_order(graph) -> None:
-    for held in _held(graph):
-        turned = list(held.bound_inputs)[::-1]
-        del held.bound_inputs[:]
-        held.bound_inputs.extend(turned)
-
-
-@changed
+@CASES.graph(UNSIGNED)
 def no_signatures(graph) -> None:
     children = graph.object_graph_def.nodes[0].children
     kept = [child for child in children if child.local_name != "signatures"]
@@ -70,42 +55,30 @@ def no_signatures(graph) -> None:
     children.extend(kept)
 
 
-@changed
+def _variable(graph) -> int:
+    return next(number for number, node in enumerate(graph.object_graph_def.nodes) if node.HasField("variable"))
+
+
+def _signatures(graph):
+    return next(child for child in graph.object_graph_def.nodes[0].children if child.local_name == "signatures")
+
+
+@CASES.graph(UNSIGNED)
 def signatures_that_are_a_variable(graph) -> None:
-    nodes = graph.object_graph_def.nodes
-    variable = next(number for number, node in enumerate(nodes) if node.HasField("variable"))
-    for child in nodes[0].children:
-        if child.local_name == "signatures":
-            child.node_id = variable
+    _signatures(graph).node_id = _variable(graph)
 
 
-@changed
+@CASES.graph(ASKED)
 def signature_that_is_a_variable(graph) -> None:
-    nodes = graph.object_graph_def.nodes
-    variable = next(number for number, node in enumerate(nodes) if node.HasField("variable"))
-    place = next(child.node_id for child in nodes[0].children if child.local_name == "signatures")
-    for child in nodes[place].children:
-        child.node_id = variable
+    for child in graph.object_graph_def.nodes[_signatures(graph).node_id].children:
+        child.node_id = _variable(graph)
 
 
-@changed
-def no_objects(graph) -> None:
-    del graph.object_graph_def.nodes[:]
+def _without(field: str):
+    return lambda graph: [each.ClearField(field) for each in graph.object_graph_def.concrete_functions.values()]
 
 
-@changed
-def structure_of_arguments_missing(graph) -> None:
-    for held in graph.object_graph_def.concrete_functions.values():
-        held.ClearField("canonicalized_input_signature")
-
-
-@changed
-def structure_of_outputs_missing(graph) -> None:
-    for held in graph.object_graph_def.concrete_functions.values():
-        held.ClearField("output_signature")
-
-
-@changed
+@CASES.graph(LOADED)
 def matrix_of_no_size(graph) -> None:
     for function in graph.graph_def.library.function:
         for node in function.node_def:
@@ -113,39 +86,29 @@ def matrix_of_no_size(graph) -> None:
                 node.attr["transpose_b"].b = True
 
 
-def garbage_fingerprint(directory: pathlib.Path) -> None:
+CASES.graphs(
+    LOADED,
+    no_objects=lambda graph: graph.object_graph_def.ClearField("nodes"),
+    structure_of_arguments_missing=_without("canonicalized_input_signature"),
+    structure_of_outputs_missing=_without("output_signature"),
+)
+
+
+@CASES.folder("fingerprint.pb is damaged")
+def garbage_fingerprint(directory) -> None:
     (directory / "fingerprint.pb").write_bytes(b"\xff" * 40)
 
 
-def garbage_debug_information(directory: pathlib.Path) -> None:
+@CASES.folder("debug_info.pb is damaged")
+def garbage_debug_information(directory) -> None:
     (directory / "debug").mkdir()
     (directory / "debug" / "saved_model_debug_info.pb").write_bytes(b"\xff" * 40)
 
 
-def no_tags_and_two_graphs(directory: pathlib.Path) -> None:
+@CASES.folder(LOADED)
+def no_tags_and_two_graphs(directory) -> None:
     program = read(directory)
     program.meta_graphs.add().CopyFrom(program.meta_graphs[0])
     for graph in program.meta_graphs:
         del graph.meta_info_def.tags[:]
     write(directory, program)
-
-
-# What makes it -> a part of the line.
-CASES = {
-    false_assertion: "fails when it is asked",
-    unknown_device: "fails when it is asked",
-    garbage_device: "cannot load it",
-    too_few_bound_inputs: "fails when it is asked",
-    bound_inputs_that_are_not_there: "cannot load it",
-    bound_inputs_in_another_order: "fails when it is asked",
-    no_signatures: "no signature 'serving_default'",
-    signatures_that_are_a_variable: "no signature 'serving_default'",
-    signature_that_is_a_variable: "fails when it is asked",
-    no_objects: "cannot load it",
-    structure_of_arguments_missing: "cannot load it",
-    structure_of_outputs_missing: "cannot load it",
-    matrix_of_no_size: "cannot load it",
-    garbage_fingerprint: "fingerprint.pb is damaged",
-    garbage_debug_information: "debug_info.pb is damaged",
-    no_tags_and_two_graphs: "cannot load it",
-}

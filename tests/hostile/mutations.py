@@ -17,41 +17,9 @@ from tensorflow.core.protobuf import saved_model_pb2, tensor_bundle_pb2
 
 from tfrobust.ops import variable_index
 
-_WORDS = (
-    "",
-    "x",
-    "a:0",
-    "^a",
-    "\0",
-    "ä",
-    "..",
-    "/etc/passwd",
-    "unknown",
-    "images",
-    "a" * 5000,
-    "%s",
-    "<b>",
-    "serving_default",
-)
-_NUMBERS = (
-    0,
-    1,
-    -1,
-    2,
-    3,
-    7,
-    255,
-    256,
-    2**31 - 1,
-    -(2**31),
-    2**31,
-    2**32,
-    2**40,
-    2**62,
-    -(2**63),
-    2**63 - 1,
-    2**64 - 1,
-)
+_WORDS = ("", "\0", "a" * 5000, *"x a:0 ^a ä .. /etc/passwd unknown images %s <b> serving_default".split())
+_SMALL = (0, 1, -1, 2, 3, 7, 255, 256)
+_NUMBERS = (*_SMALL, 2**31 - 1, -(2**31), 2**31, 2**32, 2**40, 2**62, -(2**63), 2**63 - 1, 2**64 - 1)
 _REALS = (0.0, -1.0, 0.5, 1e308, -1e308, float("inf"), float("nan"), 5e-324)
 _INTEGERS = {
     **dict.fromkeys(("INT32", "SINT32", "SFIXED32", "ENUM"), (-(2**31), 2**31 - 1)),
@@ -199,9 +167,10 @@ def change_program(folder: pathlib.Path, chance: random.Random) -> None:
         return
     program = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     for _ in range(chance.choice((1, 1, 1, 2, 5))):
-        graph = program.meta_graphs[0] if program.meta_graphs else program
-        part = chance.choice((program, graph, graph.graph_def.library, graph.object_graph_def, graph.graph_def))
-        change_message(part if program.meta_graphs else program, chance)
+        parts = [program]
+        for graph in program.meta_graphs[:1]:
+            parts += [graph, graph.graph_def.library, graph.object_graph_def, graph.graph_def]
+        change_message(chance.choice(parts), chance)
     path.write_bytes(program.SerializeToString())
 
 
@@ -348,27 +317,7 @@ def _other_array(content: bytes, chance: random.Random) -> bytes:
 
 _TOKEN = re.compile(r"[A-Za-z_][\w./]*|[0-9][\w.]*|[^\w\s]")
 # No large whole numbers: as many steps as asked for are what a gin file may ask for.
-_VALUES = (
-    "0",
-    "-1",
-    "1",
-    "3",
-    "0.5",
-    "1e400",
-    "None",
-    "True",
-    "()",
-    "[]",
-    "{}",
-    "'x'",
-    "@",
-    "%",
-    "=",
-    "/",
-    "'",
-    "(",
-    "\\",
-)
+_VALUES = tuple("0 -1 1 3 0.5 1e400 None True () [] {} 'x' @ % = / ' ( \\".split())
 
 
 def change_gin(path: pathlib.Path, names: list[str], chance: random.Random) -> None:

@@ -25,3 +25,8 @@ def write(folder) -> None:
     images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 1)).astype(np.uint8)
     np.savez(folder / "data.npz", images=images, labels=np.arange(6) % 3)
     (folder / "robustness_report.json").write_text(json.dumps(reports.report()))
+
+
+def tree(folder: pathlib.Path) -> dict:
+    """Every name below a folder, with what tells whether it was changed."""
+    return {path: path.lstat().st_mtime_ns for path in sorted(folder.rglob("*")) if not path.is_dir()}

@@ -1,5 +1,7 @@
 """Data of others are read as numbers, within bounds, or refused with one line."""
 
+import contextlib
+import functools
 import os
 
 import numpy as np
@@ -7,108 +9,71 @@ import pytest
 import tensorflow as tf
 from hostile import data_files
 
-from tfrobust import compare, evaluate
+from tfrobust import compare
 from tfrobust.data.wordpiece import WordPiece
 from tfrobust.errors import InputError
+from tfrobust.evaluation import predictor
 from tfrobust.models import weight_files
 from tfrobust.ops import archives, picture_files
 from tfrobust.serving import export, inputs
 
-QUICK = "--gin_file=gin/eval/quick.gin"
+_load = functools.cache(predictor.load)
 
 
-def _flags(whole, data, tmp_path):
-    return [f"--model={whole / 'export'}", f"--data={data}", QUICK, f"--output={tmp_path / 'report'}"]
+@pytest.fixture(autouse=True)
+def _loaded_once(monkeypatch):
+    """The whole model is the same for all data."""
+    monkeypatch.setattr(predictor, "load", _load)
+
+
+@contextlib.contextmanager
+def _refusal_allowed():
+    try:
+        yield
+    except InputError as error:
+        assert len(str(error)) <= 300
 
 
 @pytest.mark.parametrize("name", data_files.ARRAYS)
-def test_arrays(whole, tmp_path, refused, name):
+def test_arrays(tmp_path, not_judged, name):
+    """The other readers of array files need not refuse them, but what they read are plain arrays."""
     build, part = data_files.ARRAYS[name]
     build(tmp_path / "data.npz")
-    refused(evaluate.main, *_flags(whole, tmp_path / "data.npz", tmp_path), part=part)
-
-
-@pytest.mark.parametrize("name", data_files.ARRAYS)
-def test_arrays_for_a_server_and_as_weights(tmp_path, canary, name):
-    """The other readers of array files: what they do not refuse are plain arrays."""
-    data_files.ARRAYS[name][0](tmp_path / "data.npz")
-    try:
+    not_judged(data=tmp_path / "data.npz", part=part)
+    with _refusal_allowed():
         _, found = inputs.read([str(tmp_path / "data.npz")])
         assert not found.dtype.hasobject
-    except InputError as error:
-        assert len(str(error)) <= 300
-    try:
-        with weight_files.opened(tmp_path / "data.npz") as tensors:
-            assert not any(tensor.read().dtype.hasobject for tensor in tensors.values())
-    except InputError as error:
-        assert len(str(error)) <= 300
+    with _refusal_allowed(), weight_files.opened(tmp_path / "data.npz") as tensors:
+        assert not any(tensor.read().dtype.hasobject for tensor in tensors.values())
 
 
-def test_arrays_that_would_grow(whole, tmp_path, refused, monkeypatch):
-    monkeypatch.setattr("tfrobust.ops.archives._LARGEST_UNASKED", 2**20)
+@pytest.mark.parametrize("name", data_files.ARCHIVES)
+def test_archives(tmp_path, not_judged, name):
+    build, part = data_files.ARCHIVES[name]
+    build(tmp_path / "cifar.tar.gz")
+    not_judged(data=tmp_path / "cifar.tar.gz", part=part)
+
+
+def test_what_would_grow(tmp_path, not_judged, monkeypatch):
+    monkeypatch.setattr(archives, "_LARGEST_UNASKED", 2**20)
     np.savez_compressed(tmp_path / "data.npz", images=np.zeros((2**14, 8, 8, 2), np.uint8), labels=data_files.LABELS)
-    refused(evaluate.main, *_flags(whole, tmp_path / "data.npz", tmp_path), part="would grow to")
+    not_judged(data=tmp_path / "data.npz", part="would grow to")
+    data_files.ARCHIVES["pickles of a number"][0](tmp_path / "cifar.tar.gz")
+    monkeypatch.setattr(archives, "_LARGEST_TAR", 10)
+    with pytest.raises(archives.RefusedArchiveError, match="grows to more than 10 bytes"):
+        archives.read_tar(tmp_path / "cifar.tar.gz", lambda names: names)
 
 
-@pytest.mark.parametrize("name", data_files.PICTURES)
-def test_pictures(whole, tmp_path, refused, name):
+# -------------------------------------------------------------------------------------------------- pictures
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """A folder of three classes with a whole picture each."""
     for label in "abc":
         (tmp_path / "pictures" / label).mkdir(parents=True)
         (tmp_path / "pictures" / label / "good.png").write_bytes(tf.io.encode_png(data_files.IMAGES[0]).numpy())
-    (tmp_path / "pictures" / "b" / "picture.png").write_bytes(data_files.PICTURES[name])
-    line = refused(evaluate.main, *_flags(whole, tmp_path / "pictures", tmp_path), part="picture.png")
-    assert "PNG or JPEG" in line
-
-
-def _sparse(path, size: int) -> None:
-    """A file of so many zeros that takes no room on the disk."""
-    path.touch()
-    os.truncate(path, size)
-
-
-def test_a_picture_of_gigabytes_is_not_read(whole, tmp_path, refused):
-    for label in "abc":
-        (tmp_path / "pictures" / label).mkdir(parents=True)
-        (tmp_path / "pictures" / label / "good.png").write_bytes(tf.io.encode_png(data_files.IMAGES[0]).numpy())
-    _sparse(tmp_path / "pictures" / "b" / "large.png", 2**40)
-    refused(evaluate.main, *_flags(whole, tmp_path / "pictures", tmp_path), part="larger than 256 MiB")
-
-
-def test_files_of_gigabytes_in_other_places_are_not_read(whole, tmp_path, refused):
-    (tmp_path / "cifar-10-batches-py").mkdir()
-    for name in data_files.CIFAR:
-        _sparse(tmp_path / "cifar-10-batches-py" / name, 2**40)
-    refused(evaluate.main, *_flags(whole, tmp_path / "cifar-10-batches-py", tmp_path), part="are read")
-    _sparse(tmp_path / "robustness_report.json", 2**40)
-    refused(compare.main, tmp_path / "robustness_report.json", part="at most 67108864 are read")
-    _sparse(tmp_path / "vocabulary.txt", 2**40)
-    with pytest.raises(InputError, match="at most 67108864 are read"):
-        WordPiece(vocabulary=str(tmp_path / "vocabulary.txt")).fitted([])
-
-
-@pytest.mark.parametrize("place", ["picture", "class"])
-def test_names_that_are_no_utf8(whole, tmp_path, refused, place):
-    picture = tf.io.encode_png(data_files.IMAGES[0]).numpy()
-    for label in (b"a", b"b", b"\xff\xfec" if place == "class" else b"c"):
-        folder = os.fsencode(tmp_path / "pictures") + b"/" + label
-        os.makedirs(folder)
-        for name in (b"good.png", b"\xff\xfe.png" if place == "picture" else b"other.png"):
-            with open(folder + b"/" + name, "wb") as file:
-                file.write(picture)
-    refused(evaluate.main, *_flags(whole, tmp_path / "pictures", tmp_path), part="is not UTF-8; rename it")
-
-
-@pytest.mark.parametrize("flag", ["--model", "--data", "--output"])
-def test_arguments_that_are_no_utf8(whole, tmp_path, refused, flag):
-    flags = [text for text in _flags(whole, whole / "data.npz", tmp_path) if not text.startswith(flag)]
-    refused(evaluate.main, *flags, f"{flag}={os.fsdecode(os.fsencode(tmp_path) + bytes([255]))}", part="is not UTF-8")
-
-
-@pytest.mark.parametrize("name", data_files.PICTURES)
-def test_pictures_sent_to_a_server(served, name):
-    """The exported program itself refuses them, in the words of its own endpoint."""
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        served(image_bytes=tf.constant([data_files.PICTURES[name]]))
+    return tmp_path / "pictures"
 
 
 @pytest.fixture(scope="module")
@@ -118,11 +83,19 @@ def served(whole):
     return lambda owner=loaded, **inputs: owner.signatures[export.PREDICT_BYTES](**inputs)
 
 
+@pytest.mark.parametrize("name", data_files.PICTURES)
+def test_pictures_on_the_disk_and_sent_to_a_server(pictures, not_judged, served, name):
+    """The exported program itself refuses them, in the words of its own endpoint."""
+    (pictures / "b" / "picture.png").write_bytes(data_files.PICTURES[name])
+    assert "PNG or JPEG" in not_judged(data=pictures, part="picture.png")
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        served(image_bytes=tf.constant([data_files.PICTURES[name]]))
+
+
 def test_the_size_of_a_picture_is_read_from_its_header(monkeypatch):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="more pixels"):
-        picture_files.decoded(tf.constant(data_files.png(8192, 8193)), 3)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="more pixels"):
-        picture_files.decoded(tf.constant(data_files.jpeg(9000, 9000)), 3)
+    for large in (data_files.png(8192, 8193), data_files.jpeg(9000, 9000)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="more pixels"):
+            picture_files.decoded(tf.constant(large), 3)
     monkeypatch.setattr(picture_files, "LARGEST", 64)
     pixels = data_files.IMAGES[0]
     for encoded in (tf.io.encode_png(pixels), tf.io.encode_jpeg(pixels)):
@@ -143,30 +116,48 @@ def test_whole_pictures_are_decoded_as_before(channels):
         np.testing.assert_array_equal(picture_files.decoded(encoded, channels), tf.io.decode_image(encoded, channels))
 
 
-@pytest.mark.parametrize("name", data_files.ARCHIVES)
-def test_archives(whole, tmp_path, refused, name):
-    build, part = data_files.ARCHIVES[name]
-    build(tmp_path / "cifar.tar.gz")
-    refused(evaluate.main, *_flags(whole, tmp_path / "cifar.tar.gz", tmp_path), part=part)
+# -------------------------------------------------------------------------------------------------- all files
 
 
-def test_an_archive_that_would_grow(tmp_path, monkeypatch):
-    data_files.ARCHIVES["pickles of a number"][0](tmp_path / "cifar.tar.gz")
-    monkeypatch.setattr("tfrobust.ops.archives._LARGEST_TAR", 10)
-    with pytest.raises(archives.RefusedArchiveError, match="grows to more than 10 bytes"):
-        archives.read_tar(tmp_path / "cifar.tar.gz", lambda names: names)
+def test_files_of_gigabytes_are_not_read(tmp_path, pictures, not_judged, refused):
+    def sparse(path):
+        path.touch()
+        os.truncate(path, 2**40)  # zeros that take no room on the disk
+        return path
+
+    sparse(pictures / "b" / "large.png")
+    not_judged(data=pictures, part="larger than 256 MiB")
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    for name in data_files.CIFAR:
+        sparse(tmp_path / "cifar-10-batches-py" / name)
+    not_judged(data=tmp_path / "cifar-10-batches-py", part="are read")
+    refused(compare.main, sparse(tmp_path / "robustness_report.json"), part="at most 67108864 are read")
+    with pytest.raises(InputError, match="at most 67108864 are read"):
+        WordPiece(vocabulary=str(sparse(tmp_path / "vocabulary.txt"))).fitted([])
+
+
+@pytest.mark.parametrize("place", [b"c/\xff\xfe.png", b"\xff\xfec/good.png"])
+def test_names_that_are_no_utf8(pictures, not_judged, place):
+    path = os.fsencode(pictures) + b"/" + place
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write((pictures / "a" / "good.png").read_bytes())
+    not_judged(data=pictures, part="is not UTF-8; rename it")
+
+
+@pytest.mark.parametrize("flag", ["--model", "--data", "--output"])
+def test_arguments_that_are_no_utf8(tmp_path, not_judged, flag):
+    place = os.fsdecode(os.fsencode(tmp_path) + bytes([255]))
+    not_judged(more=[f"{flag}={place}"], part="is not UTF-8")
 
 
 @pytest.mark.parametrize("name", data_files.VOCABULARIES)
-def test_vocabularies(tmp_path, canary, name):
-    (tmp_path / "vocabulary.txt").write_bytes(data_files.VOCABULARIES[name])
-    with pytest.raises((ValueError, FileNotFoundError)) as error:
-        WordPiece(vocabulary=str(tmp_path / "vocabulary.txt")).fitted([])
-    assert len(str(error.value)) <= 300 and "Traceback" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["no UTF-8", "UTF-16", "a pickle"])
-def test_the_vocabulary_inside_an_export(whole, export_copy, refused, name):
+def test_vocabularies_alone_and_inside_an_export(export_copy, canary, not_judged, name):
     (export_copy / "assets.extra").mkdir(exist_ok=True)
-    (export_copy / "assets.extra" / "vocabulary.txt").write_bytes(data_files.VOCABULARIES[name])
-    refused(evaluate.main, f"--model={export_copy}", f"--data={whole / 'data.npz'}", QUICK)
+    path = export_copy / "assets.extra" / "vocabulary.txt"
+    path.write_bytes(data_files.VOCABULARIES[name])
+    with pytest.raises((ValueError, FileNotFoundError)) as error:
+        WordPiece(vocabulary=str(path)).fitted([])
+    assert len(str(error.value)) <= 300 and "Traceback" not in str(error.value)
+    if name in ("no UTF-8", "UTF-16", "a pickle"):
+        not_judged(model=export_copy)

@@ -10,18 +10,14 @@ from tfrobust.errors import InputError
 from tfrobust.methods.teacher import TeacherUtility
 from tfrobust.ops import saved_models
 
-QUICK = "--gin_file=gin/eval/quick.gin"
-
-
 pytestmark = pytest.mark.usefixtures("rehearsed_here")
 
 
-@pytest.mark.parametrize("build", failing.CASES, ids=lambda build: build.__name__)
-def test_the_command_says_so_in_one_line(whole, export_copy, refused, build):
+@pytest.mark.parametrize("name", failing.CASES)
+def test_the_command_says_so_in_one_line(export_copy, not_judged, name):
+    build, part = failing.CASES[name]
     build(export_copy)
-    output = export_copy.parent / "report"
-    flags = [f"--model={export_copy}", f"--data={whole / 'data.npz'}", QUICK, f"--output={output}"]
-    refused(evaluate.main, *flags, part=failing.CASES[build])
+    not_judged(model=export_copy, part=part)
 
 
 class _Dark(tf.Module):
@@ -39,18 +35,14 @@ def test_a_model_that_fails_when_it_is_attacked(tmp_path, refused):
     images, labels = np.full((6, 8, 8, 1), 127, np.uint8), np.arange(6) % 3
     images[np.arange(6), 0, labels] = 140
     np.savez(tmp_path / "data.npz", images=images, labels=labels)
-    flags = [f"--model={tmp_path / 'dark'}", f"--data={tmp_path / 'data.npz'}", QUICK, "--gin_param=EVAL_EPSILON=0.3"]
-    refused(evaluate.main, *flags, part="too bright")
+    flags = [f"--model={tmp_path / 'dark'}", f"--data={tmp_path / 'data.npz'}", "--gin_file=gin/eval/quick.gin"]
+    refused(evaluate.main, *flags, "--gin_param=EVAL_EPSILON=0.3", part="too bright")
 
 
-def test_a_teacher_fails_before_it_teaches(export_copy):
-    failing.false_assertion(export_copy)
+def test_a_teacher_and_a_source_of_weights_fail_before_they_give(export_copy):
+    failing.CASES["false assertion"][0](export_copy)
     with pytest.raises(InputError, match="fails when it is asked"):
         TeacherUtility(path=str(export_copy))(tf.zeros((2, 8, 8, 1)), tf.zeros(2, tf.int32))
-
-
-def test_an_encoder_s_source_fails_before_it_gives(export_copy):
-    failing.false_assertion(export_copy)
     source = pretrained._read(str(export_copy))
     with pytest.raises(InputError, match="fails when it is asked"):
         source.embedding(tf.zeros((1, 8, 8, 1)))

@@ -4,15 +4,12 @@ import pytest
 from hostile import fuzz
 
 
-def _faults(numbers, folder) -> list[str]:
-    return [f"{result.number} ({result.kind}): {result.fault}" for result in fuzz.run(numbers, folder) if result.fault]
-
-
-@pytest.mark.first
-def test_fifty_inputs(tmp_path):
-    assert _faults(range(50), tmp_path) == []
-
-
-@pytest.mark.rest
-def test_five_hundred_inputs(tmp_path):
-    assert _faults(range(100, 600), tmp_path) == []
+@pytest.mark.parametrize(
+    "numbers",
+    [pytest.param(range(50), marks=pytest.mark.first), pytest.param(range(100, 600), marks=pytest.mark.rest)],
+    ids=["fifty", "five hundred"],
+)
+def test_no_input_is_too_much(tmp_path, numbers):
+    found = fuzz.run(numbers, tmp_path)
+    assert [(result.number, result.kind, result.fault) for result in found if result.fault] == []
+    assert [result.number for result in found] == list(numbers)

@@ -63,12 +63,12 @@ def test_files_that_are_no_gin(tmp_path, refused, name):
 
 @pytest.mark.filterwarnings("ignore:invalid escape sequence")
 def test_spoiled_recipes_never_crash_the_reader(tmp_path):
-    """Hundreds of recipes with letters changed, moved or doubled: each is read, or refused in one line."""
+    """Recipes with letters changed, moved or doubled: each is read, or refused in one line."""
     draw = random.Random(0)
     recipes = sorted((ROOT / "gin").rglob("*.gin"))
     odd = ["'", '"""', "[", ")", "{", "@", "%", "/", ".", "\\", "\n", "\t", ";", "import ", "\x1b", "é", "0x", "="]
     refused = 0
-    for number in range(300):
+    for number in range(100):
         text = list(recipes[number % len(recipes)].read_text("utf-8"))
         for _ in range(draw.randint(1, 6)):
             at = draw.randrange(len(text))
@@ -79,7 +79,7 @@ def test_spoiled_recipes_never_crash_the_reader(tmp_path):
         except InputError as error:
             refused += 1
             assert "\x1b" not in str(error)
-    assert 50 < refused < 300  # both ends are reached
+    assert 20 < refused < 100  # both ends are reached
 
 
 def test_no_name_in_the_registry_reaches_files_or_other_programs():

@@ -34,7 +34,7 @@ ENDS = {
     "it says nothing": ("", "crashes on it .code 0"),
     "it says what is no JSON": ("print('{')", "crashes on it .code 0"),
     "it says that it cannot": ("print('\"\\\\u001b[2J' + 'no' * 200 + '\"')", "cannot load it .*nono"),
-    "it does not end": ("import time; time.sleep(600)", "has not loaded and asked it within 2 s"),
+    "it does not end": ("import time; time.sleep(600)", "has not loaded and asked it within 0.5 s"),
     "it takes too much": (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[2]),) * 2); bytearray(2**60)",
         "crashes on it .code 1",
@@ -47,7 +47,7 @@ def test_how_it_ends_is_one_line(another, tmp_path, monkeypatch, name):
     program, part = ENDS[name]
     (tmp_path / "program.py").write_text(program)
     monkeypatch.setattr(rehearsal_process, "__file__", str(tmp_path / "program.py"))
-    monkeypatch.setattr(rehearsal, "SECONDS", 2 if name == "it does not end" else 200)
+    monkeypatch.setattr(rehearsal, "SECONDS", 0.5 if name == "it does not end" else 200)
     monkeypatch.setattr(tf.saved_model, "load", None)
     with pytest.raises(InputError, match=part) as error:
         predictor.load(str(another))

@@ -11,23 +11,7 @@ from tfrobust.ops import program_graph
 PROGRAMS = 1_000
 HARMLESS = ("NoOp", "Placeholder", "Relu", "MatMul", "Identity", "StringJoin")
 HARMFUL = ("WriteFile", "ReadFile", "PrintV2", "EagerPyFunc", "SaveV2", "SomebodysOwnKernel")
-NEW_NAMES = (
-    "",
-    "None",
-    "\0",
-    "graph",
-    "ä",
-    "a" * 300,
-    "NoOp",
-    "WriteFile",
-    "f0",
-    "f1",
-    "n0",
-    "x0",
-    "^n0",
-    "n0:0",
-    "()",
-)
+NEW_NAMES = ("", "\0", "()", *"None graph ä NoOp WriteFile f0 f1 n0 x0 ^n0 n0:0".split(), "a" * 300)
 
 
 def _program(chance: random.Random) -> meta_graph_pb2.MetaGraphDef:

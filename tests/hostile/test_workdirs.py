@@ -85,39 +85,28 @@ def test_exporting(tmp_path, refused, name):
     refused(export.main, f"--workdir={tmp_path / 'run'}", f"--export_dir={tmp_path / 'exported'}", part=part)
 
 
-@pytest.mark.parametrize("flag", ["--workdir", "--export_dir"])
-def test_a_file_where_a_folder_belongs(tmp_path, refused, flag):
-    (tmp_path / "file").write_text("x")
-    folders = {"--workdir": tmp_path / "run", "--export_dir": tmp_path / "exported"} | {flag: tmp_path / "file"}
-    refused(train.main, *FLAGS, *(f"{name}={path}" for name, path in folders.items()), part="is a file")
-
-
 OUTPUTS = {"--workdir": train, "--export_dir": train, "--output": evaluate}
-
-
-def _flags(command, flag: str, tmp_path, whole) -> list[str]:
-    if command is evaluate:
-        return ["--gin_file=gin/eval/quick.gin", f"--model={whole / 'export'}", f"--data={whole / 'data.npz'}"]
-    folders = {"--workdir": tmp_path / "run", "--export_dir": tmp_path / "exported"}
-    return [*FLAGS, *(f"{name}={path}" for name, path in folders.items() if name != flag)]
-
-
-@pytest.mark.parametrize("flag", OUTPUTS)
-@pytest.mark.parametrize("below", ["", "below"])
-def test_a_link_to_itself_where_a_folder_belongs(tmp_path, refused, whole, flag, below):
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    place = tmp_path / "loop" / below
-    refused(OUTPUTS[flag].main, *_flags(OUTPUTS[flag], flag, tmp_path, whole), f"{flag}={place}", part="loop")
+# Name -> (what makes it in an empty folder, which part of that is to be written to, a part of the line).
+PLACES = {
+    "a file": (_file("file", b"x"), "file", "is a file"),
+    "a link to itself": (_link("loop", "loop"), "loop", "loop"),
+    "below a link to itself": (_link("loop", "loop"), "loop/below", "loop"),
+    "a read-only file system": (lambda folder: (folder / "fixed").mkdir(), "fixed/below", "cannot be written to; use"),
+}
 
 
 @pytest.mark.parametrize("flag", OUTPUTS)
-def test_a_read_only_file_system(tmp_path, refused, whole, monkeypatch, flag):
-    """As the kernel answers there: refused before anything is trained or evaluated."""
+@pytest.mark.parametrize("name", PLACES)
+def test_where_nothing_can_be_written(tmp_path, refused, evaluate_flags, monkeypatch, name, flag):
+    """Refused before anything is trained or evaluated; of a read-only file system as the kernel answers there."""
     allowed = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: "fixed" not in str(path) and allowed(path, mode))
-    (tmp_path / "fixed").mkdir()
-    flags = [*_flags(OUTPUTS[flag], flag, tmp_path, whole), f"{flag}={tmp_path / 'fixed' / 'below'}"]
-    refused(OUTPUTS[flag].main, *flags, part=f"cannot be written to; use another {flag}")
+    build, place, part = PLACES[name]
+    build(tmp_path)
+    folders = {"--workdir": tmp_path / "run", "--export_dir": tmp_path / "exported"}
+    flags = [*FLAGS, *(f"{other}={path}" for other, path in folders.items())]
+    flags = evaluate_flags() if flag == "--output" else flags
+    refused(OUTPUTS[flag].main, *flags, f"{flag}={tmp_path / place}", part=part)
 
 
 STATES = {
