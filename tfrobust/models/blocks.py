@@ -1,4 +1,4 @@
-"""What the convolutional encoders are made of: a convolution unit, a residual block, and chains of layers."""
+"""Building blocks of the convolutional encoders: convolution units, residual blocks, chains of layers."""
 
 import dataclasses
 import math
@@ -16,35 +16,65 @@ SHORTCUTS = ("standard", "activated", "raw")
 
 
 def require_whole(value, what: str, minimum: int = 1) -> int:
-    """The value itself if it is an integer of at least `minimum`; a ValueError that names it otherwise."""
+    """Return an integer of at least `minimum`.
+
+    Args:
+        value: the value.
+        what: its name, for the message.
+        minimum: smallest valid value.
+
+    Raises:
+        ValueError: `value` is no integer, or below `minimum`.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise InputError(f"{what} must be an integer >= {minimum}, got {value!r}.")
     return value
 
 
 def require_wholes(values, what: str) -> tuple[int, ...]:
-    """The values as a tuple if all are integers >= 1; a ValueError that names them otherwise."""
+    """Return integers >= 1 as a tuple.
+
+    Args:
+        values: tuple or list.
+        what: its name, for the message.
+
+    Raises:
+        ValueError: `values` is no tuple of integers >= 1.
+    """
     if not isinstance(values, (list, tuple)):
         raise InputError(f"{what} must be a tuple of integers >= 1, got {values!r}.")
     return tuple(require_whole(value, f"each entry of {what}") for value in values)
 
 
 def require_choice(value, what: str, choices: Sequence[str]) -> str:
-    """The value itself if it is one of `choices`; a ValueError that lists them otherwise."""
+    """Return a value that is one of `choices`.
+
+    Args:
+        value: the value.
+        what: its name, for the message.
+        choices: the valid values, which the message lists.
+
+    Raises:
+        ValueError: `value` is not one of them.
+    """
     if value not in choices:
         raise InputError(f"{what} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
     return value
 
 
 def l2_penalty(weight: float):
-    """weight * sum w^2 as a Keras regulariser, or None for weight 0; a ValueError below 0."""
+    """Return the Keras regularizer weight * sum w^2, or None for weight 0.
+
+    Raises:
+        ValueError: a weight below 0.
+    """
     if not weight >= 0:
         raise InputError(f"kernel_regularization must be >= 0, got {weight!r}.")
     return keras.regularizers.L2(weight) if weight else None
 
 
 def build_chain(layers: Sequence, shape: tuple) -> tuple:
-    """Builds the layers one after the other (those already built are left alone); returns the last shape."""
+    """Build layers in sequence, skipping those already built, and return the last output shape."""
     for layer in layers:
         if not layer.built:
             layer.build(shape)
@@ -53,7 +83,7 @@ def build_chain(layers: Sequence, shape: tuple) -> tuple:
 
 
 def run_chain(layers: Sequence, hidden, *, training=None, branch: int = 0):
-    """Applies the layers one after the other; `branch` goes to those whose attribute `branched` is true."""
+    """Apply layers in sequence; those with a true attribute `branched` also get `branch`."""
     for layer in layers:
         if getattr(layer, "branched", False):
             hidden = layer(hidden, training=training, branch=branch)
@@ -65,16 +95,17 @@ def run_chain(layers: Sequence, hidden, *, training=None, branch: int = 0):
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvolutionStyle(Configured):
-    """What all units of one encoder have in common.
+    """Settings shared by all units of one encoder.
 
     Args:
         activation: name of a Keras activation.
-        use_bias: whether convolutions add a bias (with batch normalisation behind, it has no effect on
-            the function, yet the reference networks have it).
+        use_bias: add a bias in convolutions. Before batch normalization it has no effect on the function, but the
+            reference networks have it.
         kernel_regularization: weight of the sum of squared kernel entries, >= 0.
         branches, momentum, epsilon, synchronized, scale: as in `BranchedBatchNormalization`.
-        symmetric: 'same' padding with a stride has size // 2 zeros on every side, as PyTorch's networks do. Keras
-            has none before and one behind for 3x3 with stride 2 on even sizes, so that weights do not carry over.
+        symmetric: pad 'same' convolutions with a stride by size // 2 zeros on every side, as PyTorch's networks do.
+            Keras pads none before and one after for 3x3 with stride 2 on even sizes, so that weights cannot be
+            exchanged.
     """
 
     activation: str = "relu"
@@ -88,27 +119,27 @@ class ConvolutionStyle(Configured):
     symmetric: bool = False
 
     def normalization(self, dtype) -> BranchedBatchNormalization:
-        """An unbuilt batch normalisation of this style."""
+        """Return an unbuilt batch normalization of this style."""
         same = {name: getattr(self, name) for name in ("momentum", "epsilon", "synchronized", "scale")}
         return BranchedBatchNormalization(self.branches, **same, dtype=dtype)
 
     def activated_normalization(self, dtype) -> list:
-        """Batch normalisation, then the activation: unbuilt layers."""
+        """Return unbuilt layers: batch normalization, then the activation."""
         return [self.normalization(dtype), keras.layers.Activation(self.activation, dtype=dtype)]
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class ConvolutionUnit(Configured, keras.layers.Layer):
-    """Convolution, then batch normalisation, then the activation; the last two can be left out.
+    """Convolution, then batch normalization, then the activation; the last two are optional.
 
     Args:
         width: output channels, >= 1.
         size: side of the square kernel in pixels, >= 1.
         stride: in pixels, >= 1.
         padding: "same" or "valid".
-        normalize: with batch normalisation.
-        activate: with the style's activation.
-        style: what the encoder's units share; default `ConvolutionStyle()`.
+        normalize: add batch normalization.
+        activate: add the activation of the style.
+        style: settings shared by the encoder's units; default `ConvolutionStyle()`.
     """
 
     def __init__(
@@ -157,9 +188,11 @@ class ConvolutionUnit(Configured, keras.layers.Layer):
         return chain
 
     def build(self, input_shape):
+        """Build the layers."""
         build_chain(self.chain, self._padded_shape(input_shape))
 
     def compute_output_shape(self, input_shape):
+        """Return the output shape of the convolution."""
         return self.chain[0].compute_output_shape(self._padded_shape(input_shape))
 
     def _padded_shape(self, shape) -> tuple:
@@ -167,12 +200,13 @@ class ConvolutionUnit(Configured, keras.layers.Layer):
         return (count, *(side and side + 2 * self.margin for side in sides), channels)
 
     def call(self, hidden, *, training=None, branch=0):
+        """Apply the layers; in inference mode the normalization is folded into the convolution."""
         if self.margin:
             hidden = tf.pad(hidden, [[0, 0], *[[self.margin, self.margin]] * 2, [0, 0]])
         if training or not self.normalize:
             return run_chain(self.chain, hidden, training=training, branch=branch)
-        # With fixed statistics the normalisation is part of the convolution: two passes over the map less on the
-        # way in, one less on the way back, a quarter of an attack's time.
+        # With fixed statistics the normalization is folded into the convolution. It saves two passes over the map in
+        # the forward pass and one in the backward pass, a quarter of an attack's time.
         convolution, normalization, *others = self.chain
         scale, offset = normalization.moments(branch)
         if convolution.bias is not None:
@@ -184,16 +218,19 @@ class ConvolutionUnit(Configured, keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class ResidualBlock(Configured, keras.layers.Layer):
-    """activation(path(x) + shortcut(x)): the post-activation block, plain or bottleneck by its path.
+    """Post-activation residual block, plain or bottleneck: activation(path(x) + shortcut(x)).
 
-    The last unit of the path has no activation of its own. The shortcut is the identity, or with `project`
-    a 1x1 convolution with the path's width and stride.
+    The last unit of the path has no activation of its own. The shortcut is the identity, or with `project` a 1x1
+    convolution with the path's width and stride.
 
     Args:
         convolutions: (width, size, stride) of each convolution of the path, at least one.
-        project: shortcut by a 1x1 convolution; needed where width or resolution change.
-        normalize_projection: batch normalisation behind that convolution.
-        style: what the encoder's units share; default `ConvolutionStyle()`.
+        project: shortcut by a 1x1 convolution, required if width or resolution change.
+        normalize_projection: batch normalization after that convolution.
+        style: settings shared by the encoder's units; default `ConvolutionStyle()`.
+
+    Raises:
+        ValueError: when built, if path and shortcut have different shapes.
 
     Source: He et al. 2016 (Deep residual learning), figures 2 and 5.
     """
@@ -235,6 +272,7 @@ class ResidualBlock(Configured, keras.layers.Layer):
         self.activation = keras.layers.Activation(self.style.activation, dtype=self.dtype_policy)
 
     def build(self, input_shape):
+        """Build path and shortcut."""
         shape = tuple(input_shape)
         out = build_chain(self.units, shape)
         skipped = build_chain(self.shortcut, shape)
@@ -245,12 +283,14 @@ class ResidualBlock(Configured, keras.layers.Layer):
             )
 
     def compute_output_shape(self, input_shape):
+        """Return the output shape of the path."""
         shape = tuple(input_shape)
         for unit in self.units:
             shape = tuple(unit.compute_output_shape(shape))
         return shape
 
     def call(self, hidden, *, training=None, branch=0):
+        """Apply the block."""
         residual = run_chain(self.units, hidden, training=training, branch=branch)
         skipped = run_chain(self.shortcut, hidden, training=training, branch=branch)
         return self.activation(residual + skipped)
@@ -258,16 +298,21 @@ class ResidualBlock(Configured, keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class PreActivationBlock(Configured, keras.layers.Layer):
-    """path(a) + shortcut, a = activation(norm(x)): normalised and activated before each convolution, not behind.
+    """Pre-activation residual block: path(a) + shortcut, a = activation(norm(x)).
+
+    Normalization and activation precede each convolution.
 
     Args:
         convolutions: (width, size, stride) of each convolution of the path, at least one.
-        project: shortcut by a 1x1 convolution with the path's width and stride; needed where either changes.
-        shortcut: where it begins. "standard": an identity at x, a projection at a (He et al. 2016; the released
-            Wide ResNets). "activated": both at a (the released NFM and NoisyMix). "raw": both at x.
-        dropout: share of the entries that are dropped between two convolutions, in [0, 1).
-        dropout_first: drop before the normalisation that follows a convolution, not behind its activation.
-        style: what the encoder's units share; default `ConvolutionStyle()`.
+        project: shortcut by a 1x1 convolution with the path's width and stride, required if either changes.
+        shortcut: input of the shortcut. "standard": x for an identity, a for a projection (He et al. 2016; the released
+            Wide ResNets). "activated": a for both (the released NFM and NoisyMix). "raw": x for both.
+        dropout: share of the entries dropped between two convolutions, in [0, 1).
+        dropout_first: drop before the normalization that follows a convolution, not after its activation.
+        style: settings shared by the encoder's units; default `ConvolutionStyle()`.
+
+    Raises:
+        ValueError: an unknown shortcut; when built, if path and shortcut have different shapes.
 
     Source: He et al. 2016 (Identity mappings in deep residual networks), figures 1b and 4e.
     """
@@ -308,7 +353,7 @@ class PreActivationBlock(Configured, keras.layers.Layer):
         layers = []
         *others, last = self.convolutions
         for width, size, stride in others:
-            # Normalisation behind a convolution is that before the next one.
+            # A unit ends with the normalization that precedes the next convolution.
             make = plain_convolution if early else ConvolutionUnit
             layers.append(make(width, size=size, stride=stride, **common))
             if self.dropout:
@@ -319,6 +364,7 @@ class PreActivationBlock(Configured, keras.layers.Layer):
         return [*layers, plain_convolution(width, size=size, stride=stride, **common)]
 
     def build(self, input_shape):
+        """Build entry, path and projection."""
         shape = build_chain(self.entry, tuple(input_shape))
         out, skipped = build_chain(self.units, shape), build_chain(self.projection, shape)
         if out[1:] != skipped[1:]:
@@ -328,12 +374,14 @@ class PreActivationBlock(Configured, keras.layers.Layer):
             )
 
     def compute_output_shape(self, input_shape):
+        """Return the output shape of the path."""
         shape = tuple(input_shape)
         for layer in self.units:
             shape = tuple(layer.compute_output_shape(shape))
         return shape
 
     def call(self, hidden, *, training=None, branch=0):
+        """Apply the block."""
         activated = run_chain(self.entry, hidden, training=training, branch=branch)
         begins_activated = self.shortcut == "activated" or (self.shortcut == "standard" and self.project)
         skipped = run_chain(self.projection, activated if begins_activated else hidden)
@@ -341,5 +389,5 @@ class PreActivationBlock(Configured, keras.layers.Layer):
 
 
 def plain_convolution(width: int, **keywords) -> ConvolutionUnit:
-    """A unit of nothing but its convolution."""
+    """Return a unit without normalization and activation."""
     return ConvolutionUnit(width, normalize=False, activate=False, **keywords)

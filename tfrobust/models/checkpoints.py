@@ -1,4 +1,4 @@
-"""Weights that somebody trained in PyTorch, put into encoders and classifiers of ours: all of them, or none."""
+"""Loading of weights trained in PyTorch into encoders and classifiers, all of them or none."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _PROJECTIONS = (
 )
 _MEANS, _DEVIATIONS = ("mu", "mean", "new_mean"), ("sigma", "std", "new_std")
 _PIXEL_TOLERANCE = 1e-4
-_COMPARED = 2000  # names that the nearest is looked for among
+_COMPARED = 2000  # names searched for the nearest one
 
 Tensors = dict[str, StoredTensor]
 
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
-    """What became of the tensors of a file.
+    """Result of loading a checkpoint.
 
     Attributes:
-        naming: whose names they are: "torchvision", "RobustBench", "TRADES" or "DeepMind".
-        prefix: what stood before the encoder's names, such as "module.encoder.".
-        used: names of those that are now in the model.
-        ignored: names of the others: counters of batches, classifiers and projections that the model does not have,
-            the mean and deviation of pixels (which the encoder's own were compared with), blocks that are never used.
+        naming: family whose names the file has: "torchvision", "RobustBench", "TRADES" or "DeepMind".
+        prefix: prefix of the encoder's names, such as "module.encoder.".
+        used: names of the tensors that are now in the model.
+        ignored: names of the others: batch counters, classifiers and projections that the model does not have, mean and
+            deviation of pixels (which were compared with the encoder's), and blocks that are never used.
     """
 
     naming: str
@@ -66,11 +66,11 @@ class _Classifier(NamedTuple):
 
 
 def load(model: keras.Model, path, *, prefix: str | None = None) -> Loaded:
-    """Puts the weights of a network from PyTorch into an encoder, or into the encoder and head of a classifier.
+    """Load the weights of a PyTorch network into an encoder, or into the encoder and head of a classifier.
 
-    Every tensor of the file is used or known to be needless, every variable is filled, and shapes agree; otherwise
-    nothing changes. Batch-norm branches all get the same. What no file tells must be set right: the activation, batch
-    norm's epsilon (1e-5 in PyTorch and here), where shortcuts begin.
+    Every tensor of the file is used or known to be unnecessary, every variable is set, and shapes agree; otherwise
+    nothing changes. All batch-norm branches get the same values. Settings that no file contains must be set correctly:
+    the activation, the epsilon of batch norm (1e-5 in PyTorch and here), and where shortcuts begin.
 
     Example:
         >>> import numpy as np, tempfile
@@ -84,17 +84,18 @@ def load(model: keras.Model, path, *, prefix: str | None = None) -> Loaded:
         100 tensors by torchvision's names behind 'module.'
 
     Args:
-        model: a ResNet18, ResNet50, PreActResNet18 or WideResNet; or what has one as `encoder`, with a `LinearHead` or
-            `Dense` as `head`, such as a method. Built, or it is built for colour images of any size.
-        path: `.safetensors` or `.npz`; a pickle (`.pt`, `.pth`) is refused with the line that converts it.
-        prefix: of the encoder's names, where several networks lie in one file; None finds it.
+        model: a ResNet18, ResNet50, PreActResNet18 or WideResNet; or a model with one of them as `encoder` and a
+            `LinearHead` or `Dense` as `head`, such as a method. It is built for color images of any size if it is not
+            built.
+        path: `.safetensors` or `.npz`. A pickle (`.pt`, `.pth`) is refused with the command that converts it.
+        prefix: prefix of the encoder's names if the file holds several networks; None detects it.
 
     Returns:
-        What was used and what ignored.
+        The names of used and of ignored tensors.
 
     Raises:
-        InputError (a ValueError): the file cannot be read or does not fit; says what is missing, left over, or of
-            another shape, and the nearest names.
+        InputError (a ValueError): the file cannot be read or does not fit. The message names tensors that are missing,
+            left over or of another shape, and the nearest names.
     """
     encoder, head = (model.encoder, model.head) if hasattr(model, "encoder") else (model, None)
     _build(encoder, head)
@@ -113,7 +114,7 @@ def load(model: keras.Model, path, *, prefix: str | None = None) -> Loaded:
 
 
 def classifier(encoder: Encoder, path, *, prefix: str | None = None) -> tuple[keras.Model, Loaded]:
-    """A classifier of images of any size: an encoder and a linear head with as many classes as the file's has.
+    """Create a classifier of images of any size: an encoder and a linear head with the classes of the file.
 
     Example:
         >>> import numpy as np, tempfile
@@ -128,15 +129,16 @@ def classifier(encoder: Encoder, path, *, prefix: str | None = None) -> tuple[ke
         TensorShape([2, 7])
 
     Args:
-        encoder: as in `load`. Images lie in [0, 1]: what mean and deviation the weights expect is the encoder's
-            `pixel_mean` and `pixel_std`.
-        path, prefix: as in `load`.
+        encoder: as in `load`. Images lie in [0, 1]: set the mean and deviation that the weights expect as `pixel_mean`
+            and `pixel_std` of the encoder.
+        path: as in `load`.
+        prefix: as in `load`.
 
     Returns:
-        A functional Keras model, images -> {"logits", "embedding"}, and what was used and ignored.
+        A functional Keras model, images -> {"logits", "embedding"}, and the names of used and of ignored tensors.
 
     Raises:
-        InputError (a ValueError): as `load`, or the file holds no linear classifier.
+        InputError (a ValueError): as in `load`, or the file holds no linear classifier.
     """
     _build(encoder, None)
     with opened(path) as tensors:
@@ -154,14 +156,14 @@ def classifier(encoder: Encoder, path, *, prefix: str | None = None) -> tuple[ke
 
 
 def shapes(encoder: Encoder, naming: str | None = None) -> dict[str, tuple[int, ...]]:
-    """The tensors that an encoder needs, by the names of a family of networks in PyTorch.
+    """Return the tensors that an encoder needs, with the names of a family of PyTorch networks.
 
     Args:
         encoder: as in `load`.
-        naming: "torchvision", "RobustBench", "TRADES" or "DeepMind"; None takes the first that has such a network.
+        naming: "torchvision", "RobustBench", "TRADES" or "DeepMind"; None takes the first family with such a network.
 
     Returns:
-        Name -> shape, with PyTorch's order of axes.
+        A dict from name to shape, with PyTorch's order of axes.
 
     Raises:
         InputError (a ValueError): no such family, or it has no such network.
@@ -188,7 +190,7 @@ def _build(encoder, head) -> None:
 
 
 def _match(encoder, tensors: Tensors, prefix: str | None, where: str) -> tuple[Naming, str, dict[str, Destination]]:
-    """The family and the prefix under which most of the encoder's names are found; its destinations by full names."""
+    """Find the family and the prefix that match most of the encoder's names, and return them with its destinations."""
     matches = []
     for naming in NAMINGS:
         wanted = torch_names.destinations(encoder, naming)
@@ -212,7 +214,7 @@ def _match(encoder, tensors: Tensors, prefix: str | None, where: str) -> tuple[N
 
 
 def _head_name(tensors: Tensors, prefix: str, dim: int, where: str) -> str:
-    """The name of the linear classifier: beside the encoder, or above it."""
+    """Return the name of the linear classifier, next to the encoder or above it."""
     found = []
     for name, tensor in tensors.items():
         start, _, last = name.removesuffix(".weight").rpartition(".")
@@ -232,7 +234,7 @@ def _head_name(tensors: Tensors, prefix: str, dim: int, where: str) -> str:
 
 
 def _model_name(path) -> str:
-    """What Keras and TensorFlow take for a name."""
+    """Convert the name of a file to a valid name of a Keras model."""
     return re.sub(r"\W+", "_", pathlib.Path(path).stem, flags=re.ASCII).strip("_") or "checkpoint"
 
 
@@ -266,7 +268,11 @@ def _is_pixel_statistic(name: str, tensor: StoredTensor) -> bool:
 
 
 def _account(encoder, tensors: Tensors, wanted: dict, prefix: str, naming: Naming, where: str) -> list[str]:
-    """The names that need not be used; an InputError where a tensor is missing, left over, or of another shape."""
+    """Return the names of tensors that may be ignored.
+
+    Raises:
+        InputError: a tensor is missing, left over or of another shape.
+    """
     ignored = _ignored(tensors, wanted, prefix, naming)
     fault = _fault(tensors, wanted, ignored)
     if fault:
@@ -275,7 +281,7 @@ def _account(encoder, tensors: Tensors, wanted: dict, prefix: str, naming: Namin
 
 
 def _fault(tensors: Tensors, wanted: dict[str, Destination], ignored: list[str]) -> str:
-    """What keeps the tensors from being the network's, the first of each kind with its nearest; "" if nothing does."""
+    """Describe the first mismatch of each kind, with the nearest name; "" if there is none."""
     missing = [name for name in wanted if name not in tensors]
     left = sorted(tensors.keys() - wanted.keys() - set(ignored))
     other = [
@@ -310,14 +316,14 @@ def _stem_hint(found: list[int], here: list[int]) -> str:
 
 
 def _described(encoder) -> str:
-    """Class and what decides its shapes: "ResNet50 (stem='cifar', width=64)"."""
+    """Describe the class and the arguments that decide its shapes: "ResNet50 (stem='cifar', width=64)"."""
     names = [name for name in ("depth", "stem", "width", "final_normalization") if hasattr(encoder, name)]
     settings = ", ".join(f"{name}={getattr(encoder, name)!r}" for name in names)
     return f"{type(encoder).__name__} ({settings})" if settings else type(encoder).__name__
 
 
 def _check_function(encoder, naming: Naming, tensors: Tensors, where: str) -> None:
-    """What equal shapes would hide: padding, and the normalisation of pixels where the file tells it."""
+    """Check what shapes do not show: the padding, and the normalization of pixels if the file contains it."""
     own = type(encoder).__name__
     units = [layer for layer in encoder.stage_layers[0] if hasattr(layer, "style")]
     if units[0].style.symmetric != naming.symmetric:
@@ -341,7 +347,7 @@ def _padding(symmetric: bool) -> str:
 
 
 def _refused(message: str) -> InputError:
-    """The error of this message on one line; names in files may be of any length."""
+    """Create the error with its message on one line of at most 300 characters, because names may be long."""
     return InputError(" ".join(message.split())[:300])
 
 

@@ -15,7 +15,7 @@ from tfrobust.models.encoder import Encoder
 _POOLS = {"max": keras.layers.MaxPooling2D, "average": keras.layers.AveragePooling2D}
 _DOWNSAMPLINGS = (*_POOLS, "stride")
 
-# variant -> (widths of the convolutions by stage, units of the fully connected layers before the logits)
+# Variant -> (widths of the convolutions by stage, units of the fully connected layers before the logits).
 PAPER_VARIANTS = {
     "cifar10": (((64, 64), (128, 128)), (256, 256)),
     "cifar100": (((64, 64, 64), (128, 128, 128)), (256, 256, 256)),
@@ -32,18 +32,21 @@ def convolution_stages(
     final_pool: bool,
     dtype,
 ) -> list[list]:
-    """The layers of each stage: its 3x3 'same' convolution units, and how the next stage gets half the size.
+    """Create the layers of each stage: 3x3 'same' convolution units and the downsampling.
 
     Args:
         stages: output channels of each convolution, by stage.
-        style: what the units share.
-        normalize: batch normalisation between convolution and activation.
-        pooling: "max" or "average", 2x2 behind the stage; "stride": the next stage begins with stride 2.
-        final_pool: pool behind the last stage as well; has no meaning with "stride".
+        style: settings shared by the units.
+        normalize: batch normalization between convolution and activation.
+        pooling: "max" or "average": 2x2 pooling after the stage. "stride": the next stage begins with stride 2.
+        final_pool: pool after the last stage as well; not available with "stride".
         dtype: the layers' dtype policy.
 
     Returns:
         One list of unbuilt layers per stage.
+
+    Raises:
+        ValueError: an unknown pooling, or `final_pool` with "stride".
     """
     require_choice(pooling, "pooling", _DOWNSAMPLINGS)
     if final_pool and pooling == "stride":
@@ -62,9 +65,9 @@ def convolution_stages(
 
 
 def dense_neck(units: tuple[int, ...], style: ConvolutionStyle, dtype, *, global_pool: bool = False) -> list:
-    """Flatten (or global average pooling) and fully connected layers with the style's activation.
+    """Create Flatten (or global average pooling) and fully connected layers with the style's activation.
 
-    Without units there is nothing but the global average.
+    Without units the neck is the global average alone.
     """
     layers = [(keras.layers.GlobalAveragePooling2D if global_pool or not units else keras.layers.Flatten)(dtype=dtype)]
     for width in units:
@@ -81,7 +84,7 @@ def dense_neck(units: tuple[int, ...], style: ConvolutionStyle, dtype, *, global
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class CNN(Encoder):
-    """A convolutional encoder of any number of stages; the embedding is the last layer's activation.
+    """Convolutional encoder with any number of stages; the embedding is the last layer's activation.
 
     Example:
         >>> import tensorflow as tf
@@ -96,9 +99,9 @@ class CNN(Encoder):
         batch_normalization: between each convolution (then without bias) and its activation.
         kernel_regularization: weight of the sum of squared kernel entries, >= 0.
         activation: name of a Keras activation.
-        pooling: "max" or "average", 2x2 with stride 2, behind each stage but the last; "stride": each stage but
-            the first begins with stride 2.
-        final_pool: pool behind the last stage as well.
+        pooling: "max" or "average": 2x2 with stride 2 after each stage but the last. "stride": each stage but the first
+            begins with stride 2.
+        final_pool: pool after the last stage as well.
         **kwargs: as in `Encoder`.
 
     Raises:
@@ -147,11 +150,11 @@ class CNN(Encoder):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class DigitsCNN(Encoder):
-    """The encoder for the embedded 8x8 digits: 32, 64, 128 channels, then one layer of 128 units.
+    """Encoder for the embedded 8x8 digits: 32, 64 and 128 channels, then one layer of 128 units.
 
     conv 32 - conv 64 / 2 - conv 128 / 2 - global average - dense 128; each 3x3 convolution is followed by batch
-    normalisation and the activation. Halving by strides instead of max pooling is worth about 15 points of
-    robust accuracy after adversarial training on the digits.
+    normalization and the activation. Downsampling by strides instead of max pooling improves the robust accuracy after
+    adversarial training on the digits by about 15 points.
 
     Example:
         >>> import tensorflow as tf
@@ -161,7 +164,7 @@ class DigitsCNN(Encoder):
 
     Args:
         activation: name of a Keras activation.
-        pooling: how a stage hands on half the size: "stride", "max" or "average".
+        pooling: downsampling between stages: "stride", "max" or "average".
         **kwargs: as in `Encoder`.
     """
 
@@ -181,9 +184,9 @@ class DigitsCNN(Encoder):
 class PaperCNN(Encoder):
     """The "standard CNN" of the ASCL paper, in the three variants of its authors' TensorFlow code.
 
-    cifar10: conv 64, 64, pool, conv 128, 128, pool, dense 256, 256. cifar100: three convolutions per stage
-    and three dense layers of 256. mnist: 32, 32, pool, 64, 64, pool, dense 200, 200. 3x3 'same', ReLU, max
-    pooling, He-normal, no dropout, no batch normalisation. The embedding is the last layer before the logits.
+    cifar10: conv 64, 64, pool, conv 128, 128, pool, dense 256, 256. cifar100: three convolutions per stage and three
+    dense layers of 256. mnist: 32, 32, pool, 64, 64, pool, dense 200, 200. 3x3 'same', ReLU, max pooling, He-normal, no
+    dropout, no batch normalization. The embedding is the last layer before the logits.
 
     Example:
         >>> import tensorflow as tf

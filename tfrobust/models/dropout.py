@@ -1,4 +1,4 @@
-"""Dropout that several replicas, and a run that was interrupted, draw as one quiet run would."""
+"""Dropout that is reproducible across numbers of replicas and resumed runs."""
 
 import keras
 import tensorflow as tf
@@ -11,12 +11,12 @@ from tfrobust.ops.shapes import shape_of
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class CountedDropout(Configured, keras.layers.Layer):
-    """Sets entries to 0 with probability `rate` in training and divides the others by 1 - rate.
+    """Set entries to 0 with probability `rate` in training, and divide the others by 1 - rate.
 
-    The draw is a function of the layer's clock, a variable that starts anywhere (from Keras's global seed) and counts
-    the passes in training mode: it is saved and restored with the weights. One draw is made for the global batch, of
-    which each replica takes its rows. (Where a pass stacks several views, replicas take other rows of it than one
-    would.)
+    The random mask is a function of the layer's clock, a variable that counts the passes in training mode. It starts at
+    a random number from Keras's global seed, and is saved and restored with the weights. One mask is sampled for the
+    global batch, of which each replica takes its rows. (If a pass stacks several views, several replicas take other
+    rows than a single one would.)
 
     Args:
         rate: in [0, 1).
@@ -24,7 +24,7 @@ class CountedDropout(Configured, keras.layers.Layer):
     Raises:
         ValueError: another rate.
 
-    Source: Srivastava et al. 2014 in the form that scales in training.
+    Source: Srivastava et al. 2014, in the form that rescales in training.
     """
 
     def __init__(self, rate: float, *, name: str | None = None, **kwargs):
@@ -34,6 +34,7 @@ class CountedDropout(Configured, keras.layers.Layer):
         self.rate = rate
 
     def build(self, input_shape):
+        """Create the clock."""
         self.clock = self.add_weight(
             name="clock",
             shape=(),
@@ -44,9 +45,11 @@ class CountedDropout(Configured, keras.layers.Layer):
         )
 
     def compute_output_shape(self, input_shape):
+        """Return the input shape."""
         return tuple(input_shape)
 
     def call(self, hidden, *, training=None):
+        """Drop entries in training mode, and return the input unchanged otherwise."""
         if not training or not self.rate:
             return hidden
         key = randomness.make_key(0, "dropout", tf.convert_to_tensor(self.clock))
@@ -56,7 +59,7 @@ class CountedDropout(Configured, keras.layers.Layer):
 
 
 def _anywhere(shape, dtype):
-    # While Keras merely traces shapes its seeds have no values, and a clock that is asked for its value needs none.
+    # Seeds have no value while Keras traces shapes; the initial value is not needed then.
     if tf.inside_function():
         return tf.zeros(shape, dtype)
     return keras.random.randint(shape, 0, 2**31 - 1, dtype=dtype)

@@ -1,4 +1,4 @@
-"""The base of all encoders: images in, embedding out, open at every stage boundary."""
+"""The base class of encoders from images to an embedding, with a hook at every stage boundary."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,13 +13,13 @@ from tfrobust.ops.configured import Configured
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class Encoder(Configured, keras.Model):
-    """A staged network from pixels in [0, 1] to an embedding; subclasses say what the stages are.
+    """Staged network from pixels in [0, 1] to an embedding; subclasses define the stages.
 
     hidden_0 = at_stage(0, resized (images - pixel_mean) / pixel_std); hidden_k = at_stage(k, stage_k(hidden_(k-1)));
-    embedding = neck(hidden_K). A stem belongs to stage 1. A subclass calls `super().__init__(**kwargs)`,
-    keeps its own arguments as attributes and ends its constructor with `self.compose(...)`.
+    embedding = neck(hidden_K). A stem belongs to stage 1. A subclass calls `super().__init__(**kwargs)`, keeps its own
+    arguments as attributes and ends its constructor with `self.compose(...)`.
 
-    Attributes `dim` (features of the embedding), `stage_count` (K) and `branches` are what methods rely on.
+    Methods rely on the attributes `dim` (features of the embedding), `stage_count` (K) and `branches`.
 
     Example:
         >>> import keras, tensorflow as tf
@@ -35,16 +35,19 @@ class Encoder(Configured, keras.Model):
         TensorShape([2, 16])
 
     Args:
-        branches: sets of batch-norm variables, >= 1; a forward pass picks one by `branch`.
+        branches: sets of batch-norm variables, >= 1; a forward pass uses the one given by `branch`.
         synchronized: batch statistics over all replicas.
         normalization_momentum: weight of the old moving statistics, in [0, 1).
         normalization_epsilon: added to the variance, > 0.
-        pixel_mean: float or one per channel, in pixel units; None leaves the pixels alone.
+        pixel_mean: float or one per channel, in pixel units; None subtracts nothing.
         pixel_std: float or one per channel, positive; None is 1.
-        resize_to: side in pixels of the squares that images are stretched to (bilinear) before the first stage, so
-            that a network made for large pictures takes small ones; None leaves them as they are.
+        resize_to: side in pixels of the squares to which images are resized (bilinear) before the first stage, so that
+            a network for large images accepts small ones; None does not resize.
 
-    Source: at_stage numbering of NoisyMix (stage 0 is the normalised image).
+    Raises:
+        ValueError: `branches` or `resize_to` below 1, a `pixel_std` that is not positive, or numbers of the wrong type.
+
+    Source: at_stage numbering of NoisyMix (stage 0 is the normalized image).
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class Encoder(Configured, keras.Model):
         name: str | None = None,
         **kwargs,
     ):
-        # Normalising happens before the cast to a 16 bit compute type, so Keras must not cast the images.
+        # Pixels are normalized before the cast to a 16-bit compute type, so Keras must not cast the images.
         super().__init__(name=name, autocast=False, **kwargs)
         self.branches = require_whole(branches, f"{type(self).__name__}.branches")
         self.synchronized = synchronized
@@ -80,7 +83,10 @@ class Encoder(Configured, keras.Model):
         kernel_regularization: float = 0.0,
         symmetric: bool = False,
     ) -> ConvolutionStyle:
-        """What the units of this encoder share: its batch-norm settings and the given arguments."""
+        """Return the settings of this encoder's units: its batch-norm settings and the given arguments.
+
+        The arguments are those of `ConvolutionStyle`.
+        """
         return ConvolutionStyle(
             activation=activation,
             use_bias=use_bias,
@@ -93,16 +99,16 @@ class Encoder(Configured, keras.Model):
         )
 
     def compose(self, stages: Sequence[Sequence], neck: Sequence, *, dim: int, minimum_size: int = 1) -> None:
-        """Takes the layers over; each was made with `dtype=self.dtype_policy`.
+        """Set the layers of the network. Each must have been created with `dtype=self.dtype_policy`.
 
         Args:
             stages: K sequences of Keras layers; those with a true attribute `branched` also get `branch`.
             neck: the layers between the last stage and the embedding.
             dim: features of the embedding, >= 1.
-            minimum_size: the smallest image side in pixels that the network can take.
+            minimum_size: smallest image side in pixels that the network accepts.
 
         Raises:
-            ValueError: several branches asked for, but no layer has them.
+            ValueError: several branches are requested, but no layer has any.
         """
         self.stage_layers = [list(stage) for stage in stages]
         self.neck = list(neck)
@@ -117,6 +123,7 @@ class Encoder(Configured, keras.Model):
             )
 
     def build(self, input_shape):
+        """Build the layers for images of one size."""
         shape = tuple(input_shape)
         if self.built:
             self._check_same(shape)
@@ -131,13 +138,14 @@ class Encoder(Configured, keras.Model):
         if flattens and None in hidden[1:]:
             raise InputError(f"{self.name} flattens its last map: build it with a fixed image size, not {shape}.")
         build_chain(self.neck, hidden)
-        if not self.trainable:  # made so by a config, when it had no layers yet that could have been told
+        if not self.trainable:  # restored from a config, before there were layers to freeze
             for layer in (layer for stage in (*self.stage_layers, self.neck) for layer in stage):
                 layer.trainable = False
-        # From here on Keras refuses images of another size, which global pooling would take in silence.
+        # From now on Keras refuses images of another size, which global pooling would silently accept.
         self.input_spec = keras.layers.InputSpec(shape=(None, *shape[1:]))
 
     def compute_output_shape(self, input_shape):
+        """Return (b, dim)."""
         return (tuple(input_shape)[0], self.dim)
 
     def call(
@@ -148,21 +156,21 @@ class Encoder(Configured, keras.Model):
         branch: int = 0,
         at_stage: Callable | None = None,
     ) -> tf.Tensor:
-        """The embedding of a batch.
+        """Compute the embedding of a batch.
 
         Args:
             images: float [b, h, w, c], pixels in [0, 1].
-            training: whether batch norm uses (and moves to) the statistics of the batch.
-            branch: which batch-norm branch, 0 <= branch < branches.
-            at_stage: (index, hidden) -> hidden of the same shape, called with index 0 before the stem, then
-                after each stage 1..K.
+            training: whether batch norm uses the statistics of the batch, and updates its moving statistics.
+            branch: the batch-norm branch, 0 <= branch < branches.
+            at_stage: (index, hidden) -> hidden of the same shape, called with index 0 before the stem, then after each
+                stage 1..K.
 
         Returns:
             [b, dim] in the compute dtype of the policy.
 
         Raises:
-            ValueError: images that are not floating point, a branch that does not exist, or an `at_stage`
-                that returns nothing or another shape.
+            ValueError: images that are not floating point, a branch that does not exist, or an `at_stage` that returns
+                nothing or another shape.
         """
         branch = check_branch(branch, self.branches, self.name)
         hidden = self.standardize(images)
@@ -175,7 +183,13 @@ class Encoder(Configured, keras.Model):
         return run_chain(self.neck, hidden, training=training, branch=branch)
 
     def standardize(self, images: tf.Tensor) -> tf.Tensor:
-        """(images - pixel_mean) / pixel_std, computed in the variables' dtype, in the compute dtype."""
+        """Normalize pixels: (images - pixel_mean) / pixel_std.
+
+        The result is computed in the variables' dtype and cast to the compute dtype.
+
+        Raises:
+            ValueError: images that are not floating point.
+        """
         if not images.dtype.is_floating:
             raise InputError(f"{self.name} takes float pixels in [0, 1], got {images.dtype.name}; divide bytes by 255.")
         images = tf.cast(images, self.variable_dtype)
@@ -214,7 +228,7 @@ def _visit(at_stage: Callable | None, index: int, hidden: tf.Tensor) -> tf.Tenso
     changed = at_stage(index, hidden)
     if changed is None:
         raise InputError(f"at_stage({index}, hidden) returned nothing; it must return the hidden state.")
-    # A tf.cond inside at_stage forgets the static shape, which the next layer needs.
+    # A tf.cond inside at_stage loses the static shape, which the next layer needs.
     return tf.ensure_shape(tf.cast(changed, hidden.dtype), hidden.shape)
 
 

@@ -1,6 +1,6 @@
-"""Classifiers on the features of a frozen encoder that are fitted at once, without gradient steps.
+"""Classifiers on the features of a frozen encoder that are fitted directly, without gradient steps.
 
-A head with `fit_features` is one; `experiment.train` calls it in the place of a training, and reports what it returns.
+Such a head has `fit_features`. `experiment.train` calls it instead of training, and reports its output.
 """
 
 import logging
@@ -17,16 +17,17 @@ from tfrobust.ops.configured import Configured
 
 _log = logging.getLogger(__name__)
 
-# What a class without any vote has, as a share of the nearest neighbour's vote.
+# Vote of a class without any neighbor, as a share of the nearest neighbor's vote.
 _FLOOR = 1e-12
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class LogisticRegression(_DenseChain):
-    """A linear head at the minimum of the mean cross-entropy + regularization x the sum of squared kernel entries.
+    """Linear head at the minimum of the mean cross-entropy + regularization x the sum of squared kernel entries.
 
-    The problem is convex: no learning rate, no epochs, and the same answer every time (L-BFGS in double precision). A
-    warning says so where it was stopped before the minimum, by `iterations` or otherwise.
+    The problem is convex: there is no learning rate, there are no epochs, and the result is always the same (L-BFGS in
+    double precision). A warning is logged if the optimizer stops before the minimum, because of `iterations` or
+    otherwise.
 
     Example:
         >>> import numpy as np
@@ -39,8 +40,8 @@ class LogisticRegression(_DenseChain):
     Args:
         class_count: k >= 2.
         regularization: >= 0; scikit-learn's C is 1 / (2 n regularization) for n examples.
-        iterations: the most that are made, >= 1.
-        normalized: take features divided by their norm.
+        iterations: largest number of iterations, >= 1.
+        normalized: divide features by their norm.
 
     Returns:
         Of `call`: float32 [b, k].
@@ -68,14 +69,14 @@ class LogisticRegression(_DenseChain):
         self.chain = [keras.layers.Dense(class_count, kernel_initializer="he_normal", dtype=self.dtype_policy)]
 
     def fit_features(self, features: np.ndarray, labels: np.ndarray) -> dict:
-        """Sets kernel and bias.
+        """Fit kernel and bias.
 
         Args:
             features: float32 [n, d].
             labels: integer [n] in 0 .. k - 1.
 
         Returns:
-            `converged`, `iterations` that were made, and `largest_slope` that is left, for a report.
+            `converged`, the number of `iterations`, and the `largest_slope` at the end, for a report.
         """
         from scipy import optimize
 
@@ -114,14 +115,14 @@ class LogisticRegression(_DenseChain):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class KNearestNeighbours(Configured, keras.layers.Layer):
-    """A vote of the training examples nearest in angle, which the layer keeps.
+    """Vote of the nearest training examples by cosine similarity; the layer stores the examples.
 
-    logit_c = log( sum over the neighbours i of class c of exp(s_i / temperature) / the same sum over all neighbours ),
-    s the cosine: the softmax is each class's share of the votes. A class without a neighbour has 1e-12 of the nearest
-    one's vote; before anything is kept, all classes are equal.
+    logit_c = log( sum over the neighbors i of class c of exp(s_i / temperature) / the same sum over all neighbors ), s
+    the cosine: the softmax is each class's share of the votes. A class without a neighbor has 1e-12 of the nearest
+    one's vote. All logits are equal before any examples are stored.
 
-    The answers have gradients in the embedding, so that attacks apply; but where all neighbours have one class those
-    gradients are next to nothing. Judge robustness with neighbours=None, where every example votes, or by an attack
+    The logits are differentiable in the embedding, so that attacks apply. If all neighbors have one class, however,
+    those gradients are almost 0. Evaluate robustness with neighbours=None, where every example votes, or by an attack
     without gradients.
 
     Example:
@@ -135,18 +136,18 @@ class KNearestNeighbours(Configured, keras.layers.Layer):
 
     Args:
         class_count: k >= 2.
-        neighbours: that vote, >= 1; None for all examples.
-        temperature: > 0; the lower, the more the nearest count.
-        examples: n >= 1, how many are kept; `fit_features` and `experiment.train` fill it in.
+        neighbours: number of examples that vote, >= 1; None for all.
+        temperature: > 0; a lower temperature increases the weight of the nearest examples.
+        examples: n >= 1, number of stored examples; `fit_features` and `experiment.train` set it.
 
     Returns:
         Of `call`: float32 [b, k].
 
     Raises:
-        ValueError: a number out of its range; in `build`, not knowing how many examples to keep.
+        ValueError: a number out of its range; in `build`, an unknown number of examples.
 
     Source:
-        Wu et al. 2018 (instance discrimination), https://arxiv.org/abs/1805.01978, section 3.4: 200 neighbours,
+        Wu et al. 2018 (instance discrimination), https://arxiv.org/abs/1805.01978, section 3.4: 200 neighbors,
         temperature 0.07.
     """
 
@@ -170,27 +171,29 @@ class KNearestNeighbours(Configured, keras.layers.Layer):
         self.neighbours, self.temperature, self.examples = neighbours, temperature, examples
 
     def build(self, input_shape):
+        """Create the variables for the stored features and labels."""
         if self.examples is None:
             raise InputError("KNearestNeighbours keeps every training example: say with examples= how many there are.")
         kept = {"trainable": False, "autocast": False, "initializer": "zeros"}
         shape = (self.examples, int(input_shape[-1]))
         self.features = self.add_weight(name="features", shape=shape, dtype="float32", **kept)
-        # Without a label no example votes, and all classes are equal.
+        # Label -1 has no vote, so that all classes are equal before examples are stored.
         kept["initializer"] = keras.initializers.Constant(-1)
         self.labels = self.add_weight(name="labels", shape=(self.examples,), dtype="int64", **kept)
 
     def compute_output_shape(self, input_shape):
+        """Return (b, k)."""
         return (*tuple(input_shape)[:-1], self.class_count)
 
     def fit_features(self, features: np.ndarray, labels: np.ndarray) -> dict:
-        """Keeps the examples.
+        """Store the examples.
 
         Args:
             features: float32 [n, d].
             labels: integer [n] in 0 .. k - 1.
 
         Returns:
-            `examples`, how many are kept, and `neighbours`, how many vote, for a report.
+            `examples`, the number of stored examples, and `neighbours`, the number that vote, for a report.
         """
         if not self.built:
             self.examples = len(features)
@@ -200,6 +203,7 @@ class KNearestNeighbours(Configured, keras.layers.Layer):
         return {"examples": self.examples, "neighbours": min(self.neighbours or self.examples, self.examples)}
 
     def call(self, embedding):
+        """Compute the logarithm of each class's share of the votes."""
         embedding = similarity.normalize(tf.cast(embedding, tf.float32))
         cosine = tf.matmul(embedding, self.features, transpose_b=True)
         labels = tf.convert_to_tensor(self.labels)

@@ -1,4 +1,4 @@
-"""What stands on an embedding: the logits, and the projections of contrastive losses. All give float32."""
+"""Heads on an embedding: logits, and projections for contrastive losses. All return float32."""
 
 import keras
 
@@ -9,32 +9,35 @@ from tfrobust.ops.configured import Configured
 
 
 class _DenseChain(Configured, keras.layers.Layer):
-    """Dense layers in a row, float32 whatever the policy: logits and similarities overflow 16 bits."""
+    """Dense layers in sequence, float32 under any dtype policy: logits and similarities overflow 16 bits."""
 
-    normalized = False  # whether the features are divided by their norm first
+    normalized = False  # if true, features are divided by their norm first
 
     def __init__(self, *, name: str | None = None, **kwargs):
         kwargs.setdefault("dtype", "float32")
         super().__init__(name=name, **kwargs)
 
     def build(self, input_shape):
-        if not self.trainable:  # made so by a config, when it had no layers yet that could have been told
+        """Build the layers."""
+        if not self.trainable:  # restored from a config, before there were layers to freeze
             for layer in self.chain:
                 layer.trainable = False
         build_chain(self.chain, tuple(input_shape))
 
     def compute_output_shape(self, input_shape):
+        """Return (b, units of the last layer)."""
         *_, units = (layer.units for layer in self.chain if hasattr(layer, "units"))
         return (*tuple(input_shape)[:-1], units)
 
     def call(self, embedding, training=None):
+        """Apply the layers to embeddings, float [b, d]."""
         given = similarity.normalize(embedding) if self.normalized else embedding
         return run_chain(self.chain, given, training=training)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class LinearHead(_DenseChain):
-    """logits = embedding W + b, in float32.
+    """Linear classifier: logits = embedding W + b, in float32.
 
     Example:
         >>> import tensorflow as tf
@@ -46,9 +49,9 @@ class LinearHead(_DenseChain):
         class_count: k >= 2.
         kernel_initializer: name or Keras initializer; "zeros" for a linear probe.
         kernel_regularization: weight of the sum of squared kernel entries, >= 0.
-        normalized: take the embedding divided by its norm, as the linear probe of report 002.
-        batch_normalized: the logits pass a batch normalisation without scale, which brings the bias, as those of report
-            002's supervised networks.
+        normalized: divide the embedding by its norm, as the linear probe of report 002.
+        batch_normalized: apply batch normalization without scale to the logits, in place of the bias, as the supervised
+            networks of report 002.
 
     Returns:
         Of `call`: float32 [b, k].
@@ -84,14 +87,16 @@ class LinearHead(_DenseChain):
         )
         self.chain = [dense]
         if batch_normalized:
-            # A head is not told how many replicas there are: over one, the same.
+            # The head does not know the number of replicas. With one replica synchronization changes nothing.
             norm = BranchedBatchNormalization(scale=False, synchronized=True, dtype=self.dtype_policy)
             self.chain.append(norm)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class MLPHead(_DenseChain):
-    """logits = W2 relu(W1 embedding + b1) + b2, in float32: the head that report 002 fine-tunes.
+    """Classifier with one hidden layer: logits = W2 relu(W1 embedding + b1) + b2, in float32.
+
+    Report 002 fine-tunes this head.
 
     Example:
         >>> import tensorflow as tf
@@ -103,7 +108,7 @@ class MLPHead(_DenseChain):
         class_count: k >= 2.
         hidden: units of the first layer, >= 1.
         kernel_initializer: name or Keras initializer of both layers.
-        normalized: take the embedding divided by its norm, as the report does.
+        normalized: divide the embedding by its norm, as the report does.
 
     Returns:
         Of `call`: float32 [b, k].
@@ -136,7 +141,7 @@ class MLPHead(_DenseChain):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class LinearProjection(_DenseChain):
-    """p1(z) = W z, the better projection of the ASCL paper's head ablation.
+    """Linear projection p1(z) = W z, the better one in the head ablation of the ASCL paper.
 
     Example:
         >>> import tensorflow as tf
@@ -146,7 +151,7 @@ class LinearProjection(_DenseChain):
 
     Args:
         dim: features of the projection, >= 1.
-        use_bias: False is the paper's, True the released code's.
+        use_bias: False as in the paper, True as in the released code.
         kernel_initializer: name or Keras initializer.
 
     Returns:
@@ -174,7 +179,7 @@ class LinearProjection(_DenseChain):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class MLPProjection(_DenseChain):
-    """p2(z) = W2 relu(W1 z), the two-layer projection of the ASCL paper's head ablation.
+    """Two-layer projection p2(z) = W2 relu(W1 z) of the head ablation of the ASCL paper.
 
     Example:
         >>> import tensorflow as tf
@@ -185,7 +190,7 @@ class MLPProjection(_DenseChain):
     Args:
         hidden: units of the first layer, >= 1.
         dim: features of the projection, >= 1.
-        use_bias: of both layers; False is the paper's.
+        use_bias: biases in both layers; False as in the paper.
         kernel_initializer: name or Keras initializer of both layers.
 
     Returns:
@@ -221,6 +226,6 @@ class MLPProjection(_DenseChain):
 
 
 def _own(initializer):
-    """An initializer for one layer alone: one instance in several would give them equal draws."""
-    # A name becomes a new instance in each layer by itself.
+    """Return a separate initializer for one layer: a shared instance would give several layers equal weights."""
+    # Keras creates a new instance from a name in each layer.
     return initializer.clone() if isinstance(initializer, keras.initializers.Initializer) else initializer

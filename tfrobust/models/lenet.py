@@ -1,4 +1,4 @@
-"""LeNet for 28x28 and 32x32 images."""
+"""LeNet for 28x28 and 32x32 images (LeCun et al., 1998)."""
 
 import keras
 
@@ -10,10 +10,10 @@ from tfrobust.models.encoder import Encoder
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class LeNet(Encoder):
-    """LeNet-5 with today's parts: ReLU and max pooling in place of tanh and trained subsampling.
+    """LeNet-5 with ReLU and max pooling in place of tanh and trained subsampling.
 
-    conv 5x5 'same' (6) - pool - conv 5x5 'valid' (16) - pool - dense 120 - dense 84. At 28x28x1 the maps are
-    those of LeNet-5 on its 32x32 frame, and with ten logits the network has 61,706 parameters.
+    conv 5x5 'same' (6) - pool - conv 5x5 'valid' (16) - pool - dense 120 - dense 84. At 28x28x1 the maps are those of
+    LeNet-5 on its 32x32 frame, and with ten logits the network has 61,706 parameters.
 
     Example:
         >>> import tensorflow as tf
@@ -61,5 +61,5 @@ class LeNet(Encoder):
             ]
             for width, padding in zip(self.filters, ("same", "valid"), strict=True)
         ]
-        # (12 / 2 - 4) / 2 = 1: below that the second pooling has nothing left.
+        # (12 / 2 - 4) / 2 = 1: the second pooling of a smaller image would have no output.
         self.compose(stages, dense_neck(self.dense, style, policy), dim=self.dense[-1], minimum_size=12)

@@ -1,4 +1,4 @@
-"""Batch normalisation with several sets of statistics, one of which each forward pass picks."""
+"""Batch normalization with several sets of statistics, one of which each forward pass uses."""
 
 import operator
 
@@ -10,15 +10,15 @@ from tfrobust.ops.configured import Configured
 
 
 def check_branch(branch, branches: int, owner: str) -> int:
-    """The branch as a Python integer.
+    """Return the branch as a Python integer.
 
     Args:
         branch: an integer known when the graph is traced (Keras turns NumPy scalars into constant tensors).
-        branches: how many there are.
-        owner: the name that the error message gives.
+        branches: number of branches.
+        owner: name of the layer or model, for the message.
 
     Returns:
-        The position, 0 <= position < branches.
+        The index, 0 <= index < branches.
 
     Raises:
         ValueError: not an integer, or out of range.
@@ -37,11 +37,11 @@ def check_branch(branch, branches: int, owner: str) -> int:
 
 
 def adopt_branch(model: keras.Model, branch: int) -> None:
-    """Puts the batch-norm variables of one branch in the place of branch 0's; no other branch is trained any more.
+    """Copy the batch-norm variables of one branch to branch 0, and freeze all other branches.
 
     Args:
         model: a built Keras model.
-        branch: whose statistics, scales and offsets are wanted; 0 leaves them.
+        branch: the branch whose statistics, scales and offsets are copied; 0 copies nothing.
 
     Raises:
         ValueError: a branch that the model does not have.
@@ -58,11 +58,11 @@ def adopt_branch(model: keras.Model, branch: int) -> None:
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class BranchedBatchNormalization(Configured, keras.layers.Layer):
-    """Normalises with the statistics, scale and offset of one of several branches.
+    """Batch normalization with separate statistics, scale and offset for each of several branches.
 
-    y = gamma_k (x - mean_k) / sqrt(variance_k + epsilon) + beta_k for branch k. In training mean and variance
-    are the batch's (biased variance) and the branch's moving values go to
-    momentum * moving + (1 - momentum) * batch; no other branch is touched.
+    y = gamma_k (x - mean_k) / sqrt(variance_k + epsilon) + beta_k for branch k. In training mean and variance are those
+    of the batch (biased variance), and the branch's moving values become momentum * moving + (1 - momentum) * batch. No
+    other branch changes.
 
     Example:
         >>> import tensorflow as tf
@@ -73,18 +73,18 @@ class BranchedBatchNormalization(Configured, keras.layers.Layer):
         [0. 0. 0.] [0.2 0.2 0.2]
 
     Args:
-        branches: how many sets of variables, >= 1; all are built at once.
+        branches: number of sets of variables, >= 1; all are built at once.
         momentum: weight of the old moving value, in [0, 1).
         epsilon: added to the variance, > 0.
         synchronized: batch statistics over all replicas.
-        center: with the offsets beta_k.
-        scale: with the scales gamma_k.
+        center: add the offsets beta_k.
+        scale: multiply by the scales gamma_k.
 
     Raises:
         ValueError: arguments out of range; in `call`, a branch that does not exist.
 
-    Source: Xie et al. 2020 (AdvProp), section 4; the defaults are the constants of the papers' PyTorch code
-        (momentum 0.1 there is 0.9 here).
+    Source: Xie et al. 2020 (AdvProp), section 4. The defaults are the constants of the papers' PyTorch code (momentum
+        0.1 there is 0.9 here).
     """
 
     branched = True
@@ -120,18 +120,21 @@ class BranchedBatchNormalization(Configured, keras.layers.Layer):
         ]
 
     def build(self, input_shape):
+        """Build all branches."""
         for norm in self.norms:
             if not norm.built:
                 norm.build(input_shape)
 
     def compute_output_shape(self, input_shape):
+        """Return the input shape."""
         return tuple(input_shape)
 
     def call(self, hidden, *, training=None, branch=0):
+        """Normalize with one branch."""
         return self.norms[check_branch(branch, self.branches, self.name)](hidden, training=training)
 
     def moments(self, branch=0) -> tuple[tf.Tensor, tf.Tensor]:
-        """(scale, offset), each [c], of which inference mode makes scale x + offset."""
+        """Return (scale, offset), each [c], of the inference mode of a branch: y = scale x + offset."""
         norm = self.norms[check_branch(branch, self.branches, self.name)]
         scale = tf.math.rsqrt(norm.moving_variance + norm.epsilon)
         if self.scale:

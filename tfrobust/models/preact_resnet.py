@@ -1,4 +1,4 @@
-"""The pre-activation ResNet of depth 18 for small images."""
+"""Pre-activation ResNet of depth 18 for small images."""
 
 import keras
 
@@ -10,11 +10,11 @@ _BLOCKS = (2, 2, 2, 2)
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class PreActResNet18(Encoder):
-    """ResNet-18 with normalisation and activation before each convolution, four stages, 512 features.
+    """ResNet-18 with normalization and activation before each convolution: four stages, 512 features.
 
     A 3x3 stem, then stages of two blocks with width, 2 width, 4 width and 8 width channels, global average pooling;
-    convolutions without bias, He-normal. Stride 2 pads one pixel on every side, as PyTorch does. With ten logits it
-    has 11,172,170 trainable parameters, 11,171,146 without the final normalisation.
+    convolutions without bias, He-normal. Stride 2 pads one pixel on every side, as PyTorch does. With ten logits it has
+    11,172,170 trainable parameters, 11,171,146 without the final normalization.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -23,18 +23,19 @@ class PreActResNet18(Encoder):
         (512, 4)
 
     Args:
-        width: channels of the first stage, >= 1; an eighth of the dimension of the embedding. 128 is the "wide" one.
-        shortcut: "standard": identities begin at the block's input, projections behind its first normalisation and
-            activation. "activated": all begin there, identities included (the released NFM and NoisyMix). "raw": all
-            begin at the input, projections included (RobustBench's PreActBlock, such as Wong et al. 2020).
-        final_normalization: normalisation and activation behind the last stage, as in the paper; the released NFM and
+        width: channels of the first stage, >= 1; an eighth of the dimension of the embedding. 128 is the "wide"
+            variant.
+        shortcut: "standard": identities begin at the block's input, projections after its first normalization and
+            activation. "activated": identities begin there, too (the released NFM and NoisyMix). "raw": projections
+            begin at the input, too (RobustBench's PreActBlock, such as Wong et al. 2020).
+        final_normalization: normalization and activation after the last stage, as in the paper. The released NFM and
             NoisyMix, and others, have none.
         kernel_regularization: weight of the sum of squared kernel entries, >= 0.
         activation: name of a Keras activation.
         **kwargs: as in `Encoder`.
 
     Raises:
-        ValueError: an unknown shortcut, a width that is no positive integer.
+        ValueError: an unknown shortcut, or a width that is no positive integer.
 
     Source: He et al. 2016 (Identity mappings in deep residual networks), with the widths of ResNet-18; paper 001,
         section 4.1 and its released code.

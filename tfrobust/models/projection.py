@@ -1,4 +1,4 @@
-"""The multi-layer heads of self-supervised methods: projections of embeddings, and predictions of projections."""
+"""Multi-layer heads of self-supervised methods: projections of embeddings, and predictions of projections."""
 
 import keras
 
@@ -12,7 +12,7 @@ NORMALIZATIONS = ("none", "hidden", "all")
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class ProjectionHead(Configured, keras.layers.Layer):
-    """Dense layers with ReLU between, and batch normalisation where it is asked for; float32 whatever the policy.
+    """Dense layers with ReLU between them and optional batch normalization, float32 under any dtype policy.
 
     p = W_L a_(L-1), a_l = relu( norm( W_l a_(l-1) ) ), a_0 the embedding. The heads of the papers:
 
@@ -34,22 +34,23 @@ class ProjectionHead(Configured, keras.layers.Layer):
         (TensorShape([2, 16]), [64, 32, 16])
 
     Args:
-        hidden: units of the layers before the last, each >= 1; None is as many as the embedding has features. () is
-            one linear layer.
+        hidden: units of the layers before the last, each >= 1; None is as many as the embedding has features. () is a
+            single linear layer.
         dim: features of the projection, >= 1.
-        normalization: "none"; "hidden": behind each layer but the last; "all": behind the last one too, there without
-            an offset, as in SimCLR's second release.
-        use_bias: of the layers before the last.
-        output_bias: of the last layer.
+        normalization: "none"; "hidden": after each layer but the last; "all": after the last one too, there without an
+            offset, as in SimCLR's second release.
+        use_bias: biases of the layers before the last.
+        output_bias: bias of the last layer.
         kernel_initializer: name or Keras initializer of all layers.
-        branches: sets of batch-norm variables, >= 1; `call` picks one by `branch`.
-        synchronized: batch statistics over all replicas; a method switches it on with its encoder's.
+        branches: sets of batch-norm variables, >= 1; `call` uses the one given by `branch`.
+        synchronized: batch statistics over all replicas; a method sets it if its encoder's batch norm is synchronized.
 
     Returns:
-        Of `call(embedding [b, d], training=, branch=0)`: float32 [b, dim], not normalised: the losses do that.
+        Of `call(embedding [b, d], training=, branch=0)`: float32 [b, dim], not normalized to length 1; the losses do
+        that.
 
     Raises:
-        ValueError: widths below 1, another normalisation, branches without one.
+        ValueError: widths below 1, an unknown normalization, or several branches without normalization.
 
     Source:
         Chen et al. 2020 (SimCLR), https://arxiv.org/abs/2002.05709, section 2.1; google-research/simclr,
@@ -87,10 +88,11 @@ class ProjectionHead(Configured, keras.layers.Layer):
                 f"ProjectionHead.branches is {branches}, but without a normalization all would be the same."
             )
 
-    # `run_chain` gives the branch to layers that say so.
+    # `run_chain` passes the branch to layers with this attribute.
     branched = True
 
     def build(self, input_shape):
+        """Create and build the layers."""
         features = int(tuple(input_shape)[-1])
         widths = [*(features if width is None else width for width in self.hidden), self.dim]
         last = len(widths) - 1
@@ -101,24 +103,26 @@ class ProjectionHead(Configured, keras.layers.Layer):
                 chain.append(self._norm(center=place < last))
             if place < last:
                 chain.append(keras.layers.ReLU(dtype=self.dtype_policy))
-        for layer in chain:  # as long as there were none, nobody could tell them
+        for layer in chain:  # `trainable` may have been set before there were layers
             layer.trainable = self.trainable
         self.chain = chain
         build_chain(self.chain, tuple(input_shape))
 
     def compute_output_shape(self, input_shape):
+        """Return (b, dim)."""
         return (*tuple(input_shape)[:-1], self.dim)
 
     def call(self, embedding, *, training=None, branch=0):
+        """Apply the layers."""
         return run_chain(self.chain, embedding, training=training, branch=branch)
 
     @property
     def dense(self) -> list:
-        """The dense layers in their order; there are none before `build`."""
+        """The dense layers in order; empty before `build`."""
         return [layer for layer in getattr(self, "chain", []) if isinstance(layer, keras.layers.Dense)]
 
     def _dense(self, units, use_bias):
-        # One instance in several layers would give them equal draws.
+        # A shared instance would give several layers equal weights.
         initializer = keras.initializers.get(self.kernel_initializer).clone()
         return keras.layers.Dense(units, use_bias=use_bias, kernel_initializer=initializer, dtype=self.dtype_policy)
 

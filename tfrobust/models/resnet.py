@@ -1,4 +1,4 @@
-"""The CIFAR ResNets of depth 6n+2 (post-activation, "v1")."""
+"""CIFAR ResNets of depth 6n+2 (post-activation, "v1")."""
 
 import keras
 
@@ -8,16 +8,16 @@ from tfrobust.models.encoder import Encoder
 
 
 def blocks_per_stage(depth: int) -> int:
-    """The n of depth = 6n + 2.
+    """Return n of depth = 6n + 2.
 
     Args:
-        depth: counted layers: one stem, 6n convolutions in three stages, one logits layer.
+        depth: number of layers: one stem, 6n convolutions in three stages, one logits layer.
 
     Returns:
         n >= 1.
 
     Raises:
-        ValueError: another depth; names the nearest valid ones.
+        ValueError: another depth; the message names the nearest valid ones.
     """
     whole = isinstance(depth, int) and not isinstance(depth, bool)
     if whole and depth >= 8 and (depth - 2) % 6 == 0:
@@ -30,14 +30,14 @@ def blocks_per_stage(depth: int) -> int:
 
 
 def basic_stages(blocks: int, widths: tuple[int, ...], style: ConvolutionStyle, dtype) -> list[list]:
-    """A 3x3 stem and, for each width, a stage of blocks of two 3x3 convolutions.
+    """Create a 3x3 stem and, for each width, a stage of blocks of two 3x3 convolutions.
 
-    Every stage but the first begins with stride 2 and a 1x1 projection without batch normalisation.
+    Every stage but the first begins with stride 2 and a 1x1 projection without batch normalization.
 
     Args:
         blocks: blocks in each stage, >= 1.
         widths: output channels by stage; the stem has the first.
-        style: what the units share.
+        style: settings shared by the units.
         dtype: the layers' dtype policy.
 
     Returns:
@@ -58,8 +58,8 @@ def basic_stages(blocks: int, widths: tuple[int, ...], style: ConvolutionStyle, 
 class ResNet(Encoder):
     """ResNet of depth 6n+2: n blocks in each of three stages, global average pooling, 64 features.
 
-    Convolutions are 3x3 'same' with bias, He-normal; the padding of stride 2 is Keras's (0 before, 1 behind
-    on even sizes), not PyTorch's (1, 1).
+    Convolutions are 3x3 'same' with bias, He-normal. Stride 2 is padded as in Keras (0 before, 1 after on even sizes),
+    not as in PyTorch (1, 1).
 
     Example:
         >>> import tensorflow as tf
@@ -78,8 +78,8 @@ class ResNet(Encoder):
     Raises:
         ValueError: a depth that is not 6n+2.
 
-    Source: He et al. 2016, section 4.2, in the form of the ASCL authors' TensorFlow code:
-        projections without batch normalisation, where the paper has zero-padded identities.
+    Source: He et al. 2016, section 4.2, in the form of the ASCL authors' TensorFlow code: projections without batch
+        normalization, where the paper has zero-padded identities.
     """
 
     def __init__(

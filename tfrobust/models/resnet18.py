@@ -1,4 +1,4 @@
-"""The post-activation ResNet of depth 18, as PyTorch's networks have it."""
+"""Post-activation ResNet of depth 18, compatible with PyTorch's networks."""
 
 import keras
 
@@ -11,12 +11,12 @@ _BLOCKS = (2, 2, 2, 2)
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class ResNet18(Encoder):
-    """ResNet-18 with normalisation and activation behind each convolution: four stages, 512 features.
+    """ResNet-18 with normalization and activation after each convolution: four stages, 512 features.
 
     A stem, then stages of two blocks of two 3x3 convolutions with width, 2 width, 4 width and 8 width channels, global
-    average pooling; convolutions without bias, He-normal; projections with normalisation. Stride 2 pads one pixel on
-    every side, as PyTorch does. With ten logits the network for small images has 11,173,962 trainable parameters,
-    that for ImageNet 11,689,512 with a thousand.
+    average pooling; convolutions without bias, He-normal; projections with normalization. Stride 2 pads one pixel on
+    every side, as PyTorch does. The network for small images has 11,173,962 trainable parameters with ten logits. The
+    network for ImageNet has 11,689,512 with a thousand.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -32,10 +32,10 @@ class ResNet18(Encoder):
         **kwargs: as in `Encoder`.
 
     Raises:
-        ValueError: an unknown stem, a width that is no positive integer.
+        ValueError: an unknown stem, or a width that is no positive integer.
 
-    Source: He et al. 2016 (Deep residual learning), table 1; the stem for small images as in the networks of TRADES
-        and RobustBench.
+    Source: He et al. 2016 (Deep residual learning), table 1; the stem for small images as in the networks of TRADES and
+        RobustBench.
     """
 
     def __init__(

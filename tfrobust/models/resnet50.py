@@ -1,4 +1,4 @@
-"""ResNet-50 in the two readings that the ASCL paper allows, its second version, and report 002's."""
+"""ResNet-50 in the two readings that the ASCL paper allows, its second version, and that of report 002."""
 
 import dataclasses
 import functools
@@ -25,17 +25,17 @@ BLOCKS = (3, 4, 6, 3)
 def bottleneck_stages(
     stem: str, style: ConvolutionStyle, dtype, *, width: int = 64, preactivated: bool = False
 ) -> list[list]:
-    """The stem and four stages of 3, 4, 6, 3 bottleneck blocks (1x1, 3x3, 1x1 with four times the width).
+    """Create the stem and four stages of 3, 4, 6, 3 bottleneck blocks (1x1, 3x3, 1x1 with four times the width).
 
-    Each stage begins with a projection with batch normalisation; from the second on its 3x3 convolution has
+    Each stage begins with a projection with batch normalization. From the second stage on, its 3x3 convolution has
     stride 2.
 
     Args:
         stem: "cifar" (3x3, stride 1) or "imagenet" (7x7, stride 2, then 3x3 max pooling with stride 2).
-        style: what the units share.
+        style: settings shared by the units.
         dtype: the layers' dtype policy.
-        width: channels of the stem and, before they are widened, of the first stage.
-        preactivated: pre-activation blocks, whose projections and stem have no normalisation of their own.
+        width: channels of the stem and, before the factor four, of the first stage.
+        preactivated: pre-activation blocks, whose projections and stem have no normalization of their own.
 
     Returns:
         Four lists of unbuilt layers; the stem is in the first.
@@ -55,12 +55,12 @@ def bottleneck_stages(
 
 
 def pooled_stages(style: ConvolutionStyle, dtype) -> list[list]:
-    """The stem and four stages of 3, 4, 6, 3 bottlenecks of constant width, all shortcuts identities.
+    """Create the stem and four stages of 3, 4, 6, 3 bottlenecks of constant width, all shortcuts identities.
 
-    Between two stages a 1x1 unit to twice the width, then 2x2 average pooling.
+    Two stages are connected by a 1x1 unit to twice the width, then 2x2 average pooling.
 
     Args:
-        style: what the units share.
+        style: settings shared by the units.
         dtype: the layers' dtype policy.
 
     Returns:
@@ -79,15 +79,16 @@ def pooled_stages(style: ConvolutionStyle, dtype) -> list[list]:
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class ResNet50(Encoder):
-    """ResNet-50; the "ResNet50" of the ASCL paper, which no released code defines, may be either of the first two.
+    """ResNet-50 in four readings; the first two are those of the ASCL paper, whose released code defines no ResNet50.
 
-    "bottleneck": the ImageNet network of 3, 4, 6, 3 bottleneck blocks, 2048 features, convolutions without
-    bias, stride on the 3x3 convolution; the paper's projection heads of 2048 inputs point here.
-    "cifar_6n+2": the network of `ResNet` with n = 8, 64 features; its authors' ResNet20 family reaches 50 so.
-    "bottleneck_v2": the bottleneck network with normalisation and activation before each convolution and behind the
-    last stage, none in the stem; identities begin at a block's input, projections behind its first activation.
-    "pooled": report 002's, bottlenecks of constant width whose inner convolutions are a quarter of it, average pooling
-    between the stages, batch norm without scale; 512 features.
+    "bottleneck": the ImageNet network of 3, 4, 6, 3 bottleneck blocks, 2048 features, convolutions without bias, stride
+    on the 3x3 convolution. The paper's projection heads with 2048 inputs suggest this reading.
+    "cifar_6n+2": the network of `ResNet` with n = 8, 64 features. The ResNet20 family of the authors reaches depth 50
+    this way.
+    "bottleneck_v2": the bottleneck network with normalization and activation before each convolution and after the last
+    stage, none in the stem. Identities begin at a block's input, projections after its first activation.
+    "pooled": the network of report 002, bottlenecks of constant width whose inner convolutions have a quarter of it,
+    average pooling between the stages, batch norm without scale; 512 features.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -99,15 +100,15 @@ class ResNet50(Encoder):
         reading: "bottleneck", "cifar_6n+2", "bottleneck_v2" or "pooled".
         stem: of the first and third reading: "cifar" (3x3, no pooling) or "imagenet" (7x7, stride 2, pooling).
         width: of the first and third reading: channels of the stem, a 32nd of the features; 128 is called "2x" wide.
-        symmetric: stride 2 pads alike on every side, as PyTorch does, which weights that were trained there need.
-            False: as Keras does (0 before, 1 behind 3x3 on even sizes).
+        symmetric: pad stride 2 alike on every side, as PyTorch does, which weights trained in PyTorch need. False: as
+            Keras does (0 before, 1 after 3x3 on even sizes).
         kernel_regularization: weight of the sum of squared kernel entries, >= 0.
         activation: name of a Keras activation.
         **kwargs: as in `Encoder`.
 
     Raises:
-        ValueError: an unknown reading or stem, a width that is no positive integer, or another stem or width than
-            theirs with the readings for small images.
+        ValueError: an unknown reading or stem, a width that is no positive integer, or another stem or width than the
+            default with the readings for small images.
 
     Source: He et al. 2016, table 1 and section 4.2; for the second version He et al. 2016 (Identity mappings in deep
         residual networks); Bui et al. 2021 (ASCL), section 4 and appendix; Manta's released code of report

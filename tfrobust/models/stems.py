@@ -1,4 +1,4 @@
-"""What stands before the first block of the four-stage ResNets: for small images and for ImageNet's."""
+"""Stems of the four-stage ResNets, for small images and for ImageNet."""
 
 import keras
 import tensorflow as tf
@@ -11,9 +11,9 @@ STEMS = ("cifar", "imagenet")
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class SymmetricMaxPooling(Configured, keras.layers.Layer):
-    """The largest value of each window, with size // 2 empty places on every side of the map, as PyTorch pads.
+    """Max pooling with size // 2 empty places on every side of the map, as PyTorch pads.
 
-    Keras's 'same' has none before and one behind for 3x3 with stride 2 on even sizes, so that windows lie elsewhere.
+    Keras's 'same' pads none before and one after for 3x3 with stride 2 on even sizes, so that its windows are shifted.
 
     Args:
         size: side of the square window in pixels, >= 1.
@@ -27,24 +27,26 @@ class SymmetricMaxPooling(Configured, keras.layers.Layer):
         self.margin = size // 2
 
     def compute_output_shape(self, input_shape):
+        """Return the shape after pooling."""
         count, *sides, channels = input_shape
         return (count, *(side and (side + 2 * self.margin - self.size) // self.stride + 1 for side in sides), channels)
 
     def call(self, hidden):
+        """Apply the pooling."""
         around = [[0, 0], *[[self.margin, self.margin]] * 2, [0, 0]]
         hidden = tf.pad(hidden, around, constant_values=hidden.dtype.min)
         return tf.nn.max_pool2d(hidden, self.size, self.stride, "VALID")
 
 
 def stem_layers(stem: str, width: int, style: ConvolutionStyle, dtype, *, plain: bool = False) -> list:
-    """A convolution, for ImageNet with pooling behind it.
+    """Create a convolution, for ImageNet with pooling after it.
 
     Args:
         stem: "cifar" (3x3, stride 1) or "imagenet" (7x7, stride 2, then 3x3 max pooling with stride 2).
         width: output channels.
-        style: what the encoder's units share; `symmetric` says how the pooling pads, too.
+        style: settings shared by the encoder's units; `symmetric` also decides the padding of the pooling.
         dtype: the layers' dtype policy.
-        plain: without normalisation and activation, which the first block begins with.
+        plain: omit normalization and activation, with which the first block begins.
 
     Returns:
         One or two unbuilt layers.

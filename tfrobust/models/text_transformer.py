@@ -20,7 +20,7 @@ NORMALIZATIONS = ("before", "behind")
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerStyle(Configured):
-    """What transformers differ in and the papers often do not say.
+    """Settings in which transformers differ and that papers often omit.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -29,12 +29,14 @@ class TransformerStyle(Configured):
         64
 
     Args:
-        positions: what is added to the words' vectors: "learned" vectors, the "sinusoidal" ones of Vaswani et al.,
-            or "none".
-        normalization: "before" each sublayer, x + f(norm(x)), with one more behind the last (which trains without a
+        positions: added to the word vectors: "learned" vectors, the "sinusoidal" ones of Vaswani et al., or "none".
+        normalization: "before" each sublayer, x + f(norm(x)), with one more after the last sublayer (trains without a
             warm-up); or "behind" it, norm(x + f(x)), as in Vaswani et al.
         activation: name of a Keras activation, between the two matrices of a feed-forward sublayer.
-        dropout: share of the entries dropped from the words' vectors and from what each sublayer adds, in [0, 1).
+        dropout: share of the entries dropped from the word vectors and from the output of each sublayer, in [0, 1).
+
+    Raises:
+        ValueError: an unknown choice, or a dropout outside [0, 1).
     """
 
     positions: str = "learned"
@@ -49,18 +51,18 @@ class TransformerStyle(Configured):
             raise InputError(f"TransformerStyle.dropout is {self.dropout}; it lies in [0, 1).")
 
     def dropouts(self, dtype=None) -> list:
-        """A chain of one unbuilt dropout, or of none."""
+        """Return a chain of one unbuilt dropout layer, or an empty one if the rate is 0."""
         return [CountedDropout(self.dropout, dtype=dtype)] if self.dropout else []
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class TextTransformer(Configured, keras.Model):
-    """Token ids to an embedding: word vectors, layers of attention and feed-forward sublayers, a pooled vector.
+    """Transformer from token ids to an embedding: word vectors, attention and feed-forward layers, a pooled vector.
 
-    Padding (id 0) does not exist for it: no token attends to it, and it is not pooled; more of it changes nothing. A
-    sentence of padding alone has the embedding 0 (with `pooling="class"` that of the class vector).
+    Padding (id 0) is masked: no token attends to it, it is not pooled, and more padding changes nothing. A sentence of
+    padding alone has the embedding 0 (with `pooling="class"` that of the class vector).
 
-    It has no stages and no branches: methods that mix hidden states or need several batch norms refuse it.
+    The encoder has no stages and no branches: methods that mix hidden states or need several batch norms refuse it.
 
     Example:
         >>> import tensorflow as tf
@@ -71,20 +73,21 @@ class TextTransformer(Configured, keras.Model):
 
     Args:
         vocabulary_size: ids are smaller than this, >= 2.
-        length: of the longest sentence in tokens, >= 1.
-        width: features of a token, and of the embedding; `heads` divides it.
+        length: tokens of the longest sentence, >= 1.
+        width: features of a token, and of the embedding; a multiple of `heads`.
         depth: layers, >= 1.
-        heads: of attention.
+        heads: attention heads.
         inner: features between the two matrices of a feed-forward sublayer.
-        pooling: "average" of the tokens' vectors, or the vector of one more, "class" token at the front.
-        style: positions, normalisation, activation, dropout; default `TransformerStyle()`.
+        pooling: "average" of the tokens' vectors, or the vector of an additional "class" token at the front.
+        style: positions, normalization, activation, dropout; default `TransformerStyle()`.
 
     Raises:
-        ValueError: sizes that are not whole or do not fit; of a call: tokens that are not integer [b, l], l <= length.
+        ValueError: sizes that are no integers or do not fit; in a call: tokens that are not integer [b, l], l <=
+            length.
 
     Source:
         Vaswani et al. 2017, without biases in the attention. Paper 000, section 4.1, has 3 layers, 8 heads and 256
-        inner features, and leaves open the rest: width, pooling and the style.
+        inner features, and leaves the rest open: width, pooling and the style.
     """
 
     def __init__(
@@ -118,36 +121,41 @@ class TextTransformer(Configured, keras.Model):
             vocabulary_size, length, width, with_class=pooling == "class", style=self.style, dtype=policy
         )
         self.blocks = [TransformerBlock(heads, inner, style=self.style, dtype=policy) for _ in range(depth)]
-        # Behind every sublayer there is one already.
+        # With "behind", every sublayer already ends with a normalization.
         self.normalization = [_normalization(policy)] if self.style.normalization == "before" else []
 
     @property
     def input_dtype(self) -> str:
-        """Of its tokens; Keras traces what it saves with it."""
+        """The dtype of tokens, which Keras uses when it traces a saved model."""
         return "int32"
 
     def build(self, input_shape):
+        """Build the layers."""
         if self.built:
             return
         self._check(tuple(input_shape))
         hidden = build_chain([self.embedding], tuple(input_shape))
         build_chain([*self.blocks, *self.normalization], hidden)
-        if not self.trainable:  # made so by a config, when it had no layers yet that could have been told
+        if not self.trainable:  # restored from a config, before there were layers to freeze
             for layer in (self.embedding, *self.blocks, *self.normalization):
                 layer.trainable = False
 
     def compute_output_shape(self, input_shape):
+        """Return (b, dim)."""
         return (tuple(input_shape)[0], self.dim)
 
     def call(self, tokens: tf.Tensor, *, training: bool | None = None) -> tf.Tensor:
-        """The embedding of a batch.
+        """Compute the embedding of a batch.
 
         Args:
             tokens: integer [b, l], l <= length; 0 is padding.
-            training: whether there is dropout.
+            training: whether dropout is active.
 
         Returns:
             [b, dim] in the compute dtype of the policy.
+
+        Raises:
+            ValueError: tokens that are not integer [b, l], l <= length.
         """
         if not tokens.dtype.is_integer:
             raise InputError(f"{self.name} takes whole token ids, got {tokens.dtype.name}.")
@@ -174,15 +182,15 @@ class TextTransformer(Configured, keras.Model):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class TokenEmbedding(Configured, keras.layers.Layer):
-    """The vector of each token plus that of its place; dropout.
+    """Sum of a token vector and a position vector, then dropout.
 
-    The vectors are drawn with the variance 1 / width and multiplied by sqrt(width), as in Vaswani et al.; that of
-    padding is 0.
+    The token vectors are initialized with variance 1 / width and multiplied by sqrt(width), as in Vaswani et al. The
+    vector of padding is 0.
 
     Args:
         vocabulary_size, length, width: as in `TextTransformer`.
-        with_class: puts one more vector, the same for all sentences, in front.
-        style: of which positions and dropout count here.
+        with_class: add a class vector, the same for all sentences, at the front.
+        style: only positions and dropout apply here.
     """
 
     def __init__(
@@ -205,6 +213,7 @@ class TokenEmbedding(Configured, keras.layers.Layer):
         self.dropout = self.style.dropouts(self.dtype_policy)
 
     def build(self, input_shape):
+        """Create the vectors."""
         initializer = keras.initializers.RandomNormal(stddev=self.width**-0.5)
         self.words = self._vectors("words", self.vocabulary_size, initializer)
         if self.style.positions == "learned":
@@ -217,13 +226,15 @@ class TokenEmbedding(Configured, keras.layers.Layer):
         return self.add_weight(name=name, shape=(count, self.width), initializer=initializer)
 
     def compute_output_shape(self, input_shape):
+        """Return (b, l, width), with one more place for a class vector."""
         count, length = tuple(input_shape)
         return (count, length and length + self.with_class, self.width)
 
     def call(self, tokens, *, training=None):
+        """Return the vectors [b, l, width] of tokens, integer [b, l]."""
         scale = self.width**0.5
-        # The product makes padding 0, and the gradient of the table an ordinary tensor, which can be clipped and added
-        # up over replicas like any other.
+        # The product makes padding 0. It also makes the gradient of the table dense, so that it can be clipped and
+        # summed over replicas.
         words = tf.convert_to_tensor(self.words) * (scale * np.sign(np.arange(self.vocabulary_size))[:, None])
         hidden = tf.cast(tf.gather(words, tokens), self.compute_dtype)
         if self.style.positions != "none":
@@ -238,7 +249,11 @@ class TokenEmbedding(Configured, keras.layers.Layer):
 
 
 def sinusoids(length: int, width: int) -> np.ndarray:
-    """Vectors of places: sin(p / 10000^(2i / width)) in the even features 2i, the cosine behind it.
+    """Return position vectors: sin(p / 10000^(2i / width)) in feature 2i, the cosine in feature 2i + 1.
+
+    Args:
+        length: number of positions.
+        width: features.
 
     Returns:
         float32 [length, width].
@@ -251,12 +266,13 @@ def sinusoids(length: int, width: int) -> np.ndarray:
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class SelfAttention(Configured, keras.layers.Layer):
-    """Every token looks at every token: the sum over heads of softmax(Q K^T / sqrt(d)) V W, d = width / heads.
+    """Self-attention: the sum over heads of softmax(Q K^T / sqrt(d)) V W, d = width / heads.
 
-    Keras's own layer multiplies by broadcasting, whose gradients have shapes that are not known when a step is traced.
+    The shapes of its gradients are static when a step is traced. Keras's own layer multiplies by broadcasting, and the
+    shapes of its gradients are unknown then.
 
     Args:
-        heads: divides the width.
+        heads: attention heads; they divide the width.
     """
 
     def __init__(self, heads: int, *, name: str | None = None, **kwargs):
@@ -264,9 +280,10 @@ class SelfAttention(Configured, keras.layers.Layer):
         self.heads = heads
 
     def build(self, input_shape):
+        """Create the four kernels."""
         width = tuple(input_shape)[-1]
         each = width // self.heads
-        limit = (3 / width) ** 0.5  # Glorot's of [width, width]; from the shapes below Keras takes another
+        limit = (3 / width) ** 0.5  # Glorot's for [width, width]; Keras would derive another from the shapes below
         self.query, self.key, self.value, self.out = (
             self.add_weight(
                 name=f"{name}_kernel", shape=shape, initializer=keras.initializers.RandomUniform(-limit, limit)
@@ -278,10 +295,19 @@ class SelfAttention(Configured, keras.layers.Layer):
         )
 
     def compute_output_shape(self, input_shape):
+        """Return the input shape."""
         return tuple(input_shape)
 
     def call(self, hidden, *, present):
-        """hidden [b, l, width]; present: bool [b, l], where there is a token to look at."""
+        """Apply self-attention.
+
+        Args:
+            hidden: float [b, l, width].
+            present: bool [b, l], true for tokens, false for padding, which is not attended to.
+
+        Returns:
+            float [b, l, width].
+        """
         kernels = [tf.convert_to_tensor(kernel) for kernel in (self.query, self.key, self.value, self.out)]
         query, key, value = (tf.einsum("bld,dhe->bhle", hidden, kernel) for kernel in kernels[:3])
         scores = tf.einsum("bhle,bhme->bhlm", query * query.shape[-1] ** -0.5, key)
@@ -291,7 +317,7 @@ class SelfAttention(Configured, keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class TransformerBlock(Configured, keras.layers.Layer):
-    """Self-attention and a feed-forward network, each added to what goes in.
+    """Self-attention and a feed-forward network, each with a residual connection.
 
     Args:
         heads, inner, style: as in `TextTransformer`.
@@ -306,6 +332,7 @@ class TransformerBlock(Configured, keras.layers.Layer):
         self.style = style or TransformerStyle()
 
     def build(self, input_shape):
+        """Create and build the sublayers."""
         shape, policy = tuple(input_shape), self.dtype_policy
         width = shape[-1]
         self.attention = SelfAttention(self.heads, dtype=policy)
@@ -321,10 +348,20 @@ class TransformerBlock(Configured, keras.layers.Layer):
             build_chain(chain, shape)
 
     def compute_output_shape(self, input_shape):
+        """Return the input shape."""
         return tuple(input_shape)
 
     def call(self, hidden, *, present, training=None):
-        """hidden [b, l, width]; present: bool [b, l], where there is a token to attend to."""
+        """Apply the block.
+
+        Args:
+            hidden: float [b, l, width].
+            present: bool [b, l], true for tokens, false for padding, which is not attended to.
+            training: whether dropout is active.
+
+        Returns:
+            float [b, l, width].
+        """
 
         def attend(x):
             return self.attention(x, present=present)

@@ -1,4 +1,4 @@
-"""How networks in PyTorch name their tensors, and which variable of an encoder each of them is."""
+"""Names of tensors in PyTorch networks, and the variables of an encoder to which they belong."""
 
 from __future__ import annotations
 
@@ -13,25 +13,28 @@ from tfrobust.models.blocks import ConvolutionUnit, PreActivationBlock, Residual
 from tfrobust.models.encoder import Encoder
 from tfrobust.models.normalization import BranchedBatchNormalization
 
-# PyTorch's axes of a kernel are (out, in, h, w) where Keras has (h, w, in, out), and (out, in) where it has (in, out).
+# Axes of a kernel: (out, in, h, w) in PyTorch, (h, w, in, out) in Keras; of a matrix: (out, in) and (in, out).
 _TO_KERAS = {4: (2, 3, 1, 0), 2: (1, 0)}
 _TO_TORCH = {4: (3, 2, 0, 1), 2: (1, 0)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Naming:
-    """One family's names; stages and convolutions of a block count from `first`, blocks from 0.
+    """Tensor names of one family of networks.
+
+    Stages and convolutions of a block are numbered from `first`, blocks from 0.
 
     Attributes:
-        name: of the family.
-        stem, stem_norm: the first convolution and its normalisation.
-        block: of stage and block.
-        convolution, norm: inside a block, of a place.
-        projection, projection_norm: inside a block, the shortcut's.
-        final_norm: behind the last stage.
-        stages: how many the family's networks have.
-        symmetric: how the family pads stride 2.
-        unused: begins the names of tensors that the family's networks hold and never use.
+        name: name of the family.
+        stem, stem_norm: the first convolution and its normalization.
+        block: format of a block's name, by stage and block.
+        convolution, norm: formats inside a block, by place.
+        projection, projection_norm: the shortcut inside a block.
+        final_norm: the normalization after the last stage.
+        stages: number of stages of the family's networks.
+        first: number of the first stage, and of the first convolution of a block.
+        symmetric: whether the family pads stride 2 alike on every side.
+        unused: prefixes of tensors that the family's networks contain and never use.
     """
 
     name: str
@@ -72,12 +75,12 @@ NAMINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class Destination:
-    """What a tensor is put into.
+    """Variables that a tensor is assigned to.
 
     Attributes:
-        variables: of Keras; several where a normalisation has branches, which all get the same.
-        shape: of the tensor, with PyTorch's order of axes.
-        positive: a variance, which must not be below 0.
+        variables: Keras variables; several if a normalization has branches, which all get the same values.
+        shape: shape of the tensor, with PyTorch's order of axes.
+        positive: true for a variance, which must not be below 0.
     """
 
     variables: tuple[keras.Variable, ...]
@@ -85,14 +88,18 @@ class Destination:
     positive: bool = False
 
     def assign(self, value: np.ndarray) -> None:
-        """Puts a tensor into the variables."""
+        """Assign a tensor in PyTorch's order of axes to the variables."""
         value = value.transpose(_TO_KERAS[value.ndim]) if value.ndim in _TO_KERAS else value
         for variable in self.variables:
             variable.assign(value)
 
 
 def require_known(encoder: Encoder) -> None:
-    """An InputError (a ValueError) for an encoder that is no stem and stages of residual blocks."""
+    """Check that an encoder is a stem and stages of residual blocks.
+
+    Raises:
+        InputError (a ValueError): another encoder.
+    """
     for position, layers in enumerate(encoder.stage_layers):
         units, blocks = _split(layers)
         if not blocks or len(units) != (position == 0):
@@ -103,7 +110,11 @@ def require_known(encoder: Encoder) -> None:
 
 
 def destinations(encoder: Encoder, naming: Naming) -> dict[str, Destination] | None:
-    """Name -> destination of every tensor that a built encoder needs; None if the family has no such network."""
+    """Map the names of all tensors that a built encoder needs to their destinations.
+
+    Returns:
+        A dict from name to destination; None if the family has no such network.
+    """
     if encoder.stage_count != naming.stages:
         return None
     found: dict[str, Destination] = {}
@@ -115,7 +126,7 @@ def destinations(encoder: Encoder, naming: Naming) -> dict[str, Destination] | N
 
 
 def layer_destinations(name: str, layer: keras.layers.Layer) -> dict[str, Destination]:
-    """The destinations of a convolution, a dense layer or a normalisation of this name."""
+    """Map the tensor names of a convolution, a dense layer or a normalization called `name` to destinations."""
     if isinstance(layer, BranchedBatchNormalization):
         kinds = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
         made = {}
@@ -131,7 +142,7 @@ def layer_destinations(name: str, layer: keras.layers.Layer) -> dict[str, Destin
 
 
 def _named_layers(encoder: Encoder, naming: Naming) -> Iterator[tuple[str | None, keras.layers.Layer]]:
-    """Every convolution and normalisation with the name that the family gives to it, None if it knows none."""
+    """Yield every convolution and normalization with its name in the family, None if the family has none."""
     for position, layers in enumerate(encoder.stage_layers):
         units, blocks = _split(layers)
         yield from _numbered(units, naming, lambda kind, _: {"conv": naming.stem, "norm": naming.stem_norm}[kind])
@@ -141,7 +152,7 @@ def _named_layers(encoder: Encoder, naming: Naming) -> Iterator[tuple[str | None
 
 
 def _split(layers) -> tuple[list, list]:
-    """The units and the blocks of a stage."""
+    """Split the layers of a stage into units and blocks."""
     blocks = [layer for layer in layers if isinstance(layer, (ResidualBlock, PreActivationBlock))]
     return [layer for layer in layers if isinstance(layer, ConvolutionUnit)], blocks
 
@@ -160,7 +171,7 @@ def _block_layers(block, naming: Naming, name: str) -> Iterator[tuple[str | None
 
 
 def _numbered(layers, naming: Naming, name: Callable) -> Iterator[tuple[str | None, keras.layers.Layer]]:
-    """The convolutions and the normalisations of a chain, each kind counted by itself."""
+    """Yield the convolutions and normalizations of a chain with their names, each kind numbered separately."""
     counts = dict.fromkeys(("conv", "norm"), naming.first)
     for layer in _primitive(layers):
         kind = "norm" if isinstance(layer, BranchedBatchNormalization) else "conv"

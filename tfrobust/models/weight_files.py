@@ -1,4 +1,4 @@
-"""Weights by name in files that can hold nothing but arrays: `.safetensors` and `.npz`. Pickles are refused."""
+"""Reading of weights by name from files that hold only arrays: `.safetensors` and `.npz`, never pickles."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _FLOATS = ("F64", "F32", "F16", "BF16")
 
 @dataclasses.dataclass(frozen=True)
 class StoredTensor:
-    """An array that still lies in its file.
+    """Array in a file that has not been read yet.
 
     Attributes:
-        shape: as the file's header says.
-        floating: whether its numbers are.
-        read: () -> NumPy array; raises InputError where the file is damaged there.
+        shape: shape in the file's header.
+        floating: true if the numbers are floating point.
+        read: () -> NumPy array; raises InputError if the file is damaged at this array.
     """
 
     shape: tuple[int, ...]
@@ -39,20 +39,20 @@ class StoredTensor:
 
 
 def is_weights(path) -> bool:
-    """Whether a path ends as files of weights alone do, those that are refused included."""
+    """Return True if the suffix of a path is that of a weights file, refused pickles included."""
     path = pathlib.Path(path)
     return path.suffix.lower() in SUFFIXES + PICKLES and not path.is_dir()
 
 
 @contextlib.contextmanager
 def opened(path) -> Iterator[dict[str, StoredTensor]]:
-    """The tensors of a file by name, read one by one while the context lasts.
+    """Open a weights file as a context manager; its tensors are read one by one inside the context.
 
     Args:
-        path: a `.safetensors` or `.npz` file. `.npz` is what `numpy.savez` writes; objects in it are never unpickled.
+        path: a `.safetensors` or `.npz` file. `numpy.savez` writes `.npz`; objects in it are never unpickled.
 
     Yields:
-        name -> tensor.
+        A dict from name to tensor.
 
     Raises:
         InputError (a ValueError): no such file, a pickle, a damaged file, or the package safetensors is missing.
@@ -65,7 +65,11 @@ def opened(path) -> Iterator[dict[str, StoredTensor]]:
 
 
 def require_readable(path) -> pathlib.Path:
-    """The path of a file of weights that may be opened; an InputError (a ValueError) for a pickle or no such file."""
+    """Return the path of an existing `.safetensors` or `.npz` file.
+
+    Raises:
+        InputError (a ValueError): a pickle, another suffix, or no such file.
+    """
     path = pathlib.Path(path).expanduser()
     suffix = path.suffix.lower()
     if suffix in PICKLES:
@@ -78,14 +82,14 @@ def require_readable(path) -> pathlib.Path:
 
 
 def shown(path) -> str:
-    """A file's name, cut to what fits into a message."""
+    """Return a file's name, shortened for a message."""
     name = pathlib.Path(path).name
     return name if len(name) <= 60 else f"{name[:40]}...{name[-16:]}"
 
 
 @contextlib.contextmanager
 def _faults(path: pathlib.Path) -> Iterator[None]:
-    """Whatever a damaged or hostile file leads its reader to, as one line."""
+    """Convert any exception of a reader of a damaged or hostile file to a one-line InputError."""
     try:
         yield
     except InputError:
@@ -94,13 +98,13 @@ def _faults(path: pathlib.Path) -> Iterator[None]:
         raise InputError(str(error)) from error
     except MemoryError as error:
         raise InputError(f"{shown(path)} holds more than fits into memory.") from error
-    except Exception as error:  # zipfile, zlib, NumPy and safetensors raise nine kinds between them
+    except Exception as error:  # zipfile, zlib, NumPy and safetensors raise nine types of exceptions
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise InputError(f"{shown(path)} is damaged, cut short, or no {path.suffix} file: {reason}") from error
 
 
 def _safetensors(path: pathlib.Path, stack: contextlib.ExitStack) -> dict[str, StoredTensor]:
-    import ml_dtypes  # noqa: F401 - TensorFlow's; NumPy knows bfloat16 from then on
+    import ml_dtypes  # noqa: F401 - a dependency of TensorFlow that adds bfloat16 to NumPy
 
     try:
         from safetensors import safe_open
@@ -111,7 +115,7 @@ def _safetensors(path: pathlib.Path, stack: contextlib.ExitStack) -> dict[str, S
         ) from None
     file = stack.enter_context(safe_open(str(path), framework="numpy"))
     tensors = {}
-    for name in file.keys():  # noqa: SIM118 - no mapping
+    for name in file.keys():  # noqa: SIM118 - not a mapping
         part = file.get_slice(name)
         read = functools.partial(_read, path, functools.partial(file.get_tensor, name))
         tensors[name] = StoredTensor(tuple(part.get_shape()), part.get_dtype() in _FLOATS, read)
@@ -147,7 +151,7 @@ def _header(stream) -> tuple[tuple[int, ...], np.dtype]:
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
     with archive.open(member) as stream:
         array = np.lib.format.read_array(stream, allow_pickle=False)
-        # Only at its end is a part compared with its checksum; a damaged header may end the array before.
+        # zipfile verifies the checksum at the end of a member only. A damaged header may end the array earlier.
         if stream.read(1):
             raise ValueError(f"{member.filename[:60]} is longer than its array")
         return array

@@ -1,4 +1,4 @@
-"""The Wide ResNets of depth 6n+4."""
+"""Wide ResNets of depth 6n+4."""
 
 import dataclasses
 
@@ -19,14 +19,30 @@ _STEM = 16
 
 
 def wide_blocks(depth: int) -> int:
-    """The n of depth = 6n + 4, blocks in each of the three stages; a ValueError for another depth."""
+    """Return n of depth = 6n + 4, the number of blocks in each of the three stages.
+
+    Raises:
+        ValueError: another depth.
+    """
     if require_whole(depth, "WideResNet.depth") < 10 or (depth - 4) % 6:
         raise InputError(f"WideResNet.depth must be 6n+4 such as 10, 16, 28 or 40, got {depth}.")
     return (depth - 4) // 6
 
 
 def wide_stages(blocks: int, width: int, dropout: float, variant: str, style: ConvolutionStyle, dtype) -> list[list]:
-    """A 3x3 stem of 16 channels and three stages of 16, 32 and 64 times `width`; arguments as in `WideResNet`."""
+    """Create a 3x3 stem of 16 channels and three stages of 16, 32 and 64 times `width` channels.
+
+    Args:
+        blocks: blocks in each stage, >= 1.
+        width: as in `WideResNet`.
+        dropout: as in `WideResNet`.
+        variant: as in `WideResNet`.
+        style: settings shared by the units.
+        dtype: the layers' dtype policy.
+
+    Returns:
+        Three lists of unbuilt layers; the stem is in the first.
+    """
     paper = variant == "paper"
     stages, layers = [], [plain_convolution(_STEM, style=style, dtype=dtype)]
     inputs = _STEM
@@ -55,7 +71,7 @@ def wide_stages(blocks: int, width: int, dropout: float, variant: str, style: Co
 class WideResNet(Encoder):
     """Wide ResNet of depth 6n+4: n pre-activation blocks in each of three stages, 64 width features.
 
-    Final normalisation and activation, global average pooling, He-normal kernels. With ten logits WRN-28-10 has
+    Final normalization and activation, global average pooling, He-normal kernels. With ten logits WRN-28-10 has
     36,479,194 trainable parameters, WRN-28-2 1,467,610.
 
     Example:
@@ -68,21 +84,21 @@ class WideResNet(Encoder):
         depth: 10, 16, 22, 28, 34, 40, ...
         width: the widening factor, >= 1.
         dropout: share of the entries dropped between the two convolutions of a block, in [0, 1).
-        variant: "paper": convolutions without bias, stride on the first of a block, projections begin behind the
-            first normalisation and activation, dropout behind the second. "noisymix": the released code of paper
-            001, with biases, stride on the second, shortcuts from the block's input, dropout before the second
-            normalisation, and a final normalisation whose statistics forget with momentum 0.1 (0.9 in PyTorch).
-        symmetric: stride 2 pads one pixel on every side, as PyTorch does. False: none before and one behind on even
-            sizes, as Keras does, and DeepMind's networks in either framework.
+        variant: "paper": convolutions without bias, stride on the first convolution of a block, projections after the
+            first normalization and activation, dropout after the second. "noisymix": the released code of paper 001,
+            with biases, stride on the second convolution, shortcuts from the block's input, dropout before the second
+            normalization, and a final normalization with momentum 0.1 (0.9 in PyTorch).
+        symmetric: pad stride 2 by one pixel on every side, as PyTorch does. False: none before and one after on even
+            sizes, as Keras and DeepMind's networks in either framework do.
         kernel_regularization: weight of the sum of squared kernel entries, >= 0.
         activation: name of a Keras activation.
         **kwargs: as in `Encoder`.
 
     Raises:
-        ValueError: a depth that is not 6n+4, an unknown variant, a dropout outside [0, 1).
+        ValueError: a depth that is not 6n+4, an unknown variant, or a dropout outside [0, 1).
 
-    Source: Zagoruyko and Komodakis 2016 and its released code; paper 001's released code. Paper 001 says 28x2 where
-        that code has width 4 and dropout 0.1.
+    Source: Zagoruyko and Komodakis 2016 and its released code; paper 001's released code. Paper 001 writes 28x2 for a
+        network that has width 4 and dropout 0.1 in that code.
     """
 
     def __init__(
