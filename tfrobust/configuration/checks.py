@@ -1,4 +1,4 @@
-"""From statements to a bound gin configuration, with every mistake said in one line before anything runs."""
+"""Checks that turn statements into a bound gin configuration; any mistake is one line, before anything runs."""
 
 import dataclasses
 import re
@@ -37,7 +37,8 @@ _COUNT = (_whole(1), f"an int from 1 to {_LARGEST_WHOLE}")
 _EPSILON = (_epsilon, "a number above 0")
 _NORM = (lambda value: value in _NORMS, f"one of {', '.join(map(repr, _NORMS))} (prox_log_barrier only)")
 
-# The knobs of DESIGN section 8: what each may be. A knob may be set where nothing uses it.
+# The knobs (macros of gin/base/knobs.gin): a check of the value, and its description. A knob may be set although
+# nothing uses it.
 KNOBS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "NAME": (
         lambda value: isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value) is not None,
@@ -63,7 +64,7 @@ KNOBS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def walk(value) -> Iterator:
-    """Every reference, macro and literal in a value, containers opened."""
+    """Yield every reference, macro and literal in a value, including those inside containers."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from walk(key)
@@ -76,11 +77,14 @@ def walk(value) -> Iterator:
 
 
 def check_macros(bindings: list[Binding], partial: bool = False) -> dict[str, Binding]:
-    """The macros in force, checked: each defined, each used or a knob, none defined by itself, knobs in range.
+    """Check the macros: each defined, each used or a knob, none defined by itself, knobs in range.
 
     Args:
-        bindings: in order.
-        partial: the files are a part that is added to others, so that macros may be defined or used elsewhere.
+        bindings: all bindings, in order.
+        partial: True if the files are only a part of a configuration, so that macros may be defined or used elsewhere.
+
+    Returns:
+        Macro name -> the binding in force.
 
     Raises:
         InputError: the first mistake.
@@ -112,7 +116,7 @@ def check_macros(bindings: list[Binding], partial: bool = False) -> dict[str, Bi
 def _check_knob(name: str, value, binding: Binding, bindings: list[Binding]) -> None:
     default = next(item.value for item in bindings if item.macro == name)
     missing = isinstance(value, Macro) and value.name == _REQUIRED
-    # A default of None or REQUIRED says "not set"; a user cannot set a knob to that.
+    # A default of None or REQUIRED means "not set"; a user cannot set a knob to either.
     if missing or (value is None and default is None):
         return
     allowed, words = KNOBS[name]
@@ -121,10 +125,10 @@ def _check_knob(name: str, value, binding: Binding, bindings: list[Binding]) -> 
 
 
 def substitute(value, macros: dict[str, Binding], place: str, above: tuple[str, ...] = (), room: list | None = None):
-    """A value with its macros replaced by theirs; what is not defined stays."""
+    """Replace the macros in a value by their values; undefined ones stay."""
     room = [_LARGEST_VALUE] if room is None else room
     room[0] -= 1
-    if room[0] < 0:  # ten macros that each name another ten times
+    if room[0] < 0:  # nested macros can grow a value exponentially
         raise InputError(f"{place}: a value grows to more than {_LARGEST_VALUE} parts by its macros.")
     if isinstance(value, Macro):
         if value.name in above or len(above) > _DEEPEST:
@@ -152,9 +156,11 @@ def _hashable(key):
 
 @dataclasses.dataclass(frozen=True)
 class Resolved:
-    """A checked configuration: what `bind` needs.
+    """A checked configuration, as `bind` needs it.
 
-    bindings: macros and arguments in order, with complete names. names: complete name of every selector used.
+    Attributes:
+        bindings: macros and arguments in order, with complete names.
+        names: complete name of every selector used.
     """
 
     bindings: list[Binding]
@@ -164,7 +170,7 @@ class Resolved:
 def check_objects(
     bindings: list[Binding], macros: dict[str, Binding], registry: Registry, partial: bool = False
 ) -> Resolved:
-    """Resolves every name and checks every argument, scope and type.
+    """Resolve every name and check every argument, scope and type.
 
     Raises:
         InputError: the first mistake.
@@ -194,7 +200,7 @@ def check_objects(
 def _completed(value, registry: Registry, place: str):
     if isinstance(value, Reference):
         complete = registry.resolve(value.selector, place)
-        if complete.startswith(_ROOTS):  # as a value it would run, and write where a file says
+        if complete.startswith(_ROOTS):  # a reference to it would run a command with paths from a file
             raise InputError(f"{place}: {complete.rpartition('.')[2]} is what a command runs, and no value.")
         return dataclasses.replace(value, selector=complete)
     if isinstance(value, dict):
@@ -217,7 +223,7 @@ def _check_argument(binding: Binding, registry: Registry) -> None:
 
 
 def _check_scopes(bindings, references: list[Reference], macros: dict) -> None:
-    """A scope that no reference opens would be silently without effect."""
+    """Raise for a scope that no reference opens, since its bindings would silently have no effect."""
     opened = {"", *macros}
     for reference in references:
         parts = reference.scope.split("/")
@@ -230,7 +236,7 @@ def _check_scopes(bindings, references: list[Reference], macros: dict) -> None:
 
 
 def _check_flags_used(final: dict[tuple, Binding], macros: dict[str, Binding]) -> None:
-    """A flag that configures an object nothing builds would be silently without effect."""
+    """Raise for a flag that configures an object which nothing builds, since it would silently have no effect."""
     by_selector: dict[str, list[Binding]] = {}
     for item in final.values():
         by_selector.setdefault(item.selector, []).append(item)
@@ -256,7 +262,7 @@ def _check_value(binding: Binding, macros: dict[str, Binding], registry: Registr
     if isinstance(binding.value, Macro) and binding.value.name in macros:
         place = macros[binding.value.name].place
         short += f" (%{binding.value.name})"
-    # A knob whose default is None waits for the file that sets it, as a macro set to %gin.REQUIRED does.
+    # A knob with the default None must be set by a later file, like a macro set to %gin.REQUIRED.
     unset = value is None and isinstance(binding.value, Macro) and binding.value.name in KNOBS
     if unset or any(isinstance(item, Macro) for item in walk(value)):
         if partial:
@@ -292,7 +298,7 @@ def _check_required(references: list[Reference], final: dict[tuple, Binding], re
 
 
 def missing_arguments(selector: str, given: set[str], registry: Registry) -> None:
-    """Raises where an object that is called without arguments lacks one that it needs."""
+    """Raise InputError if an object that is called without arguments lacks a required one."""
     missing = [p.name for p in parameters(registry.objects[selector]).values() if p.required and p.name not in given]
     if missing:
         short = selector.rpartition(".")[2]
@@ -305,7 +311,7 @@ def missing_arguments(selector: str, given: set[str], registry: Registry) -> Non
 
 
 def bind(resolved: Resolved, registry: Registry) -> None:
-    """Makes this the process's gin configuration, and locks it."""
+    """Make this the process's gin configuration, and lock it."""
     import gin
 
     gin.clear_config()
@@ -320,10 +326,11 @@ def bind(resolved: Resolved, registry: Registry) -> None:
 
 
 def register(name: str, registry: Registry) -> None:
-    """Tells gin of an object, and of all with the same last name, so that the texts it prints stay unambiguous."""
+    """Register an object with gin, and all objects with the same last name, so that gin prints unambiguous names."""
     import gin
 
-    # Interactive: names are unique in our registry, and a later one of the same process may know other objects.
+    # Interactive mode allows registering a name again: names are unique within a registry, but a later registry of the
+    # same process may hold other objects.
     with gin.unlock_config(), gin.config.interactive_mode():
         for complete in registry.same_name(name):
             module, _, last = complete.rpartition(".")

@@ -1,4 +1,4 @@
-"""Completion of the commands' flags by a shell, generated from the flags themselves and from the gin files."""
+"""Shell completion of the commands' flags, generated from the flags themselves and from the gin files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tfrobust.configuration import files
 
 SHELLS = ("bash", "zsh")
 
-# In bash "=" separates words, so that a value comes alone; in zsh it comes with its flag, and `compgen -f` knows of no
-# file behind it.
+# In bash "=" separates words, so the word to complete is the value alone. In zsh the word includes the flag, for which
+# `compgen -f` finds no file.
 _SCRIPT = """\
 # Completes `python -m tfrobust.{command}`. To have it: eval "$(python -m tfrobust.{command} --completion={shell})"
 {opening}_tfrobust_{command}() {{
@@ -59,14 +59,14 @@ _OPENINGS = {"bash": "", "zsh": "autoload -U +X compinit bashcompinit && compini
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """What a shell reads to complete the flags of a command and their values.
+    """Return the shell script that completes the flags of a command and their values.
 
     Args:
-        parser: of the command; its `prog` ends with the command's module, `tfrobust.train` for one.
+        parser: the command's parser; its `prog` ends with the command's module, for example `tfrobust.train`.
         shell: 'bash' or 'zsh'.
 
     Returns:
-        Text of functions and of one `complete`; several commands' may be read one after the other.
+        Text of functions and of one `complete`; the scripts of several commands can be evaluated one after another.
     """
     cases, flags = [], []
     for action in parser._actions:
@@ -81,7 +81,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
 
 
 def _values(action: argparse.Action) -> str:
-    """The line of shell that offers the values of a flag; what a flag takes is read from its name and metavar."""
+    """Return the line of shell that offers the values of a flag, which are inferred from its name and metavar."""
     if action.choices:
         return _words(action.choices)
     if action.dest == "gin_file":
@@ -105,7 +105,7 @@ def _gin(folder) -> list:
 
 
 def _knobs() -> list[str]:
-    """The names of the macros in `gin/base/knobs.gin`."""
+    """Return the names of the macros in `gin/base/knobs.gin`."""
     paths = [folder / "base" / "knobs.gin" for folder in files.folders()]
     text = next((path.read_text("utf-8") for path in paths if path.is_file()), "")
     return re.findall(r"^([A-Z][A-Z0-9_]*) *=", text, re.MULTILINE)

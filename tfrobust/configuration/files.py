@@ -1,7 +1,7 @@
-"""Reads gin files into plain statements: finds them, follows includes, refuses imports. Runs nothing.
+"""Reading of gin files into plain statements: finds files, follows includes, refuses imports. Runs nothing.
 
-gin's own parser does the reading, with values in which `@name` and `%NAME` stay inert. Everything that can
-be said of the text alone is said here, before TensorFlow is imported.
+gin's own parser reads the text, with values in which `@name` and `%NAME` stay inert. Every mistake that the text alone
+shows is reported here, before TensorFlow is imported.
 """
 
 import contextlib
@@ -43,7 +43,13 @@ class Macro:
 class Binding:
     """`scope/selector.argument = value`; a macro `NAME = value` has an empty argument.
 
-    place: where it was written, for messages. from_flag: it came by --gin_param.
+    Attributes:
+        scope: the scope, or "".
+        selector: name of the object, complete or not; the macro's name for a macro.
+        argument: name of the parameter; "" for a macro.
+        value: literal, or containers of literals, `Reference` and `Macro`.
+        place: file and line or flag that holds it, for messages.
+        from_flag: True if it was given by --gin_param.
     """
 
     scope: str
@@ -55,7 +61,7 @@ class Binding:
 
     @property
     def macro(self) -> str | None:
-        """The macro's name, None where this binds an argument."""
+        """The macro's name, or None if this binds an argument."""
         if self.argument:
             return None
         return f"{self.scope}/{self.selector}" if self.scope else self.selector
@@ -74,7 +80,7 @@ class _Inert(config_parser.ParserDelegate):
 
 
 def folders() -> list[pathlib.Path]:
-    """The folders that hold our gin files: the checkout's `gin/`, then the installed copy."""
+    """Return the folders that hold the project's gin files: the checkout's `gin/`, then the installed copy."""
     found = []
     if (_PACKAGE.parent / "setup.py").is_file():
         found.append(_PACKAGE.parent / "gin")
@@ -85,11 +91,11 @@ def folders() -> list[pathlib.Path]:
 
 
 def find(path: str, place: str) -> pathlib.Path:
-    """Where a gin path lies: as given, then under the checkout's gin/, then in the installed copy.
+    """Find a gin file: at the path as given, then under the checkout's gin/, then in the installed copy.
 
     Args:
         path: `gin/ascl.gin`, `ascl.gin` or any path; it ends with `.gin`.
-        place: who asked, for the message.
+        place: origin of the path, for the message.
 
     Raises:
         InputError: no such file, with the places searched and the nearest names; or not a `.gin` file.
@@ -98,7 +104,7 @@ def find(path: str, place: str) -> pathlib.Path:
         raise InputError(f"{place}: {shown(path)} is not the name of a gin file; such a name ends with '.gin'.")
     inside = path[4:] if path.startswith("gin/") else path
     for candidate in [pathlib.Path(path), *(folder / inside for folder in folders())]:
-        with contextlib.suppress(OSError):  # a name longer than any file's
+        with contextlib.suppress(OSError):  # a name longer than the file system allows
             if candidate.is_file():
                 return candidate
     known = {f"gin/{file.relative_to(f).as_posix()}" for f in folders() for file in f.rglob("*.gin")}
@@ -112,18 +118,18 @@ def find(path: str, place: str) -> pathlib.Path:
 
 
 def read(paths: list[str], params: list[str] | tuple = (), defaults: str | None = None) -> list[Binding]:
-    """All bindings of a run, in order: the knobs' defaults, the files with their includes, the flags.
+    """Read all bindings of a run, in order: the knobs' defaults, the files with their includes, the flags.
 
-    An included file is read once, at its first mention: a second part that includes the same base does not
-    reset what was set in between.
+    An included file is read once, at its first mention: a second part that includes the same base does not reset what
+    was set in between.
 
     Args:
         paths: the values of --gin_file.
         params: the values of --gin_param.
-        defaults: a file below gin/ that is read first, where it exists; None for none.
+        defaults: a file below gin/ that is read first if it exists; None for none.
 
     Raises:
-        InputError: missing file, import, include cycle, or text that is no gin.
+        InputError: a missing file, an import, an include cycle, or text that is not gin.
     """
     seen: set[pathlib.Path] = set()
     bindings = []
@@ -195,7 +201,7 @@ def _statements(text: str, place: str) -> list:
         raise InputError(f"{place}: values nested too deeply.") from None
     except (tokenize.TokenError, StopIteration):
         raise InputError(f"{place}: ends in the middle of a value; is a bracket or a quote left open?") from None
-    except Exception as error:  # gin's parser was not made for texts that mean harm: it may raise anything
+    except Exception as error:  # gin's parser may raise anything on malicious input
         reason = str(error) or type(error).__name__
         raise InputError(f"{place}: {shown(reason, 150, quote=False)}") from None
     for statement in statements:
@@ -204,7 +210,7 @@ def _statements(text: str, place: str) -> list:
 
 
 def _check_value(value, place: str) -> None:
-    """Refuses what nothing can be done with; level by level, since recursion has an end."""
+    """Refuse values that are nested too deeply or hold null characters; iterative, since recursion has a limit."""
     level, depth = [value], 0
     while level:
         if depth > _DEEPEST_VALUE:
@@ -242,17 +248,17 @@ def _syntax_error(error: SyntaxError, place: str) -> InputError:
 
 
 def shown(value, width: int = 60, quote: bool = True) -> str:
-    """A value on one line of at most `width` printable characters, for a message."""
+    """Format a value on one line of at most `width` printable characters, for a message."""
     try:
         text = repr(value) if quote else str(value)
-    except ValueError:  # a whole number of more digits than Python writes
+    except ValueError:  # an integer with more digits than Python converts
         text = f"a {type(value).__name__} with too long a number"
     text = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def nearest(name: str, names, count: int = 3) -> str:
-    """The names most like `name`, whatever their case, joined by commas; empty where none is alike."""
+    """Return the names most similar to `name`, ignoring case, joined by commas; "" if none is similar."""
     by_folded: dict[str, str] = {}
     for known in sorted(names):
         by_folded.setdefault(known.lower(), known)

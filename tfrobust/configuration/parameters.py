@@ -1,4 +1,4 @@
-"""What a class or function can be given, and whether a value from a file fits its annotation."""
+"""Parameters of classes and functions, and checks that a value from a file fits its annotation."""
 
 import collections.abc
 import dataclasses
@@ -15,7 +15,7 @@ _EMPTY = inspect.Parameter.empty
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """One argument: its resolved annotation (Any where there is none) and its default (Parameter.empty if needed)."""
+    """One parameter: its resolved annotation (Any without one) and its default (`inspect.Parameter.empty` if none)."""
 
     name: str
     hint: Any
@@ -23,11 +23,12 @@ class Parameter:
 
     @property
     def required(self) -> bool:
+        """True if the parameter has no default."""
         return self.default is _EMPTY
 
 
 def parameters(target) -> dict[str, Parameter]:
-    """The named arguments of a function, or of a class over its whole constructor chain."""
+    """Return the named parameters of a function, or of a class over its whole constructor chain."""
     if not inspect.isclass(target):
         hints = _hints(target)
         return {
@@ -47,13 +48,16 @@ def parameters(target) -> dict[str, Parameter]:
 
 
 def _constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
-    """As `configured.constructor_arguments`, which stops at Keras: a class of Keras's own is walked to its root."""
+    """Return the parameters as `configured.constructor_arguments` does, but walk Keras's own classes to their root.
+
+    `configured.constructor_arguments` stops at Keras.
+    """
     if not cls.__module__.startswith("keras."):
         from tfrobust.ops.configured import constructor_arguments
 
         found = constructor_arguments(cls)
         if any(base.__module__.startswith("keras.") for base in cls.__mro__):
-            # What Keras takes through **kwargs is never needed.
+            # Parameters that Keras takes through **kwargs are never required.
             for name in ("name", "trainable", "dtype"):
                 if name in found and found[name].default is _EMPTY:
                     found[name] = found[name].replace(default=None)
@@ -75,7 +79,7 @@ def _constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
 def _hints(function) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function)
-    except Exception:  # one name that exists for type checkers only hides all hints of the function: take each alone
+    except Exception:  # one name for type checkers only hides all hints: evaluate each alone
         found = {}
         for name, hint in getattr(function, "__annotations__", {}).items():
             try:
@@ -89,18 +93,18 @@ def _hints(function) -> dict[str, Any]:
 
 
 def fits(value, parameter: Parameter, resolve) -> bool:
-    """Whether a value may be given to a parameter. Unsure means yes: the constructor has the last word.
+    """Return True if a parameter may take a value. In doubt this is True, and the constructor checks the value itself.
 
     Args:
         value: literal, containers of literals, `Reference`. Macros are replaced by the caller.
-        parameter: whom it is for.
+        parameter: the parameter that takes it.
         resolve: reference -> the object it names.
     """
     if type(value) is type(parameter.default) and value == parameter.default:
         return True
     hint = parameter.hint
     if hint is Any:
-        # Where Keras takes a number it may also take an object: a learning rate is often a schedule.
+        # Keras may accept an object in place of a number: a learning rate is often a schedule.
         if isinstance(value, Reference) and value.called:
             return True
         hint = _hint_of_default(parameter.default)
@@ -108,7 +112,7 @@ def fits(value, parameter: Parameter, resolve) -> bool:
 
 
 def _hint_of_default(default):
-    """Keras annotates nothing; its numeric defaults say what they are."""
+    """Infer a hint from a default, because Keras does not annotate its parameters."""
     if isinstance(default, bool):
         return bool | None
     if isinstance(default, (int, float)):
@@ -152,7 +156,7 @@ def _plain_fits(value, hint) -> bool:
 
 def _container_fits(value, origin, arguments, resolve) -> bool:
     if origin in (type, collections.abc.Callable):
-        return False  # a literal is neither; references were seen before
+        return False  # a literal is neither; references were handled before
     if origin in (dict, collections.abc.Mapping):
         if not isinstance(value, dict):
             return False
@@ -182,21 +186,21 @@ def _reference_fits(value: Reference, hint, origin, arguments, resolve) -> bool:
         return False
     if origin is collections.abc.Callable and inspect.isclass(target):
         made = arguments[-1] if arguments else None
-        # A built encoder can be called too, but where a maker of encoders is asked for, it is no maker.
+        # An encoder is callable too, but it does not construct encoders.
         is_product = inspect.isclass(made) and issubclass(target, made)
         return issubclass(target, collections.abc.Callable) and not is_product
     if origin is not None or not inspect.isclass(hint):
         return True
     if not inspect.isclass(target):
-        return True  # a function's result is not known before it runs
+        return True  # a function's return type is not known before it runs
     if hint in (int, float, bool, str):
         return False
-    # An abstract class of collections.abc answers by what an object can do, so ask it rather than the bases.
+    # issubclass rather than a look at the bases: classes of collections.abc check for methods.
     return issubclass(target, hint)
 
 
 def described(parameter: Parameter) -> str:
-    """What a parameter takes, in words: "an int", "a float or None", "one of 'linf', 'l2'"."""
+    """Describe the values a parameter takes, in words: "an int", "a float or None", "one of 'linf', 'l2'"."""
     hint = parameter.hint
     if hint is Any:
         hint = _hint_of_default(parameter.default)

@@ -1,7 +1,7 @@
-"""Which objects a gin file can name: ours, and Keras's optimizers, schedules, initializers, regularizers.
+"""The objects a gin file can name: tfrobust's, and Keras's optimizers, schedules, initializers and regularizers.
 
-Found by walking the package, so that one more method is one more file and no list. Nothing is imported or
-reached because a gin file says so: a name that is not in this table does not resolve.
+They are found by walking the package, so that a new method needs one new file and no list. A gin file causes no import:
+a name that is not in this table does not resolve.
 """
 
 import importlib
@@ -13,20 +13,21 @@ import tfrobust
 from tfrobust.configuration.files import nearest, shown
 from tfrobust.errors import InputError
 
-# The layer above configuration: commands, and the modules only they use.
+# Not offered: the layer above configuration, which is the commands and the modules that only they use.
 _COMMANDS = {"train", "evaluate", "export", "compare", "query", "cli", "configuration", "gin_files", "errors"}
-# A configuration builds objects; it does not read, write, publish or deserialise files by calling our functions.
+# Layers whose functions are not offered: a configuration builds objects, but must not read, write, publish or
+# deserialize files through functions of the library.
 _NO_FUNCTIONS = (
     *("saving", "serving", "report", "evaluation", "training", "data", "ops", "corruptions"),
     *("artefact", "estimate", "pretrained", "pretraining", "models"),
 )
-# Of these it builds nothing but what says of itself that it is configured.
+# Layers of which only classes with `get_config` are offered.
 _CONFIGURED_ONLY = ("saving", "serving", "report", "ops")
 _KERAS = ("optimizers", "optimizers.schedules", "initializers", "regularizers")
 
 
 class Registry:
-    """Complete name -> object, looked up by any unambiguous end of the name."""
+    """Complete name -> object, looked up by any unambiguous suffix of the name."""
 
     def __init__(self, objects: dict[str, Any]):
         self.objects = objects
@@ -35,12 +36,12 @@ class Registry:
             self._by_name.setdefault(complete.rpartition(".")[2], []).append(complete)
 
     def resolve(self, selector: str, place: str) -> str:
-        """The complete name of `ASCL`, `ascl.ASCL`, `methods.ascl.ASCL`, ...
+        """Return the complete name of `ASCL`, `ascl.ASCL`, `methods.ascl.ASCL`, ...
 
-        Where several match, the roots in tfrobust.experiment come first, and Keras's objects last.
+        If several match, the roots in tfrobust.experiment come first, and Keras's objects last.
 
         Raises:
-            InputError: unknown (with the nearest names) or ambiguous (with all of them).
+            InputError: the name is unknown (with the nearest names) or ambiguous (with all of them).
         """
         if selector in self.objects:
             return selector
@@ -59,12 +60,12 @@ class Registry:
         raise InputError(f"{place}: there is no {shown(selector)}; {hint}")
 
     def same_name(self, selector: str) -> list[str]:
-        """The complete names that end like this one."""
+        """Return the complete names with the same last part."""
         return self._by_name.get(selector.rpartition(".")[2], [])
 
 
 def collect(imports: list[str] | tuple = ()) -> Registry:
-    """Walks tfrobust and names everything public in it; then Keras's parts; then the user's modules.
+    """Collect everything public in tfrobust by name, then Keras's parts, then the user's modules.
 
     Args:
         imports: the values of --gin_import.
@@ -103,7 +104,7 @@ def _walk():
 
 
 def _public(module, prefix: str) -> dict[str, Any]:
-    """The classes and functions that a module itself defines, under their own names."""
+    """Return the classes and functions that a module itself defines, by name."""
     found = {}
     for name, item in vars(module).items():
         if name.startswith("_") or not (inspect.isclass(item) or inspect.isfunction(item)):
