@@ -1,8 +1,8 @@
-"""tfrobust: train robust networks, measure honestly how robust they are, serve them with that knowledge.
+"""tfrobust: train robust networks, evaluate how robust they are, and serve them with the report inside.
 
     data -> augment -> model -> method (train_step) -> attacks -> evaluation -> report -> export -> serve
 
-Importing this package is free of TensorFlow on purpose: the commands answer `--help` at once. The public
+Importing this package deliberately does not import TensorFlow, so that the commands answer `--help` at once. The public
 Keras facade is `tfrobust.keras`; files are loaded with `tfrobust.saving.load`.
 """
 

@@ -1,4 +1,4 @@
-"""From a trained method to a published version: staged, judged, reported, verified."""
+"""Publication of a trained method: staging, evaluation, report, gate, verification."""
 
 import dataclasses
 import logging
@@ -26,13 +26,28 @@ from tfrobust.training.progress import ConsoleProgress
 
 _log = logging.getLogger(__name__)
 
-# At most so many training images, as float32, are held beside an evaluation.
+# Maximum size in bytes of the training images, as float32, that are held during an evaluation.
 _TRAINING_BYTES = 2**30
 
 
 @dataclasses.dataclass
 class Artefact:
-    """A trained method on its way out: staged, judged, reported, published, verified."""
+    """A trained method to be published: staged, evaluated, reported, verified, published.
+
+    Attributes:
+        method: trained.
+        dataset: the examples; the test split is evaluated.
+        source: source of `dataset`.
+        evaluators: the evaluators to run.
+        folder: the workdir.
+        facts: `Report.training`.
+        history: of the training, column by log name.
+        training_seconds: duration of all stages.
+        configuration: returns the operative configuration as text.
+        first_history: of the first of two stages, or None.
+        gate: requirements on the report.
+        seen_first: training split of the first of two stages, or None.
+    """
 
     method: Method
     dataset: Dataset
@@ -48,7 +63,20 @@ class Artefact:
     seen_first: Examples | None = None
 
     def publish(self, name: str, export_dir: str, version: int | None) -> Report:
-        """Everything after training; each part is found done, or done again, whole."""
+        """Evaluate, report, check and publish the model; steps that a previous run completed are not repeated.
+
+        Args:
+            name: name of the model, and of its folder in `export_dir`.
+            export_dir: folder in which `<name>/<version>` is published.
+            version: number of the version; None takes the next one.
+
+        Returns:
+            The report of the published version.
+
+        Raises:
+            RefusedByGate: the report misses a requirement; nothing was published.
+            RuntimeError: the exported model failed its verification.
+        """
         parts = dict(
             encoder=self.method.encoder,
             head=self.method.head,
@@ -100,7 +128,7 @@ class Artefact:
         raise RefusedByGate(f"the model misses {count}; {consequence}, its report lies in {self.folder}"[:300])
 
     def _finish(self, report: Report, base: pathlib.Path, run: str, note: str = "") -> Report:
-        """What is left once a version is out; done again by a run that was killed in between."""
+        """Write the record and the report of a published version; repeated by a run that was killed before."""
         number = report.model["version"]
         publish.write_record(self.folder, {"base": str(base), "version": number, "run": run})
         writer.write_report(report, self.folder)
@@ -129,25 +157,25 @@ class Artefact:
 
 
 def described(value) -> dict:
-    """A serialised part without what differs between processes."""
+    """Serialize a part without what differs between processes."""
     return workdirs.canonical(configured.serialize(value))
 
 
 def run_sha256(weights: str | None, dataset: Dataset, evaluators: tuple, training: dict) -> str:
-    """The hash that tells one judged run from another: weights, data, training and evaluation."""
+    """Hash what identifies an evaluated run: weights, data, training and evaluation."""
     evaluation = [described(evaluator) for evaluator in evaluators]
     parts = {"weights": weights, "data": dataset.fingerprint, "training": training, "evaluation": evaluation}
     return fingerprint.json_sha256(parts)
 
 
 def training_facts(facts: dict, dataset: Dataset, evaluators: tuple, first: Examples | None = None) -> dict:
-    """What is known of a model's training, as arguments of `Setting`; images only where somebody asks for them.
+    """Return what is known about a model's training, as arguments of `Setting`; images only if an evaluator uses them.
 
     Args:
-        facts: `Report.training`, or {} of a foreign model.
-        dataset: its training split is what a foreign model may have been trained on, too.
-        evaluators: who will be run.
-        first: what a first stage was trained on; None: what `facts` say of it is read again.
+        facts: `Report.training`, or {} for a model that tfrobust did not train.
+        dataset: its training split; a model that tfrobust did not train may have been trained on it, too.
+        evaluators: the evaluators to run.
+        first: training examples of a first stage; None loads them again from the source in `facts`.
     """
     images = labels = None
     asked = any(evaluator.uses_training for evaluator in evaluators)
@@ -165,7 +193,7 @@ def training_facts(facts: dict, dataset: Dataset, evaluators: tuple, first: Exam
 
 
 def _pretraining_examples(facts: dict) -> Examples | None:
-    """What a first stage with data of its own was trained on; None where there was none, or it is gone."""
+    """Return the training examples of a first stage with its own data; None without one or if loading fails."""
     try:
         described = facts.get("pretraining", {}).get("source")
         source = described and configured.deserialize(_without_downloads(described))
@@ -177,7 +205,7 @@ def _pretraining_examples(facts: dict) -> Examples | None:
 
 
 def data_facts(dataset: Dataset, source: Source) -> dict:
-    """What a report says of the data, enough to load them again."""
+    """Return the report's entries about the data, which suffice to load them again."""
     return {
         "name": dataset.name,
         "fingerprint": dataset.fingerprint,
@@ -190,7 +218,7 @@ def data_facts(dataset: Dataset, source: Source) -> dict:
 
 
 def found(outcome: Outcome) -> dict:
-    """An evaluation's outcome as arguments of `report.assembly.make_report`."""
+    """Return an evaluation's outcome as arguments of `report.assembly.make_report`."""
     return {
         "measurements": outcome.measurements,
         "series": outcome.series,
@@ -200,16 +228,16 @@ def found(outcome: Outcome) -> dict:
 
 
 def earlier_report(model) -> Report | None:
-    """The report inside an export of ours."""
+    """Return the report inside an export, or None."""
     found = compare.find_report(model)
     return Report.from_json(files.read_bounded(found)) if found else None
 
 
 def named_source(model: str, report: Report | None) -> Source:
-    """The data that an export's report names; nothing is fetched because a report says so.
+    """Return the data source that an export's report names, with downloads disabled.
 
     Raises:
-        InputError (a ValueError): it names none, or something else.
+        InputError (a ValueError): the report names no source, or not a valid one.
     """
     if report is None or not report.data.get("source"):
         raise InputError(f"{model} names no data of its own: say what to judge it on with --data.")
@@ -230,7 +258,7 @@ def _without_downloads(value):
 
 
 def check_vocabulary(model: str, dataset: Dataset) -> None:
-    """Refuses text whose ids mean other words than those of an export.
+    """Raise if the token ids of a text dataset mean other words than those of an export.
 
     Raises:
         InputError (a ValueError): names the first difference.
@@ -251,7 +279,7 @@ def check_vocabulary(model: str, dataset: Dataset) -> None:
 
 
 def print_result(report: Report, directory: pathlib.Path, note: str = "") -> None:
-    """The table of a report, and where it lies."""
+    """Print the table of a report, and the paths of the model and the report."""
     print(render.console_table(report, short=True))
     print(f"SavedModel  {directory}" + (f"  ({note})" if note else ""))
     print(f"report      {directory / assets.HTML_FILE}")

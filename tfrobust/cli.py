@@ -1,8 +1,8 @@
-"""What the commands share: flags, the gin configuration, and errors as one clear line with the right exit code.
+"""Shared parts of the commands: flags, the gin configuration, and errors as one line with the right exit code.
 
-Exit codes: 0 done; 2 wrong usage, configuration or input; 3 refused by a gate; 75 stopped on request, run
-again to resume; 141 nobody reads on, as behind `| head`; 1 anything else, with a traceback. TensorFlow is
-imported after the flags and the gin files have been read, so that `--help` and most mistakes answer at once.
+Exit codes: 0 done; 2 wrong usage, configuration or input; 3 refused by a gate; 75 stopped on request, run again to
+resume; 141 the reader of standard output has closed it, as `| head` does; 1 anything else, with a traceback. TensorFlow
+is imported after the flags and the gin files have been read, so that `--help` and most errors appear at once.
 """
 
 import argparse
@@ -30,7 +30,7 @@ _DISK_FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT
 _FILE_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 _FILE_NUMBERS = (errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
 
-# Nobody's mistake, and a traceback would only hide what to do.
+# Failures that are no bugs: one line says what to do, and a traceback would hide it.
 _ONE_LINE_FAILURES = (
     ("tfrobust.training.loop", "TrainingDiverged"),
     ("tfrobust.training.cluster", "WorkerLost"),
@@ -45,9 +45,10 @@ _registry: registry.Registry | None = None
 
 
 class PrintEnvironment(argparse.Action):
-    """`--version`: prints the environment on one line and ends. Given a value, where one is taken, it keeps that."""
+    """The action of `--version`: print the environment on one line and exit, or store a value if one is given."""
 
     def __call__(self, parser, namespace, values, option_string=None):
+        """Store the value, or print the environment and exit."""
         if values:
             setattr(namespace, self.dest, values)
             return
@@ -60,9 +61,10 @@ class PrintEnvironment(argparse.Action):
 
 
 class PrintCompletion(argparse.Action):
-    """`--completion=SHELL`: prints what the shell reads, and ends."""
+    """The action of `--completion=SHELL`: print the script for the shell and exit."""
 
     def __call__(self, parser, namespace, values, option_string=None):
+        """Print the script and exit."""
         print(completion.script(parser, values), end="")
         parser.exit()
 
@@ -74,6 +76,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=f"python -m tfrobust.{command}", description=description, allow_abbrev=False)
 
     def parse_args(self, args=None, namespace=None):
+        """Parse the flags, with `--version` and `--completion` added."""
         known, absent = self._option_string_actions, {"default": argparse.SUPPRESS}
         if "--version" not in known:
             what = "print versions, machine and devices on one line, for a bug report"
@@ -82,12 +85,13 @@ class Parser(argparse.ArgumentParser):
             what = 'print shell completion: eval "$(... --completion=bash)"'
             self.add_argument("--completion", action=PrintCompletion, choices=completion.SHELLS, help=what, **absent)
         for argument in sys.argv[1:] if args is None else args:
-            # TensorFlow takes no other paths, and says so from its depths.
+            # TensorFlow accepts only UTF-8 paths, and fails on others with an unclear error.
             if not argument.isascii() and argument != argument.encode(errors="replace").decode():
                 raise InputError(f"the argument {ascii(argument)[:100]} is not UTF-8")
-        return self.parse_intermixed_args(args, namespace)  # paths may stand before and behind flags
+        return self.parse_intermixed_args(args, namespace)  # paths may precede and follow flags
 
     def error(self, message: str):
+        """Raise InputError with the message of argparse, for an unknown flag with the nearest one."""
         unknown = re.match(r"unrecognized arguments: (\S+)", message)
         if unknown:
             flag = unknown.group(1).partition("=")[0]
@@ -97,7 +101,7 @@ class Parser(argparse.ArgumentParser):
         raise InputError(message)
 
     def add_gin_flags(self, example: str) -> None:
-        """Adds --gin_file, --gin_param and --gin_import, each of which may be repeated."""
+        """Add --gin_file, --gin_param and --gin_import, each of which may be repeated."""
         self.add_argument(
             "--gin_file",
             action="append",
@@ -115,7 +119,7 @@ class Parser(argparse.ArgumentParser):
         self.add_gin_import()
 
     def add_gin_import(self) -> None:
-        """Adds --gin_import, which may be repeated."""
+        """Add --gin_import, which may be repeated."""
         self.add_argument(
             "--gin_import",
             action="append",
@@ -126,7 +130,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def count(text: str) -> int:
-    """A flag's value as a whole number of at least 1."""
+    """Parse a flag's value as an integer of at least 1."""
     if not text.isascii() or not text.isdigit() or int(text[:18]) < 1:
         raise argparse.ArgumentTypeError(f"{files.shown(text, 40)} is not a whole number of at least 1")
     return int(text[:18])
@@ -136,7 +140,7 @@ def count(text: str) -> int:
 
 
 def prepare(flags: argparse.Namespace) -> None:
-    """Reads, checks and binds the gin configuration that the flags name.
+    """Read, check and bind the gin configuration that the flags name.
 
     Args:
         flags: with `gin_file`, `gin_param`, `gin_import`.
@@ -148,19 +152,26 @@ def prepare(flags: argparse.Namespace) -> None:
 
 
 def configure(paths: list[str], params=(), imports=(), *, partial: bool = False, defaults: bool = True) -> None:
-    """As `prepare`, from lists.
+    """Read, check and bind the gin configuration of lists of files and parameters.
 
     Args:
-        paths, params, imports: the values of --gin_file, --gin_param, --gin_import.
-        partial: the files are a part that is added to others, so that what it lacks may come from them.
-        defaults: whether the knobs' defaults are read first.
+        paths: the values of --gin_file.
+        params: the values of --gin_param.
+        imports: the values of --gin_import.
+        partial: True if the files are only a part of a configuration: they are checked, not bound, and what they lack
+            may come from others.
+        defaults: True to read the knobs' defaults first.
+
+    Raises:
+        InputError: any mistake in it.
     """
     global _registry
     bindings = files.read(paths, params, KNOBS_FILE if defaults else None)
     macros = checks.check_macros(bindings, partial)
     with quiet_stderr():
         importlib.import_module("keras")
-        importlib.import_module("tensorflow").config.list_physical_devices()  # says that there is no GPU
+        # Makes TensorFlow log a missing GPU here, where it is held back.
+        importlib.import_module("tensorflow").config.list_physical_devices()
     _registry = registry.collect(imports)
     resolved = checks.check_objects(bindings, macros, _registry, partial)
     if not partial:
@@ -168,7 +179,7 @@ def configure(paths: list[str], params=(), imports=(), *, partial: bool = False,
 
 
 def call(name: str, **runtime):
-    """Calls `tfrobust.experiment.<name>` with what gin holds for it, and with the flags' arguments.
+    """Call `tfrobust.experiment.<name>` with its gin bindings and the flags' arguments.
 
     Args:
         name: function of `tfrobust.experiment`.
@@ -189,7 +200,7 @@ def call(name: str, **runtime):
 
 
 def operative_text() -> str:
-    """What the objects built so far were really given, defaults included, as gin text."""
+    """Return the arguments that the objects built so far received, including defaults, as gin text."""
     import gin
 
     return gin.operative_config_str(max_line_length=100)
@@ -197,7 +208,7 @@ def operative_text() -> str:
 
 @contextlib.contextmanager
 def quiet_stderr():
-    """Holds back what TensorFlow's C++ side writes while it is imported; shows it if the import fails."""
+    """Hold back what TensorFlow's C++ code writes to standard error during its import; show it if the import fails."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as held:
         try:
@@ -222,7 +233,7 @@ def quiet_stderr():
 
 
 def main(parser: Parser, run: Callable[[argparse.Namespace], None], arguments: list[str] | None = None) -> int:
-    """Parses the flags, runs the command, and says how it ended.
+    """Parse the flags, run the command, and report how it ended.
 
     Args:
         parser: the command's flags.
@@ -236,7 +247,7 @@ def main(parser: Parser, run: Callable[[argparse.Namespace], None], arguments: l
     try:
         code = _ran(parser, run, arguments)
         if sys.stdout is not None:
-            sys.stdout.flush()  # while it can still be told
+            sys.stdout.flush()  # here, where a failure can still be handled
     except BrokenPipeError:
         code = _unread()
     return _left(code)
@@ -256,7 +267,7 @@ def _ran(parser: Parser, run: Callable[[argparse.Namespace], None], arguments: l
 
 
 def _unread() -> int:
-    """Whoever read what is printed has gone, as `| head` does: nothing more is said, nor tried again at the end."""
+    """Redirect closed output streams to /dev/null, so that the interpreter does not fail to flush them at exit."""
     for stream in (sys.stdout, sys.stderr):
         if _reader_gone(stream):
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -269,13 +280,13 @@ def _reader_gone(stream) -> bool:
     try:
         waiting = select.poll()
         waiting.register(stream.fileno(), select.POLLOUT)
-    except (AttributeError, OSError, ValueError):  # no such stream, or none of the system's
+    except (AttributeError, OSError, ValueError):  # no such stream, or no file descriptor
         return False
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in waiting.poll(0))
 
 
 def _left(code: int) -> int:
-    """Ends a worker of a cluster here: TensorFlow's shutdown would wait for the others, for ever if they are gone."""
+    """Return the code, or end a cluster's worker here: TensorFlow's shutdown would wait for others, forever if gone."""
     cluster = sys.modules.get("tfrobust.training.cluster")
     if cluster is not None and cluster.joined():
         sys.stdout.flush()
@@ -286,7 +297,7 @@ def _left(code: int) -> int:
 
 @contextlib.contextmanager
 def _terminable():
-    """SIGTERM ends the command as Ctrl-C does; the training loop hears both by itself while it runs."""
+    """Make SIGTERM end the command as Ctrl-C does; the training loop handles both itself while it runs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -311,7 +322,7 @@ def _ended_by(error: BaseException) -> int:
     if is_input_error(error):
         _say(f"error: {one_line(error)}")
         return WRONG_INPUT
-    disk_full = any(text in str(error) for text in _DISK_FULL)  # Python's words, and TensorFlow's
+    disk_full = any(text in str(error) for text in _DISK_FULL)  # in messages of Python and of TensorFlow
     if disk_full or any(_is(error, *failure) for failure in _ONE_LINE_FAILURES):
         _say(f"error: {one_line(error)}")
         return FAILED
@@ -320,22 +331,22 @@ def _ended_by(error: BaseException) -> int:
 
 
 def _is(error: BaseException, module: str, name: str) -> bool:
-    """isinstance for a class of a module that may not have been imported."""
+    """Return isinstance(error, the class), False while its module has not been imported."""
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(error, kind)
 
 
 def _say(line: str) -> None:
-    # A file's name, or its text, may hold what a terminal obeys.
+    # A file's name or text may hold control characters that a terminal interprets.
     line = "".join(letter if letter.isprintable() else "?" for letter in line)
     print(line[:_LONGEST_LINE], file=sys.stderr, flush=True)
 
 
 def is_input_error(error: BaseException) -> bool:
-    """Return True if the user can put it right: then it is one line, and no traceback.
+    """Return True if the user can correct the error, so that it is reported in one line without a traceback.
 
-    That is an InputError, a folder or file that cannot be read or written, or what a constructor said of the arguments
-    that gin gave it. Any other ValueError is a bug and must not look like a mistake in the input.
+    That is an InputError, a folder or file that cannot be read or written, or an error that a constructor raised for
+    the arguments that gin passed. Any other ValueError is a bug and must not look like a mistake in the input.
     """
     error = _unwrapped(error)
     if isinstance(error, InputError):
@@ -346,7 +357,7 @@ def is_input_error(error: BaseException) -> bool:
 
 
 def _unwrapped(error: BaseException) -> BaseException:
-    """Return the exception itself where gin raises a copy with a longer message, which has no errno or file name."""
+    """Return the original exception if gin raised a copy with a longer message, which has no errno or file name."""
     while "ExceptionProxy" in type(error).__init__.__qualname__ and error.__context__ is not None:
         error = error.__context__
     return error
@@ -362,7 +373,7 @@ def _while_building(trace: TracebackType | None) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """The message of an error without what gin, Keras and TensorFlow wrap around it, on one line."""
+    """Return an error's message on one line, without the text that gin, Keras and TensorFlow add to it."""
     error = _unwrapped(error)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"

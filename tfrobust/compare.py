@@ -1,4 +1,4 @@
-"""python -m tfrobust.compare: one table and one HTML page over many reports."""
+"""The command `python -m tfrobust.compare`: one table and one HTML page over many reports."""
 
 import argparse
 import pathlib
@@ -10,7 +10,7 @@ from tfrobust.errors import InputError
 
 
 def parser() -> cli.Parser:
-    """The command's flags."""
+    """Return the command's flags."""
     flags = cli.Parser("compare", "Compare reports: the newest version of each exported model, or report files.")
     flags.add_argument("paths", metavar="PATH", nargs="+", help="exported/*, workdirs, or report files")
     flags.add_argument(
@@ -32,7 +32,7 @@ def parser() -> cli.Parser:
 
 
 def run(flags: argparse.Namespace) -> None:
-    """Reads the reports, prints the table, writes the page."""
+    """Read the reports, print the table and write the page."""
     from tfrobust.ops.files import write_atomically
     from tfrobust.report import compare, compare_views
 
@@ -56,7 +56,7 @@ def run(flags: argparse.Namespace) -> None:
     elif flags.format == "markdown":
         text = compare_views.markdown(comparison, ends)
     else:
-        width = shutil.get_terminal_size((0, 0)).columns or None  # None where it is no terminal
+        width = shutil.get_terminal_size((0, 0)).columns or None  # None if it is not a terminal
         text = compare_views.table(comparison, ends, width)
     page = compare_views.html(comparison, ends)
     output = pathlib.Path(flags.output)
@@ -68,7 +68,7 @@ def run(flags: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns its exit code."""
+    """Run the command; return its exit code."""
     return cli.main(parser(), run, arguments)
 
 

@@ -1,15 +1,15 @@
-"""The errors with a meaning of their own. Each command ends with the exit code that belongs to it."""
+"""Errors with an exit code of their own."""
 
 
 class InputError(ValueError):
     """Wrong usage, configuration or input (exit code 2). The message is one sentence of at most 300 characters."""
 
-    # An error inside a tf.function comes out as one of the same class only if it is made as a plain Exception is.
+    # tf.function re-raises an error as the same class only if the class has the constructor of Exception.
     __init__ = Exception.__init__
 
 
 class RefusedByGate(Exception):
-    """A threshold of the configuration was missed, so nothing is published (exit code 3)."""
+    """A model misses a requirement of its gate, so nothing is published (exit code 3)."""
 
 
 class StopRequested(Exception):

@@ -1,4 +1,4 @@
-"""What a run will take, said before it begins: passes from the configuration, time from a few steps made."""
+"""Cost estimate of a run before it begins: passes from the configuration, time from a few measured steps."""
 
 from __future__ import annotations
 
@@ -22,18 +22,23 @@ from tfrobust.report.reading import duration
 from tfrobust.training import strategy as strategies
 from tfrobust.training.head_fit import fitted_at_once
 
-# Steps are made only where one seems to take no longer, and no more of them than fit into so many seconds.
+# Seconds: steps are measured only if the forecast of one is at most the first, and until they exceed the second.
 _LONGEST_STEP, _LONGEST_MEASUREMENT, _STEPS = 3.0, 12.0, 5
-# A pass backward takes about twice as long as one forward.
+# A backward pass takes about twice as long as a forward pass.
 _BACKWARD = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Passes:
-    """What the attacks of an evaluation take at most, in passes of one image: an image that falls takes no more.
+    """Upper bound on the passes of an evaluation's attacks, counted in passes of one image.
 
-    both: forward and backward. forward: forward alone, of black-box attacks. attacks: how many there are. uncounted:
-    who else measures.
+    The bound is reached if no attack succeeds: an image for which an attack succeeded takes no further passes.
+
+    Attributes:
+        both: forward and backward passes.
+        forward: passes of black-box attacks, forward only.
+        attacks: number of attacks.
+        uncounted: names of the evaluators that are not included.
     """
 
     both: int
@@ -43,7 +48,7 @@ class Passes:
 
     @property
     def forward_equivalents(self) -> int:
-        """As passes forward."""
+        """The cost in units of forward passes."""
         return (1 + _BACKWARD) * self.both + self.forward
 
 
@@ -54,13 +59,13 @@ def show(
     strategy: tf.distribute.Strategy,
     jit_compile: bool | str,
 ) -> None:
-    """Prints the configuration, and estimates of the trainings and of the evaluation behind them.
+    """Print the configuration, and estimates of the training stages and of the evaluation.
 
     Args:
         configuration: its text.
         stages: built, in the order in which they run.
         evaluators: of the run.
-        strategy: that of the run; steps are made on one device alone.
+        strategy: that of the run; steps are measured only on a single device.
         jit_compile: of the run.
     """
     print(configuration)
@@ -80,11 +85,11 @@ def show(
 
 
 def attack_passes(evaluators: Sequence[Evaluator], dataset: Dataset) -> Passes:
-    """What the attacks of an evaluation take where nothing falls: images x rounds x steps of each.
+    """Count the passes of an evaluation's attacks if none succeeds: images x rounds x steps of each.
 
     Args:
         evaluators: of the run.
-        dataset: its test split is judged.
+        dataset: its test split is evaluated.
     """
     count = len(dataset.test)
     setting = SimpleNamespace(
@@ -95,7 +100,7 @@ def attack_passes(evaluators: Sequence[Evaluator], dataset: Dataset) -> Passes:
     for evaluator in evaluators:
         try:
             found = evaluator.attacks(setting)
-        except AttributeError:  # it asks the model first
+        except AttributeError:  # its attacks depend on the model
             found = ()
         if not found:
             uncounted.append(type(evaluator).__name__)
@@ -109,10 +114,10 @@ def attack_passes(evaluators: Sequence[Evaluator], dataset: Dataset) -> Passes:
 
 
 def seconds_per_step(stage: Stage, strategy: tf.distribute.Strategy, jit_compile: bool | str) -> tuple[float, str]:
-    """How long a training step takes here, and what that rests on.
+    """Measure or forecast the seconds of a training step on this machine; return them and how they were obtained.
 
-    A few steps of the training itself are made in a folder that is thrown away, where one pass forward says that they
-    will not take long; else that pass is all there is to go by. The method's weights move.
+    A few steps of the training itself run in a temporary folder if a forward pass predicts that they are short;
+    otherwise the forecast is returned. The method's weights change.
     """
     forecast = _forecast(stage)
     if forecast > _LONGEST_STEP:
@@ -130,7 +135,7 @@ def seconds_per_step(stage: Stage, strategy: tf.distribute.Strategy, jit_compile
 
 
 class _Stopwatch(keras.callbacks.Callback):
-    """Times steps, and stops the training after some."""
+    """A callback that times steps, and stops the training after a few."""
 
     def __init__(self):
         super().__init__()
@@ -146,7 +151,7 @@ class _Stopwatch(keras.callbacks.Callback):
 
 
 def _forecast(stage: Stage) -> float:
-    """Seconds of a step, from the best of three passes forward of some images, compiled."""
+    """Forecast the seconds of a step from the best of three compiled forward passes of some images."""
     count = min(32, stage.batch_size, len(stage.dataset.train))
     images = stage.dataset.train.fetch(tf.range(count, dtype=tf.int64))
     forward = tf.function(lambda examples: stage.method(examples, training=False), autograph=False)

@@ -1,4 +1,4 @@
-"""python -m tfrobust.evaluate: judges any model: an export of ours, a foreign SavedModel, a .keras file."""
+"""The command `python -m tfrobust.evaluate`: evaluate an export, any other SavedModel, or a `.keras` file."""
 
 import argparse
 import functools
@@ -9,7 +9,7 @@ from tfrobust import cli
 
 
 def parser() -> cli.Parser:
-    """The command's flags."""
+    """Return the command's flags."""
     flags = cli.Parser("evaluate", "Measure how robust a model is: an export, any SavedModel, any .keras file.")
     flags.add_argument(
         "--model",
@@ -30,9 +30,9 @@ def parser() -> cli.Parser:
 
 
 def run(flags: argparse.Namespace) -> None:
-    """Configures and starts the evaluation."""
+    """Configure and start the evaluation."""
     cli.prepare(flags)
-    # gin may name the data too; the flag is handed on only where it was given.
+    # gin may name the data too, so the flag is passed only if given.
     data = {} if flags.data is None else {"data": _source(flags.data)}
     cli.call(
         "evaluate",
@@ -53,9 +53,9 @@ def _shard(text: str) -> tuple[int, int]:
 
 
 def _source(text: str):
-    """What --data means: a file, a folder, or a name (`digits`, or one that TFDS knows), as a data source.
+    """Return the data source of --data: a file, a folder, or a name (`digits`, or one that TFDS knows).
 
-    Of an image folder it is the constructor, which the model's input size is still missing from.
+    For an image folder, return the constructor, which still needs the model's input size.
     """
     from tfrobust.data.sources import cifar, digits, folder, npz, tfds
 
@@ -72,7 +72,7 @@ def _source(text: str):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns its exit code."""
+    """Run the command; return its exit code."""
     return cli.main(parser(), run, arguments)
 
 

@@ -1,4 +1,4 @@
-"""The root: builds, trains, stages, evaluates, reports, publishes. The commands call it, gin fills it."""
+"""The root functions, which build, train, stage, evaluate, report and publish. Commands call them, gin binds them."""
 
 import contextlib
 import pathlib
@@ -67,45 +67,46 @@ def train(
     training_must_be_done: bool = False,
     configuration: Callable[[], str] = lambda: "",
 ) -> Report | None:
-    """Trains a model, judges the SavedModel made of it, publishes that with its report. Running again resumes.
+    """Train a model, evaluate its SavedModel, and publish that with its report. Running again resumes.
 
     Args:
-        name: of the model, and of its folder in `export_dir`.
+        name: name of the model, and of its folder in `export_dir`.
         method: constructor of a method, called as method(encoder=, head=, seed=) inside the strategy's scope.
         encoder: constructor of an encoder.
         optimizer: constructor of a Keras optimizer.
-        data: where the examples come from.
+        data: source of the examples.
         epochs: >= 1.
-        batch_size: of the global batch, >= 1; at most the number of training examples.
-        seed: where initial weights and every draw start from.
+        batch_size: size of the global batch, >= 1; at most the number of training examples.
+        seed: seed of the initial weights and of all random draws.
         strategy: 'auto', 'one_device', 'mirrored', 'multi_worker' or 'tpu'.
         head: constructor of the classifier, called as head(class_count=).
         augmentation: of the training images, or None.
         validation: constructor of a callback, called as validation(images=, labels=) with the validation split.
         callbacks: further Keras callbacks.
-        evaluators: what is measured on the test split of the staged SavedModel.
+        evaluators: evaluators to run on the test split with the staged SavedModel.
         pretrained: a model whose encoder this one starts from, fine-tuned or frozen; None for fresh weights.
         pretraining: a first stage, which trains the encoder that `method` then takes over; None for one stage.
-        gate: what the report must keep for the model to be published; nothing by default.
+        gate: requirements that the report must meet for the model to be published; none by default.
         publish_weights: "last", "best" (by validation robust accuracy) or "averaged" (by an AveragedWeights).
-        precision: Keras dtype policy, 'float32', 'mixed_bfloat16' or 'mixed_float16'; losses and attack gradients
-            are float32 in each.
-        jit_compile, deterministic: True, False or "auto" (see `training.strategy`).
-        checkpoint_seconds: between two checkpoints.
-        workdir: holds checkpoints, logs, the staged model, cached evaluations and the report.
-        export_dir: where `<name>/<version>` is published.
+        precision: Keras dtype policy, 'float32', 'mixed_bfloat16' or 'mixed_float16'; losses and attack gradients are
+            float32 in each.
+        jit_compile: True, False or "auto" (see `training.strategy.use_xla`).
+        deterministic: True, False or "auto" (see `training.strategy.set_determinism`).
+        checkpoint_seconds: seconds between two checkpoints.
+        workdir: folder of checkpoints, logs, the staged model, cached evaluations and the report.
+        export_dir: folder in which `<name>/<version>` is published.
         version: an explicit version; None takes the next one.
-        profile: steps to trace for TensorBoard, 0 for none.
-        dry_run: print the configuration and an estimate, and stop.
-        training_must_be_done: refuse a workdir whose training is not finished (the command `export`).
-        configuration: the operative configuration as text, asked for after everything was built.
+        profile: number of steps to trace for TensorBoard, 0 for none.
+        dry_run: True to print the configuration and a cost estimate, and stop.
+        training_must_be_done: True to refuse a workdir whose training is not finished (the command `export`).
+        configuration: returns the operative configuration as text; called after everything was built.
 
     Returns:
-        The report; None after a dry run, and on workers that are not the chief.
+        The report; None after a dry run, and on workers other than the chief.
 
     Raises:
         InputError (a ValueError): wrong input or configuration, or a workdir of another training configuration.
-        RefusedByGate: a requirement is missed; the report lies in the workdir, and nothing was published.
+        RefusedByGate: the report misses a requirement; the report is in the workdir, and nothing was published.
     """
     _check_numbers(epochs=epochs, batch_size=batch_size)
     gate.check_references()
@@ -117,7 +118,7 @@ def train(
     keras.utils.set_random_seed(seed)
     dataset = data.load()
     selection.check_choice(publish_weights, bool(validation and len(dataset.validation)), callbacks, head)
-    pipeline.steps_per_epoch(dataset.train, batch_size)  # refuses a batch larger than the data
+    pipeline.steps_per_epoch(dataset.train, batch_size)  # raises for a batch larger than the data
     refuse_clashes(evaluators)
     refuse_kind(evaluators, dataset.is_text)
     with cluster.watched(worker), scope.scope():
@@ -182,27 +183,27 @@ def evaluate(
     shard: tuple[int, int] | None = None,
     configuration: Callable[[], str] = lambda: "",
 ) -> Report | None:
-    """Judges any model: an export of ours, somebody else's SavedModel, a plain `.keras` file, weights from PyTorch.
+    """Evaluate a model: an export, any other SavedModel, a plain `.keras` file, or weights from PyTorch.
 
     Args:
-        model: a SavedModel folder, a folder of its versions, or a `.keras` file; or the weights alone of a network
-            from PyTorch, `.safetensors` or `.npz` (see `models.checkpoints`).
-        evaluators: what is measured.
-        data: the test split of this source; None takes the data and split that the export's report names. A
-            constructor is called as data(image_shape=) with what the model takes.
-        encoder: constructor of the encoder that weights alone belong to; the linear head is made as they have it.
-        seed: of the attacks; 0 takes the seed that the export's own report was made with.
-        logits_output: which output of a foreign model holds the logits.
+        model: a SavedModel folder, a folder of its versions, or a `.keras` file; or only the weights of a network from
+            PyTorch, `.safetensors` or `.npz` (see `models.checkpoints`).
+        evaluators: the evaluators to run.
+        data: the test split of this source; None takes the data and split that the export's report names. A constructor
+            is called as data(image_shape=) with the model's input shape.
+        encoder: constructor of the encoder, needed for weights only; the linear head is built to fit the weights.
+        seed: seed of the attacks; 0 takes the seed of the export's own report.
+        logits_output: name of the output that holds the logits, for a model that tfrobust did not export.
         batch_size: images per call.
-        chunk_size: images per chunk of an attack; a run that was stopped loses the chunk it was in.
-        output: a folder that receives `robustness_report.json`, `.html` and `.md`, and in `cache` what is finished,
-            so that the same command goes on where it was stopped; None writes nothing.
-        shard: (i, n): make only the i-th of n shares of all attacks, for a run without `shard` to find in the
-            same `output`; None makes all that is missing, and the report.
-        configuration: the operative configuration as text.
+        chunk_size: images per chunk of an attack; an interrupted run loses the chunk in progress.
+        output: a folder that receives `robustness_report.json`, `.html` and `.md`, and in `cache` the finished parts,
+            from which the same command resumes; None writes nothing.
+        shard: (i, n): compute only the i-th of n shares of all attacks, which a run without `shard` finds in the same
+            `output`; None computes everything that is missing, and the report.
+        configuration: returns the operative configuration as text.
 
     Returns:
-        The report, printed as a table; None of a shard.
+        The report, also printed as a table; None for a shard.
 
     Raises:
         InputError (a ValueError): the model cannot be read, or data are missing or do not fit it.
@@ -210,7 +211,7 @@ def evaluate(
     refuse_clashes(evaluators)
     if output:
         files.check_writable(output, "--output")
-    saving.import_all()  # a .keras file names classes of ours
+    saving.import_all()  # registers the classes that a .keras file may name
     predictor = _predictor(model, encoder, logits_output)
     earlier = artefacts.earlier_report(model)
     known = earlier.training if earlier else {}
@@ -284,7 +285,7 @@ def _check_replicas(
 
 
 def _encoder(encoder: Callable[..., keras.Model], scope: tf.distribute.Strategy) -> keras.Model:
-    """The encoder, with batch norm over the whole global batch where there are several replicas."""
+    """Build the encoder, with batch norm synchronized over the global batch if there are several replicas."""
     if scope.num_replicas_in_sync > 1 and "synchronized" in configured.constructor_arguments(encoder):
         return encoder(synchronized=True)
     return encoder()

@@ -1,4 +1,4 @@
-"""python -m tfrobust.export: publishes what a finished run left in its workdir."""
+"""The command `python -m tfrobust.export`: publish the model of a finished run from its workdir."""
 
 import argparse
 import pathlib
@@ -9,7 +9,7 @@ from tfrobust.errors import InputError
 
 
 def parser() -> cli.Parser:
-    """The command's flags."""
+    """Return the command's flags."""
     flags = cli.Parser("export", "Publish the trained model of a workdir as a SavedModel, judged if it is not yet.")
     flags.add_argument("--workdir", metavar="DIR", required=True, help="workdir of a finished training run")
     flags.add_argument("--export_dir", metavar="DIR", default="exported", help="default: exported")
@@ -18,7 +18,7 @@ def parser() -> cli.Parser:
 
 
 def run(flags: argparse.Namespace) -> None:
-    """Configures from what the run wrote into its workdir, and publishes."""
+    """Configure from the gin file in the workdir, and publish."""
     configuration = pathlib.Path(flags.workdir, "config.gin")
     if not configuration.is_file():
         raise InputError(f"{flags.workdir} holds no training run: {configuration.name} is missing in it.")
@@ -33,7 +33,7 @@ def run(flags: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns its exit code."""
+    """Run the command; return its exit code."""
     return cli.main(parser(), run, arguments)
 
 

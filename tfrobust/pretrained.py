@@ -1,4 +1,4 @@
-"""Where an encoder starts from: the weights of a published or saved model in place of fresh ones."""
+"""Pretrained encoders: initial weights from a published or saved model."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from tfrobust.report.schema import Report
 from tfrobust.serving.golden import golden_images
 
 _PROBES = 2
-# How far features may differ, relative to their size, where both are float32 and where one may have 16 bits.
+# Maximum relative difference of features if both are float32, and if one may have 16 bits.
 _TOLERANCE, _LOOSE_TOLERANCE = 1e-3, 0.05
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pretrained(Configured):
-    """The encoder of another model, for transfer: its weights, taken over before training.
+    """The encoder of another model, whose weights are taken over before training (transfer).
 
     ENCODER must be the same network as the model's encoder: the number and shapes of its variables are compared, and
-    then its features of two images. The head is always new, so the classes may be others; so may be the size of the
-    images, where the network takes any.
+    then its features of two images. The head is always new, so the classes may differ; so may the size of the images,
+    if the network takes any size.
 
     Args:
-        path: an export (the folder of a version, or of versions: then the newest), or a `.keras` file of a method or
-            of an encoder; or weights from PyTorch, `.safetensors` or `.npz` (see `models.checkpoints`), without their
-            classifier. A resumed run reads it again, and refuses other weights than it began with.
-        frozen: True: a linear probe, the encoder stays as it is and runs as it is served (its batch norm statistics
-            do not move, dropout is off), and the head alone learns. False: everything is fine-tuned.
+        path: an export (the folder of a version, or of versions: then the newest), or a `.keras` file of a method or of
+            an encoder; or weights from PyTorch, `.safetensors` or `.npz` (see `models.checkpoints`), without their
+            classifier. A resumed run reads the file again, and refuses weights that differ from those it began with.
+        frozen: True for a linear probe: the encoder is not changed and runs in inference mode (its batch norm
+            statistics are fixed, dropout is off), and only the head is trained. False for fine-tuning of all weights.
 
     Source:
         Paper 001, section 4.5.
@@ -48,14 +48,14 @@ class Pretrained(Configured):
     frozen: bool = False
 
     def give(self, encoder: keras.Model, image_shape: Sequence[int]) -> dict:
-        """Puts the weights into a built encoder, and freezes it if that was asked for.
+        """Assign the weights to a built encoder, and freeze it if `frozen`.
 
         Args:
             encoder: built for images of `image_shape`.
             image_shape: (h, w, c).
 
         Returns:
-            What a report says of it: {"source", "weights_sha256", "frozen"}.
+            Entries for the report: {"source", "weights_sha256", "frozen"}.
 
         Raises:
             InputError (a ValueError): no such model, or its encoder is another network than this one.
@@ -97,7 +97,15 @@ class Pretrained(Configured):
 
 @dataclasses.dataclass(frozen=True)
 class _Source:
-    """values: the encoder's variables come first. described: the class of the encoder, where a report tells it."""
+    """A model read from `path`.
+
+    Attributes:
+        name: name for messages and the report.
+        values: its variables, those of the encoder first.
+        embedding: images -> features.
+        image_shape: (h, w, c) of its inputs.
+        described: class of the encoder in parentheses, or "" if unknown.
+    """
 
     name: str
     values: list[np.ndarray]
@@ -131,12 +139,13 @@ def _from_export(directory: pathlib.Path) -> _Source:
             return loaded.signatures["serving_default"](images=images)["embedding"]
 
     name = f"{directory.parent.name}/{directory.name}"
-    values = [variable.numpy() for variable in loaded.variables]  # the encoder's first, as `serving.export` tracks them
+    # The encoder's variables come first, as `serving.export` tracks them.
+    values = [variable.numpy() for variable in loaded.variables]
     return _Source(name, values, embedding, tuple(inputs["images"].shape[1:]), _described(directory))
 
 
 def _described(directory: pathlib.Path) -> str:
-    """The encoder as the export's own report knows it: " (ResNet)"."""
+    """Return the encoder's class from the export's own report, such as " (ResNet)", or ""."""
     found = find_report(directory)
     training = Report.from_json(files.read_bounded(found)).training if found else {}
     try:
@@ -158,7 +167,7 @@ def _from_keras(path: pathlib.Path) -> _Source:
 
 
 def _of_size(encoder: keras.Model, image_shape: Sequence[int], source: _Source) -> Callable:
-    """The encoder itself, or one like it for images of the source's size, to compare features by."""
+    """Return the encoder, or a copy for images of the source's size, to compare features with the source."""
     if tuple(image_shape) == source.image_shape:
         return encoder
     alike = type(encoder).from_config(encoder.get_config())

@@ -1,4 +1,4 @@
-"""The trainings a run is made of: one, or two of which the first trains the encoder alone, without labels."""
+"""Training stages of a run: one, or two of which the first trains the encoder alone, without labels."""
 
 from __future__ import annotations
 
@@ -32,24 +32,26 @@ from tfrobust.training.pseudo_labels import refreshers
 _log = logging.getLogger(__name__)
 
 FOLDER = "pretraining"
-# A rate that is 0 for a smaller share of the steps, at their end, is no mistake to speak of.
+# A rate that is 0 only during a smaller share of the steps, at their end, causes no warning.
 _IDLE_SHARE = 0.1
 
 
 @dataclasses.dataclass(kw_only=True)
 class Stage:
-    """One training of a run: a method, what it is trained on, and for how long.
+    """One training of a run: a method, its data, and the number of epochs.
 
     Attributes:
-        method: as constructed; `build` makes it ready.
-        dataset, source: the examples, and where they come from.
-        epochs, batch_size: >= 1.
-        seed: of every draw.
+        method: as constructed; `build` prepares it.
+        dataset: the examples.
+        source: source of the examples.
+        epochs: >= 1.
+        batch_size: >= 1.
+        seed: seed of all random draws.
         augmentation: of the training images, or None.
         callbacks: the user's.
-        validation: what watches its epochs, where there are any.
-        title: what progress is shown under; "" where there is one stage alone.
-        last: whether its classifier is the run's; False: another stage takes its encoder over.
+        validation: constructor of the validation callback, or None.
+        title: name in the progress output; "" if there is only one stage.
+        last: True if its classifier is the run's; False if another stage takes its encoder over.
     """
 
     method: Method
@@ -65,9 +67,13 @@ class Stage:
     last: bool = True
 
     def build(self, optimizer: keras.optimizers.Optimizer) -> None:
-        """Makes the variables and compiles, inside the strategy's scope."""
+        """Create the variables and compile, inside the strategy's scope.
+
+        Raises:
+            InputError: method, head and data do not fit each other.
+        """
         model, shape = self.method, (None, *self.dataset.image_shape)
-        if fitted_at_once(model.head):  # here, or a first stage would be trained in vain
+        if fitted_at_once(model.head):  # here, before a first stage is trained in vain
             refuse_method(model)
             parts = ("augmentation", "callbacks", "validation")
             said = unused(model.head, epochs=self.epochs, **{f"train.{name}": getattr(self, name) for name in parts})
@@ -82,7 +88,7 @@ class Stage:
             name = type(model).__name__
             raise InputError(f"{name} learns nothing from batches of {self.batch_size}: at least {model.least_batch}.")
         for part in (model, model.head):
-            if hasattr(part, "examples"):  # it keeps something of each training image
+            if hasattr(part, "examples"):  # it has state per training image
                 part.examples = len(self.dataset.train)
         model.build(shape)
         answers = model.compute_output_shape(shape)[-1]
@@ -90,14 +96,14 @@ class Stage:
             name, count = self.dataset.name, self.dataset.class_count
             raise InputError(f"the head gives {answers} logits, but {name} has {count} classes.")
         model.check_ready(self.dataset.image_shape, self.dataset.class_count)
-        # The loop compiles the step itself where that pays.
+        # The loop itself decides whether XLA compiles the step.
         metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
         model.compile(optimizer=optimizer, metrics=metrics, jit_compile=False)
         for sentence in () if fitted_at_once(model.head) else self.idle_parts():
             _log.warning(sentence)
 
     def idle_parts(self) -> list[str]:
-        """One sentence on each part that its schedule, or its interval, keeps from having an effect in so few steps."""
+        """Describe each part that its schedule or interval leaves without effect in so few steps, one sentence each."""
         name, steps = type(self.method).__name__, self.epochs * self.steps_per_epoch
         said = [
             f"{name} trains without its term {term}: its scheduled weight is 0 in all {steps} steps. Take more epochs, "
@@ -123,7 +129,7 @@ class Stage:
         return said
 
     def silent_terms(self) -> list[str]:
-        """The terms that never count, since the schedule of their weight is 0 from the first step to the last."""
+        """Return the loss terms without effect: the schedule of their weight is 0 from the first step to the last."""
         last = self.epochs * self.steps_per_epoch - 1
         steps = [tf.constant(step, tf.int64) for step in np.unique(np.linspace(last, 0, 50).astype(int))]
         weights = {name: self.method.weight_of(name) for name in self.method.all_terms}
@@ -133,7 +139,7 @@ class Stage:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Full batches in one pass over the training split."""
+        """Number of full batches in one pass over the training split."""
         return pipeline.steps_per_epoch(self.dataset.train, self.batch_size)
 
     @property
@@ -142,14 +148,14 @@ class Stage:
         return {"epochs": self.epochs, "batch_size": self.batch_size, "seed": self.seed}
 
     def configuration(self) -> dict:
-        """All that decides the outcome, as JSON: what a workdir is checked for."""
+        """Return all that determines the outcome, as JSON; a workdir must hold the same."""
         parts = {"method": self.method, "optimizer": self.method.optimizer, "data": self.source}
         parts |= {"augmentation": self.augmentation, "callbacks": [_callback_facts(one) for one in self.callbacks]}
         described = workdirs.canonical(configured.serialize(parts | self.numbers))
         return described | {"data_fingerprint": self.dataset.fingerprint}
 
     def facts(self) -> dict:
-        """What a report says of it in short."""
+        """Return a short description of the training for the report."""
         facts = {"method": type(self.method).__name__, **self.numbers}
         adversary = getattr(self.method, "adversary", None)
         if adversary is not None:
@@ -163,7 +169,7 @@ class Stage:
 
     @property
     def passes_per_step(self) -> int:
-        """Forward and backward passes over the batch in one step, those of a penalty included."""
+        """Number of forward and backward passes over the batch in one step, including those of a penalty."""
         penalty = self.method.penalty
         if penalty is None:
             return self.method.passes_per_step
@@ -171,7 +177,7 @@ class Stage:
         return self.method.passes_per_step + penalty.passes_per_view * len(views)
 
     def print_estimate(self) -> None:
-        """What the training will take, for `--dry_run`."""
+        """Print the cost estimate of the training, for `--dry_run`."""
         passes, steps = self.passes_per_step, self.epochs * self.steps_per_epoch
         if self.title:
             print(f"{self.title}:")
@@ -185,9 +191,13 @@ class Stage:
     def loop(
         self, strategy: tf.distribute.Strategy, folder: pathlib.Path, watchers: list, **keywords
     ) -> Loop | HeadFit:
-        """The training loop, its state in `folder`; `keywords` are further arguments of `Loop`.
+        """Return the training loop with its state in `folder`, or a `HeadFit` for a head that is fitted at once.
 
-        Of a head that is fitted at once: what fits it, instead.
+        Args:
+            strategy: the run's strategy.
+            folder: folder of the checkpoints.
+            watchers: Keras callbacks, see `selection.watch`.
+            **keywords: further arguments of `Loop`.
         """
         if fitted_at_once(self.method.head):
             return HeadFit(self.method, self.dataset.train, self.batch_size, self.title, keywords.get("verbose", 1))
@@ -215,22 +225,22 @@ class Stage:
 class Pretraining:
     """The first of two stages: a method trains the encoder, which the run's METHOD then takes over.
 
-    METHOD is the second stage: a linear probe (`Supervised` on a frozen encoder), or fine-tuning by any method. With
-    `KNearestNeighbours` or `LogisticRegression` for the run's head it is fitted at once, and the first stage's probe is
-    linear. It has its own data, so that it may see fewer labels (`LabelledFraction`): `Pretraining.data` are then all
-    of them. One command runs both, and goes on in the stage it was stopped in.
+    METHOD is the second stage: a linear probe (`Supervised` on a frozen encoder), or fine-tuning by any method. A run's
+    head `KNearestNeighbours` or `LogisticRegression` is fitted at once, and the first stage's probe is then linear. The
+    second stage has its own data, so that it may see fewer labels (`LabelledFraction`); `Pretraining.data` are then all
+    examples. One command runs both stages, and resumes in the stage in which it was stopped.
 
     Args:
-        method: constructor of a method, called as method(encoder=, head=, seed=); `SimCLR`, for one. Its head is an
+        method: constructor of a method, called as method(encoder=, head=, seed=), for example `SimCLR`. Its head is an
             online probe and is dropped.
         optimizer: constructor of a Keras optimizer.
         epochs: >= 1.
-        batch_size: of the global batch, >= 1.
+        batch_size: size of the global batch, >= 1.
         augmentation: of the images before the method makes its views, or None.
-        data: where the examples come from; None takes those of the second stage.
-        frozen: True: the encoder stays as it was pre-trained, runs as it is served, and the head alone learns. False:
-            everything is fine-tuned.
-        branch: which batch-norm branch of the encoder the second stage starts from and serves; ACL keeps that of its
+        data: source of the examples; None takes those of the second stage.
+        frozen: True: the pre-trained encoder is not changed, runs in inference mode, and only the head is trained.
+            False: all weights are fine-tuned.
+        branch: the batch-norm branch of the encoder that the second stage starts from and serves; ACL keeps that of its
             adversarial views in branch 1.
         callbacks: further Keras callbacks.
 
@@ -256,22 +266,26 @@ class Pretraining:
             raise InputError(f"Pretraining.branch is {self.branch}; branches count from 0.")
 
     def stage(self, encoder: keras.Model, head: Callable, source: Source, dataset: Dataset, seed: int) -> Stage:
-        """The stage, ready to train.
+        """Build the first stage.
 
         Args:
-            encoder: which the second stage shares.
+            encoder: encoder that the second stage shares.
             head: constructor, called as head(class_count=).
-            source, dataset: of the second stage.
-            seed: of the run.
+            source: data source of the second stage.
+            dataset: examples of the second stage.
+            seed: seed of the run.
+
+        Returns:
+            The stage, ready to train.
 
         Raises:
-            InputError: data of its own with images of another shape, a branch that the encoder does not have, a head
-                that is fitted at once to an encoder that is not frozen.
+            InputError: its own data have images of another shape, the encoder does not have the branch, or a head that
+                is fitted at once has an encoder that is not frozen.
         """
         if fitted_at_once(head):
             if not self.frozen:
                 raise InputError(f"{head.__name__} is fitted to a frozen encoder: set Pretraining.frozen = True.")
-            head = LinearHead  # the online probe learns while the encoder does
+            head = LinearHead  # the online probe is trained along with the encoder
         if self.branch >= max(1, getattr(encoder, "branches", 1)):
             name = type(encoder).__name__
             takes = "branches" in configured.constructor_arguments(type(encoder))
@@ -298,17 +312,17 @@ class Pretraining:
         return stage
 
     def run(self, stage: Stage, strategy: tf.distribute.Strategy, folder: pathlib.Path, own: pathlib.Path, **keywords):
-        """Trains what is left of the stage, and hands its encoder on.
+        """Train what is left of the stage, and hand over its encoder.
 
         Args:
             stage: from `stage`.
-            strategy: the run's.
+            strategy: the run's strategy.
             folder: the workdir.
-            own: where this worker's callbacks write.
+            own: folder of this worker's callbacks.
             **keywords: further arguments of `Loop`.
 
         Returns:
-            What a report says of it, its history, and the seconds it took.
+            The report's entries about the stage, its history, and its duration in seconds.
         """
         watchers = selection.watch(own / FOLDER, ((), ()), None, self.callbacks, self.batch_size)
         loop = stage.loop(strategy, folder / FOLDER, watchers, **keywords)
@@ -321,13 +335,13 @@ class Pretraining:
         return facts | {"frozen": self.frozen, "branch": self.branch, "last_epoch": last}, history, loop.seconds
 
     def hand_over(self, encoder: keras.Model) -> None:
-        """What becomes of the encoder between the stages."""
+        """Prepare the encoder for the second stage: freeze it if `frozen`, and adopt the chosen branch."""
         encoder.trainable = not self.frozen
         adopt_branch(encoder, self.branch)
 
 
 def _first_of_zeros(schedule: Callable, steps: int) -> int:
-    """The first of the steps from which on a schedule is 0; `steps` where its last one is not."""
+    """Return the first step from which on a schedule is 0; `steps` if it is not 0 at the last step."""
 
     def is_zero(step):
         return float(schedule(tf.constant(step, tf.int64))) == 0

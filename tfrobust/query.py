@@ -1,4 +1,4 @@
-"""python -m tfrobust.query: asks a running TensorFlow Serving: predictions, metadata, the model's own report."""
+"""The command `python -m tfrobust.query`: request predictions, metadata or the report from a TensorFlow Serving."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from tfrobust.errors import InputError
 
 
 def parser() -> cli.Parser:
-    """The command's flags."""
+    """Return the command's flags."""
     flags = cli.Parser("query", "Ask a model that TensorFlow Serving serves, over REST or gRPC.")
     flags.add_argument(
         "--url", required=True, help="http(s)://host:8501 for REST, grpc(s)://host:8500 for gRPC; REST is the default"
@@ -36,7 +36,7 @@ def parser() -> cli.Parser:
 
 
 def run(flags: argparse.Namespace) -> None:
-    """Asks, and prints the answer."""
+    """Send the request, and print the response."""
     from tfrobust.report import render
     from tfrobust.serving import answers, client, inputs
 
@@ -73,7 +73,7 @@ def _report_table(asked) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns its exit code."""
+    """Run the command; return its exit code."""
     return cli.main(parser(), run, arguments)
 
 

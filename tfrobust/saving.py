@@ -1,4 +1,4 @@
-"""Model files: every class of the library is known before one is read, and one is never half written."""
+"""Model files: all classes of the library are registered before a file is read, and no file is left half written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUFFIX = ".keras"
 
 @functools.cache
 def import_all() -> tuple[str, ...]:
-    """Imports every module of tfrobust, so that every class is registered with Keras; returns their names.
+    """Import every module of tfrobust, so that every class is registered with Keras; return their names.
 
     Being importable is not enough for Keras to find a class in a file: its module must have run.
     """
@@ -33,7 +33,7 @@ def import_all() -> tuple[str, ...]:
 
 
 def save(model: keras.Model, path) -> None:
-    """Saves a model as a `.keras` file that is whole or not there.
+    """Save a model as a `.keras` file that is complete or absent.
 
     Example:
         >>> import keras, tempfile
@@ -46,8 +46,8 @@ def save(model: keras.Model, path) -> None:
         path: ends in `.keras`; its folder must exist. A file of that name is replaced.
 
     Raises:
-        ValueError: for another suffix.
-        FileNotFoundError: if the folder is missing.
+        ValueError: the path has another suffix.
+        FileNotFoundError: the folder is missing.
     """
     path = pathlib.Path(path)
     if path.suffix != SUFFIX:
@@ -59,9 +59,9 @@ def save(model: keras.Model, path) -> None:
 
 
 def load(path) -> keras.Model:
-    """Loads a `.keras` file, of this library or of any Keras model, without running code out of it.
+    """Load a `.keras` file, of this library or of any Keras model, without running code from it.
 
-    Whether training is compiled by XLA is decided anew: the file holds what was right where it was written.
+    Whether training is compiled by XLA is decided again, because the file holds what suited the machine that wrote it.
 
     Example:
         >>> import keras, tempfile
@@ -74,9 +74,12 @@ def load(path) -> keras.Model:
     Args:
         path: a `.keras` file.
 
+    Returns:
+        The model.
+
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is of another format, damaged, unsafe (it holds code), or needs an unknown class.
+        FileNotFoundError: there is no such file.
+        ValueError: the file has another format, is damaged or unsafe (it holds code), or needs an unknown class.
     """
     path = pathlib.Path(path)
     if path.suffix != SUFFIX:
@@ -88,7 +91,7 @@ def load(path) -> keras.Model:
     try:
         model = keras.saving.load_model(path, safe_mode=True)
     except Exception as error:
-        # Keras raises whatever the layer at fault raises; the reader needs the file's name with it.
+        # Keras raises whatever the layer at fault raises; the user also needs the file's name.
         reason = " ".join(str(error).split()).split(". ")[0]
         raise InputError(f"{path} could not be loaded: {reason}"[:300]) from error
     if isinstance(model, keras.Model) and model.compiled:

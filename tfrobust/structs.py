@@ -1,4 +1,4 @@
-"""The values that travel between layers. Plain tuples and frozen dataclasses, no behaviour beyond their fields."""
+"""Values that are passed between layers: plain tuples and frozen dataclasses, without behavior beyond their fields."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ if TYPE_CHECKING:
 class Batch(NamedTuple):
     """One batch of examples.
 
-    images: float32 [b, h, w, c] in [0, 1], or the tokens of text, int32 [b, length]. labels: int32 [b]. index:
-    int64 [b], the example's position in its split, from which its random draws follow. extra: further tensors
-    [b, ...] by name; `sample_weight` (float32 [b]) is the only name the base class knows.
+    Attributes:
+        images: float32 [b, h, w, c] in [0, 1], or the tokens of text, int32 [b, length].
+        labels: int32 [b].
+        index: int64 [b], the example's position in its split, from which its random draws follow.
+        extra: further tensors [b, ...] by name; `sample_weight` (float32 [b]) is the only name the base class knows.
     """
 
     images: tf.Tensor
@@ -24,10 +26,12 @@ class Batch(NamedTuple):
 
 
 class Context(NamedTuple):
-    """Where a training step stands: everything random in it is a function of these.
+    """The random state of a training step: everything random in the step is a function of these.
 
-    key: int32 [2], already folded with the step. step: int64 scalar. rows: int64 [b], this replica's rows of
-    the global batch.
+    Attributes:
+        key: int32 [2], already folded with the step.
+        step: int64 scalar.
+        rows: int64 [b], this replica's rows of the global batch.
     """
 
     key: tf.Tensor
@@ -36,10 +40,13 @@ class Context(NamedTuple):
 
 
 class Tags(NamedTuple):
-    """What the pair rules know of each embedding: int32 [n] each.
+    """The attributes of each embedding that the pair rules use: int32 [n] each.
 
-    sample: row in the global batch. view: 0 = the image, 1 = its adversary (or second view), ... label: class
-    id. prediction: predicted class id.
+    Attributes:
+        sample: row in the global batch.
+        view: 0 = the image, 1 = its adversary (or second view), ...
+        label: class id.
+        prediction: predicted class id.
     """
 
     sample: tf.Tensor
@@ -49,21 +56,23 @@ class Tags(NamedTuple):
 
 
 class PairMasks(NamedTuple):
-    """Which keys are positives and which are negatives of each anchor: bool [n, m] each, disjoint."""
+    """The positives and negatives of each anchor among the keys: bool [n, m] each, disjoint."""
 
     positive: tf.Tensor
     negative: tf.Tensor
 
 
 class AttackResult(NamedTuple):
-    """What an evaluation attack found. Success is judged by re-prediction, never by the attack itself.
+    """The result of an evaluation attack. Success is verified by re-prediction, never reported by the attack itself.
 
-    adversarial: float32 [n, h, w, c], the example itself where nothing was found. success: bool [n], the
-    prediction of `adversarial` is not the label (also where the clean image was already wrong).
-    distance: float32 [n], size of the perturbation in the threat's norm.
-    complete: False where a time budget ended the attack: the accuracy is then an upper bound.
-    member: int [n], which member of an ensemble succeeded, -1 where none did or none was needed; None for a
-    single attack.
+    Attributes:
+        adversarial: float32 [n, h, w, c], the example itself where nothing was found.
+        success: bool [n], True if the prediction of `adversarial` is not the label (also if the clean image was already
+            misclassified).
+        distance: float32 [n], size of the perturbation in the threat's norm.
+        complete: False if a time budget ended the attack: the accuracy is then an upper bound.
+        member: int [n], the member of an ensemble that succeeded, -1 if none did or none was needed; None for a single
+            attack.
     """
 
     adversarial: Any
@@ -77,8 +86,14 @@ class AttackResult(NamedTuple):
 class Measurement:
     """One number of a report.
 
-    id: stable and opaque. value, low, high: in `unit`; None where not known. n: how many examples (or seeds)
-    it rests on. The interval is 95 %; settings["interval"] says over what. settings: what produced it.
+    Attributes:
+        id: stable and opaque.
+        value: in `unit`; None if not known.
+        unit: such as "fraction".
+        n: number of examples (or seeds) it is computed from.
+        low: lower end of the 95 % interval in `unit`; None if not known.
+        high: upper end of the 95 % interval in `unit`; None if not known.
+        settings: what produced it; settings["interval"] names what the interval is over.
     """
 
     id: str
@@ -92,7 +107,14 @@ class Measurement:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One finding of the doctor. verdict: "pass", "warn" or "fail"."""
+    """One finding of the doctor.
+
+    Attributes:
+        check: name of the check.
+        verdict: "pass", "warn" or "fail".
+        evidence: what was found.
+        remedy: what to do; may be "".
+    """
 
     check: str
     verdict: str
@@ -102,9 +124,13 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """A curve or a cloud of points behind a plot: equally long columns by name.
+    """A curve or a cloud of points behind a plot.
 
-    settings: what produced it; settings["interval"] says what columns `low` and `high` are.
+    Attributes:
+        id: stable and opaque.
+        title: of the plot.
+        columns: equally long columns by name.
+        settings: what produced it; settings["interval"] describes the columns `low` and `high`.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""python -m tfrobust.train: trains, judges the staged SavedModel, writes the report, publishes."""
+"""The command `python -m tfrobust.train`: train, evaluate the staged SavedModel, write the report, publish."""
 
 import argparse
 import pathlib
@@ -8,7 +8,7 @@ from tfrobust import cli
 
 
 def parser() -> cli.Parser:
-    """The command's flags."""
+    """Return the command's flags."""
     flags = cli.Parser("train", "Train a robust model, judge it, write its report and publish it as a SavedModel.")
     flags.add_gin_flags("gin/ascl_leaked.gin")
     flags.add_argument("--workdir", metavar="DIR", help="checkpoints and report; default runs/<first gin file>")
@@ -21,7 +21,7 @@ def parser() -> cli.Parser:
 
 
 def run(flags: argparse.Namespace) -> None:
-    """Configures and starts the experiment."""
+    """Configure and start the experiment."""
     cli.prepare(flags)
     cli.call(
         "train",
@@ -36,7 +36,7 @@ def run(flags: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns its exit code."""
+    """Run the command; return its exit code."""
     return cli.main(parser(), run, arguments)
 
 
