@@ -198,7 +198,7 @@ def _pretraining_examples(facts: dict) -> Examples | None:
         described = facts.get("pretraining", {}).get("source")
         source = described and configured.deserialize(_without_downloads(described))
         return source.load().train if isinstance(source, Source) else None
-    except Exception as error:  # whatever Keras, or the class that the report names, says of it
+    except Exception as error:  # Keras, and a class that the report names, may raise anything
         reason = " ".join(str(error).split())[:100]
         _log.warning("The first stage's images are not looked through for test images: %s", reason)
         return None
@@ -243,7 +243,7 @@ def named_source(model: str, report: Report | None) -> Source:
         raise InputError(f"{model} names no data of its own: say what to judge it on with --data.")
     try:
         source = configured.deserialize(_without_downloads(report.data["source"]))
-    except Exception as error:  # whatever Keras, or the class that the report names, says of it
+    except Exception as error:  # Keras, and a class that the report names, may raise anything
         reason = " ".join(str(error).split())[:100]
         raise InputError(f"the report of {model[-60:]} names data that are not read ({reason}): use --data.") from error
     if not isinstance(source, Source):

@@ -267,7 +267,7 @@ def _ran(parser: Parser, run: Callable[[argparse.Namespace], None], arguments: l
 
 
 def _unread() -> int:
-    """Redirect closed output streams to /dev/null, so that the interpreter does not fail to flush them at exit."""
+    """Redirect closed output streams to /dev/null, so that the interpreter's flush at exit does not fail."""
     for stream in (sys.stdout, sys.stderr):
         if _reader_gone(stream):
             nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -22,7 +22,7 @@ from tfrobust.report.reading import duration
 from tfrobust.training import strategy as strategies
 from tfrobust.training.head_fit import fitted_at_once
 
-# Seconds: steps are measured only if the forecast of one is at most the first, and until they exceed the second.
+# The longest step and the longest measurement in seconds, and the number of steps that a measurement takes at most.
 _LONGEST_STEP, _LONGEST_MEASUREMENT, _STEPS = 3.0, 12.0, 5
 # A backward pass takes about twice as long as a forward pass.
 _BACKWARD = 2

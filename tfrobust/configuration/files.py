@@ -244,7 +244,7 @@ def _syntax_error(error: SyntaxError, place: str) -> InputError:
     return InputError(f"{place}: cannot read the value {shown(token)}")
 
 
-# -------------------------------------------------------------------------------------------------- saying
+# ---------------------------------------------------------------------------------------------- formatting
 
 
 def shown(value, width: int = 60, quote: bool = True) -> str:

@@ -95,4 +95,4 @@ def _median(strategy, function, batch, rounds: int) -> float:
         started = time.perf_counter()
         tf.nest.map_structure(lambda value: value, strategy.experimental_local_results(compiled(batch)))[0].numpy()
         taken.append(time.perf_counter() - started)
-    return statistics.median(taken[1:])  # the first one traced
+    return statistics.median(taken[1:])  # the first call traces
