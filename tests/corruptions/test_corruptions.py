@@ -23,7 +23,7 @@ def by_oracle(pixels, name, severity, drawn):
     return np.stack(found)
 
 
-def check_equal(pixels, name, severity):
+def check_equal(pixels, name, severity, corrupt=corruptions.corrupt):
     """Stored, nowhere off by more than a level; before it, by a fiftieth of one hardly anywhere.
 
     Bytes inside a corruption may be cut so.
@@ -31,7 +31,7 @@ def check_equal(pixels, name, severity):
     images, keys = as_images(pixels), KEYS[: len(pixels)]
     drawn = corruptions.draw(images, name, severity, keys)
     expected = by_oracle(pixels, name, severity, drawn)
-    found = corruptions.corrupt(images, name, severity, keys).numpy() * 255
+    found = corrupt(images, name, severity, keys).numpy() * 255
     np.testing.assert_allclose(found, np.round(found), atol=1e-3)
     stored = np.abs(np.round(found) - oracle.bytes_of(expected).astype(float))
     assert stored.max() <= 1 and stored.mean() < 0.01, (stored.max(), stored.mean())
@@ -40,10 +40,8 @@ def check_equal(pixels, name, severity):
     assert np.mean(exact > 0.02) < 0.02, np.mean(exact > 0.02)
 
 
-# Severity 1 of small images leaves out the blur of elastic_transform, 4 lays on mud instead of water.
-@pytest.mark.parametrize(
-    ("shape", "severity"), [((32, 32, 3, 2), 1), ((32, 32, 3, 2), 4), ((96, 88, 3, 1), 2), ((96, 88, 3, 1), 5)]
-)
+# Severity 1 of small images leaves out the blur of elastic_transform; 4, below, lays on mud instead of water.
+@pytest.mark.parametrize(("shape", "severity"), [((32, 32, 3, 2), 1), ((96, 88, 3, 1), 2), ((96, 88, 3, 1), 5)])
 @pytest.mark.parametrize("name", ALL)
 def test_equals_the_benchmark_s_libraries(name, shape, severity):
     check_equal(pictures(*shape), name, severity)
@@ -94,17 +92,15 @@ def test_the_affine_change_is_opencv_s():
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_in_a_graph_an_image_follows_from_itself_and_its_key_alone(name):
-    images = as_images(pictures(8, 11, 3, 3))
-    compiled = tf.function(lambda x, keys: corruptions.corrupt(x, name, 3, keys), autograph=False)
-    traced = compiled.get_concrete_function(tf.TensorSpec([None, 8, 11, 3]), tf.TensorSpec([None, 2], tf.int32))
+def test_in_a_graph_too_and_an_image_follows_from_itself_and_its_key_alone(name):
+    pixels = pictures(32, 32, 3, 3)
+    compiled = tf.function(lambda x, keys: corruptions.corrupt(x, name, 4, keys), autograph=False)
+    traced = compiled.get_concrete_function(tf.TensorSpec([None, 32, 32, 3]), tf.TensorSpec([None, 2], tf.int32))
+    check_equal(pixels, name, 4, lambda images, name, severity, keys: traced(images, keys))
+    images = as_images(pixels)
     together = traced(images, KEYS).numpy()
     check_whole_range(together, images.shape)
-    alone = traced(images[1:2], KEYS[1:2]).numpy()
-    np.testing.assert_allclose(alone[0], together[1], atol=1e-6)
-    eager = corruptions.corrupt(images, name, 3, KEYS).numpy()
-    # Another order of adding may cross the edge of a grey level.
-    assert np.abs(eager - together).max() < 1.1 / 255 and np.mean(np.abs(eager - together) > 1e-5) < 0.01
+    np.testing.assert_allclose(traced(images[1:2], KEYS[1:2])[0], together[1], atol=1e-6)
 
 
 RANDOM = [*corruptions.GROUPS["noise"], "glass_blur", "motion_blur", "snow", "frost", "fog", "elastic_transform"]
