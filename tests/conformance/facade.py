@@ -117,6 +117,7 @@ IMAGE_LAYERS = {
     "PreActResNet18": lambda **k: models.PreActResNet18(width=2, shortcut="activated", **k),
     "ResNet18": lambda **k: models.ResNet18(width=2, **k),
     "ResNet": lambda **k: models.ResNet(8, widths=(4, 4, 8), **k),
+    "ResNet50": lambda **k: models.ResNet50("bottleneck_v2", stem="imagenet", width=2, symmetric=True, **k),
     "WideResNet": lambda **k: models.WideResNet(10, 1, dropout=0.2, variant="noisymix", **k),
 }
 VECTOR_LAYERS = {
@@ -184,8 +185,7 @@ TOKEN_LAYERS = {
 PAIR_LAYERS = {
     "UtilityPerturbationLayer": lambda **k: layers.UtilityPerturbation(count=0.1, unit="pixels", seed=4, **k)
 }
-LARGE_LAYERS = {"ResNet50": lambda **k: models.ResNet50("cifar_6n+2", kernel_regularization=0.01, **k)}
-LAYERS = IMAGE_LAYERS | VECTOR_LAYERS | TOKEN_LAYERS | PAIR_LAYERS | LARGE_LAYERS
+LAYERS = IMAGE_LAYERS | VECTOR_LAYERS | TOKEN_LAYERS | PAIR_LAYERS
 ROWS = PARTS | LOSSES | METRICS | OPTIMIZERS | LAYERS | METHODS
 ABSTRACT = ("Augmentation", "Encoder", "Method")
 
@@ -263,12 +263,10 @@ def data(count: int = 12):
 
 
 def inputs_of(name: str) -> list[np.ndarray]:
-    """What a model around a layer is called with: images; for some tokens, larger images, or a pair."""
+    """What a model around a layer is called with: images; for some tokens, or a pair."""
     images, _ = data()
     if name in TOKEN_LAYERS:
         return [np.random.default_rng(3).integers(1, WORDS, (len(images), 6)).astype("int32")]
-    if name == "LeNet":
-        return [np.kron(images, np.ones((1, 4, 4, 1), "float32"))[:, 2:-2, 2:-2]]
     return [images, images] if name in PAIR_LAYERS else [images]
 
 

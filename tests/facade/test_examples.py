@@ -28,10 +28,3 @@ def test_an_example_runs_as_it_stands(path):
     attempted, report = outcome(OFFERED[path])
     assert attempted, f"tfrobust.keras.{path} has no example in its docstring"
     assert not report, report
-
-
-@pytest.mark.parametrize("path", OFFERED)
-def test_an_example_uses_the_name_it_explains(path):
-    text = inspect.getdoc(OFFERED[path])
-    assert f"robust.{path.split('.')[0]}" in text or path.split(".")[0] in ("layers", "models"), path
-    assert path.rpartition(".")[2] in text[text.index(">>>") :], path

@@ -66,16 +66,6 @@ def test_arguments_in_the_tables_exist():
     assert found > 10
 
 
-def test_the_example_project_adds_three_things_in_forty_lines():
-    text = (GUIDES / "keras.md").read_text("utf-8")
-    scripts = dict(re.findall(r"^```python (\w+\.py)\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-    plain, ours = scripts["plain.py"], scripts["with_tfrobust.py"]
-    assert "robust" not in plain and ours.count("\n") <= 40
-    for name in ("robust.layers.AugMix", "robust.losses.SupervisedContrastiveLoss", "robust.callbacks.RobustAccuracy"):
-        assert name in ours
-    assert len(set(ours.splitlines()) - set(plain.splitlines())) <= 20
-
-
 def test_simclr_of_tf_similarity_is_twice_the_contrastive_loss_on_image_ids():
     """Their loss from its description: softmax over the other view of all images and the own view of the others."""
     first, second = np.random.default_rng(0).normal(size=(2, 6, 8)).astype("float32")
@@ -90,36 +80,3 @@ def test_simclr_of_tf_similarity_is_twice_the_contrastive_loss_on_image_ids():
     loss = robust.losses.SupervisedContrastiveLoss(temperature=temperature)
     half = loss(np.tile(np.arange(6), 2), np.concatenate([first, second]))
     assert float(half) == pytest.approx(theirs.mean() / 2, rel=1e-5)
-
-
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_momentum_of_cleverhans_takes_the_same_steps(norm):
-    """It divides each gradient by the mean of its absolute values, not by their sum: no direction changes."""
-    weights = np.random.default_rng(1).normal(size=(16, 3))
-
-    def slope(x, label):  # of the cross-entropy of a linear model
-        logits = x @ weights
-        chances = np.exp(logits - logits.max())
-        return weights @ (chances / chances.sum() - np.eye(3)[label])
-
-    x = np.random.default_rng(2).uniform(0.4, 0.6, 16)
-    point, velocity = x.copy(), np.zeros(16)
-    for _ in range(5):
-        gradient = slope(point, 1)
-        velocity = 0.5 * velocity + gradient / np.abs(gradient).mean()
-        direction = np.sign(velocity) if norm == "linf" else velocity / np.linalg.norm(velocity)
-        moved = point + 0.01 * direction - x
-        size = np.linalg.norm(moved)
-        moved = np.clip(moved, -0.03, 0.03) if norm == "linf" else moved * min(1.0, 0.03 / size)
-        point = np.clip(x + moved, 0.0, 1.0)
-    attack = robust.attacks.MomentumPGD(
-        robust.attacks.ThreatModel(norm=norm, epsilon=0.03), steps=5, step_size=0.01, decay=0.5, random_start="none"
-    )
-    dense = keras.layers.Dense(3, use_bias=False)
-    dense.build((None, 16))
-    dense.kernel.assign(weights)
-    model = keras.Sequential([keras.layers.Flatten(), dense])
-    objective = robust.attacks.objectives.cross_entropy(model, np.array([1]))
-    images = keras.ops.convert_to_tensor(x.reshape(1, 4, 4, 1), "float32")
-    found = attack.perturb(objective, images, keras.ops.convert_to_tensor([0, 1]))
-    np.testing.assert_allclose(np.ravel(found), point, atol=1e-5)

@@ -4,7 +4,6 @@ import sys
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from tfrobust import keras as robust
@@ -51,13 +50,6 @@ def test_in_a_graph_every_step_draws_anew_and_pixels_keep_their_precision():
     np.testing.assert_array_equal(first, shifted()(IMAGES, training=True))
 
 
-def test_what_does_not_fit_is_refused():
-    with pytest.raises(TypeError, match="takes an augmentation"):
-        robust.layers.Augment("shift")
-    with pytest.raises(ValueError, match="divide bytes by 255"):
-        shifted()(np.zeros((1, 8, 8, 1), "uint8"), training=True)
-
-
 REPLICAS = """
 import numpy as np, tensorflow as tf
 tf.config.set_logical_device_configuration(
@@ -100,17 +92,6 @@ def test_a_corruption_layer_draws_anew_in_training_and_the_same_otherwise():
     assert layer(images.astype("float16")).dtype == "float16"
 
 
-@pytest.mark.parametrize("bad", [{"corruption": "rain"}, {"corruption": "fog", "severity": 6}])
-def test_a_corruption_layer_refuses_what_does_not_exist(bad):
-    with pytest.raises(ValueError, match="rain|severity"):
-        robust.layers.Corrupt(**bad)
-
-
-def test_a_corruption_layer_refuses_bytes():
-    with pytest.raises(ValueError, match="divide bytes by 255"):
-        robust.layers.Corrupt("fog")(np.zeros((1, 8, 8, 3), np.uint8))
-
-
 # -------------------------------------------------------------------------------------------------- AugMix
 
 
@@ -124,8 +105,6 @@ def test_the_augmix_layer_is_the_augmentation_while_training():
     for call in calls:
         np.testing.assert_array_equal(same(images, training=True), call)
     np.testing.assert_array_equal(layer(images), images)
-    with pytest.raises(ValueError, match="AugMix.width is 0"):
-        robust.layers.AugMix(width=0)
 
 
 def test_utility_perturbation_works_in_a_functional_model_and_comes_back(tmp_path):
@@ -146,5 +125,3 @@ def test_utility_perturbation_works_in_a_functional_model_and_comes_back(tmp_pat
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)([IMAGES, IMAGES], training=True)
     assert changed(again) == expected and np.abs(again[0] - first[0]).max() > 0.01  # drawn anew
-    with pytest.raises(ValueError, match="float pixels"):
-        robust.layers.UtilityPerturbation()(np.zeros((1, 2, 2, 1), np.uint8), IMAGES[:1, :2, :2])

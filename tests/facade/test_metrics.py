@@ -22,9 +22,8 @@ def evaluated(logits, labels, bins=15):
     return calibration.expected_calibration_error(confidence, logits.argmax(-1) == labels, bins)
 
 
-@pytest.mark.parametrize("bins", [1, 10, 15])
-@pytest.mark.parametrize("shape", ["ids", "column", "floats", "one_hot"])
-def test_calibration_error_in_batches_is_that_of_a_report(bins, shape):
+@pytest.mark.parametrize(("shape", "bins"), [("ids", 1), ("column", 10), ("floats", 15), ("one_hot", 15)])
+def test_calibration_error_in_batches_is_that_of_a_report(shape, bins):
     labels = {
         "ids": LABELS,
         "column": LABELS[:, None],
@@ -82,20 +81,21 @@ def test_weights_count_and_weight_zero_is_absence():
         assert float(metric.result()) == 0.0
 
 
-def test_brier_score_is_that_of_a_report():
-    expected = np.mean(calibration.brier_scores(LOGITS, LABELS))
-    assert streamed(robust.metrics.BrierScore(), LABELS, LOGITS) == pytest.approx(expected, abs=1e-6)
+@pytest.mark.parametrize(
+    ("metric", "of_report"),
+    [
+        (robust.metrics.BrierScore, calibration.brier_scores),
+        (robust.metrics.NegativeLogLikelihood, calibration.negative_log_likelihoods),
+    ],
+)
+def test_a_proper_score_is_that_of_a_report(metric, of_report):
+    expected = pytest.approx(np.mean(of_report(LOGITS, LABELS)), abs=1e-6)
+    assert streamed(metric(), LABELS, LOGITS) == expected
     probabilities = np.exp(calibration.log_probabilities(LOGITS))
-    metric = robust.metrics.BrierScore(from_logits=False)
-    assert streamed(metric, LABELS, probabilities) == pytest.approx(expected, abs=1e-6)
+    assert streamed(metric(from_logits=False), LABELS, probabilities) == expected
 
 
-def test_negative_log_likelihood_is_that_of_a_report():
-    expected = np.mean(calibration.negative_log_likelihoods(LOGITS, LABELS))
-    assert streamed(robust.metrics.NegativeLogLikelihood(), LABELS, LOGITS) == pytest.approx(expected, abs=1e-6)
-    probabilities = np.exp(calibration.log_probabilities(LOGITS))
-    metric = robust.metrics.NegativeLogLikelihood(from_logits=False)
-    assert streamed(metric, LABELS, probabilities) == pytest.approx(expected, abs=1e-6)
+def test_the_negative_log_likelihood_of_a_certain_error_is_finite():
     sure = robust.metrics.NegativeLogLikelihood()
     assert streamed(sure, np.array([1]), np.array([[1e4, 0.0]])) == pytest.approx(1e4)
 

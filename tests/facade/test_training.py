@@ -18,48 +18,57 @@ NEEDS = {
     "NFM": "stage",
     "NoisyMix": "stage",
 }
-# One of each family takes the policies; tests/methods trains, traces and saves every method in float32.
+# One of each family; tests/methods trains, traces and saves every method.
 QUICK = ("AdversarialTraining", "Mixup", "SimCLR", "SupervisedContrastive")
-# Loops, conditions and copies of networks under the condition that Keras puts an update in float16 under.
-TRACED = ("AdversarialTraining", "BYOL", "FCL", "NoisyMix", "PuzzleMix")
 
 
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
+        ("AdversarialTraining", "float32"),
+        ("SupervisedContrastive", "mixed_bfloat16"),
         *((name, "mixed_float16") for name in facade.names("method")),
-        *((name, policy) for name in QUICK for policy in ("float32", "mixed_bfloat16")),
     ],
     indirect=["policy"],
 )
-def test_a_method_trains_on_a_stream_is_saved_and_cloned(name, policy, tmp_path):
+def test_a_method_trains_on_a_stream_and_is_cloned(name, policy):
     images, labels = facade.data()
     made = facade.made(name)
     made.compile("adam", metrics=["accuracy"], run_eagerly=True)
-    data = stream(images, labels, batch=6)
+    data = stream(images, labels, batch=12)
     history = made.fit(data, validation_data=data, verbose=0).history
     assert all(np.isfinite(values).all() for values in history.values()), history
-    assert {"loss", "val_loss", "val_accuracy", *made.all_terms} <= set(history) and int(made.step) == 2
+    assert {"loss", "val_loss", "val_accuracy", *made.all_terms} <= set(history) and int(made.step) == 1
     assert {str(variable.dtype) for variable in made.trainable_variables} == {"float32"}
-    expected, judged = made.predict(images, verbose=0), made.evaluate(data, verbose=0)
+    expected = made(images)
     assert expected.dtype == np.float32
-    again, clone = copies(made, tmp_path)
-    for copy in (again, clone):
-        assert type(copy) is type(made)
-        np.testing.assert_array_equal(copy.predict(images, verbose=0), expected)
-    assert again.evaluate(data, verbose=0) == judged
+    clone = keras.models.clone_model(made)
+    clone.set_weights(made.get_weights())
+    assert type(clone) is type(made)
+    np.testing.assert_array_equal(clone(images), expected)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16"], indirect=True)
-@pytest.mark.parametrize("name", TRACED)
+def test_a_method_in_float16_is_saved_and_evaluated(policy, tmp_path):
+    images, labels = facade.data()
+    made = facade.made("AdversarialTraining")
+    made.compile("adam", metrics=["accuracy"])
+    made.fit(images, labels, verbose=0)
+    again, _ = copies(made, tmp_path)
+    np.testing.assert_array_equal(again.predict(images, verbose=0), made.predict(images, verbose=0))
+    assert again.evaluate(images, labels, verbose=0) == made.evaluate(images, labels, verbose=0)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16"], indirect=True)
+@pytest.mark.parametrize("name", ["BYOL", "PuzzleMix"])
 def test_a_method_trains_in_a_graph_that_skips_steps_of_infinite_gradients(name, policy):
-    """In float16 Keras scales the loss and puts the update under a condition."""
+    """In float16 Keras scales the loss and puts the update under a condition; these have copies and loops in it."""
     images, labels = facade.data()
     made = facade.made(name)
     made.compile("adam", metrics=["accuracy"])
-    history = made.fit(stream(images, labels, batch=6), verbose=0).history
+    history = made.fit(images, labels, verbose=0).history
     assert all(np.isfinite(values).all() for values in history.values()), history
-    assert int(made.step) == 2
+    assert int(made.step) == 1
 
 
 def encoder_of(kind):
@@ -108,9 +117,9 @@ def test_a_method_takes_a_plain_keras_encoder_or_says_what_it_lacks(name, kind, 
     made = cls(*parts, **arguments)
     made.compile("adam", run_eagerly=True)
     made.fit(images, labels, verbose=0)
-    robust.save_model(made, tmp_path / "model.keras")
-    again = robust.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again.predict(images, verbose=0), made.predict(images, verbose=0))
+    if name in QUICK:
+        robust.save_model(made, tmp_path / "model.keras")
+        np.testing.assert_array_equal(robust.load_model(tmp_path / "model.keras")(images), made(images))
 
 
 def test_a_method_is_a_layer_of_a_larger_model(tmp_path):
@@ -132,17 +141,14 @@ JUDGES = ("AutoAttack", "Ensemble", "FAB", "FABUntargeted", "ProxLogBarrier", "S
 
 @pytest.mark.parametrize(
     ("name", "policy"),
-    [
-        *((name, "float32") for name in facade.names("attack")),
-        *((name, "mixed_float16") for name in ("APGDTargeted", "FAB", "PGD", "Square")),
-    ],
+    [("Ensemble", "float32"), ("APGDTargeted", "mixed_float16"), ("FAB", "mixed_float16"), ("Square", "mixed_float16")],
     indirect=["policy"],
 )
 def test_an_attack_watches_a_fit(name, policy):
     """Of a functional model in float32, of a subclassed one in 16 bits; what it finds is what `run_attack` does."""
     images, labels = facade.data()
     attack = facade.made(name)
-    model = compiled(facade.plain("functional" if policy == "float32" else "subclassed"))
+    model = compiled(facade.plain("functional" if policy == "float32" else "subclassed"), run_eagerly=True)
     watch = robust.callbacks.RobustAccuracy(stream(images, labels), attack=attack, seed=5)
     history = model.fit(images, labels, verbose=0, callbacks=[watch]).history
     result = robust.attacks.run_attack(attack, model, images, labels, seed=5)
@@ -170,12 +176,9 @@ def test_an_attack_makes_the_adversaries_of_a_training_or_says_it_only_judges(na
 
 def test_what_only_judges_still_watches_a_method():
     images, labels = facade.data()
-    attack = robust.attacks.Ensemble(
-        (robust.attacks.FGSM(facade.THREAT), robust.attacks.Square(facade.THREAT, steps=3))
-    )
     made = facade.made("Supervised")
-    made.compile("adam")
-    watch = robust.callbacks.RobustAccuracy(images, labels, attack=attack)
+    made.compile("adam", run_eagerly=True)
+    watch = robust.callbacks.RobustAccuracy(images, labels, attack=robust.attacks.Square(facade.THREAT, steps=3))
     history = made.fit(images, labels, verbose=0, callbacks=[watch]).history
     assert "val_robust_accuracy" in history and "val_r_div" not in history
 
@@ -183,16 +186,11 @@ def test_what_only_judges_still_watches_a_method():
 # ----------------------------------------------------------------------------------------------------- callbacks
 
 
-WHERE = pytest.mark.parametrize(
-    ("kind", "policy"), [("functional", "float32"), ("subclassed", "mixed_float16")], indirect=["policy"]
-)
-
-
-@WHERE
+@pytest.mark.parametrize("policy", ["mixed_float16"], indirect=True)
 @pytest.mark.parametrize("name", facade.names("callback"))
-def test_a_callback_works_in_a_plain_fit(name, kind, policy, tmp_path):
+def test_a_callback_works_in_a_plain_fit(name, policy, tmp_path):
     images, labels = facade.data()
-    model = compiled(facade.plain(kind), metrics=["accuracy"], run_eagerly=True)
+    model = compiled(facade.plain("subclassed"), metrics=["accuracy"], run_eagerly=True)
     callback, data = facade.CALLBACKS[name](tmp_path), stream(images, labels)
     history = model.fit(data, validation_data=data, epochs=2, verbose=0, callbacks=[callback]).history
     if name == "RobustAccuracy":
@@ -204,7 +202,7 @@ def test_a_callback_works_in_a_plain_fit(name, kind, policy, tmp_path):
 
 def test_callbacks_of_keras_follow_the_robust_accuracy(tmp_path):
     images, labels = facade.data()
-    model = compiled(facade.plain())
+    model = compiled(facade.plain(), run_eagerly=True)
     chain = [
         facade.CALLBACKS["RobustAccuracy"](None),
         keras.callbacks.ModelCheckpoint(
@@ -239,36 +237,15 @@ def test_robust_accuracy_watches_the_logits_of_a_model_with_several_outputs():
         nameless.fit(images, [labels, labels], verbose=0, callbacks=[facade.CALLBACKS["RobustAccuracy"](None)])
 
 
-# -------------------------------------------------------------------------------------------------- optimizers
-
-
-@WHERE
-@pytest.mark.parametrize("name", facade.names("optimizer"))
-def test_an_optimizer_trains_and_goes_on_from_a_file(name, kind, policy, tmp_path):
-    images, labels = facade.data()
-    model = compiled(facade.plain(kind), optimizer=facade.made(name))
-    data = stream(images, labels)
-    before = [variable.numpy() for variable in model.trainable_variables]
-    model.fit(data, epochs=2, verbose=0)
-    again, _ = copies(model, tmp_path)
-    if before:  # else `fit` built it
-        assert any(np.any(a != b.numpy()) for a, b in zip(before, model.trainable_variables, strict=True))
-    for one in (model, again):
-        one.fit(data, verbose=0)
-    assert type(again.optimizer) is type(model.optimizer)
-    for a, b in zip(model.optimizer.variables, again.optimizer.variables, strict=True):
-        np.testing.assert_array_equal(a, b)
-    for a, b in zip(model.weights, again.weights, strict=True):
-        np.testing.assert_array_equal(a, b)
+# --------------------------------------------------------------------------------------------------- schedules
 
 
 @pytest.mark.parametrize("name", facade.names("schedule"))
 def test_a_schedule_drives_an_optimizer_and_comes_back_with_it(name, tmp_path):
     images, labels = facade.data()
     schedule = facade.made(name)
-    model = compiled(facade.plain(), optimizer=keras.optimizers.SGD(schedule))
-    data = stream(images, labels)
-    model.fit(data, epochs=4, verbose=0)
+    model = compiled(facade.plain(), optimizer=keras.optimizers.SGD(schedule), run_eagerly=True)
+    model.fit(stream(images, labels), epochs=4, verbose=0)
     again, _ = copies(model, tmp_path)
     for one in (model, again):
         assert float(one.optimizer.learning_rate) == pytest.approx(float(schedule(tf.constant(12))))

@@ -53,19 +53,6 @@ def test_logistic_regression_has_no_slope_left_and_knows_absent_classes():
     np.testing.assert_array_equal(head.chain[0].kernel, before)
 
 
-def test_a_fitted_regression_is_saved_with_its_own_arguments_alone(tmp_path):
-    values, labels = features(30)
-    head = LogisticRegression(CLASSES, regularization=0.01, iterations=50, normalized=True)
-    model = keras.Sequential([keras.Input((6,)), head])
-    head.fit_features(values, labels)
-    own = {"class_count": CLASSES, "regularization": 0.01, "iterations": 50, "normalized": True}
-    config = head.get_config()
-    assert {name: config[name] for name in config if name not in ("name", "trainable", "dtype")} == own
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
-    np.testing.assert_array_equal(again(values), model(values))
-
-
 @pytest.mark.parametrize(("iterations", "stopped"), [(3, True), (1000, False)])
 def test_a_regression_that_did_not_converge_says_so_where_scikit_learn_does(iterations, stopped, caplog):
     values, labels = features()
@@ -92,6 +79,11 @@ def test_nearest_neighbours_are_scikit_learn_s(neighbours):
     fresh, _ = features(seed=1)
     np.testing.assert_allclose(tf.nn.softmax(head(fresh)), peer.predict_proba(fresh), atol=1e-5)
     np.testing.assert_array_equal(np.argmax(head(values), -1) == labels, peer.predict(values) == labels)
+
+
+def test_the_vote_of_the_papers_is_the_default():
+    head = KNearestNeighbours(CLASSES)
+    assert (head.neighbours, head.temperature) == (200, 0.07)
 
 
 def test_more_neighbours_than_examples_are_all_of_them():
@@ -127,13 +119,31 @@ def test_nearest_neighbours_have_the_gradient_of_their_formula(neighbours):
     assert float(loss(point + 0.5 * gradient)) > float(value)
 
 
-def test_what_is_kept_is_saved_and_never_trained(tmp_path):
+def test_what_was_kept_is_never_trained():
     values, labels = features(30)
     head = KNearestNeighbours(CLASSES, examples=30)
-    model = keras.Sequential([keras.Input((6,)), head])
-    assert np.ptp(model(values)) == 0  # nobody votes yet
+    assert np.ptp(head(values)) == 0  # nobody votes yet
     head.fit_features(values, labels)
     assert head.trainable_variables == [] and {one.shape for one in head.variables} == {(30, 6), (30,)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        (LogisticRegression, {"regularization": 0.01, "iterations": 50, "normalized": True}),
+        (KNearestNeighbours, {"neighbours": 7, "temperature": 0.2, "examples": 30}),
+    ],
+)
+def test_a_fitted_head_is_saved_with_its_own_arguments_alone(kind, own, tmp_path):
+    values, labels = features(30)
+    head = kind(CLASSES, **own)
+    model = keras.Sequential([keras.Input((6,)), head])
+    head.fit_features(values, labels)
+    config = head.get_config()
+    assert {name: config[name] for name in config if name not in ("name", "trainable", "dtype")} == {
+        "class_count": CLASSES,
+        **own,
+    }
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
     np.testing.assert_array_equal(again(values), model(values))

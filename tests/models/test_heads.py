@@ -61,6 +61,13 @@ def test_float32_under_a_mixed_policy():
         assert head(tf.cast(EMBEDDING, tf.float16)).dtype == tf.float32
 
 
+@pytest.mark.parametrize("make", [LinearHead, LinearProjection, lambda dim, **k: ProjectionHead((3,), dim=dim, **k)])
+def test_a_frozen_head_freezes_its_layers(make):
+    head = make(2, trainable=False)
+    head.build((None, 5))
+    assert head.variables and not any(layer.trainable_variables for layer in head.chain)
+
+
 def test_linear_head():
     head = LinearHead(4, kernel_regularization=0.5)
     [(kernel, bias)] = drawn(head)

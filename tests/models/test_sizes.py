@@ -53,33 +53,37 @@ def test_the_published_number_of_parameters(make, image_shape, classes, publishe
 
 
 @pytest.mark.parametrize(
-    ("encoder", "expected"),
+    ("make", "expected"),
     [
-        (LeNet(), [(28, 28, 1), (14, 14, 6), (5, 5, 16)]),
-        (LeNet(), [(32, 32, 1), (16, 16, 6), (6, 6, 16)]),
-        (DigitsCNN(), [(8, 8, 1), (8, 8, 32), (4, 4, 64), (2, 2, 128)]),
-        (ResNet(8, widths=(4, 8, 16, 32)), [COLOR, (32, 32, 4), (16, 16, 8), (8, 8, 16), (4, 4, 32)]),
-        (ResNet50(width=2), [(16, 16, 3), (16, 16, 8), (8, 8, 16), (4, 4, 32), (2, 2, 64)]),
-        (PreActResNet18(width=2), [COLOR, (32, 32, 2), (16, 16, 4), (8, 8, 8), (4, 4, 16)]),
-        (WideResNet(10, 1), [COLOR, (32, 32, 16), (16, 16, 32), (8, 8, 64)]),
+        (LeNet, [(28, 28, 1), (14, 14, 6), (5, 5, 16)]),
+        (LeNet, [(32, 32, 1), (16, 16, 6), (6, 6, 16)]),
+        (DigitsCNN, [(8, 8, 1), (8, 8, 32), (4, 4, 64), (2, 2, 128)]),
+        (
+            functools.partial(ResNet, 8, widths=(4, 8, 16, 32)),
+            [COLOR, (32, 32, 4), (16, 16, 8), (8, 8, 16), (4, 4, 32)],
+        ),
+        (functools.partial(ResNet50, width=2), [(16, 16, 3), (16, 16, 8), (8, 8, 16), (4, 4, 32), (2, 2, 64)]),
+        (functools.partial(PreActResNet18, width=2), [COLOR, (32, 32, 2), (16, 16, 4), (8, 8, 8), (4, 4, 16)]),
+        (functools.partial(WideResNet, 10, 1), [COLOR, (32, 32, 16), (16, 16, 32), (8, 8, 64)]),
     ],
 )
-def test_stage_shapes(encoder, expected):
-    shapes = []
+def test_stage_shapes(make, expected):
+    encoder, shapes = make(), []
     images = np.zeros((1, *expected[0]), np.float32)
     encoder(images, at_stage=lambda index, hidden: shapes.append(tuple(hidden.shape[1:])) or hidden)
     assert shapes == expected
 
 
 @pytest.mark.parametrize(
-    ("encoder", "image_shape", "kernels"),
+    ("make", "image_shape", "kernels"),
     [
-        (LeNet(), (28, 28, 1), [(5, 5, 1, 6), (5, 5, 6, 16), (400, 120), (120, 84)]),
-        (LeNet(), (32, 32, 1), [(5, 5, 1, 6), (5, 5, 6, 16), (576, 120), (120, 84)]),
-        (DigitsCNN(), (8, 8, 1), [(3, 3, 1, 32), (3, 3, 32, 64), (3, 3, 64, 128), (128, 128)]),
-        (CNN(), (8, 8, 1), [(3, 3, 1, 32), (3, 3, 32, 64), (3, 3, 64, 128), (512, 128)]),
+        (LeNet, (28, 28, 1), [(5, 5, 1, 6), (5, 5, 6, 16), (400, 120), (120, 84)]),
+        (LeNet, (32, 32, 1), [(5, 5, 1, 6), (5, 5, 6, 16), (576, 120), (120, 84)]),
+        (DigitsCNN, (8, 8, 1), [(3, 3, 1, 32), (3, 3, 32, 64), (3, 3, 64, 128), (128, 128)]),
+        (CNN, (8, 8, 1), [(3, 3, 1, 32), (3, 3, 32, 64), (3, 3, 64, 128), (512, 128)]),
     ],
 )
-def test_kernels(encoder, image_shape, kernels):
+def test_kernels(make, image_shape, kernels):
+    encoder = make()
     encoder.build((None, *image_shape))
     assert [tuple(v.shape) for v in encoder.trainable_variables if v.path.endswith("kernel")] == kernels

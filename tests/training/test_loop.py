@@ -134,7 +134,7 @@ class Broken(keras.callbacks.Callback):
             raise RuntimeError("broken")
 
 
-@pytest.mark.parametrize("broken_at", [1, 5, LAST])
+@pytest.mark.parametrize("broken_at", [1, pytest.param(5, marks=pytest.mark.first), LAST])
 def test_a_resumed_run_takes_every_batch_once(tmp_path, monkeypatch, broken_at):
     """Real batches and checkpoints around a step that only notes its images and counts."""
     seen = []
