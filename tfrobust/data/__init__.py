@@ -1,0 +1,1 @@
+"""Data sets: sources, splits, checks of arrays, batches, and published benchmark sets."""

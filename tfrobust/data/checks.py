@@ -1,24 +1,24 @@
-"""What every reader asks of its arrays; the messages name the file, the fault and what would be right."""
+"""Checks of arrays that readers load; messages name the file, the fault and the correct form."""
 
 import numpy as np
 
 from tfrobust.errors import InputError
 from tfrobust.ops.labels import without_one_hot
 
-# The words of the ids 0 and 1 in every vocabulary.
+# Ids 0 and 1 of every vocabulary.
 PADDING_WORD, UNKNOWN_WORD = "[PAD]", "[UNK]"
 
 
 class DataNotFoundError(FileNotFoundError):
-    """The data are not on this machine; the message says how to get them and where to put them."""
+    """Data missing on this machine; the message says how to get them and where to put them."""
 
 
 def check_images(images, where: str = "images") -> np.ndarray:
-    """Images as the library keeps them.
+    """Check images and convert them to the library's format.
 
     Args:
         images: array [n, h, w, c], uint8 in 0..255, or floating point in [0, 1].
-        where: what the message calls them, a file name for instance.
+        where: name of the images in messages, for instance a file name.
 
     Returns:
         uint8 or float32 [n, h, w, c], little-endian and contiguous.
@@ -54,13 +54,13 @@ def _name_bad_pixel(images: np.ndarray, where: str):
 
 
 def check_labels(labels, count: int, class_count: int | None = None, where: str = "labels") -> np.ndarray:
-    """Class ids as the library keeps them.
+    """Check class ids and convert them to the library's format.
 
     Args:
-        labels: integer array [n], each in 0..class_count-1; or one-hot rows [n, k] of any numbers.
-        count: how many images they belong to.
-        class_count: None leaves the upper end open.
-        where: what the message calls them.
+        labels: integer array [n], each in 0..class_count-1; or one-hot rows [n, k] of any numeric type.
+        count: number of images they belong to.
+        class_count: number of classes; None does not check an upper bound.
+        where: name of the labels in messages.
 
     Returns:
         int32 [n].
@@ -90,19 +90,21 @@ def check_labels(labels, count: int, class_count: int | None = None, where: str 
 
 
 def check_tokens(tokens, where: str = "tokens", vocabulary_size: int | None = None) -> np.ndarray:
-    """Token ids as the library keeps them: 0 is padding and stands only at the end, 1 is unknown, words follow.
+    """Check token ids and convert them to the library's format.
+
+    Id 0 is padding and occurs only at the end, 1 is unknown, words follow.
 
     Args:
         tokens: integer array [n, length].
-        where: what the message calls them.
-        vocabulary_size: ids are smaller than this; None leaves the upper end open.
+        where: name of the tokens in messages.
+        vocabulary_size: ids are smaller than this; None does not check an upper bound.
 
     Returns:
         int32 [n, length], contiguous.
 
     Raises:
-        ValueError: another rank or dtype, no room for a token, an id out of range, padding in front of a token, or a
-            sentence without any token.
+        ValueError: another rank or dtype, rows of length 0, an id out of range, padding before a token, or a sentence
+            without any token.
     """
     tokens = np.asarray(tokens)
     if tokens.ndim != 2 or not tokens.shape[1]:
@@ -125,12 +127,12 @@ def check_tokens(tokens, where: str = "tokens", vocabulary_size: int | None = No
 
 
 def check_strengths(strengths, tokens: np.ndarray, where: str = "strengths") -> np.ndarray:
-    """Sentiment strength of every token, |sentiment - 0.5|.
+    """Check the sentiment strength |sentiment - 0.5| of every token.
 
     Args:
         strengths: float [n, length] in [0, 0.5], NaN for tokens without a score and for padding.
         tokens: int32 [n, length], checked.
-        where: what the message calls them.
+        where: name of the strengths in messages.
 
     Returns:
         float32 [n, length].
@@ -150,7 +152,19 @@ def check_strengths(strengths, tokens: np.ndarray, where: str = "strengths") -> 
 
 
 def check_vocabulary(vocabulary, where: str = "vocabulary") -> tuple[str, ...]:
-    """The word of each id: `PADDING_WORD`, `UNKNOWN_WORD`, then at least one other; a word a line, none twice."""
+    """Check a vocabulary: `PADDING_WORD`, `UNKNOWN_WORD`, then at least one other word.
+
+    Args:
+        vocabulary: the word of each id.
+        where: name of the vocabulary in messages.
+
+    Returns:
+        The words as a tuple.
+
+    Raises:
+        ValueError: other first words, fewer than three words, a word that is empty or has several lines, or a
+            duplicate.
+    """
     words = tuple(str(word) for word in vocabulary)
     if words[:2] != (PADDING_WORD, UNKNOWN_WORD) or len(words) < 3:
         raise InputError(
@@ -167,7 +181,11 @@ def check_vocabulary(vocabulary, where: str = "vocabulary") -> tuple[str, ...]:
 
 
 def check_class_names(class_names, where: str) -> tuple[str, ...]:
-    """At least two different class names, as a tuple."""
+    """Check that there are at least two different class names, and return them as a tuple.
+
+    Raises:
+        ValueError: fewer than two names, a duplicate, or a name that is not UTF-8.
+    """
     names = tuple(str(name) for name in class_names)
     if len(names) < 2:
         raise InputError(f"{where}: a classifier needs at least 2 classes, found {len(names)}.")
@@ -180,7 +198,7 @@ def check_class_names(class_names, where: str) -> tuple[str, ...]:
 
 
 def check_utf8(name: str, what: str) -> None:
-    """Raise InputError if a name, such as one that a file system gives, is no valid UTF-8."""
+    """Raise InputError if a name, such as a file name, is not valid UTF-8; `what` describes it in the message."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -188,7 +206,7 @@ def check_utf8(name: str, what: str) -> None:
 
 
 def shorten(path, limit: int = 90) -> str:
-    """A path for a message: its middle left out where it is long."""
+    """Shorten a path to at most `limit` characters for a message, by omitting its middle."""
     text = str(path)
     half = (limit - 3) // 2
     return text if len(text) <= limit else f"{text[:half]}...{text[-half:]}"

@@ -12,7 +12,7 @@ from tfrobust.structs import Batch
 
 
 def steps_per_epoch(examples: Examples, batch_size: int) -> int:
-    """Full batches in one pass; the remainder is dropped (another one in each epoch).
+    """Return the number of full batches in one epoch; the remainder is dropped (different examples in each epoch).
 
     Raises:
         ValueError: batch_size below 1 or above the number of examples.
@@ -35,27 +35,28 @@ def training_batches(
     steps: int | None = None,
     extra: Mapping[str, np.ndarray] | None = None,
 ) -> tf.data.Dataset:
-    """Shuffled, augmented batches from any step on; a resumed stream equals the uninterrupted one.
+    """Create a stream of shuffled, augmented batches from any step on.
 
-    Each epoch is a permutation of the examples keyed by (seed, epoch); an example's augmentation is keyed by
-    (seed, epoch, position), so it does not depend on the batch the example sits in.
+    A resumed stream equals the uninterrupted one. Each epoch is a permutation of the examples keyed by (seed, epoch).
+    The augmentation of an example is keyed by (seed, epoch, position), so that it does not depend on the example's
+    batch.
 
     Args:
         examples: the training split.
         batch_size: rows of the global batch.
         seed: the run's seed.
         augmentation: (images [b, h, w, c], keys int32 [b, 2]) -> images; None for none.
-        views: (images as augmented, keys int32 [b, 2]) -> {name: [b, ...]}, such as a method's `host_views`; they
-            join the extra values.
+        views: (augmented images, keys int32 [b, 2]) -> {name: [b, ...]}, such as a method's `host_views`; the views are
+            added to the extra values.
         start_step: global step of the first batch, >= 0.
-        steps: how many batches to yield; None for no end.
+        steps: number of batches; None for an endless stream.
         extra: further values by name, arrays [n, ...] by position in the split.
 
     Returns:
-        `tf.data.Dataset` of `Batch`: batch_size rows, static shapes.
+        `tf.data.Dataset` of `Batch` with batch_size rows and static shapes.
 
     Raises:
-        ValueError: batch larger than the data, or numbers that do not fit together.
+        ValueError: a batch larger than the data, a negative number, or extra values of another length.
     """
     epoch_steps = steps_per_epoch(examples, batch_size)
     if start_step < 0 or (steps is not None and steps < 0):
@@ -85,18 +86,27 @@ def training_batches(
 
 
 def of_all(function: Callable, count: int, batch_size: int) -> np.ndarray:
-    """What a function of positions, int64 [b] -> [b, ...], makes of 0 .. count - 1, at most `batch_size` at once."""
+    """Apply a function of positions to all positions, in batches.
+
+    Args:
+        function: int64 [b] -> [b, ...].
+        count: number of positions, 0 .. count - 1.
+        batch_size: most positions per call.
+
+    Returns:
+        [count, ...].
+    """
     starts = range(0, count, batch_size)
     found = [function(tf.range(start, min(start + batch_size, count), dtype=tf.int64)) for start in starts]
     return np.concatenate([part.numpy() for part in found])
 
 
 def shuffled(positions: tf.Tensor, count: int, key: tf.Tensor) -> tf.Tensor:
-    """Where a pseudorandom permutation of 0..count-1 sends some positions, in constant time for each.
+    """Apply a pseudorandom permutation of 0..count-1 to some positions, in constant time for each.
 
-    `tf.random.experimental.index_shuffle` on keys that differ in one word only (seed, epoch) knows 256
-    permutations, so that the orders recur after 256 epochs. Here all three words of the op's seed are hashed
-    from the key, and its cipher takes 8 rounds: with 4, neighbours stay together measurably often.
+    `tf.random.experimental.index_shuffle` on keys that differ in one word only (seed, epoch) has only 256 permutations,
+    so that the order repeats after 256 epochs. Here all three words of the op's seed are hashed from the key, and its
+    cipher uses 8 rounds: with 4 rounds, adjacent positions stay together measurably often.
 
     Args:
         positions: int64 [b] in 0..count-1.

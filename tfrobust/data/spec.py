@@ -1,4 +1,4 @@
-"""What the rest of the library knows of data: splits of labelled images (or sentences), fetched by position."""
+"""Interface of data to the rest of the library: splits of labeled images (or sentences), fetched by position."""
 
 import dataclasses
 import functools
@@ -14,31 +14,31 @@ from tfrobust.data.checks import check_images, check_labels, check_tokens, check
 from tfrobust.errors import InputError
 from tfrobust.ops import picture_files
 
-# Multiplied, never divided: TensorFlow's graph optimiser turns x / 255 into x * (1 / 255), which differs from
+# Always multiply, never divide: TensorFlow's graph optimizer turns x / 255 into x * (1 / 255), which differs from
 # the eager quotient in the last bit of 126 of the 256 values. 255 * PIXEL_SCALE is exactly 1.
 PIXEL_SCALE = np.float32(1 / 255)
 
 _CHUNK = 256
-_LARGEST_FILE = 2**28  # of one picture: as many bytes as the most pixels have, uncompressed
+_LARGEST_FILE = 2**28  # bytes of one file: the size of the largest accepted image, uncompressed
 
 
 class Examples:
-    """One split: labelled images by position. Subclasses say where the pixels are.
+    """One split: labeled images by position. Subclasses define where the pixels are stored.
 
-    A sentence travels where an image does: as a row of token ids, int32 [length] (`data.text.TokenExamples`).
+    Sentences use the same interface, as rows of token ids, int32 [length] (`data.text.TokenExamples`).
     """
 
     labels: np.ndarray
     image_shape: tuple[int, ...]
-    dtype: np.dtype = np.dtype(np.float32)  # of what `fetch` gives
-    strengths: np.ndarray | None = None  # of every token, see `data.text.TokenExamples`
+    dtype: np.dtype = np.dtype(np.float32)  # of the output of `fetch`
+    strengths: np.ndarray | None = None  # of each token, see `data.text.TokenExamples`
     short_side: int | None = None  # see `decode_image`
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def fetch(self, index: tf.Tensor) -> tf.Tensor:
-        """The images at some positions; works eagerly, in a graph and inside `tf.data`.
+        """Return the images at some positions, eagerly, in a graph or inside `tf.data`.
 
         Args:
             index: integer [b], positions in this split.
@@ -49,30 +49,43 @@ class Examples:
         raise NotImplementedError
 
     def fetch_training(self, index: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-        """As `fetch`, to train on: what is cut out as it is read is cut anew for each key, int32 [b, 2]."""
+        """Return the images at some positions for training.
+
+        As `fetch`, but images that are cropped as they are read get a new random crop for each key.
+
+        Args:
+            index: integer [b], positions in this split.
+            keys: int32 [b, 2], one per example.
+
+        Returns:
+            float32 [b, h, w, c] in [0, 1].
+        """
         return self.fetch(index)
 
     def take(self, positions: Sequence[int]) -> "Examples":
-        """The examples at some positions, in that order, as a split of its own."""
+        """Return the examples at some positions, in that order, as a separate split."""
         raise NotImplementedError
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """sha256 (hex) of the images and labels in their order, equal in every process."""
+        """The sha256 (hex) of the images and labels in order, equal in every process."""
         digest = hashlib.sha256(f"labels {len(self)}\n".encode())
         digest.update(self.labels.astype("<i4").tobytes())
         self._hash_images(digest)
         return digest.hexdigest()
 
     def arrays(self, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The examples as arrays.
+        """Return the examples as arrays.
 
         Args:
-            limit: at most so many, spread evenly over the split (the first ones of a class-sorted folder
-                would all be of one class); None for all.
+            limit: largest number of examples, spread evenly over the split (the first ones of a class-sorted folder
+                would all have one class); None for all.
 
         Returns:
             float32 [n, h, w, c] images in [0, 1], or int32 [n, length] tokens, and int32 [n] labels.
+
+        Raises:
+            ValueError: a negative limit.
         """
         count = len(self) if limit is None else min(limit, len(self))
         if count < 0:
@@ -91,7 +104,7 @@ class ArrayExamples(Examples):
     """Images in memory.
 
     Args:
-        images: uint8 [n, h, w, c] in 0..255 (kept as such, scaled when fetched), or floats in [0, 1].
+        images: uint8 [n, h, w, c] in 0..255 (stored as such, scaled when fetched), or floats in [0, 1].
         labels: integer [n] class ids.
 
     Raises:
@@ -105,15 +118,17 @@ class ArrayExamples(Examples):
 
     @functools.cached_property
     def _tensor(self) -> tf.Tensor:
-        # Host memory and outside any graph: a captured tensor is handed over, never copied into the graph.
+        # In host memory and outside any graph: a graph captures the tensor without copying it.
         with tf.init_scope(), tf.device("CPU"):
             return tf.constant(self.images)
 
     def fetch(self, index: tf.Tensor) -> tf.Tensor:
+        """Return the images at some positions, float32 [b, h, w, c]."""
         images = tf.gather(self._tensor, index)
         return tf.cast(images, tf.float32) * PIXEL_SCALE if self.images.dtype == np.uint8 else images
 
     def take(self, positions: Sequence[int]) -> "ArrayExamples":
+        """Return the examples at some positions as a separate split."""
         positions = np.asarray(positions, np.int64)
         return ArrayExamples(self.images[positions], self.labels[positions])
 
@@ -128,9 +143,12 @@ class FileExamples(Examples):
     Args:
         paths: n file names.
         labels: integer [n] class ids.
-        image_shape: (height, width, channels) that every image is brought to; channels 1, 3 or 4.
+        image_shape: (height, width, channels) of the returned images; channels 1, 3 or 4.
         short_side: see `decode_image`.
-        training_crop: what `fetch_training` cuts out of each picture as the file has it; None for all of it.
+        training_crop: random crop of the original image, for `fetch_training`; None for no crop.
+
+    Raises:
+        ValueError: a file name that is not UTF-8, labels that do not fit, or an invalid `image_shape` or `short_side`.
     """
 
     def __init__(
@@ -160,9 +178,11 @@ class FileExamples(Examples):
             return tf.constant(self.paths, tf.string, [len(self.paths)])
 
     def fetch(self, index: tf.Tensor) -> tf.Tensor:
+        """Read and decode the files at some positions, float32 [b, h, w, c]."""
         return self._mapped(self._decoded, tf.gather(self._tensor, index))
 
     def fetch_training(self, index: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+        """Read the files at some positions with a random crop, float32 [b, h, w, c]."""
         if self.training_crop is None:
             return self.fetch(index)
         return self._mapped(self._cropped, (tf.gather(self._tensor, index), keys))
@@ -180,21 +200,22 @@ class FileExamples(Examples):
         return self.training_crop.cut(image, draw["box"][0], self.image_shape[:2])
 
     def take(self, positions: Sequence[int]) -> "FileExamples":
+        """Return the examples at some positions as a separate split."""
         positions = np.asarray(positions, np.int64)
         reading = {"short_side": self.short_side, "training_crop": self.training_crop}
         return FileExamples([self.paths[i] for i in positions], self.labels[positions], self.image_shape, **reading)
 
     def verify(self):
-        """Reads and decodes every file once.
+        """Read and decode every file once.
 
         Raises:
-            ValueError: naming the first file that cannot be read or is no PNG or JPEG.
+            ValueError: the first file that cannot be read or is no PNG or JPEG.
         """
         for path in self.paths:
             if os.path.getsize(path) > _LARGEST_FILE:
                 raise InputError(f"{shorten(path, 180)} is larger than {_LARGEST_FILE >> 20} MiB; no image is.")
         decoded = tf.data.Dataset.from_tensor_slices(self._tensor).map(
-            # A value of the pixels: of their number alone, TensorFlow would prune the decoding away.
+            # Depend on pixel values: if only their number were needed, TensorFlow would prune the decoding.
             lambda path: tf.reduce_max(self._decoded(path)),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
@@ -215,13 +236,13 @@ class FileExamples(Examples):
 
 
 def decode_image(encoded: tf.Tensor, image_shape: tuple[int, int, int], short_side: int | None = None) -> tf.Tensor:
-    """One PNG or JPEG image as the models see it (resized bilinearly, antialiased).
+    """Decode one PNG or JPEG image to the shape that models use (resized bilinearly, antialiased).
 
     Args:
-        encoded: string scalar, the file's bytes; grey and colour are converted to the channels asked for.
+        encoded: string scalar, the file's bytes; gray and color are converted to the requested channels.
         image_shape: (height, width, channels).
-        short_side: None stretches the image to height and width. Otherwise its shorter side is resized to so many
-            pixels, the longer in proportion, and height and width are cut out of the centre.
+        short_side: None stretches the image to height and width. Otherwise its shorter side is resized to this many
+            pixels, the longer side in proportion, and height and width are cropped from the center.
 
     Returns:
         float32 [h, w, c] in [0, 1].
@@ -238,7 +259,7 @@ def decode_image(encoded: tf.Tensor, image_shape: tuple[int, int, int], short_si
 
 
 def decode_pixels(encoded: tf.Tensor, channels: int) -> tf.Tensor:
-    """One PNG or JPEG image as its file has it, float32 [h, w, channels] in [0, 1]."""
+    """Decode one PNG or JPEG image at its own size, float32 [h, w, channels] in [0, 1]."""
     return tf.cast(picture_files.decoded(encoded, channels), tf.float32) * PIXEL_SCALE
 
 
@@ -246,8 +267,14 @@ def decode_pixels(encoded: tf.Tensor, channels: int) -> tf.Tensor:
 class Dataset:
     """Three splits of one classification task.
 
-    name: for reports. class_names: one per class id. train, validation, test: `Examples` of one image shape;
-    validation may be empty. vocabulary: of text, the word of each token id; () for images.
+    Attributes:
+        name: name in reports.
+        class_names: one per class id.
+        train, validation, test: `Examples` of one image shape; validation may be empty.
+        vocabulary: for text, the word of each token id; () for images.
+
+    Raises:
+        ValueError: splits of different shapes, labels that are no classes, or tokens that are not in the vocabulary.
     """
 
     name: str
@@ -274,27 +301,27 @@ class Dataset:
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """(height, width, channels); of text (length,)."""
+        """(height, width, channels), or (length,) for text."""
         return self.train.image_shape
 
     @property
     def is_text(self) -> bool:
-        """Whether the examples are sentences, rows of token ids."""
+        """True if the examples are sentences, rows of token ids."""
         return len(self.image_shape) == 1
 
     @property
     def class_count(self) -> int:
-        """How many classes there are, whether or not each has examples."""
+        """The number of classes, whether or not each has examples."""
         return len(self.class_names)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Number of examples by split name."""
+        """The number of examples by split name."""
         return {split: len(getattr(self, split)) for split in ("train", "validation", "test")}
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """sha256 (hex) over the images and labels of the three splits, and the vocabulary of text."""
+        """The sha256 (hex) over the images and labels of the three splits, and the vocabulary of text."""
         parts = [f"{split} {getattr(self, split).fingerprint}" for split in ("train", "validation", "test")]
         parts += self.vocabulary
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Splits by seed, each class in its share; apart from the run's seed, so that runs share a test set."""
+"""Stratified splits by a seed that is separate from the run's seed, so that runs share a test set."""
 
 import numbers
 import zlib
@@ -9,18 +9,18 @@ from tfrobust.errors import InputError
 
 
 def resolve_size(size: int | float, total: int, name: str = "validation_size") -> int:
-    """A number of examples from a count or a fraction.
+    """Convert a count or a fraction to a number of examples.
 
     Args:
-        size: int >= 0, or float in [0, 1) of `total`, rounded; 1.0 as a `test_size` takes everything.
-        total: how many examples there are to take from.
+        size: int >= 0, or float in [0, 1) of `total`, rounded; 1.0 as a `test_size` takes all examples.
+        total: number of available examples.
         name: the argument's name, for the message.
 
     Returns:
-        int in 0..total-1, or total for everything.
+        int in 0..total-1, or total for all examples.
 
     Raises:
-        ValueError: negative, a float of 1 or more, or nothing would be left.
+        ValueError: negative, a float of 1 or more, or no example would remain.
     """
     if name == "test_size" and isinstance(size, float) and size == 1:
         return total
@@ -36,9 +36,18 @@ def resolve_size(size: int | float, total: int, name: str = "validation_size") -
 
 
 def permutation(count: int, seed: int, purpose: str) -> np.ndarray:
-    """A permutation of 0..count-1, int64, that no later version of NumPy may change.
+    """Return a permutation of 0..count-1, int64, that is the same in all versions of NumPy.
 
-    The ranks of raw PCG64 words: NumPy keeps the streams stable, but not what its Generator makes of them.
+    It consists of the ranks of raw PCG64 words: NumPy guarantees the bit stream, but not the numbers that its Generator
+    derives from it.
+
+    Args:
+        count: size of the permutation.
+        seed: >= 0.
+        purpose: streams of different purposes are independent.
+
+    Raises:
+        ValueError: a negative seed.
     """
     if seed < 0:
         raise InputError(f"split_seed is {seed}; it must be at least 0.")
@@ -47,13 +56,14 @@ def permutation(count: int, seed: int, purpose: str) -> np.ndarray:
 
 
 def stratified(labels: np.ndarray, size: int, seed: int, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-    """Takes `size` examples out, each class in its share up to one example.
+    """Split off `size` examples, with each class in proportion up to one example.
 
-    Class c with n_c of n examples gives floor(n_c size / n), the largest remainders one more.
+    Class c with n_c of n examples contributes floor(n_c size / n), and the classes with the largest remainders one
+    more.
 
     Args:
         labels: integer [n].
-        size: how many to take, 0..n.
+        size: number of examples to split off, 0..n.
         seed: >= 0.
         purpose: "test", "validation": streams of different purposes are independent.
 
@@ -71,15 +81,18 @@ def stratified(labels: np.ndarray, size: int, seed: int, purpose: str) -> tuple[
 
 
 def stratified_folds(labels: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """Assigns every example to one fold: sizes, and class counts within folds, differ by at most one.
+    """Assign every example to one fold; sizes of folds, and of classes within folds, differ by at most one.
 
     Args:
         labels: integer [n].
-        folds: 2..n.
+        folds: number of folds, 2..n.
         seed: >= 0.
 
     Returns:
         int64 [n] in 0..folds-1.
+
+    Raises:
+        ValueError: a number of folds out of range.
     """
     labels = np.asarray(labels)
     if not 2 <= folds <= len(labels):

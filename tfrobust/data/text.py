@@ -1,4 +1,4 @@
-"""Sentences as data: rows of token ids, which travel where images do."""
+"""Sentences as data: rows of token ids in place of images."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ PADDING, UNKNOWN = 0, 1
 
 
 class TokenExamples(ArrayExamples):
-    """Sentences in memory, as token ids: 0 is padding (only at the end), 1 is unknown, from 2 on words.
+    """Sentences in memory, as token ids: 0 is padding (only at the end), 1 is unknown, words start at 2.
 
     Args:
         tokens: integer [n, length].
         labels: integer [n] class ids.
-        strengths: float [n, length], how far from neutral each token is, |sentiment - 0.5| in [0, 0.5]; NaN where it
-            is not known, and for padding. None where nothing is known. They never train: they judge.
+        strengths: float [n, length], distance of each token from neutral, |sentiment - 0.5| in [0, 0.5]; NaN if
+            unknown, and for padding. None if none is known. They are used for evaluation only, never for training.
 
     Raises:
         ValueError: see `check_tokens`, `check_labels`, `check_strengths`.
@@ -36,10 +36,11 @@ class TokenExamples(ArrayExamples):
 
     @property
     def tokens(self) -> np.ndarray:
-        """int32 [n, length]."""
+        """The token ids, int32 [n, length]."""
         return self.images
 
     def take(self, positions: Sequence[int]) -> TokenExamples:
+        """Return the examples at some positions as a separate split."""
         positions = np.asarray(positions, np.int64)
         strengths = None if self.strengths is None else self.strengths[positions]
         return TokenExamples(self.images[positions], self.labels[positions], strengths)
@@ -51,17 +52,17 @@ class TokenExamples(ArrayExamples):
 
 
 def vocabulary_of(words: Iterable[str]) -> tuple[str, ...]:
-    """A vocabulary: padding, unknown, then the words in their order, each once."""
+    """Return a vocabulary: padding, unknown, then the words in order without duplicates."""
     return (PADDING_WORD, UNKNOWN_WORD, *dict.fromkeys(words))
 
 
 def encode(sentences: Sequence[Sequence[str]], ids: Mapping[str, int], length: int) -> np.ndarray:
-    """Words to ids: what is too long is cut off at the end, what is too short is padded there.
+    """Convert words to ids; sentences are truncated or padded at the end.
 
     Args:
-        sentences: words.
-        ids: id by word; every other word is unknown.
-        length: of the rows.
+        sentences: the words of each sentence.
+        ids: id by word; other words are unknown.
+        length: length of the rows.
 
     Returns:
         int32 [n, length].
@@ -70,7 +71,17 @@ def encode(sentences: Sequence[Sequence[str]], ids: Mapping[str, int], length: i
 
 
 def padded(rows: Sequence[Sequence], length: int, filling, dtype) -> np.ndarray:
-    """Rows of different lengths as one array [n, length]: cut off, or filled up, at the end."""
+    """Convert rows of different lengths to one array, truncated or padded at the end.
+
+    Args:
+        rows: n sequences.
+        length: length of the rows of the array.
+        filling: value of padding.
+        dtype: of the array.
+
+    Returns:
+        [n, length].
+    """
     made = np.full((len(rows), length), filling, dtype)
     for place, row in zip(made, rows, strict=True):
         place[: len(row)] = row[:length]
@@ -78,15 +89,15 @@ def padded(rows: Sequence[Sequence], length: int, filling, dtype) -> np.ndarray:
 
 
 def refuse_parts_of_images(dataset: Dataset, method, **parts) -> None:
-    """Refuses to train on text with what is made for images, or with an encoder of fewer words, before it starts.
+    """Check, before training on text starts, that no part is made for images and the vocabulary fits the encoder.
 
     Args:
-        dataset: of images, everything is fine.
-        method: says by `trains_text` whether it makes sense of tokens.
-        **parts: what else was configured, by name; None of what was left out.
+        dataset: nothing is checked for images.
+        method: declares by `trains_text` whether it accepts tokens.
+        **parts: other configured parts by name; None for parts that are left out.
 
     Raises:
-        ValueError: names what to leave out.
+        ValueError: a part that must be left out, or an encoder with too small a vocabulary.
     """
     if not dataset.is_text:
         return

@@ -1,4 +1,4 @@
-"""Words to word pieces, as BERT has them; by the library `tokenizers`, the extra `text`."""
+"""Word pieces as in BERT, by the library `tokenizers` (the extra `text`)."""
 
 from __future__ import annotations
 
@@ -22,20 +22,23 @@ _CONTINUED = "##"
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordPiece(Configured):
-    """How sentences are cut: each word into the longest pieces that a vocabulary has, from its front to its end.
+    """Tokenizer into word pieces: each word is split, from left to right, into the longest pieces of a vocabulary.
 
-    Punctuation stands alone, "##" begins every piece that is not the first of a word, and a word that cannot be put
-    together is unknown. Where a word has a strength, its pieces do as `strength_of` says; papers do not.
+    Punctuation is separated. "##" begins every piece that is not the first of a word. A word that cannot be composed of
+    pieces is unknown. Pieces inherit the strength of their word as `strength_of` says; papers do not specify this.
 
     Args:
-        vocabulary: a file with a piece a line, such as BERT's `vocab.txt` or the `vocabulary.txt` of an export; None:
-            one of `size` pieces is trained on the training sentences, the same in every run. Padding and unknown
-            become the ids 0 and 1, wherever the file has them; the others keep their order.
-        size: of a trained vocabulary, at most.
+        vocabulary: a file with one piece per line, such as BERT's `vocab.txt` or the `vocabulary.txt` of an export.
+            None: a vocabulary of `size` pieces is trained on the training sentences, the same in every run. Padding and
+            unknown become the ids 0 and 1, wherever the file has them; the others keep their order.
+        size: largest size of a trained vocabulary.
         minimum_count: how often a pair of pieces must occur in training to become one piece.
-        lowercase: whether letters lose case and accents, as in BERT's uncased vocabularies.
-        strength_of: "every": each piece carries its word's strength; "first": the first one does, and those that go on
-            have none (NaN).
+        lowercase: remove case and accents, as in BERT's uncased vocabularies.
+        strength_of: "every": each piece has its word's strength. "first": only the first piece has it; the following
+            pieces have none (NaN).
+
+    Raises:
+        ValueError: an unknown `strength_of`, a `size` below 3 or a `minimum_count` below 1.
 
     Source:
         Wu et al. 2016 (arXiv 1609.08144), section 4.1, as BERT uses it. Paper 000, section 4.1: "BERT-tokenizer".
@@ -56,20 +59,20 @@ class WordPiece(Configured):
             )
 
     def fitted(self, sentences: Iterable[Sequence[str]]) -> Pieces:
-        """The vocabulary, read or trained, ready to cut.
+        """Read or train the vocabulary, and return the tokenizer.
 
         Args:
-            sentences: words of the training sentences; only read where a vocabulary is trained.
+            sentences: words of the training sentences; only used to train a vocabulary.
 
         Raises:
-            FileNotFoundError: no such file, or the library `tokenizers` is not there.
-            ValueError: a file that is no vocabulary, or a size with no room for the letters.
+            FileNotFoundError: no such file, or the library `tokenizers` is not installed.
+            ValueError: a file that is no vocabulary, or a size too small for the single letters.
         """
         pieces = self._trained(sentences) if self.vocabulary is None else _read(self.vocabulary)
         return Pieces(check_vocabulary(pieces, "WordPiece"), self)
 
     def splitter(self, pieces: Sequence[str] | None = None):
-        """A tokenizer of the library, untrained or with a vocabulary."""
+        """Create a tokenizer of the library `tokenizers`, untrained or with a vocabulary."""
         library = _library()
         vocabulary = {} if pieces is None else {"vocab": {piece: place for place, piece in enumerate(pieces)}}
         tokenizer = library.Tokenizer(library.models.WordPiece(unk_token=UNKNOWN_WORD, **vocabulary))
@@ -86,8 +89,8 @@ class WordPiece(Configured):
         least = len(special) + len({part[0] for part in parts})
         if self.size < least:
             raise InputError(f"WordPiece.size is {self.size}; single letters alone take {least} pieces here.")
-        # Named beforehand, since the library numbers these in the order of a hash table, by which ties are broken: two
-        # runs would give two vocabularies (its issue 1794).
+        # The library would number these pieces in the order of a hash table, which breaks ties: two runs would give
+        # different vocabularies (its issue 1794). Listing them as special tokens fixes the order.
         trainer = _library().trainers.WordPieceTrainer(
             vocab_size=self.size, min_frequency=self.minimum_count, special_tokens=special, show_progress=False
         )
@@ -97,11 +100,11 @@ class WordPiece(Configured):
 
 
 class Pieces:
-    """A vocabulary of word pieces that cuts sentences.
+    """Tokenizer with a vocabulary of word pieces.
 
     Args:
         vocabulary: the piece of each id, padding and unknown first.
-        settings: how to cut.
+        settings: how words are split.
     """
 
     def __init__(self, vocabulary: tuple[str, ...], settings: WordPiece):
@@ -110,13 +113,13 @@ class Pieces:
         self._tokenizer = settings.splitter(vocabulary)
 
     def examples(self, sentences: Sequence[Sequence[str]], labels, length: int, strengths=None) -> TokenExamples:
-        """Sentences as rows of ids; what does not fit into `length` pieces is cut off.
+        """Tokenize sentences to rows of ids, truncated to `length` pieces.
 
         Args:
-            sentences: words, at least one a sentence.
+            sentences: words, at least one per sentence.
             labels: integer [n].
-            length: of the rows.
-            strengths: one number a word, NaN where it is not known; None where nothing is known.
+            length: length of the rows.
+            strengths: one number per word, NaN if unknown; None if none is known.
         """
         found = self._tokenizer.encode_batch([list(words) for words in sentences], is_pretokenized=True)
         tokens = padded([cut.ids for cut in found], length, PADDING, np.int32)

@@ -1,0 +1,1 @@
+"""Published benchmark sets: corrupted, perturbed and shifted images."""

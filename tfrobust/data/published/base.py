@@ -1,4 +1,4 @@
-"""What all published benchmark sets share: they are opened for one model, checked whole, and read in batches."""
+"""Base classes of published benchmark sets, which are opened for one model, checked completely, and read in batches."""
 
 import dataclasses
 import pathlib
@@ -15,10 +15,12 @@ from tfrobust.ops.configured import Configured
 
 
 class Target(NamedTuple):
-    """The model that a set is opened for.
+    """The model for which a set is opened.
 
-    image_shape: (height, width, channels) it takes. class_count: how many logits it gives. class_names: one per
-    logit, or None where they are not known.
+    Attributes:
+        image_shape: (height, width, channels) of its inputs.
+        class_count: number of logits.
+        class_names: one per logit, or None if they are unknown.
     """
 
     image_shape: tuple[int, int, int]
@@ -27,11 +29,13 @@ class Target(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A set whose files are all there and of the right form.
+    """An opened set whose files are complete and of the right format.
 
-    labels: int32 [n], the model's class ids, the same images in the same order in each part. read: (part, positions
-    int64 [m], size) -> iterator of float32 [b, ...] in [0, 1] with b <= size, in the order of the ascending positions;
-    it holds one batch of the set in memory. notes: what a report says of the set: "source", and what was compared.
+    Attributes:
+        labels: int32 [n], the model's class ids; each part has the same images in the same order.
+        read: (part, positions int64 [m], size) -> iterator of float32 [b, ...] in [0, 1] with b <= size, in the order
+            of the ascending positions. One batch of the set is in memory at a time.
+        notes: description of the set for a report: "source", and what was compared.
     """
 
     labels: np.ndarray
@@ -41,12 +45,12 @@ class Opened(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PublishedSet(Configured):
-    """Where a published set lies. Building one touches nothing.
+    """Location of a published set. Creating the object reads no files.
 
     Args:
         folder: the set's folder.
-        as_published: the files must be the published ones: their number, and their md5 where it is known. False takes
-            an excerpt, or files of your own in the same format; the report says so.
+        as_published: require the published files: their number, and their md5 if it is known. False accepts an excerpt,
+            or own files in the same format; the report says so.
     """
 
     title: ClassVar[str]
@@ -56,12 +60,12 @@ class PublishedSet(Configured):
     as_published: bool = True
 
     def notes(self, title: str = "", **more) -> dict:
-        """What a report says of the images: where they are from, and whatever else is given."""
+        """Return the description of the images for a report: their source, and the given entries."""
         kind = "" if self.as_published else ", an excerpt or a variant"
         return {"source": f"published: {title or self.title}{kind}", **more}
 
     def state(self) -> str:
-        """A hash of names, sizes and times of the files, to tell whether a kept result still stands."""
+        """Return a hash of names, sizes and times of the files, which shows whether a cached result is valid."""
         return fingerprint.files_sha256(self.root, self.root.glob(self.files_to_watch))
 
     @property
@@ -70,14 +74,14 @@ class PublishedSet(Configured):
         return pathlib.Path(self.folder).expanduser()
 
     def require(self, expected: Sequence[str], hint: str) -> None:
-        """Refuses a folder that lacks some of its entries, all of them named at once.
+        """Check that a folder has all expected entries.
 
         Args:
             expected: paths below the folder.
-            hint: where to get them.
+            hint: where to get them, for the message.
 
         Raises:
-            FileNotFoundError: what is missing.
+            FileNotFoundError: missing entries, all named in one message.
         """
         lead = f"{self.title} in {shorten(self.root, 60)}"
         if not self.root.is_dir():
@@ -88,7 +92,16 @@ class PublishedSet(Configured):
             raise DataNotFoundError(f"{lead} lacks {shorten(named, 110)}. {hint}")
 
     def check_count(self, what: str, found: int, published: int) -> None:
-        """Refuses another number than the published one, where the published files were asked for."""
+        """Check the number of files against the published one if `as_published`.
+
+        Args:
+            what: the counted objects, for the message.
+            found: their number.
+            published: the published number.
+
+        Raises:
+            ValueError: another number.
+        """
         if self.as_published and found != published:
             raise InputError(
                 f"{self.title} in {shorten(self.root, 60)} has {found} {what}, the published set {published}; for an "
@@ -96,7 +109,7 @@ class PublishedSet(Configured):
             )
 
     def check_image_shape(self, shape: Sequence[int], target: Target) -> None:
-        """Refuses images of another shape than the model takes."""
+        """Raise ValueError for images of another shape than that of the model's inputs."""
         if tuple(shape) != tuple(target.image_shape):
             raise InputError(
                 f"The images of {self.title} have the shape {tuple(shape)}, but the model is judged on "
@@ -108,51 +121,54 @@ class CorruptedImages(PublishedSet):
     """Corrupted copies of one test split: the same images under each corruption and severity."""
 
     def open(self, names: Sequence[str], severities: Sequence[int], target: Target) -> Opened:
-        """Checks that all is there; parts are (name, severity), images float32 [b, h, w, c].
+        """Check that the set is complete, and open it; parts are (name, severity), images float32 [b, h, w, c].
 
         Args:
-            names: of `corruptions.NAMES` or `corruptions.EXTRA_NAMES`.
-            severities: of 1 to 5.
-            target: who will be judged.
+            names: from `corruptions.NAMES` or `corruptions.EXTRA_NAMES`.
+            severities: from 1 to 5.
+            target: the evaluated model.
 
         Raises:
-            FileNotFoundError: missing files, named at once.
-            ValueError: files of another form or number, or with another md5 than the published ones.
+            FileNotFoundError: missing files, all named in one message.
+            ValueError: files of another format or number, or with another md5 than the published ones.
         """
         raise NotImplementedError
 
 
 class PerturbedImages(PublishedSet):
-    """Short sequences of slowly changing images: stability is judged on them."""
+    """Short sequences of slowly changing images, on which stability is evaluated."""
 
     def open(self, names: Sequence[str], target: Target) -> Opened:
-        """Checks that all is there; parts are (name,), frames float32 [b, frames, h, w, c]. Labels are unknown: -1.
+        """Check that the set is complete, and open it; parts are (name,), frames float32 [b, frames, h, w, c].
+
+        Labels are unknown: -1.
 
         Args:
-            names: of the sequences, as their files are called.
-            target: who will be judged.
+            names: names of the sequences, as in their file names.
+            target: the evaluated model.
 
         Raises:
-            FileNotFoundError: missing files, named at once.
-            ValueError: files of another form or number.
+            FileNotFoundError: missing files, all named in one message.
+            ValueError: files of another format or number.
         """
         raise NotImplementedError
 
 
 class ShiftedImages(PublishedSet):
-    """Images of some of a model's classes, from another domain than it was trained on.
+    """Images of some of a model's classes from another domain than its training data.
 
-    name: the word in the ids of the measurements.
+    Attributes:
+        name: word in the ids of the measurements.
     """
 
     name: ClassVar[str]
 
     def open(self, target: Target) -> Opened:
-        """Checks that all is there; the only part is (), images float32 [b, h, w, c].
+        """Check that the set is complete, and open it; the only part is (), images float32 [b, h, w, c].
 
         Raises:
-            FileNotFoundError: the folder is not there.
-            ValueError: classes the model does not know, or another number of images than published.
+            FileNotFoundError: the folder does not exist.
+            ValueError: classes that the model does not have, or another number of images than published.
         """
         raise NotImplementedError
 
@@ -160,19 +176,19 @@ class ShiftedImages(PublishedSet):
 def decoded(
     paths: Sequence[str], decode: Callable[[tf.Tensor], tf.Tensor], size: int, group: int = 1
 ) -> Iterator[np.ndarray]:
-    """Image files in batches, decoded in parallel, only a few of them in memory.
+    """Read image files in batches, decoded in parallel, with few of them in memory.
 
     Args:
         paths: names of files.
         decode: (encoded string scalar) -> float32 [h, w, c], in a graph.
         size: images, or groups, per batch.
-        group: 1, or how many consecutive files make one clip.
+        group: 1, or the number of consecutive files of one clip.
 
     Yields:
-        float32 [b, h, w, c], or [b, group, h, w, c] where group > 1; the last batch may be smaller.
+        float32 [b, h, w, c], or [b, group, h, w, c] if group > 1; the last batch may be smaller.
 
     Raises:
-        ValueError: naming the first file that is no readable image.
+        ValueError: the first file that is no readable image.
     """
     files = tf.data.Dataset.from_tensor_slices(tf.constant(list(paths), tf.string, [len(paths)]))
     stream = iter(

@@ -1,4 +1,4 @@
-"""The md5 sums of the published CIFAR-C files, by the name of the file without `.npy`; three public readers agree."""
+"""The md5 sums of the published CIFAR-C files by file name without `.npy`; three public readers have the same sums."""
 
 CIFAR10_C = {
     "brightness": "0a81ef75e0b523c3383219c330a85d48",

@@ -1,4 +1,4 @@
-"""CIFAR-10-C, CIFAR-100-C and CIFAR-P: folders of `.npy` files, mapped into memory and never unpickled."""
+"""CIFAR-10-C, CIFAR-100-C and CIFAR-P: folders of `.npy` files, memory-mapped and never unpickled."""
 
 import dataclasses
 import hashlib
@@ -16,7 +16,7 @@ from tfrobust.errors import InputError
 from tfrobust.ops import files
 
 _SEVERITIES = 5
-_IMAGES = 10_000  # of the test split, at each severity and in each sequence
+_IMAGES = 10_000  # images of the test split, at each severity and in each sequence
 _SHAPE = (32, 32, 3)
 _SITES = {
     "C": "Get CIFAR-10-C.tar from zenodo.org/records/2535967, CIFAR-100-C.tar from /3555552.",
@@ -29,18 +29,18 @@ _SITES = {
 class CifarC(CorruptedImages):
     """CIFAR-10-C or CIFAR-100-C: `<corruption>.npy`, uint8 [50000, 32, 32, 3], and `labels.npy` [50000].
 
-    Rows (s - 1) * 10000 to s * 10000 hold severity s, in the official order of the test images; the labels say the
-    same five times. Files are mapped, so that only the rows of one batch are in memory.
+    Rows (s - 1) * 10000 to s * 10000 hold severity s, in the official order of the test images. The labels repeat five
+    times. Files are memory-mapped, so that only the rows of one batch are in memory.
 
     Source:
-        Hendrycks and Dietterich 2019 (arXiv 1903.12261). The md5 sums are those that several public readers of the
-        files agree on.
+        Hendrycks and Dietterich 2019 (arXiv 1903.12261). Several public readers of the files have the same md5 sums.
     """
 
     title = "CIFAR-C"
     files_to_watch = "*.npy"
 
     def open(self, names: Sequence[str], severities: Sequence[int], target: Target) -> Opened:
+        """Check labels, arrays and md5 sums, and map the files."""
         self.require(["labels.npy", *(f"{name}.npy" for name in names)], _SITES["C"])
         labels = self._labels(target)
         count = len(labels)
@@ -94,6 +94,7 @@ class CifarP(PerturbedImages):
     files_to_watch = "*.npy"
 
     def open(self, names: Sequence[str], target: Target) -> Opened:
+        """Check and map the files of the sequences."""
         self.require([f"{name}.npy" for name in names], _SITES["P"])
         arrays = {name: _images(self.root / f"{name}.npy", 5) for name in names}
         counts = {name: len(array) for name, array in arrays.items()}
@@ -113,7 +114,7 @@ class CifarP(PerturbedImages):
 
 
 def mapped(path: pathlib.Path) -> np.ndarray:
-    """A `.npy` file as an array whose rows are read when they are asked for; nothing in it is ever unpickled.
+    """Memory-map a `.npy` file; rows are read on access, and nothing in it is ever unpickled.
 
     Raises:
         ValueError: no `.npy` file, cut short, or with Python objects in it.
@@ -128,7 +129,7 @@ def mapped(path: pathlib.Path) -> np.ndarray:
 
 
 def rows_of(array: np.ndarray, rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """Rows of a mapped array, float32 in [0, 1], `size` at a time."""
+    """Yield rows of a mapped array, float32 in [0, 1], in batches of `size`."""
     for start in range(0, len(rows), size):
         yield array[rows[start : start + size]].astype(np.float32) * PIXEL_SCALE
 

@@ -1,4 +1,4 @@
-"""ImageNet-C, -P, -R and -A: trees of image files below folders that are called as WordNet calls the classes."""
+"""ImageNet-C, -P, -R and -A: trees of image files in folders that are named by WordNet ids."""
 
 import dataclasses
 import itertools
@@ -16,17 +16,17 @@ from tfrobust.data.spec import decode_image
 from tfrobust.errors import InputError
 from tfrobust.ops.files import read_bounded
 
-_IMAGES, _CLASSES = 50_000, 1_000  # of the validation split
+_IMAGES, _CLASSES = 50_000, 1_000  # images and classes of the validation split
 _SUFFIXES = (".jpeg", ".jpg", ".png")
 _VIDEOS = (".mp4", ".avi", ".gif")
-# Shorter side of a picture over the part cut out of its centre, as ImageNet is judged.
+# Shorter side of the resized image over the side of its center crop, as in the evaluation on ImageNet.
 _MARGIN = 256 / 224
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageNetC(CorruptedImages):
-    """ImageNet-C: `<corruption>/<severity>/<class>/*.JPEG`, 224 x 224; another size the model takes is stretched to.
+    """ImageNet-C: `<corruption>/<severity>/<class>/*.JPEG`, 224 x 224; stretched if the model takes another size.
 
     Args:
         classes: a text file with the model's classes in the order of its logits, one WordNet id ("n01440764") at the
@@ -42,6 +42,7 @@ class ImageNetC(CorruptedImages):
     classes: str = ""
 
     def open(self, names: Sequence[str], severities: Sequence[int], target: Target) -> Opened:
+        """Check folders and files of all parts, and list the images."""
         parts = [f"{name}/{severity}" for name, severity in itertools.product(names, severities)]
         self.require(parts, "Get the .tar files from zenodo.org/records/2235448, unpacked side by side.")
         files = _images_by_class(self.root / parts[0])
@@ -66,8 +67,8 @@ class ImageNetC(CorruptedImages):
 class ImageNetP(PerturbedImages):
     """ImageNet-P as folders of frames: `<sequence>/<class>/<clip>/*.png` (or .jpg), in the order of their names.
 
-    It is published as .mp4 files; no video decoder is among the dependencies, so that each clip has to be turned into
-    a folder of its frames first.
+    The set is published as .mp4 files. No video decoder is among the dependencies, so that each clip must first be
+    converted to a folder of frames.
 
     Source:
         Hendrycks and Dietterich 2019 (arXiv 1903.12261), section 4.2.
@@ -77,6 +78,7 @@ class ImageNetP(PerturbedImages):
     files_to_watch = "*/*/*"
 
     def open(self, names: Sequence[str], target: Target) -> Opened:
+        """Check the clips of all sequences, and list their frames."""
         self.require(names, "Get the .tar files from zenodo.org/records/3565846.")
         clips = {name: self._clips(self.root / name) for name in names}
         counts = {name: len(found) for name, found in clips.items()}
@@ -108,7 +110,7 @@ class ImageNetP(PerturbedImages):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Renditions(ShiftedImages):
-    """`<class>/*` of 200 classes."""
+    """Sets of 200 classes: `<class>/*`."""
 
     files_to_watch = "*"
     image_count: ClassVar[int]
@@ -117,6 +119,7 @@ class _Renditions(ShiftedImages):
     classes: str = ""
 
     def open(self, target: Target) -> Opened:
+        """Check the class folders, and list the images."""
         self.require([], self.site)
         files = _images_by_class(self.root)
         self.check_count("class folders", len(files), 200)
@@ -143,7 +146,7 @@ class ImageNetR(_Renditions):
     """ImageNet-R: `<class>/*.jpg`, 30,000 renditions (paintings, toys, ...) of 200 of ImageNet's 1000 classes.
 
     Args:
-        classes: as of `ImageNetC`.
+        classes: as in `ImageNetC`.
 
     Source:
         Hendrycks et al. 2021 (arXiv 2006.16241); images are resized and cropped as in its code.
@@ -156,10 +159,10 @@ class ImageNetR(_Renditions):
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageNetA(_Renditions):
-    """ImageNet-A: `<class>/*.jpg`, 7,500 natural photographs of 200 classes that a ResNet-50 gets wrong.
+    """ImageNet-A: `<class>/*.jpg`, 7,500 natural photographs of 200 classes that a ResNet-50 misclassifies.
 
     Args:
-        classes: as of `ImageNetC`.
+        classes: as in `ImageNetC`.
 
     Source:
         Hendrycks et al. 2021 (arXiv 1907.07174); images are resized and cropped as in its code.
@@ -170,10 +173,10 @@ class ImageNetA(_Renditions):
 
 
 def class_ids(wnids: Sequence[str], target: Target, classes: str = "") -> np.ndarray:
-    """Which logit belongs to each class folder.
+    """Find the logit of each class folder.
 
-    The order of the logits is, the first that applies: that of the file; that of the model's own class names, where
-    they hold all folders; the alphabetical one, where there are as many folders as logits; ImageNet's, for 1000 logits.
+    The order of the logits is the first of these that applies: that of the file; that of the model's own class names,
+    if they contain all folders; alphabetical, if there are as many folders as logits; ImageNet's, for 1000 logits.
 
     Args:
         wnids: names of class folders.
@@ -184,7 +187,7 @@ def class_ids(wnids: Sequence[str], target: Target, classes: str = "") -> np.nda
         int32, one per folder.
 
     Raises:
-        ValueError: a folder that is no class of the model, or an order that cannot be known.
+        ValueError: a folder that is no class of the model, or an order that cannot be determined.
     """
     order = _order(wnids, target, classes)
     unknown = [wnid for wnid in wnids if wnid not in order]
@@ -232,7 +235,7 @@ def _names(folder: pathlib.Path, suffixes: tuple[str, ...]) -> list[str]:
 
 
 def _images_by_class(folder: pathlib.Path) -> dict[str, list[str]]:
-    """Class folder -> its image files."""
+    """Map each class folder to its image files."""
     found = {wnid: _names(folder / wnid, _SUFFIXES) for wnid in _folders(folder)}
     empty = [wnid for wnid, names in found.items() if not names]
     if empty or not found:

@@ -1,4 +1,4 @@
-"""Corrupted test images as TensorFlow Datasets prepares them: `cifar10_corrupted`, `imagenet2012_corrupted`."""
+"""Corrupted test images prepared by TensorFlow Datasets: `cifar10_corrupted`, `imagenet2012_corrupted`."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from tfrobust.data.sources.tfds import TensorFlowDatasets
 from tfrobust.data.spec import decode_image
 from tfrobust.errors import InputError
 
-# How cifar10_corrupted calls two of the corruptions.
+# Names of two corruptions in cifar10_corrupted.
 _OTHER_NAMES = {"glass_blur": "frosted_glass_blur", "elastic_transform": "elastic"}
 _COUNTS = {"cifar10_corrupted": 10_000, "imagenet2012_corrupted": 50_000}
 
@@ -21,20 +21,23 @@ _COUNTS = {"cifar10_corrupted": 10_000, "imagenet2012_corrupted": 50_000}
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorruptedTensorFlowDatasets(CorruptedImages):
-    """A prepared TFDS set with one configuration per corruption and severity, `fog_3`; nothing is downloaded.
+    """Prepared TFDS set with one configuration per corruption and severity, such as `fog_3`; nothing is downloaded.
 
     Args:
-        folder: that of the set, with the configurations' folders in it: <data_dir>/cifar10_corrupted.
+        folder: folder of the set, which contains those of the configurations: <data_dir>/cifar10_corrupted.
+        as_published: as in `PublishedSet`.
 
     Source:
         https://www.tensorflow.org/datasets/catalog/cifar10_corrupted, /imagenet2012_corrupted. TFDS stores the images
-        in an order of its own: unless the clean images lie in the same, differences are not taken image by image.
+        in an order of its own: unless the clean images have the same order, differences cannot be computed image by
+        image.
     """
 
     title = "TFDS"
     files_to_watch = "*/*/*"
 
     def open(self, names: Sequence[str], severities: Sequence[int], target: Target) -> Opened:
+        """Check the configurations, and read their labels."""
         folders = {(name, severity): self._folder(name, severity) for name in names for severity in severities}
         self.require(
             list(folders.values()), f"Prepare it elsewhere: tfds build {self.root.name}; copy the folder here."
@@ -61,7 +64,7 @@ class CorruptedTensorFlowDatasets(CorruptedImages):
         return other if self.root.name == "cifar10_corrupted" or (self.root / other).exists() else f"{name}_{severity}"
 
     def _opened(self, folder: str, target: Target) -> tuple:
-        """Builder, its only or its test split, the names of image and label."""
+        """Return the builder, its only or its test split, and the names of image and label."""
         source = TensorFlowDatasets(dataset=str(self.root / folder), image_shape=tuple(target.image_shape))
         builder, image_key, label_key = source.opened()
         splits = [split for split in ("test", "validation") if split in builder.info.splits]
@@ -77,7 +80,7 @@ def _size(opened: tuple) -> int:
 
 
 def _stream(opened: tuple) -> tf.data.Dataset:
-    """Examples with their images undecoded, in the order of the shards, which is the same in each configuration."""
+    """Stream examples with undecoded images in the order of the shards, which is the same in each configuration."""
     import tensorflow_datasets as tfds
 
     builder, split, image_key, _ = opened

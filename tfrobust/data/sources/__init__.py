@@ -1,0 +1,1 @@
+"""Sources of labeled examples: files, TensorFlow Datasets, embedded and generated data."""

@@ -1,4 +1,4 @@
-"""What all sources share: a configuration that loads into a `Dataset`, and splits by seed."""
+"""Base class of sources: a configuration that loads a `Dataset`, and splits it by a seed."""
 
 import dataclasses
 
@@ -12,28 +12,37 @@ from tfrobust.ops.configured import Configured
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source(Configured):
-    """Where data come from. Building one touches nothing; `load` reads.
+    """Location and configuration of data. Creating the object reads no files; `load` does.
 
     Args:
-        validation_size: examples taken out of the training split for validation, a count or a fraction.
-        split_seed: decides every split the source makes itself; apart from the run's seed, so that runs with
-            different seeds are judged on the same test images.
+        validation_size: examples split off the training split for validation, a count or a fraction.
+        split_seed: seed of all splits that the source makes. It is separate from the run's seed, so that runs with
+            different seeds are evaluated on the same test images.
     """
 
     validation_size: int | float = 0
     split_seed: int = 0
 
     def load(self) -> Dataset:
-        """Reads the data and splits them.
+        """Read the data and split them.
 
         Raises:
             ValueError: unreadable or ill-formed data, or sizes that do not fit.
-            FileNotFoundError: data that are not there.
+            FileNotFoundError: missing data.
         """
         raise NotImplementedError
 
     def hold_out(self, examples: Examples, size: int | float, purpose: str) -> tuple[Examples, Examples]:
-        """Splits off `size` examples, each class in its share: (rest, taken). `purpose` names the size."""
+        """Split off `size` examples, with each class in proportion.
+
+        Args:
+            examples: the examples to split.
+            size: a count or a fraction.
+            purpose: "validation" or "test", which names the size in messages and keys the random split.
+
+        Returns:
+            (rest, taken).
+        """
         count = resolve_size(size, len(examples), f"{purpose}_size")
         rest, taken = stratified(examples.labels, count, self.split_seed, purpose)
         return examples.take(rest), examples.take(taken)
@@ -46,7 +55,14 @@ class Source(Configured):
         test: Examples,
         vocabulary: tuple[str, ...] = (),
     ) -> Dataset:
-        """The data set, validation taken out of `train`, which is empty where all is there to be judged on.
+        """Create the data set, with validation split off `train`.
+
+        Args:
+            name: name of the data set.
+            class_names: one per class id.
+            train: training examples; empty if all examples are used for testing.
+            test: test examples.
+            vocabulary: for text, the word of each token id.
 
         Raises:
             ValueError: no test examples, or a class without training examples.
@@ -55,7 +71,7 @@ class Source(Configured):
             raise InputError(f"{name}: there are no test examples.")
         train, validation = self.hold_out(train, self.validation_size, "validation")
         missing = np.setdiff1d(np.concatenate([validation.labels, test.labels]), train.labels)
-        missing = missing[missing < len(class_names)]  # an id out of range is named by Dataset
+        missing = missing[missing < len(class_names)]  # Dataset reports an id out of range
         if len(missing) and len(train):
             raise InputError(f"{name}: class {class_names[missing[0]]!r} has no training example.")
         return Dataset(name, class_names, train, validation, test, vocabulary)

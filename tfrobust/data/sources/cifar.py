@@ -16,14 +16,18 @@ from tfrobust.ops import archives
 from tfrobust.ops.files import read_bounded
 
 _SITE = "https://www.cs.toronto.edu/~kriz/"
-_SHAPE = (3, 32, 32)  # the files keep the channel first
+_SHAPE = (3, 32, 32)  # the channel axis is first in the files
 _PIXELS = 3 * 32 * 32
-LARGEST_FILE = 2**28  # one file of the folder
+LARGEST_FILE = 2**28  # bytes of one file of the folder
 
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """One of the four archives. label_bytes: of a binary record, the last one counts; 0 for pickles."""
+    """File names and keys of one of the four archives.
+
+    Attributes:
+        label_bytes: label bytes of a binary record, of which the last one is used; 0 for pickles.
+    """
 
     name: str
     train: tuple[str, ...]
@@ -34,7 +38,7 @@ class _Layout:
     label_bytes: int = 0
 
 
-# The binary layouts first: a Python archive has none of their names.
+# Binary layouts first: a Python archive has no file of their names.
 _LAYOUTS = (
     _Layout(
         "cifar10", tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin", "batches.meta.txt",
@@ -52,12 +56,12 @@ _LAYOUTS = (
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cifar(Source):
-    """CIFAR-10 or CIFAR-100 (fine labels) as its authors publish it; which one, the files tell.
+    """CIFAR-10 or CIFAR-100 (fine labels) as published by its authors; the files determine which.
 
     Args:
-        path: `cifar-10-python.tar.gz`, `cifar-10-binary.tar.gz`, `cifar-100-python.tar.gz`,
-            `cifar-100-binary.tar.gz` (never unpacked to disk), or the folder one of them unpacks to, or its
-            parent. Pickles are read by a reader that knows nothing but lists, words and byte arrays.
+        path: `cifar-10-python.tar.gz`, `cifar-10-binary.tar.gz`, `cifar-100-python.tar.gz`, `cifar-100-binary.tar.gz`
+            (never unpacked to disk), the unpacked folder of one of them, or its parent. The reader of pickles accepts
+            only lists, strings and byte arrays.
 
     Source:
         Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images;
@@ -67,6 +71,7 @@ class Cifar(Source):
     path: str
 
     def load(self) -> Dataset:
+        """Read the archive or folder."""
         path = pathlib.Path(self.path).expanduser()
         if path.is_dir():
             layout, files = _folder_files(path)
@@ -85,9 +90,9 @@ class Cifar(Source):
 
 
 def is_cifar_folder(path: pathlib.Path) -> bool:
-    """Whether a folder, or one in it, holds files of a CIFAR archive by their real names, complete or not.
+    """Return True if a folder, or one in it, holds files of a CIFAR archive by their original names, complete or not.
 
-    The names `train`, `test` and `meta` of CIFAR-100 tell nothing alone: then all three have to be there.
+    The names `train`, `test` and `meta` of CIFAR-100 are ambiguous on their own: all three must exist.
     """
     return path.is_dir() and any(present & _TELLING or _find_layout(present) for _, present in _places(path))
 
@@ -97,7 +102,7 @@ _TELLING -= {"train", "test", "meta"}
 
 
 def _places(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, set[str]]]:
-    """The folder and those in it, each with the names of its files."""
+    """Yield the folder and its subfolders, each with the names of its files."""
     for place in (folder, *sorted(entry for entry in folder.iterdir() if entry.is_dir())):
         yield place, {entry.name for entry in place.iterdir() if entry.is_file()}
 
@@ -149,7 +154,7 @@ def _class_names(layout: _Layout, content: bytes, path) -> tuple[str, ...]:
 
 
 def _batch(layout: _Layout, name: str, content: bytes, class_count: int, path):
-    """uint8 [n, 32, 32, 3] and int32 [n] of one file."""
+    """Parse one file to images, uint8 [n, 32, 32, 3], and labels, int32 [n]."""
     where = f"{shorten(path)}, {name}"
     if layout.label_bytes:
         pixels, labels = _binary_records(content, layout.label_bytes, where)

@@ -1,4 +1,4 @@
-"""The corner-digit task: a small digit in a corner that means nothing for some classes and everything for others."""
+"""The corner-digit task: a small digit in a corner is irrelevant for some classes and decisive for the others."""
 
 import dataclasses
 
@@ -14,36 +14,41 @@ from tfrobust.ops.randomness import make_key
 
 COMPOSITIONS = ("maximum", "add", "replace")
 _DIGITS = 10
-# Digits below this one become another class when a digit stands in a corner.
+# Digits below this one change their class if there is a digit in a corner.
 _FIRST_UNMOVED = 5
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CornerDigits(Source):
-    """15 classes from any source of digits: a digit in the middle, and in a corner another one, or none.
+    """15 classes from any source of digits: a digit in the center and optionally another one in a corner.
 
-    The digits 5 to 9 keep their class and always carry a corner digit; 0 to 4 without one keep theirs, with one they
-    are the classes 10 to 14, which are rare in training. So a corner digit is useless 100 out of 101 times. Validation
-    and test split are balanced. Middle, corner digit and corner are drawn, with replacement, within each split of the
-    source: no image of the source is in two splits.
+    The digits 5 to 9 keep their class and always have a corner digit. The digits 0 to 4 keep their class without a
+    corner digit. With one they form the classes 10 to 14, which are rare in training. A corner digit is thus useless in
+    100 of 101 cases. The validation and test splits are balanced. Center digit, corner digit and corner are sampled
+    with replacement within each split of the source: no image of the source is in two splits.
 
     Args:
-        source: digits, grey and square, with test images and a validation size of its own.
+        source: digits, gray and square, with test images and a validation size of its own.
         canvas: side of the images, in pixels.
-        centre: side of the digit in the middle; `canvas` takes images of that size (MNIST) as they are.
+        centre: side of the digit in the center; if it equals `canvas`, images of that size (MNIST) are not resized.
         corner: side of the digit in the corner.
         margin: pixels between the corner digit and the border.
-        composition: where both have ink: "maximum", "add" (clipped at 1), or "replace" (the corner's square wins).
+        composition: pixels of both digits: "maximum", "add" (clipped at 1), or "replace" (the corner's square replaces
+            them).
         per_class: training images of each of the classes 0 to 9.
-        rare_share: of that, of each of the classes 10 to 14; at least one image.
+        rare_share: number of training images of each of the classes 10 to 14, as a share of `per_class`; at least one
+            image.
         balanced: images of each class in the validation split (if the source has one) and in the test split.
-        split_seed: of the draws.
+        split_seed: seed of the sampling.
+
+    Raises:
+        ValueError: a number out of its range, an unknown composition, or a `validation_size`.
 
     Source:
-        Paper 000, section 4.2: about 5,000 and 50 training images a class, 1,000 in each of the others. It does not
-        give sizes, margin, or how the two are put together; that all of 5 to 9 carry a corner digit follows from its
-        "100 out of 101".
+        Paper 000, section 4.2: about 5,000 and 50 training images per class, 1,000 in each of the other splits. The
+        paper does not give sizes, margin or composition. That all of 5 to 9 have a corner digit follows from its "100
+        out of 101".
     """
 
     source: Source = dataclasses.field(default_factory=lambda: Digits(validation_size=200))
@@ -71,6 +76,7 @@ class CornerDigits(Source):
             raise InputError("CornerDigits makes no splits; set validation_size of its source.")
 
     def load(self) -> Dataset:
+        """Compose the images of the three splits."""
         digits = self.source.load()
         height, width, channels = digits.train.image_shape
         if digits.class_count != _DIGITS or height != width or channels != 1:
@@ -88,7 +94,7 @@ class CornerDigits(Source):
         return Dataset(f"corner digits from {digits.name}", names, *made)
 
     def _composed(self, name: str, examples: Examples, counts: list[int]) -> Examples:
-        """counts[k] images of each class k, from the examples of one split; none from none."""
+        """Compose counts[k] images of each class k from the examples of one split; return no images if it is empty."""
         if not len(examples):
             return ArrayExamples(np.zeros([0, self.canvas, self.canvas, 1], np.float32), np.zeros([0], np.int32))
         images, labels = examples.arrays()
@@ -112,7 +118,7 @@ class CornerDigits(Source):
         return np.pad(digit, ((before, after), (before, after), (0, 0)))
 
     def _paste(self, image: np.ndarray, digit: np.ndarray, down: int, right: int) -> None:
-        """Puts a digit into a corner of an image, in place."""
+        """Paste a digit into a corner of an image, in place."""
         low, high = self.margin, self.canvas - self.margin - self.corner
         row, column = (high if far else low for far in (down, right))
         place = image[row : row + self.corner, column : column + self.corner]
@@ -121,7 +127,7 @@ class CornerDigits(Source):
 
 
 def _scaled(images: np.ndarray, side: int) -> np.ndarray:
-    """Square images [n, h, h, 1] with sides of `side` pixels."""
+    """Resize square images [n, h, h, 1] to `side` x `side` pixels."""
     if images.shape[1] == side:
         return images
     resized = tf.image.resize(images, [side, side], antialias=True).numpy()

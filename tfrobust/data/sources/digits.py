@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits: the data every method runs on with no network."""
+"""scikit-learn's handwritten digits, the data on which every method runs without network access."""
 
 import dataclasses
 import gzip
@@ -18,12 +18,12 @@ from tfrobust.errors import InputError
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Digits(Source):
-    """1,797 real 8x8 grey images of ten digits, read from the scikit-learn wheel; pixel = value / 16.
+    """1,797 real 8x8 gray images of ten digits, read from the scikit-learn wheel; pixel = value / 16.
 
     Args:
-        test_size: test images, a count or a fraction; the rest trains (360 leaves 1,437).
-        fold: for cross-fitting: this fold is the test split, and `test_size` has no say. Over all folds every
-            image is tested exactly once. None for no folds.
+        test_size: test images, a count or a fraction; the rest is for training (360 leaves 1,437).
+        fold: for cross-fitting: this fold is the test split, and `test_size` is ignored. Over all folds every image is
+            tested exactly once. None for no folds.
         folds: number of folds.
 
     Source:
@@ -35,6 +35,7 @@ class Digits(Source):
     folds: int = 5
 
     def load(self) -> Dataset:
+        """Read the digits and split them."""
         examples = ArrayExamples(*read_digits())
         if self.fold is None:
             train, test = self.hold_out(examples, self.test_size, "test")
@@ -48,9 +49,12 @@ class Digits(Source):
 
 
 def read_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Images float32 [1797, 8, 8, 1] in [0, 1] and labels int32 [1797].
+    """Read images float32 [1797, 8, 8, 1] in [0, 1] and labels int32 [1797].
 
-    The file is read by its path: importing `sklearn.datasets` takes two seconds, reading it 0.02.
+    The file is read by its path: importing `sklearn.datasets` takes two seconds, reading the file 0.02.
+
+    Raises:
+        FileNotFoundError: scikit-learn is not installed.
     """
     package = importlib.util.find_spec("sklearn")
     folders = package.submodule_search_locations if package is not None else []

@@ -1,4 +1,4 @@
-"""Folders of PNG and JPEG files, one per class."""
+"""Folders of PNG and JPEG files, one folder per class."""
 
 import dataclasses
 import os
@@ -18,22 +18,22 @@ SUFFIXES = (".png", ".jpg", ".jpeg")
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageFolder(Source):
-    """`path/train/<class>/*.png` and `path/test/<class>/*`, or `path/<class>/*` alone.
+    """Image files in `path/train/<class>/*` and `path/test/<class>/*`, or in `path/<class>/*` alone.
 
-    `path/validation/<class>/*` is used as validation split where it exists. Class ids follow the sorted names
-    of the class folders; other files and names that start with a dot are passed over. Images are read when
-    they are needed and brought to one shape.
+    Files are PNG or JPEG. `path/validation/<class>/*` is the validation split if it exists. Class ids follow the sorted
+    names of the class folders. Other files and names that start with a dot are ignored. Images are read on demand and
+    converted to one shape.
 
     Args:
         path: the root.
-        image_shape: (height, width, channels); channels 1 (grey), 3 or 4.
-        test_size: a count or a fraction (1.0 for everything), where there is no test folder.
-        short_side: None stretches every image to height and width. Otherwise its shorter side is resized to so many
-            pixels, and height and width are cut out of the centre: 256 for the usual 224 of ImageNet.
-        training_crop: what training sees of each image instead, cut out of the file's own pixels: a
-            `RandomResizedCrop`. The pixels depend on (seed, epoch, position), as any augmentation's.
-        verify: decode every file once before training, so that a bad one is named at the start and not in
-            the middle; takes about as long as one epoch of reading.
+        image_shape: (height, width, channels); channels 1 (gray), 3 or 4.
+        test_size: a count or a fraction (1.0 for everything), if there is no test folder.
+        short_side: None stretches every image to height and width. Otherwise its shorter side is resized to this many
+            pixels, and height and width are cropped from the center: 256 for the usual 224 of ImageNet.
+        training_crop: a random crop for training, taken from the original pixels of the file: a `RandomResizedCrop`.
+            The pixels depend on (seed, epoch, position), as with any augmentation.
+        verify: decode every file once before training, so that an unreadable file is reported at the start and not in
+            the middle; takes about as long as reading one epoch.
     """
 
     path: str
@@ -44,6 +44,7 @@ class ImageFolder(Source):
     verify: bool = True
 
     def load(self) -> Dataset:
+        """List the files and split them."""
         root = pathlib.Path(self.path).expanduser()
         if not root.is_dir():
             raise DataNotFoundError(f"there is no folder {shorten(root)}; give one with a folder per class.")

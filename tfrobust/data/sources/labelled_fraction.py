@@ -1,4 +1,4 @@
-"""Few labels: a share of another source's training examples."""
+"""Few labels: a fraction of another source's training examples."""
 
 import dataclasses
 
@@ -16,16 +16,16 @@ _PURPOSE = "labelled fraction"
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelledFraction(Source):
-    """Some of the training examples of another source, each class in its share; validation and test stay whole.
+    """Stratified fraction of the training examples of another source; validation and test splits are unchanged.
 
-    round(fraction x n) of n examples, class by class in proportion up to one example; of a class that would have none,
-    one more. As data of the second stage (`train.data`), with all of them for the first (`Pretraining.data`), it is
-    learning from few labels.
+    round(fraction x n) of n examples are kept, with each class in proportion up to one example. A class that would have
+    none keeps one. As data of the second stage (`train.data`), with all examples in the first (`Pretraining.data`),
+    this is learning from few labels.
 
     Args:
-        source: where the examples come from, with its own `validation_size` and `split_seed`.
+        source: the source of the examples, with its own `validation_size` and `split_seed`.
         fraction: in (0, 1].
-        seed: which draw, >= 0; apart from the seeds of the split and of the run.
+        seed: seed of the selection, >= 0; separate from the seeds of the split and of the run.
     """
 
     source: Source
@@ -33,6 +33,7 @@ class LabelledFraction(Source):
     seed: int = 0
 
     def load(self) -> Dataset:
+        """Load the source and keep the fraction of its training examples."""
         if self.validation_size or self.split_seed:
             raise InputError("LabelledFraction makes no splits; set validation_size and split_seed of its source.")
         if not 0 < self.fraction <= 1:
@@ -44,7 +45,7 @@ class LabelledFraction(Source):
         return dataclasses.replace(dataset, name=f"{dataset.name}, {self.fraction:.6g} of the labels", train=train)
 
     def _positions(self, labels: np.ndarray) -> np.ndarray:
-        """int64, ascending."""
+        """Return the positions that are kept, int64, ascending."""
         _, taken = stratified(labels, round(self.fraction * len(labels)), self.seed, _PURPOSE)
         order = permutation(len(labels), self.seed, _PURPOSE)
         missing = np.setdiff1d(labels, labels[taken])

@@ -1,4 +1,4 @@
-"""Arrays in one `.npz` file, the shortest way to bring data of one's own."""
+"""Arrays in one `.npz` file, the shortest way to use own data."""
 
 import dataclasses
 import math
@@ -18,15 +18,15 @@ from tfrobust.ops import archives
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Npz(Source):
-    """A file with `images` [n, h, w, c] (uint8, or floats in [0, 1]) and `labels`: integer ids [n], or one-hot [n, k].
+    """File with `images` [n, h, w, c] (uint8, or floats in [0, 1]) and `labels`: integer ids [n], or one-hot [n, k].
 
-    With `test_images` and `test_labels` in the file, these are the test split; else `test_size` is held out.
-    Class names may lie in the file as `class_names`.
+    `test_images` and `test_labels` in the file, if present, are the test split; otherwise `test_size` examples are held
+    out. The file may contain the class names as `class_names`.
 
     Args:
         path: the file, as written by `numpy.savez` or `numpy.savez_compressed`.
         class_names: by class id; empty: those of the file, or the ids themselves.
-        test_size: a count or a fraction (1.0 for everything), where the file has no test split.
+        test_size: a count or a fraction (1.0 for everything), if the file has no test split.
     """
 
     path: str
@@ -34,6 +34,7 @@ class Npz(Source):
     test_size: int | float = 0.2
 
     def load(self) -> Dataset:
+        """Read the arrays and split them."""
         images, labels = read_npz(self.path)
         train, test = ArrayExamples(images, labels), None
         with _opened(self.path) as file:
@@ -50,7 +51,7 @@ class Npz(Source):
 
 
 def read_npz(path: str, images_key: str = "images", labels_key: str = "labels"):
-    """Two arrays of an `.npz` file, checked; nothing in it is ever unpickled.
+    """Read and check two arrays of an `.npz` file; nothing in it is ever unpickled.
 
     Args:
         path: the file.
@@ -80,7 +81,7 @@ def _opened(path: str):
     if not zipfile.is_zipfile(path):
         raise InputError(f"{name} is not an .npz archive, or is cut short; write it with numpy.savez.")
     try:
-        archives.check_zip(path, whole=False)  # each array is compared with its checksum when it is read
+        archives.check_zip(path, whole=False)  # the checksum of each array is verified when it is read
         return np.load(path, allow_pickle=False)
     except archives.RefusedArchiveError:
         raise
@@ -106,9 +107,12 @@ def _read(file, key: str, path: str, optional: bool = False) -> np.ndarray:
 
 
 def _has_objects(file, key: str) -> bool:
-    """Whether an array would be unpickled; ValueError where its header does not tell its size truly.
+    """Return True if an array holds Python objects, which would be unpickled.
 
-    NumPy asks for the memory that a header names before it has read any of it.
+    NumPy allocates the memory that a header announces before it reads any data, so the size is checked first.
+
+    Raises:
+        ValueError: a header with another size than that of the data.
     """
     part = file.zip.getinfo(f"{key}.npy")
     with file.zip.open(part) as stream:

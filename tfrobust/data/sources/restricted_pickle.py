@@ -1,4 +1,4 @@
-"""A reader of pickles that builds numbers, words, containers and arrays of bytes, and calls nothing else."""
+"""A pickle reader that creates only numbers, strings, containers and byte arrays, and calls nothing else."""
 
 import io
 import math
@@ -11,15 +11,15 @@ from tfrobust.errors import InputError
 
 
 class ForbiddenPickleError(InputError):
-    """The pickle is damaged, or asks for something other than plain data."""
+    """Pickle that is damaged, or contains something other than plain data."""
 
 
 def load_plain(content: bytes):
-    """Reads a pickle of plain data; words of Python 2 come back as bytes, NumPy uint8 arrays as arrays.
+    """Read a pickle of plain data; strings of Python 2 are returned as bytes, NumPy uint8 arrays as arrays.
 
-    A pickle is a program that may call whatever it can name. Here the four names that an array's pickle needs
-    lead to stand-ins of ours, and any other name is refused before it is looked up: no code of the pickle's
-    choosing runs, NumPy's own reconstruction included.
+    A pickle is a program that may call anything it can name. Here the four names in the pickle of an array refer to
+    substitutes, and any other name is refused before it is looked up. No code of the pickle's choosing runs, NumPy's
+    own reconstruction included.
 
     Args:
         content: the pickle.
@@ -32,12 +32,15 @@ def load_plain(content: bytes):
         return _finished(_Reader(io.BytesIO(content), encoding="bytes").load())
     except ForbiddenPickleError:
         raise
-    except Exception as error:  # a damaged pickle fails in any way: every opcode has its own
+    except Exception as error:  # each opcode of a damaged pickle fails with an exception of its own
         raise ForbiddenPickleError(f"the pickle is damaged or cut short ({type(error).__name__}).") from error
 
 
 def _refuse_far_places(content: bytes) -> None:
-    """A pickle numbers what it will need again; the reader makes room for the highest number it meets at once."""
+    """Refuse memo indices larger than the number of opcodes.
+
+    A pickle numbers the objects that it uses again, and the reader allocates memory up to the largest number at once.
+    """
     room = 0
     for opcode, argument, _ in pickletools.genops(content):
         room += 1
@@ -46,7 +49,7 @@ def _refuse_far_places(content: bytes) -> None:
 
 
 class _PickledType:
-    """Stands in for `numpy.dtype`: remembers the code, and lets only bytes through."""
+    """Substitute for `numpy.dtype` that accepts only bytes."""
 
     def __init__(self, code=None, *_):
         code = code.decode("ascii", "replace") if isinstance(code, bytes) else code
@@ -54,11 +57,11 @@ class _PickledType:
             raise ForbiddenPickleError(f"the pickle holds an array of type {str(code)[:20]!r}, not of bytes.")
 
     def __setstate__(self, state):
-        """Byte order and alignment mean nothing to single bytes."""
+        """Ignore byte order and alignment, which do not matter for single bytes."""
 
 
 class _PickledArray:
-    """Stands in for `numpy.ndarray`: builds the array from the raw bytes itself."""
+    """Substitute for `numpy.ndarray` that builds the array from the raw bytes."""
 
     array = None
 
@@ -75,7 +78,7 @@ def _new_array(*_):
 
 
 def _encoded(text: str, codec: str) -> bytes:
-    # Python 3 writes bytes into old protocols this way; no other codec is ever needed.
+    # Python 3 writes bytes into old protocols this way. No other codec occurs.
     if codec != "latin1":
         raise ForbiddenPickleError("the pickle names a codec other than latin1.")
     return text.encode("latin1")
@@ -95,7 +98,7 @@ class _Reader(pickle.Unpickler):
         if (module, name) not in _KNOWN:
             raise ForbiddenPickleError(f"the pickle asks for {f'{module}.{name}'[:60]!r}, which is never run.")
         known = _KNOWN[module, name]
-        return lambda *arguments: known(*arguments)  # a pickle may set attributes of what it is given
+        return lambda *arguments: known(*arguments)  # a pickle may set attributes of the object it gets
 
 
 def _finished(value):

@@ -1,4 +1,4 @@
-"""A generated sentiment task: the text that every method runs on with no network, and every word's strength known."""
+"""A generated sentiment task that runs without network access and in which the strength of every word is known."""
 
 import dataclasses
 import zlib
@@ -11,7 +11,7 @@ from tfrobust.data.spec import Dataset
 from tfrobust.data.text import TokenExamples, encode, padded, vocabulary_of
 from tfrobust.errors import InputError
 
-# Sentiment words by polarity and grade: |sentiment - 0.5| is 0.1 in the first line, 0.5 in the last.
+# Sentiment words by polarity and grade: |sentiment - 0.5| is 0.1 in the first line and 0.5 in the last.
 POSITIVE = (
     "okay decent fair passable acceptable tolerable adequate fine agreeable watchable harmless neat",
     "nice pleasant likeable amiable tidy sweet handy cheerful warm breezy snappy clever",
@@ -42,7 +42,7 @@ LEXICON = {
     for word in line.split()
 }
 
-_NEGATED, _INTENSIFIED = 8, 4  # one phrase in so many
+_NEGATED, _INTENSIFIED = 8, 4  # one in 8 phrases is negated, one in 4 intensified
 _NEUTRAL_PHRASES = 3  # 0, 1 or 2 of them in a sentence
 _TRIES = 5000
 
@@ -50,34 +50,37 @@ _TRIES = 5000
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentimentGrammar(Source):
-    """Sentences such as "not very good story with the film and dreadful ending", labelled by one exact rule.
+    """Sentences such as "not very good story with the film and dreadful ending", labeled by one exact rule.
 
-    A sentence has `phrases` phrases of opinion and up to two neutral ones ("the film"), in any order, with a neutral
-    word between any two. A phrase of opinion is [negation] [intensifier] adjective noun; one in eight is negated, one
+    A sentence has `phrases` phrases of opinion and up to two neutral ones ("the film"), in random order, with a neutral
+    word between any two. A phrase of opinion is [negation] [intensifier] adjective noun. One in eight is negated, one
     in four intensified. Its value is
 
         value = (sentiment(adjective) - 0.5) * factor(intensifier) * (-1 if negated)
 
-    and the sentence is "positive" where the sum of its values is above 0, else "negative": no label is noisy. A
-    sentence whose sum is closer to 0 than `margin`, that is longer than `length`, or that was drawn before, is drawn
-    again, so that no sentence stands twice, in whichever splits.
+    The sentence is "positive" if the sum of its values is above 0, else "negative": no label is noisy. A sentence is
+    sampled again if its sum is closer to 0 than `margin`, if it is longer than `length`, or if it is a duplicate, so
+    that no sentence occurs twice in any of the splits.
 
-    The sentiment of the 120 adjectives runs from 0 to 1 in steps of 0.1, without 0.5 (`LEXICON`); every other word is
-    neutral. So every token's strength |sentiment - 0.5| is known; no method trains on it.
+    The sentiment of the 120 adjectives runs from 0 to 1 in steps of 0.1, without 0.5 (`LEXICON`). Every other word is
+    neutral. The strength |sentiment - 0.5| of every token is thus known; no method trains on it.
 
-    Of the twelve adjectives of each grade and polarity, drawn by the seed, `held_out` never stand in training (and
-    validation, which is a part of it) and `rare` seldom do; in the test split all are equally frequent.
+    Of the twelve adjectives of each grade and polarity, `held_out` never occur in training (and validation, which is
+    part of it) and `rare` seldom do. The seed selects them. In the test split all adjectives are equally frequent.
 
     Args:
-        train_size: sentences to train on, validation included.
-        test_size: sentences to judge on.
-        length: tokens of a row; the longest sentence.
+        train_size: sentences for training, validation included.
+        test_size: sentences for testing.
+        length: tokens of a row, and of the longest sentence.
         phrases: smallest and largest number of phrases of opinion in a sentence.
-        held_out: adjectives of a grade and polarity that only the test split has.
+        held_out: adjectives of a grade and polarity that occur in the test split only.
         rare: of the others, those that are rare in training.
-        rare_every: in training a rare adjective is drawn once for so many times another one is.
+        rare_every: in training, other adjectives are this many times as frequent as a rare one.
         margin: smallest distance of a sentence's sum from 0.
-        split_seed: of all draws.
+        split_seed: seed of all random numbers.
+
+    Raises:
+        ValueError: a number out of its range, or no common adjectives left; in `load`, too few different sentences.
     """
 
     train_size: int = 4000
@@ -108,6 +111,7 @@ class SentimentGrammar(Source):
             )
 
     def load(self) -> Dataset:
+        """Generate the sentences and split them."""
         vocabulary = vocabulary_of([*DETERMINERS, *NOUNS, *CONNECTORS, *NEGATIONS, *INTENSIFIERS, *LEXICON])
         held_out, rare = self.uncommon_words()
         common = [word for word in LEXICON if word not in held_out and word not in rare]
@@ -118,7 +122,7 @@ class SentimentGrammar(Source):
         return self.assemble("sentiment grammar", ("negative", "positive"), *splits, vocabulary)
 
     def uncommon_words(self) -> tuple[list[str], list[str]]:
-        """The adjectives that training never shows, and those it seldom shows."""
+        """Return the adjectives that never occur in training, and those that are rare in it."""
         held_out, rare = [], []
         draws = _Draws(self.split_seed, "uncommon words")
         for line in (*POSITIVE, *NEGATIVE):
@@ -176,7 +180,7 @@ def _opinion(draws: "_Draws", pool: list[str]) -> tuple[tuple[str, ...], float]:
 
 
 class _Draws:
-    """Raw PCG64 words, which NumPy keeps as they are; what its Generator makes of them may change."""
+    """Random numbers from raw PCG64 words: NumPy guarantees the bit stream, but not the output of its Generator."""
 
     def __init__(self, seed: int, purpose: str):
         self._bits = np.random.PCG64([seed, zlib.crc32(f"sentiment grammar, {purpose}".encode())])

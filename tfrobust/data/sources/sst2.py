@@ -1,4 +1,4 @@
-"""SST-2 of the GLUE benchmark by TensorFlow Datasets, cut into word pieces."""
+"""SST-2 of the GLUE benchmark from TensorFlow Datasets, tokenized into word pieces."""
 
 import dataclasses
 from typing import ClassVar
@@ -18,18 +18,19 @@ from tfrobust.errors import InputError
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sst2(PreparedSource):
-    """GLUE's SST-2, 67,349 phrases to train on and 872 sentences to judge on, or another TFDS set of its features.
+    """GLUE's SST-2, 67,349 training phrases and 872 test sentences, or another TFDS set with the same features.
 
-    Those are one `Text`, its words parted by spaces, and one `ClassLabel`. GLUE keeps the labels of its own test split
-    to itself, so that everybody judges on the one called "validation"; a validation split is held out of training.
+    The features are one `Text`, with words separated by spaces, and one `ClassLabel`. GLUE does not publish the labels
+    of its test split. As usual, the split called "validation" is used for testing, and a validation split is held out
+    of training.
 
     Args:
         dataset, data_dir, download, train_split: see `PreparedSource`.
         test_split: TFDS split.
         tokenizer: how words become tokens.
         length: tokens of a row; the longest sentence has 56 words.
-        treebank: the folder of the Stanford Sentiment Treebank, whose scores of single words then judge token
-            sensitivity (see `StanfordSentimentTreebank`); None: no word's strength is known.
+        treebank: the folder of the Stanford Sentiment Treebank, whose scores of single words are then used to evaluate
+            token sensitivity (see `StanfordSentimentTreebank`); None: the strengths of words are unknown.
 
     Source:
         Wang et al. 2018 (GLUE); Socher et al. 2013.
@@ -44,6 +45,7 @@ class Sst2(PreparedSource):
     otherwise: ClassVar[str] = "read the treebank's own folder with StanfordSentimentTreebank"
 
     def load(self) -> Dataset:
+        """Read both splits, tokenize them, and hold out validation."""
         builder = self.prepared()
         text_key, label_key = self._keys(builder)
         names = check_class_names(builder.info.features[label_key].names, shorten(self.dataset))
@@ -82,7 +84,10 @@ class Sst2(PreparedSource):
 
 
 def word_strengths(treebank: Treebank) -> dict[str, float]:
-    """Strength by word in small letters, as GLUE writes them: that of the word so written, else of its first form."""
+    """Return the strength of each word in lowercase, as GLUE writes words.
+
+    A word that the treebank has in lowercase has the strength of that form, another word that of its first form.
+    """
     words = [phrase for phrase in treebank.scores if " " not in phrase]
     found = {word: treebank.strength(word) for word in words if word == word.lower()}
     for word in words:

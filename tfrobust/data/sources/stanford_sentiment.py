@@ -1,4 +1,4 @@
-"""The Stanford Sentiment Treebank from its official folder: labels of sentences, scores of every phrase and word."""
+"""The Stanford Sentiment Treebank from its official folder: labels of sentences, scores of all phrases and words."""
 
 import dataclasses
 import functools
@@ -18,29 +18,32 @@ LARGEST_FILE = 2**28
 TRAIN_ON = ("sentences", "phrases")
 CLASS_NAMES = ("negative", "positive")
 _SPLITS = {"1": "train", "2": "test", "3": "validation"}
-# As the parser wrote them, and as a vocabulary has them.
+# Brackets as the parser wrote them, and as a vocabulary has them.
 _WRITTEN = {"-LRB-": "(", "-RRB-": ")", "-lrb-": "(", "-rrb-": ")"}
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StanfordSentimentTreebank(Source):
-    """Sentences of film reviews, positive or negative, and what people felt at each single word.
+    """Sentences of film reviews, positive or negative, with sentiment scores of single words.
 
-    A score runs from 0 (very negative) to 1. A sentence is negative up to 0.4, positive above 0.6; those between are
-    neutral and left out, as is usual. Test and validation are the official splits, whole sentences. A word's strength
-    is |score - 0.5| of the phrase that is this word alone; no method trains on it.
+    A score lies between 0 (very negative) and 1. A sentence is negative up to 0.4 and positive above 0.6. Those in
+    between are neutral and left out, as is usual. Test and validation are the official splits of whole sentences. The
+    strength of a word is |score - 0.5| of the phrase that consists of this word; no method trains on it.
 
     Args:
         path: the unpacked folder `stanfordSentimentTreebank`.
-        train_on: "sentences"; or "phrases": every phrase of the training sentences' trees, each once and by its own
-            score, single words as well, as GLUE's SST-2 trains.
+        train_on: "sentences". Or "phrases": every phrase of the training sentences' trees, once and with its own score,
+            single words included, as GLUE's SST-2 trains.
         tokenizer: how words become tokens.
         length: tokens of a row; the longest sentence has 56 words.
 
+    Raises:
+        ValueError: an unknown `train_on`, or a `validation_size`.
+
     Source:
         Socher et al. 2013, Recursive deep models for semantic compositionality over a sentiment treebank. Paper 000,
-        section 4.1, trains on labels of sentences only, and says that this is what SST-2 is.
+        section 4.1, trains on labels of sentences only, and describes SST-2 in this way.
     """
 
     path: str
@@ -55,6 +58,7 @@ class StanfordSentimentTreebank(Source):
             raise InputError("StanfordSentimentTreebank has a validation split; leave validation_size at 0.")
 
     def load(self) -> Dataset:
+        """Read the treebank and tokenize its splits."""
         treebank = Treebank(self.path)
         splits = {name: treebank.sentences(name) for name in _SPLITS.values()}
         if self.train_on == "phrases":
@@ -77,7 +81,7 @@ class StanfordSentimentTreebank(Source):
 
 
 class Treebank:
-    """The files of the treebank, read as they are asked for.
+    """Files of the treebank, read on demand.
 
     Args:
         path: the unpacked folder.
@@ -88,7 +92,7 @@ class Treebank:
 
     @functools.cached_property
     def scores(self) -> dict[str, float]:
-        """Score by phrase, its words parted by spaces."""
+        """Score by phrase, a string of words separated by spaces."""
         values = {}
         for line in self._lines("sentiment_labels.txt")[1:]:
             identity, _, value = line.partition("|")
@@ -107,21 +111,25 @@ class Treebank:
         return found
 
     def score(self, phrase: str) -> float:
-        """The score of a phrase; ValueError where the dictionary has none."""
+        """Return the score of a phrase.
+
+        Raises:
+            ValueError: a phrase that is not in the dictionary.
+        """
         if phrase not in self.scores:
             raise InputError(f"{shorten(self._folder)}: dictionary.txt does not know {shorten(phrase, 80)!r}.")
         return self.scores[phrase]
 
     def strength(self, word: str) -> float:
-        """|score - 0.5| of a word alone; NaN where it has no score."""
+        """Return |score - 0.5| of a single word, NaN if it has no score."""
         return abs(self.scores.get(word, np.nan) - 0.5)
 
     def sentences(self, split: str) -> list[list[str]]:
-        """The words of the sentences of "train", "validation" or "test"."""
+        """Return the words of the sentences of "train", "validation" or "test"."""
         return [words for words, of in zip(self._words, self._split_names, strict=True) if of == split]
 
     def phrases(self, split: str) -> list[list[str]]:
-        """The words of every phrase in the trees of a split's sentences, sentences included, each phrase once."""
+        """Return the words of every different phrase in the trees of a split, whole sentences included."""
         trees = self._lines("STree.txt")
         self._require(len(trees) == len(self._words), "STree.txt has not a line for every sentence of SOStr.txt")
         found = {}
@@ -132,7 +140,12 @@ class Treebank:
         return list(found.values())
 
     def _spans(self, tree: str, count: int) -> list[tuple[int, int]]:
-        """From where to where each node of a tree reaches, from parent pointers: node i's parent, from 1; 0: none."""
+        """Return the span (start, end) of each node of a tree.
+
+        Args:
+            tree: parent pointers separated by "|": the parent of node i, counted from 1; 0 for none.
+            count: number of words.
+        """
         try:
             parents = [int(parent) for parent in tree.split("|")]
         except ValueError:
@@ -141,7 +154,7 @@ class Treebank:
         leaves: dict[int, list[int]] = {}
         for leaf in range(count):
             node = leaf + 1
-            for _ in parents:  # no walk is longer, unless it goes round
+            for _ in parents:  # a longer path would be a cycle
                 leaves.setdefault(node, []).append(leaf)
                 node = parents[node - 1] if node <= len(parents) else 0
                 if node == 0:
@@ -174,7 +187,7 @@ class Treebank:
                 "https://nlp.stanford.edu/sentiment/ and name its folder stanfordSentimentTreebank as path."
             )
         try:
-            # Some words hold characters that splitlines() would take for the end of a line.
+            # splitlines() would split at characters that occur inside words.
             lines = files.read_bounded(file, LARGEST_FILE).decode().split("\n")
         except UnicodeDecodeError as error:
             raise InputError(f"{shorten(file)} is no text in UTF-8.") from error
@@ -182,12 +195,12 @@ class Treebank:
 
 
 def _labelled(phrases: list[list[str]], treebank: Treebank) -> tuple[list[list[str]], list[int]]:
-    """Those that are not neutral, and their labels."""
+    """Return the phrases that are not neutral, and their labels."""
     scores = [treebank.score(" ".join(words)) for words in phrases]
     kept = [place for place, score in enumerate(scores) if not 0.4 < score <= 0.6]
     return [phrases[place] for place in kept], [int(scores[place] > 0.6) for place in kept]
 
 
 def _plain(words: list[str]) -> list[str]:
-    """Words as a vocabulary has them: brackets for their names, and no backslash before a slash or a star."""
+    """Convert words to the form of a vocabulary: brackets for their names, no backslash before a slash or a star."""
     return [_WRITTEN.get(word, word).replace("\\/", "/").replace("\\*", "*") for word in words]

@@ -1,4 +1,4 @@
-"""Some classes of another source."""
+"""A subset of the classes of another source."""
 
 import dataclasses
 
@@ -13,10 +13,10 @@ from tfrobust.errors import InputError
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassSubset(Source):
-    """The examples of some classes, in the splits that another source makes; ids are counted anew.
+    """Examples of some classes, in the splits of another source; class ids are renumbered.
 
     Args:
-        source: where the examples come from, with its own `validation_size` and `split_seed`.
+        source: the source of the examples, with its own `validation_size` and `split_seed`.
         classes: ids in the source, at least two; the first becomes class 0.
     """
 
@@ -24,6 +24,7 @@ class ClassSubset(Source):
     classes: tuple[int, ...]
 
     def load(self) -> Dataset:
+        """Load the source and keep the examples of the classes."""
         if self.validation_size or self.split_seed:
             raise InputError("ClassSubset makes no splits; set validation_size and split_seed of its source.")
         dataset = self.source.load()
@@ -41,7 +42,7 @@ class ClassSubset(Source):
 
 
 def _chosen(examples: Examples, number: np.ndarray) -> Examples:
-    """The examples whose class has a new number, under it."""
+    """Keep the examples whose class has a new number >= 0, and relabel them."""
     chosen = examples.take(np.flatnonzero(number[examples.labels] >= 0))
     chosen.labels = number[chosen.labels]
     return chosen

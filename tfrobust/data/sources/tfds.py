@@ -1,4 +1,4 @@
-"""Data sets of TensorFlow Datasets, by name or from a prepared folder; the network only on request."""
+"""Data sets of TensorFlow Datasets, by name or from a prepared folder; the network is used on request only."""
 
 import dataclasses
 import difflib
@@ -18,19 +18,19 @@ from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import PIXEL_SCALE, ArrayExamples, Dataset
 from tfrobust.errors import InputError
 
-_HOST = "storage.googleapis.com"  # what TFDS asks first, whatever the data set
+_HOST = "storage.googleapis.com"  # the host that TFDS contacts first for every data set
 _CHUNK = 256
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PreparedSource(Source):
-    """What the sources share that read a set of TFDS: found by name or folder, prepared only on request.
+    """Base of sources that read a TFDS set, found by name or folder and prepared on request only.
 
     Args:
-        dataset: a name ("cifar10", "mnist_corrupted/shear", "cifar10:3.0.2"), or a prepared folder: one that
-            holds `dataset_info.json`, itself or one or two levels below.
-        data_dir: where prepared data lie and downloads go; None for the TFDS default.
-        download: fetch and prepare what is missing. Without it nothing ever touches the network.
+        dataset: a name ("cifar10", "mnist_corrupted/shear", "cifar10:3.0.2"), or a prepared folder that contains
+            `dataset_info.json`, itself or one or two levels below.
+        data_dir: folder of prepared data and downloads; None for the TFDS default.
+        download: download and prepare missing data. Without it nothing ever uses the network.
         train_split: TFDS split, slices allowed ("train[:80%]").
     """
 
@@ -42,10 +42,10 @@ class PreparedSource(Source):
     otherwise: ClassVar[str] = "read files of your own with Npz, ImageFolder or Cifar"
 
     def prepared(self):
-        """The builder, prepared.
+        """Return the builder of the set, prepared if necessary.
 
         Raises:
-            FileNotFoundError: it is not prepared, and must or can not be.
+            FileNotFoundError: the set is not prepared, and must not or cannot be.
             ValueError: no such data set.
         """
         builder = self._builder()
@@ -54,7 +54,15 @@ class PreparedSource(Source):
         return builder
 
     def batches(self, builder, split: str, pick: Callable) -> list[tuple[np.ndarray, ...]]:
-        """A split in the order of its files, as batches of what `pick` takes of each example.
+        """Read a split in the order of its files.
+
+        Args:
+            builder: the prepared builder.
+            split: TFDS split.
+            pick: example -> the tensors to keep.
+
+        Returns:
+            Batches of the picked tensors as NumPy arrays.
 
         Raises:
             ValueError: no such split, an empty one, or damaged files.
@@ -103,14 +111,14 @@ class PreparedSource(Source):
             )
         manual = pathlib.Path(builder.data_path).parents[1] / "downloads" / "manual"
         by_hand = manual.is_dir() and any(manual.iterdir())
-        if not by_hand and not network_reachable():  # TFDS itself would retry in silence for minutes
+        if not by_hand and not network_reachable():  # TFDS itself would silently retry for minutes
             raise DataNotFoundError(
                 f"{shorten(self.dataset, 40)!r} is not in {shorten(builder.data_path, 70)} and {_HOST} "
                 f"cannot be reached: copy the prepared folder there from another machine, or {self.otherwise}."
             )
         try:
             builder.download_and_prepare()
-        except (OSError, AssertionError) as error:  # the network's errors are OSErrors
+        except (OSError, AssertionError) as error:  # network errors are OSErrors
             reason = shorten(" ".join(str(error).split()), 80)
             raise DataNotFoundError(f"TFDS could not prepare {shorten(self.dataset, 60)!r}: {reason}") from error
 
@@ -118,13 +126,13 @@ class PreparedSource(Source):
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TensorFlowDatasets(PreparedSource):
-    """A TFDS image classification set: one `Image` and one `ClassLabel` feature. It is read into memory.
+    """TFDS image classification set with one `Image` and one `ClassLabel` feature, read into memory.
 
     Args:
         dataset, data_dir, download, train_split: see `PreparedSource`.
         test_split: TFDS split; None holds `test_size` out of the training split.
-        test_size: a count or a fraction, where test_split is None.
-        image_shape: (height, width, channels) to stretch images to; needed where sizes vary.
+        test_size: a count or a fraction, if test_split is None.
+        image_shape: (height, width, channels) to which images are resized; required if sizes vary.
     """
 
     test_split: str | None = "test"
@@ -132,6 +140,7 @@ class TensorFlowDatasets(PreparedSource):
     image_shape: tuple[int, int, int] | None = None
 
     def load(self) -> Dataset:
+        """Read the splits into memory."""
         builder, image_key, label_key = self.opened()
         train = self._read(builder, self.train_split, image_key, label_key)
         if self.test_split is None:
@@ -142,10 +151,10 @@ class TensorFlowDatasets(PreparedSource):
         return self.assemble(builder.name, names, train, test)
 
     def opened(self) -> tuple:
-        """The prepared builder, and the names of its image and its label.
+        """Return the prepared builder and the names of its image and label features.
 
         Raises:
-            FileNotFoundError: it is not prepared, and must or can not be.
+            FileNotFoundError: the set is not prepared, and must not or cannot be.
             ValueError: no such data set, or no image classification.
         """
         builder = self.prepared()
@@ -187,7 +196,7 @@ class TensorFlowDatasets(PreparedSource):
 
 
 def network_reachable(timeout: float = 3.0) -> bool:
-    """Whether names resolve within `timeout` seconds; with a proxy configured this is left to the proxy."""
+    """Return True if names resolve within `timeout` seconds, or a proxy is configured, which then resolves them."""
     if urllib.request.getproxies():
         return True
     found = []
