@@ -1,12 +1,12 @@
-"""The TensorFlow operations that a model may be made of: numbers in, numbers out, and its own variables and tables."""
+"""Allowed TensorFlow operations of a model: computation on tensors, and access to its own variables and tables."""
 
-# Why a list, and not a property of TensorFlow's registry: "stateless" there means that a result may be kept, not that
-# nothing is touched. ReadFile, MatchingFiles, ImmutableConst (maps a file), DecodeProtoV2 (reads a descriptor file),
-# DebugIdentity (writes to any URL), PyFuncStateless and Abort (ends the process) all count as stateless, while reading
-# a variable does not. A list also refuses what nobody has heard of yet, custom operations included.
-# What is not here on purpose: files, printing, summaries, Python, data sets, queues and staging, sockets and remote
-# calls, other devices' host calls, debugging, compression, protocol buffers by descriptor, and XLA modules whose
-# inside no scan sees. Nor what hands out memory that nobody has written (the uninitialised-array operations).
+# Why a list, and not a property of TensorFlow's registry: "stateless" there means that a result may be cached, not that
+# an operation has no side effects. ReadFile, MatchingFiles, ImmutableConst (maps a file), DecodeProtoV2 (reads a
+# descriptor file), DebugIdentity (writes to any URL), PyFuncStateless and Abort (ends the process) all count as
+# stateless, while reading a variable does not. A list also rejects unknown operations, custom ones included.
+# Excluded on purpose: files, printing, summaries, Python, data sets, queues and staging, sockets and remote calls, host
+# calls of other devices, debugging, compression, protocol buffers by descriptor, and XLA modules, whose content the
+# scan does not see; also the uninitialized-array operations, which return memory that was never written.
 
 _ARITHMETIC = """
 Abs AccumulateNV2 Acos Acosh Add AddN AddV2 Angle ApproximateEqual Asin Asinh Atan Atan2 Atanh Betainc Cast Ceil
@@ -127,7 +127,7 @@ TensorListSplit TensorListStack TensorMapErase TensorMapHasKey TensorMapInsert T
 TensorMapStackKeys
 """
 
-# What changes is inside the model: its variables and its lookup tables.
+# These change only the model's own state: its variables and its lookup tables.
 _OWN_STATE = """
 Assign AssignAdd AssignAddVariableOp AssignSub AssignSubVariableOp AssignVariableOp DestroyResourceOp
 DisableCopyOnRead IsVariableInitialized ReadVariableOp ResourceCountUpTo ResourceGather ResourceGatherNd
@@ -149,10 +149,10 @@ ALLOWED = frozenset(
     ).split()
 )
 
-# Only where nothing that is loaded or served reaches them: in the model's own saver, which a server never calls to
-# save, and a loader only to restore what lies in `variables/`.
+# Allowed only where loading and serving do not reach them: in the model's own saver, which a server never calls to
+# save, and which a loader uses only to restore `variables/`.
 SAVERS = frozenset({"MergeV2Checkpoints", "RestoreV2", "SaveV2", "ShardedFilename"})
 
-# The place of the input that names a file. It must come from the model's own `assets/`, or, of the saver, from whoever
-# restores the model.
+# Position of the input that names a file. The name must come from the model's own `assets/` or, for the saver, from the
+# caller that restores the model.
 FILE_INPUTS = {"InitializeTableFromTextFile": 1, "InitializeTableFromTextFileV2": 1, "RestoreV2": 0}

@@ -1,4 +1,4 @@
-"""Archives of others, looked at before they are unpacked: where their parts lead and what they would grow to."""
+"""Check untrusted archives before they are unpacked: the paths and the unpacked sizes of their members."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ import zlib
 from tfrobust.errors import InputError
 from tfrobust.ops import files
 
-# What a damaged or made-up archive makes the standard library raise. RuntimeError: encrypted, or an unknown
-# packing. TypeError: an array whose header names a truth value for a length.
+# Exceptions that the standard library raises for damaged or forged archives. RuntimeError: encrypted, or an unknown
+# compression. TypeError: an array whose header has a Boolean as a length.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError, TypeError)
-# And what NumPy raises of an array in one, whose header it reads as Python text.
+# Also exceptions of NumPy for arrays in such an archive, whose header it parses as Python text.
 ARRAY_ERRORS = (*ZIP_ERRORS, KeyError, AttributeError, MemoryError, OverflowError, SyntaxError, tokenize.TokenError)
 TAR_ERRORS = (tarfile.TarError, zlib.error, EOFError, OSError)
 _MOST_PARTS = 10_000
-# Above this size neither a part nor the whole may be more than so many times what is stored: pictures never are.
+# Above this size, neither a member nor the whole archive may expand by more than this factor; pictures never do.
 _LARGEST_UNASKED = 2**28
 _MOST_GROWTH = 100
-# A parsed JSON text takes up to 25 times as much memory.
+# Parsed JSON takes up to 25 times as much memory as its text.
 _LARGEST_JSON = 2**24
-# Of the list at the end of a zip file, which is read whole.
+# The central directory at the end of a zip file, which is read whole.
 _LARGEST_LIST = 2**22
 _LARGEST_READ = 2**28
 _LARGEST_TAR = 2**31
 
 
 def check_zip(path, whole: bool = True) -> None:
-    """Refuse a zip file that would grow without measure, leads out of its folder, or is damaged.
+    """Raise ValueError for a zip file that expands excessively, has paths outside its folder, or is damaged.
 
     Args:
-        path: a `.keras` or `.npz` file; a regular one, or a link to it.
-        whole: whether to compare all checksums, which reads all of it; False where the reader will do so anyway.
+        path: a `.keras` or `.npz` file; a regular file, or a link to one.
+        whole: True: compare all checksums, which reads the whole file; False: the reader will do so anyway.
 
     Raises:
-        ValueError: names the part.
+        ValueError: names the member at fault.
     """
     name = pathlib.Path(path).name[-60:]
     try:
         with files.regular(path) as file:
-            # What ZipFile itself goes by; what stands in the list is not yet looked at.
+            # The record that ZipFile itself uses; the central directory has not been read yet.
             end = zipfile._EndRecData(file)
             if end and end[zipfile._ECD_SIZE] > _LARGEST_LIST:
                 raise RefusedArchiveError(f"{name} is not read: its list of parts has {end[zipfile._ECD_SIZE]} bytes.")
@@ -64,7 +64,7 @@ def check_zip(path, whole: bool = True) -> None:
 
 
 class RefusedArchiveError(InputError):
-    """An archive that is whole, and made to do harm."""
+    """Error for an archive that is intact but malicious."""
 
 
 def _zip_fault(parts: list[zipfile.ZipInfo], size: int) -> str:
@@ -89,17 +89,17 @@ def _zip_fault(parts: list[zipfile.ZipInfo], size: int) -> str:
 
 
 def read_tar(path, wanted) -> dict[str, bytes]:
-    """Files out of a tar archive, plain or gzipped, into memory; nothing is written anywhere.
+    """Read files from a tar archive, plain or gzipped, into memory; nothing is written to disk.
 
     Args:
         path: the archive.
-        wanted: names of all plain files in it, folders left out -> names of those to read.
+        wanted: a function from the names of all regular files (without folders) to the names of those to read.
 
     Returns:
         The content by name.
 
     Raises:
-        ValueError: it would grow without measure, or whatever `wanted` raises.
+        ValueError: it expands excessively, or any error of `wanted`.
         One of `TAR_ERRORS`: damaged, or no archive.
     """
     with (
@@ -121,7 +121,7 @@ def read_tar(path, wanted) -> dict[str, bytes]:
 
 
 class _Bounded:
-    """A stream that never reads much at once: headers say how long they are, and may lie."""
+    """Stream with an upper bound on the size of one read, since headers may claim any length."""
 
     def __init__(self, stream):
         self._stream = stream

@@ -1,4 +1,4 @@
-"""Constructor argument = attribute = config key: one `get_config` for every object of the library."""
+"""Serialization of configured objects: each constructor argument is an attribute and a config key."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _PLAIN = (bool, int, float, str, type(None))
 
 
 def constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
-    """The named constructor arguments of a class, its bases' included where `**kwargs` hands them on.
+    """Return the named constructor arguments of a class, with those of its bases where `**kwargs` passes them on.
 
     Args:
         cls: any class.
 
     Returns:
-        name -> parameter, the class's own first; `self`, `*args` and `**kwargs` themselves left out.
+        name -> parameter, the class's own first, without `self`, `*args` and `**kwargs`.
     """
     found: dict[str, inspect.Parameter] = {}
     for base in cls.__mro__:
@@ -24,7 +24,7 @@ def constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
         if init is None:
             continue
         if base.__module__.split(".")[0] == "keras":
-            # keras.Model takes `name`, `trainable` and `dtype` through **kwargs that it does not spell out.
+            # keras.Model accepts `name`, `trainable` and `dtype` through **kwargs, not as named parameters.
             for name in ("name", "trainable", "dtype"):
                 found.setdefault(name, inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY))
             break
@@ -38,7 +38,7 @@ def constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
 
 
 def serialize(value):
-    """A JSON-able form of a config value: Keras objects by name and config, containers by element."""
+    """Return a JSON-compatible form of a config value: Keras objects by name and config, containers by element."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, dict):
@@ -49,7 +49,7 @@ def serialize(value):
 
 
 def deserialize(value):
-    """The inverse of `serialize`; lists come back as tuples, so that they compare equal to the defaults."""
+    """Invert `serialize`; lists become tuples, so that they compare equal to the defaults."""
     if isinstance(value, dict):
         if "class_name" in value and "config" in value:
             return keras.saving.deserialize_keras_object(value)
@@ -60,12 +60,13 @@ def deserialize(value):
 
 
 class Configured:
-    """Gives `get_config` and `from_config` to a class that keeps each constructor argument as an attribute.
+    """Mixin with `get_config` and `from_config`, for classes that keep each constructor argument as an attribute.
 
-    Comes first among the bases. Works for Keras models and layers as for frozen dataclasses.
+    It is the first base class. It works for Keras models and layers and for frozen dataclasses.
     """
 
     def get_config(self) -> dict:
+        """Return the constructor's arguments, serialized."""
         config = {}
         for name in constructor_arguments(type(self)):
             if name == "dtype":
@@ -78,4 +79,5 @@ class Configured:
 
     @classmethod
     def from_config(cls, config: dict):
+        """Build an object from its config."""
         return cls(**{name: deserialize(value) for name, value in config.items()})

@@ -1,4 +1,4 @@
-"""What a step needs to know of `tf.distribute`: how many replicas, which one, gathers and global sums."""
+"""Access to `tf.distribute` within a step: number of replicas, own position, gathers and global sums."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 def replica() -> tuple[int, object]:
-    """(number of replicas, this replica's position); (1, 0) outside a replica context."""
+    """Return (number of replicas, this replica's position); (1, 0) outside a replica context."""
     context = tf.distribute.get_replica_context()
     if context is None:
         return 1, 0
@@ -14,16 +14,16 @@ def replica() -> tuple[int, object]:
 
 
 def global_rows(count) -> tf.Tensor:
-    """This replica's rows of the global batch, int64 [count]."""
+    """Return this replica's rows of the global batch, int64 [count]."""
     _, position = replica()
     offset = tf.cast(position, tf.int64) * tf.cast(count, tf.int64)
     return offset + tf.range(tf.cast(count, tf.int64))
 
 
 def gather(tensors):
-    """Concatenates a nest of tensors [b, ...] over the replicas, in their order; gradients flow back.
+    """Concatenate a nest of tensors [b, ...] over the replicas, in their order; gradients flow back.
 
-    Call it at the top level of the step: collectives cannot stand inside a `tf.while_loop` or `tf.cond`.
+    Call it at the top level of the step: collective operations cannot run inside a `tf.while_loop` or `tf.cond`.
     """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
@@ -32,7 +32,7 @@ def gather(tensors):
 
 
 def global_sum(value: tf.Tensor) -> tf.Tensor:
-    """The sum of a tensor over all replicas, on each of them."""
+    """Return the sum of a tensor over all replicas, on each of them."""
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return value
@@ -40,5 +40,5 @@ def global_sum(value: tf.Tensor) -> tf.Tensor:
 
 
 def checksum(tensors) -> tf.Tensor:
-    """One float32 scalar that depends on every number of a nest, so that none of it can be left uncomputed."""
+    """Return one float32 scalar that depends on every value of a nest, so that all of it must be computed."""
     return tf.add_n([tf.reduce_sum(tf.cast(tensor, tf.float32)) for tensor in tf.nest.flatten(tensors)])

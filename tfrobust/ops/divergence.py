@@ -1,13 +1,13 @@
-"""Divergences between predicted distributions, from logits, in float32 and in nats.
+"""Divergences between predicted distributions, computed from logits in float32, in nats.
 
-From log-softmax and never from clipped probabilities: a confident model keeps its gradient.
+They use log-softmax, never clipped probabilities, so that a confident model keeps its gradient.
 """
 
 import tensorflow as tf
 
 
 def kl_from_logits(p_logits: tf.Tensor, q_logits: tf.Tensor) -> tf.Tensor:
-    """KL(p || q) = sum_k p_k (log p_k - log q_k), p = softmax(p_logits), q = softmax(q_logits), per example.
+    """Compute KL(p || q) = sum_k p_k (log p_k - log q_k) per example, p = softmax(p_logits), q = softmax(q_logits).
 
     Args:
         p_logits: float [..., k], the reference. Gradients flow through both arguments.
@@ -22,7 +22,7 @@ def kl_from_logits(p_logits: tf.Tensor, q_logits: tf.Tensor) -> tf.Tensor:
 
 
 def entropy_from_logits(logits: tf.Tensor) -> tf.Tensor:
-    """The entropy -sum_k p_k log p_k of p = softmax(logits), per example.
+    """Compute the entropy -sum_k p_k log p_k of p = softmax(logits), per example.
 
     Args:
         logits: float [..., k]. The gradient flows through both factors.

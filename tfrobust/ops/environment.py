@@ -1,4 +1,4 @@
-"""Where a program runs, in one line for a bug report."""
+"""Description of the environment in one line, for bug reports."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pathlib
 import platform
 
 PACKAGES = ("tfrobust", "keras", "tensorflow", "numpy")
-# What TensorFlow's kernels on a CPU hang on.
+# Features that TensorFlow's CPU kernels depend on.
 _CPU_FLAGS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16")
 
 
 def versions() -> dict[str, str]:
-    """The version of each of `PACKAGES`; "not installed" for a checkout that is not."""
+    """Return the version of each of `PACKAGES`; "not installed" for a checkout that is not installed."""
     found = {}
     for package in PACKAGES:
         try:
@@ -25,7 +25,7 @@ def versions() -> dict[str, str]:
 
 
 def line() -> str:
-    """Versions, platform, processor and devices; no path, no name of a machine or of a person."""
+    """Return versions, platform, processor and devices; no path, and no name of a machine or person."""
     parts = [f"{package} {version}" for package, version in versions().items()]
     library = " ".join(platform.libc_ver()).strip()
     parts += [f"python {platform.python_version()}", " ".join([platform.system(), platform.machine(), library]).strip()]
@@ -35,10 +35,13 @@ def line() -> str:
 
 
 def cpu_flags(path: pathlib.Path) -> list[str]:
-    """Which vector instructions the processor has, of those that matter here; [] where nobody says.
+    """Return the processor's vector instructions among those that matter here; [] where they are unknown.
 
     Args:
-        path: what Linux says of the processors, `/proc/cpuinfo`.
+        path: a file such as Linux's `/proc/cpuinfo`.
+
+    Returns:
+        The names, in the order of the list above.
     """
     try:
         lines = path.read_text("utf-8", errors="replace").splitlines()
@@ -50,12 +53,12 @@ def cpu_flags(path: pathlib.Path) -> list[str]:
 
 
 def _devices() -> str:
-    """ "1 CPU, 2 GPU (NVIDIA A100)": what TensorFlow sees, or why it sees nothing."""
+    """Return the devices that TensorFlow sees, such as "1 CPU, 2 GPU (NVIDIA A100)", or why it fails."""
     try:
         import tensorflow as tf
 
         found = tf.config.list_physical_devices()
-    except Exception as error:  # a bug report of just that
+    except Exception as error:  # this line must also serve bug reports about the failure itself
         return f"not known, tensorflow fails with {type(error).__name__}"
     counts = collections.Counter(device.device_type for device in found)
     names = {device.device_type: _name(tf, device) for device in found}

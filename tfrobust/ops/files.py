@@ -1,4 +1,4 @@
-"""Files that are either the old ones or the new ones, whole, whenever the process is killed."""
+"""Atomic file replacement and bounded reading: files stay whole, old or new, even if the process is killed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import BinaryIO
 
 from tfrobust.errors import InputError
 
-LARGEST_TEXT = 2**26  # of a report or a vocabulary
+LARGEST_TEXT = 2**26  # bytes, of a report or a vocabulary
 _count = itertools.count()
 
 
 def write_atomically(path, data: bytes | str) -> None:
-    """Writes a whole file under its name, or leaves what was there: write beside, fsync, rename, fsync.
+    """Write a whole file atomically: write a temporary file next to it, fsync, rename, fsync.
 
     Args:
-        path: where; its folder must exist.
-        data: bytes, or text, which is written as UTF-8.
+        path: the file to write; its folder must exist.
+        data: bytes, or text, which is encoded as UTF-8.
     """
     with replacing(path) as temporary:
         temporary.write_bytes(data.encode() if isinstance(data, str) else data)
@@ -30,12 +30,12 @@ def write_atomically(path, data: bytes | str) -> None:
 
 @contextlib.contextmanager
 def regular(path) -> Iterator[BinaryIO]:
-    """Open a file of others for reading.
+    """Open an untrusted file for reading.
 
     Raises:
-        InputError: a pipe, a device or a folder, which might never end or never answer.
+        InputError: a pipe, a device or a folder, from which reading might never end.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # the opening of a pipe would wait for a writer
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would otherwise wait for a writer
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise InputError(f"{path} is no regular file."[:300])
@@ -43,7 +43,7 @@ def regular(path) -> Iterator[BinaryIO]:
 
 
 def read_bounded(path, most: int = LARGEST_TEXT) -> bytes:
-    """Return the content of a regular file of others; InputError for one of more than `most` bytes."""
+    """Return the content of an untrusted regular file; raise InputError if it has more than `most` bytes."""
     with regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
@@ -52,11 +52,11 @@ def read_bounded(path, most: int = LARGEST_TEXT) -> bytes:
 
 
 def check_writable(folder, what: str) -> None:
-    """Raise InputError if a folder, or the nearest one above it that exists, cannot be written to.
+    """Raise InputError if a folder, or its nearest existing parent, cannot be written to.
 
     Args:
-        folder: where something will be written, perhaps hours later.
-        what: the flag that names it.
+        folder: the folder that will be written to, perhaps hours later.
+        what: the flag that sets it.
     """
     place = pathlib.Path(folder).absolute()
     while not os.path.lexists(place):
@@ -70,10 +70,10 @@ def check_writable(folder, what: str) -> None:
 
 @contextlib.contextmanager
 def replacing(path) -> Iterator[pathlib.Path]:
-    """Yields a temporary name beside `path` with the same suffix; what the block wrote there becomes `path`.
+    """Yield a temporary path next to `path` with the same suffix; the file written there replaces `path`.
 
-    If the block raises, the temporary file goes and `path` stays what it was. Temporary files that killed
-    processes left for the same `path` are removed.
+    If the block raises, the temporary file is removed and `path` is unchanged. Temporary files that killed processes
+    left for the same `path` are removed.
     """
     path = pathlib.Path(path)
     _remove_leftovers(path)
@@ -89,7 +89,7 @@ def replacing(path) -> Iterator[pathlib.Path]:
 
 
 def fsync_file(path) -> None:
-    """Waits until the content of a file is on the disk."""
+    """Wait until the content of a file is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -98,12 +98,12 @@ def fsync_file(path) -> None:
 
 
 def fsync_directory(directory) -> None:
-    """Waits until the names in a folder are on the disk."""
+    """Wait until the entries of a folder are on disk."""
     fsync_file(directory)
 
 
 def fsync_tree(directory) -> None:
-    """Waits until every file and folder below `directory`, itself included, is on the disk."""
+    """Wait until every file and folder below `directory`, itself included, is on disk."""
     for folder, _, names in os.walk(directory, topdown=False):
         for name in names:
             fsync_file(os.path.join(folder, name))
@@ -131,7 +131,7 @@ def _is_running(process: int) -> bool:
 
 
 def saved_model_directory(place: pathlib.Path) -> pathlib.Path:
-    """The SavedModel that a folder is, or the newest of its numbered versions; ValueError where there is none."""
+    """Return a folder if it is a SavedModel, else its newest numbered version; raise ValueError if there is none."""
     if (place / "saved_model.pb").exists():
         return place
     versions = [child for child in place.iterdir() if child.name.isdecimal() and (child / "saved_model.pb").exists()]

@@ -1,4 +1,4 @@
-"""Hashes that name weights, data and configurations: equal content, equal hash, in every process."""
+"""Hashes that identify weights, data and configurations: equal content has an equal hash in every process."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from tfrobust.errors import InputError
 
 
 def weights_sha256(arrays: Iterable) -> str:
-    """The hash of a set of weights, whatever their order and names.
+    """Hash a set of weights, independent of their order and names.
 
     weights = sha256(sorted(sha256(dtype, shape, bytes) of each array))
 
-    Keras numbers variable names per process, so names take no part: the hash of a live model and of its
-    SavedModel is the same.
+    Keras numbers variable names per process, so names are ignored: a live model and its SavedModel have the same hash.
 
     Args:
-        arrays: NumPy arrays, or whatever has `.numpy()` (variables), of any dtype and shape. The order of the
-            arrays does not matter; how often an equal array occurs does.
+        arrays: NumPy arrays, or objects with `.numpy()` (variables), of any dtype and shape. The order of the arrays
+            does not matter; the number of equal arrays does.
 
     Returns:
         64 hexadecimal digits.
@@ -31,17 +30,17 @@ def weights_sha256(arrays: Iterable) -> str:
 
 
 def data_sha256(images, labels) -> str:
-    """The hash of a set of examples, in their order.
+    """Hash a set of examples, in their order.
 
     Args:
-        images: [n, ...] of any dtype. A uint8 image and its float32 copy in [0, 1] are different data here.
+        images: [n, ...] of any dtype. A uint8 image and its float32 copy in [0, 1] have different hashes.
         labels: [n], any integer dtype; compared as int64.
 
     Returns:
         64 hexadecimal digits.
 
     Raises:
-        ValueError: if the two do not have the same length.
+        ValueError: images and labels have different lengths.
     """
     images, labels = np.asarray(images), np.asarray(labels)
     if len(images) != len(labels):
@@ -51,11 +50,11 @@ def data_sha256(images, labels) -> str:
 
 
 def files_sha256(root, paths: Iterable) -> str:
-    """The hash of the state of files, to tell whether a kept result still stands: names, sizes, times of change.
+    """Hash the state of files (names, sizes, modification times), to check if a cached result is still valid.
 
     Args:
         root: a folder.
-        paths: of files or folders below it.
+        paths: paths of files or folders below it.
 
     Returns:
         64 hexadecimal digits.
@@ -66,23 +65,23 @@ def files_sha256(root, paths: Iterable) -> str:
 
 
 def canonical_json(value) -> str:
-    """JSON with sorted keys and no spaces: one text for one value.
+    """Return JSON with sorted keys and no spaces, so that equal values have equal texts.
 
     Args:
-        value: dicts with string keys, lists, tuples, strings, numbers (NumPy's too), booleans, None.
+        value: dicts with string keys, lists, tuples, strings, numbers (including NumPy's), booleans, None.
 
     Returns:
-        The text. Tuples count as lists.
+        The text. Tuples are written as lists.
 
     Raises:
-        ValueError: for NaN and infinity, which JSON does not have.
-        TypeError: for a dict key that is not a string, or a value that JSON does not have.
+        ValueError: NaN or infinity, which JSON does not support.
+        TypeError: a dict key that is not a string, or a value that JSON does not support.
     """
     return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def json_sha256(value) -> str:
-    """The hash of a JSON value, sha256(canonical_json(value)), as 64 hexadecimal digits."""
+    """Hash a JSON value: sha256(canonical_json(value)), 64 hexadecimal digits."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
@@ -93,7 +92,7 @@ def _array_digest(array) -> bytes:
     if array.dtype.hasobject:
         raise TypeError(f"an array of dtype {array.dtype} holds Python objects and has no bytes to hash.")
     little_endian = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
-    # The header is JSON so that ("float32", [1, 23]) and ("float32", [12, 3]) cannot run together.
+    # The header is JSON so that ("float32", [1, 23]) and ("float32", [12, 3]) have different bytes.
     header = json.dumps([array.dtype.name, list(array.shape)])
     digest = hashlib.sha256(header.encode())
     digest.update(little_endian.tobytes())

@@ -1,4 +1,4 @@
-"""How images and their adversaries lie among each other in feature space."""
+"""Divergences between images and their adversarial examples in feature space."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ import tensorflow as tf
 
 from tfrobust.ops.similarity import pairwise
 
-# Cosine distances of equal float32 vectors come out up to about here.
+# Cosine distances of equal float32 vectors are at most about this.
 _ROUNDING = 1e-6
 
 
 class Divergences(NamedTuple):
-    """Scalars float32: intra-class and inter-class divergence, their ratio, and how many anchors they rest on."""
+    """Divergences of embeddings, float32 scalars.
+
+    Attributes:
+        r_div: intra / inter.
+        intra: intra-class divergence.
+        inter: inter-class divergence.
+        anchors: number of anchors that they are averaged over.
+    """
 
     r_div: tf.Tensor
     intra: tf.Tensor
@@ -23,7 +30,7 @@ class Divergences(NamedTuple):
 
 
 def divergences(clean_embeddings, adversarial_embeddings, labels) -> Divergences:
-    """Absolute and relative divergences of one batch, with benign anchors only.
+    """Compute absolute and relative divergences of one batch, with clean anchors only.
 
     With X_i^+ = {x_j, x_j^T : j != i, y_j = y_i}, X_i^- = {x_j, x_j^T : y_j != y_i} and d the cosine distance
     1 - cos of the features,
@@ -31,22 +38,22 @@ def divergences(clean_embeddings, adversarial_embeddings, labels) -> Divergences
         intra = mean_i mean_{x in X_i^+} d(x_i, x)    inter = mean_i mean_{x in X_i^-} d(x_i, x)
         r_div = intra / inter
 
-    The anchor's own adversary is in neither set. Anchors with an empty set count nowhere (the paper is silent).
+    x^T is the adversarial example of x. The anchor's own adversarial example is in neither set. Anchors with an empty
+    set are ignored (the paper does not specify this case).
 
     Args:
         clean_embeddings: float [b, d], penultimate features of the images.
-        adversarial_embeddings: float [b, d], of their adversaries, in the same order.
+        adversarial_embeddings: float [b, d], of their adversarial examples, in the same order.
         labels: integer [b].
 
     Returns:
-        float32 scalars; NaN where no anchor has both sets, r_div also where inter is 0 up to rounding
-        (all features alike).
+        float32 scalars; NaN if no anchor has both sets, r_div also if inter is 0 up to rounding (all features equal).
 
     Source:
         Paper 003 (ASCL), section 2, (i) and (ii); per batch as in its supplement.
     """
     labels = tf.convert_to_tensor(labels)
-    # Every x_j stands in its set together with x_j^T, so a set's mean is the mean of the two distances.
+    # Each set contains x_j together with x_j^T, so the mean over a set is the mean of the two distances.
     distance = (_cosine_distance(clean_embeddings, clean_embeddings)) / 2
     distance += _cosine_distance(clean_embeddings, adversarial_embeddings) / 2
     equal = labels[:, None] == labels[None, :]
@@ -57,7 +64,7 @@ def divergences(clean_embeddings, adversarial_embeddings, labels) -> Divergences
     anchors = tf.reduce_sum(counted)
     intra_of = tf.math.divide_no_nan(tf.reduce_sum(positive * distance, 1), positives)
     inter_of = tf.math.divide_no_nan(tf.reduce_sum(negative * distance, 1), negatives)
-    # Plain divisions: without anchors the answer is NaN, not a flattering 0.
+    # Plain divisions: without anchors the result is NaN, not a flattering 0.
     intra = tf.reduce_sum(counted * intra_of) / anchors
     inter = tf.reduce_sum(counted * inter_of) / anchors
     r_div = tf.where(inter > _ROUNDING, intra / inter, tf.constant(np.nan, tf.float32))
@@ -66,19 +73,19 @@ def divergences(clean_embeddings, adversarial_embeddings, labels) -> Divergences
 
 def _cosine_distance(anchors, keys) -> tf.Tensor:
     similarity = pairwise(tf.cast(anchors, tf.float32), tf.cast(keys, tf.float32), "cosine")
-    # Rounding puts the cosine of equal vectors a little above 1.
+    # Rounding can put the cosine of equal vectors slightly above 1.
     return tf.maximum(1.0 - similarity, 0.0)
 
 
 def batched_divergences(clean: np.ndarray, adversarial: np.ndarray, labels: np.ndarray, batch_size: int) -> Divergences:
-    """`divergences` per batch, averaged over the batches, r_div as the mean of the batches' ratios.
+    """Compute `divergences` per batch and average over the batches; r_div is the mean of the batches' ratios.
 
-    The paper takes batches of 128 and the mean; whether of ratios or of their parts is not stated. The last,
-    shorter batch counts in proportion to its anchors, and batches without anchors not at all.
+    The paper averages over batches of 128; it does not state if the ratios or their parts are averaged. The last,
+    shorter batch is weighted by its anchors, and batches without anchors are ignored.
 
     Args:
-        clean: float [n, d], in an order that mixes the classes.
-        adversarial: float [n, d].
+        clean: float [n, d], embeddings of the images, in an order that mixes the classes.
+        adversarial: float [n, d], embeddings of their adversarial examples.
         labels: integer [n].
         batch_size: b.
 

@@ -1,4 +1,4 @@
-"""Gradients with respect to inputs: the one tape idiom of attacks, penalties and sensitivities."""
+"""Input gradients: the single use of a gradient tape for attacks, penalties and sensitivities."""
 
 from collections.abc import Callable
 
@@ -8,21 +8,21 @@ from tfrobust.errors import InputError
 
 
 def input_gradient(objective: Callable, images, *, has_auxiliary: bool = False):
-    """The value of an objective per example and its gradient with respect to the images.
+    """Compute an objective per example and its gradient with respect to the images.
 
-    The gradient of sum_i objective(images)_i: a sum, never a mean, so that an example's gradient does not
+    The gradient is that of sum_i objective(images)_i: a sum, never a mean, so that an example's gradient does not
     depend on the size of its batch.
 
     Args:
         objective: images -> float [b]; with `has_auxiliary`, images -> (float [b], anything).
         images: float32 [b, ...], or a nest of such (the objective gets the same nest).
-        has_auxiliary: hand on what the objective returns beside its values, such as logits.
+        has_auxiliary: True: also return the second output of the objective, such as logits.
 
     Returns:
-        (values float32 [b], gradient float32 in the structure of `images`), then the auxiliary if asked for.
+        (values float32 [b], gradient float32 in the structure of `images`), then the auxiliary output if requested.
 
     Raises:
-        ValueError: the objective is not one value per example, or does not depend on the images.
+        ValueError: the objective does not return one value per example, or does not depend on the images.
     """
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(images)
@@ -41,11 +41,11 @@ def input_gradient(objective: Callable, images, *, has_auxiliary: bool = False):
 
 
 def finite(gradient: tf.Tensor) -> tf.Tensor:
-    """A gradient [b, ...] with 0 for NaN and +-1e30 for infinity: an overflowing model must not lose the points."""
+    """Replace NaN by 0 and infinity by +-1e30 in a gradient [b, ...], so that an overflowing model keeps its points."""
 
     def repaired():
         limited = tf.clip_by_value(gradient, -1e30, 1e30)
         return tf.where(tf.math.is_nan(gradient), tf.zeros_like(gradient), limited)
 
-    # A sum is one pass that writes nothing; where it overflows, the repair changes nothing.
+    # A sum is one pass that writes nothing. If only the sum overflows, the replacement changes nothing.
     return tf.cond(tf.math.is_finite(tf.reduce_sum(gradient)), lambda: gradient, repaired)

@@ -1,10 +1,10 @@
-"""The lowest energy of three levels on a square grid, many grids at once, by messages between neighbours.
+"""Minimum energy of three levels on square grids, by message passing on many grids at once.
 
-    E(m) = sum_i U_i(m_i) + sum_{i,j neighbours} w_ij (m_i - m_j)^2,  m_i in {0, 1/2, 1}, w_ij >= 0
+    E(m) = sum_i U_i(m_i) + sum_{i,j neighbors} w_ij (m_i - m_j)^2,  m_i in {0, 1/2, 1}, w_ij >= 0
 
-The pairs are convex, so that a minimum cut would find the lowest energy exactly. Tree-reweighted messages reach the
-same optimum where they converge, and are nothing but minima of sums: they run wherever TensorFlow does. A fixed number
-of rounds is made, whatever the instance, so that a grid's levels never depend on the other grids of its batch.
+The pairwise terms are convex, so that a minimum cut would find the minimum exactly. Tree-reweighted messages reach the
+same optimum where they converge. They are only minima of sums, so they run wherever TensorFlow does. The number of
+rounds is fixed for every instance, so that the levels of a grid never depend on the other grids of its batch.
 """
 
 from typing import NamedTuple
@@ -13,18 +13,20 @@ import numpy as np
 import tensorflow as tf
 
 _DIRECTIONS = ((-1, 0), (1, 0), (0, -1), (0, 1))
-# A round is black to white and back: it crosses two cells. Three crossings or so settle nearly every grid.
+# A round is black to white and back, so it crosses two cells. About three crossings settle nearly every grid.
 _ROUNDS_PER_SIDE = 3
-# Without it, strong pairs would keep some messages swinging between two values.
+# Without damping, strong pairwise terms would keep some messages oscillating between two values.
 _DAMPING = 0.1
 _DESCENTS = 2
 
 
 class _Colour(NamedTuple):
-    """One colour of the chessboard. A slot is (cell of this colour, direction); both indices count within a colour.
+    """One color of the chessboard. A slot is (cell of this color, direction); both indices count within a color.
 
-    cells: int [c], row-major places in the grid. senders: int [4 c], by slot: the neighbour, a cell of the other
-    colour; any cell where there is none. returns: int [4 c], by slot: that neighbour's slot for the way back.
+    Attributes:
+        cells: int [c], row-major positions in the grid.
+        senders: int [4 c], by slot: the neighbor, a cell of the other color; any cell where there is none.
+        returns: int [4 c], by slot: the neighbor's slot in the opposite direction.
     """
 
     cells: np.ndarray
@@ -33,10 +35,10 @@ class _Colour(NamedTuple):
 
 
 def lowest_levels(costs: tf.Tensor, down: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
-    """The levels of (nearly) the lowest energy of each grid.
+    """Return the levels of (nearly) the lowest energy of each grid.
 
-    Tree-reweighted min-sum messages with the edge weight of uniform spanning trees, from the black cells to the white
-    ones and back; then each cell takes its best level, and its best level given its neighbours.
+    Tree-reweighted min-sum messages with the edge weight of uniform spanning trees are sent from the black cells to the
+    white cells and back. Then each cell takes its best level, and twice its best level given its neighbors.
 
     Args:
         costs: U, float32 [b, n, n, 3], of the levels 0, 1/2 and 1; n >= 2.
@@ -44,24 +46,24 @@ def lowest_levels(costs: tf.Tensor, down: tf.Tensor, right: tf.Tensor) -> tf.Ten
         right: w >= 0 between a cell and the one to its right, float32 [b, n, n - 1].
 
     Returns:
-        float32 [b, n, n] in {0, 1/2, 1}. The tests ask for energies that are on average within 1e-4 of the lowest.
+        float32 [b, n, n] in {0, 1/2, 1}. The tests require energies that are on average within 1e-4 of the lowest.
 
     Source:
-        Wainwright, Jaakkola and Willsky 2005, IEEE Trans. Information Theory 51(11); why the optimum is that of the
-        minimum cut: Kolmogorov and Wainwright 2005, https://arxiv.org/abs/1207.1395.
+        Wainwright, Jaakkola and Willsky 2005, IEEE Trans. Information Theory 51(11). For the equality with the minimum
+        cut: Kolmogorov and Wainwright 2005, https://arxiv.org/abs/1207.1395.
     """
     side = costs.shape[1]
     colours = _chessboard(side)
-    # Batch last: a gather of cells or slots is then a copy of whole rows. Costs relative to level 0, which drops out.
+    # Batch last, so that a gather of cells or slots copies whole rows. Costs are relative to level 0, which drops out.
     excess = tf.transpose(tf.reshape(costs[..., 1:] - costs[..., :1], [-1, side * side, 2]), [2, 1, 0])
     excess = [[tf.gather(level, colour.cells) for level in tf.unstack(excess)] for colour in colours]
     pairs = _by_slot(down, right)
     pairs = [tf.reshape(tf.gather(pairs, colour.cells), [colour.senders.size, -1]) / 4 for colour in colours]
     pairs = [(pair, 4 * pair) for pair in pairs]
-    trees = (side + 1) / (2 * side)  # the share of spanning trees that an edge is in
+    trees = (side + 1) / (2 * side)  # share of the spanning trees that contain a given edge
 
     def send(place, sent, kept):
-        """The messages that a colour gets, given those it has sent and those it had."""
+        """Return the messages that a color receives, from the messages it has sent and its previous ones."""
         own = colours[place]
         beliefs = [trees * (cost + _over_slots(got)) for cost, got in zip(excess[1 - place], sent, strict=True)]
         levels = [
@@ -109,7 +111,7 @@ def _chessboard(side: int) -> tuple[_Colour, _Colour]:
 
 
 def _by_slot(down: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
-    """The weights of each cell's pairs in the order of `_DIRECTIONS`, 0 over the border; [n * n, 4, b]."""
+    """Return the pairwise weights of each cell in the order of `_DIRECTIONS`, 0 beyond the border; [n * n, 4, b]."""
     side = down.shape[2]
     pads = [(down, [1, 0], [0, 0]), (down, [0, 1], [0, 0]), (right, [0, 0], [1, 0]), (right, [0, 0], [0, 1])]
     around = tf.stack([tf.pad(weights, [[0, 0], *pad]) for weights, *pad in pads], axis=-1)
@@ -117,14 +119,14 @@ def _by_slot(down: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
 
 
 def _over_slots(slots: tf.Tensor) -> tf.Tensor:
-    """The sum over the four slots of each cell: [4 c, b] -> [c, b]."""
+    """Sum over the four slots of each cell: [4 c, b] -> [c, b]."""
     return tf.reduce_sum(tf.reshape(slots, [slots.shape[0] // 4, 4, -1]), axis=1)
 
 
 def _spread(one: tf.Tensor, two: tf.Tensor, pair: tf.Tensor, far: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """min_j level_j + pair (k - j)^2 for k = 1, 2, less that of k = 0; level_0 = 0, far = 4 pair.
+    """Compute min_j level_j + pair (k - j)^2 for k = 1, 2, minus that of k = 0; level_0 = 0, far = 4 pair.
 
-    A pair of weight 0 gives messages of 0: what stands in the slots over the border does not matter.
+    A weight of 0 gives messages of 0, so the values in slots beyond the border do not matter.
     """
     zero = tf.minimum(tf.minimum(one + pair, two + far), 0.0)
     middle = tf.minimum(tf.minimum(one, two + pair), pair)
@@ -132,10 +134,10 @@ def _spread(one: tf.Tensor, two: tf.Tensor, pair: tf.Tensor, far: tf.Tensor) -> 
 
 
 def _given(neighbours: tf.Tensor, one: tf.Tensor, two: tf.Tensor, pair: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The costs of k = 1, 2, less k = 0, where the neighbours have the steps [4 c, b]."""
+    """Return the costs of k = 1, 2, minus that of k = 0, given the steps [4 c, b] of the neighbors."""
     return one + _over_slots(pair * (1 - 2 * neighbours)), two + _over_slots(pair * (4 - 4 * neighbours))
 
 
 def _best(one: tf.Tensor, two: tf.Tensor) -> tf.Tensor:
-    """The cheapest of 0, 1, 2 as float32, from the costs of 1 and 2 relative to 0."""
+    """Return the cheapest of 0, 1, 2 as float32, from the costs of 1 and 2 relative to 0."""
     return tf.where(tf.minimum(one, two) < 0, tf.where(two < one, 2.0, 1.0), 0.0)

@@ -1,8 +1,8 @@
 """Random bits as a hash of (key, step), for all examples at once.
 
-`randomness.draw` maps over the keys of a batch one by one: right for a start, but in an attack of thousands of
-cheap steps it would cost more than the model. Here a draw is integer arithmetic on the whole batch, the same on
-every device, compiled or not, and however many steps are drawn together.
+`randomness.draw` maps over the keys of a batch one by one. That suits a start, but in an attack of thousands of cheap
+steps it would cost more than the model. Here a draw is integer arithmetic on the whole batch. It is the same on every
+device, compiled or not, and for any number of steps drawn together.
 """
 
 import math
@@ -12,15 +12,15 @@ import tensorflow as tf
 
 
 def random_bits(keys: tf.Tensor, steps: tf.Tensor, count: int, purpose: str) -> tf.Tensor:
-    """`count` words of 32 random bits for each example and step.
+    """Return `count` words of 32 random bits for each example and step.
 
     word_j = m(m(step x count + j + key_0) ^ key_1 ^ crc32(purpose)), m the mixer below, modulo 2^32.
 
     Args:
         keys: int32 [b, 2], one per example, themselves random (from `randomness`).
-        steps: int32 [..., b], which step each example is at, >= 0.
+        steps: int32 [..., b], the step of each example, >= 0.
         count: words per example and step, >= 1.
-        purpose: keeps the draws of one key for different ends apart.
+        purpose: name that makes draws of one key for different purposes independent.
 
     Returns:
         uint32 [..., b, count].
@@ -33,7 +33,7 @@ def random_bits(keys: tf.Tensor, steps: tf.Tensor, count: int, purpose: str) -> 
 
 
 def below(bits: tf.Tensor, limit) -> tf.Tensor:
-    """Whole numbers drawn evenly from 0 .. limit - 1, and 0 where the limit is 0: (top 16 bits x limit) / 2^16.
+    """Return integers distributed evenly over 0 .. limit - 1, or 0 where the limit is 0: (top 16 bits x limit) / 2^16.
 
     Args:
         bits: uint32 [...].
@@ -48,12 +48,12 @@ def below(bits: tf.Tensor, limit) -> tf.Tensor:
 
 
 def uniform(keys: tf.Tensor, shape, purpose: str, low: float = 0.0, high: float = 1.0) -> tf.Tensor:
-    """float32 [b, *shape] from keys int32 [b, 2], uniform on [low, high) in steps of 2^-24 of the span."""
+    """Return float32 [b, *shape] from keys int32 [b, 2], uniform on [low, high) in steps of 2^-24 of the range."""
     return low + (high - low) * _fraction(words(keys, shape, purpose))
 
 
 def normal(keys: tf.Tensor, shape, purpose: str) -> tf.Tensor:
-    """float32 [b, *shape] from keys int32 [b, 2], standard normal (Box-Muller, so never beyond 5.77)."""
+    """Return float32 [b, *shape] from keys int32 [b, 2], standard normal (Box-Muller, so never beyond 5.77)."""
     count = math.prod(shape)
     half = -(-count // 2)
     pairs = _fraction(words(keys, [2, half], purpose))
@@ -64,13 +64,13 @@ def normal(keys: tf.Tensor, shape, purpose: str) -> tf.Tensor:
 
 
 def words(keys: tf.Tensor, shape, purpose: str) -> tf.Tensor:
-    """Random words, uint32 [b, *shape] from keys int32 [b, 2]; `shape` is static."""
+    """Return random words, uint32 [b, *shape] from keys int32 [b, 2]; `shape` is static."""
     steps = tf.zeros([tf.shape(keys)[0]], tf.int32)
     return tf.reshape(random_bits(keys, steps, math.prod(shape), purpose), [-1, *shape])
 
 
 def coins(bits: tf.Tensor) -> tf.Tensor:
-    """A fair coin from each word's top bit, bool [...]."""
+    """Return a fair coin flip per word, its top bit, bool [...]."""
     return tf.bitcast(bits, tf.int32) < 0
 
 
@@ -80,7 +80,7 @@ def _fraction(words: tf.Tensor) -> tf.Tensor:
 
 
 def _mix(word: tf.Tensor) -> tf.Tensor:
-    """A bijection of 32 bits in which every bit of the input moves each bit of the output half the time.
+    """Apply a bijection on 32 bits in which every input bit flips each output bit half of the time.
 
     Source:
         Wellons 2018, "Prospecting for hash functions", https://nullprogram.com/blog/2018/07/31/ (lowbias32).

@@ -1,4 +1,4 @@
-"""The shortest way onto a hyperplane without leaving a box, in Linf, L2 and L1.
+"""Shortest move onto a hyperplane within a box, in Linf, L2 and L1.
 
 Everything is per example: the first axis counts examples, all others together are one vector of length d.
 """
@@ -7,34 +7,35 @@ import tensorflow as tf
 
 from tfrobust.ops import norms
 
-# Each pass fills at least one more coordinate, in practice a handful of passes is enough. Stopping early is
-# safe: every scale on the way is a lower bound of the exact one.
+# Each pass fills at least one more coordinate; in practice a few passes are enough. Stopping early is safe: every
+# intermediate scale is a lower bound of the exact one.
 _MAX_PASSES = 60
 
 
 def move(points, normals, excess, kind: str, low: float = 0.0, high: float = 1.0) -> tf.Tensor:
-    """The smallest move from each point onto its hyperplane {z : <w, z> = b}, inside the box.
+    """Compute the smallest move from each point onto its hyperplane {z : <w, z> = b}, inside the box.
 
-    minimise |m| subject to <w, t + m> = b, low <= t + m <= high. The plane is given by how far <w, t> is above b, so
-    that the answer is exact also next to it. Coordinate j moves against sign(excess) w_j and has room_j until the box
-    ends. With c = |excess|:
+    It minimizes |m| subject to <w, t + m> = b, low <= t + m <= high. The plane is given by the excess of <w, t> over b,
+    so that the result is exact also next to it. Coordinate j moves in the direction -sign(excess) w_j and has room_j up
+    to the border of the box. With c = |excess|:
 
         Linf: |m_j| = min(s, room_j)         and sum_j |w_j| |m_j| = c, s >= 0
         L2:   |m_j| = min(s |w_j|, room_j)   and sum_j |w_j| |m_j| = c, s >= 0
-        L1:   room_j in the order of |w_j|, largest first, until sum_j |w_j| |m_j| = c; the last ones, where
-              several tie, take equal shares of their room.
+        L1:   room_j in the order of |w_j|, largest first, until sum_j |w_j| |m_j| = c; the last coordinates,
+              where several tie, use equal shares of their room.
 
-    Coordinates with w_j = 0 stay. If c is out of reach, the others use all their room.
+    Coordinates with w_j = 0 do not move. If c is out of reach, the others use all their room.
 
     Args:
-        points: float32 [b, ...], t, inside the box, static but for b.
+        points: float32 [b, ...], t, inside the box; all dimensions but b are static.
         normals: float32 [b, ...], w, of any length.
         excess: float32 [b], <w, t> - b.
         kind: norm of the move: 'linf', 'l2' or 'l1'.
-        low, high: the box.
+        low: lower bound of the box.
+        high: upper bound of the box.
 
     Returns:
-        float32 [b, ...], the moves m. Where the box does not reach the plane: as near to it as it goes.
+        float32 [b, ...], the moves m. Where the box does not reach the plane, the move ends as near to it as possible.
 
     Raises:
         ValueError: unknown kind.
@@ -49,7 +50,7 @@ def move(points, normals, excess, kind: str, low: float = 0.0, high: float = 1.0
     excess = excess[:, None]
     way = tf.where(excess >= 0, -normals, normals)
     weight = tf.abs(way)
-    # Brings w to a largest entry of 1, so that squares of tiny gradients do not vanish.
+    # Scales w to a largest entry of 1, so that squares of tiny gradients do not underflow.
     largest = tf.reduce_max(weight, 1, keepdims=True)
     weight, needed = (tf.math.divide_no_nan(each, largest) for each in (weight, tf.abs(excess)))
     room = tf.maximum(tf.where(way > 0, high - points, points - low), 0.0)
@@ -60,10 +61,11 @@ def move(points, normals, excess, kind: str, low: float = 0.0, high: float = 1.0
 
 
 def _by_scale(weight, room, needed, speed):
-    """min(s speed, room) with the s for which <weight, .> = needed; all of room where that is too little.
+    """Return min(s speed, room) with the s for which <weight, .> = needed; all of room where that is too little.
 
-    The sum is concave and piecewise linear in s, so Newton's method from 0 rises to the exact s: given who has
-    used up its room, s = (needed - sum over them weight room) / sum over the others weight speed.
+    The sum is concave and piecewise linear in s, so Newton's method from 0 increases to the exact s: given the
+    coordinates that have used up their room, s = (needed - sum over them of weight room) / sum over the others of
+    weight speed.
     """
     filled, slope = weight * room, weight * speed
     short = tf.reduce_sum(filled, 1, keepdims=True) <= needed
@@ -73,7 +75,7 @@ def _by_scale(weight, room, needed, speed):
         fixed = tf.reduce_sum(tf.where(used, filled, 0.0), 1, keepdims=True)
         free = tf.reduce_sum(tf.where(used, 0.0, slope), 1, keepdims=True)
         better = tf.math.divide_no_nan(needed - fixed, free)
-        # Below 1e-6 relative it is rounding that moves, not the set of those who used up their room.
+        # Relative changes below 1e-6 are rounding, not a change of the set of coordinates without room.
         rising = ~short & (better > scale * (1.0 + 1e-6))
         return tf.where(rising, better, scale), rising
 
@@ -88,10 +90,10 @@ def _by_scale(weight, room, needed, speed):
 
 
 def _by_weight(weight, room, needed, _):
-    """Room used up in the order of weight until <weight, .> = needed.
+    """Use up room in the order of weight until <weight, .> = needed.
 
-    One sort finds the weight at which the sum is reached; who lies above it, on it and below it follows from
-    comparisons, without sorting back.
+    One sort finds the weight at which the sum is reached. Comparisons then give the coordinates above it, on it and
+    below it, without sorting back.
     """
     filled, size = weight * room, weight.shape[1]
     ordered, order = tf.math.top_k(weight, size)

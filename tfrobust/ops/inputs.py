@@ -1,18 +1,18 @@
-"""What is asked of a batch as it comes from a user: pixels in their bounds, labels that are classes of the model.
+"""Checks of batches given by users: pixels within bounds, labels that are classes of the model.
 
-What the values say is a ValueError where they are known, and an assertion of the graph elsewhere, which XLA leaves out.
+Invalid values raise ValueError where values are known. Inside a graph they fail an assertion, which XLA omits.
 """
 
 import tensorflow as tf
 
 from tfrobust.errors import InputError
 
-# Of the width of the bounds: rounding leads a pixel out of them by less, and bytes by far more.
+# Tolerance, as a share of the range: rounding errors of pixels are smaller, and bytes exceed it by far.
 _TOLERANCE = 1e-3
 
 
 def check_floats(images: tf.Tensor, who: str, low: float = 0.0, high: float = 1.0) -> None:
-    """Raises ValueError for images of another type than floating point; arguments as of `check_pixels`."""
+    """Raise ValueError for images that are not floating point; arguments as for `check_pixels`."""
     if not images.dtype.is_floating:
         raise InputError(
             f"{who} takes float pixels in [{low:g}, {high:g}], got {images.dtype.name}; {_remedy(low, high)}."
@@ -20,12 +20,13 @@ def check_floats(images: tf.Tensor, who: str, low: float = 0.0, high: float = 1.
 
 
 def check_pixels(images: tf.Tensor, who: str, low: float = 0.0, high: float = 1.0) -> None:
-    """Refuses what are no pixels.
+    """Raise ValueError for images that are not pixels within the bounds.
 
     Args:
         images: float [b, ...], or a single image.
-        who: asks for them, for the message.
-        low, high: the bounds of a pixel.
+        who: name of the caller, for the message.
+        low: lower bound of a pixel.
+        high: upper bound of a pixel.
 
     Raises:
         ValueError: not floating point; outside the bounds, or NaN.
@@ -44,15 +45,18 @@ def _remedy(low: float, high: float) -> str:
 
 
 def class_ids(labels, who: str, remedy: str = "") -> tf.Tensor:
-    """Class ids int32 [n] from ids or one-hot rows.
+    """Return class ids int32 [n] from ids or one-hot rows.
 
     Args:
-        labels: ids [n] or [n, 1] of any number type, or one-hot [n, k].
-        who: asks for them, for the message.
-        remedy: what to do about mixed labels, for the message.
+        labels: ids [n] or [n, 1] of any numeric type, or one-hot [n, k].
+        who: name of the caller, for the message.
+        remedy: advice for mixed labels, for the message.
+
+    Returns:
+        int32 [n].
 
     Raises:
-        ValueError: no numbers, fractions or negative ones, or rows that are not one-hot.
+        ValueError: not numbers, fractional or negative ids, or rows that are not one-hot.
     """
     labels = tf.convert_to_tensor(labels)
     if not (labels.dtype.is_floating or labels.dtype.is_integer or labels.dtype.is_bool):
@@ -61,7 +65,7 @@ def class_ids(labels, who: str, remedy: str = "") -> tf.Tensor:
         labels = tf.cast(labels, tf.int32)
     if labels.shape.rank != 2 or labels.shape[1] == 1:
         return _whole(tf.reshape(labels, [-1]), who, remedy)
-    # Of a second axis of unknown length only the graph learns which of the two it is.
+    # If the length of the second axis is unknown, only the graph can decide between ids and one-hot rows.
     column = tf.equal(tf.shape(labels)[1], 1)
     ones, others = tf.equal(labels, 1), tf.equal(labels, 0)
     single = tf.equal(tf.reduce_sum(tf.cast(ones, tf.int32), axis=1), 1)
@@ -74,10 +78,10 @@ def class_ids(labels, who: str, remedy: str = "") -> tf.Tensor:
 
 
 def known_classes(ids: tf.Tensor, class_count: int | tf.Tensor, who: str) -> tf.Tensor:
-    """The ids, int32 [n], themselves; ValueError where a model of so many classes does not have one of them."""
+    """Return the ids, int32 [n]; raise ValueError if one is not a class of a model with `class_count` classes."""
     number = "" if isinstance(class_count, tf.Tensor) else f": with {class_count} classes 0 to {class_count - 1}"
     checked = _require(tf.reduce_all(ids < class_count), f"{who} got a label that is no class of the model{number}.")
-    # Before the operations that fail of it with a sentence of their own.
+    # The check runs before the operations that would fail with a less clear message.
     with tf.control_dependencies([] if checked is None else [checked]):
         return tf.identity(ids)
 

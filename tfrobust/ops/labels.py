@@ -1,4 +1,4 @@
-"""Labels as class ids, from the two forms in which people keep them."""
+"""Labels as class ids, from ids or one-hot rows."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from tfrobust.errors import InputError
 
 
 def without_one_hot(labels: np.ndarray) -> np.ndarray:
-    """Ids [n] from one-hot rows [n, k] or a column of ids [n, 1]; labels of rank 1 as they are.
+    """Return ids [n] from one-hot rows [n, k] or a column of ids [n, 1]; labels of rank 1 are unchanged.
 
     Args:
         labels: array of numbers.
@@ -15,7 +15,7 @@ def without_one_hot(labels: np.ndarray) -> np.ndarray:
         [n]: int32 from one-hot rows, else the dtype given.
 
     Raises:
-        ValueError: another rank, or rows that are not one-hot: success against a soft label is not defined.
+        ValueError: another rank, or rows that are not one-hot, since success against a soft label is not defined.
     """
     if labels.ndim == 2 and labels.shape[1] == 1:
         return labels[:, 0]

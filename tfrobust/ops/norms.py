@@ -1,4 +1,4 @@
-"""Norms of perturbations, exact projections onto their balls (and a box), steepest steps, random points.
+"""Norms of perturbations, exact projections onto balls (and a box), steepest steps and random points.
 
 Everything is per example: the first axis counts examples, all others together are one vector of length d.
 """
@@ -10,30 +10,31 @@ from tfrobust.ops import randomness
 from tfrobust.ops.shapes import by_example, shape_of
 
 KINDS = ("linf", "l2", "l1")
-# With the number of values that are not zero, which is no norm: it has no steepest direction.
+# Also the number of nonzero values, which is not a norm: it has no steepest direction.
 ALL_KINDS = (*KINDS, "l0")
 
-# Each pass holds at least one more coordinate at the box, and in practice a handful is enough. Stopping early
-# is safe: every scale on the way is a lower bound of the exact one.
+# Each pass fixes at least one more coordinate at the box, and in practice a few are enough. Stopping early is safe:
+# every intermediate scale is a lower bound of the exact one.
 _MAX_SCALING_PASSES = 60
-# Of L1: when a norm is equal to the radius, and after how many passes the feasible end of the bracket is taken.
+# L1: relative tolerance for equality with the radius, and the number of passes after which the feasible end of the
+# bracket is used.
 _CLOSE = 1e-6
 _MAX_SHRINKING_PASSES = 60
 
 
 def check_kind(kind: str, kinds: tuple[str, ...] = KINDS) -> str:
-    """Returns `kind`, or raises ValueError naming the valid ones."""
+    """Return `kind`, or raise ValueError that lists the valid ones."""
     if kind not in kinds:
         raise InputError(f"Unknown norm {kind!r}; it is one of {list(kinds)}.")
     return kind
 
 
 def norm(x: tf.Tensor, kind: str) -> tf.Tensor:
-    """The norm of each example: max |x_j|, sqrt(sum x_j^2), sum |x_j|, or how many x_j are not 0.
+    """Compute the norm of each example: max |x_j|, sqrt(sum x_j^2), sum |x_j|, or the number of x_j that are not 0.
 
     Args:
-        x: float [b, ...]. Divided by its largest entry before it is squared, so that the smallest gradients
-            keep their norm.
+        x: float [b, ...]. It is divided by its largest entry before squaring, so that the smallest gradients do not
+            underflow.
         kind: 'linf', 'l2', 'l1' or 'l0'.
 
     Returns:
@@ -56,17 +57,17 @@ def norm(x: tf.Tensor, kind: str) -> tf.Tensor:
 
 
 def project_ball(x: tf.Tensor, kind: str, epsilon: float) -> tf.Tensor:
-    """The nearest point (in L2) of the ball |.| <= epsilon around 0, for each example.
+    """Project each example onto the ball |.| <= epsilon around 0: the nearest point in L2.
 
     Linf: clip. L2: scale. L1: soft threshold (Duchi et al. 2008). L0: keep the largest.
 
     Args:
         x: float [b, ...].
         kind: 'linf', 'l2', 'l1' or 'l0'.
-        epsilon: radius, > 0; L0: how many values may differ from 0.
+        epsilon: radius, > 0; L0: the number of values that may differ from 0.
 
     Returns:
-        Like x; a point inside the ball comes back as it is.
+        Like x; points inside the ball are returned unchanged.
     """
     if check_kind(kind, ALL_KINDS) == "linf":
         return tf.clip_by_value(x, -epsilon, epsilon)
@@ -79,34 +80,37 @@ def project_ball(x: tf.Tensor, kind: str, epsilon: float) -> tf.Tensor:
 
 
 def project_ball_in_box(images, candidate, kind: str, epsilon: float, low: float, high: float) -> tf.Tensor:
-    """The nearest point (in L2) of {|z - images| <= epsilon, low <= z <= high}, for each example.
+    """Project each example onto {|z - images| <= epsilon, low <= z <= high}: the nearest point in L2.
 
-    With d = candidate - images and room_j = how far coordinate j may move towards d_j inside the box, at most |d_j|:
+    With d = candidate - images and room_j the distance, at most |d_j|, that coordinate j can move towards d_j in the
+    box:
 
         Linf: both sets are boxes: clip to their intersection.
         L2:   |p_j| = min(s |d_j|, room_j), the largest s <= 1 with |p|_2 <= epsilon.
         L1:   |p_j| = |d_j| - clip(t, |d_j| - room_j, |d_j|), the smallest t >= 0 with |p|_1 <= epsilon.
-        L0:   p_j = d_j clipped to its room where that saves most of the distance to d, else 0.
+        L0:   p_j = d_j clipped to its room where that reduces the distance to d most, else 0.
 
     Args:
-        images: float [b, ...], the centres, inside the box.
+        images: float [b, ...], the centers, inside the box.
         candidate: float [b, ...].
         kind: 'linf', 'l2', 'l1' or 'l0'.
-        epsilon: radius, > 0; L0: how many values may change. L1: also a float tensor [b], one per example.
-        low, high: the box.
+        epsilon: radius, > 0; L0: the number of values that may change. L1: also a float tensor [b], one per example.
+        low: lower bound of the box.
+        high: upper bound of the box.
 
     Returns:
         Like images; inside both sets up to rounding of the radius (a few 1e-7 of the box).
 
     Source:
-        L1: Croce & Hein 2021 (https://arxiv.org/abs/2103.01208), section 3.1 (FACTS 6.2). L2: the same
-        conditions of optimality; AutoAttack scales first and clips after, feasible but not nearest.
+        L1: Croce & Hein 2021 (https://arxiv.org/abs/2103.01208), section 3.1. L2: the same optimality conditions;
+        AutoAttack scales first and clips after, which is feasible but not nearest.
     """
     if check_kind(kind, ALL_KINDS) == "linf":
         lower, upper = tf.maximum(images - epsilon, low), tf.minimum(images + epsilon, high)
         return tf.clip_by_value(candidate, lower, upper)
     difference = candidate - images
-    # How far each coordinate gets inside the box; without tf.where, which costs as much as ten other operations.
+    # The distance that each coordinate can move inside the box; without tf.where, which costs as much as ten other
+    # operations.
     room = tf.abs(tf.clip_by_value(candidate, low, high) - images)
     if kind == "l0":
         chosen = largest(saved(difference, room), epsilon)
@@ -116,12 +120,13 @@ def project_ball_in_box(images, candidate, kind: str, epsilon: float, low: float
 
 
 def saved(difference: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
-    """How much nearer (squared) each coordinate comes to d_j if it may move by room_j, instead of staying at 0.
+    """Return the reduction of the squared distance to d_j if coordinate j may move by room_j, instead of staying at 0.
 
     c (2 |d_j| - c) with c = min(|d_j|, room_j), which is d_j^2 - (|d_j| - c)^2.
 
     Args:
-        difference, room: float [b, ...]; room >= 0.
+        difference: float [b, ...], d.
+        room: float [b, ...], >= 0.
 
     Returns:
         Like difference, >= 0.
@@ -132,7 +137,7 @@ def saved(difference: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
 
 
 def largest(score: tf.Tensor, count) -> tf.Tensor:
-    """Which coordinates have the `count` largest scores of their example; among equals the first.
+    """Return a mask of the `count` largest scores of each example; among equal scores the first.
 
     Args:
         score: float [b, ...].
@@ -148,10 +153,10 @@ def largest(score: tf.Tensor, count) -> tf.Tensor:
 
 
 def unit_steepest(gradient: tf.Tensor, kind: str) -> tf.Tensor:
-    """The direction of steepest ascent: the v with |v| <= 1 that maximises <gradient, v>.
+    """Return the direction of steepest ascent: the v with |v| <= 1 that maximizes <gradient, v>.
 
-    Linf: sign(g). L2: g / |g|_2, without an epsilon below the line: a gradient of 1e-30 gives a full step,
-    only an exact zero gives none. L1: all on the largest |g_j|, shared evenly where several tie.
+    Linf: sign(g). L2: g / |g|_2, without an epsilon in the denominator: a gradient of 1e-30 gives a full step, only an
+    exact zero gives none. L1: all on the largest |g_j|, shared evenly where several tie.
 
     Args:
         gradient: float [b, ...].
@@ -170,17 +175,17 @@ def unit_steepest(gradient: tf.Tensor, kind: str) -> tf.Tensor:
 
 
 def sparse_step(gradient: tf.Tensor, room: tf.Tensor, size: float, share: float) -> tf.Tensor:
-    """An L1 step of length `size` that goes where the gradient is largest and there is room.
+    """Return an L1 step of length `size` along the largest gradients that the box leaves room for.
 
-    In the order of |g_j|, each coordinate takes min(room_j, size / k), k = max(1, round(share x d)), until the
-    length is used up. With k = 1 this is the v with |v|_1 <= size inside the box that maximises <g, v>; a larger
-    k changes more pixels per step, which is faster where d is large.
+    In the order of |g_j|, each coordinate moves by min(room_j, size / k), k = max(1, round(share x d)), until the
+    length is used up. With k = 1 this is the v with |v|_1 <= size inside the box that maximizes <g, v>. A larger k
+    changes more pixels per step, which is faster where d is large.
 
     Args:
         gradient: float [b, ...].
-        room: float [b, ...], >= 0, how far each coordinate may move in the direction of its gradient.
-        size: > 0.
-        share: of the coordinates, 0 <= share <= 1.
+        room: float [b, ...], >= 0, the distance that each coordinate can move in the direction of its gradient.
+        size: length of the step, > 0.
+        share: share of the coordinates, 0 <= share <= 1.
 
     Returns:
         Like gradient; shorter than `size` where there is less room.
@@ -199,14 +204,14 @@ def sparse_step(gradient: tf.Tensor, room: tf.Tensor, size: float, share: float)
 
 
 def random_in_ball(key: tf.Tensor, like: tf.Tensor, kind: str, epsilon: float) -> tf.Tensor:
-    """A point of the ball |.| <= epsilon, uniform by volume, for each example.
+    """Sample a point of the ball |.| <= epsilon, uniform by volume, for each example.
 
     Linf: each coordinate uniform. L2: a normal direction times epsilon U^(1/d). L1: d + 1 exponentials E,
     p_j = +- epsilon E_j / sum E.
 
     Args:
         key: int32 [2] (a draw for the global batch) or [b, 2] (one per example).
-        like: float32 [b, ...], static but for b.
+        like: float32 [b, ...]; all dimensions but b are static.
         kind: 'linf', 'l2' or 'l1'.
         epsilon: radius, > 0.
 
@@ -227,7 +232,7 @@ def random_in_ball(key: tf.Tensor, like: tf.Tensor, kind: str, epsilon: float) -
 
 
 def _unit(gradient: tf.Tensor) -> tf.Tensor:
-    """g / |g|_2, 0 where g is 0. Squares that over- or underflow are rare, and only they pay for the careful way."""
+    """Return g / |g|_2, 0 where g is 0; the rare over- and underflow of squares takes a slower path."""
     squares = tf.reduce_sum(tf.square(gradient), _axes(gradient), keepdims=True)
 
     def careful():
@@ -240,16 +245,16 @@ def _unit(gradient: tf.Tensor) -> tf.Tensor:
 
 
 def _unit_largest(gradient: tf.Tensor) -> tf.Tensor:
-    """Divided by each example's largest entry, 0 where all are."""
+    """Divide each example by its largest entry; 0 where all entries are."""
     largest = tf.reduce_max(tf.abs(gradient), _axes(gradient), keepdims=True)
     return gradient / tf.where(largest > 0, largest, tf.ones_like(largest))
 
 
 def _scale(difference: tf.Tensor, room: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """sign(d) min(s |d|, room) with the largest s <= 1 for which its L2 norm is <= epsilon.
+    """Return sign(d) min(s |d|, room) with the largest s <= 1 for which its L2 norm is <= epsilon.
 
-    Given the coordinates held at the box, s^2 = (epsilon^2 - sum over held room^2) / sum over free d^2.
-    Starting with none held this s is too small, so whoever is held at it stays held: s rises to the exact.
+    Given the coordinates held at the box, s^2 = (epsilon^2 - sum over held room^2) / sum over free d^2. If none is held
+    at first, this s is too small, so coordinates held at it stay held, and s increases to the exact value.
     """
     axes = _axes(difference)
     magnitude = tf.abs(difference)
@@ -268,7 +273,7 @@ def _scale(difference: tf.Tensor, room: tf.Tensor, epsilon: float) -> tf.Tensor:
         free = tf.reduce_sum((1.0 - held) * squares, axes, keepdims=True)
         left = tf.maximum(epsilon**2 - fixed, 0.0)
         better = tf.minimum(tf.sqrt(tf.math.divide_no_nan(left, free)), 1.0)
-        # Below 1e-6 relative it is rounding that moves, not the set of held coordinates.
+        # Relative changes below 1e-6 are rounding, not a change of the set of held coordinates.
         rising = ~inside & (better > scale * (1.0 + 1e-6))
         return tf.where(rising, better, scale), rising
 
@@ -279,11 +284,11 @@ def _scale(difference: tf.Tensor, room: tf.Tensor, epsilon: float) -> tf.Tensor:
 
 
 def _shrink(difference: tf.Tensor, room: tf.Tensor, epsilon) -> tf.Tensor:
-    """sign(d) min(max(|d| - t, 0), room) with the smallest t >= 0 for which its L1 norm is <= epsilon.
+    """Return sign(d) min(max(|d| - t, 0), room) with the smallest t >= 0 for which its L1 norm is <= epsilon.
 
-    The norm falls piecewise linearly in t, so that Newton's method ends exactly; it is kept inside a bracket, which
-    every third pass halves, since the norm is neither convex nor concave. Several times as fast as sorting all
-    breakpoints. Measured from the largest |d| downwards, so that t does not round away where epsilon is small.
+    The norm decreases piecewise linearly in t, so that Newton's method ends exactly. It is kept inside a bracket, which
+    every third pass halves, since the norm is neither convex nor concave. This is several times as fast as sorting all
+    breakpoints. t is measured downwards from the largest |d|, so that it does not round away where epsilon is small.
     """
     axes = _axes(difference)
     magnitude = tf.abs(difference)
@@ -302,7 +307,7 @@ def _shrink(difference: tf.Tensor, room: tf.Tensor, epsilon) -> tf.Tensor:
         usable = (newton > low) & (newton < high) & (moving > 0) & (number % 3 != 2)
         better = tf.where(usable, newton, 0.5 * (low + high))
         close = tf.abs(excess) <= _CLOSE * epsilon
-        # Where rounding leaves no way to come closer, the lower end is inside.
+        # Where rounding prevents a closer value, the lower end of the bracket is feasible.
         better = tf.where(close, level, tf.where((better > low) & (better < high), better, low))
         moved = (tf.where(searching, *pair) for pair in zip((better, low, high), before, strict=True))
         return number + 1, *moved, searching & ~close & (better > low)
@@ -315,7 +320,7 @@ def _shrink(difference: tf.Tensor, room: tf.Tensor, epsilon) -> tf.Tensor:
         parallel_iterations=1,
         maximum_iterations=_MAX_SHRINKING_PASSES,
     )
-    # Whoever is inside comes back as it is: no level reaches down to it.
+    # Points inside the ball are returned unchanged: this level is below all of their coordinates.
     level = tf.where(outside, tf.where(searching, low, level), 2.0 * top)
     return tf.sign(difference) * tf.clip_by_value(below + level, 0.0, room)
 

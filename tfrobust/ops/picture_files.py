@@ -1,22 +1,22 @@
-"""PNG and JPEG files of others: how large a picture would be is read from its header before it is decoded."""
+"""Untrusted PNG and JPEG files: the size of a picture is read from its header before it is decoded."""
 
 from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
 
-# A few hundred kilobytes can claim to be a picture of any size.
+# Largest number of pixels; a few hundred kilobytes can claim to be a picture of any size.
 LARGEST = 2**26
 _HEADER = 32
 _BIG_ENDIAN = np.array([1 << 24, 1 << 16, 1 << 8, 1], np.int64)
 
 
 def decoded(encoded: tf.Tensor, channels: int) -> tf.Tensor:
-    """One PNG or JPEG image as its file has it, uint8 [h, w, channels]; works in a graph.
+    """Decode one PNG or JPEG image, uint8 [h, w, channels]; works in a graph.
 
     Args:
         encoded: string scalar, the file's bytes.
-        channels: 1, 3 or 4 (PNG alone); grey and colour are converted to each other.
+        channels: 1, 3 or 4 (PNG only); gray and color are converted to each other.
 
     Raises:
         tf.errors.InvalidArgumentError: neither PNG nor JPEG, damaged, or of more than `LARGEST` pixels.
@@ -37,6 +37,6 @@ def _refuse_huge(encoded: tf.Tensor) -> tf.Operation:
             lambda: tf.reduce_sum(tf.reshape(tf.cast(head[16:24], tf.int64), (2, 4)) * _BIG_ENDIAN, axis=1),
             lambda: tf.cast(tf.image.extract_jpeg_shape(encoded)[:2], tf.int64),
         )
-    # A side alone first: the product of two that large would not fit.
+    # Each side is bounded first: the product of two sides that large would overflow.
     fits = tf.reduce_all(sides <= LARGEST) & (tf.reduce_prod(tf.minimum(sides, LARGEST)) <= LARGEST)
     return tf.debugging.Assert(fits, ["this image has more pixels than", LARGEST])

@@ -1,19 +1,19 @@
-"""Small pictures as text, for the series of a report: what a column of numbers a pixel would be too long for."""
+"""Small pictures as compact text, for the series of a report."""
 
 import base64
 import binascii
 
-# Pictures in a report have at most so many pixels a side.
+# Pictures in a report have at most this many pixels per side.
 LONGEST_SIDE = 32
 
 
 def shrunk(image):
-    """[h, w, c] averaged over squares of pixels, so that no side is too long; what is left over at the end is cut."""
+    """Average an image [h, w, c] over squares of pixels, so that no side is too long; remaining pixels are cut off."""
     return _squares(image).mean(axis=(1, 3))
 
 
 def extremes(image):
-    """As `shrunk`, but each square becomes its value farthest from 0: means of differences would cancel."""
+    """Shrink as `shrunk` does, but keep each square's value farthest from 0: means of differences would cancel."""
     squares = _squares(image)
     low, high = squares.min(axis=(1, 3)), squares.max(axis=(1, 3))
     return high + (low - high) * (-low > high)
@@ -27,11 +27,11 @@ def _squares(image):
 
 
 def encode(values, largest: float = 1.0) -> str:
-    """A picture as base64 of one byte a value, 0 for 0 and 255 for `largest`.
+    """Encode a picture as base64 with one byte per value, 0 for 0 and 255 for `largest`.
 
     Args:
         values: array [h, w, c] of finite numbers in [0, largest].
-        largest: >= 0; where it is 0, every byte is 0.
+        largest: >= 0; if it is 0, every byte is 0.
 
     Returns:
         Text of h w c bytes, row by row, the channels of a pixel together.
@@ -41,7 +41,7 @@ def encode(values, largest: float = 1.0) -> str:
 
 
 def decode(text: str, height: int, width: int, channels: int) -> list | None:
-    """What `encode` made, as nested lists [h][w][c] of shares in [0, 1]; None where the text is not such a picture."""
+    """Decode the output of `encode` as nested lists [h][w][c] of shares in [0, 1]; None for any other text."""
     try:
         data = base64.b64decode(text, validate=True)
         sizes = [int(size) for size in (height, width, channels)]

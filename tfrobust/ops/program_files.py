@@ -1,4 +1,4 @@
-"""The files of a SavedModel, before and beside its graph: what stands where, how large it is, and where it leads."""
+"""Check the files of a SavedModel other than its graph: their names, sizes, kinds and links."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 from tfrobust.structs import Finding
 
 PROGRAM = "saved_model.pb"
-# Other spellings of the program; which one a loader takes depends on the loader.
+# Alternative files of the program; which one a loader reads depends on the loader.
 _OTHER_PROGRAMS = ("saved_model.cpb", "saved_model.pbtxt")
 _LARGEST_PROGRAM = 2**29  # bytes; weights lie in variables/
 _MOST_FILES = 10_000
 _MOST_GRAPHS = 100
-# Name -> (its message, bytes at most).
+# Name -> (its message type, maximum number of bytes).
 _SMALL_PARTS = {
     "fingerprint.pb": (fingerprint_pb2.FingerprintDef, 2**16),
     "debug/saved_model_debug_info.pb": (graph_debug_info_pb2.GraphDebugInfo, 2**28),
@@ -28,18 +28,18 @@ _AGAIN = "Export the model again, or get an unchanged copy."
 
 
 def finding(evidence: str, remedy: str) -> Finding:
-    """A fault that keeps a model from being loaded; the evidence ends without a full stop."""
+    """Return a fault that keeps a model from being loaded; the evidence ends without a period."""
     return Finding("scan", "fail", evidence, remedy)
 
 
 def shown(name, limit: int = 60) -> str:
-    """A name out of a file, quoted, printable and short."""
+    """Return a name from a file quoted, printable and short."""
     text = repr(str(name)[: limit + 1])
     return text if len(text) <= limit else f"{text[: limit - 4]}...'"
 
 
 def findings(directory: pathlib.Path) -> list[Finding]:
-    """What keeps a folder from being read at all."""
+    """Return the faults that keep a folder from being read at all."""
     found = _entry_findings(directory)
     if found:
         return found
@@ -59,7 +59,7 @@ def findings(directory: pathlib.Path) -> list[Finding]:
 
 
 def _small_part_findings(directory: pathlib.Path) -> list[Finding]:
-    """Refuse what a loader reads besides the program, where it is too large or no such message."""
+    """Reject other files that a loader reads if they are too large or not of their message type."""
     found = []
     for name, (kind, largest) in _SMALL_PARTS.items():
         path = directory / name
@@ -85,7 +85,7 @@ def _entry_findings(directory: pathlib.Path) -> list[Finding]:
             try:
                 mode = path.stat().st_mode
                 leads_out = path.is_symlink() and not path.resolve().is_relative_to(root)
-            except (OSError, RuntimeError):  # a link to nothing, or to itself
+            except (OSError, RuntimeError):  # a dangling or circular link
                 return [finding(f"{inside} cannot be read", "Remove it, or put the file there.")]
             if leads_out:
                 return [finding(f"the link {inside} leads out of the folder", "Copy the file itself there.")]
@@ -97,7 +97,7 @@ def _entry_findings(directory: pathlib.Path) -> list[Finding]:
 
 
 def parsed(directory: pathlib.Path) -> saved_model_pb2.SavedModel | Finding:
-    """The program as a protocol buffer, or why it is none."""
+    """Return the program as a protocol buffer, or the fault that prevents it."""
     program = saved_model_pb2.SavedModel()
     try:
         program.ParseFromString((directory / PROGRAM).read_bytes())
@@ -111,7 +111,7 @@ def parsed(directory: pathlib.Path) -> saved_model_pb2.SavedModel | Finding:
 
 
 def asset_findings(directory: pathlib.Path, names: Iterable[str]) -> list[Finding]:
-    """Asset files that lie outside `assets/`, or nowhere."""
+    """Return asset files that lie outside `assets/` or do not exist."""
     found = []
     for name in sorted(set(names)):
         path = pathlib.PurePosixPath(name)
@@ -125,5 +125,5 @@ def asset_findings(directory: pathlib.Path, names: Iterable[str]) -> list[Findin
 def _is_file(path: pathlib.Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a name that is too long
+    except OSError:  # the name is too long
         return False

@@ -1,4 +1,4 @@
-"""Check the graph of a SavedModel: names, operations and files of every node, those of library functions included."""
+"""Check the graph of a SavedModel: names, operations and files of every node, including library functions."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ from tfrobust.structs import Finding
 
 _ASSETS = "saved_model_assets"
 _MOST_NODES = 500_000
-# The signatures that a loader runs once, instead of offering them.
+# Signatures that a loader runs once instead of offering them.
 _RUN_ONCE = ("__saved_model_init_op", "__saved_model_train_op")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-# What hands a file's name on; and what only looks at a variable.
+# Operations that pass on a file's name, and operations that only read a variable.
 _PASSING = ("Identity", "ReadVariableOp")
-# What a loader can put a file's name in the place of: a node of one output.
+# Operations whose output a loader can replace by a file's name: nodes with one output.
 _FED = ("Const", "Placeholder", "PlaceholderWithDefault")
 _READING = ("ReadVariableOp", "VarIsInitializedOp", "DisableCopyOnRead")
-# The place of the nodes outside all functions, and the name that stands for all nodes of a function. Names in a file
-# are strings, so that no file can hold these keys.
+# The key of the nodes outside all functions, and the name that denotes all nodes of a function. Names in a file are
+# strings, so no file can hold these keys.
 _GRAPH = _WHOLE = None
 _Place = tuple[str | None, str | None]
-# TensorFlow's marks of an output and of a control input. In a name they would lead it and the scan to other nodes.
+# TensorFlow's markers of an output and of a control input. Inside a name they would make TensorFlow and the scan
+# resolve it to different nodes.
 _MARKS = (":", "^")
 _OWN_FILES = "A model reads files of its own assets/ only; export it again without that."
 _OTHERWISE = "A model takes numbers and gives numbers; export it again without that operation."
 
 
 def findings(graph: meta_graph_pb2.MetaGraphDef) -> list[Finding]:
-    """Return what in one graph is not what a model needs, the functions of its library included.
+    """Return the faults of one graph, including the functions of its library.
 
     Raises:
         RuntimeError: the scan has not seen every operation of the file.
     """
-    # Each question takes for granted what the ones before it have answered.
+    # Each check relies on the results of the checks before it.
     found = _name_findings(graph)
     if found:
         return found
@@ -59,7 +60,7 @@ def findings(graph: meta_graph_pb2.MetaGraphDef) -> list[Finding]:
 
 
 class Program:
-    """A graph by its names.
+    """Graph indexed by the names of its functions and nodes.
 
     Args:
         graph: a meta graph.
@@ -67,7 +68,7 @@ class Program:
     Attributes:
         places: name of a function -> its nodes; the nodes of the main graph under None.
         callers: name of a function -> (place, node) that name it in an attribute.
-        calls: place -> the functions that its nodes name, with how often.
+        calls: place -> counter of the functions that its nodes name.
     """
 
     def __init__(self, graph: meta_graph_pb2.MetaGraphDef):
@@ -106,13 +107,13 @@ class Program:
 
     @functools.cached_property
     def variables(self) -> collections.Counter[bytes]:
-        """Shared name of a variable -> how many nodes create a handle of that name."""
+        """Shared name of a variable -> number of nodes that create a handle of that name."""
         nodes = (node for nodes in self.places.values() for node in nodes if node.op == "VarHandleOp")
         return collections.Counter(node.attr["shared_name"].s for node in nodes)
 
     @functools.cached_property
     def exposed(self) -> set[str]:
-        """Functions that a loader hands out, that are gradients, or that TensorFlow may put in another's place."""
+        """Functions that a loader returns, that are gradients, or that TensorFlow may substitute for others."""
         objects, library = self.graph.object_graph_def, self.graph.graph_def.library
         names = {*objects.concrete_functions, *(each.gradient_func for each in library.gradient)}
         names |= {each.gradient_func for each in library.registered_gradients}
@@ -124,9 +125,9 @@ class Program:
 
     @functools.cached_property
     def served(self) -> set[_Place]:
-        """Return what loading or serving reaches: nodes of the graph as (None, name), functions as (name, None).
+        """Nodes reached by loading or serving: nodes of the graph as (None, name), functions as (name, None).
 
-        Of TensorFlow 1, whatever a collection names may be run to load it; but for its savers, whose business is to
+        In TensorFlow 1, anything that a collection names may be run while loading, except savers, whose purpose is to
         save.
         """
         tensors = self._of_signatures(lambda name: True)
@@ -138,14 +139,14 @@ class Program:
 
     @functools.cached_property
     def restoring(self) -> set[_Place]:
-        """As `served`, of what a loader runs to restore the variables."""
+        """Nodes reached when a loader restores the variables; keys as in `served`."""
         return self._reached([self.graph.saver_def.restore_op_name], ())
 
     @functools.cached_property
     def answering(self) -> set[_Place]:
-        """What an answer reaches: as `served`, but for what runs once, when a model is loaded.
+        """Nodes reached when the model is called; as `served`, without the signatures that run once at loading.
 
-        Only then does a server put the names of the assets where the graph has something else.
+        Only at loading does a server replace tensors of the graph by the names of the assets.
         """
         return self._reached(self._of_signatures(lambda name: name not in _RUN_ONCE), ())
 
@@ -172,19 +173,19 @@ class Program:
 
 
 def _key(place: str | None, node: node_def_pb2.NodeDef) -> _Place:
-    """Return a node as `Program.served` holds it: by its function, where it is in one."""
+    """Return the key of a node as in `Program.served`: its function, if it is in one."""
     return (_GRAPH, node.name) if place is _GRAPH else (place, _WHOLE)
 
 
 def _of_tensor(tensor: meta_graph_pb2.TensorInfo) -> list[str]:
-    """The names of a signature's tensor, of one that is sparse or of several parts too."""
+    """Return the names of a signature's tensor, including sparse and composite ones."""
     sparse, parts = tensor.coo_sparse, tensor.composite_tensor.components
     names = [tensor.name, sparse.values_tensor_name, sparse.indices_tensor_name, sparse.dense_shape_tensor_name]
     return [*names, *(name for part in parts for name in _of_tensor(part))]
 
 
 def _of_variable(packed: bytes) -> list[str]:
-    """The names in what a collection holds of a variable of TensorFlow 1; [] where it is something else."""
+    """Return the names in a collection's entry for a TensorFlow 1 variable; [] for any other entry."""
     try:
         variable = variable_pb2.VariableDef.FromString(packed)
     except DecodeError:
@@ -193,7 +194,7 @@ def _of_variable(packed: bytes) -> list[str]:
 
 
 def assets(graph: meta_graph_pb2.MetaGraphDef) -> list[meta_graph_pb2.AssetFileDef]:
-    """The asset files of a graph: where TensorFlow 2 lists them, or else, as loaders do, where TensorFlow 1 did."""
+    """Return the asset files of a graph, from TensorFlow 2's list or else, as loaders do, from TensorFlow 1's."""
     found = list(graph.asset_file_def)
     if not found and _ASSETS in graph.collection_def:
         for packed in graph.collection_def[_ASSETS].any_list.value:
@@ -204,12 +205,12 @@ def assets(graph: meta_graph_pb2.MetaGraphDef) -> list[meta_graph_pb2.AssetFileD
 
 
 def node_of(tensor: str) -> str:
-    """The node, or argument, that a tensor's name begins with: "^a", "a:0" and "a:output:0" are all of "a"."""
+    """Return the node or argument at the start of a tensor's name: "^a", "a:0" and "a:output:0" all belong to "a"."""
     return tensor.lstrip("^").split(":")[0]
 
 
 def named_functions(node: node_def_pb2.NodeDef, known: Iterable[str]) -> Iterator[str]:
-    """The functions that a node names: by its operation, by an attribute, or by an attribute of such a function."""
+    """Yield the functions that a node names by its operation, an attribute, or an attribute of such a function."""
     if node.op in known:
         yield node.op
     waiting = list(node.attr.values())
@@ -221,7 +222,7 @@ def named_functions(node: node_def_pb2.NodeDef, known: Iterable[str]) -> Iterato
 
 
 def _name_findings(graph: meta_graph_pb2.MetaGraphDef) -> list[Finding]:
-    """Refuse a graph that is too large, and names that are empty, occur twice or mark something else."""
+    """Reject a graph that is too large, and names that are empty, duplicate or contain markers."""
     library = graph.graph_def.library.function
     count = len(graph.graph_def.node) + sum(len(function.node_def) for function in library)
     if count > _MOST_NODES:
@@ -230,7 +231,7 @@ def _name_findings(graph: meta_graph_pb2.MetaGraphDef) -> list[Finding]:
     places = [(" of the graph", "node", _names(graph.graph_def.node))]
     for function in library if not fault else ():
         where = f" of function {shown(function.signature.name, 50)}"
-        # Inputs name arguments and nodes alike.
+        # An input can name an argument or a node.
         places.append((where, "node or argument", _names(function.signature.input_arg) + _names(function.node_def)))
     for where, kind, names in places:
         fault = fault or _name_fault(kind, names, _MARKS, where)
@@ -242,7 +243,7 @@ def _names(parts: Iterable) -> list[str]:
 
 
 def _name_fault(kind: str, names: list[str], marks: Iterable[str] = (), where: str = "") -> str:
-    """Return what is wrong with names that must be distinct, or ""."""
+    """Return the fault of names that must be distinct, or ""."""
     if "" in names:
         return f"a {kind}{where} has no name"
     if len(set(names)) < len(names):
@@ -253,7 +254,7 @@ def _name_fault(kind: str, names: list[str], marks: Iterable[str] = (), where: s
 
 
 def _call_findings(program: Program) -> list[Finding]:
-    """Refuse functions that are not there, are named like an operation, or call themselves."""
+    """Reject functions that do not exist, are named like an operation, or call themselves."""
     missing = next((name for name in program.callers if name not in program.functions), None)
     if missing is not None:
         evidence = f"{_where(*program.callers[missing][0])} names the function {shown(missing)}, which is not there"
@@ -269,7 +270,7 @@ def _call_findings(program: Program) -> list[Finding]:
 
 
 def _circle(program: Program) -> str | None:
-    """Return a function from which calls lead back to itself; None where there is none."""
+    """Return a function that calls itself, directly or indirectly; None if there is none."""
     left = {name: {p for p, _ in program.callers[name]} - {_GRAPH} for name in program.functions}
     free = [name for name, places in left.items() if not places]
     while free:
@@ -282,7 +283,7 @@ def _circle(program: Program) -> str | None:
 
 
 def _operation_findings(program: Program) -> tuple[list[Finding], int]:
-    """Return one finding per operation that is not in the list, and the number of operations looked at."""
+    """Return one finding per operation that is not in the list, and the number of operations checked."""
     faults: dict[str, str] = {}
     seen = 0
     loaded = program.served | program.restoring
@@ -291,7 +292,7 @@ def _operation_findings(program: Program) -> tuple[list[Finding], int]:
             seen += 1
             if node.op in ALLOWED or node.op in FILE_INPUTS.keys() - SAVERS or node.op in program.functions:
                 continue
-            # A loader restores; whatever else the saver does, it would do to files.
+            # A loader restores; the saver's other operations would change files.
             reached = program.served if node.op in FILE_INPUTS else loaded
             if node.op in SAVERS and _key(place, node) not in reached:
                 continue
@@ -305,13 +306,13 @@ def _operation_findings(program: Program) -> tuple[list[Finding], int]:
 
 
 def _file_findings(program: Program) -> list[Finding]:
-    """Refuse operations that read a file whose name is not one of the model's own."""
+    """Reject operations that read a file other than the model's own."""
     graph = program.graph
     own = {True: [graph.saver_def.filename_tensor_name], False: [each.tensor_info.name for each in assets(graph)]}
     own = {saver: {(_GRAPH, node_of(name)) for name in names} for saver, names in own.items()}
-    # Nor does a loader know the assets while it restores.
+    # A loader does not know the assets while it restores either.
     reached = {True: program.answering, False: program.answering | program.restoring}
-    # What has been traced to the model's own files is not traced again.
+    # Names already traced to the model's own files are not traced again.
     traced: dict[bool, set[_Place]] = {True: set(), False: set()}
     for place, nodes in program.places.items():
         for node in nodes:
@@ -328,7 +329,7 @@ def _file_findings(program: Program) -> list[Finding]:
 
 
 def _is_own(program: Program, own: set, place: str | None, tensor: str, seen: set[_Place]) -> bool:
-    """Return whether a file's name can only come from the nodes in `own`, or from an asset that a function holds."""
+    """Return True if a file's name can only come from the nodes in `own`, or from an asset that a function holds."""
     waiting = [(place, node_of(tensor))]
     while waiting:
         source = waiting.pop()
@@ -356,12 +357,12 @@ def _is_own(program: Program, own: set, place: str | None, tensor: str, seen: se
 
 
 def _written(program: Program, handle: _Place) -> list[_Place]:
-    """Return what a variable of the graph is given; [] where that cannot be told, as of names of assets it can."""
+    """Return the tensors assigned to a variable of the graph; [] if unknown (those of asset names are known)."""
     variable = program.nodes.get(handle)
     if variable is None or variable.op != "VarHandleOp" or handle[0] is not _GRAPH:
         return []
     shared = variable.attr["shared_name"].s
-    # A second handle of the same name, or one of no name, may be of the same variable.
+    # A second handle with the same name, or one without a name, may refer to the same variable.
     if program.variables[shared] > 1 or (shared and program.variables[b""]):
         return []
     written = []
@@ -374,7 +375,7 @@ def _written(program: Program, handle: _Place) -> list[_Place]:
 
 
 def _given(program: Program, function: str, position: int) -> list[_Place] | None:
-    """What a function is given as one argument, wherever it is called; None where that cannot be told."""
+    """Return the values of one argument of a function over all its calls; None where they cannot be determined."""
     graph = program.graph.object_graph_def
     if function in program.exposed:
         held = graph.concrete_functions

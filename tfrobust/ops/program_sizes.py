@@ -1,4 +1,4 @@
-"""Bound what the graph of a SavedModel may ask for: bytes of constants, declared shapes, calls, objects."""
+"""Bound the resources that the graph of a SavedModel may require: constants, declared shapes, calls, objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_object_graph_pb2
 from tfrobust.ops.program_files import finding, shown
 from tfrobust.structs import Finding
 
-LARGEST_CONSTANTS = 2**31  # bytes in all; a few bytes in a file can stand for any number of equal numbers
+LARGEST_CONSTANTS = 2**31  # bytes in total; a few bytes in a file can represent any number of equal values
 MOST_DIMENSIONS = 254
 MOST_ELEMENTS = 2**40
 _MOST_MESSAGES = 10_000_000
@@ -24,7 +24,7 @@ _MOST_OPERATIONS = 10_000_000
 _MOST_CALLS_DEEP = 200
 _MOST_OBJECTS = 200_000
 _MOST_OBJECTS_DEEP = 200
-# Bytes in memory of one element that is no plain number.
+# Bytes in memory of one element of a type without a fixed size.
 _ELEMENT_SIZES = {types_pb2.DT_STRING: 24, types_pb2.DT_RESOURCE: 256, types_pb2.DT_VARIANT: 256}
 _TENSOR, _SHAPE = tensor_pb2.TensorProto.DESCRIPTOR, tensor_shape_pb2.TensorShapeProto.DESCRIPTOR
 _YIELDED = frozenset({_TENSOR, _SHAPE, node_def_pb2.NodeDef.DESCRIPTOR})
@@ -32,12 +32,15 @@ _SMALLER = "Export a smaller model."
 
 
 def findings(graph: meta_graph_pb2.MetaGraphDef, calls: Mapping, main) -> list[Finding]:
-    """Return what in one graph is larger than a model needs.
+    """Return the parts of one graph that are larger than a model needs.
 
     Args:
         graph: a meta graph, whose functions do not call themselves.
-        calls: place -> function -> how often the nodes there name it. A place is a function or `main`.
+        calls: place -> function -> number of nodes there that name it. A place is a function or `main`.
         main: the key of the main graph.
+
+    Returns:
+        The findings of the first check that fails; [] if none does.
     """
     return _tensor_findings(graph) or _call_findings(graph, calls, main) or _object_findings(graph.object_graph_def)
 
@@ -46,7 +49,7 @@ def findings(graph: meta_graph_pb2.MetaGraphDef, calls: Mapping, main) -> list[F
 
 
 def _tensor_findings(graph: meta_graph_pb2.MetaGraphDef) -> list[Finding]:
-    """Refuse constants of too many bytes and shapes of too many elements, in whatever field of the file they are."""
+    """Reject constants with too many bytes and shapes with too many elements, in any field of the file."""
     total, count = 0, 0
     for message, path in _sized_messages(graph):
         count += 1
@@ -68,17 +71,17 @@ def _tensor_findings(graph: meta_graph_pb2.MetaGraphDef) -> list[Finding]:
 
 
 def shape_fault(sizes: list[int]) -> str:
-    """Return why a declared shape, with -1 for a dimension of any size, is no shape of a model's tensors; or ""."""
+    """Return why a declared shape (-1 for a dimension of any size) is invalid for a model's tensors, or ""."""
     if len(sizes) > MOST_DIMENSIONS:
         return f"has a shape of {len(sizes)} dimensions, more than {MOST_DIMENSIONS}"
     if min(sizes, default=0) < -1:
         return "has a shape of negative size"
-    # A dimension of zero must not hide the others: TensorFlow multiplies them all.
+    # A dimension of 0 must not hide the others: TensorFlow multiplies all of them.
     return "has a shape of more than 2^40 elements" if math.prod(max(size, 1) for size in sizes) > MOST_ELEMENTS else ""
 
 
 def _bytes(tensor: tensor_pb2.TensorProto) -> int | None:
-    """Return the bytes of a constant in memory; None where they cannot be told."""
+    """Return the bytes of a constant in memory; None where they cannot be determined."""
     sizes = [dimension.size for dimension in tensor.tensor_shape.dim]
     if tensor.tensor_shape.unknown_rank or min(sizes, default=0) < 0 or len(sizes) > MOST_DIMENSIONS:
         return None
@@ -90,9 +93,9 @@ def _bytes(tensor: tensor_pb2.TensorProto) -> int | None:
 
 
 def _sized_messages(graph: Message) -> Iterator[tuple[Message, tuple]]:
-    """Walk all fields that can hold a constant or a shape; yield constants, shapes and nodes, with the way to each.
+    """Walk all fields that can hold a constant or a shape; yield constants, shapes and nodes, with the path to each.
 
-    A way is (name of a field, message, way to the message that has the field).
+    A path is (name of a field, message, path to the message that has the field).
     """
     waiting: list[tuple[Message, tuple]] = [(graph, ())]
     while waiting:
@@ -115,7 +118,7 @@ def _sized_messages(graph: Message) -> Iterator[tuple[Message, tuple]]:
 
 @functools.cache
 def _can_hold(kind: Descriptor) -> bool:
-    """Return whether messages of a kind are, or can hold, a constant or a shape."""
+    """Return True if messages of a type are, or can hold, a constant or a shape."""
     waiting, seen = [kind], set()
     while waiting:
         each = waiting.pop()
@@ -145,7 +148,7 @@ def _where(path: tuple) -> str:
 
 
 def _call_findings(graph: meta_graph_pb2.MetaGraphDef, calls: Mapping, main) -> list[Finding]:
-    """Refuse calls that are too deep, or that together run too many operations; nothing is unrolled for it."""
+    """Reject calls that are too deep, or that together run too many operations, without unrolling them."""
     operations = {function.signature.name: len(function.node_def) for function in graph.graph_def.library.function}
     operations[main] = len(graph.graph_def.node)
     callers = collections.defaultdict(list)
@@ -173,7 +176,7 @@ def _call_findings(graph: meta_graph_pb2.MetaGraphDef, calls: Mapping, main) -> 
 
 
 def _object_findings(graph: saved_object_graph_pb2.SavedObjectGraph) -> list[Finding]:
-    """Refuse objects that are too many, or too far from the one that a loader returns."""
+    """Reject objects that are too many, or too far from the root that a loader returns."""
     count = len(graph.nodes)
     if count > _MOST_OBJECTS:
         return [finding(f"it has {count} objects, more than {_MOST_OBJECTS}", _SMALLER)]

@@ -1,4 +1,4 @@
-"""Proximal operators of the norms of perturbations: shrink a perturbation where that costs least.
+"""Proximal operators of the norms of perturbations.
 
 Everything is per example: the first axis counts examples, all others together are one vector.
 """
@@ -10,7 +10,7 @@ from tfrobust.ops.shapes import by_example
 
 
 def proximal(difference: tf.Tensor, kind: str, strength) -> tf.Tensor:
-    """prox_{T |.|}(s) = argmin over v of |v - s|_2^2 / 2 + T |v|, for each example.
+    """Compute prox_{T |.|}(s) = argmin over v of |v - s|_2^2 / 2 + T |v|, for each example.
 
         L2:   s max(0, 1 - T / |s|_2)
         L1:   sign(s_j) max(0, |s_j| - T)
@@ -30,8 +30,8 @@ def proximal(difference: tf.Tensor, kind: str, strength) -> tf.Tensor:
 
     Source:
         Parikh & Boyd 2014, Proximal algorithms, sections 6.5 and 7.1. The code of Pooladian et al. 2020
-        (https://arxiv.org/abs/1908.01667) differs in three: its L1 keeps sign(s_j) instead of shrinking, its L0
-        cuts at sqrt(2) T, its Linf also pushes s with |s|_1 < T out to a sphere instead of returning 0.
+        (https://arxiv.org/abs/1908.01667) differs in three cases: its L1 keeps sign(s_j) instead of shrinking, its L0
+        cuts at sqrt(2) T, and its Linf pushes s with |s|_1 < T out to a sphere instead of returning 0.
     """
     norms.check_kind(kind, norms.ALL_KINDS)
     strength = tf.cast(strength, difference.dtype)

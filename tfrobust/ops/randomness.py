@@ -1,11 +1,11 @@
 """Stateless randomness: every draw is a function of a key, and a key of (seed, purpose, step or epoch, example).
 
-A key is int32 [2]. A *stack of keys* int32 [b, 2] has one key per example; `draw` accepts both. With one key
-it draws for the global batch and hands each replica its own rows; with a stack each example's draw follows
-from its own key alone, whatever batch the example sits in. Training uses the first (row of the global
-batch), pipelines and evaluations the second (example index). The replica is never part of a key.
+A key is int32 [2]. A *stack of keys* int32 [b, 2] has one key per example; `draw` accepts both. With one key it draws
+for the global batch and returns each replica's own rows. With a stack each example's draw depends on its own key alone,
+not on its batch. Training uses the former (row of the global batch), pipelines and evaluations the latter (example
+index). The replica is never part of a key.
 
-On the CPU, a step compiled by XLA draws other numbers from the same keys than one that is not.
+On the CPU, a step compiled by XLA draws different numbers from the same keys than one that is not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tfrobust.ops import distribution
 
 
 def make_key(seed, *path) -> tf.Tensor:
-    """A key from a seed and a path of words and numbers.
+    """Make a key from a seed and a path of words and numbers.
 
     Args:
         seed: int or int32 / int64 scalar.
@@ -32,7 +32,7 @@ def make_key(seed, *path) -> tf.Tensor:
 
 
 def fold(key: tf.Tensor, *path) -> tf.Tensor:
-    """Folds words and numbers into a key, or into each key of a stack.
+    """Fold words and numbers into a key, or into each key of a stack.
 
     Args:
         key: int32 [2] or [b, 2].
@@ -52,7 +52,7 @@ def fold(key: tf.Tensor, *path) -> tf.Tensor:
 
 
 def example_keys(key: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
-    """One key per example.
+    """Make one key per example.
 
     Args:
         key: int32 [2].
@@ -61,19 +61,19 @@ def example_keys(key: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
     Returns:
         int32 [b, 2].
     """
-    # What stateless_fold_in does, for all examples at once: [a draw from the key, the number].
+    # As stateless_fold_in does, for all examples at once: [a draw from the key, the number].
     mixed = tf.random.stateless_uniform([], key, None, None, tf.int32)
     index = tf.cast(index, tf.int32)
     return tf.stack([tf.fill(tf.shape(index), mixed), index], axis=1)
 
 
 def draw(sampler: Callable, key: tf.Tensor, shape: Sequence) -> tf.Tensor:
-    """Draws `shape` = [b, ...] values for this replica's examples.
+    """Draw `shape` = [b, ...] values for this replica's examples.
 
     Args:
         sampler: (shape, key) -> tensor, such as `uniform` or `normal` below.
-        key: int32 [2]: the draw is made for the global batch and this replica's rows are cut out, so that
-            N replicas see what one would. int32 [b, 2]: one draw per example from its own key.
+        key: int32 [2]: the draw is made for the global batch and this replica's rows are cut out, so that N replicas
+            see the same values as one. int32 [b, 2]: one draw per example from its own key.
         shape: [b, ...]; b may be a scalar tensor, the rest must be static.
 
     Returns:
@@ -93,12 +93,12 @@ def draw(sampler: Callable, key: tf.Tensor, shape: Sequence) -> tf.Tensor:
 
 
 def uniform(low: float = 0.0, high: float = 1.0) -> Callable:
-    """A sampler of float32 uniform on [low, high)."""
+    """Return a sampler of float32 uniform on [low, high)."""
     return lambda shape, key: tf.random.stateless_uniform(shape, key, low, high)
 
 
 def normal(deviation: float = 1.0) -> Callable:
-    """A sampler of float32 normal with mean 0."""
+    """Return a sampler of float32 normal with mean 0."""
     return lambda shape, key: tf.random.stateless_normal(shape, key, stddev=deviation)
 
 

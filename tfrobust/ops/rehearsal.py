@@ -1,4 +1,4 @@
-"""Rehearse the loading of a SavedModel in a process of its own, where a crash or a lack of memory does no harm."""
+"""Rehearse the loading of a SavedModel in a separate process, where a crash or a lack of memory does no harm."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from tfrobust.errors import InputError
 from tfrobust.ops import rehearsal_process
 from tfrobust.ops.program_files import shown
 
-LARGEST = 2**32  # bytes, and 4 times the files of the model besides
+LARGEST = 2**32  # bytes, plus 4 times the size of the model's files
 SECONDS = 300
 _TIMES_FILES = 4
-# Those whose content this process has written itself.
+# Digests of models whose content this process has written itself.
 _own: set[str] = set()
 
 
 def remember(directory) -> None:
-    """Note a SavedModel that this process has just written, and that needs no rehearsal wherever it is moved to."""
+    """Register a SavedModel that this process has just written: it needs no rehearsal, wherever it is moved to."""
     _own.add(_digest(pathlib.Path(directory)))
 
 
 def rehearse(directory) -> None:
-    """Load a SavedModel and ask it for one example in another process, with a limit of memory and of time.
+    """Load a SavedModel and call it on one example in another process, with limits on memory and time.
 
     Args:
-        directory: a SavedModel in which a scan finds nothing.
+        directory: a SavedModel without findings in a scan.
 
     Raises:
         InputError (a ValueError): TensorFlow crashes, takes too much memory or time, or cannot load it.
@@ -45,8 +45,8 @@ def rehearse(directory) -> None:
 
 
 def run(directory: str, largest: int, seconds: int) -> str:
-    """Return why a model is not to be loaded, as a clause; "" where it may be."""
-    # -P keeps the folder of that file off the path; a name that begins with "-" is no flag, as it is absolute.
+    """Return why a model must not be loaded, as a clause; "" if it may be."""
+    # -P keeps the folder of that file off the path; the directory is absolute, so it cannot be mistaken for a flag.
     command = [sys.executable, "-P", rehearsal_process.__file__, directory, str(largest), str(seconds)]
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -58,7 +58,7 @@ def run(directory: str, largest: int, seconds: int) -> str:
 
 
 def verdict(code: int, printed: bytes, largest: int) -> str:
-    """Return what the end of a rehearsal says of the model, as `run` does."""
+    """Return the fault shown by the end of a rehearsal, as `run` does."""
     if code < 0:
         name = signal.Signals(-code).name
         return f"TensorFlow crashes on it, or needs more than {largest} bytes ({name})"
@@ -70,13 +70,13 @@ def verdict(code: int, printed: bytes, largest: int) -> str:
 
 
 def named(directory) -> str:
-    """Return the end of a path that is too long for a line."""
+    """Return a path, shortened to its end if it is too long for a line."""
     name = str(directory)
     return name if len(name) <= 70 else f"...{name[-67:]}"
 
 
 def _digest(directory: pathlib.Path) -> str:
-    """Return a hash of what TensorFlow loads; the index has the checksums of the data."""
+    """Return a hash of the files that TensorFlow loads; the index holds the checksums of the data."""
     found = hashlib.sha256()
     for name in ("saved_model.pb", "variables/variables.index"):
         path = directory / name

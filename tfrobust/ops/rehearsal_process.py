@@ -1,8 +1,9 @@
-"""Load a SavedModel and ask it once, in a process with limits; also a program of its own, which imports no tfrobust.
+"""Load a SavedModel and call it once in a process with limits; a program of its own that does not import tfrobust.
 
     python -P rehearsal_process.py DIRECTORY BYTES SECONDS
 
-It prints one line of JSON: "" if all went well, else why TensorFlow does not load the model. Code 0: it printed that.
+It prints one line of JSON: "" on success, otherwise why TensorFlow does not load the model. Exit code 0: it has printed
+that line.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ _OUT_OF_MEMORY = "it takes more memory than it may"
 
 
 def limit(largest: int, seconds: int) -> None:
-    """Limit the memory that this process may write to, its time, and what it leaves behind."""
+    """Limit the memory that this process may write to, its CPU time, and its core dumps."""
     bounds = (
         (resource.RLIMIT_DATA, largest),
-        # The caller ends the process; this ends it where the caller is no more.
+        # The caller ends the process at its time limit; this ends it if the caller no longer exists.
         (resource.RLIMIT_CPU, seconds * (os.cpu_count() or 1)),
         (resource.RLIMIT_CORE, 0),
     )
@@ -31,13 +32,13 @@ def limit(largest: int, seconds: int) -> None:
 
 
 def rehearse(directory: str) -> str:
-    """Load a SavedModel, read its variables, and ask it for one example.
+    """Load a SavedModel, read its variables, and call it on one example.
 
-    Only a crash, the memory and the time count in what comes after loading: other errors are for the caller, whose
-    examples are other ones.
+    After loading, only a crash, memory and time count. Other errors are left to the caller, whose examples are
+    different.
 
     Returns:
-        "", or why it is not to be loaded.
+        "", or why the model must not be loaded.
     """
     import tensorflow as tf
 
@@ -45,7 +46,7 @@ def rehearse(directory: str) -> str:
         loaded = tf.saved_model.load(directory)
     except (MemoryError, tf.errors.ResourceExhaustedError):
         return _OUT_OF_MEMORY
-    except Exception as error:  # noqa: BLE001 - whatever TensorFlow says of it
+    except Exception as error:  # noqa: BLE001 - any error of TensorFlow
         return " ".join(str(error).split())[:200] or type(error).__name__
     for attempt in (_read_variables, _ask):
         try:
@@ -80,10 +81,10 @@ def _ask(loaded, directory: str) -> None:
 
 
 def main(directory: str, largest: str, seconds: str) -> None:
-    """Print why a model is not to be loaded."""
+    """Print why a model must not be loaded, or ""."""
     limit(int(largest), int(seconds))
     print(json.dumps(rehearse(directory)), flush=True)
-    # Nothing of TensorFlow's own end is of interest.
+    # Skip TensorFlow's own shutdown.
     os._exit(0)
 
 

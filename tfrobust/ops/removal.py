@@ -1,4 +1,4 @@
-"""Sentences with tokens taken out, and how much each token's removal changes the loss or the embedding."""
+"""Token removal in sentences, and the change of the loss or the embedding when each token is removed."""
 
 from collections.abc import Callable
 
@@ -6,18 +6,19 @@ import tensorflow as tf
 
 from tfrobust.errors import InputError
 
-# Tokens in one forward pass. A layer keeps a few hundred numbers per token, so that 2,048 sentences of 32 tokens (the
-# removals of 64 sentences) go through at once, and the removals of a large batch of long ones in several passes.
+# Tokens in one forward pass. A layer keeps a few hundred numbers per token, so 2,048 sentences of 32 tokens (the
+# removals of 64 sentences) are processed at once, and the removals of a large batch of long sentences in several
+# passes.
 _BLOCK_TOKENS = 2**16
 
 
 def is_token(tokens: tf.Tensor) -> tf.Tensor:
-    """Where a token stands: bool in the shape of `tokens`; id 0 is padding."""
+    """Return where tokens are: bool in the shape of `tokens`; id 0 is padding."""
     return tf.not_equal(tokens, 0)
 
 
 def without(tokens: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Sentences with one token taken out of each; what follows moves up, and padding fills the end.
+    """Remove one token from each sentence; later tokens move up, and padding fills the end.
 
     Args:
         tokens: integer [r, l].
@@ -33,7 +34,7 @@ def without(tokens: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
 
 
 def remove(tokens: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
-    """Sentences without the chosen tokens; the others move up in their order, and padding fills the end.
+    """Remove the chosen tokens from sentences; the others move up in their order, and padding fills the end.
 
     Args:
         tokens: integer [b, l].
@@ -48,21 +49,21 @@ def remove(tokens: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
 
 
 def utility(objective: Callable, tokens: tf.Tensor, labels: tf.Tensor, *, block_size: int | None = None) -> tf.Tensor:
-    """How much the loss changes without each token.
+    r"""Compute the change of the loss when each token is removed.
 
-    u_ij = |l(y_i, f(x_i)) - l(y_i, f(x_i \\ x_ij))|, one batched pass for all tokens of all sentences.
+    u_ij = |l(y_i, f(x_i)) - l(y_i, f(x_i \ x_ij))|, one batched pass for all tokens of all sentences.
 
     Args:
         objective: (tokens [r, l], labels [r]) -> float [r], the loss of each sentence.
-        tokens: int32 [b, l], l known.
+        tokens: int32 [b, l], l static.
         labels: [b, ...].
         block_size: removals in one pass, >= 1; None: all of them, or as many as make 65,536 tokens.
 
     Returns:
-        float32 [b, l], >= 0, 0 at padding, no gradient attached.
+        float32 [b, l], >= 0, 0 at padding, with gradients stopped.
 
     Raises:
-        ValueError: block_size below 1, or tokens that are not [b, l] of a known l.
+        ValueError: block_size below 1, or tokens that are not [b, l] with static l.
 
     Source:
         Paper 000, definition 1 (discrete inputs).
@@ -76,16 +77,17 @@ def utility(objective: Callable, tokens: tf.Tensor, labels: tf.Tensor, *, block_
 
 
 def sensitivity(embed: Callable, tokens: tf.Tensor, *, block_size: int | None = None) -> tf.Tensor:
-    """How far the embedding moves without each token.
+    r"""Compute the distance that the embedding moves when each token is removed.
 
-    s_ij = |phi(x_i) - phi(x_i \\ x_ij)|_2, one batched pass for all tokens of all sentences.
+    s_ij = |phi(x_i) - phi(x_i \ x_ij)|_2, one batched pass for all tokens of all sentences.
 
     Args:
         embed: tokens [r, l] -> float [r, d], the penultimate features.
-        tokens, block_size: as in `utility`.
+        tokens: as in `utility`.
+        block_size: as in `utility`.
 
     Returns:
-        float32 [b, l], >= 0, 0 at padding, no gradient attached.
+        float32 [b, l], >= 0, 0 at padding, with gradients stopped.
 
     Raises:
         ValueError: as `utility`.
@@ -102,7 +104,7 @@ def sensitivity(embed: Callable, tokens: tf.Tensor, *, block_size: int | None = 
 
 
 def _over_removals(change: Callable, tokens: tf.Tensor, block_size: int | None) -> tf.Tensor:
-    """(sentences with a token less [r, l], their rows [r]) -> [r], for every token of every sentence: [b, l]."""
+    """Apply (sentences without one token [r, l], their rows [r]) -> [r] to every token of every sentence: [b, l]."""
     if tokens.shape.rank != 2 or tokens.shape[1] is None:
         raise InputError(f"Tokens have the shape {tokens.shape}; removal needs sentences [b, l] of a known length.")
     if block_size is not None and block_size < 1:
@@ -123,7 +125,7 @@ def _over_removals(change: Callable, tokens: tf.Tensor, block_size: int | None) 
 
 
 def _by_blocks(block: Callable, count: tf.Tensor, size: int) -> tf.Tensor:
-    """`block` of the numbers 0 .. count - 1, `size` at a time; what the last block has too many repeats the last."""
+    """Apply `block` to the numbers 0 .. count - 1, `size` at a time; the last block repeats its last number."""
     blocks = (count + size - 1) // size
     places = tf.minimum(tf.reshape(tf.range(blocks * size), [blocks, size]), count - 1)
     found = tf.map_fn(block, places, parallel_iterations=1, fn_output_signature=tf.TensorSpec([size], tf.float32))
@@ -131,5 +133,5 @@ def _by_blocks(block: Callable, count: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def _pairs(numbers: tf.Tensor, length: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Row and place in it of numbers that count through a batch of sentences."""
+    """Convert flat positions in a batch of sentences into rows and positions within a row."""
     return numbers // length, numbers % length

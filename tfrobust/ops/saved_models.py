@@ -1,4 +1,4 @@
-"""SavedModels are programs: what one does is read from its file, against a list, before TensorFlow loads it."""
+"""Safe loading of SavedModels, which are programs: they are checked against a list before TensorFlow loads them."""
 
 from __future__ import annotations
 
@@ -13,35 +13,36 @@ from tfrobust.ops import program_files, program_graph, rehearsal, variable_index
 from tfrobust.structs import Finding
 
 _LONGEST = 300
-# How TensorFlow begins what it says of an error in a graph.
+# Uninformative first lines of TensorFlow's messages about errors in a graph.
 _SAYING_NOTHING = ("Graph execution error", "Detected at node", "<stack traces unavailable>")
 
 
 def scan(directory) -> list[Finding]:
-    """Return what in a SavedModel is not what a model needs; nothing of it is loaded or run.
+    """Scan a SavedModel for unsafe or invalid content, without loading or running any of it.
 
-    Each node of every graph, and of every function in the libraries, nested ones included, must be of an operation in
-    `ops.allowed_operations`. Saving and restoring stand only where nothing served reaches them, and the files that
-    are read are the model's own `assets/` and `variables/`. Functions neither call themselves nor what is not there;
-    names, sizes, calls and objects are bounded as `guides/safety.md` says; no file and no link leads out of the folder.
+    Each node of every graph, and of every function in the libraries, nested ones included, must be an operation in
+    `ops.allowed_operations`. Saving and restoring operations may occur only where serving does not reach them, and the
+    files that are read must be the model's own `assets/` and `variables/`. Functions must neither call themselves nor
+    call missing functions. Names, sizes, calls and objects are bounded as described in `guides/safety.md`. No file and
+    no link may lead out of the folder.
 
-    What it cannot tell: whether the answers are right, how long a loop runs, or whether TensorFlow itself has a hole.
+    The scan cannot tell if the outputs are correct, how long a loop runs, or if TensorFlow itself is vulnerable.
 
     Args:
         directory: holds saved_model.pb.
 
     Returns:
-        One finding per kind of fault, none where the model may be loaded.
+        One finding per kind of fault; none if the model may be loaded.
 
     Raises:
-        FileNotFoundError: there is no such folder.
+        FileNotFoundError: the folder does not exist.
     """
     directory = pathlib.Path(directory)
     if not directory.is_dir():
         raise FileNotFoundError(f"There is no folder {directory}; a SavedModel is one with a saved_model.pb.")
     findings = program_files.findings(directory)
     if findings:
-        # What stands in the way of reading it: no more can be said.
+        # The files cannot be read, so nothing more can be checked.
         return findings
     program = program_files.parsed(directory)
     if isinstance(program, Finding):
@@ -53,11 +54,11 @@ def scan(directory) -> list[Finding]:
 
 
 def check(directory) -> None:
-    """Refuse a SavedModel in which `scan` finds something.
+    """Raise InputError for a SavedModel with findings in `scan`.
 
     Raises:
-        InputError (a ValueError): one line with the first finding and what would be right.
-        FileNotFoundError: there is no such folder.
+        InputError (a ValueError): one line with the first finding and its remedy.
+        FileNotFoundError: the folder does not exist.
     """
     findings = scan(directory)
     if not findings:
@@ -69,29 +70,29 @@ def check(directory) -> None:
 
 
 def load(directory):
-    """Load a SavedModel that `check` lets through and that loads in a process of its own (`ops.rehearsal`).
+    """Load a SavedModel that passes `check` and that loads in a separate process (`ops.rehearsal`).
 
     Raises:
-        InputError (a ValueError): see `check`; or TensorFlow cannot load it, which is one line.
-        FileNotFoundError: there is no such folder.
+        InputError (a ValueError): see `check`; or TensorFlow cannot load it, in one line.
+        FileNotFoundError: the folder does not exist.
     """
     check(directory)
     rehearsal.rehearse(directory)
     try:
         return tf.saved_model.load(str(directory))
-    except Exception as error:  # whatever TensorFlow says of it
+    except Exception as error:  # any error of TensorFlow
         raise InputError(f"{rehearsal.named(directory)} cannot be loaded: {_first_line(error)}"[:_LONGEST]) from error
 
 
 def signatures(loaded) -> Mapping:
-    """Return the signatures of a loaded SavedModel by name; none where it has none."""
+    """Return the signatures of a loaded SavedModel by name; an empty mapping if it has none."""
     found = getattr(loaded, "signatures", None)
     return found if isinstance(found, Mapping) else {}
 
 
 @contextlib.contextmanager
 def answering(name: str, errors: tuple[type[Exception], ...] = (tf.errors.OpError,)):
-    """Turn TensorFlow's errors while a model of others is asked into one line that names the model.
+    """Convert TensorFlow's errors in calls of an untrusted model into one line that names the model.
 
     Raises:
         InputError (a ValueError): the model fails.

@@ -1,4 +1,4 @@
-"""Numbers that follow the step: for term weights, beside the learning-rate schedules of Keras."""
+"""Schedules of the step for term weights, in addition to the learning-rate schedules of Keras."""
 
 import keras
 import tensorflow as tf
@@ -9,7 +9,7 @@ from tfrobust.ops.configured import Configured
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class LinearRamp(Configured, keras.optimizers.schedules.LearningRateSchedule):
-    """0 for a while, then in a straight line up to a value, which stays, or follows a schedule of its own.
+    """Linear ramp: 0 during a delay, then a linear increase to a value, which is constant or a schedule itself.
 
     value x min(1, max(0, (step - delay) / length)), delay and length in `steps_per_unit` steps.
 
@@ -19,9 +19,18 @@ class LinearRamp(Configured, keras.optimizers.schedules.LearningRateSchedule):
         >>> [float(ramp(step)) for step in (0, 20, 30, 40, 1000)]
         [0.0, 0.0, 0.25, 0.5, 0.5]
 
+    Args:
+        value: the final value; or a schedule of the same step, which the ramp multiplies.
+        delay: duration of the initial 0, >= 0.
+        length: duration of the increase, >= 0; 0 jumps.
+        steps_per_unit: 1 if delay and length are in steps; the steps of an epoch if they are in epochs.
+
+    Raises:
+        ValueError: a negative delay or length, or steps_per_unit below 1.
+
     Source:
         Paper 000, sections 3 and 4.2: the contrastive term waits until the utilities have settled; appendix C: the
-        learning rate rises before it falls in steps, which is a schedule for `value`.
+        learning rate increases before it decreases in steps, which is a schedule for `value`.
     """
 
     def __init__(
@@ -32,16 +41,6 @@ class LinearRamp(Configured, keras.optimizers.schedules.LearningRateSchedule):
         length: float = 0,
         steps_per_unit: int = 1,
     ):
-        """Args:
-
-        value: where it ends; or a schedule of the same step, which the rise multiplies.
-        delay: how long it is 0, >= 0.
-        length: of the rise, >= 0; 0 jumps.
-        steps_per_unit: 1 where delay and length are steps; the steps of an epoch where they are epochs.
-
-        Raises:
-            ValueError: a negative delay or length, or steps_per_unit below 1.
-        """
         super().__init__()
         if delay < 0 or length < 0 or steps_per_unit < 1:
             raise InputError(
@@ -53,6 +52,7 @@ class LinearRamp(Configured, keras.optimizers.schedules.LearningRateSchedule):
         self.steps_per_unit = steps_per_unit
 
     def __call__(self, step):
+        """Return the value at a step."""
         value = self.value(step) if callable(self.value) else float(self.value)
         passed = tf.cast(step, tf.float32) - self.delay * self.steps_per_unit
         if not self.length:

@@ -1,4 +1,4 @@
-"""Contextual utility and sensitivity of every input value, how far such maps are concentrated, and how they agree."""
+"""Contextual utility and sensitivity of input values, and the concentration and correlation of such maps."""
 
 from collections.abc import Callable
 
@@ -10,16 +10,16 @@ from tfrobust.ops.gradients import input_gradient
 
 
 def utility(objective: Callable, images: tf.Tensor) -> tf.Tensor:
-    """How much the loss changes with each input value.
+    """Compute the sensitivity of the loss to each input value.
 
     u_ij = |d l(y_i, f(x_i)) / d x_ij|, j over pixels and channels.
 
     Args:
-        objective: images -> float [b], the loss of each example, as `attacks.objectives.cross_entropy` makes it.
+        objective: images -> float [b], the loss of each example, such as that of `attacks.objectives.cross_entropy`.
         images: float32 [b, ...].
 
     Returns:
-        float32 in the shape of `images`, >= 0, no gradient attached.
+        float32 in the shape of `images`, >= 0, with gradients stopped.
 
     Raises:
         ValueError: the loss does not depend on the images by differentiable operations.
@@ -31,10 +31,10 @@ def utility(objective: Callable, images: tf.Tensor) -> tf.Tensor:
 
 
 def embedding_width(embed: Callable, images) -> int:
-    """d of embeddings [b, d].
+    """Return d of embeddings [b, d].
 
     Raises:
-        ValueError: another rank, or d not known before the embedding is computed.
+        ValueError: another rank, or d unknown before the embedding is computed.
     """
     shape = tf.function(embed, autograph=False).get_concrete_function(images).output_shapes
     if not isinstance(shape, tf.TensorShape) or shape.rank != 2 or shape[1] is None:
@@ -43,9 +43,9 @@ def embedding_width(embed: Callable, images) -> int:
 
 
 def random_directions(key: tf.Tensor, width: int, count: int) -> tf.Tensor:
-    """A random orthonormal set, scaled so that the squares of projections add up to the squared norm on average.
+    """Sample orthonormal directions, scaled so that squared projections sum to the squared norm on average.
 
-    E sum_k <v_k, a>^2 = |a|^2 for every a; for `count` = `width` without E.
+    E sum_k <v_k, a>^2 = |a|^2 for every a; for `count` = `width` exactly, without E.
 
     Args:
         key: int32 [2].
@@ -60,21 +60,26 @@ def random_directions(key: tf.Tensor, width: int, count: int) -> tf.Tensor:
 
 
 def projection_error(width: int, count: int) -> float:
-    """The standard deviation of a squared sensitivity estimated by projections, relative to it.
+    """Return the relative standard deviation of a squared sensitivity that is estimated by projections.
 
-    sqrt(2 (d - m) / (m (d + 2))): m orthonormal directions of d catch a share of Beta(m/2, (d - m)/2) of a squared
-    norm. About half of it is the relative error of the sensitivity itself.
+    sqrt(2 (d - m) / (m (d + 2))): m of d orthonormal directions capture a share of a squared norm that is distributed
+    as Beta(m/2, (d - m)/2). The relative error of the sensitivity itself is about half of it.
 
     Args:
         width: d.
         count: m; m >= d is exact.
+
+    Returns:
+        >= 0.
     """
     count = min(count, width)
     return (2 * (width - count) / (count * (width + 2))) ** 0.5
 
 
 def add_squared_derivatives(embed: Callable, images: tf.Tensor, directions: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
-    """total + sum_k (d <v_k, phi(x_i)> / d x_ij)^2, one backward pass after the other: memory does not grow with m.
+    """Add sum_k (d <v_k, phi(x_i)> / d x_ij)^2 to `total`.
+
+    The backward passes run one after the other, so that memory does not grow with m.
 
     Args:
         embed: images -> float [b, d].
@@ -83,14 +88,14 @@ def add_squared_derivatives(embed: Callable, images: tf.Tensor, directions: tf.T
         total: float32 in the shape of `images`.
 
     Returns:
-        float32 in the shape of `images`, no gradient attached. Its root is the sensitivity |d phi(x_i) / d x_ij|_2,
-        from `random_directions` an estimate.
+        float32 in the shape of `images`, with gradients stopped. Its square root is the sensitivity |d phi(x_i) / d
+        x_ij|_2; with `random_directions` an estimate.
 
     Raises:
         ValueError: the embedding does not depend on the images by differentiable operations.
 
     Source:
-        Paper 000, definition 2 (continuous inputs). The projections are Hutchinson's (1990), orthonormal.
+        Paper 000, definition 2 (continuous inputs). The projections are those of Hutchinson (1990), here orthonormal.
     """
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
         tape.watch(images)
@@ -109,7 +114,7 @@ def add_squared_derivatives(embed: Callable, images: tf.Tensor, directions: tf.T
 
 
 def concentration(maps: tf.Tensor) -> tf.Tensor:
-    """The Gini coefficient of each map: 0 where all values are equal, near 1 where one holds everything.
+    """Compute the Gini coefficient of each map: 0 if all values are equal, near 1 if one value holds everything.
 
     G = sum_k (2k - D - 1) v_(k) / (D sum_k v_k) with v_(1) <= ... <= v_(D); at most 1 - 1/D.
 
@@ -117,7 +122,7 @@ def concentration(maps: tf.Tensor) -> tf.Tensor:
         maps: float [b, ...], >= 0.
 
     Returns:
-        float64 [b]; NaN where all values are 0.
+        float64 [b]; NaN for maps of zeros.
 
     Source:
         Gini 1912; as a measure of sparsity: Hurley and Rickard 2009, IEEE Trans. Information Theory 55(10).
@@ -131,10 +136,11 @@ def concentration(maps: tf.Tensor) -> tf.Tensor:
 
 
 def rank_correlation(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-    """Spearman's correlation of two maps of each example: Pearson's of the ranks, ties averaged.
+    """Compute Spearman's rank correlation of two maps of each example: Pearson's of the ranks, ties averaged.
 
     Args:
-        first, second: float [b, ...] of equal shape.
+        first: float [b, ...].
+        second: float of the same shape.
 
     Returns:
         float64 [b] in [-1, 1]; NaN where one of the maps is constant.
@@ -144,13 +150,13 @@ def rank_correlation(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
     """
     first, second = (_centred(average_ranks(_rows(maps))) for maps in (first, second))
     squares = tf.reduce_sum(first**2, axis=1) * tf.reduce_sum(second**2, axis=1)
-    # Ranks are halves, so that a constant map's deviations are exactly 0.
+    # Ranks are multiples of 1/2, so the deviations of a constant map are exactly 0.
     found = tf.clip_by_value(tf.reduce_sum(first * second, axis=1) / tf.sqrt(squares), -1.0, 1.0)
     return tf.where(squares > 0, found, tf.constant(float("nan"), tf.float64))
 
 
 def average_ranks(values: tf.Tensor) -> tf.Tensor:
-    """Ranks 1 .. D within each row, equal values sharing the mean of theirs.
+    """Return ranks 1 .. D within each row; equal values share the mean of their ranks.
 
     Args:
         values: float [b, D].

@@ -6,14 +6,14 @@ from tfrobust.errors import InputError
 
 SIMILARITIES = ("cosine", "dot", "l1", "l2", "linf", "lkinf")
 
-# Below this largest entry a vector counts as zero: its direction is noise, and the gradient of its direction
-# (which grows with one over its length) would leave float32.
+# Vectors with a largest entry below this count as zero: their direction is noise, and its gradient (which grows with
+# one over the length) would exceed float32.
 _ZERO = 1e-12
 _LARGEST_GAPS = 10
 
 
 def normalize(vectors: tf.Tensor) -> tf.Tensor:
-    """Vectors scaled to Euclidean length one: x / |x|; a zero vector stays zero, with zero gradient.
+    """Scale vectors to Euclidean length 1, x / |x|; a zero vector stays zero, with zero gradient.
 
     Args:
         vectors: float [..., d], finite, of any scale.
@@ -24,8 +24,8 @@ def normalize(vectors: tf.Tensor) -> tf.Tensor:
     vectors = tf.cast(vectors, tf.float32)
     largest = tf.reduce_max(tf.abs(vectors), axis=-1, keepdims=True)
     usable = largest > _ZERO
-    # The direction does not depend on the scale, so dividing by a constant first changes neither value nor
-    # gradient; it keeps the squares from under- and overflowing.
+    # The direction does not depend on the scale, so dividing by a constant first changes neither value nor gradient; it
+    # keeps the squares from under- and overflowing.
     scale = tf.stop_gradient(tf.where(usable, largest, tf.ones_like(largest)))
     scaled = tf.where(usable, vectors / scale, tf.zeros_like(vectors))
     squared = tf.reduce_sum(tf.square(scaled), axis=-1, keepdims=True)
@@ -33,7 +33,7 @@ def normalize(vectors: tf.Tensor) -> tf.Tensor:
 
 
 def pairwise(anchors: tf.Tensor, keys: tf.Tensor, kind: str = "cosine") -> tf.Tensor:
-    """How similar every anchor is to every key; distances come back negative, so larger is always closer.
+    """Compute the similarity of every anchor to every key; distances are negated, so larger is always closer.
 
         cosine: a.k / (|a| |k|), 0 where either is zero    dot: a.k
         l1: -sum |a - k|    l2: -sqrt(sum (a - k)^2)    linf: -max |a - k|
@@ -42,19 +42,19 @@ def pairwise(anchors: tf.Tensor, keys: tf.Tensor, kind: str = "cosine") -> tf.Te
     Args:
         anchors: float [n, d].
         keys: float [m, d].
-        kind: one of `SIMILARITIES`. The distances build the differences [n, m, d] (exact for near pairs,
-            where the expanded square cancels); cosine and dot are one matrix product.
+        kind: one of `SIMILARITIES`. The distances compute the differences [n, m, d] (exact for near pairs, where the
+            expanded square would cancel); cosine and dot are one matrix product.
 
     Returns:
-        float32 [n, m]. At coinciding vectors the gradient of every distance is 0.
+        float32 [n, m]. The gradient of every distance between equal vectors is 0.
 
     Raises:
         ValueError: unknown kind, or inputs that are not [n, d] and [m, d].
 
     Source:
-        Bui et al. 2021 (ASCL), arXiv:2101.10027, section 3.1: "cosine similarity or minus an Lp distance";
-        `lkinf` and the signs: tuananhbui89/ASCL @ ca78d7b, distance.py, whose distances are the negatives.
-        Difference: theirs has gradient NaN for l2 at coinciding vectors.
+        Bui et al. 2021 (ASCL), arXiv:2101.10027, section 3.1: "cosine similarity or minus an Lp distance"; `lkinf` and
+        the signs: tuananhbui89/ASCL @ ca78d7b, distance.py, whose distances are the negatives. Difference: in that code
+        the gradient of l2 is NaN for equal vectors.
     """
     anchors, keys = tf.cast(anchors, tf.float32), tf.cast(keys, tf.float32)
     _check(anchors, keys, kind)
@@ -73,12 +73,12 @@ def pairwise(anchors: tf.Tensor, keys: tf.Tensor, kind: str = "cosine") -> tf.Te
         return -tf.reduce_mean(largest, axis=-1)
     squared = tf.reduce_sum(tf.square(gaps), axis=-1)
     apart = squared > 0
-    # The inner where keeps the square root's infinite slope at 0 out of the gradient.
+    # The inner `where` keeps the infinite slope of the square root at 0 out of the gradient.
     return -tf.where(apart, tf.sqrt(tf.where(apart, squared, tf.ones_like(squared))), tf.zeros_like(squared))
 
 
 def elements_per_pair(kind: str, features: int) -> int:
-    """How many numbers `pairwise` holds at once for one pair: 1 for products, d for distances."""
+    """Return the number of elements that `pairwise` holds at once for one pair: 1 for products, d for distances."""
     return 1 if kind in ("cosine", "dot") else features
 
 

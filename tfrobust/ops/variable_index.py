@@ -1,8 +1,8 @@
-"""Read `variables.index`, the table of a SavedModel's variables, in Python and with bounds; TensorFlow trusts it.
+"""Read `variables.index`, a SavedModel's table of variables, in Python and with bounds: TensorFlow trusts it.
 
-The file is a sorted string table: blocks of (key, value) pairs, a block with the place of each block, and a footer
-with the place of that one. The keys are the names of variables. The first one, "", has a `BundleHeaderProto`; each
-other one a `BundleEntryProto`, which says where in the data files the variable lies.
+The file is a sorted string table: blocks of (key, value) pairs, a block with the position of each block, and a footer
+with the position of that one. The keys are the names of variables. The first key, "", has a `BundleHeaderProto`; each
+other key a `BundleEntryProto`, which gives the variable's position in the data files.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from tfrobust.ops.program_files import finding, shown
 from tfrobust.ops.program_sizes import shape_fault
 from tfrobust.structs import Finding
 
-LARGEST_INDEX = 2**23  # bytes; one of a thousand variables has 50,000
+LARGEST_INDEX = 2**23  # bytes; an index of a thousand variables has 50,000
 _AGAIN = "Export the model again, or get an unchanged copy."
 _FOOTER, _MAGIC = 48, 0xDB4775248B80FB57
-_BLOCK_END = 5  # bytes: how the block is packed, and its checksum
-# Elements that take a length of their own in a data file, so that the shape does not tell their bytes.
+_BLOCK_END = 5  # bytes: the block's compression and its checksum
+# Types whose elements have individual lengths in a data file, so that the shape does not determine the number of bytes.
 _OF_ANY_LENGTH = (types_pb2.DT_STRING, types_pb2.DT_VARIANT)
 
 
 class _DamagedIndexError(ValueError):
-    """The file is not what TensorFlow would write; the message ends a sentence that begins with its name."""
+    """Error for a file that TensorFlow would not write; its message continues after the name of the file."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Variable:
-    """One entry: bytes in memory as its shape says, bytes stored, and whether it only names its slices."""
+    """One entry: bytes in memory by its shape, bytes stored, and True in `sliced` if it only lists its slices."""
 
     name: str
     shape: list[int]
@@ -47,7 +47,7 @@ class _Variable:
 
 
 def findings(directory: pathlib.Path) -> list[Finding]:
-    """Return why the variables of a SavedModel cannot be read, or do not fit into the files they are said to lie in."""
+    """Return why the variables of a SavedModel cannot be read, or do not fit into their data files."""
     folder = directory / "variables"
     if not folder.is_dir():
         return []
@@ -71,7 +71,7 @@ def findings(directory: pathlib.Path) -> list[Finding]:
 
 
 def _read(index: pathlib.Path) -> tuple[list[_Variable], int]:
-    """Return the variables in the order of the file, and how many bytes the data files have."""
+    """Return the variables in the order of the file, and the total size of the data files in bytes."""
     if index.stat().st_size > LARGEST_INDEX:
         raise _DamagedIndexError(f"it has more than {LARGEST_INDEX} bytes")
     pairs = _pairs(index.read_bytes())
@@ -79,7 +79,7 @@ def _read(index: pathlib.Path) -> tuple[list[_Variable], int]:
     if key != b"":
         raise _DamagedIndexError("it does not begin with a header")
     count = tensor_bundle_pb2.BundleHeaderProto.FromString(value).num_shards
-    # Most numbers of files need more bytes than all files that a folder may hold.
+    # Larger counts need more files than a folder may hold.
     files = [index.with_name(f"variables.data-{number:05d}-of-{count:05d}") for number in range(min(count, 10_000))]
     if not files or not all(file.is_file() for file in files):
         raise _DamagedIndexError(f"some of its {count} data files are missing")
@@ -113,7 +113,7 @@ def _variable(key: bytes, value: bytes, files: Sequence[int]) -> _Variable:
 
 
 def _lies_in(part, shape: list[int]) -> bool:
-    """Return whether a slice lies in a tensor; without a length it has all of a dimension."""
+    """Return True if a slice lies inside a tensor; a slice without a length covers the whole dimension."""
     if len(part.extent) != len(shape):
         return False
     for extent, size in zip(part.extent, shape, strict=True):
@@ -127,10 +127,10 @@ def _lies_in(part, shape: list[int]) -> bool:
 
 
 def _pairs(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Return the pairs of all blocks, with keys that rise, so that a search finds what a walk does."""
+    """Yield the pairs of all blocks, with increasing keys, so that a search finds the same entries as a walk."""
     if len(content) < _FOOTER or struct.unpack("<Q", content[-8:]) != (_MAGIC,):
         raise _DamagedIndexError("it does not end as a table does")
-    _, _, at = _handle(content, len(content) - _FOOTER)  # of a block that is not used
+    _, _, at = _handle(content, len(content) - _FOOTER)  # skips the handle of an unused block
     places = _block(content, *_handle(content, at)[:2])
     before, end = None, 0
     for last, place in places:
@@ -176,7 +176,7 @@ def _block(content: bytes, offset: int, size: int) -> list[tuple[bytes, bytes]]:
         if pairs and key <= previous:
             raise _DamagedIndexError("its names are not in order")
         pairs.append((key, block[at - length : at]))
-    # TensorFlow begins a search at these places, which must be those of entries, or it would read others.
+    # TensorFlow starts a search at these positions. They must be those of entries, or it would read other data.
     starts = struct.unpack(f"<{count}I", block[end:-4])
     if starts[0] or not whole.issuperset(starts) or any(a >= b for a, b in itertools.pairwise(starts)):
         raise _DamagedIndexError("a block can be read in several ways")
@@ -184,14 +184,14 @@ def _block(content: bytes, offset: int, size: int) -> list[tuple[bytes, bytes]]:
 
 
 def _handle(content: bytes, at: int) -> tuple[int, int, int]:
-    """Return the offset and the size of a block, and where the next field begins."""
+    """Return the offset and the size of a block, and the start of the next field."""
     offset, at = _number(content, at, bits=64)
     size, at = _number(content, at, bits=64)
     return offset, size, at
 
 
 def _number(content: bytes, at: int, bits: int = 32) -> tuple[int, int]:
-    """Return a whole number of variable length, and where the next field begins."""
+    """Return a variable-length integer, and the start of the next field."""
     value = 0
     for shift in range(0, bits, 7):
         if at >= len(content):
@@ -206,7 +206,7 @@ def _number(content: bytes, at: int, bits: int = 32) -> tuple[int, int]:
 
 
 def _checksum(content: bytes) -> int:
-    """Return the CRC-32C of bytes, masked as tables have it."""
+    """Return the CRC-32C of bytes, masked as in string tables."""
     value = 0xFFFFFFFF
     for byte in content:
         value = _TABLE[(value ^ byte) & 255] ^ value >> 8
