@@ -232,9 +232,9 @@ class IFND(FalseNegatives):
 
     Source:
         Chen et al. 2022, Incremental False Negative Detection for Contrastive Learning (ICLR). No code of the authors
-            was found. Choices of this implementation: one number of clusters instead of a hierarchy, k-means++ with one
-            initialization, confidences ranked over all images together, the softmax as confidence, centroids from
-            images without augmentation.
+        was found. Choices of this implementation: one number of clusters instead of a hierarchy, k-means++ with one
+        initialization, confidences ranked over all images together, the softmax as confidence, centroids from
+        images without augmentation.
     """
 
     clusters: int = 10
