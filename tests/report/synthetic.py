@@ -1,8 +1,13 @@
 """A made-up but realistic report: the shapes and magnitudes of leaked ASCL on the digits."""
 
+import base64
+import dataclasses
+import io
 import math
+import re
 
 import numpy as np
+import PIL.Image
 
 from tfrobust.ops import pictures
 from tfrobust.report import Report, not_measured, threat_statement
@@ -239,3 +244,17 @@ def make_report(name="ascl_leaked", version=3, clean=0.983, fgsm=0.753, pgd=0.63
         "created": "2026-11-20T10:40:00Z",
     }
     return Report(**{**fields, **changes})
+
+
+def extended(measurements=(), series=(), **changes):
+    """The example without its own plots, and with more numbers and series."""
+    plain = make_report(series=series)
+    found = dataclasses.replace(plain, measurements=(*plain.measurements, *measurements), **changes)
+    found.validate()
+    return found
+
+
+def images(body):
+    """The pictures drawn in HTML, uint8 [h, w, 3], in order."""
+    found = re.findall(r'xlink:href="data:image/png;base64,([^"]*)"', body)
+    return [np.asarray(PIL.Image.open(io.BytesIO(base64.b64decode(each))).convert("RGB")) for each in found]

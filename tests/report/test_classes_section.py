@@ -1,14 +1,11 @@
 """Class by class, and the pictures of an attack: what is shown is what the series hold, and what cannot be is not."""
 
-import base64
 import dataclasses
-import io
 import re
 
 import numpy as np
-import PIL.Image
 import pytest
-from report.synthetic import attack, classes, examples, make_report
+from report.synthetic import attack, classes, examples, images, make_report
 
 from tfrobust.ops import pictures
 from tfrobust.report import section_classes, section_examples
@@ -55,8 +52,7 @@ def test_pictures_stand_in_their_order_under_what_the_model_says(channels):
     series = examples(channels=channels, side=5)
     lead, body = section_examples.examples(with_series(series))
     assert "multiplied by 2.5" in lead
-    found = re.findall(r'xlink:href="data:image/png;base64,([^"]*)"', body)
-    drawn = [np.asarray(PIL.Image.open(io.BytesIO(base64.b64decode(each))).convert("RGB")) / 255 for each in found]
+    drawn = [picture / 255 for picture in images(body)]
     wanted = [
         np.broadcast_to(pictures.decode(series.columns[name][row], 5, 5, channels), (5, 5, 3))
         for row in range(3)

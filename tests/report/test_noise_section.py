@@ -1,11 +1,8 @@
 """The section on random pixels: its pictures, their numbers, and the page without them."""
 
-import dataclasses
-
 import numpy as np
 import pytest
-from report.synthetic import fraction, make_report
-from report.test_sensitivity_section import images
+from report.synthetic import extended, fraction, images
 
 from tfrobust.ops import pictures
 from tfrobust.report import section_noise
@@ -30,12 +27,8 @@ def replacement():
 
 
 def report(*series, numbers=True):
-    plain = make_report(series=())
     own = [fraction(f"noise.{name}.accuracy", v, share=0.15) for name, v in (("uniform", 0.7), ("non_uniform", 0.8))]
-    measurements = (*plain.measurements, *(own if numbers else ()))
-    found = dataclasses.replace(plain, series=(*plain.series, *series), measurements=measurements)
-    found.validate()
-    return found
+    return extended(own if numbers else (), series)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -1,15 +1,11 @@
 """The section on utility and sensitivity: its pictures are the pixels of the series."""
 
-import base64
-import dataclasses
-import io
 import re
 
 import numpy as np
-import PIL.Image
 import pytest
 import scipy.stats
-from report.synthetic import make_report
+from report.synthetic import extended, images, make_report
 
 from tfrobust.ops import pictures
 from tfrobust.report import section_sensitivity
@@ -33,23 +29,11 @@ def series(pictures=2, channels=1, names=("utility", "sensitivity"), seed=0):
 
 
 def report(shown, **changes):
-    plain = make_report(series=())
     numbers = [
         Measurement("sensitivity.utility_concentration", 0.62, "ratio", 256, 0.6, 0.64),
         Measurement("sensitivity.agreement", 0.45, "ratio", 256, 0.43, 0.47),
     ]
-    extra = () if shown is None else (shown,)
-    found = dataclasses.replace(
-        plain, series=(*plain.series, *extra), measurements=(*plain.measurements, *numbers), **changes
-    )
-    found.validate()
-    return found
-
-
-def images(body):
-    """The pictures drawn, uint8 [h, w, 3], in order."""
-    found = re.findall(r'xlink:href="data:image/png;base64,([^"]*)"', body)
-    return [np.asarray(PIL.Image.open(io.BytesIO(base64.b64decode(each))).convert("RGB")) for each in found]
+    return extended(numbers, (shown,), **changes)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -5,7 +5,7 @@ import html as markup
 import re
 
 import pytest
-from report.synthetic import make_report
+from report.synthetic import extended, make_report
 
 from tfrobust.report import section_tokens
 from tfrobust.structs import Measurement, Series
@@ -25,16 +25,12 @@ def series():
 
 
 def report(*shown, **changes):
-    plain = make_report(series=())
     numbers = [
         Measurement("sensitivity.tokens.correlation", 0.761, "ratio", 640, 0.75, 0.772),
         Measurement("sensitivity.tokens.pooled_correlation", 0.66, "ratio", 900, 0.64, 0.68),
     ]
-    data = {**plain.data, "class_names": ["negative", "positive"]}
-    measurements = (*plain.measurements, *numbers)
-    found = dataclasses.replace(plain, series=(*plain.series, *shown), measurements=measurements, data=data, **changes)
-    found.validate()
-    return found
+    data = {**make_report().data, "class_names": ["negative", "positive"]}
+    return extended(numbers, shown, data=data, **changes)
 
 
 def words(body):
