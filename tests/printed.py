@@ -90,8 +90,8 @@ def commands(text: str) -> list[Command]:
 
 
 def comments(text: str) -> list[Command]:
-    """Return the commands in the comments of a gin file: from `python` to the end of the line."""
-    lines = _joined(re.sub(r"^#", "", text, flags=re.MULTILINE))
+    """Return the commands in the comments of a gin file: from `python` to the last line that begins with a flag."""
+    lines = _joined(re.sub(r"^#", "", re.sub(r"\n#\s+(?=--)", " ", text), flags=re.MULTILINE))
     found = [match[0] for line in lines if (match := re.search(rf"(?<!`)\bpython {OURS}.*", line))]
     return [command for line in found for words in _simple(line) if (command := _command(words))]
 

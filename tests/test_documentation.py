@@ -11,7 +11,6 @@ In prose, everything in backticks that starts like a command, a flag, a value fo
 name below `robust.` or `tfrobust.` is looked up as well. Placeholders start with `my_` or hold <angle brackets>.
 """
 
-import dataclasses
 import doctest
 import functools
 import importlib
@@ -21,48 +20,14 @@ import shlex
 import sys
 
 import pytest
+from printed import CHECKED, GUIDES, READ, ROOT, Block, blocks, prose, relative, spans
 
 from tfrobust import cli
 from tfrobust.configuration import checks, files, registry
 from tfrobust.errors import InputError
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-GUIDES = ROOT / "tfrobust" / "guides"
 PAGES = sorted(GUIDES.glob("api/*.md"))
-READ = [ROOT / "README.md", *sorted(GUIDES.glob("*.md"))]
-CHECKED = [*READ, ROOT / "gin" / "README.md", ROOT / "exported" / "README.md"]
-# Pages whose Python takes more than five seconds: they train, or evaluate, which traces many graphs.
 LARGEST_PICTURE = 300_000
-
-
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """A fenced block: what kind, the name of the file that it is, its text and the line where that begins."""
-
-    kind: str
-    name: str
-    text: str
-    line: int
-
-
-def blocks(text: str) -> list[Block]:
-    found = []
-    for match in re.finditer(r"^```(\w*) ?(\S*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        found.append(Block(match[1], match[2], match[3], text.count("\n", 0, match.start(3)) + 1))
-    return found
-
-
-def prose(text: str) -> str:
-    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-
-
-def spans(text: str) -> list[str]:
-    """What stands in backticks outside of blocks, on one line each."""
-    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose(text))]
-
-
-def relative(path: pathlib.Path) -> str:
-    return path.relative_to(ROOT).as_posix()
 
 
 def each(paths):
@@ -106,39 +71,7 @@ def test_the_python_of_a_page_runs(path, folder):
             execute(block, path, namespace)
 
 
-# ----------------------------------------------------------------------------------------------- commands
-
-
-def commands(text: str) -> list[list[str]]:
-    """Every command line of a page as words: of bash blocks, of indented lines, and of what stands in backticks."""
-    lines = [line for block in blocks(text) if block.kind == "bash" for line in joined(block.text)]
-    lines += [line for line in joined(prose(text)) if re.match(r" {4,}\S", line) and "python" in line]
-    lines += [span for span in spans(text) if re.match(r"(\S+/)?python3? ", span)]
-    found = []
-    for line in lines:
-        splitter = shlex.shlex(line, posix=True, punctuation_chars="&|;<>")
-        splitter.whitespace_split = True
-        words: list[str] = []
-        for word in [*splitter, "&&"]:
-            if re.fullmatch(r"[&|;<>]+", word):
-                found.append(words)
-                words = []
-            else:
-                words.append(word)
-    return [words for words in found if words]
-
-
-def joined(text: str) -> list[str]:
-    return text.replace("\\\n", " ").splitlines()
-
-
-def after_python(words: list[str]) -> list[str] | None:
-    """The words behind `python`, None if another program is called."""
-    while words and re.fullmatch(r"[A-Za-z_]\w*=.*", words[0], re.DOTALL):
-        words = words[1:]
-    if not words or not re.fullmatch(r"(.*/)?python3?", words[0]):
-        return None
-    return words[1:]
+# ------------------------------------------------------------------------------------------------- values
 
 
 @functools.cache
@@ -146,54 +79,11 @@ def gin_objects():
     return registry.collect()
 
 
-@functools.cache
-def check_gin(paths: tuple, params: tuple, imports: tuple) -> None:
-    cli.configure(list(paths), list(params), list(imports))
-
-
 def check_value(param: str) -> None:
     """A value for gin that stands alone: the knob or the argument exists and takes it, whatever else is configured."""
     bindings = files.read([], [param])
     macros = checks.check_macros(bindings, partial=True)
     checks.check_objects(bindings, macros, gin_objects(), partial=True)
-
-
-def check_command(words: list[str]) -> None:
-    """Raises InputError for a command of ours that would be refused as it stands."""
-    words = after_python(words) or []
-    if words[:1] == ["-m"] and words[1].startswith("tfrobust."):
-        module = importlib.import_module(words[1])
-        if not words[2:]:
-            return  # it is only mentioned
-        if not hasattr(module, "parser"):
-            return check_names_alone(words)
-        flags = module.parser().parse_args(words[2:])
-        if getattr(flags, "gin_file", None):
-            check_gin(tuple(flags.gin_file), tuple(flags.gin_param), tuple(flags.gin_import))
-    elif words and re.match(r"tools/\w+", words[0]):
-        check_tool(ROOT / words[0], words[1:])
-
-
-def check_names_alone(words: list[str]) -> None:
-    flags = [word for word in words[2:] if word.startswith("-")]
-    if flags:
-        raise InputError(f"{words[1]} takes no flags, but {flags[0]}")
-
-
-def check_tool(tool: pathlib.Path, words: list[str]) -> None:
-    if not tool.is_file():
-        raise InputError(f"there is no {tool.name}")
-    text = "".join(path.read_text("utf-8") for path in [tool, *tool.parent.glob("_peers.py")])
-    for number, word in enumerate(words):
-        if word == "--":  # what follows are flags of the train command
-            return check_command(["python", "-m", "tfrobust.train", *words[number + 1 :]])
-        flag, _, value = word.partition("=")
-        if flag.startswith("--") and f'"{flag}"' not in text:
-            raise InputError(f"{tool.name} has no flag {flag}")
-        if flag == "--gin_file":
-            files.find(value, tool.name)
-        for stem in value.split(",") if flag == "--methods" else ():
-            files.find(f"gin/{stem}.gin", tool.name)
 
 
 def check_said(span: str) -> None:
@@ -209,18 +99,13 @@ def check_said(span: str) -> None:
 
 
 @pytest.mark.parametrize("path", each(CHECKED))
-def test_the_commands_of_a_page_parse(path, folder):
-    text = path.read_text("utf-8")
-    for block in blocks(text):
-        if block.name:
-            (folder / block.name).write_text(block.text)
+def test_the_values_of_a_page_are_taken(path):
     faults = []
-    for check, items in ((check_command, commands(text)), (check_said, spans(text))):
-        for item in items:
-            try:
-                check(item)
-            except InputError as error:
-                faults.append(f"{item}: {error}")
+    for span in spans(path.read_text("utf-8")):
+        try:
+            check_said(span)
+        except InputError as error:
+            faults.append(f"{span}: {error}")
     assert faults == []
 
 
@@ -324,26 +209,6 @@ def test_the_two_commands_stand_in_the_readme():
 
 
 # ------------------------------------------------------------------------------------- the checks themselves
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "python -m tfrobust.train --gin_files=gin/trades.gin",
-        "python -m tfrobust.train --gin_file=gin/trade.gin",
-        "python -m tfrobust.train --gin_file=gin/trades.gin --gin_param='EPSLON=0.1'",
-        "python -m tfrobust.train --gin_file=gin/trades.gin --gin_param='Npz.path=3'",
-        "cd there && TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m tfrobust.compare exported/* --outputs=x | tail",
-        "python tools/nothing.py",
-        "python tools/gate.py exported/trades --requires x",
-        "python tools/digits_table.py --methods=supervised,fcll",
-        "python tools/local_cluster.py --workers=2 -- --gin_file=gin/nothing.gin",
-    ],
-)
-def test_a_wrong_command_is_found(line):
-    with pytest.raises(InputError):
-        for words in commands(f"```bash\n{line}\n```\n"):
-            check_command(words)
 
 
 @pytest.mark.parametrize("span", ["--gin_param=train.penalti=1", "Tikhonov.weights = 1", "--gin_file=gin/no.gin"])

@@ -26,10 +26,10 @@ CLASSES = 10
 
 
 def random_resnet(settings: dict) -> Task:
-    """ResNet-20 as initialised, on noise, with a head so biased that no image falls."""
+    """Make a task of an untrained ResNet-20 on noise, its head so biased that no attack succeeds."""
     model = build("resnet20", (32, 32, 3))
     images = np.random.default_rng(0).random((settings["count"], 32, 32, 3), np.float32)
-    # With logits around 1 a bias of 40 is enough, and leaves the gradients far from underflow.
+    # With logits around 1 a bias of 40 suffices, and the gradients stay far from underflow.
     dense = model.layers[-1].chain[-1]
     dense.kernel.assign(dense.kernel / np.abs(model.predict(images[:1], verbose=0)).max())
     dense.bias.assign(tf.one_hot(0, CLASSES, 40.0))
@@ -37,7 +37,7 @@ def random_resnet(settings: dict) -> Task:
 
 
 def trained_resnet(settings: dict) -> Task:
-    """ResNet-20 after some plain epochs on the digits, enlarged to 32x32x3; test images."""
+    """Make a task of a ResNet-20, trained plainly for some epochs on the digits, enlarged to 32x32x3; test images."""
     model = build("resnet20", (32, 32, 3))
     dataset = Digits().load()
     images, labels = dataset.train.arrays()
@@ -48,13 +48,12 @@ def trained_resnet(settings: dict) -> Task:
 
 
 def trained_digits(settings: dict) -> Task:
-    """The digits CNN as a recipe trains it; test images."""
+    """Make a task of the digits CNN, trained by a recipe; test images."""
     from digits_table import train
 
     parts = _recipes.recipe([f"gin/{settings['recipe']}.gin"], settings.get("gin_param", []))
     dataset = parts["data"].load()
-    method = _recipes.build(parts, dataset.image_shape, dataset.class_count, parts["seed"])
-    train(method, parts, dataset, lambda text: None)
+    method = train(parts, dataset, lambda text: None)
     images = keras.Input(dataset.image_shape)
     model = keras.Model(images, method.head(method.encoder(images)))
     images, labels = (array[: settings["count"]] for array in dataset.test.arrays())
@@ -62,7 +61,7 @@ def trained_digits(settings: dict) -> Task:
 
 
 def build(network: str, image_shape: tuple[int, ...], dtype: str = "float32") -> keras.Model:
-    """A network as initialised from seed 0."""
+    """Build a network, initialized from seed 0."""
     keras.utils.set_random_seed(0)
     encoder = ResNet(20, dtype=dtype) if network == "resnet20" else DigitsCNN(dtype=dtype)
     images = keras.Input(image_shape)
@@ -70,12 +69,12 @@ def build(network: str, image_shape: tuple[int, ...], dtype: str = "float32") ->
 
 
 def enlarged(images: np.ndarray) -> np.ndarray:
-    """Grey digits [n, 8, 8, 1] as [n, 32, 32, 3]."""
+    """Resize gray digits [n, 8, 8, 1] to [n, 32, 32, 3]."""
     return np.repeat(tf.image.resize(images, (32, 32)).numpy(), 3, axis=-1)
 
 
 def task_of(network: str, model: keras.Model, images, labels, settings: dict) -> Task:
-    """The task of a model, whose weights are listed in the order of the forward pass."""
+    """Return the task of a model, with its weights in the order of the forward pass."""
     weights, place = {}, -1
     for variable in model.weights:
         place += variable.name == "kernel"
@@ -85,7 +84,7 @@ def task_of(network: str, model: keras.Model, images, labels, settings: dict) ->
 
 
 def model_of(task: Task, dtype: str = "float32") -> keras.Model:
-    """The network of a task; in float32 its logits are checked. Sets the threads."""
+    """Set the threads and build the network of a task; in float32 check its logits."""
     tf.config.threading.set_intra_op_parallelism_threads(task.settings["threads"])
     tf.config.threading.set_inter_op_parallelism_threads(task.settings["threads"])
     model = build(task.network, task.images.shape[1:], dtype)
@@ -96,7 +95,7 @@ def model_of(task: Task, dtype: str = "float32") -> keras.Model:
 
 
 def judge(model: keras.Model, task: Task):
-    """adversaries by batch -> {'right': how many images the model still gets right}."""
+    """Return the function that evaluates adversaries by batch: {'right': number of correctly classified images}."""
 
     def outcome(adversaries):
         images = np.concatenate([np.asarray(batch) for batch in adversaries])
@@ -110,7 +109,7 @@ def judge(model: keras.Model, task: Task):
 
 
 def versions(*packages: str) -> str:
-    """What is installed, as 'name version'."""
+    """Return the installed versions as 'name version'."""
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in (*packages, "tensorflow", "keras"))
 
 
@@ -123,7 +122,7 @@ def own_attack(task: Task) -> PGD:
 
 
 def own_perturb(task: Task, dtype: str = "float32"):
-    """The training face of PGD, compiled: every image takes every step, and the last point is kept."""
+    """Build the compiled training path of PGD: every image takes every step, and the last point is kept."""
     model, attack = model_of(task), own_attack(task)
     predict = as_predict(model if dtype == "float32" else model_of(task, dtype))
 
@@ -138,12 +137,15 @@ def own_perturb(task: Task, dtype: str = "float32"):
 
 
 def own_perturb_bfloat16(task: Task):
-    """The training face through a mixed_bfloat16 copy of the network; judged in float32."""
+    """Build the training path through a mixed_bfloat16 copy of the network; evaluated in float32."""
     return own_perturb(task, "mixed_bfloat16")
 
 
 def own_evaluation(task: Task):
-    """The evaluation face of PGD, as `run_attack` runs it: fallen images leave the batch; judged by re-prediction."""
+    """Build the evaluation path of PGD, as in `run_attack`.
+
+    Misclassified images leave the batch; success is verified by re-prediction.
+    """
     model = model_of(task)
     engine = compile_attack(own_attack(task), model)
 
@@ -154,7 +156,7 @@ def own_evaluation(task: Task):
 
 
 def foolbox_pgd(task: Task):
-    """foolbox.attacks.LinfPGD on the Keras model, whose forward pass is compiled."""
+    """Build foolbox.attacks.LinfPGD on the Keras model, whose forward pass is compiled."""
     import foolbox
 
     model, settings = model_of(task), task.settings
@@ -169,7 +171,7 @@ def foolbox_pgd(task: Task):
 
 
 def art_pgd(task: Task):
-    """ART's ProjectedGradientDescent for TensorFlow 2 on the Keras model, whose forward pass is compiled."""
+    """Build ART's ProjectedGradientDescent for TensorFlow 2 on the Keras model, whose forward pass is compiled."""
     from art.attacks.evasion import ProjectedGradientDescentTensorFlowV2
     from art.estimators.classification import TensorFlowV2Classifier
 
@@ -199,7 +201,7 @@ def art_pgd(task: Task):
 
 
 def compiled(model: keras.Model):
-    """The model as a function with a graph: these libraries call it eagerly, which costs them some percent."""
+    """Compile the model to a graph function: these libraries would call it eagerly, which costs some per cent."""
     return tf.function(lambda images, training=False: model(images, training=False), autograph=False)
 
 
@@ -207,7 +209,7 @@ def compiled(model: keras.Model):
 
 
 def own_autoattack(task: Task):
-    """AutoAttack 'standard', with the time of each member."""
+    """Build AutoAttack 'standard', with the time of each member."""
     from tfrobust.attacks.ensemble import AutoAttack
 
     model, settings = model_of(task), task.settings
@@ -229,7 +231,7 @@ def own_autoattack(task: Task):
 
 
 def timed(function, seconds: dict, name: str):
-    """The function, which adds its wall time to seconds[name]."""
+    """Wrap the function so that it adds its wall time to seconds[name]."""
 
     def call(*arguments, **options):
         began = time.perf_counter()

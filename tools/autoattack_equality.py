@@ -1,12 +1,12 @@
-"""Our AutoAttack beside the official one, on the same weights and images: the equality table.
+"""Compare tfrobust's AutoAttack with the official one on the same weights and images: the equality table.
 
-    python tools/autoattack_equality.py models NAME/VERSION ...    (exports of the digits runs)
-    python tools/record_autoattack.py verdicts --repository=DIR --cases=CASES      (in an environment with torch)
+    python tools/autoattack_equality.py models NAME/VERSION ...    # exports of the digits runs
+    python tools/record_autoattack.py verdicts --repository=DIR --cases=CASES      # in an environment with torch
     python tools/autoattack_equality.py run --cases=OURS [--what=ensemble] [--seconds=500]
     python tools/autoattack_equality.py table --cases=OURS
 
-`models` takes the weights out of exports. `run` attacks every recorded case with ours, writes one file per case into
-OURS, and goes on where it was stopped. `table` sets both side by side; it ends with 1 where they differ too much.
+`models` takes the weights out of exports. `run` attacks every recorded case with tfrobust, writes one file per case
+into OURS, and resumes if it was stopped. `table` prints both results; it exits with 1 if they differ too much.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from oracles import official_autoattack  # noqa: E402
 
 
 def take_models(arguments):
-    """Weights (kernels rounded to half precision), test images (in sixteenths, as they are) and labels."""
+    """Write weights (kernels rounded to half precision), test images (exactly, in sixteenths) and labels."""
     import tensorflow as tf
 
     from tfrobust.data.sources.digits import Digits
@@ -44,7 +44,7 @@ def take_models(arguments):
 
 
 def run(arguments):
-    """Ours on every recorded case whose file is missing."""
+    """Attack every recorded case whose file is missing with tfrobust."""
     started = time.perf_counter()
     arguments.cases.mkdir(parents=True, exist_ok=True)
     for case in official_autoattack.cases():
@@ -65,7 +65,10 @@ def run(arguments):
 
 
 def print_table(arguments):
-    """Ours beside both recorded seeds; per cent are robust accuracies, the rest counts verdicts."""
+    """Print tfrobust's results next to both recorded seeds.
+
+    Values in per cent are robust accuracies, the others count verdicts.
+    """
     print("| model | norm | epsilon | attack | n | official, % | ours, % | differ | spread | allowed | seconds |")
     print("| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     faults = undecided = missing = 0
@@ -77,7 +80,7 @@ def print_table(arguments):
         ours = json.loads(path.read_text())
         robust = np.array(ours["robust"], bool)[-1]
         verdict = official_autoattack.compare(case, robust)
-        # One seed has no spread, unless the attack draws nothing.
+        # One seed shows no spread, unless the attack is deterministic.
         alone = len(case.robust) == 1 and case.what != "fab-t"
         faults += not verdict.equal and not alone
         undecided += not verdict.equal and alone
@@ -92,6 +95,7 @@ def print_table(arguments):
 
 
 def main():
+    """Run the chosen command; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     models = commands.add_parser("models", help="take the weights out of exports")

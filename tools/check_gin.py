@@ -8,6 +8,7 @@ one in two stages; what lies in gin/base/ as a part.
 Usage: tools/check_gin.py [FILE ...]; without files, all of gin/. Prints each fault and exits 1, or exits 0.
 """
 
+import argparse
 import os
 import pathlib
 import sys
@@ -34,13 +35,15 @@ def fault(path: pathlib.Path) -> str | None:
     return None
 
 
-def main(arguments: list[str]) -> int:
-    """Checks the files; returns the exit code."""
-    paths = [pathlib.Path(name) for name in arguments] or sorted((ROOT / "gin").rglob("*.gin"))
+def main(arguments: list[str] | None = None) -> int:
+    """Check the files; return the exit code."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("files", metavar="FILE", nargs="*", type=pathlib.Path, help="default: all below gin/")
+    paths = flags.parse_args(arguments).files or sorted((ROOT / "gin").rglob("*.gin"))
     found = [text for text in map(fault, paths) if text]
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

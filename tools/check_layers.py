@@ -8,6 +8,7 @@ Packages on one line do not import each other. Imports inside functions count; t
 not. Usage: tools/check_layers.py [ROOT]; prints each fault and exits 1, or exits 0.
 """
 
+import argparse
 import ast
 import pathlib
 import sys
@@ -105,13 +106,15 @@ def _dynamic(call: ast.Call):
             yield call.lineno, call.args[0].value
 
 
-def main(arguments: list[str]) -> int:
-    """Prints the faults; returns the exit code."""
-    root = pathlib.Path(arguments[0]) if arguments else pathlib.Path(__file__).resolve().parents[1]
-    found = faults(root)
+def main(arguments: list[str] | None = None) -> int:
+    """Print the faults; return the exit code."""
+    here = pathlib.Path(__file__).resolve().parents[1]
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("root", metavar="ROOT", nargs="?", type=pathlib.Path, default=here, help="a checkout")
+    found = faults(flags.parse_args(arguments).root)
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,9 +1,9 @@
 """Plant faults in copies of the library, one at a time, and see whether the tests find them.
 
-    python tools/mutants.py                              every fault of mutants.toml against the first tier
-    python tools/mutants.py --packages=methods,attacks   those of two packages
-    python tools/mutants.py --all                        the survivors against every test
-    python tools/mutants.py --draw=40 --seed=1           prints 40 drawn faults in the form of mutants.toml
+    python tools/mutants.py                              # every fault of mutants.toml against the first tier
+    python tools/mutants.py --packages=methods,attacks   # those of two packages
+    python tools/mutants.py --all                        # the survivors against every test
+    python tools/mutants.py --draw=40 --seed=1           # prints 40 drawn faults in the form of mutants.toml
 
 A fault is a file, its old text and its new text; an old text that the file does not hold exactly once is an error. Each
 fault runs only the test files that import the mutated file, directly or by one of their helpers, and stops at the first

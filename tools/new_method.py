@@ -5,6 +5,7 @@ Usage: tools/new_method.py NAME, with NAME in snake_case. The files train on noi
 the views and the terms by your own. No list or registry is to be edited.
 """
 
+import argparse
 import pathlib
 import re
 import sys
@@ -139,13 +140,15 @@ def targets(root: pathlib.Path, name: str) -> dict[pathlib.Path, str]:
     }
 
 
-def main(arguments: list[str]) -> int:
-    """Writes the files; returns the exit code."""
+def main(arguments: list[str] | None = None) -> int:
+    """Write the files; return the exit code."""
     root = pathlib.Path(__file__).resolve().parents[1]
-    if len(arguments) != 1 or not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", arguments[0]):
-        print("usage: tools/new_method.py NAME, with NAME in snake_case such as my_method", file=sys.stderr)
-        return 2
-    files = targets(root, arguments[0])
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("name", metavar="NAME", help="of the method, in snake_case such as my_method")
+    name = flags.parse_args(arguments).name
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
+        flags.error(f"{name!r} is no name in snake_case such as my_method")
+    files = targets(root, name)
     there = [str(path.relative_to(root)) for path in files if path.exists()]
     if there:
         print(f"nothing written: {', '.join(there)} exists", file=sys.stderr)
@@ -158,4 +161,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

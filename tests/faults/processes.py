@@ -83,7 +83,15 @@ class Child:
         return self._ended
 
 
-def start(function: str, arguments: Sequence = (), *, cwd, traps: Sequence[Trap] = (), counts: Sequence[str] = ()):
+def start(
+    function: str,
+    arguments: Sequence = (),
+    *,
+    cwd,
+    traps: Sequence[Trap] = (),
+    counts: Sequence[str] = (),
+    environment: dict[str, str] | None = None,
+) -> Child:
     """Start a process. Several may run at a time.
 
     Args:
@@ -93,6 +101,7 @@ def start(function: str, arguments: Sequence = (), *, cwd, traps: Sequence[Trap]
         traps: where it gets signals.
         counts: targets whose calls are counted; the last line of standard error is then their number, unless a trap
             sent its signal: then those after it are `Ended.later`.
+        environment: variables that it has besides those of the server.
 
     Returns:
         The running `Child`.
@@ -104,6 +113,7 @@ def start(function: str, arguments: Sequence = (), *, cwd, traps: Sequence[Trap]
         cwd=str(cwd),
         traps=[list(trap) for trap in traps],
         counts=list(counts),
+        environment=environment or {},
     )
     (folder / "order").write_text(json.dumps(order))
     for stream in ("out", "err"):
@@ -217,6 +227,8 @@ def _live(folder: pathlib.Path, teller: int, keeper: int) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         order = json.loads((folder / "order").read_text())
         os.chdir(order["cwd"])
+        os.environ.update(order["environment"])
+        sys.path.insert(0, order["cwd"])  # as `python -m` does
         for number, name in ((0, os.devnull), (1, folder / "out"), (2, folder / "err")):
             descriptor = os.open(name, os.O_RDWR)
             os.dup2(descriptor, number)

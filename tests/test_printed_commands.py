@@ -1,0 +1,260 @@
+"""Check that the printed commands parse, and that each of them runs with its smallest settings."""
+
+import argparse
+import contextlib
+import functools
+import glob
+import importlib
+import json
+import pathlib
+import re
+import runpy
+import shutil
+import sys
+from unittest import mock
+
+import numpy as np
+import printed
+import pytest
+import tensorflow as tf
+from faults import processes
+from printed import ROOT, Command
+
+from tfrobust import cli
+from tfrobust.configuration import files
+from tfrobust.errors import InputError
+
+COMMANDS = printed.collect()
+# Packages of the environments in which a peer's outputs are recorded; the tools parse without them.
+ABSENT = ["tensorflow_addons", "torch", "torch.nn"]
+
+
+def each(commands):
+    return [pytest.param(command, id=f"{command}"[:120]) for command in commands]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> pathlib.Path:
+    """Return a folder with the files that the guides tell a reader to write."""
+    folder = tmp_path_factory.mktemp("reader")
+    for page in printed.CHECKED:
+        for block in printed.blocks(page.read_text("utf-8")):
+            if block.name:
+                (folder / block.name).write_text(block.text)
+    return folder
+
+
+# ----------------------------------------------------------------------------------------------- they parse
+
+
+class Parsed(Exception):
+    """Ends a program as soon as it has parsed its command line."""
+
+
+def parse(command: Command):
+    """Return the parsed command line; raise InputError, SystemExit or SyntaxError if the program refuses it."""
+    if command.program == "-c":
+        compile(command.arguments[0], "-c", "exec")
+    if command.program in ("-c", "pytest", "tools/check"):
+        return argparse.Namespace()
+    if command.program == "tfrobust.serving.scan":
+        if any(word.startswith("-") for word in command.arguments):
+            raise InputError(f"{command.program} takes no flags")
+        return argparse.Namespace()
+    if command.program.startswith("tfrobust."):
+        return importlib.import_module(command.program).parser().parse_args(command.arguments)
+    if not (ROOT / command.program).is_file():
+        raise InputError(f"there is no {command.program}")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(sys.modules, {name: mock.MagicMock() for name in ABSENT}))
+        stack.enter_context(mock.patch.object(sys, "argv", [command.program, *command.arguments]))
+        stack.enter_context(mock.patch.object(sys, "path", [str(ROOT / "tools"), *sys.path]))
+        if "\ndef parser(" in (ROOT / command.program).read_text("utf-8"):
+            return runpy.run_path(str(ROOT / command.program))["parser"]().parse_args(command.arguments)
+        original = argparse.ArgumentParser.parse_args
+
+        def parse_args(self, arguments=None, namespace=None):
+            raise Parsed(original(self, arguments, namespace))
+
+        stack.enter_context(mock.patch.object(argparse.ArgumentParser, "parse_args", parse_args))
+        with pytest.raises(Parsed) as parsed:
+            runpy.run_path(str(ROOT / command.program), run_name="__main__")
+    return parsed.value.args[0]
+
+
+def check(command: Command) -> None:
+    """Raise InputError or SystemExit for a command that is refused as it stands, its gin files and values included."""
+    flags = vars(parse(command))
+    gin_files = flags.get("gin_file") or []
+    if command.program in ("tfrobust.train", "tfrobust.evaluate"):
+        if gin_files:
+            configured(tuple(gin_files), tuple(flags["gin_param"]), tuple(flags["gin_import"]))
+        return
+    for name in [*gin_files, *(f"gin/{stem}.gin" for stem in method_stems(command, flags))]:
+        files.find(name, command.program)
+    if flags.get("train_flags"):
+        check(Command("tfrobust.train", tuple(flags["train_flags"])))
+
+
+def method_stems(command: Command, flags: dict) -> list[str]:
+    stems = flags.get("methods") or [] if command.program == "tools/digits_table.py" else []
+    return stems.split(",") if isinstance(stems, str) else stems
+
+
+@functools.cache
+def configured(gin_files: tuple, parameters: tuple, imports: tuple) -> None:
+    cli.configure(list(gin_files), list(parameters), list(imports))
+
+
+@pytest.mark.parametrize("program", sorted({command.program for command in COMMANDS}))
+def test_the_commands_of_a_program_parse(program, written, monkeypatch):
+    monkeypatch.chdir(written)
+    monkeypatch.syspath_prepend(str(written))
+    refused = []
+    for command in COMMANDS:
+        if command.program == program and not recipe_of_a_paper(command):
+            try:
+                check(command)
+            except (InputError, SystemExit, SyntaxError) as error:
+                refused.append(f"{command.places}: {command}: {error}")
+    assert refused == []
+
+
+def recipe_of_a_paper(command: Command) -> bool:
+    """Return True for the header of a recipe that names the recipe alone; tests/recipes parse and train those."""
+    return command.places == (command.arguments[0].removeprefix("--gin_file="),) if command.arguments else False
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python -m tfrobust.train --gin_files=gin/trades.gin",
+        "python -m tfrobust.train --gin_file=gin/trade.gin",
+        "python -m tfrobust.train --gin_file=gin/trades.gin --gin_param='EPSLON=0.1'",
+        "python -m tfrobust.train --gin_file=gin/trades.gin --gin_param='Npz.path=3'",
+        "cd there && TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m tfrobust.compare exported/* --outputs=x | tail",
+        "python -m tfrobust.serving.scan --all exported",
+        "python -c 'import os; print('",
+        "python tools/nothing.py",
+        "python tools/gate.py exported/trades --requires x",
+        "python tools/digits_table.py --methods=supervised,fcll",
+        "python tools/local_cluster.py --workers=2 -- --gin_file=gin/nothing.gin",
+        "python tools/record_encoders.py --repositories=there",
+    ],
+)
+def test_a_wrong_command_is_found(line, capsys):
+    (command,) = printed.commands(f"```bash\n{line}\n```\n")
+    with pytest.raises((InputError, SystemExit, SyntaxError)):
+        check(command)
+
+
+# ------------------------------------------------------------------------------------------------- they run
+
+# Why a command runs with `--help` or `--dry_run` alone.
+ONLY_HELP = {
+    r"record_|autoattack_equality": "needs a checkout or an environment of the authors' code",
+    r"--peers=|peers/": "needs the peers' environments",
+    r"data/(cifar|resnet50|sst)|sst2\.gin|data/cifar\.gin|weights\.npz": "needs data or weights that are not embedded",
+    r"tools/serve\.py exported/\S+( --label=\S+)*$": "needs Docker or TF Serving; tests/tools start stand-ins",
+    r"tools/serve\.py .*--development|tfrobust\.query": "needs a server; tests/serving and tests/tools ask one",
+    r"tools/new_method\.py": "writes into the checkout; tests/test_repository.py runs it in a copy",
+    r"tools/(mutants|make_api_pages)\.py": "runs the tests, or writes into the checkout",
+    r"tools/local_cluster\.py": "tests/distributed trains on a cluster",
+}
+# Later settings win over printed ones; all that match are added.
+SMALLEST = {
+    r"bench_step": "--rounds=2 --batch=8 --attack_steps=1 --methods=trades,simclr --encoder=digits --start_rounds=1",
+    r"bench_step(?!.*--parts)": "--parts=step",
+    r"bench_scale": "--rounds=1 --parts=determinism",
+    r"bench_attacks": "--rounds=1 --steps=2 --batch=4 --count=4 --epochs=1",
+    r"bench_autoattack": "--rounds=1 --count=2 --gin_param=EPOCHS=1",
+    r"bench_augmix": "--rounds=2 --batch=4 --side=8",
+    r"bench_corruptions": "--names=brightness,contrast --rounds=1 --count=4 --batch=2 --side=8",
+    r"bench_puzzlemix": "--pairs=3 --rounds=1 --batch=32 --encoder=digits",
+    r"bench_token_removal": "--rounds=1 --calls=20 --batch=4 --length=5 --width=16",
+    r"bench_views": "--rounds=1 --batch=1 --side=8",
+    r"toy_problem": "--epochs=1",
+    r"tfrobust\.export": "--workdir=runs/equipped_trades",
+    r"--gap_from=mine": "--gap_from=simclr --gap_to=supcon",
+    r"digits_table": "--methods=supervised --reference=supervised --folds=2 --only_folds=0 --epochs=1 --values=",
+    r"digits_table|tfrobust\.(train|evaluate)": "--gin_param=EVALUATORS=[@CleanAccuracy()]",
+    r"digits_table.*--methods=simclr ": "--methods=simclr --reference=simclr --gin_param=Pretraining.epochs=1",
+    r"digits_table.*Tikhonov": "--methods=simclr_tikhonov --reference=simclr_tikhonov --gin_param=Pretraining.epochs=1",
+    r"tfrobust\.train": "--gin_param=EPOCHS=1 --gin_param=STEPS=1 --gin_param=BATCH_SIZE=8",
+    r"tfrobust\.train(?!.*(gin/data|_text|my_photos))": "--gin_file=gin/data/npz.gin --gin_param=Npz.path='my.npz'",
+    r"tfrobust\.train.*_text": "--gin_param=SentimentGrammar.train_size=16 --gin_param=SentimentGrammar.test_size=8",
+}
+ACCEPTED = {"tools/gate.py": (0, 3)}  # a tiny model may well be refused
+
+
+def reason(command: Command) -> str:
+    return next((why for pattern, why in ONLY_HELP.items() if re.search(pattern, str(command))), "")
+
+
+def smallest(command: Command, folder: pathlib.Path) -> list[str]:
+    """Return the arguments with the settings that make the command small, and with patterns expanded as by a shell."""
+    added = [flags.split() for pattern, flags in SMALLEST.items() if re.search(pattern, f"{command.program} {command}")]
+    words = [glob.glob(word, root_dir=folder) if "*" in word else [word] for word in command.arguments]
+    return [word for some in (*words, *added) for word in some]
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(
+    "command",
+    each(one for one in COMMANDS if one.program not in ("-c", "pytest", "tools/check") and not recipe_of_a_paper(one)),
+)
+def test_a_command_runs(command, reader):
+    arguments = ["--help"] if reason(command) else smallest(command, reader)
+    if command.program.startswith("tfrobust."):
+        ended = processes.run(f"{command.program}:main", [arguments], cwd=reader)
+    else:
+        path = str(ROOT / command.program)
+        ended = processes.run("faults.processes:run_file", [path, arguments, ABSENT], cwd=reader)
+    assert ended.code in ACCEPTED.get(command.program, (0,)), ended.err[-2000:]
+    assert ended.out
+
+
+@pytest.fixture(scope="module")
+def equipped(written) -> pathlib.Path:
+    """Return the reader's folder with tiny data and with exports of all names that the commands have."""
+    draw = np.random.default_rng(0)
+    images = draw.uniform(size=(60, 8, 8, 1)).astype("float32")
+    np.savez(written / "my.npz", images=images, labels=np.arange(60) % 10)
+    for kind in ("disc", "square", "stripes"):
+        for number in range(12):
+            png = tf.io.encode_png(draw.integers(0, 256, (32, 32, 3), dtype="uint8"))
+            tf.io.write_file(str(written / "my_photos" / kind / f"{number}.png"), png)
+    for first, second, more in (
+        ("ascl_leaked", "data/npz", ["--gin_param=Npz.path='my.npz'"]),
+        ("trades", "data/image_folder", ["--gin_file=gin/models/cnn.gin", "--gin_param=ImageFolder.path='my_photos'"]),
+    ):
+        flags = [f"--gin_file=gin/{name}.gin" for name in (first, second, "eval/quick")] + more
+        flags += [
+            "--gin_param=EPOCHS=1",
+            "--gin_param=STEPS=1",
+            "--gin_param=BATCH_SIZE=8",
+            "--workdir=runs/equipped_" + first,
+        ]
+        ended = processes.run("tfrobust.train:main", [[*flags, "--gin_param=EVAL_EPSILON=0.03"]], cwd=written)
+        assert ended.code == 0, ended.err
+    for name in ("adversarial_training", "my_pairing", "simclr", "supcon"):
+        renamed(written / "exported" / "ascl_leaked", name)
+    for name in ("photos", "photos_plain"):
+        renamed(written / "exported" / "trades", name)
+    shutil.copytree(written / "exported" / "ascl_leaked" / "1", written / "any_saved_model")
+    return written
+
+
+def renamed(export: pathlib.Path, name: str) -> None:
+    """Copy an export under another name."""
+    shutil.copytree(export, export.parent / name)
+    for path in (export.parent / name).rglob("robustness_report.json"):
+        report = json.loads(path.read_text())
+        report["model"]["name"] = name
+        path.write_text(json.dumps(report))
+
+
+@pytest.fixture
+def reader(equipped, tmp_path) -> pathlib.Path:
+    """Return a copy of the equipped folder, for one command."""
+    return pathlib.Path(shutil.copytree(equipped, tmp_path / "reader"))
