@@ -195,7 +195,7 @@ lines = publish_and_die(0)
 points = sorted({{1 + step * (lines - 1) // 59 for step in range(60)}})
 killed = 0
 for point in points:
-    shutil.rmtree(base)
+    shutil.rmtree(base.parent)  # all that was made: who finds less of it walks through more lines
     child = os.fork()
     if child == 0:
         publish_and_die(point)

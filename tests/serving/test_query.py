@@ -1,6 +1,5 @@
 """`python -m tfrobust.query` against the development server."""
 
-import io
 import json
 import socket
 import subprocess
@@ -8,23 +7,19 @@ import sys
 
 import numpy as np
 import pytest
-from PIL import Image
+from serving.helpers import encoded, serving
 
 from tfrobust import query
 from tfrobust.serving import golden
-from tfrobust.serving.development import Server
 
 
 @pytest.fixture
 def files(tmp_path):
     """Two images as PNG, and the same as one array."""
     pixels = golden.golden_pixels((8, 8, 1), 2)
-    paths = []
-    for number, image in enumerate(pixels):
-        buffer = io.BytesIO()
-        Image.fromarray(image[..., 0]).save(buffer, "png")
-        paths.append(tmp_path / f"{number}.png")
-        paths[-1].write_bytes(buffer.getvalue())
+    paths = [tmp_path / "0.png", tmp_path / "1.png"]
+    for path, image in zip(paths, pixels, strict=True):
+        path.write_bytes(encoded(image))
     np.save(tmp_path / "both.npy", golden.golden_images((8, 8, 1), 2))
     return [*map(str, paths), str(tmp_path / "both.npy")]
 
@@ -96,20 +91,17 @@ def test_a_mistake_is_one_line_and_2(url, flags, message, capsys, tmp_path):
     assert out == "" and error.startswith("error: ") and message in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("scheme", ["http", "grpc"])
-def test_an_unreachable_server_is_one_line_and_1(scheme, capsys):
+def test_an_unreachable_server_is_one_line_and_1(capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        place = f"{scheme}://127.0.0.1:{taken.getsockname()[1]}"
+        place = f"http://127.0.0.1:{taken.getsockname()[1]}"
         assert query.main([f"--url={place}", "--model=small", "--report", "--timeout=5"]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"error: {place} cannot be reached") and error.count("\n") == 1
 
 
 def test_without_a_report_classes_have_numbers(staged, files, tmp_path, capsys):
-    (tmp_path / "bare").mkdir()
-    (tmp_path / "bare" / "1").symlink_to(staged)
-    with Server({"bare": tmp_path / "bare"}, rest_port=0, grpc_port=0, poll_seconds=0) as server:
+    with serving("bare", staged, 1, tmp_path) as server:
         asked = (f"--url={server.rest_url}", "--model=bare")
         found = json.loads(answers(capsys, *asked, f"--image={files[0]}", "--format=json"))
         assert list(found["predictions"][0]["probabilities"]) == ["0", "1", "2"]
@@ -118,9 +110,7 @@ def test_without_a_report_classes_have_numbers(staged, files, tmp_path, capsys):
 
 
 def test_a_report_of_another_program_is_shown_as_it_is(attached, tmp_path, capsys):
-    (tmp_path / "odd").mkdir()
-    (tmp_path / "odd" / "1").symlink_to(attached)
-    with Server({"odd": tmp_path / "odd"}, rest_port=0, grpc_port=0, poll_seconds=0) as server:
+    with serving("odd", attached, 1, tmp_path) as server:
         asked = (f"--url={server.rest_url}", "--model=odd", "--report")
         assert query.main(list(asked)) == 2
         assert "--format=json shows it" in capsys.readouterr().err

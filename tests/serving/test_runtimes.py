@@ -47,18 +47,14 @@ def test_saved_model_cli_shows_the_endpoints(saved_model_cli, exported, capsys):
     assert "shape: (-1, 8, 8, 1)" in shown and all(f"outputs['{name}']" in shown for name in probe.PREDICTIONS)
 
 
-def test_saved_model_cli_runs_the_golden_request(saved_model_cli, exported, tmp_path):
+def test_saved_model_cli_runs_the_golden_request_and_asks_for_the_report(saved_model_cli, exported, tmp_path, capsys):
     answer = golden.read(exported / "1")
     np.save(tmp_path / "images.npy", answer["images"])
-    where = ("--dir", exported / "1", "--tag_set", "serve", "--signature_def", "serving_default")
-    saved_model_cli("run", *where, "--inputs", f"images={tmp_path}/images.npy", "--outdir", tmp_path)
+    where = ("run", "--dir", exported / "1", "--tag_set", "serve", "--signature_def")
+    saved_model_cli(*where, "serving_default", "--inputs", f"images={tmp_path}/images.npy", "--outdir", tmp_path)
     outputs = {name: np.load(tmp_path / f"{name}.npy") for name in probe.PREDICTIONS}
     assert probe.differences(answer, outputs) == []
-
-
-def test_saved_model_cli_asks_for_the_report(saved_model_cli, exported, capsys):
-    where = ("--dir", exported / "1", "--tag_set", "serve", "--signature_def", "robustness_report")
-    saved_model_cli("run", *where, "--input_exprs", 'request=["a"]')
+    saved_model_cli(*where, "robustness_report", "--input_exprs", 'request=["a"]')
     assert "tfrobust/robustness_report/1" in capsys.readouterr().out
 
 

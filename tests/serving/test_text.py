@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from serving.helpers import serving
 
 from oracles.bag_of_words import BagOfWords
 from tfrobust.errors import InputError
 from tfrobust.models.heads import LinearHead
 from tfrobust.serving import assets, export, golden, probe, verify
 from tfrobust.serving.client import Client
-from tfrobust.serving.development import Server
 
 LENGTH, WORDS = 6, ("[PAD]", "[UNK]", "the", "clichés", "##s", "film")
 
@@ -61,10 +61,8 @@ def test_the_vocabulary_lies_beside_it(published):
 
 
 def test_tokens_are_served_over_both_wires(published, tmp_path):
-    (tmp_path / "words").mkdir()
-    (tmp_path / "words" / "1").symlink_to(published)
     answer = golden.read(published)
-    with Server({"words": tmp_path / "words"}, rest_port=0, grpc_port=0, poll_seconds=0) as server:
+    with serving("words", published, 1, tmp_path) as server:
         for url in (server.rest_url, server.grpc_url):
             with Client(url, "words") as client:
                 assert probe.differences(answer, client.predict(answer["tokens"].astype(np.int64))) == []
@@ -80,7 +78,7 @@ def test_a_clean_process_verifies_it(published):
     answers = probe.replay_records(published, tf.saved_model.load(str(published)).signatures)
     assert [name for name, _ in answers] == ["serving_default", "robustness_report"]
     (published / "assets.extra" / "vocabulary.txt").write_text("[PAD]\n[UNK]\nfilm\n", encoding="utf-8")
-    assert "vocabulary.txt has been changed" in verify.verify(published).problems[0]
+    assert "vocabulary.txt has been changed" in probe.check(published)["checksums"][0]
 
 
 def test_other_signatures_are_named(published):

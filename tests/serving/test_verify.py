@@ -3,7 +3,9 @@ import shutil
 import subprocess
 import sysconfig
 
+import numpy as np
 import pytest
+from tensorflow.core.protobuf import saved_model_pb2
 
 from tfrobust.serving import probe, publish, verify
 
@@ -50,8 +52,6 @@ def test_tampering_with_new_checksums_is_seen_by_the_answers(copy):
     warmup.write_bytes(warmup.read_bytes()[: 16 + length])
     golden = probe.read_golden(copy)
     golden["embedding"][0, 0] += 1e-6
-    import numpy as np
-
     np.savez(copy / probe.GOLDEN_FILE, **golden)
     publish.write_sums(copy)
     problems = probe.check(copy)
@@ -125,22 +125,12 @@ int main(int count, char **argument) {
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is missing")
 def test_a_c_program_without_python_gets_the_recorded_bits(attached, tmp_path):
     """TensorFlow's own C++ loader, through its C API: there is no Python in the process at all."""
-    from tensorflow.core.protobuf import saved_model_pb2
-
     wheel = os.path.join(sysconfig.get_paths()["purelib"], "tensorflow")
     source, program = tmp_path / "load.c", tmp_path / "load"
     source.write_text("#include <stdlib.h>\n" + C_PROGRAM)
     libraries = [os.path.join(wheel, name) for name in os.listdir(wheel) if ".so" in name]
-    command = [
-        "gcc",
-        str(source),
-        "-o",
-        str(program),
-        f"-I{wheel}/include",
-        f"-Wl,-rpath,{wheel}",
-        *libraries,
-    ]
-    subprocess.run(command, check=True)
+    flags = [f"-I{wheel}/include", f"-Wl,-rpath,{wheel}", *libraries]
+    subprocess.run(["gcc", str(source), "-o", str(program), *flags], check=True)
 
     model = saved_model_pb2.SavedModel.FromString((attached / "saved_model.pb").read_bytes())
     signatures = model.meta_graphs[0].signature_def
