@@ -8,7 +8,7 @@ import keras
 import pytest
 
 from tfrobust.configuration.files import Macro, Reference
-from tfrobust.configuration.parameters import Parameter, described, fits, parameters
+from tfrobust.configuration.parameters import Parameter, fits, parameters
 from tfrobust.ops.configured import Configured
 
 
@@ -160,19 +160,3 @@ def test_what_keras_takes_silently_is_never_needed():
             super().__init__(**kwargs)
 
     assert not any(item.required for item in parameters(Layer).values())
-
-
-@pytest.mark.parametrize(
-    ("hint", "words"),
-    [
-        (int, "an int"),
-        (float | None, "a float or None"),
-        (typing.Literal["linf", "l2"], "one of 'linf', 'l2'"),
-        (tuple[int, ...], "a tuple of an int"),
-        (tuple[float, float, float], "a tuple of 3 values, each a float"),
-        (Part, "a Part, written @Name()"),
-        (type[Part], "a class Part, written @Name without brackets"),
-    ],
-)
-def test_described(hint, words):
-    assert described(Parameter("x", hint, None)) == words

@@ -220,6 +220,12 @@ def data(count: int = 12, row: str = "supervised") -> tuple[np.ndarray, np.ndarr
     return images, labels
 
 
+def prepared(method) -> tuple:
+    """(Batch, Context) of the images of a row, as its first step has them."""
+    batch = method.as_batch(tuple(tf.constant(part) for part in data()))
+    return batch, method.context(batch)
+
+
 def weights(method) -> list[np.ndarray]:
     """All variables of a method but the clock, as arrays."""
     return [variable.numpy() for variable in method.variables]

@@ -110,9 +110,3 @@ def test_equal_labels_weigh_one_and_need_no_normalization():
     for scale in (0.0, -1.0, 1.5, float("nan")):
         with pytest.raises(ValueError, match="scale"):
             robust.pair_weights(tf.constant([0]), tf.constant([0]), scale=scale)
-
-
-def test_smoothness_is_kl_plus_the_clean_entropy():
-    (_, p), (_, q), _ = drawn()
-    entropy = [oracle.soft_cross_entropy(oracle.softmax(row), row) for row in p]
-    np.testing.assert_allclose(robust.local_smoothness(p, q), oracle.kl(p, q) + entropy, rtol=3e-6)

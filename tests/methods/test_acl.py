@@ -83,9 +83,7 @@ def test_the_terms_are_the_released_loss(streams):
 @pytest.mark.parametrize("streams", ["dual_stream", "adversarial_to_standard"])
 def test_each_stream_is_the_released_loss_of_its_own_branch(streams):
     method = branched(streams)
-    images, labels = (tf.constant(part) for part in battery.data())
-    batch = method.as_batch((images, labels))
-    views, terms = terms_of(method, batch, method.context(batch))
+    views, terms = terms_of(method, *battery.prepared(method))
 
     def z(names, branch):
         stacked = tf.concat([views[name] for name in names], axis=0)
@@ -161,9 +159,7 @@ def test_a_joint_step_climbs_the_loss_of_both_views():
 @pytest.mark.parametrize("streams", ["dual_stream", "adversarial_to_standard"])
 def test_adversaries_stay_in_their_balls_and_raise_the_loss_of_their_branch(streams):
     method = branched(streams)
-    images, labels = (tf.constant(part) for part in battery.data())
-    batch = method.as_batch((images, labels))
-    views = method.make_views(batch, method.context(batch))
+    views = method.make_views(*battery.prepared(method))
 
     def loss(names, branches):
         pair = [
@@ -183,9 +179,7 @@ def test_adversaries_stay_in_their_balls_and_raise_the_loss_of_their_branch(stre
 
 def test_false_negatives_leave_both_streams():
     method = branched(false_negatives=AdaptiveFNC(threshold=-1.0))
-    images, labels = (tf.constant(part) for part in battery.data())
-    batch = method.as_batch((images, labels))
-    _, terms = terms_of(method, batch, method.context(batch))
+    _, terms = terms_of(method, *battery.prepared(method))
     for name in ("contrastive", "adversarial"):  # the positive alone is left below the line
         np.testing.assert_allclose(terms[name], 0.0, atol=1e-6)
     assert np.all(terms["false_negatives_found"] == 1)
@@ -211,24 +205,3 @@ def test_the_second_stage_starts_from_the_branch_that_is_named(branch):
         Pretraining(**stages, branch=2).stage(network, LinearHead, None, None, 0)
     with pytest.raises(ValueError, match="branch is -1"):
         Pretraining(**stages, branch=-1)
-
-
-@pytest.mark.parametrize(
-    ("keywords", "message"),
-    [
-        ({"streams": "triple"}, "streams is 'triple'"),
-        ({"streams": "dual_stream"}, "needs branches=2"),
-        (
-            {"streams": "standard_to_standard", "adversary": InstanceAdversary(attack=ATTACK)},
-            "'standard_to_standard' contrasts clean views alone: its adversary is None",
-        ),
-    ],
-)
-def test_wrong_arguments_are_named(keywords, message):
-    with pytest.raises(ValueError, match=message):
-        build(**keywords)
-
-
-def test_the_default_adversary_is_the_released_one():
-    attack = ACL(CNN(branches=2), LinearHead(10)).adversary.attack
-    assert (attack.threat.norm, attack.threat.epsilon, attack.steps, attack.step_size) == ("linf", 8 / 255, 5, 2 / 255)

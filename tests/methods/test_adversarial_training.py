@@ -12,7 +12,6 @@ from tfrobust.attacks.threat import ThreatModel
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.models.heads import LinearHead
 from tfrobust.ops import randomness
-from tfrobust.structs import Batch, Context
 
 EPSILON, STEP, STEPS = 0.1, 0.04, 4
 
@@ -62,9 +61,7 @@ def test_a_method_itself_is_attacked_at_its_classifier(mode):
 @pytest.mark.parametrize("forward", ["separate", "joint"])
 def test_the_terms_are_those_of_eq_4(forward):
     method = tiny_network.build(AdversarialTraining, adversary=Adversary(attack=attack()), forward=forward)
-    batch, context = tiny_network.batch()
-    views = method.make_views(batch, context)
-    terms, logits = method.loss_terms(views, batch, context)
+    batch, views, terms, logits = tiny_network.run(method)
     for name, images in (("ce", views["images"]), ("ce_adv", views["adversarial"])):
         expected = tiny_network.cross_entropy(tiny_network.forward(method, images)[1], batch.labels.numpy())
         np.testing.assert_allclose(terms[name], expected, rtol=1e-4, atol=1e-5)
@@ -91,11 +88,8 @@ def made(mode):
     """(statistics before, after, adversaries) of one `make_views` in a batch-norm mode."""
     method = battery.build("adversarial_training", compiled=False)
     method.adversary = Adversary(attack=attack(), mode=mode)
-    images, labels = (tf.constant(part) for part in battery.data())
-    rows = tf.range(len(labels), dtype=tf.int64)
-    context = Context(randomness.make_key(0), tf.constant(0, tf.int64), rows)
     before = moving(method)
-    views = method.make_views(Batch(images, labels, rows, {}), context)
+    views = method.make_views(*battery.prepared(method))
     return before, moving(method), views["adversarial"].numpy()
 
 

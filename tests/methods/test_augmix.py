@@ -5,7 +5,6 @@ import pytest
 
 from oracles import tiny_network
 from oracles.consistency import jensen_shannon
-from tfrobust.augment.augmix import AugMix
 from tfrobust.augment.standard import RandomShift
 from tfrobust.methods.augmix import AUGMENTED, AugMixTraining
 from tfrobust.methods.supervised import Supervised
@@ -17,9 +16,7 @@ SHIFT = RandomShift(fraction=0.5)
 @pytest.mark.parametrize("forward", ["joint", "separate"])
 def test_the_terms_are_those_of_the_three_views(forward):
     method = tiny_network.build(AugMixTraining, augmentation=SHIFT, forward=forward)
-    batch, context = tiny_network.batch()
-    views = method.make_views(batch, context)
-    terms, logits = method.loss_terms(views, batch, context)
+    batch, views, terms, logits = tiny_network.run(method)
     expected = [tiny_network.forward(method, views[name].numpy())[1] for name in ("images", *AUGMENTED)]
     np.testing.assert_allclose(logits, expected[0], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(terms["ce"], tiny_network.cross_entropy(expected[0], batch.labels.numpy()), rtol=1e-3)
@@ -49,11 +46,3 @@ def test_without_a_change_it_is_supervised_training():
     np.testing.assert_allclose(terms["jsd"], 0.0, atol=1e-6)
     expected, _ = plain.loss_terms(plain.make_views(batch, context), batch, context)
     np.testing.assert_allclose(terms["ce"], expected["ce"], rtol=1e-5)
-
-
-def test_the_defaults_are_the_papers():
-    method = tiny_network.build(AugMixTraining)
-    assert method.augmentation == AugMix() and method.forward == "joint" and method.passes_per_step == 3
-    assert method.default_weights == {"jsd": 12.0}
-    with pytest.raises(ValueError, match="forward is 'stacked'"):
-        tiny_network.build(AugMixTraining, forward="stacked")

@@ -1,14 +1,10 @@
 """CL+Gaussian against eq. 6 without an own negative, and against FCL where the two are one."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from oracles import feature_contrast
 from oracles import tiny_network as tiny
-from tfrobust.attacks.adversary import Adversary
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.threat import ThreatModel
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
 from tfrobust.methods.cl_gaussian import CLGaussian
@@ -20,9 +16,7 @@ TEMPERATURE = 0.3
 
 def test_cl_gaussian_is_eq_6_without_an_own_negative():
     method = tiny.build(CLGaussian, objective=FeatureContrast(temperature=TEMPERATURE, scale="mean"))
-    batch, context = tiny.batch()
-    views = method.make_views(batch, context)
-    terms, _ = method.loss_terms(views, batch, context)
+    batch, views, terms, _ = tiny.run(method)
     clean, noisy = (tiny.forward(method, views[name])[0] for name in ("images", "noisy"))
     expected = feature_contrast.contrast(clean, noisy, None, None, TEMPERATURE)
     np.testing.assert_allclose(terms["feature_contrast"], expected, rtol=2e-5)
@@ -40,17 +34,3 @@ def test_without_its_own_negative_and_with_the_same_noise_fcl_is_cl_gaussian():
     expected, _ = plain.loss_terms({"images": images, "noisy": views["least"]}, batch, context)
     found, _ = fcl.loss_terms(views, batch, context)
     np.testing.assert_allclose(found["feature_contrast"], expected["feature_contrast"], rtol=1e-6)
-
-
-def test_with_an_adversary_it_trains_on_its_images_as_well():
-    adversary = Adversary(attack=PGD(ThreatModel(epsilon=0.1), steps=2))
-    alone, method = tiny.build(CLGaussian), tiny.build(CLGaussian, adversary=adversary)
-    batch, context = tiny.batch()
-    expected, _ = alone.loss_terms(alone.make_views(batch, context), batch, context)
-    views = method.make_views(batch, context)
-    terms, _ = method.loss_terms(views, batch, context)
-    assert np.max(np.abs(views["adversarial"] - batch.images)) == pytest.approx(0.1, abs=1e-6)
-    entropy = tiny.cross_entropy(tiny.forward(method, views["adversarial"])[1], batch.labels.numpy())
-    np.testing.assert_allclose(terms.pop("ce_adv"), entropy, rtol=1e-4, atol=1e-5)
-    assert all(np.array_equal(terms[name], expected[name]) for name in alone.terms)
-    assert (alone.passes_per_step, method.passes_per_step) == (2, 5)

@@ -94,18 +94,3 @@ def test_temperature_follows_a_schedule():
     np.testing.assert_allclose(
         contrast(SimCLR, vectors, temperature=falling)[0], contrast(SimCLR, vectors)[0], rtol=1e-6
     )
-
-
-@pytest.mark.parametrize(
-    ("keywords", "message"),
-    [
-        ({"temperature": 0.0}, "SimCLR.temperature is 0.0"),
-        ({"scale": "paper"}, "SimCLR.scale is 'paper'"),
-        ({"views": (battery.SHIFT,)}, "SimCLR.views has 1 augmentations"),
-        ({"forward": "both"}, "forward is 'both'"),
-        ({"false_negatives": IFND()}, "IFND needs a pseudo-label of each training image"),
-    ],
-)
-def test_wrong_arguments_are_named(keywords, message):
-    with pytest.raises(ValueError, match=message):
-        SimCLR(battery.encoder(), LinearHead(3), **keywords).build((None, *battery.IMAGE_SHAPE))

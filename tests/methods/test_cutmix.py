@@ -75,17 +75,3 @@ def test_cutmix_cuts_with_its_probability(per_example):
 
 
 # ------------------------------------------------------------------------------------------------- at the stages
-
-
-def test_without_mixing_it_is_cross_entropy():
-    method = tiny_network.build(CutMix, probability=0.0)
-    batch, context = step(1)
-    _, values, logits = terms_of(method, batch, context)
-    np.testing.assert_allclose(logits, method(batch.images), rtol=1e-5)
-    np.testing.assert_allclose(values, tiny_network.cross_entropy(logits, batch.labels.numpy()), rtol=1e-4, atol=1e-5)
-
-
-def test_a_wrong_probability_is_named_and_the_default_is_the_papers():
-    assert CutMix(*tiny_network.parts()).mixing == Mixing(alpha=1.0)
-    with pytest.raises(ValueError, match=r"CutMix\.probability is 1\.5"):
-        CutMix(*tiny_network.parts(), probability=1.5)

@@ -12,6 +12,7 @@ from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.augment.token_removal import TokenRemoval
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
+from tfrobust.methods.cl_gaussian import CLGaussian
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.feature_contrast import FeatureContrast, FeatureMargin
 from tfrobust.ops import randomness
@@ -59,9 +60,7 @@ def test_views_have_noise_on_the_features_of_least_and_most_utility():
 
 def test_the_margin_objective_is_eq_9():
     method = tiny.build(FCL, perturbation=SOME, objective=FeatureMargin(margin=0.8, scale="mean"))
-    batch, context = tiny.batch()
-    views = method.make_views(batch, context)
-    terms, _ = method.loss_terms(views, batch, context)
+    batch, views, terms, _ = tiny.run(method)
     clean, least, most = (tiny.forward(method, views[name])[0] for name in ("images", "least", "most"))
     near, far = np.sum((clean - least) ** 2, -1), np.linalg.norm(clean - most, axis=-1)
     np.testing.assert_allclose(terms["feature_contrast"], near + np.maximum(0, 0.8 - far) ** 2, rtol=1e-4, atol=1e-6)
@@ -80,15 +79,21 @@ def test_a_teacher_decides_alone_or_as_well():
     np.testing.assert_allclose(both, own / largest[0] + given / largest[1], rtol=1e-5)
 
 
-def test_with_an_adversary_it_trains_on_its_images_as_well():
+@pytest.mark.parametrize(
+    ("kind", "keywords", "passes"), [(FCL, {"perturbation": SOME}, (4, 7)), (CLGaussian, {}, (2, 5))]
+)
+def test_with_an_adversary_it_trains_on_its_images_as_well(kind, keywords, passes):
     adversary = Adversary(attack=PGD(ThreatModel(epsilon=0.1), steps=2))
-    method = tiny.build(FCL, perturbation=SOME, adversary=adversary)
+    alone, method = tiny.build(kind, **keywords), tiny.build(kind, adversary=adversary, **keywords)
     batch, context = tiny.batch()
+    expected, _ = alone.loss_terms(alone.make_views(batch, context), batch, context)
     views = method.make_views(batch, context)
     terms, _ = method.loss_terms(views, batch, context)
-    expected = tiny.cross_entropy(tiny.forward(method, views["adversarial"])[1], batch.labels.numpy())
-    np.testing.assert_allclose(terms["ce_adv"], expected, rtol=1e-4, atol=1e-5)
     assert np.max(np.abs(views["adversarial"] - batch.images)) == pytest.approx(0.1, abs=1e-6)
+    entropy = tiny.cross_entropy(tiny.forward(method, views["adversarial"])[1], batch.labels.numpy())
+    np.testing.assert_allclose(terms.pop("ce_adv"), entropy, rtol=1e-4, atol=1e-5)
+    assert all(np.array_equal(terms[name], expected[name]) for name in alone.terms)
+    assert (alone.passes_per_step, method.passes_per_step) == passes
 
 
 def test_nothing_is_differentiated_through_the_choice():
@@ -110,19 +115,6 @@ def test_nothing_is_differentiated_through_the_choice():
     assert any(np.any(one.numpy() != other.numpy()) for one, other in changed)
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: tiny.build(FCL, combine="mean"), "combine is 'mean'"),
-        (lambda: tiny.build(FCL, combine="add"), "combine 'add' .* needs a teacher"),
-        (lambda: tiny.build(FCL, mode="test"), "mode 'test'"),
-    ],
-)
-def test_wrong_arguments_are_refused(make, said):
-    with pytest.raises(ValueError, match=said):
-        make()
-
-
 def test_utility_is_not_measured_with_synchronised_statistics_of_encoder_or_head():
     batch, context = tiny.batch()
     plain = [keras.layers.Flatten(), keras.layers.Dense(4)], [keras.layers.Dense(3)]
@@ -133,24 +125,6 @@ def test_utility_is_not_measured_with_synchronised_statistics_of_encoder_or_head
         method.build((None, *batch.images.shape[1:]))
         with pytest.raises(ValueError, match="Batch-norm mode 'train' cannot gather"):
             method.make_views(batch, context)
-
-
-@pytest.mark.parametrize(
-    ("perturbation", "shape", "said"),
-    [
-        (TokenRemoval(), (8, 8, 1), r"@TokenRemoval\(\), and the examples are images, \[8, 8, 1\]: take @Utility"),
-        (UtilityPerturbation(), (6,), r"@UtilityPerturbation\(\), and the examples are text, \[6\]: take @TokenR"),
-    ],
-)
-def test_a_perturbation_of_the_other_kind_is_refused_when_it_is_built(perturbation, shape, said):
-    encoder = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(4)])
-    with pytest.raises(ValueError, match=said):
-        FCL(encoder, keras.layers.Dense(3), perturbation=perturbation).build((None, *shape))
-
-
-def test_a_count_above_half_of_the_values_is_refused_before_the_first_step():
-    with pytest.raises(ValueError, match="count is 256, but an image has 64 values"):
-        FCL(keras.Sequential([keras.layers.Flatten()]), keras.layers.Dense(3)).build((None, 8, 8, 1))
 
 
 # ------------------------------------------------------------------------------------------------- sentences

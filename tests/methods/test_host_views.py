@@ -24,22 +24,13 @@ class Halved(Method):
         return {"ce": classification.cross_entropy(logits, batch.labels)}, logits
 
 
-def test_views_of_the_pipeline_are_taken_as_they_are():
+def test_views_come_from_the_pipeline_or_by_the_key_of_the_step():
     method = tiny_network.build(Halved)
     batch, context = tiny_network.batch()
     made = tf.ones_like(batch.images)
     assert method.make_views(batch._replace(extra={"noisy": made}), context)["noisy"] is made
-
-
-def test_a_batch_without_them_gets_them_by_the_key_of_the_step():
-    method = tiny_network.build(Halved)
-    batch, context = tiny_network.batch()
     first, again = (method.make_views(batch, context)["noisy"] for _ in range(2))
     other = method.make_views(batch, context._replace(key=randomness.fold(context.key, 1)))["noisy"]
     assert np.array_equal(first, again) and not np.any(np.isclose(first, other))
-
-
-def test_a_method_has_none_of_its_own():
-    batch, context = tiny_network.batch()
-    method = tiny_network.build(Method)
-    assert method.extra_views(batch, context) == {} == method.host_views(batch.images, context.key)
+    plain = tiny_network.build(Method)
+    assert plain.extra_views(batch, context) == {} == plain.host_views(batch.images, context.key)

@@ -5,16 +5,13 @@ import pytest
 import tensorflow as tf
 
 from conformance import methods as battery
-from oracles import instances, tiny_network
-from tfrobust.methods.layer_wise import LayerWiseContrastive
+from oracles import instances
 
 
 @pytest.mark.parametrize("forward", ["joint", "separate"])
 def test_each_layer_s_term_is_the_contrastive_loss_of_its_pooled_output(forward):
     method = battery.build("layer_wise", forward=forward)
-    images, labels = (tf.constant(part) for part in battery.data())
-    batch = method.as_batch((images, labels))
-    context = method.context(batch)
+    batch, context = battery.prepared(method)
     views = method.make_views(batch, context)
     terms, _ = method.loss_terms(views, batch, context)
     # The hidden states by a second way: the stages' layers called one after the other.
@@ -42,8 +39,3 @@ def test_the_loss_adds_up_equations_4_and_5():
     expected = logs["contrastive"] + 0.1 * logs["layer_2"] + 0.01 * logs["layer_1"] + logs["probe"]
     penalty = 0.1 * logs["tikhonov_layer_1"] + logs["tikhonov_contrastive"]
     assert logs["loss"] == pytest.approx(expected + penalty, rel=1e-5) and penalty > 1e-5
-
-
-def test_an_encoder_without_stages_is_refused():
-    with pytest.raises(ValueError, match="Sequential has none"):
-        tiny_network.build(LayerWiseContrastive)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from oracles import tiny_network
-from oracles.mixing import Staged, check_refusals, check_stages, drawn, staged, step, terms_of
+from oracles.mixing import check_stages, drawn, staged, step, terms_of
 from tfrobust.methods.manifold_mixup import ManifoldMixup
 
 
@@ -24,17 +24,3 @@ def test_the_released_loss_of_manifold_mixup_is_binary_cross_entropy_over_the_cl
         )
         terms = [-t * np.log(q) - (1 - t) * np.log(1 - q) for t, q in zip(target, p, strict=True)]
         assert values[row] == pytest.approx(sum(terms) / 3, rel=1e-3)
-
-
-# ------------------------------------------------------------------------------------------------------- refusals
-
-
-def test_what_cannot_be_is_named():
-    check_refusals(ManifoldMixup)
-    with pytest.raises(ValueError, match=r"ManifoldMixup\.objective is 'mse'"):
-        ManifoldMixup(Staged(), tiny_network.parts()[1], objective="mse")
-
-
-def test_the_defaults_are_the_papers():
-    method = ManifoldMixup(Staged(), tiny_network.parts()[1])
-    assert method.mixing.alpha == 2.0 and method.stages == (0, 1, 2)

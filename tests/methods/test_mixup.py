@@ -6,6 +6,7 @@ import pytest
 from oracles import tiny_network
 from oracles.mixing import GROUP, drawn, mixed_by_rows, mixed_entropy, step, terms_of
 from tfrobust.augment.mixing import Mixing
+from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.mixup import Mixup
 
 
@@ -25,13 +26,10 @@ def test_mixup_is_the_loss_of_mixed_images_and_labels(per_example):
     )
 
 
-def test_without_mixing_it_is_cross_entropy():
-    method = tiny_network.build(Mixup, mixing=Mixing(alpha=0.0))
+@pytest.mark.parametrize(("kind", "still"), [(Mixup, {"mixing": Mixing(alpha=0.0)}), (CutMix, {"probability": 0.0})])
+def test_without_mixing_it_is_cross_entropy(kind, still):
+    method = tiny_network.build(kind, **still)
     batch, context = step(1)
     _, values, logits = terms_of(method, batch, context)
     np.testing.assert_allclose(logits, method(batch.images), rtol=1e-5)
     np.testing.assert_allclose(values, tiny_network.cross_entropy(logits, batch.labels.numpy()), rtol=1e-4, atol=1e-5)
-
-
-def test_the_defaults_are_the_papers():
-    assert Mixup(*tiny_network.parts()).mixing == Mixing(alpha=1.0)

@@ -6,8 +6,6 @@ import pytest
 from oracles import tiny_network
 from oracles.consistency import jensen_shannon
 from oracles.mixing import (
-    Staged,
-    check_refusals,
     drawn,
     literal_forward,
     mixed_by_rows,
@@ -16,7 +14,6 @@ from oracles.mixing import (
     staged,
     step,
 )
-from tfrobust.augment.augmix import AugMix
 from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.augment.standard import RandomShift
 from tfrobust.methods.augmix import AUGMENTED
@@ -136,28 +133,6 @@ def test_without_mixing_the_paper_keeps_the_noise_and_the_code_has_none():
 
 
 # ------------------------------------------------------------------------------------------------- configuration
-
-
-def test_the_defaults_are_the_papers_and_where_it_is_silent_the_codes():
-    method = NoisyMix(Staged(), tiny_network.parts()[1], stages=(0, 1, 2))
-    assert method.branches == Branches(strengths=(1.0, 1.0, 1.0), noise="own", noise_without_mixing=True)
-    assert method.noise == FeatureNoise(additive=0.5, multiplicative=0.5, sparsity=0.65, scale=(2.0, 5.0))
-    assert method.mixing.alpha == 1.0 and method.augmentation == AugMix() and method.passes_per_step == 3
-    assert method.default_weights == {"jsd": 12.0} and method.terms == ("ce", "jsd")
-
-
-def test_what_cannot_be_is_named():
-    check_refusals(NoisyMix)
-    with pytest.raises(ValueError, match=r"Branches\.strengths is \(1\.0, 2\.0\); it is three numbers"):
-        Branches(strengths=(1.0, 2.0))
-    with pytest.raises(ValueError, match=r"Branches\.strengths is \(1\.0, nan, 3\.0\)"):
-        Branches(strengths=(1.0, float("nan"), 3.0))
-    with pytest.raises(ValueError, match=r"Branches\.noise is 'fresh'; it is one of \['own', 'shared'\]"):
-        Branches(noise="fresh")
-    with pytest.raises(ValueError, match=r"NoisyMix\.augmentation is 'augmix'; .* such as AugMix\(\)"):
-        noisymix(augmentation="augmix")
-    with pytest.raises(ValueError, match="names \\['jsd'\\]; its terms are \\['ce'\\]"):
-        noisymix(consistency=False, term_weights={"jsd": 1.0})
 
 
 def test_the_pipeline_makes_one_view_for_each_augmented_branch():

@@ -63,20 +63,3 @@ def test_the_released_loss_of_puzzlemix_is_binary_cross_entropy_over_the_classes
     p = tiny_network.probabilities(logits.astype(np.float64))
     expected = -(targets * np.log(p) + (1 - targets) * np.log(1 - p)).mean(axis=-1)
     np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_the_defaults_are_those_of_the_released_code_but_for_the_papers_loss():
-    method = PuzzleMix(*tiny_network.parts())
-    assert method.mixing == Mixing(alpha=1.0) and method.objective == "cross_entropy"
-    assert method.puzzle == Puzzle(
-        blocks=(2, 4, 8, 16),
-        prior=0.2,
-        smoothness=1.2,
-        contrast=0.5,
-        neighbourhood=4,
-        transport=True,
-        transport_side=4,
-        transport_cost=0.8,
-    )
-    with pytest.raises(ValueError, match=r"PuzzleMix\.objective is 'mse'"):
-        PuzzleMix(*tiny_network.parts(), objective="mse")

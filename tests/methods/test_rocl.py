@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from conformance import methods as battery
 from oracles import instances, tiny_network
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.instance_adversary import InstanceAdversary
@@ -36,9 +35,7 @@ def projected(method, images):
 
 
 def terms_of(method):
-    batch, context = tiny_network.batch()
-    views = method.make_views(batch, context)
-    terms, _ = method.loss_terms(views, batch, context)
+    batch, views, terms, _ = tiny_network.run(method)
     return views, {name: value.numpy() for name, value in terms.items()}
 
 
@@ -107,19 +104,6 @@ def test_a_step_of_the_adversary_climbs_its_objective(negatives):
     np.testing.assert_allclose(step / 0.01, unit, atol=2e-3)
 
 
-@pytest.mark.parametrize("negatives", ["clean", "moving"])
-def test_the_adversary_raises_the_loss_inside_its_ball(negatives):
-    method = build(adversary=InstanceAdversary(attack=ATTACK, negatives=negatives))
-    views, _ = terms_of(method)
-    first, second, adversarial = (np.asarray(views[name]) for name in ("view_1", "view_2", ADVERSARIAL))
-    assert np.abs(adversarial - first).max() <= 0.2 + 1e-6 and 0 <= adversarial.min() <= adversarial.max() <= 1
-    z = [projected(method, view) for view in (first, second, adversarial)]
-    moved = 2 if negatives == "moving" else 0
-    before = instances.anchor_losses(z[0], z[1], z[:2], TEMPERATURE)
-    after = instances.anchor_losses(z[2], z[1], [z[moved], z[1]], TEMPERATURE)
-    assert after.mean() > before.mean() + 0.1 and np.mean(after > before) > 0.7
-
-
 def test_moving_negatives_are_those_of_the_group():
     """With others in its group, an image's adversary is another one; with others outside of it, it stays."""
     batch, context = tiny_network.batch(8)
@@ -158,37 +142,3 @@ def test_false_negatives_leave_both_losses():
     # Only the positives are left below the line: none in the loss of a pair, two in that of three views.
     np.testing.assert_allclose(emptied["adversarial"], 0.0, atol=1e-6)
     assert np.all(emptied["contrastive"] < plain["contrastive"]) and emptied["contrastive"].min() > 0
-
-
-def test_the_adversary_leaves_statistics_alone_and_hands_on_no_gradient():
-    method = battery.build("rocl")
-    images, labels = (tf.constant(part) for part in battery.data())
-    batch = method.as_batch((images, labels))
-    before = battery.weights(method)
-    with tf.GradientTape() as tape:
-        views = method.make_views(batch, method.context(batch))
-        total = tf.reduce_sum(views[ADVERSARIAL])
-    assert all(gradient is None for gradient in tape.gradient(total, method.trainable_variables))
-    for old, new in zip(before, battery.weights(method), strict=True):
-        np.testing.assert_array_equal(old, new)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: build(regularizer_pass="twice"), "regularizer_pass is 'twice'"),
-        (lambda: InstanceAdversary(negatives="all"), "negatives is 'all'"),
-        (lambda: InstanceAdversary(group=1), "group is 1"),
-        (lambda: InstanceAdversary(mode="eval"), "eval"),
-    ],
-)
-def test_wrong_arguments_are_named(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
-def test_the_default_adversary_is_the_released_one():
-    adversary = RoCL(*tiny_network.parts()).adversary
-    attack = adversary.attack
-    assert (attack.threat.norm, attack.threat.epsilon, attack.steps, attack.step_size) == ("linf", 0.0314, 7, 0.007)
-    assert (adversary.mode, attack.random_start) == ("inference", "uniform")

@@ -12,9 +12,8 @@ from tfrobust.losses.gradient_penalty import Tikhonov
 from tfrobust.methods.self_supervised import embedding_deviation
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.models.heads import LinearHead, LinearProjection
-from tfrobust.models.projection import ProjectionHead
 from tfrobust.ops import randomness
-from tfrobust.structs import Batch, Context
+from tfrobust.structs import Batch
 
 
 def test_the_spread_of_embeddings():
@@ -24,9 +23,7 @@ def test_the_spread_of_embeddings():
 
 def test_the_probe_teaches_the_head_alone():
     method = battery.build("simclr")
-    images, labels = (tf.constant(part) for part in battery.data())
-    rows = tf.range(len(labels), dtype=tf.int64)
-    batch, context = Batch(images, labels, rows, {}), Context(randomness.make_key(0), tf.constant(0, tf.int64), rows)
+    batch, context = battery.prepared(method)
     views = method.make_views(batch, context)
     with tf.GradientTape(persistent=True) as tape:
         terms, _ = method.loss_terms(views, batch, context)
@@ -107,18 +104,7 @@ def test_each_view_can_have_an_augmentation_of_its_own():
     assert not np.array_equal(same["view_1"], same["view_2"])  # two draws
 
 
-def test_a_linear_projection_will_do_and_batch_norm_is_synchronised_with_the_encoder_s():
+def test_a_linear_projection_will_do():
     linear = SimCLR(battery.encoder(), LinearHead(3), projection=LinearProjection(4))
     linear.build((None, *battery.IMAGE_SHAPE))
     assert linear.projected_dim == 4 and linear.project(tf.ones([2, 5]), True).shape == (2, 4)
-    head = ProjectionHead((6,), dim=4, normalization="hidden")
-    method = SimCLR(battery.encoder(synchronized=True), LinearHead(3), projection=head)
-    method.build((None, *battery.IMAGE_SHAPE))
-    assert head.synchronized and all(norm.synchronized for norm in head.chain[1].norms)
-
-
-def test_a_probe_without_labels_is_refused():
-    images, _ = battery.data()
-    batch = Batch(tf.constant(images), None, tf.range(len(images), dtype=tf.int64), {})
-    with pytest.raises(ValueError, match="probe=False trains without"):
-        battery.build("simclr").train_step(batch)

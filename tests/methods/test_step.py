@@ -3,13 +3,9 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from oracles import tiny_network
-from tfrobust.augment.standard import RandomShift
-from tfrobust.methods.byol import BYOL
 from tfrobust.methods.supervised import Supervised
-from tfrobust.models.projection import ProjectionHead
 from tfrobust.ops import distribution
 
 
@@ -54,23 +50,3 @@ def test_the_loss_is_divided_by_the_examples_of_all_replicas(monkeypatch):
     _, shared = stepped(Supervised, keras.optimizers.SGD(1.0))
     for move, expected in zip(shared, alone, strict=True):
         np.testing.assert_allclose(move, expected / 3, rtol=1e-4, atol=1e-6)
-
-
-def test_byol_s_target_follows_in_every_step():
-    method = tiny_network.build(
-        BYOL, projection=ProjectionHead((4,), dim=3), views=RandomShift(fraction=0.2), target_rate=0.25
-    )
-    method.compile(keras.optimizers.SGD(0.5), jit_compile=False)
-    online = [*method.encoder.weights, *method.projection.weights]
-    target = [*method.target_encoder.weights, *method.target_projection.weights]
-    pairs = [(one, two, two.numpy()) for one, two in zip(online, target, strict=True) if one.trainable]
-    batch, _ = tiny_network.batch()
-    method.train_step((batch.images, batch.labels))
-    for one, two, before in pairs:
-        assert np.any(one.numpy() != before)
-        np.testing.assert_allclose(two.numpy(), before + 0.25 * (one.numpy() - before), rtol=1e-5, atol=1e-6)
-
-
-def test_the_clock_counts_steps():
-    method, _ = stepped(Supervised, keras.optimizers.SGD(0.1))
-    assert method.step.numpy() == 1 and method.step.dtype == tf.int64

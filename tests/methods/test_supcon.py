@@ -9,8 +9,6 @@ from conformance.contrast import COUNT, LABELS, contrast, projections
 from oracles import self_supervised as oracle
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supcon import SupCon
-from tfrobust.models.heads import LinearHead
-from tfrobust.pairs.false_negatives import AdaptiveFNC
 
 
 def test_supcon_is_equation_2():
@@ -34,15 +32,3 @@ def _supcon_without_factor():
     method = battery.build("supcon")
     method.base_temperature = None
     return method
-
-
-def test_what_supcon_refuses():
-    parts = battery.encoder(), LinearHead(3)
-    with pytest.raises(ValueError, match="SupCon.base_temperature is 0"):
-        SupCon(*parts, base_temperature=0.0)
-    with pytest.raises(ValueError, match="no false_negatives"):
-        SupCon(*parts, false_negatives=AdaptiveFNC())
-    method = SupCon(*parts, probe=False)
-    method.compile("sgd", run_eagerly=True)
-    with pytest.raises(ValueError, match="SupCon learns from labels"):  # without any, all would be one class
-        method.fit(np.zeros([4, *battery.IMAGE_SHAPE], np.float32), verbose=0)

@@ -11,11 +11,9 @@ from tfrobust.methods.supervised import Supervised
 
 def test_the_term_is_the_cross_entropy_of_the_images():
     method = tiny_network.build(Supervised)
-    batch, context = tiny_network.batch()
-    views = method.make_views(batch, context)
+    batch, views, terms, logits = tiny_network.run(method)
     assert list(views) == ["images"]
     np.testing.assert_array_equal(views["images"], batch.images)
-    terms, logits = method.loss_terms(views, batch, context)
     _, expected = tiny_network.forward(method, batch.images)
     np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
     assert set(terms) == set(method.terms) == {"ce"}

@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
-from conformance import methods as battery
 from oracles import contrastive, tiny_network
 from tfrobust.augment.standard import RandomShift
 from tfrobust.methods.contrast import Contrast
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
-from tfrobust.models.heads import LinearHead, LinearProjection
-from tfrobust.models.projection import ProjectionHead
+from tfrobust.models.heads import LinearProjection
 
 # Far enough that the tiny images change and the predictions of the two views differ.
 SHIFT = RandomShift(fraction=0.6)
@@ -25,10 +23,8 @@ def test_the_terms_are_the_mean_cross_entropy_and_the_sum_over_both_anchors(forw
         contrast=Contrast(temperature=0.3),
         projection=LinearProjection(4) if projected else None,
     )
-    batch, context = tiny_network.batch()
+    batch, views, terms, _ = tiny_network.run(method)
     labels = batch.labels.numpy()
-    views = method.make_views(batch, context)
-    terms, _ = method.loss_terms(views, batch, context)
     passes = [tiny_network.forward(method, views[name]) for name in ("view_1", "view_2")]
     ce = np.mean([tiny_network.cross_entropy(logits, labels) for _, logits in passes], axis=0)
     np.testing.assert_allclose(terms["ce"], ce, rtol=1e-4, atol=1e-5)
@@ -53,14 +49,3 @@ def test_the_views_are_two_draws_of_the_augmentation():
         assert np.abs(one - other).max(axis=(1, 2, 3)).min() > 1e-3
     again = method.make_views(batch, context)
     np.testing.assert_array_equal(again["view_1"], first)
-
-
-def test_it_costs_a_pass_for_each_view():
-    assert SupervisedContrastive(*tiny_network.parts()).passes_per_step == 2
-
-
-def test_batch_norm_of_the_projection_is_synchronised_with_the_encoder_s():
-    head = ProjectionHead((6,), dim=4, normalization="hidden")
-    method = SupervisedContrastive(battery.encoder(synchronized=True), LinearHead(3), projection=head)
-    method.build((None, *battery.IMAGE_SHAPE))
-    assert all(norm.synchronized for norm in head.chain[1].norms)

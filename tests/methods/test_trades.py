@@ -13,9 +13,7 @@ from tfrobust.methods.trades import TRADES
 
 def test_the_terms_are_clean_cross_entropy_and_divergence_from_the_clean_prediction():
     method = tiny_network.build(TRADES)
-    batch, context = tiny_network.batch()
-    views = method.make_views(batch, context)
-    terms, _ = method.loss_terms(views, batch, context)
+    batch, views, terms, _ = tiny_network.run(method)
     _, clean = tiny_network.forward(method, views["images"])
     _, adversarial = tiny_network.forward(method, views["adversarial"])
     assert set(terms) == {"ce", "kl"}

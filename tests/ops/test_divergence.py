@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from oracles import robust as oracle
@@ -44,21 +43,3 @@ def test_entropy_runs_from_zero_to_log_k():
     np.testing.assert_allclose(divergence.entropy_from_logits([[1e4, 0.0, 0.0]]), [0.0], atol=1e-7)
     expected = [oracle.soft_cross_entropy(oracle.softmax(row), row) for row in P]
     np.testing.assert_allclose(divergence.entropy_from_logits(P), expected, rtol=3e-6)
-
-
-@pytest.mark.parametrize("scale", [0.0, 1e4, 1e30])
-def test_saturated_logits_stay_finite(scale):
-    p, q = tf.constant(scale * P), tf.constant(-scale * P)
-    with tf.GradientTape() as tape:
-        tape.watch([p, q])
-        values = [divergence.kl_from_logits(p, q), divergence.entropy_from_logits(p)]
-    assert np.isfinite(values).all()
-    assert all(np.isfinite(gradient).all() for gradient in tape.gradient(values, [p, q]))
-
-
-def test_half_precision_input_is_computed_in_float32():
-    half = tf.cast(P, tf.float16)
-    values = divergence.kl_from_logits(half, half[::-1])
-    assert values.dtype == tf.float32
-    exact = oracle.kl(np.float32(half), np.float32(half[::-1]))
-    np.testing.assert_allclose(values, exact, rtol=3e-6)

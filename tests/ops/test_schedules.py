@@ -21,12 +21,6 @@ def test_epochs_are_units_of_steps():
     assert [float(by_epoch(s)) for s in range(40)] == [float(by_step(s)) for s in range(40)]
 
 
-def test_it_comes_back_from_its_config():
-    ramp = LinearRamp(0.5, delay=3, length=4, steps_per_unit=2)
-    twin = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(ramp))
-    assert twin.get_config() == ramp.get_config() and float(twin(10)) == float(ramp(10)) == 0.25
-
-
 def test_a_schedule_rises_and_goes_its_own_way():
     steps = keras.optimizers.schedules.PiecewiseConstantDecay([9, 19], [1.0, 0.1, 0.01])  # until 9, until 19
     for length, expected in ((5, [0, 0.4, 1, 1, 0.1, 0.01]), (0, [1, 1, 1, 1, 0.1, 0.01])):

@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from oracles import tiny_network
@@ -110,11 +109,3 @@ def check_stages(kind):
         expected = mixed_entropy(logits, batch.labels.numpy(), weights, partner)
         np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
     assert seen == {0, 1, 2}
-
-
-def check_refusals(kind):
-    """An encoder without stages, and stages that it has not, are named."""
-    with pytest.raises(ValueError, match=rf"{kind.__name__} mixes hidden states .* Sequential has none"):
-        kind(*tiny_network.parts())
-    with pytest.raises(ValueError, match=rf"{kind.__name__}\.stages is \(0, 3\); Staged has the stages 0 to 2"):
-        staged(kind, stages=(0, 3))

@@ -45,6 +45,13 @@ def batch(count=9, seed=0):
     return Batch(tf.constant(images), tf.constant(labels), rows, {}), context
 
 
+def run(method):
+    """(Batch, views, terms, logits) of a method's loss on one batch."""
+    examples, context = batch()
+    views = method.make_views(examples, context)
+    return examples, views, *method.loss_terms(views, examples, context)
+
+
 def arrays(method):
     """W, c, V, d in float64."""
     return [np.asarray(variable, np.float64) for variable in (*method.encoder.weights, *method.head.weights)]

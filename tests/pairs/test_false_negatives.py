@@ -265,12 +265,6 @@ def test_pseudo_labels_follow_from_the_seed():
 # ---------------------------------------------------------------------------------------------------- the objects
 
 
-@pytest.mark.parametrize("transformer", TRANSFORMERS.values(), ids=TRANSFORMERS)
-def test_config_round_trip(transformer):
-    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(transformer))
-    assert copy == transformer and type(copy) is type(transformer)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -1,30 +1,22 @@
 """The parts of gin/stage_two and gin/optimizers behind a method in two stages: what they hand to the training."""
 
-import pathlib
-
 import gin
 import numpy as np
 import pytest
 
-from tfrobust import cli
+from conformance.recipes import GIN, arguments, rates
 from tfrobust.models.fitted_heads import KNearestNeighbours, LogisticRegression
 from tfrobust.models.heads import LinearHead, MLPHead
 from tfrobust.training.optimizers import LARS
 
-GIN = pathlib.Path(__file__).resolve().parents[2] / "gin"
 PARTS = sorted(
     path.relative_to(GIN).as_posix() for name in ("stage_two", "optimizers") for path in GIN.glob(f"{name}/*")
 )
 
 
-def given(*parts, params=()):
-    cli.configure([str(GIN / "simclr.gin"), *(str(GIN / part) for part in parts)], list(params))
-    return gin.get_bindings("tfrobust.experiment.train", resolve_references=True)
-
-
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_stays_a_run_in_two_stages(part):
-    found = given(part)
+    found = arguments("simclr.gin", part)
     head, pretraining = found["head"](class_count=10), found["pretraining"]
     assert found["name"] == "simclr" and pretraining.method.__name__ == "SimCLR"
     assert pretraining.frozen == (part != "stage_two/fine_tuning.gin")
@@ -37,27 +29,23 @@ def test_a_part_stays_a_run_in_two_stages(part):
 
 @pytest.mark.parametrize(("percent", "labels"), [(10, 134), (1, 13)])
 def test_few_labels_are_those_of_the_second_stage_alone(percent, labels):
-    found = given(f"stage_two/labels_{percent}_percent.gin", "stage_two/logistic_regression.gin")
+    few = f"stage_two/labels_{percent}_percent.gin"
+    found = arguments("simclr.gin", few, "stage_two/logistic_regression.gin")
     second, first = found["data"].load(), found["pretraining"].data.load()
     assert len(second.train) == labels and len(first.train) == 1337
     assert second.test.fingerprint == first.test.fingerprint
     assert found["batch_size"] <= labels and found["pretraining"].batch_size == 128
-    other = given(f"stage_two/labels_{percent}_percent.gin", params=["LabelledFraction.seed=1"])["data"].load()
+    other = arguments("simclr.gin", few, params=["LabelledFraction.seed=1"])["data"].load()
     assert other.train.fingerprint != second.train.fingerprint
 
 
 def test_lars_rises_for_a_tenth_of_the_first_stage_and_falls_to_nothing():
-    found = given("optimizers/lars.gin")
+    found = arguments("simclr.gin", "optimizers/lars.gin")
     optimizer, pretraining = found["pretraining"].optimizer(), found["pretraining"]
     steps = pretraining.epochs * (1337 // pretraining.batch_size)
     assert type(optimizer) is LARS and optimizer.decay == 1e-4
-
-    def rate(step):
-        optimizer.iterations.assign(step)
-        return float(optimizer.learning_rate)
-
-    rates = [rate(step) for step in (0, steps // 20, steps // 10, (steps + steps // 10) // 2, steps)]
-    np.testing.assert_allclose(rates, [0.0, 0.075, 0.15, 0.075, 0.0], atol=1e-6)
+    found_rates = rates(optimizer, (0, steps // 20, steps // 10, (steps + steps // 10) // 2, steps))
+    np.testing.assert_allclose(found_rates, [0.0, 0.075, 0.15, 0.075, 0.0], atol=1e-6)
     assert type(found["optimizer"]()) is not LARS
 
 
@@ -70,8 +58,7 @@ def test_lars_rises_for_a_tenth_of_the_first_stage_and_falls_to_nothing():
     ],
 )
 def test_the_knobs_reach_the_adversaries_of_both_stages(name, params, first, behind):
-    cli.configure([str(GIN / f"{name}.gin")], params)
-    found = gin.get_bindings("tfrobust.experiment.train", resolve_references=True)
+    found = arguments(f"{name}.gin", params=params)
     encoder, head = found["encoder"](), LinearHead(10)
     stages = [make(encoder=encoder, head=head, seed=0) for make in (found["pretraining"].method, found["method"])]
     watched = gin.get_bindings("RobustAccuracy", resolve_references=True)["attack"]
@@ -87,7 +74,7 @@ def size(attack):
 
 
 def test_a_normalised_probe_has_the_optimizer_of_the_report():
-    found = given("stage_two/normalized_probe.gin")
+    found = arguments("simclr.gin", "stage_two/normalized_probe.gin")
     optimizer = found["optimizer"]()
     assert found["head"](class_count=10).normalized and float(optimizer.learning_rate) == pytest.approx(0.8)
     assert optimizer.momentum == 0.0

@@ -1,18 +1,16 @@
-"""Feature contrastive learning with an adversary, and with Patch Gaussian before or behind a shift, by gin alone."""
+"""What the comments of gin files tell users to combine: an augmentation, an adversary, Patch Gaussian and a shift."""
 
-import pathlib
 import re
 
-import gin
 import numpy as np
 import pytest
 
-from tfrobust import cli
+from conformance.recipes import GIN, arguments
 from tfrobust.augment.patch_gaussian import PatchGaussian
-from tfrobust.augment.standard import RandomShift
+from tfrobust.augment.policies import AutoAugment
+from tfrobust.augment.standard import Compose, PadCrop, RandomFlip, RandomShift
 from tfrobust.data import pipeline
 
-GIN = pathlib.Path(__file__).resolve().parents[2] / "gin"
 METHODS = {"fcl": "FCL", "fcl_margin": "FCL", "cl_gaussian": "CLGaussian"}
 # A step of seconds, in which the contrast counts from the start.
 SMALL = ["BATCH_SIZE=4", "STEPS=2", "EPSILON=0.05", "CornerDigits.per_class=2", "CornerDigits.balanced=1"]
@@ -22,11 +20,6 @@ SMALL += ["feature/LinearRamp.delay=0", "feature/LinearRamp.length=0"]
 def flags_in(file: str) -> list[str]:
     """What the comments of a gin file tell users to write."""
     return re.findall(r'^#.*--gin_param="(.*)"', (GIN / file).read_text(), re.MULTILINE)
-
-
-def arguments(files: list[str], params: list[str]) -> dict:
-    cli.configure([str(GIN / file) for file in files], params)
-    return gin.get_bindings("tfrobust.experiment.train", resolve_references=True)
 
 
 @pytest.mark.parametrize(("name", "patch_first"), [("fcl", True), ("fcl_margin", False), ("cl_gaussian", True)])
@@ -39,7 +32,7 @@ def test_a_method_with_an_adversary_and_patch_gaussian_takes_two_steps(name, pat
     assert compose == ["train.augmentation=@Compose()", "Compose.augmentations=(@RandomShift(), @PatchGaussian())"]
     if patch_first:
         compose[1] = "Compose.augmentations=(@PatchGaussian(), @RandomShift())"
-    given = arguments([f"{name}.gin"], [*SMALL, *adversary, *compose, "PatchGaussian.patch=12"])
+    given = arguments(f"{name}.gin", params=[*SMALL, *adversary, *compose, "PatchGaussian.patch=12"])
     kinds = [type(one) for one in given["augmentation"].augmentations]
     assert kinds == ([PatchGaussian, RandomShift] if patch_first else [RandomShift, PatchGaussian])
     dataset = given["data"].load()
@@ -59,5 +52,11 @@ def test_a_method_with_an_adversary_and_patch_gaussian_takes_two_steps(name, pat
 
 @pytest.mark.parametrize("name", ["fcl_margin", "cl_gaussian"])
 def test_patch_gaussian_goes_behind_the_other_recipes_too(name):
-    given = arguments([f"{name}.gin"], [*flags_in("patch_gaussian_fcl.gin"), "PatchGaussian.deviation=0.2"])
+    given = arguments(f"{name}.gin", params=[*flags_in("patch_gaussian_fcl.gin"), "PatchGaussian.deviation=0.2"])
     assert given["augmentation"].augmentations[1].deviation == 0.2 and given["method"].__name__ == METHODS[name]
+
+
+def test_the_flags_for_an_augmentation_of_cifar_build_it():
+    flags = flags_in("data/cifar.gin")[-3:]
+    given = arguments("supervised.gin", "data/cifar.gin", params=flags)
+    assert given["augmentation"] == Compose(augmentations=(RandomFlip(), PadCrop(), AutoAugment(policy="cifar10")))

@@ -1,0 +1,223 @@
+"""Of all methods and their parts: the papers' defaults, and the arguments that they refuse."""
+
+import keras
+import numpy as np
+import pytest
+
+from conformance import methods as battery
+from oracles import tiny_network as tiny
+from oracles.mixing import Staged
+from tfrobust.attacks.instance_adversary import InstanceAdversary
+from tfrobust.augment.augmix import AugMix
+from tfrobust.augment.mixing import FeatureNoise, Mixing
+from tfrobust.augment.puzzlemix import Puzzle
+from tfrobust.augment.token_removal import TokenRemoval
+from tfrobust.augment.utility_perturbation import UtilityPerturbation
+from tfrobust.methods.acl import ACL
+from tfrobust.methods.adr import ADR
+from tfrobust.methods.adversarial_training import AdversarialTraining
+from tfrobust.methods.ascl import ASCL
+from tfrobust.methods.augmix import AugMixTraining
+from tfrobust.methods.byol import BYOL
+from tfrobust.methods.contrast import Contrast
+from tfrobust.methods.cutmix import CutMix
+from tfrobust.methods.fcl import FCL
+from tfrobust.methods.feature_contrast import FeatureContrast, FeatureMargin
+from tfrobust.methods.layer_wise import LayerWiseContrastive
+from tfrobust.methods.manifold_mixup import ManifoldMixup
+from tfrobust.methods.mixup import Mixup
+from tfrobust.methods.nfm import NFM
+from tfrobust.methods.noisymix import Branches, NoisyMix
+from tfrobust.methods.puzzlemix import PuzzleMix
+from tfrobust.methods.rocl import RoCL
+from tfrobust.methods.simclr import SimCLR
+from tfrobust.methods.supcon import SupCon
+from tfrobust.methods.supervised_contrastive import SupervisedContrastive
+from tfrobust.models.cnn import CNN
+from tfrobust.models.heads import LinearHead
+from tfrobust.models.projection import ProjectionHead
+from tfrobust.pairs.false_negatives import IFND, AdaptiveFNC
+
+
+def made(kind, **keywords):
+    """A built method on the smallest encoder with batch norm."""
+    method = kind(battery.encoder(), LinearHead(3), **keywords)
+    method.build((None, *battery.IMAGE_SHAPE))
+    return method
+
+
+def staged(kind, **keywords):
+    return kind(Staged(), tiny.parts()[1], **keywords)
+
+
+def fcl(shape, **keywords):
+    encoder = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(4)])
+    FCL(encoder, keras.layers.Dense(3), **keywords).build((None, *shape))
+
+
+# Call, part of the message.
+REFUSED = [
+    (lambda: made(AdversarialTraining, term_weights={"ce_advv": 1.0}), "ce_advv"),
+    (lambda: made(AdversarialTraining, clip_norm=-1.0), "clip_norm"),
+    (lambda: ADR(*tiny.parts(), objective="pgd"), "objective"),
+    (lambda: ADR(*tiny.parts(), label_scale=3.0), "label_scale is 3.0"),
+    (lambda: ASCL(*tiny.parts(), objective="pgd"), "objective"),
+    (lambda: Contrast(temperature=0.0), "temperature > 0 and similarity one of"),
+    (lambda: Contrast(similarity="cosin"), "temperature > 0 and similarity one of"),
+    (lambda: tiny.build(AugMixTraining, forward="stacked"), "forward is 'stacked'"),
+    (lambda: CutMix(*tiny.parts(), probability=1.5), r"CutMix\.probability is 1\.5"),
+    *(
+        (lambda kind=kind: kind(*tiny.parts()), rf"{kind.__name__} mixes hidden states .* Sequential has none")
+        for kind in (ManifoldMixup, NFM, NoisyMix)
+    ),
+    *(
+        (
+            lambda kind=kind: staged(kind, stages=(0, 3)).build((None, *tiny.SHAPE)),
+            rf"{kind.__name__}\.stages is \(0, 3\); Staged has the stages 0 to 2",
+        )
+        for kind in (ManifoldMixup, NFM, NoisyMix)
+    ),
+    (lambda: staged(ManifoldMixup, objective="mse"), r"ManifoldMixup\.objective is 'mse'"),
+    (lambda: PuzzleMix(*tiny.parts(), objective="mse"), r"PuzzleMix\.objective is 'mse'"),
+    (lambda: Branches(strengths=(1.0, 2.0)), r"Branches\.strengths is \(1\.0, 2\.0\); it is three numbers"),
+    (lambda: Branches(strengths=(1.0, float("nan"), 3.0)), r"Branches\.strengths is \(1\.0, nan, 3\.0\)"),
+    (lambda: Branches(noise="fresh"), r"Branches\.noise is 'fresh'; it is one of \['own', 'shared'\]"),
+    (lambda: staged(NoisyMix, augmentation="augmix"), r"NoisyMix\.augmentation is 'augmix'; .* such as AugMix\(\)"),
+    (
+        lambda: staged(NoisyMix, stages=(0, 1), consistency=False, term_weights={"jsd": 1.0}).build(
+            (None, *tiny.SHAPE)
+        ),
+        r"names \['jsd'\]; its terms are \['ce'\]",
+    ),
+    (lambda: FeatureContrast(temperature=0.0), "temperature is 0.0"),
+    (lambda: FeatureContrast(scale="total"), "scale is 'total'"),
+    (lambda: FeatureMargin(margin=-1.0), "margin > 0"),
+    (lambda: FeatureMargin(form="printed"), "margin > 0"),
+    (lambda: tiny.build(FCL, combine="mean"), "combine is 'mean'"),
+    (lambda: tiny.build(FCL, combine="add"), "combine 'add' .* needs a teacher"),
+    (lambda: tiny.build(FCL, mode="test"), "mode 'test'"),
+    (
+        lambda: fcl((8, 8, 1), perturbation=TokenRemoval()),
+        r"@TokenRemoval\(\), and the examples are images, \[8, 8, 1\]: take @Utility",
+    ),
+    (
+        lambda: fcl((6,), perturbation=UtilityPerturbation()),
+        r"@UtilityPerturbation\(\), and the examples are text, \[6\]: take @TokenR",
+    ),
+    (lambda: fcl((8, 8, 1)), "count is 256, but an image has 64 values"),
+    (lambda: made(SimCLR, temperature=0.0), "SimCLR.temperature is 0.0"),
+    (lambda: made(SimCLR, scale="paper"), "SimCLR.scale is 'paper'"),
+    (lambda: made(SimCLR, views=(battery.SHIFT,)), "SimCLR.views has 1 augmentations"),
+    (lambda: made(SimCLR, forward="both"), "forward is 'both'"),
+    (lambda: made(SimCLR, false_negatives=IFND()), "IFND needs a pseudo-label of each training image"),
+    (lambda: made(SupCon, base_temperature=0.0), "SupCon.base_temperature is 0"),
+    (lambda: made(SupCon, false_negatives=AdaptiveFNC()), "no false_negatives"),
+    (lambda: made(BYOL, target_rate=1.5), "BYOL.target_rate is 1.5"),
+    (
+        lambda: made(BYOL, prediction=ProjectionHead(dim=3)),
+        "BYOL.prediction gives 3 features for a projection of 256",
+    ),
+    (lambda: made(RoCL, regularizer_pass="twice"), "regularizer_pass is 'twice'"),
+    (lambda: InstanceAdversary(negatives="all"), "negatives is 'all'"),
+    (lambda: InstanceAdversary(group=1), "group is 1"),
+    (lambda: InstanceAdversary(mode="eval"), "eval"),
+    (lambda: made(ACL, streams="triple"), "streams is 'triple'"),
+    (lambda: made(ACL, streams="dual_stream"), "needs branches=2"),
+    (
+        lambda: made(ACL, streams="standard_to_standard", adversary=InstanceAdversary()),
+        "'standard_to_standard' contrasts clean views alone: its adversary is None",
+    ),
+    (lambda: tiny.build(LayerWiseContrastive), "Sequential has none"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED)
+def test_wrong_arguments_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"), [(SimCLR, "probe=False trains without"), (SupCon, "SupCon learns from labels")]
+)
+def test_images_without_labels_are_refused(kind, message):
+    """Without any, all of SupCon's would be one class."""
+    method = kind(battery.encoder(), LinearHead(3), probe=kind is SimCLR)
+    method.compile("sgd", run_eagerly=True)
+    with pytest.raises(ValueError, match=message):
+        method.fit(np.zeros([4, *battery.IMAGE_SHAPE], np.float32), verbose=0)
+
+
+NOISE = {"sparsity": 0.0, "scale": (2.0, 5.0)}
+# Method, attribute by attribute what its paper or, where that is silent, its code says.
+DEFAULTS = [
+    (lambda: Mixup(*tiny.parts()), {"mixing": Mixing(alpha=1.0)}),
+    (lambda: CutMix(*tiny.parts()), {"mixing": Mixing(alpha=1.0)}),
+    (lambda: staged(ManifoldMixup), {"mixing": Mixing(alpha=2.0), "stages": (0, 1, 2)}),
+    (
+        lambda: staged(NFM, stages=(0, 1, 2)),
+        {"mixing": Mixing(alpha=1.0), "noise": FeatureNoise(additive=0.4, multiplicative=0.2, **NOISE)},
+    ),
+    (
+        lambda: PuzzleMix(*tiny.parts()),
+        {
+            "mixing": Mixing(alpha=1.0),
+            "objective": "cross_entropy",
+            "puzzle": Puzzle(
+                blocks=(2, 4, 8, 16),
+                prior=0.2,
+                smoothness=1.2,
+                contrast=0.5,
+                neighbourhood=4,
+                transport=True,
+                transport_side=4,
+                transport_cost=0.8,
+            ),
+        },
+    ),
+    (
+        lambda: tiny.build(AugMixTraining),
+        {"augmentation": AugMix(), "forward": "joint", "passes_per_step": 3, "default_weights": {"jsd": 12.0}},
+    ),
+    (
+        lambda: staged(NoisyMix, stages=(0, 1, 2)),
+        {
+            "branches": Branches(strengths=(1.0, 1.0, 1.0), noise="own", noise_without_mixing=True),
+            "noise": FeatureNoise(additive=0.5, multiplicative=0.5, **{**NOISE, "sparsity": 0.65}),
+            "mixing": Mixing(alpha=1.0),
+            "augmentation": AugMix(),
+            "passes_per_step": 3,
+            "default_weights": {"jsd": 12.0},
+            "terms": ("ce", "jsd"),
+        },
+    ),
+    (lambda: SupervisedContrastive(*tiny.parts()), {"passes_per_step": 2}),
+    (lambda: ADR(*tiny.parts()).adversary, {"objective": "cross_entropy"}),
+    (lambda: ADR(*tiny.parts(), objective="trades").adversary, {"objective": "kl"}),
+    (lambda: ASCL(*tiny.parts()).adversary, {"objective": "cross_entropy"}),
+    (lambda: ASCL(*tiny.parts(), objective="trades").adversary, {"objective": "kl"}),
+    (lambda: RoCL(*tiny.parts()).adversary, {"mode": "inference"}),
+    (
+        lambda: RoCL(*tiny.parts()).adversary.attack,
+        {"epsilon": 0.0314, "norm": "linf", "steps": 7, "step_size": 0.007, "random_start": "uniform"},
+    ),
+    (
+        lambda: ACL(CNN(branches=2), LinearHead(10)).adversary.attack,
+        {"epsilon": 8 / 255, "norm": "linf", "steps": 5, "step_size": 2 / 255},
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "expected"), DEFAULTS)
+def test_the_defaults_are_the_papers(make, expected):
+    part = make()
+    found = {name: getattr(part, name, None) or getattr(part.threat, name) for name in expected}
+    assert found == expected
+
+
+@pytest.mark.parametrize("kind", [ASCL, SupervisedContrastive, SimCLR])
+def test_batch_norm_of_the_projection_is_synchronized_with_the_encoder_s(kind):
+    head = ProjectionHead((6,), dim=4, normalization="hidden")
+    method = kind(battery.encoder(synchronized=True), LinearHead(3), projection=head)
+    method.build((None, *battery.IMAGE_SHAPE))
+    assert head.synchronized and all(norm.synchronized for norm in head.chain[1].norms)
