@@ -1,6 +1,6 @@
-"""What the parts of the official AutoAttack compute on small inputs; `record_autoattack.py components` writes it down.
+"""The outputs of the official AutoAttack's parts on small inputs, which `record_autoattack.py components` records.
 
-Every function takes the checkout and a dictionary that it fills; the entries are named in
+Every function takes the checkout and a dictionary that it fills; the entries are listed in
 tests/golden/autoattack_components.md.
 """
 
@@ -24,7 +24,8 @@ from _autoattack_torch import (
 )
 
 SHAPE, CLASSES, HIDDEN = (6, 6, 2), 10, 24
-# Some images fall, and no label drops to the third place, where the gradient of DLR is zero and its sign is noise.
+# Some images become misclassified, but no label drops to the third place, where the gradient of DLR is zero and its
+# sign is noise.
 EPSILONS = {"linf": 0.03, "l2": 0.2, "l1": 0.5}
 OFFICIAL_NORMS = {"linf": "Linf", "l2": "L2", "l1": "L1"}
 STEPS = 30
@@ -35,12 +36,12 @@ SCHEDULE_STEPS = (1, 3, 5, 10, 20, 30, 40, 50, 100, 200, 1000)
 
 
 def images(name: str, count: int, shape=SHAPE) -> np.ndarray:
-    """Pixels of which a good share lies on the faces of the box."""
+    """Draw images, many pixels of which lie on the faces of the box."""
     return np.clip(0.5 + 0.7 * draw(name, (count, *shape)), 0, 1)
 
 
 def record_losses(repository, record):
-    """CE, DLR and targeted DLR with their gradients by the logits; and DLR's values on exact ties."""
+    """Record CE, DLR and targeted DLR with their gradients by the logits, and DLR's values on exact ties."""
     base = official(repository, "autopgd_base")
     for classes in (10, 4):
         logits = 3 * normal(f"losses/{classes}", (16, classes))
@@ -73,7 +74,7 @@ def record_losses(repository, record):
 
 
 def record_l1_projection(repository, record):
-    """The projection onto L1 ball and box: ordinary, inside already, far outside, flat, and onto tiny balls."""
+    """Record projections onto L1 ball and box: ordinary, already inside, far outside, flat, and onto tiny balls."""
     project = official(repository, "autopgd_base").L1_projection
     points = images("l1_projection/images", 12)
     changes = normal("l1_projection/changes", (12, *SHAPE))
@@ -96,7 +97,7 @@ def network(classes: int) -> dict[str, np.ndarray]:
 
 
 def record_networks(repository, record):
-    """The small networks' weights, images, and what they predict there (the labels of all attacks)."""
+    """Record the small networks' weights, images, and predictions there (the labels of all attacks)."""
     for classes in (10, 4):
         weights, points = network(classes), images(f"network/{classes}", 3)
         logits = Perceptron(weights)(first(points)).numpy()
@@ -111,7 +112,7 @@ def is_attack_call(frame) -> bool:
 
 
 def noise(norm: str, name: str, shape) -> tuple[str, np.ndarray, np.ndarray]:
-    """Which torch function an attack's start draws from, what it is to return, and what that means."""
+    """Return the name of the torch function that an attack's start calls, its value, and the noise that this means."""
     if norm == "linf":
         uniform = (draw(name, shape) + 1) / 2
         return "rand", uniform, 2 * uniform - 1
@@ -120,7 +121,7 @@ def noise(norm: str, name: str, shape) -> tuple[str, np.ndarray, np.ndarray]:
 
 
 def apgd(repository, recorder, norm: str, loss: str, steps: int, targets, epsilon=None):
-    """An official APGD, ready for `attack_single_run`."""
+    """Create an official APGD, ready for `attack_single_run`."""
     base = official(repository, "autopgd_base")
     kind = base.APGDAttack_targeted if targets is not None else base.APGDAttack
     keywords = {} if targets is not None else {"loss": loss}
@@ -132,7 +133,7 @@ def apgd(repository, recorder, norm: str, loss: str, steps: int, targets, epsilo
 
 
 def record_apgd_case(repository, record, name: str, norm: str, loss: str, classes: int, *, large: bool = False):
-    """Every point the model sees in one run, and the variables at its end."""
+    """Record every point the model receives in one run, and the variables at its end."""
     points, labels = record[f"network/{classes}/images"], record[f"network/{classes}/labels"]
     targets = None
     if loss == "targeted_dlr":
@@ -156,7 +157,7 @@ def record_apgd_case(repository, record, name: str, norm: str, loss: str, classe
             result = attack.attack_single_run(first(points), torch.tensor(labels))
     end = ends[-1]
     record |= {f"{name}/noise": meaning, f"{name}/iterates": np.stack(recorder.points)}
-    # A step size is known from the first step on; the call before it shows the start.
+    # A step size is known from the first step on; the call before it receives the start.
     record[f"{name}/step_sizes"] = np.stack([one["step_size"] for one in recorder.locals if "step_size" in one])
     if norm == "l1":
         record[f"{name}/top_shares"] = np.stack([one["topk"] for one in recorder.locals if "topk" in one])
@@ -167,7 +168,7 @@ def record_apgd_case(repository, record, name: str, norm: str, loss: str, classe
 
 
 def record_apgd(repository, record):
-    """Runs of APGD from a given start on the small networks."""
+    """Record runs of APGD from a given start on the small networks."""
     for norm in EPSILONS:
         for loss in ("ce", "dlr", "targeted_dlr"):
             record_apgd_case(repository, record, f"apgd/{norm}/{loss}", norm, loss, CLASSES)
@@ -176,10 +177,10 @@ def record_apgd(repository, record):
 
 
 def record_schedules(repository, record):
-    """After how many steps APGD looks back, found by watching when it calls what only a checkpoint calls."""
+    """Record the steps of APGD's checkpoints, found by observing calls that only a checkpoint makes."""
     base = official(repository, "autopgd_base")
     points, labels = record["network/10/images"][:2], torch.tensor(record["network/10/labels"][:2])
-    # What a checkpoint calls: the oscillation check, or in L1 the count of changed pixels.
+    # Only a checkpoint calls these: the oscillation check, or in L1 the count of changed pixels.
     watched = {"linf": (base.APGDAttack, "check_oscillation", "schedule"), "l1": (base, "L0_norm", "schedule/l1")}
     for norm, (owner, function, name) in watched.items():
         for steps in SCHEDULE_STEPS:
@@ -199,7 +200,7 @@ def record_schedules(repository, record):
 
 
 def hyperplanes() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Points, normals, offsets and what is special: 30 rows of 20 coordinates."""
+    """Return points, normals, offsets and kinds (the special property): 30 rows of 20 coordinates."""
     points = np.clip(0.5 + 0.7 * draw("fab/points", (30, 20)), 0, 1)
     normals = normal("fab/normals", (30, 20))
     offsets = (points * normals).sum(-1) + 3 * draw("fab/offsets", (30,))
@@ -226,7 +227,7 @@ def hyperplanes() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def record_fab_projections(repository, record):
-    """Box-constrained projections onto hyperplanes, ordinary and degenerate."""
+    """Record box-constrained projections onto hyperplanes, ordinary and degenerate."""
     module = official(repository, "fab_projections")
     points, normals, offsets, kinds = hyperplanes()
     record |= {"fab/projection/points": points, "fab/projection/normals": normals}
@@ -239,7 +240,7 @@ def record_fab_projections(repository, record):
 
 
 def record_fab(repository, record):
-    """Runs of FAB: the points whose gradients it takes, and the nearest adversarial it found; and random starts."""
+    """Record runs of FAB: the points of its gradients, the nearest adversarial examples found, and random starts."""
     module = official(repository, "fab_pt")
     points, labels = record["network/10/images"], record["network/10/labels"]
     record["fab/targets"] = np.argsort(record["network/10/logits"], -1)[:, -3]
@@ -266,7 +267,7 @@ def record_fab(repository, record):
 
 
 def watch_square(attack) -> dict[str, list]:
-    """Wraps the draws of a Square attack so that they are kept in order."""
+    """Wrap the random draws of a Square attack so that they are kept in order."""
     kept = {"positions": [], "signs": [], "transposed": []}
     whole, choice, pattern = attack.random_int, attack.random_choice, attack.eta
 
@@ -280,7 +281,7 @@ def watch_square(attack) -> dict[str, list]:
 
     def eta(side):
         before = pattern(side)
-        rows_differ = not torch.equal(before[0].sign(), before[-1].sign())  # halves lie above each other
+        rows_differ = not torch.equal(before[0].sign(), before[-1].sign())  # the halves are stacked vertically
         kept["transposed"].append(side > 1 and not rows_differ)
         return before
 
@@ -289,18 +290,18 @@ def watch_square(attack) -> dict[str, list]:
 
 
 def record_square_run(repository, record, norm: str):
-    """The proposals of the first steps, with the draws they were made of."""
+    """Record the proposals of the first steps, with the draws they were made from."""
     module, name = official(repository, "square"), f"square/{norm}"
     points, labels = images("square/images", 3, SQUARE_SHAPE), torch.tensor([0, 1, 2])
     small = Perceptron(seeded_networks.perceptron(int(np.prod(SQUARE_SHAPE)), HIDDEN, CLASSES))
-    # Confident in the labels, so that nothing is found and all images stay in the batch.
+    # Very confident in the labels, so that the attack never succeeds and all images stay in the batch.
     offset = 50 * torch.nn.functional.one_hot(labels, CLASSES)
     recorder = Recorder(lambda x: small(x) + offset, lambda frame: "margin" in frame.f_code.co_name)
     attack = module.SquareAttack(recorder, OFFICIAL_NORMS[norm], SQUARE_STEPS, EPSILONS[norm])
     attack.init_hyperparam(first(points))
     attack.p_selection = lambda step: SQUARE_SHARES[step % len(SQUARE_SHARES)]
     kept, margins, judge = watch_square(attack), [], attack.margin_and_loss
-    # Copies: the attack overwrites what it is given by the lowest margins.
+    # Copies, because the attack overwrites the tensors with the lowest margins.
     attack.margin_and_loss = lambda x, y: margins.append(judge(x, y)[0]) or (margins[-1].clone(), margins[-1].clone())
     torch.manual_seed(0)
     queries, best = attack.attack_single_run(first(points), labels)
@@ -317,7 +318,7 @@ def record_square_run(repository, record, norm: str):
 
 
 def record_square_start(repository, record, norm: str, side: int):
-    """The first query on grey images, with the signs drawn for it."""
+    """Record the first query on gray images, with the signs drawn for it."""
     module, name = official(repository, "square"), f"square/{norm}/start/{side}"
     grey = np.full([2, side, side, 2], 0.5, np.float32)
     recorder = Recorder(lambda x: torch.tensor([[9.0, 0.0]]).repeat(len(x), 1))
@@ -333,7 +334,7 @@ def record_square_start(repository, record, norm: str, side: int):
 
 
 def record_square(repository, record):
-    """Square's schedule, patterns, starts and proposals."""
+    """Record Square's schedule, patterns, starts and proposals."""
     module = official(repository, "square")
     for queries in (5000, 1000):
         for rescaled in (False, True):
@@ -356,7 +357,7 @@ def record_square(repository, record):
 
 
 def record_resnet(repository, record):
-    """ResNet-20 of seeded weights: logits, DLR's gradient, and ten steps of APGD in Linf."""
+    """Record a ResNet-20 of seeded weights: logits, DLR's gradient, and ten steps of APGD in Linf."""
     network_ = ResNet20(seeded_networks.resnet20())
     points = images("resnet/images", 4, (32, 32, 3))
     source = first(points).requires_grad_()

@@ -1,4 +1,4 @@
-"""What the recorders of the official AutoAttack share: our networks in PyTorch, and a model that remembers its calls.
+"""Shared parts of the recorders of the official AutoAttack: tfrobust's networks in PyTorch, and a recording model.
 
 Arrays are channels-last outside, as in the golden files, and channels-first inside.
 """
@@ -13,13 +13,13 @@ import torch
 from torch.nn import functional
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
-from oracles import seeded_networks  # noqa: E402  (NumPy only; it stands beside the tests that read the recording)
+from oracles import seeded_networks  # noqa: E402  (NumPy only; located next to the tests that read the recording)
 
 NORMALIZATION_EPSILON = 1e-5
 
 
 def official(repository: pathlib.Path, module: str):
-    """A module of the official package, from a checkout."""
+    """Import a module of the official package from a checkout."""
     if not (repository / "autoattack" / "autopgd_base.py").is_file():
         raise SystemExit(f"{repository} is no checkout of https://github.com/fra31/auto-attack.")
     if str(repository) not in sys.path:
@@ -28,28 +28,28 @@ def official(repository: pathlib.Path, module: str):
 
 
 def first(images) -> torch.Tensor:
-    """Channels-last NumPy to channels-first torch."""
+    """Convert channels-last NumPy to channels-first torch."""
     return torch.from_numpy(np.ascontiguousarray(np.moveaxis(np.asarray(images, np.float32), -1, 1)))
 
 
 def last(images: torch.Tensor) -> np.ndarray:
-    """Channels-first torch to channels-last NumPy."""
+    """Convert channels-first torch to channels-last NumPy."""
     return np.ascontiguousarray(np.moveaxis(images.detach().numpy(), 1, -1))
 
 
 def draw(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Uniform in (-1, 1), from the stable stream."""
+    """Draw uniformly from (-1, 1), from the reproducible stream."""
     return seeded_networks.uniform(f"components/{name}", shape)
 
 
 def normal(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Gaussian by Box and Muller, from the stable stream."""
+    """Draw Gaussian values by Box and Muller, from the reproducible stream."""
     radius, angle = (draw(f"{name}/{part}", shape).astype(np.float64) for part in ("radius", "angle"))
     return (np.sqrt(-2 * np.log((radius + 1) / 2 + 1e-12)) * np.cos(np.pi * angle)).astype(np.float32)
 
 
 def convolve(hidden, kernel: torch.Tensor, bias, stride: int = 1):
-    """Keras's 'same' convolution: at stride 2 on even sizes it pads behind only."""
+    """Convolve with Keras's 'same' padding: at stride 2 on even sizes it pads only at the end."""
     total = max(kernel.shape[-1] - stride, 0)
     if total % 2:
         hidden = functional.pad(hidden, (total // 2, total - total // 2) * 2)
@@ -58,7 +58,7 @@ def convolve(hidden, kernel: torch.Tensor, bias, stride: int = 1):
 
 
 class Network(torch.nn.Module):
-    """A function of frozen weights, given as Keras keeps them; subclasses say which."""
+    """A function of frozen weights in Keras's layout; subclasses define it."""
 
     def __init__(self, weights: dict[str, np.ndarray]):
         super().__init__()
@@ -68,7 +68,7 @@ class Network(torch.nn.Module):
             self.weights[name] = value.permute(3, 2, 0, 1).contiguous() if value.ndim == 4 else value
 
     def unit(self, hidden, name: str, stride: int = 1, activate: bool = True):
-        """Convolution, batch normalisation with the moving moments if there is one, activation."""
+        """Apply convolution, batch normalization with the moving moments if there is one, and activation."""
         hidden = convolve(hidden, self.weights[f"{name}/kernel"], self.weights.get(f"{name}/bias"), stride)
         if f"{name}/norm/gamma" in self.weights:
             names = ("moving_mean", "moving_variance", "gamma", "beta")
@@ -89,7 +89,7 @@ class Perceptron(Network):
 
 
 class DigitsCNN(Network):
-    """tfrobust's DigitsCNN with its linear head."""
+    """The DigitsCNN of tfrobust with its linear head."""
 
     def forward(self, images):
         hidden = images
@@ -99,7 +99,7 @@ class DigitsCNN(Network):
 
 
 class ResNet20(Network):
-    """tfrobust's ResNet-20 of `seeded_networks.resnet20`."""
+    """The ResNet-20 of `seeded_networks.resnet20`, as in tfrobust."""
 
     def forward(self, images):
         hidden = self.unit(images, "stem")
@@ -114,10 +114,10 @@ class ResNet20(Network):
 
 
 class Recorder(torch.nn.Module):
-    """Passes images on to a network and keeps what it was shown: in `points`, channels-last.
+    """A model that passes images on to a network and records them, channels-last, in `points`.
 
-    `wanted` says of a caller's frame whether to keep the call; `local` are names of the caller's variables
-    to keep beside it, in `locals`.
+    `wanted` decides from the caller's frame whether to record the call; `local` are names of the caller's variables to
+    record with it, in `locals`.
     """
 
     def __init__(self, network, wanted=lambda frame: True, local: tuple[str, ...] = ()):
@@ -125,7 +125,7 @@ class Recorder(torch.nn.Module):
         self.network, self.wanted, self.local = network, wanted, local
         self.points, self.locals = [], []
 
-    # Called directly instead of through torch.nn.Module, so that the caller is the frame above.
+    # Overrides torch.nn.Module.__call__, so that the caller is the frame above.
     def __call__(self, images):
         frame = sys._getframe(1)
         if self.wanted(frame):
@@ -136,13 +136,13 @@ class Recorder(torch.nn.Module):
 
 
 def copied(value):
-    """A tensor's NumPy copy, without axes of one entry; other values as they are."""
+    """Return a tensor's NumPy copy, without axes of size one, or any other value unchanged."""
     return value.detach().numpy().copy().squeeze() if isinstance(value, torch.Tensor) else value
 
 
 @contextlib.contextmanager
 def at_return(function: str, kept: list):
-    """Appends the local variables with which a function of that name returns."""
+    """Append the local variables at each return of a function of that name."""
 
     def watch(frame, event, _):
         if event == "return" and frame.f_code.co_name == function:
@@ -157,7 +157,7 @@ def at_return(function: str, kept: list):
 
 @contextlib.contextmanager
 def drawing(name: str, *draws: np.ndarray):
-    """Lets torch.rand or torch.randn return given draws, one after the other."""
+    """Make torch.rand or another function of torch return the given draws, one after another."""
     queue, real = [torch.from_numpy(np.ascontiguousarray(draw)) for draw in draws], getattr(torch, name)
     setattr(torch, name, lambda *_, **__: queue.pop(0).clone())
     try:

@@ -1,4 +1,4 @@
-"""A callback for `tools/bench_step.py`: says when the first training step ended, and ends the process there."""
+"""A callback for `tools/bench_step.py` that records when the first training step ends, and ends the process there."""
 
 import os
 import pathlib
@@ -8,7 +8,7 @@ import keras
 
 
 class FirstStep(keras.callbacks.Callback):
-    """Writes the times, in seconds since the epoch, at which training began and its first step ended.
+    """A callback that writes the times, in seconds since the epoch, at which training began and its first step ended.
 
     Args:
         path: the file to write "<began> <ended>" to.
@@ -23,4 +23,4 @@ class FirstStep(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         pathlib.Path(self.path).write_text(f"{self.began} {time.time()}")
-        os._exit(0)  # the rest of the run is not what is timed
+        os._exit(0)  # the rest of the run is not timed

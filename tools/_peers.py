@@ -1,9 +1,9 @@
-"""What the benchmarks against other libraries share: a task on disk, and one process for each side.
+"""Shared parts of the benchmarks against other libraries: a task on disk, and one process per side.
 
-Every side of a comparison is a function `side(task) -> (run, outcome)` in a module beside this one: `run()` is what
-is timed, `outcome(result)` tells afterwards what came of it, and may take its time. A side lives in a process of its
-own, with its libraries imported, its model built and its graph traced before the first round; there it waits for its
-turn. So frameworks do not quarrel over threads, and all sides see the same state of the machine, round by round.
+Every side of a comparison is a function `side(task) -> (run, outcome, versions)` in a module next to this one: `run()`
+is timed, `outcome(result)` evaluates its result afterwards, untimed. A side has its own process, in which its libraries
+are imported, its model is built and its graph is traced before the first round; there it waits for its turn. Thus
+frameworks do not compete for threads, and all sides see the same state of the machine, round by round.
 """
 
 import argparse
@@ -31,15 +31,15 @@ LARGEST_LOGIT_DIFFERENCE = 1e-3  # of the largest logit
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What all sides do, the same for all.
+    """The task, the same for all sides.
 
     Attributes:
         network: 'resnet20' or 'digits'.
         images: float32 [n, h, w, c] in [0, 1].
         labels: int64 [n].
-        logits: float32 [n, k], what our network makes of the images.
-        weights: 'place/name' -> array in Keras's layout; the places count convolutions, then dense layers, in the
-            order of the forward pass (a projection behind its path).
+        logits: float32 [n, k], tfrobust's outputs for the images.
+        weights: 'place/name' -> array in Keras's layout; the places count convolutions, then dense layers, in the order
+            of the forward pass (a projection after its path).
         settings: 'epsilon', 'batch', 'threads' and whatever the attack needs.
     """
 
@@ -51,14 +51,14 @@ class Task:
     settings: dict
 
     def write(self, folder: pathlib.Path) -> None:
-        """Writes it where `read` finds it."""
+        """Write the task to a folder."""
         weights = {f"weights/{name}": value for name, value in self.weights.items()}
         np.savez(folder / ARRAYS, images=self.images, labels=self.labels, logits=self.logits, **weights)
         (folder / SETTINGS).write_text(json.dumps({"network": self.network, **self.settings}))
 
     @classmethod
     def read(cls, folder: pathlib.Path) -> "Task":
-        """The task that `write` has left in a folder."""
+        """Read the task that `write` has written to a folder."""
         settings = json.loads((folder / SETTINGS).read_text())
         with np.load(folder / ARRAYS) as arrays:
             weights = {name.partition("/")[2]: arrays[name] for name in arrays.files if name.startswith("weights/")}
@@ -66,12 +66,12 @@ class Task:
         return cls(settings.pop("network"), images, labels, logits, weights, settings)
 
     def batches(self):
-        """Slices of `batch` images."""
+        """Return slices of `batch` images."""
         size = self.settings["batch"]
         return [slice(start, start + size) for start in range(0, len(self.images), size)]
 
     def check(self, logits: np.ndarray) -> None:
-        """Stops a side whose network is not the one of the task."""
+        """Exit if a side's network is not that of the task, judging by its logits."""
         difference, largest = np.abs(logits - self.logits).max(), np.abs(self.logits).max()
         if not difference <= LARGEST_LOGIT_DIFFERENCE * largest:
             raise SystemExit(
@@ -83,7 +83,7 @@ class Task:
 
 
 class Side:
-    """A side in its process, seen from the tool.
+    """A side's process, as the tool controls it.
 
     Args:
         name: for the table.
@@ -108,11 +108,11 @@ class Side:
             )
 
     def ready(self) -> str:
-        """Waits until it can run; returns its versions, or raises RuntimeError with the end of its log."""
+        """Wait until the side can run; return its versions, or raise RuntimeError with the end of its log."""
         return self._answer()["versions"]
 
     def run(self, keep: bool = True) -> dict:
-        """One round: {'wall', 'processor' (seconds), and what the side's outcome says}."""
+        """Run one round: {'wall', 'processor' (seconds), and the entries of the side's outcome}."""
         self.process.stdin.write("run\n")
         self.process.stdin.flush()
         answer = self._answer()
@@ -126,7 +126,7 @@ class Side:
         self.process.wait()
 
     def median(self, entry: str = "wall") -> float:
-        """Median over the rounds."""
+        """Return the median over the rounds."""
         return statistics.median(answer[entry] for answer in self.rounds)
 
     def _answer(self) -> dict:
@@ -138,7 +138,7 @@ class Side:
 
 
 def add_flags(flags: argparse.ArgumentParser, parts, rounds: int) -> None:
-    """The flags that both benchmarks have."""
+    """Add the flags that the benchmarks share."""
     flags.add_argument("--peers", help="a Python that has the other libraries; without it tfrobust runs alone")
     help_of_parts = f"some of {','.join(parts)}; default: all"
     flags.add_argument("--parts", type=lambda text: text.split(","), default=list(parts), help=help_of_parts)
@@ -149,7 +149,7 @@ def add_flags(flags: argparse.ArgumentParser, parts, rounds: int) -> None:
 
 
 def begin(tool: str, arguments: list[str] | None, processors: int) -> None:
-    """Prints how the tool was called and how busy the machine is, and keeps to the first `processors`."""
+    """Print the command line and the load of the machine, and restrict the process to the first `processors`."""
     print(shlex.join(["python", tool, *(sys.argv[1:] if arguments is None else arguments)]))
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
     print(f"{processors} of {os.cpu_count()} processors, load average {load} before the start")
@@ -157,15 +157,15 @@ def begin(tool: str, arguments: list[str] | None, processors: int) -> None:
 
 
 def start(sides: dict[str, tuple[str, str]], folder: pathlib.Path, cold=()) -> tuple[list[Side], list[str]]:
-    """Starts sides one after the other, so that they do not slow each other down.
+    """Start sides one after another, so that they do not slow each other down.
 
     Args:
         sides: name -> ('module:function', interpreter).
         folder: of the task.
-        cold: names of those that need no round to warm up.
+        cold: names of the sides that need no warm-up round.
 
     Returns:
-        Those that run, warmed up, and a line on every side: versions, or why it does not run.
+        The sides that run, warmed up, and a line on every side: its versions, or why it does not run.
     """
     running, said = [], []
     for name, (function, python) in sides.items():
@@ -183,7 +183,7 @@ def start(sides: dict[str, tuple[str, str]], folder: pathlib.Path, cold=()) -> t
 
 
 def take_turns(sides: list[Side], rounds: int, say) -> None:
-    """Lets every side run once in each round, says which, and ends their processes."""
+    """Run every side once per round, report each through `say`, and end their processes."""
     with contextlib.ExitStack() as stack:
         for side in sides:
             stack.callback(side.close)
@@ -195,12 +195,12 @@ def take_turns(sides: list[Side], rounds: int, say) -> None:
 
 
 def make_task(function: str, settings: dict, folder: pathlib.Path) -> None:
-    """Lets a process of tfrobust make a task, unless the folder has one of these settings.
+    """Make a task in a process of tfrobust, unless the folder has one with these settings.
 
     Args:
         function: 'module:function' with settings -> Task.
-        settings: with 'network' where the function does not know it.
-        folder: is made if need be.
+        settings: including 'network' if the function does not know it.
+        folder: created if missing.
     """
     made = folder / SETTINGS
     if made.is_file() and settings.items() <= json.loads(made.read_text()).items():
@@ -213,15 +213,15 @@ def make_task(function: str, settings: dict, folder: pathlib.Path) -> None:
 
 
 def function_of(name: str):
-    """The function behind 'module:function'."""
+    """Return the function named 'module:function'."""
     module, _, function = name.partition(":")
     return getattr(importlib.import_module(module), function)
 
 
 def serve(function: str, folder: pathlib.Path) -> None:
-    """What a side's process does: builds it, then one round for every line that comes in."""
+    """Run a side's process: build it, then run one round for every line of standard input."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print goes to the log
+    os.dup2(2, 1)  # output of the libraries goes to the log
     run, outcome, versions = function_of(function)(Task.read(folder))
     print(json.dumps({"versions": versions}), file=answers, flush=True)
     for _ in sys.stdin:

@@ -8,12 +8,12 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 
 def own(task):
-    """tfrobust, in batches, each corruption and severity a graph, with its constants for images of this size."""
+    """Build the side of tfrobust: batches, one graph per corruption and severity, its constants for this image size."""
     return _own(task)
 
 
 def own_large(task):
-    """tfrobust with ImageNet-C's constants whatever the size, as the peer has them: the same work."""
+    """Build the side of tfrobust with ImageNet-C's constants at any size, which the peer uses: the same work."""
     from tfrobust.corruptions import severities
 
     of_size = severities.constants
@@ -42,7 +42,7 @@ def _own(task):
 
 
 def imagecorruptions(task):
-    """The package, image by image, as it is used."""
+    """Build the side of the package imagecorruptions, which works image by image."""
     import importlib.metadata
 
     import cv2
@@ -61,7 +61,7 @@ def imagecorruptions(task):
 
 
 def _sides(task, corrupt):
-    """`run` and `outcome` of a side: seconds by corruption; one that fails is named with its error and left out."""
+    """Return `run` and `outcome` of a side: seconds by corruption, and the errors of those that fail."""
 
     def run():
         seconds, errors = {}, {}
@@ -70,7 +70,7 @@ def _sides(task, corrupt):
             try:
                 for severity in SEVERITIES:
                     corrupt(name, severity)
-            except Exception as error:  # whatever the peer's libraries have done away with
+            except Exception as error:  # the peer may use functions that its libraries have removed
                 errors[name] = f"{type(error).__name__}: {error}"
             else:
                 seconds[name] = time.perf_counter() - began

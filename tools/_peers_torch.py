@@ -1,7 +1,7 @@
 """The sides that run on PyTorch: torchattacks, Foolbox, ART, the official AutoAttack.
 
-Their networks are those of tfrobust as a PyTorch user would write them, with frozen weights (or else some libraries
-would compute gradients of the weights too), and with the faster layout inside.
+Their networks are those of tfrobust as a PyTorch user would write them, with the faster layout inside. The weights are
+frozen, because otherwise some libraries would compute gradients of the weights, too.
 """
 
 import importlib.metadata
@@ -19,13 +19,13 @@ NORMALIZATION_EPSILON = 1e-5
 
 
 class Unit(nn.Module):
-    """Convolution as Keras pads it ('same'), batch normalisation and ReLU where the weights have them."""
+    """Convolution with Keras's padding ('same'), then batch normalization if the weights have it, and ReLU."""
 
     def __init__(self, weights: dict[str, np.ndarray], stride: int = 1, activate: bool = True):
         super().__init__()
         kernel = weights["kernel"]
         size, _, inputs, outputs = kernel.shape
-        # At stride 2 Keras pads even sizes by 0 before and 1 behind, which nn.Conv2d cannot say.
+        # At stride 2 Keras pads even sizes by 0 before and 1 after, which nn.Conv2d cannot express.
         self.behind = size > 1 and stride == 2
         padding = 0 if self.behind else size // 2
         self.convolution = nn.Conv2d(inputs, outputs, size, stride, padding, bias="bias" in weights)
@@ -74,21 +74,21 @@ class Network(nn.Module):
 
 
 def fill(module: nn.Module, **arrays) -> None:
-    """Copies arrays into parameters and buffers; None is left out."""
+    """Copy arrays into parameters and buffers; skip None."""
     for name, array in arrays.items():
         if array is not None:
             getattr(module, name).data.copy_(torch.from_numpy(np.ascontiguousarray(array)))
 
 
 def linear(weights: dict[str, np.ndarray]) -> nn.Linear:
-    """A dense layer."""
+    """Build a dense layer."""
     layer = nn.Linear(*weights["kernel"].shape)
     fill(layer, weight=weights["kernel"].T, bias=weights["bias"])
     return layer
 
 
 def network(task) -> nn.Module:
-    """The network of a task, checked by its logits; sets the threads."""
+    """Set the threads and build the network of a task, checked by its logits."""
     torch.set_num_threads(task.settings["threads"])
     by_place = {}
     for name, array in task.weights.items():
@@ -110,18 +110,18 @@ def network(task) -> nn.Module:
 
 
 def first(images: np.ndarray) -> torch.Tensor:
-    """Images as PyTorch has them, [n, c, h, w]."""
+    """Convert images to PyTorch's layout, [n, c, h, w]."""
     return torch.from_numpy(np.ascontiguousarray(np.moveaxis(images, -1, 1)))
 
 
 def inputs(task) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Images and labels by batch."""
+    """Return images and labels by batch."""
     images, labels = first(task.images), torch.from_numpy(task.labels)
     return [(images[rows], labels[rows]) for rows in task.batches()]
 
 
 def judge(model, task):
-    """adversaries by batch -> {'right': how many images the model still gets right}."""
+    """Return the function that evaluates adversaries by batch: {'right': number of correctly classified images}."""
 
     def outcome(adversaries):
         images = torch.cat([torch.as_tensor(batch) for batch in adversaries])
@@ -135,7 +135,7 @@ def judge(model, task):
 
 
 def versions(*packages: str) -> str:
-    """What is installed, as 'name version'."""
+    """Return the installed versions as 'name version'."""
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in (*packages, "torch"))
 
 
@@ -143,7 +143,7 @@ def versions(*packages: str) -> str:
 
 
 def torchattacks_pgd(task):
-    """torchattacks.PGD."""
+    """Build torchattacks.PGD."""
     import torchattacks
 
     model, settings = network(task), task.settings
@@ -153,7 +153,7 @@ def torchattacks_pgd(task):
 
 
 def foolbox_pgd(task):
-    """foolbox.attacks.LinfPGD."""
+    """Build foolbox.attacks.LinfPGD."""
     import foolbox
 
     model, settings = network(task), task.settings
@@ -168,7 +168,7 @@ def foolbox_pgd(task):
 
 
 def art_pgd(task):
-    """ART's ProjectedGradientDescent for PyTorch."""
+    """Build ART's ProjectedGradientDescent for PyTorch."""
     from art.attacks.evasion import ProjectedGradientDescentPyTorch
     from art.estimators.classification import PyTorchClassifier
 
@@ -199,7 +199,7 @@ def art_pgd(task):
 
 
 def official_apgd(task):
-    """The official APGD on the cross-entropy, with as many iterations as PGD has steps."""
+    """Build the official APGD on the cross-entropy, with as many iterations as PGD has steps."""
     from autoattack.autopgd_base import APGDAttack
 
     model, settings = network(task), task.settings
@@ -214,7 +214,7 @@ def official_apgd(task):
 
 
 def official_autoattack(task):
-    """AutoAttack 'standard', with the time of each member."""
+    """Build AutoAttack 'standard', with the time of each member."""
     from autoattack import AutoAttack
 
     model, settings = network(task), task.settings
@@ -240,7 +240,7 @@ def official_autoattack(task):
 
 
 def timed(function, seconds: dict, name: str):
-    """The function, which adds its wall time to seconds[name]."""
+    """Wrap the function so that it adds its wall time to seconds[name]."""
 
     def call(*arguments):
         began = time.perf_counter()

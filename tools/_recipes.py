@@ -1,4 +1,4 @@
-"""What the tools share: a run's parts, as its gin files say, without the run."""
+"""Shared by the tools: the parts of a run from its gin files, without the run."""
 
 import os
 import pathlib
@@ -10,16 +10,17 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def recipe(files: list[str], params: list[str] | tuple = ()) -> dict:
-    """The arguments that `python -m tfrobust.train` would give to `experiment.train`.
+    """Return the arguments that `python -m tfrobust.train` would pass to `experiment.train`.
 
-    Constructors among them (method, encoder, optimizer) look their arguments up when they are called: build the
-    model before the next recipe is read.
+    Constructors among them (method, encoder, optimizer) look up their arguments when they are called: build the model
+    before the next recipe is read.
 
     Args:
-        files, params: the values of --gin_file and --gin_param.
+        files: the values of --gin_file.
+        params: the values of --gin_param.
 
     Returns:
-        argument -> value; what flags would give (workdir, ...) is not among them.
+        argument -> value, without the arguments that come from flags (workdir, ...).
 
     Raises:
         InputError: any mistake in the configuration.
@@ -33,13 +34,13 @@ def recipe(files: list[str], params: list[str] | tuple = ()) -> dict:
 
 
 def build(parts: dict, image_shape: tuple[int, ...], class_count: int, seed: int):
-    """The compiled method of a recipe, with the initial weights that the command would give it.
+    """Build and compile the method of a recipe, with the initial weights that the command would give it.
 
     Args:
-        parts: of `recipe`.
+        parts: from `recipe`.
         image_shape: (h, w, c).
         class_count: k.
-        seed: of weights and draws.
+        seed: seed of weights and random draws.
 
     Returns:
         A built `Method`; its training step is compiled by the loop.

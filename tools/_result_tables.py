@@ -8,10 +8,10 @@ CLEAN = "clean"
 
 
 def tables(results: list[dict], reference: str) -> str:
-    """The results as Markdown: accuracies, then paired differences from the reference.
+    """Format the results as Markdown: accuracies, then paired differences from the reference.
 
     Args:
-        results: contents of runs' files, in the order of the rows.
+        results: contents of the runs' files, in the order of the rows.
         reference: the method that the others are compared with; without it there is one table.
 
     Returns:
@@ -43,7 +43,7 @@ def tables(results: list[dict], reference: str) -> str:
 
 
 def value_table(by_run: dict, fits: dict[str, list[int]], reference: str) -> str:
-    """Means over folds of what --values names, and of the differences from the reference in the same folds."""
+    """Format means over folds of the --values, and of their differences from the reference in the same folds."""
     columns = list(next(iter(by_run.values()))["values"])
     lines = row("100 x mean over folds", "folds", *columns) + row("---", *["---:"] * (len(columns) + 1))
     for other in (None, reference):
@@ -61,7 +61,7 @@ def value_table(by_run: dict, fits: dict[str, list[int]], reference: str) -> str
 
 
 def over_folds(values: list[float], signed) -> str:
-    """The mean in hundredths, with Student's interval where there are two values or more."""
+    """Format the mean in hundredths, with Student's interval for at least two values."""
     from scipy import stats
 
     middle, form = 100 * sum(values) / len(values), "{:+.1f}" if signed else "{:.1f}"
@@ -73,18 +73,18 @@ def over_folds(values: list[float], signed) -> str:
 
 
 def pooled(by_run: dict, method: str, folds: list[int], name: str) -> list[int]:
-    """Outcomes of some folds one after another, 0 or 1 per image."""
+    """Concatenate the outcomes of some folds, 0 or 1 per image."""
     return [int(right) for fold in folds for right in by_run[method, fold]["outcomes"].get(name, "")]
 
 
 def comparable(by_run: dict, method: str, reference: str, fold: int) -> bool:
-    """Whether both were judged on the same images of a fold."""
+    """Return True if both were evaluated on the same images of a fold."""
     runs = [by_run.get((name, fold)) for name in (method, reference)]
     return all(runs) and runs[0]["data_fingerprint"] == runs[1]["data_fingerprint"]
 
 
 def share(outcomes: list[int]) -> str:
-    """An accuracy in percent with Wilson's interval."""
+    """Format an accuracy in per cent with Wilson's interval."""
     if not outcomes:
         return "-"
     low, high = statistics.wilson_interval(sum(outcomes), len(outcomes))
@@ -92,7 +92,7 @@ def share(outcomes: list[int]) -> str:
 
 
 def difference(first: list[int], second: list[int]) -> str:
-    """A paired difference in points with its interval; bold where the interval leaves 0 out."""
+    """Format a paired difference in points with its interval; bold if the interval excludes 0."""
     if not first or len(first) != len(second):
         return "-"
     middle, low, high = (100 * value for value in statistics.paired_difference(first, second))
@@ -101,12 +101,12 @@ def difference(first: list[int], second: list[int]) -> str:
 
 
 def row(*cells: str) -> str:
-    """One line of a Markdown table."""
+    """Format one line of a Markdown table."""
     return f"| {' | '.join(cells)} |\n"
 
 
 def note(results: list[dict]) -> str:
-    """What the numbers rest on."""
+    """Describe the folds, epochs, seeds and intervals behind the numbers."""
     epochs = "/".join(map(str, sorted({result["epochs"] for result in results})))
     folds = sorted({result["fold"] for result in results})
     text = (

@@ -1,10 +1,10 @@
-"""The batches that tools/bench_step.py trains on, and how long they are waited for."""
+"""The batches that tools/bench_step.py trains on, and the time spent waiting for them."""
 
 import time
 
 
 class Waited:
-    """A dataset that keeps how long its batches were waited for, in seconds."""
+    """A dataset that records the seconds spent waiting for each of its batches."""
 
     def __init__(self, dataset):
         self.dataset, self.element_spec, self.seconds = dataset, dataset.element_spec, []
@@ -19,7 +19,7 @@ class Waited:
 
 
 def made_batches(method, image_shape: tuple[int, int, int], size: int, classes: int):
-    """Batches as training has them: bytes in memory, flipped and cropped, with the method's own views."""
+    """Return batches as in training: bytes in memory, flipped and cropped, with the method's own views."""
     import numpy as np
 
     from tfrobust.augment.standard import Compose, PadCrop, RandomFlip

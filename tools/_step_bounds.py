@@ -1,13 +1,13 @@
-"""The bare work of a training step, which tools/bench_step.py compares it with."""
+"""Lower bounds on a training step: its indispensable work, with which tools/bench_step.py compares it."""
 
 
 def attacks(method) -> bool:
-    """Whether it trains on adversaries."""
+    """Return True if the method trains on adversarial examples."""
     return getattr(method, "adversary", None) is not None
 
 
 def make_bound(method, images, labels):
-    """A function of no arguments that does the bare work of one training step and waits for it."""
+    """Return a function without arguments that does the indispensable work of one training step and waits for it."""
     import tensorflow as tf
 
     attack, on_divergence = method.adversary.attack, method.adversary.objective == "kl"
@@ -21,7 +21,7 @@ def make_bound(method, images, labels):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(point)
                 value = tf.reduce_sum(cross_entropy(point, training=False))
-            # The sum keeps the pass from being pruned; it is the least an attack can do with a gradient.
+            # The sum prevents pruning of the pass; it is the least that an attack can do with a gradient.
             return step + 1, point + tape.gradient(value, point)
 
         clean = method(images, training=False) if on_divergence else tf.zeros([1])
@@ -38,19 +38,22 @@ def make_bound(method, images, labels):
 
     def bound():
         passes(images)
-        # The clean images a second time: what the pixels hold does not change the work.
+        # The clean images stand in for adversarial ones: the values of pixels do not change the work.
         return float(update(images, images))
 
     return bound
 
 
 def compares_instances(method) -> bool:
-    """Whether it trains projections of views, with adversaries of them (RoCL) or without (SimCLR)."""
+    """Return True if the method trains projections of views, with adversaries of them (RoCL) or without (SimCLR)."""
     return hasattr(method, "represent")
 
 
 def make_instance_bound(method, images, labels):
-    """`make_bound` of SimCLR, two views trained; of RoCL, three, after the attack and the clean views' projections."""
+    """Return the bound of SimCLR or RoCL, in the form of `make_bound`.
+
+    SimCLR trains two views. RoCL trains three, after the attack and the projections of the clean views.
+    """
     import tensorflow as tf
 
     attack = method.adversary.attack if attacks(method) else None
@@ -92,7 +95,10 @@ def make_instance_bound(method, images, labels):
 
 
 def make_stacked_bound(method, images, labels):
-    """The same for a method without an attack: a stacked pass of its views, after an input gradient if it takes one."""
+    """Return the bound of a method without an attack, in the form of `make_bound`.
+
+    It is one stacked pass of the method's views, after an input gradient if the method takes one.
+    """
     import tensorflow as tf
 
     asks_utility = hasattr(method, "utility")

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""Times PGD-40 on ResNet-20 against torchattacks, Foolbox, ART and the official APGD; and generation in bfloat16.
+"""Time PGD-40 on ResNet-20 against torchattacks, Foolbox, ART and the official APGD; and generation in bfloat16.
 
     python3 -m venv peers
     peers/bin/pip install tensorflow torch==2.13.0 foolbox adversarial-robustness-toolbox torchattacks scikit-learn
     peers/bin/pip install git+https://github.com/fra31/auto-attack
     python tools/bench_attacks.py --peers=peers/bin/python          # about half an hour on 2 cores
 
-Linf, 8/255 in steps of 2/255, 32x32x3, batches of 128: same weights, same images, logits compared first. Every side
-has a process of its own, does one round to warm up and then takes its turn in every round; imports, tracing and
-the first round are not counted. PyTorch's networks have frozen weights and the layout that is faster.
+The setting is Linf, 8/255 in steps of 2/255, 32x32x3, batches of 128, with the same weights and images; logits are
+compared first. Every side has its own process, runs one warm-up round and then takes its turn in every round. Imports,
+tracing and the warm-up round are not counted. PyTorch's networks have frozen weights and the faster layout.
 
-    full        no image falls: every one takes all 40 steps, on all sides. tfrobust by its training face (`perturb`)
-                and by its evaluation face (`run_attack`, which also predicts before and after)
-    standing    a plainly trained network at 1/255, where half of the images fall, early and late; only
-                tfrobust leaves the fallen out
-    bfloat16    `perturb` through a mixed_bfloat16 copy of the network, judged in float32, against float32
+    full        no attack succeeds: every image takes all 40 steps, on all sides. tfrobust by its training path
+                (`perturb`) and by its evaluation path (`run_attack`, which also predicts before and after)
+    standing    a plainly trained network at 1/255, where attacks succeed for half of the images, early and late;
+                only tfrobust removes these images from the batch
+    bfloat16    `perturb` through a mixed_bfloat16 copy of the network, evaluated in float32, against float32
 
-The table shows images per second from the median of the rounds, and how many times as fast tfrobust is. Nothing
-else heavy should be running: the load average is printed. Returns 1 where tfrobust is below 1.15 in 'full'.
+The table shows images per second from the median of the rounds, and tfrobust's speed-up. No other heavy process should
+run: the load average is printed. Returns 1 if tfrobust's speed-up is below 1.15 in 'full'.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from _peers import Side, add_flags, begin, make_task, start, take_turns
 from bench_step import progress, table
 
 SMALLEST_RATIO = 1.15
-# Where about half of the images fall; at 8/255 all do, within a few steps.
+# About half of the images become misclassified at this radius; at 8/255 all do, within a few steps.
 TRAINED_EPSILON = 1 / 255
 OWN = {"tfrobust, perturb": "_peers_tensorflow:own_perturb", "tfrobust, evaluation": "_peers_tensorflow:own_evaluation"}
 PEERS = {
@@ -52,7 +52,7 @@ PARTS = {
 
 
 def measure(part: str, flags: argparse.Namespace, folder: pathlib.Path) -> list[Side]:
-    """Runs the sides of a part in turn; prints their versions; returns those that run."""
+    """Run the sides of a part in turn and print their versions; return the sides that run."""
     function, own_settings, own = PARTS[part]
     attack = {"steps": flags.steps, "epsilon": flags.epsilon, "step_size": flags.epsilon / 4}
     if part == "bfloat16_digits":
@@ -77,14 +77,14 @@ def measure(part: str, flags: argparse.Namespace, folder: pathlib.Path) -> list[
 
 
 def ratio(own: Side, other: Side) -> tuple[float, float, float]:
-    """How many times as fast `own` is: by medians, and the middle half of the rounds' ratios."""
+    """Return the speed-up of `own`: the ratio of medians, and the quartiles of the rounds' ratios."""
     each = [b["wall"] / a["wall"] for a, b in zip(own.rounds, other.rounds, strict=True)]
     low, _, high = statistics.quantiles(each, n=4) if len(each) > 1 else each * 3
     return other.median() / own.median(), low, high
 
 
 def rows(sides: list[Side], own: list[Side]) -> list[tuple[str, ...]]:
-    """The table of a part: a line for each side, a ratio for each own side."""
+    """Return the table of a part: one line per side, one ratio per side of tfrobust."""
     head = ["", "images/s", "CPU ms/image", "right"]
     for each in own:
         head += [f"ratio of {each.name.split(', ')[1]}", "its middle half"]
@@ -100,12 +100,12 @@ def rows(sides: list[Side], own: list[Side]) -> list[tuple[str, ...]]:
 
 
 def kept(sides: list[Side], own: list[Side]) -> bool:
-    """Whether each own side is fast enough against every other."""
+    """Return True if each side of tfrobust is fast enough against every other."""
     return all(ratio(each, side)[0] >= SMALLEST_RATIO for each in own for side in sides if side not in own)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The tool's flags."""
+    """Return the tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_flags(flags, PARTS, rounds=5)
     flags.add_argument("--only", type=lambda text: text.split(";"), help=f"some of the peers: {';'.join(PEERS)}")
@@ -118,7 +118,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and prints; returns 1 where a limit is not kept."""
+    """Measure and print; return 1 if a limit is violated."""
     flags = parser().parse_args(arguments)
     begin("tools/bench_attacks.py", arguments, flags.threads)
     good = True

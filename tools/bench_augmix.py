@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Times AugMix against the official procedure in Pillow: augmented views per second of one processor core.
+"""Time AugMix against the official procedure in Pillow: augmented views per second on one processor core.
 
     python tools/bench_augmix.py                                 # about a minute
 
-Both sides in one process, each on a single thread, in turn, on the same pictures: 128 of 32x32x3, which are no noise,
-width 3, depth 1 to 3, severity 3, 9 operations.
+Both sides run in one process, each on a single thread, in turn, on the same 128 pictures of 32x32x3, which are smooth
+and not noise. Width is 3, depth 1 to 3, severity 3, with 9 operations.
 
-    tfrobust    `augment.AugMix` as a compiled function, its draws included, as the input pipeline calls it
+    tfrobust    `augment.AugMix` as a compiled function, including its random draws, as the input pipeline calls it
     Pillow      the procedure of Hendrycks et al. image by image: their draws with NumPy, ImageOps, rotate, transform,
-                the mixture in float32. Their normalisation by torchvision is left out, which is to Pillow's advantage.
+                the mixture in float32. Their normalization by torchvision is left out, which favors Pillow.
 
-Compared are medians of the rounds by processor time, which other processes disturb less, and by wall time. Returns 1
-where tfrobust does not make at least 1.3 times as many views.
+The comparison uses medians of the rounds by processor time, which other processes disturb less, and by wall time.
+Returns 1 if tfrobust makes less than 1.3 times as many views.
 """
 
 import argparse
@@ -25,14 +25,14 @@ from _recipes import ROOT
 from bench_step import WARM_UP, clocks, progress, since, table
 
 sys.path.insert(0, str(ROOT / "tests"))
-from oracles import augmix as pillow  # noqa: E402  (how the authors call Pillow; it stands beside the tests)
+from oracles import augmix as pillow  # noqa: E402  (how the authors call Pillow; located in tests/)
 
 SMALLEST_RATIO = 1.3
 WIDTH, DEEPEST, SEVERITY = 3, 3, 3.0
 
 
 def pictures(count: int, side: int) -> np.ndarray:
-    """Smooth random pictures with some noise, uint8 [count, side, side, 3]."""
+    """Draw smooth random pictures with some noise, uint8 [count, side, side, 3]."""
     generator = np.random.default_rng(0)
     coarse = generator.uniform(0, 255, (count, 4, 4, 3))
     pixels = coarse.repeat(-(-side // 4), axis=1).repeat(-(-side // 4), axis=2)[:, :side, :side]
@@ -40,7 +40,7 @@ def pictures(count: int, side: int) -> np.ndarray:
 
 
 def official_view(image, names: tuple[str, ...]) -> np.ndarray:
-    """One view of a Pillow image as the authors' code makes it, float32 [h, w, c] in [0, 1]."""
+    """Make one view of a Pillow image as the authors' code does, float32 [h, w, c] in [0, 1]."""
     weights = np.float32(np.random.dirichlet([1.0] * WIDTH))
     mix = np.float32(np.random.beta(1.0, 1.0))
     clean = np.asarray(image, np.float32) / 255
@@ -56,14 +56,14 @@ def official_view(image, names: tuple[str, ...]) -> np.ndarray:
 
 
 def make_official(pixels: np.ndarray, names: tuple[str, ...]):
-    """A function of no arguments that makes one view of each picture."""
+    """Return a function without arguments that makes one view of each picture."""
     images = [pillow.picture(one) for one in pixels]
     np.random.seed(0)
     return lambda: [official_view(image, names) for image in images]
 
 
 def make_own(pixels: np.ndarray, all_operations: bool):
-    """The same with tfrobust; each call draws anew."""
+    """Return the same function for tfrobust; each call makes new draws."""
     import tensorflow as tf
 
     from tfrobust.augment.augmix import AugMix
@@ -81,7 +81,7 @@ def make_own(pixels: np.ndarray, all_operations: bool):
 
 
 def measure(runs: dict, rounds: int) -> dict[str, list[tuple[float, float]]]:
-    """(wall, processor) seconds of each run by round, in turn, after `WARM_UP` of each."""
+    """Return (wall, processor) seconds of each run by round, in turn, after `WARM_UP` rounds."""
     taken = {name: [] for name in runs}
     for number in range(WARM_UP + rounds):
         progress(f"  round {number + 1 - WARM_UP} of {rounds}")
@@ -94,7 +94,7 @@ def measure(runs: dict, rounds: int) -> dict[str, list[tuple[float, float]]]:
 
 
 def rows(taken: dict[str, list[tuple[float, float]]], count: int) -> tuple[list[tuple[str, ...]], float]:
-    """The table, and how many times as many views as Pillow tfrobust makes by processor time."""
+    """Return the table, and the ratio of tfrobust's views to Pillow's by processor time."""
     lines, ratios = [("", "tfrobust, views / s", "Pillow, views / s", "ratio", "its middle half")], []
     for clock, name in ((1, "processor time"), (0, "wall time")):
         own, peer = ([seconds[clock] for seconds in taken[side]] for side in ("tfrobust", "Pillow"))
@@ -106,7 +106,7 @@ def rows(taken: dict[str, list[tuple[float, float]]], count: int) -> tuple[list[
 
 
 def parser() -> argparse.ArgumentParser:
-    """The tool's flags."""
+    """Return the tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--rounds", type=int, default=25, help="of each side in turn; at least 2, default 25")
     flags.add_argument("--batch", type=int, default=128, help="pictures, one view of each in a round; default 128")
@@ -116,7 +116,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and prints; returns 1 where the ratio is not kept."""
+    """Measure and print; return 1 if the ratio is too small."""
     flags = parser().parse_args(arguments)
     import tensorflow as tf
 

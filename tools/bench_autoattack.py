@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times AutoAttack 'standard' against the official package: wall time, by member, and what is left standing.
+"""Time AutoAttack 'standard' against the official package: wall time, by member, and the remaining examples.
 
     python3 -m venv peers
     peers/bin/pip install torch==2.13.0 numpy git+https://github.com/fra31/auto-attack
@@ -8,11 +8,10 @@
     digits      the CNN of gin/ascl_leaked.gin, 360 test images, Linf 0.2
     resnet20    a plainly trained ResNet-20 on enlarged digits, 64 images, Linf 1/255
 
-Same weights, same images, logits compared first; both sides in one run, each in a process of its own, in turn.
-Imports, tracing and our first run, which warms up, are not counted (PyTorch traces nothing). A member's time is that
-of its runs on what still stands; ours holds the judgement of its candidates. Nothing else heavy should be running:
-the load average is printed. Returns 1 where tfrobust takes more than 0.6 (digits) or 0.95 (resnet20) of the
-official time.
+Weights and images are the same; logits are compared first. Both sides run in turn, each in its own process. Imports and
+tfrobust's first run, a warm-up, are not counted (PyTorch traces nothing). A member's time is that of its runs on the
+remaining examples; tfrobust's includes the verification of its candidates. No other heavy process should run: the load
+average is printed. Returns 1 if tfrobust takes more than 0.6 (digits) or 0.95 (resnet20) of the official time.
 """
 
 import argparse
@@ -36,7 +35,7 @@ BATCHES = {"tfrobust": 256, "official": 250}
 
 
 def measure(part: str, flags: argparse.Namespace, folder: pathlib.Path) -> list[Side]:
-    """Runs both sides of a part in turn; those that run."""
+    """Run both sides of a part in turn; return the sides that run."""
     function, settings, _ = PARTS[part]
     epsilon = EPSILONS[part] if flags.epsilon is None else flags.epsilon
     settings = settings | {"epsilon": epsilon, "norm": flags.norm, "batches": BATCHES, "threads": flags.threads}
@@ -53,7 +52,7 @@ def measure(part: str, flags: argparse.Namespace, folder: pathlib.Path) -> list[
 
 
 def seconds(side: Side, name: str) -> float | None:
-    """Median seconds of a member, of 'the rest' or of 'all'; None for a member that had nothing to do."""
+    """Return the median seconds of a member, of 'the rest' or of 'all'; None for a member with nothing to do."""
     if name == "all":
         return side.median()
     if name == "the rest":
@@ -63,7 +62,7 @@ def seconds(side: Side, name: str) -> float | None:
 
 
 def rows(sides: list[Side]) -> list[tuple[str, ...]]:
-    """A line for each member and for the whole: seconds of each side, and the share of the official time."""
+    """Return a line per member and for the whole: seconds of each side, and their ratio to the official time."""
     names = list(dict.fromkeys(name for side in sides for each in side.rounds for name in each["members"]))
     lines = [("seconds", *(side.name for side in sides), "ratio")]
     for name in [*names, "the rest", "all"]:
@@ -76,13 +75,13 @@ def rows(sides: list[Side]) -> list[tuple[str, ...]]:
 
 
 def share(sides: list[Side]) -> float:
-    """Our wall time over the official one's: ratio of medians."""
+    """Return the ratio of tfrobust's wall time to the official one's, from medians."""
     own, official = sides
     return own.median() / official.median()
 
 
 def parser() -> argparse.ArgumentParser:
-    """The tool's flags."""
+    """Return the tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_flags(flags, PARTS, rounds=3)
     flags.add_argument("--norm", default="Linf", choices=("Linf", "L2", "L1"), help="default Linf")
@@ -93,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and prints; returns 1 where a limit is not kept."""
+    """Measure and print; return 1 if a limit is violated."""
     flags = parser().parse_args(arguments)
     begin("tools/bench_autoattack.py", arguments, flags.threads)
     kept = True

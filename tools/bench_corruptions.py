@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""Times the 15 corruptions at 5 severities over 1,000 images of 32x32x3 against the package imagecorruptions.
+"""Time the 15 corruptions at 5 severities over 1,000 images of 32x32x3 against the package imagecorruptions.
 
     python3 -m venv peers
     peers/bin/pip install imagecorruptions "numpy<2" "scipy<1.14" "opencv-python<4.11" "scikit-image<0.22"
     python tools/bench_corruptions.py --peers=peers/bin/python            # about four minutes on 2 cores
 
 imagecorruptions needs a NumPy below 2 for its fog, and for its glass blur a scikit-image below 0.20, which has no wheel
-for Python 3.11. All sides have the same images and the same machine, each in a process of its own, in turn.
+for Python 3.11. All sides run on the same images and the same machine, each in its own process, in turn.
 
     tfrobust                     `corruptions.corrupt` in graphs, batches of 250, with CIFAR-10-C's constants
     tfrobust, peer's constants   the same with ImageNet-C's, which imagecorruptions has for every size: the same work
     imagecorruptions             `corrupt`, image by image
 
-Imports are not counted, nor our first run, which traces the 75 graphs (the peer has nothing of the kind). Seconds are
-medians of the rounds. The sum over what runs in the peer decides: returns 1 where tfrobust is not at least 3 times
-as fast by both of its sides. Frost is a case of its own: the peer reads a large picture from disk for every image.
+Imports are not counted, nor is tfrobust's first run, which traces the 75 graphs (the peer traces nothing). Seconds are
+medians of the rounds. The result is decided by the sum over the corruptions that run in the peer: returns 1 if tfrobust
+is not at least 3 times as fast with both sets of constants. Frost is a special case: the peer reads a large picture
+from disk for every image.
 """
 
 import argparse
@@ -39,7 +40,7 @@ WHOLE = "all that run in the peer"
 
 
 def make_task(flags: argparse.Namespace) -> Task:
-    """Smooth random pictures with edges: noise would make codecs and medians work otherwise than photographs do."""
+    """Make a task of smooth random pictures with edges: noise would load codecs and medians unlike photographs."""
     generator, side = np.random.default_rng(0), flags.side
     coarse = generator.uniform(0, 255, (flags.count, 4, 4, 3))
     pixels = coarse.repeat(-(-side // 4), axis=1).repeat(-(-side // 4), axis=2)[:, :side, :side]
@@ -49,7 +50,7 @@ def make_task(flags: argparse.Namespace) -> Task:
 
 
 def measure(flags: argparse.Namespace, folder: pathlib.Path) -> list[Side]:
-    """Runs the sides in turn; those that run."""
+    """Run the sides in turn; return those that run."""
     make_task(flags).write(folder)
     sides = {name: (function, sys.executable) for name, function in OWN.items()}
     if flags.peers:
@@ -61,19 +62,19 @@ def measure(flags: argparse.Namespace, folder: pathlib.Path) -> list[Side]:
 
 
 def seconds(side: Side, names) -> float | None:
-    """Median over the rounds of the seconds that these corruptions took together; None where one did not run."""
+    """Return the median over rounds of the seconds of these corruptions together; None if one did not run."""
     if not all(name in each["members"] for each in side.rounds for name in names):
         return None
     return statistics.median(sum(each["members"][name] for name in names) for each in side.rounds)
 
 
 def common(sides: list[Side]) -> list[str]:
-    """The corruptions that run on every side."""
+    """Return the corruptions that run on every side."""
     return [name for name in NAMES if all(name in each["members"] for side in sides for each in side.rounds)]
 
 
 def rows(sides: list[Side]) -> list[tuple[str, ...]]:
-    """A line for each corruption and for the whole: seconds of each side, and how many times as fast each own is."""
+    """Return a line per corruption and for the whole: seconds of each side, and tfrobust's speed-ups."""
     measured = [name for name in NAMES if any(name in side.rounds[0]["members"] for side in sides)]
     own, peers = sides[: len(OWN)], sides[len(OWN) :]
     lines = [("seconds", *(side.name for side in sides), *("ratio" for _ in own if peers))]
@@ -89,7 +90,7 @@ def rows(sides: list[Side]) -> list[tuple[str, ...]]:
 
 
 def smallest(sides: list[Side]) -> float:
-    """The smaller of our sides' ratios over all that runs in the peer; infinite without one."""
+    """Return the smaller speed-up of tfrobust's sides over all that runs in the peer; infinity without a peer."""
     names = common(sides)
     if len(sides) == len(OWN):
         return float("inf")
@@ -97,7 +98,7 @@ def smallest(sides: list[Side]) -> float:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The tool's flags."""
+    """Return the tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_flags(flags, PARTS, rounds=2)
     flags.add_argument("--names", type=lambda text: text.split(","), default=list(NAMES), help="some corruptions")
@@ -108,7 +109,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and prints; returns 1 where the ratio is not kept."""
+    """Measure and print; return 1 if the ratio is too small."""
     flags = parser().parse_args(arguments)
     begin("tools/bench_corruptions.py", arguments, flags.threads)
     with tempfile.TemporaryDirectory() as temporary:

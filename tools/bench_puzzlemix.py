@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""How near the lowest energy Puzzle Mix comes, and what its step costs against a plain Mixup step.
+"""Measure how close Puzzle Mix comes to the lowest energy, and the cost of its step against a plain Mixup step.
 
     python tools/bench_puzzlemix.py                              # about five minutes on 2 cores
 
-gap     energies of random pairs like those of training (smooth images, uneven saliency), the found mask against the
-        minimum cut of SciPy: how far it is above the lowest energy, in relation to it. "each alone" are the masks of
-        the cheapest level of each block, without its neighbours.
-step    a training step (on ResNet-20, 32x32x3) as a compiled function, by the number of blocks along a side; one is
-        drawn for each step, so that a training takes the mean. A Puzzle Mix step has a forward and backward pass more.
+    gap     energies of random pairs like those of training (smooth images, uneven saliency): the relative excess of the
+            found mask's energy over the minimum cut of SciPy. "each alone" are the masks of the cheapest level of each
+            block, without its neighbors.
+    step    a training step (on ResNet-20, 32x32x3) as a compiled function, by the number of blocks per side. That
+            number is drawn for each step, so a training takes the mean. A Puzzle Mix step has an additional forward and
+            backward pass.
 
-Steps take turns, so that what else the machine does falls on all; what is compared are medians.
+Steps take turns, so that other load on the machine affects all of them equally; medians are compared.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from _recipes import ROOT, build, recipe
 from bench_step import CLASSES, ENCODERS, WARM_UP, clocks, progress, since, table
 
 sys.path.insert(0, str(ROOT / "tests"))
-from oracles import puzzlemix as oracle  # noqa: E402  (literal energies and cuts stand beside the tests)
+from oracles import puzzlemix as oracle  # noqa: E402  (literal energies and cuts, located in tests/)
 
 PARTS = ("gap", "step")
 BLOCKS = (2, 4, 8, 16)
@@ -31,14 +32,14 @@ SIDE = 32
 
 
 def gaps(terms: list[np.ndarray], masks: np.ndarray) -> np.ndarray:
-    """How far the energies of masks are above the lowest, in relation to it."""
+    """Return the relative excess of the masks' energies over the lowest ones."""
     lowest = [oracle.value(*one, oracle.minimum_cut(*one)) for one in zip(*terms, strict=True)]
     found = [oracle.value(*one, mask) for *one, mask in zip(*terms, masks, strict=True)]
     return np.array(found) / lowest - 1
 
 
 def gap_part(flags: argparse.Namespace) -> None:
-    """Prints the table of gaps."""
+    """Print the table of gaps."""
     import tensorflow as tf
 
     from tfrobust.augment.mixing import Mix
@@ -60,7 +61,7 @@ def gap_part(flags: argparse.Namespace) -> None:
 
 
 def step_part(flags: argparse.Namespace) -> None:
-    """Prints the table of steps."""
+    """Print the table of steps."""
     import tensorflow as tf
 
     shape, files = ENCODERS[flags.encoder]
@@ -98,7 +99,7 @@ def step_part(flags: argparse.Namespace) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The tool's flags."""
+    """Return the tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = lambda text: text.split(",")  # noqa: E731
     flags.add_argument("--parts", type=names, default=list(PARTS), help=f"some of {','.join(PARTS)}; default: all")
@@ -110,7 +111,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and prints."""
+    """Measure and print."""
     flags = parser().parse_args(arguments)
     print(shlex.join(["python", "tools/bench_puzzlemix.py", *(sys.argv[1:] if arguments is None else arguments)]))
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What scaling costs: synchronised batch norm, deterministic operations, and the memory of the contrastive loss.
+"""Measure the cost of scaling: synchronized batch norm, deterministic operations, and the contrastive loss's memory.
 
     python tools/bench_scale.py [--rounds=15] [--parts=determinism,synchronized,memory]
 
 The first two are ratios of medians over interleaved processes, each of which times training steps of ADV with the
-digits CNN (batch 128, PGD-10): deterministic against not, and on two logical CPUs synchronised batch norm against
-local. The third is the peak resident set of a process that takes the contrastive loss of 16,384 anchors and keys
-(128 features, leaked selection) with its gradient.
+digits CNN (batch 128, PGD-10): deterministic against not, and synchronized against local batch norm on two logical
+CPUs. The third is the peak resident set of a process that computes the contrastive loss of 16,384 anchors and keys (128
+features, leaked selection) with its gradient.
 """
 
 import argparse
@@ -24,7 +24,7 @@ WARM_UP = 3
 
 
 def child(part: str, on: bool, size: int) -> dict:
-    """What one process measures."""
+    """Return what one process measures."""
     sys.path.insert(0, str(ROOT))
     import tensorflow as tf
 
@@ -39,7 +39,7 @@ def child(part: str, on: bool, size: int) -> dict:
 
 
 def steps(tf, replicas: int, synchronized: bool) -> float:
-    """Median seconds of a training step."""
+    """Return the median seconds of a training step."""
     import keras
 
     from tfrobust.data import pipeline
@@ -75,7 +75,7 @@ def steps(tf, replicas: int, synchronized: bool) -> float:
 
 
 def memory(tf, size: int) -> dict:
-    """Peak resident set in MiB, before and after the loss and its gradient."""
+    """Return the peak resident set in MiB, before and after the loss and its gradient."""
     from tfrobust.losses.contrastive import masked_contrastive
     from tfrobust.pairs import masks
     from tfrobust.pairs.selection import LeakedSelection
@@ -98,12 +98,14 @@ def memory(tf, size: int) -> dict:
 
 
 def measure(part: str, on: bool, size: int = 0) -> dict:
+    """Run `child` in a new process and return its result."""
     command = [sys.executable, __file__, f"--child={part}", f"--on={int(on)}", f"--size={size}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def main() -> int:
+    """Measure and print; return the exit code."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--rounds", type=int, default=15)
     flags.add_argument("--parts", default="determinism,synchronized,memory")

@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""Times the training step against its bound and the wait for its batches; peak memory; the start.
+"""Time the training step against its lower bound and the wait for its batches; peak memory; startup.
 
-The bound is the work that no implementation can leave out: the attack's passes (forward in inference mode and
-input gradient, as often as the attack steps; for an attack on the divergence one clean forward more), forward and
-backward in training mode of the clean and of the adversarial images, and the optimizer's update; as compiled
-functions on the same model with the same optimizer, with nothing else in them. A method that augments its images
-instead of attacking them is bound by one forward and backward pass of as many images as it stacks, and the update; one
-that measures utility by an input gradient besides; SimCLR by two views trained, encoder, projection and probe; RoCL by
-three, its attack on the projection, and the clean views' projections.
-The step is the one of `training.Loop` on a batch from its iterator, logs read. Step and bound take turns, so that what
-else the machine does falls on both; what is compared are medians.
+The bound is the work that no implementation can leave out, as compiled functions on the same model with the same
+optimizer. It consists of the attack's passes (forward in inference mode and input gradient, once per attack step; for
+an attack on the divergence one clean forward pass more), forward and backward passes in training mode of the clean and
+of the adversarial images, and the optimizer's update. For a method that augments its images instead of attacking them,
+the bound is one forward and backward pass of as many images as it stacks, and the update; a method that measures
+utility has an additional input gradient. For SimCLR it is the training of two views, with encoder, projection and
+probe; for RoCL that of three, its attack on the projection, and the clean views' projections.
+The step is that of `training.Loop` on a batch from its iterator, including reading the logs. Step and bound take turns,
+so that other load on the machine affects both equally; medians are compared.
 
-The part `pipeline` trains on batches that are made while the step runs, with the views that the method asks the input
-pipeline for, and times how long the step waits for them; and what a batch takes with nothing beside it.
+The part `pipeline` trains on batches that are made while the step runs, with the views that the method requests from
+the input pipeline. It measures how long the step waits for them, and the time of a batch when nothing else runs.
 
     python tools/bench_step.py                                   # everything, about ten minutes on 2 cores
     python tools/bench_step.py --parts=step --encoder=digits
     python tools/bench_step.py --parts=pipeline --encoder=resnet18 --methods=simclr --batch=256 --rounds=5
 
-Nothing else heavy should be running: the load average is printed.
+No other heavy process should run: the load average is printed.
 """
 
 import argparse
@@ -38,13 +38,13 @@ from _step_batches import Waited, made_batches
 from _step_bounds import attacks, compares_instances, make_bound, make_instance_bound, make_stacked_bound
 
 PARTS = ("step", "pipeline", "memory", "start")
-# Image shape and the gin file beside a method's own.
+# Image shape, and the gin files in addition to the method's own.
 ENCODERS = {
     "resnet20": ((32, 32, 3), ["gin/models/resnet20.gin"]),
     "digits": ((8, 8, 1), []),
-    "resnet18": ((32, 32, 3), ["gin/models/preact_resnet18.gin"]),  # asked for by name
+    "resnet18": ((32, 32, 3), ["gin/models/preact_resnet18.gin"]),  # measured only if requested
 }
-# SimCLR's views for CIFAR-10, in the place of those for digits, which cost less; for methods that train on views.
+# SimCLR's views for CIFAR-10, which cost more than those for digits; for methods that train on views.
 VIEWS = [
     "ContrastiveViews.crop=(0.08, 1.0)",
     "ContrastiveViews.flip=0.5",
@@ -53,8 +53,8 @@ VIEWS = [
 METHODS = ["adversarial_training", "trades", "ascl", "noisymix", "fcl", "simclr", "rocl"]
 CLASSES = 10
 LARGEST_RATIO = 1.05
-LARGEST_STACKED_RATIO = 1.10  # where the bound has no attack on a classifier
-LARGEST_WAIT = 0.15  # of a step
+LARGEST_STACKED_RATIO = 1.10  # for bounds without an attack on a classifier
+LARGEST_WAIT = 0.15  # as a share of a step
 WARM_UP = 2
 
 
@@ -63,7 +63,7 @@ WARM_UP = 2
 
 @dataclasses.dataclass
 class Timing:
-    """What one method took, (wall, processor) seconds by round, and how often its step was traced."""
+    """The times of one method: (wall, processor) seconds by round, and how often its step was traced."""
 
     method: str
     step: list[tuple[float, float]]
@@ -74,7 +74,7 @@ class Timing:
 
     @property
     def ratios(self) -> tuple[float, float]:
-        """Median step over median bound, by wall time and by processor time."""
+        """Ratio of the median step to the median bound, by wall time and by processor time."""
         medians = [
             [statistics.median(clock) for clock in zip(*rounds, strict=True)] for rounds in (self.step, self.bound)
         ]
@@ -82,9 +82,11 @@ class Timing:
 
     @property
     def kept(self) -> bool:
+        """True if the ratio by wall time is within the limit."""
         return self.ratios[0] <= self.limit
 
     def row(self) -> tuple[str, ...]:
+        """Return the method's row of the table."""
         low, _, high = statistics.quantiles([s[0] / b[0] for s, b in zip(self.step, self.bound, strict=True)], n=4)
         step, bound = (1000 * statistics.median(wall for wall, _ in rounds) for rounds in (self.step, self.bound))
         wall, processor = self.ratios
@@ -103,7 +105,7 @@ class Timing:
 
 
 def stopwatch(make_reference, rounds: int):
-    """A callback that times the steps it sees and does the reference between them, after `WARM_UP` of both."""
+    """Return a callback that times training steps and runs the reference between them, after `WARM_UP` of both."""
     import keras
 
     class Stopwatch(keras.callbacks.Callback):
@@ -130,7 +132,7 @@ def stopwatch(make_reference, rounds: int):
 
 
 def train_some(method, images, labels, steps: int, callbacks=(), dataset=None) -> int:
-    """Some steps of the loop on one batch, or those of a dataset; returns how often the step was traced."""
+    """Run some steps of the loop on one batch or on a dataset; return how often the step was traced."""
     import tensorflow as tf
 
     from tfrobust.structs import Batch
@@ -143,7 +145,7 @@ def train_some(method, images, labels, steps: int, callbacks=(), dataset=None) -
         return plain(data)
 
     method.train_step = counted
-    # What the pipeline makes is given: here the images once more.
+    # The views of the input pipeline are given; the images stand in for them.
     batch = Batch(images, labels, tf.range(len(labels), dtype=tf.int64), dict.fromkeys(method.host_view_names, images))
     dataset = tf.data.Dataset.from_tensors(batch).repeat() if dataset is None else dataset
     with tempfile.TemporaryDirectory() as folder:
@@ -162,28 +164,28 @@ def train_some(method, images, labels, steps: int, callbacks=(), dataset=None) -
 
 
 def make_method(name: str, encoder: str, attack_steps: int, batch: int):
-    """A method on an encoder, and a batch of uniform noise with random labels."""
+    """Return a method on an encoder, and a batch of uniform noise with random labels."""
     image_shape, beside = ENCODERS[encoder]
     classes, files, params = CLASSES, [f"gin/{name}.gin", *beside], [f"STEPS={attack_steps}"]
     parts = recipe(files, params)
-    if not beside:  # the method's own task: FCL's has larger images and more classes
+    if not beside:  # the method's own task, since FCL's has larger images and more classes
         data = parts["data"].load()
         image_shape, classes = data.image_shape, data.class_count
     elif "pretraining" in parts:
         parts = recipe(files, [*params, *VIEWS])
-    if first := parts.get("pretraining"):  # of two stages the one that trains without labels
+    if first := parts.get("pretraining"):  # of two stages, measure the one without labels
         parts |= {"method": first.method, "optimizer": first.optimizer}
     method = build(parts, image_shape, classes, seed=0)
     if not (attacks(method) or method.host_view_names or hasattr(method, "utility")):
         raise SystemExit(f"{name} makes neither adversaries nor further views: its bound is not known here.")
-    import tensorflow as tf  # after the recipe, which keeps TensorFlow's greetings back
+    import tensorflow as tf  # after the recipe, which silences TensorFlow's import
 
     images = tf.random.stateless_uniform([batch, *image_shape], (0, 0))
     return method, images, tf.random.stateless_uniform([batch], (0, 1), 0, classes, tf.int32)
 
 
 def measure(name: str, encoder: str, flags: argparse.Namespace) -> Timing:
-    """Times one method."""
+    """Time one method."""
     method, images, labels = make_method(name, encoder, flags.attack_steps, flags.batch)
     instances = compares_instances(method)
     make = make_instance_bound if instances else make_bound if attacks(method) else make_stacked_bound
@@ -194,7 +196,7 @@ def measure(name: str, encoder: str, flags: argparse.Namespace) -> Timing:
 
 
 def step_part(flags: argparse.Namespace) -> bool:
-    """Prints the table of steps; whether all keep the limit on ResNet-20 (the digits are reported)."""
+    """Print the table of steps; return True if all are within the limit on ResNet-20 (the digits are only reported)."""
     kept = True
     for encoder in flags.encoder:
         timings = [measure(name, encoder, flags) for name in flags.methods]
@@ -220,7 +222,7 @@ def step_part(flags: argparse.Namespace) -> bool:
 
 
 def pipeline_part(flags: argparse.Namespace) -> bool:
-    """Prints how long steps wait for batches made meanwhile; whether that is a small part of a step on ResNet-20."""
+    """Print how long steps wait for batches; return True if that is a small part of a step on ResNet-20."""
     kept, steps = True, WARM_UP + flags.rounds
     for encoder in flags.encoder:
         rows = [("method", "images", "step", "waiting", "share", "a batch alone", "rounds", "")]
@@ -252,7 +254,7 @@ def pipeline_part(flags: argparse.Namespace) -> bool:
 
 
 def memory_part(flags: argparse.Namespace) -> bool:
-    """Prints the peak memory of training at two lengths of the attack; whether they agree within a tenth."""
+    """Print the peak memory of training for two numbers of attack steps; return True if they agree within a tenth."""
     encoder, rows = flags.encoder[0], []
     for steps in flags.memory_steps:
         progress(f"  peak memory with {steps} attack steps")
@@ -265,7 +267,7 @@ def memory_part(flags: argparse.Namespace) -> bool:
 
 
 def print_peak(flags: argparse.Namespace) -> None:
-    """What a process of the memory part does: two steps, then its peak resident set in KiB."""
+    """Run two steps and print the peak resident set in KiB, as a process of the memory part."""
     method, images, labels = make_method(flags.methods[0], flags.encoder[0], flags.peak, flags.batch)
     train_some(method, images, labels, 2)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
@@ -275,7 +277,7 @@ def print_peak(flags: argparse.Namespace) -> None:
 
 
 def start_part(flags: argparse.Namespace) -> bool:
-    """Prints how long `--help`, the imports and the way to the first training step take; whether help is quick."""
+    """Print the time of `--help`, the imports and the way to the first step; return True if `--help` is quick."""
     steps = {
         "--help": lambda: seconds(lambda: python("-m", "tfrobust.train", "--help")),
         "import tensorflow, keras": lambda: imported("tensorflow, keras"),
@@ -299,13 +301,13 @@ def start_part(flags: argparse.Namespace) -> bool:
 
 
 def imported(modules: str) -> float:
-    """Seconds of an import, as the process itself sees them: how it starts and ends is not counted."""
+    """Return the seconds of an import, measured in the process, so that its start and end are not counted."""
     clock = "time.perf_counter()"
     return float(python("-c", f"import time; began = {clock}; import {modules}; print({clock} - began)"))
 
 
 def first_step() -> tuple[float, float]:
-    """Seconds from the command to the end of the first training step, and of that step (with its trace)."""
+    """Return the seconds from the command to the end of the first step, and those of that step (with its trace)."""
     with tempfile.TemporaryDirectory() as folder:
         mark = pathlib.Path(folder, "mark")
         began = time.time()
@@ -322,7 +324,7 @@ def first_step() -> tuple[float, float]:
 
 
 def python(*arguments: str) -> str:
-    """Runs this Python on the checkout; what it printed. Stops the tool with its errors if it fails."""
+    """Run this Python on the checkout and return its output; exit with its errors if it fails."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "tools")])
     environment = os.environ | {"PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
@@ -332,24 +334,24 @@ def python(*arguments: str) -> str:
 
 
 def clocks() -> tuple[float, float]:
-    """Wall time, and processor time of all threads, which other processes disturb less."""
+    """Return wall time, and processor time of all threads, which other processes disturb less."""
     return time.perf_counter(), time.process_time()
 
 
 def since(began: tuple[float, float]) -> tuple[float, float]:
-    """What both clocks have moved."""
+    """Return the time passed on both clocks."""
     return tuple(now - then for now, then in zip(clocks(), began, strict=True))
 
 
 def seconds(run) -> float:
-    """Wall time of a call."""
+    """Return the wall time of a call."""
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
 
 
 def table(rows: list[tuple[str, ...]]) -> str:
-    """Rows as aligned text: the first column to the left, numbers to the right."""
+    """Align rows of text: the first column to the left, numbers to the right."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     lines = []
     for first, *others in rows:
@@ -359,18 +361,18 @@ def table(rows: list[tuple[str, ...]]) -> str:
 
 
 def sized(shape) -> str:
-    """An image's shape as 32x32x3."""
+    """Format an image's shape as 32x32x3."""
     return "x".join(map(str, shape))
 
 
 def progress(text: str) -> None:
-    """Where the tool is, on one line of a terminal that is written over."""
+    """Show the progress on one line of a terminal, which is overwritten."""
     if sys.stderr.isatty():
         print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The tool's flags."""
+    """Return the tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = lambda text: text.split(",")  # noqa: E731
     flags.add_argument("--parts", type=names, default=list(PARTS), help=f"some of {','.join(PARTS)}; default: all")
@@ -386,7 +388,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and prints; returns 1 where a limit is not kept."""
+    """Measure and print; return 1 if a limit is violated."""
     flags = parser().parse_args(arguments)
     if flags.peak is not None:
         print_peak(flags)

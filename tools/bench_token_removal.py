@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Times the utility of all tokens of a batch of sentences by their removal: in one pass, and in many.
+"""Time the utility of all tokens of a batch of sentences by their removal: in one pass, and in many.
 
     python tools/bench_token_removal.py                          # about four minutes on 2 cores
 
-at once       `ops.removal.utility`: all removals of all sentences in one forward pass.
-by place      a pass for each place in the sentences, in which each sentence is without its token there.
-one by one    a pass for each token of each sentence, one sentence in it; some of them are timed (--calls), and counted
-              as many times as there are tokens. The losses of the whole sentences are given to it.
+    at once       `ops.removal.utility`: all removals of all sentences in one forward pass.
+    by place      a pass for each position in the sentences, in which each sentence lacks its token there.
+    one by one    a pass for each token of each sentence, with one sentence in it. Some of them are timed (--calls) and
+                  extrapolated to the number of tokens. The losses of the whole sentences are given to it.
 
-All are compiled functions on the same transformer (the paper's: 3 layers, 8 heads, 256 inner features), and give the
-same numbers, which is checked. They take turns, so that what else the machine does falls on all; what is compared are
-medians.
+All are compiled functions on the same transformer (the paper's: 3 layers, 8 heads, 256 inner features), and return the
+same numbers, which is checked. They take turns, so that other load on the machine affects all of them equally; medians
+are compared.
 """
 
 import argparse
@@ -28,7 +28,10 @@ WAYS = ("at once", "by place", "one by one")
 
 
 def make_ways(flags: argparse.Namespace):
-    """The three ways as functions without arguments that give utilities, and how much of the work each does."""
+    """Return the three ways as functions without arguments, and the share of the work that 'one by one' does.
+
+    Each function returns utilities.
+    """
     import keras
     import tensorflow as tf
 
@@ -53,7 +56,7 @@ def make_ways(flags: argparse.Namespace):
 
     @tf.function(autograph=False)
     def without(rows, place):
-        """The losses of the sentences at `rows` without their token at `place`."""
+        """Compute the losses of the sentences at `rows` without their token at `place`."""
         own = tf.gather(tokens, rows)
         shorter = removal.without(own, tf.fill(tf.shape(rows), place))
         return losses(tf.ensure_shape(shorter, own.shape), tf.gather(labels, rows))
@@ -76,7 +79,7 @@ def make_ways(flags: argparse.Namespace):
 
 
 def measure(ways: dict, share: float, rounds: int) -> dict[str, list[tuple[float, float]]]:
-    """(wall, processor) seconds of each way by round; those of a part of the work as of the whole."""
+    """Return (wall, processor) seconds of each way by round; 'one by one' is scaled to the whole work."""
     taken = {name: [] for name in ways}
     for number in range(WARM_UP + rounds):
         progress(f"  round {number + 1 - WARM_UP} of {rounds}")
@@ -90,7 +93,7 @@ def measure(ways: dict, share: float, rounds: int) -> dict[str, list[tuple[float
 
 
 def ratios(taken: dict[str, list[tuple[float, float]]]) -> dict[str, tuple[float, float]]:
-    """How many times as long as all at once, by wall and by processor time: ratios of medians."""
+    """Return each way's time relative to 'at once', by wall and by processor time, from medians."""
     medians = {name: [statistics.median(clock) for clock in zip(*own, strict=True)] for name, own in taken.items()}
     return {
         name: tuple(mine / base for mine, base in zip(own, medians["at once"], strict=True))
@@ -99,7 +102,7 @@ def ratios(taken: dict[str, list[tuple[float, float]]]) -> dict[str, tuple[float
 
 
 def parser() -> argparse.ArgumentParser:
-    """The tool's flags."""
+    """Return the tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--batch", type=int, default=64, help="sentences; default 64")
     flags.add_argument("--length", type=int, default=32, help="tokens of a sentence; default 32")
@@ -110,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and prints; returns 1 where one by one is not slower by the wanted factor."""
+    """Measure and print; return 1 if 'one by one' is not slower by the required factor."""
     flags = parser().parse_args(arguments)
     print(shlex.join(["python", "tools/bench_token_removal.py", *(sys.argv[1:] if arguments is None else arguments)]))
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())

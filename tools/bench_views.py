@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Times the views of contrastive learning: per second of one processor core, and beside the step that takes them.
+"""Time the views of contrastive learning: per second on one processor core, and against the step that uses them.
 
     python tools/bench_views.py                                  # about a minute
 
-Both on a single thread, in turn: 2 views each of 16 pictures of 32x32x3 with SimCLR's settings for CIFAR-10, and the
-forward and backward pass of a ResNet-18 over them (with pre-activation, which computes as much), the least that a step
-of SimCLR does. Views and passes grow alike with the batch, so that its size does not matter to their ratio, which is
-that of the medians by processor time. Returns 1 where the views take more than 15 % of the passes.
+Both run on a single thread, in turn. One is 2 views each of 16 pictures of 32x32x3 with SimCLR's settings for CIFAR-10.
+The other is the forward and backward pass of a ResNet-18 over them (with pre-activation, which computes as much), the
+least that a step of SimCLR does. Views and passes scale equally with the batch, so the batch size does not affect their
+ratio. The ratio is that of the medians by processor time. Returns 1 if the views take more than 15 % of the passes.
 """
 
 import argparse
@@ -21,7 +21,7 @@ LARGEST_SHARE = 0.15
 
 
 def make_views(pixels, **settings):
-    """A function of no arguments that makes two views of each picture; each call draws anew."""
+    """Return a function without arguments that makes two views of each picture; each call makes new draws."""
     import numpy as np
     import tensorflow as tf
 
@@ -41,7 +41,7 @@ def make_views(pixels, **settings):
 
 
 def make_passes(count: int, side: int):
-    """A function of no arguments that goes forward and back through the encoder with so many images."""
+    """Return a function without arguments that runs a forward and backward pass of the encoder on `count` images."""
     import tensorflow as tf
 
     from tfrobust.models.preact_resnet import PreActResNet18
@@ -59,7 +59,7 @@ def make_passes(count: int, side: int):
 
 
 def rows(taken: dict[str, list[tuple[float, float]]], count: int) -> tuple[list[tuple[str, ...]], float]:
-    """The table, and the share of the views in the passes by processor time."""
+    """Return the table, and the ratio of views to passes by processor time."""
     lines, shares = [("", "views / s", "views, ms", "passes, ms", "share")], []
     for clock, name in ((1, "processor time"), (0, "wall time")):
         views, passes = (statistics.median(seconds[clock] for seconds in taken[side]) for side in ("views", "passes"))
@@ -71,7 +71,7 @@ def rows(taken: dict[str, list[tuple[float, float]]], count: int) -> tuple[list[
 
 
 def parser() -> argparse.ArgumentParser:
-    """The tool's flags."""
+    """Return the tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--rounds", type=int, default=15, help="of each in turn; default 15")
     flags.add_argument("--batch", type=int, default=16, help="pictures, two views of each in a round; default 16")
@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and prints; returns 1 where the share is too large."""
+    """Measure and print; return 1 if the ratio is too large."""
     flags = parser().parse_args(arguments)
     import tensorflow as tf
 

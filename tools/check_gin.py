@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks that every gin file parses and resolves: names, parameters, types, macros, scopes. Builds nothing.
+"""Check that every gin file parses and resolves: names, parameters, types, macros, scopes. Build nothing.
 
-A file directly in gin/ and every recipe in gin/papers/ is complete and is checked alone, what lies in gin/eval/
-too. Data and models are checked behind a method's file, as users add them, and what concerns one of two stages behind
-one in two stages; what lies in gin/base/ as a part.
+A file directly in gin/ and every recipe in gin/papers/ is complete and is checked alone, as are the files of gin/eval/.
+Data and models are checked after a method's file, as users add them. Files for one of two stages are checked after a
+method in two stages, and files in gin/base/ as a part.
 
-Usage: tools/check_gin.py [FILE ...]; without files, all of gin/. Prints each fault and exits 1, or exits 0.
+Usage: tools/check_gin.py [FILE ...]; without files, all of gin/. Prints each fault and exits with 1, or exits with 0.
 """
 
 import argparse
@@ -22,7 +22,7 @@ _HOSTS |= dict.fromkeys(("stage_two", "optimizers"), "gin/simclr.gin")
 
 
 def fault(path: pathlib.Path) -> str | None:
-    """What is wrong with one file, None if nothing is."""
+    """Return the fault of one file, or None."""
     from tfrobust import cli
     from tfrobust.errors import InputError
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks which module imports which: only downwards, and gin and flags only where the commands are.
+"""Check the imports between modules: only downwards, and gin and flags only in the commands.
 
     commands > experiment, keras (facade) > estimate > artefact, pretrained, pretraining > saving > serving, report
     > evaluation, training > methods > attacks, models, data > losses, pairs, augment, corruptions > ops, structs
 
-Packages on one line do not import each other. Imports inside functions count; those for type checkers alone do
-not. Usage: tools/check_layers.py [ROOT]; prints each fault and exits 1, or exits 0.
+Packages on one level do not import each other. Imports inside functions count; those for type checkers alone do not.
+Usage: tools/check_layers.py [ROOT]; prints each fault and exits with 1, or exits with 0.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import ast
 import pathlib
 import sys
 
-# From the top down. What stands on one line does not import each other, but for the commands' own parts.
+# From the top down. Packages on one line do not import each other, except for the commands' own parts.
 LAYERS = (
     {"train", "evaluate", "export", "compare", "query"},
     {"cli"},
@@ -35,7 +35,7 @@ _COMMAND_LEVEL = LEVEL["configuration"]
 
 
 def faults(root: pathlib.Path) -> list[str]:
-    """Every import below `root`/tfrobust that breaks a rule, as `path:line: what`."""
+    """Return every import below `root`/tfrobust that breaks a rule, as `path:line: what`."""
     found = []
     for path in sorted((root / "tfrobust").rglob("*.py")):
         parts = path.relative_to(root / "tfrobust").with_suffix("").parts
@@ -78,7 +78,7 @@ def _fault(importer: str, imported: str) -> str | None:
 
 
 def _imports(tree: ast.AST, package: tuple[str, ...]):
-    """(line, dotted name) of every import, those under `if TYPE_CHECKING:` left out."""
+    """Yield (line, dotted name) of every import except those under `if TYPE_CHECKING:`."""
     skipped = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
@@ -99,7 +99,7 @@ def _imports(tree: ast.AST, package: tuple[str, ...]):
 
 
 def _dynamic(call: ast.Call):
-    """`importlib.import_module("...")` and `__import__("...")` with a literal name."""
+    """Yield the imports by `importlib.import_module("...")` and `__import__("...")` with a literal name."""
     name = ast.unparse(call.func)
     if name in ("importlib.import_module", "import_module", "__import__") and call.args:
         if isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str):

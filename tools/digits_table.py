@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the table of methods on the digits: cross-fitted, so that every one of the 1,797 images is tested once.
+r"""Make the table of methods on the digits: cross-fitted, so that each of the 1,797 images is tested once.
 
-For each fold and each method the recipe gin/<method>.gin is trained on the other folds with a seed of its own
-(--seed plus the fold), and its attacks (those of the recipe's @AttackAccuracy evaluators) are run on the fold. Every
-(fold, method) leaves one JSON file in --output, whole or not at all; running again continues with what is missing.
-Printed are the accuracies over all images, and the differences from a reference on the same images, in Markdown;
-with --values also what other evaluators measure, as means over the folds. Other gin files or values are another table,
-which needs an --output of its own.
+For each fold and each method the recipe gin/<method>.gin is trained on the other folds with its own seed (--seed plus
+the fold), and its attacks (those of the recipe's @AttackAccuracy evaluators) are run on the fold. Every (fold, method)
+leaves one JSON file in --output, complete or not at all; running again continues with what is missing. The output, in
+Markdown, is the accuracies over all images, and the differences from a reference on the same images; with --values also
+the numbers of other evaluators, as means over the folds. Other gin files or values make another table, which needs its
+own --output.
 
     python tools/digits_table.py                                 # the methods against attacks, about half an hour
     python tools/digits_table.py --gin_file=gin/eval/full.gin --output=runs/digits_full           # with AutoAttack
@@ -37,7 +37,8 @@ from tfrobust.errors import InputError
 from tfrobust.ops import files
 
 SCHEMA = "tfrobust/digits_table/1"
-# The table of the README and the guides. Other recipes train on other data, or are compared by other measurements.
+# The methods of the table in the README and the guides. Other recipes train on other data, or are compared by other
+# measurements.
 DEFAULT_METHODS = (
     "adr",
     "adversarial_training",
@@ -57,21 +58,21 @@ DEFAULT_METHODS = (
 
 
 def params(flags: argparse.Namespace, fold: int) -> list[str]:
-    """What turns a recipe into the run of one fold, as values of --gin_param."""
+    """Return the values of --gin_param that turn a recipe into the run of one fold."""
     own = [f"Digits.fold={fold}", f"Digits.folds={flags.folds}", f"SEED={flags.seed + fold}"]
     given = [param.replace("{fold}", str(fold)) for param in flags.gin_param]
     return [*given, *own, *([] if flags.epochs is None else [f"EPOCHS={flags.epochs}"])]
 
 
 def fingerprint(flags: argparse.Namespace, method: str, fold: int) -> str:
-    """sha256 of everything the gin files and flags say about a run; needs no TensorFlow."""
+    """Return the sha256 of all settings of a run in gin files and flags; needs no TensorFlow."""
     bindings = gin_files.read([f"gin/{method}.gin", *flags.gin_file], params(flags, fold), cli.KNOBS_FILE)
     said = [(b.scope, b.selector, b.argument, b.value) for b in bindings] + flags.values
     return hashlib.sha256(repr(said).encode()).hexdigest()
 
 
 def source_sha256() -> str:
-    """sha256 of the package's Python files, to tell results of different states of the code apart."""
+    """Return the sha256 of the package's Python files, to distinguish results of different states of the code."""
     digest = hashlib.sha256()
     for path in sorted((ROOT / "tfrobust").rglob("*.py")):
         digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
@@ -79,16 +80,16 @@ def source_sha256() -> str:
 
 
 def train_and_attack(flags: argparse.Namespace, method: str, fold: int, say) -> dict:
-    """Trains a recipe on all folds but one and attacks that one.
+    """Train a recipe on all folds but one and attack that one.
 
     Args:
         flags: of the tool.
         method: stem of the recipe.
         fold: the test split.
-        say: called with a text on where the run is.
+        say: called with a text on the progress of the run.
 
     Returns:
-        The content of the run's file; outcomes are strings of 1 (right) and 0, one per image of the fold.
+        The content of the run's file; outcomes are strings of 1 (correct) and 0, one per image of the fold.
     """
     parts = recipe([f"gin/{method}.gin", *flags.gin_file], params(flags, fold))
     measuring = who_measures(parts["evaluators"], flags.values)
@@ -134,10 +135,10 @@ def train_and_attack(flags: argparse.Namespace, method: str, fold: int, say) -> 
 
 
 def who_measures(evaluators: tuple, wanted: list[str]) -> list:
-    """The evaluators behind some measurement ids.
+    """Return the evaluators that produce the wanted measurement ids.
 
     Raises:
-        InputError: nobody measures one of them.
+        InputError: no evaluator measures one of them.
     """
     known = {name: evaluator for evaluator in evaluators for name in evaluator.ids()}
     missing = [name for name in wanted if name not in known]
@@ -147,7 +148,7 @@ def who_measures(evaluators: tuple, wanted: list[str]) -> list:
 
 
 def train(parts: dict, dataset, say):
-    """The stages of `experiment.train`, without what watches and publishes; the trained method."""
+    """Run the stages of `experiment.train` without validation and publication; return the trained method."""
     import keras
     import tensorflow as tf
 
@@ -188,7 +189,7 @@ def train(parts: dict, dataset, say):
 
 
 def column(evaluator) -> str:
-    """How the table calls an attack: its label or name, its steps, norm and epsilon."""
+    """Return the column heading of an attack: its label or name, its steps, norm and epsilon."""
     from tfrobust.evaluation.adversarial import attack_label
 
     attack = evaluator.attack
@@ -203,12 +204,12 @@ def column(evaluator) -> str:
 
 
 def path_of(flags: argparse.Namespace, method: str, fold: int) -> pathlib.Path:
-    """Where a run's file lies."""
+    """Return the path of a run's file."""
     return flags.output / f"{method}.fold{fold}of{flags.folds}.json"
 
 
 def load(flags: argparse.Namespace, method: str, fold: int) -> dict | None:
-    """What a run left behind; None if there is nothing yet.
+    """Load a run's file; None if it does not exist yet.
 
     Raises:
         InputError: it is not readable, or of another configuration.
@@ -227,7 +228,7 @@ def load(flags: argparse.Namespace, method: str, fold: int) -> dict | None:
 
 
 def run_missing(flags: argparse.Namespace) -> list[dict]:
-    """Runs what has no file yet, fold by fold, so that the table is fair at every moment; all results."""
+    """Run all pairs without a file, fold by fold, so that the table is always fair; return all results."""
     pairs = [(method, fold) for fold in flags.only_folds for method in flags.methods]
     results = {pair: load(flags, *pair) for pair in pairs}
     missing = [pair for pair in pairs if results[pair] is None]
@@ -248,7 +249,7 @@ def run_missing(flags: argparse.Namespace) -> list[dict]:
 
 
 def configure_all(flags: argparse.Namespace, missing: list[tuple[str, int]]) -> None:
-    """Configures every method that is to be trained, so that a mistake in the last costs no training of the first.
+    """Configure every method to be trained first, so that a mistake in the last is found before any training.
 
     Raises:
         InputError: a recipe is refused, or does not measure what --values names.
@@ -262,7 +263,7 @@ def configure_all(flags: argparse.Namespace, missing: list[tuple[str, int]]) -> 
 
 
 def summary(result: dict) -> str:
-    """One run on one line."""
+    """Format one run on one line."""
     shares = ", ".join(f"{name} {100 * row.count('1') / len(row):.1f}" for name, row in result["outcomes"].items())
     shares += "".join(f", {name} {100 * value:.1f}" for name, value in result.get("values", {}).items())
     seconds = result["seconds"]
@@ -270,7 +271,7 @@ def summary(result: dict) -> str:
 
 
 def forget() -> None:
-    """Drops the graphs of a run: fifty in one process would fill the memory."""
+    """Release the graphs of a run: those of fifty runs would fill the memory."""
     import keras
 
     keras.backend.clear_session()
@@ -278,7 +279,7 @@ def forget() -> None:
 
 
 def say(text: str, end: str = "") -> None:
-    """A line that is written over on a terminal; elsewhere only lines that end are shown."""
+    """Print a line that is overwritten on a terminal; elsewhere print only lines with an `end`."""
     terminal = sys.stderr.isatty()
     if terminal or end:
         print(f"\r{text}\x1b[K" if terminal else text, end=end, file=sys.stderr, flush=True)
@@ -288,7 +289,7 @@ def say(text: str, end: str = "") -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The tool's flags."""
+    """Return the tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument(
         "--methods",
@@ -315,7 +316,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def take_apart(flags: argparse.Namespace) -> None:
-    """Makes lists of the flags that hold some.
+    """Split the comma-separated flags into lists.
 
     Raises:
         InputError: --only_folds names no folds.
@@ -329,7 +330,7 @@ def take_apart(flags: argparse.Namespace) -> None:
 
 
 def run(flags: argparse.Namespace) -> None:
-    """Does what is missing and prints the tables."""
+    """Run what is missing and print the tables."""
     take_apart(flags)
     results = run_missing(flags)
     ordered = sorted(results, key=lambda result: (flags.methods.index(result["method"]), result["fold"]))

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Refuses a model whose robustness report misses a requirement: for the continuous integration of any project.
+"""Refuse a model whose robustness report misses a requirement: for the continuous integration of any project.
 
     python tools/gate.py exported/ascl_leaked --require "attack.pgd_linf_0.2.accuracy >= 0.6" --require "no doctor fail"
 
-Reads the report of an export (of the newest version, where versions lie below it), of a workdir, or a JSON file. The
-lines are those of `tfrobust.report.gate.Gate`, which a training run obeys before it publishes. Prints a line for each
-requirement. Returns 0 where all are kept, 3 where one is missed, 2 for a path without a report or a line that is
-none. Needs no data and runs no model.
+Reads the report of an export (of the newest version, if the folder holds versions), of a workdir, or a JSON file. The
+requirements are lines of `tfrobust.report.gate.Gate`, which a training run checks before it publishes. Prints a line
+for each requirement. Returns 0 if all are met, 3 if one is missed, 2 for a path without a report or an invalid line.
+Needs no data and runs no model.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import sys
 
 from tfrobust.cli import quiet_stderr
 
-with quiet_stderr():  # TensorFlow talks while it is imported
+with quiet_stderr():  # TensorFlow writes to standard error during its import
     from tfrobust.report import compare
     from tfrobust.report.gate import Gate
 
@@ -23,7 +23,7 @@ KEPT, WRONG_INPUT, REFUSED = 0, 2, 3
 
 
 def parser() -> argparse.ArgumentParser:
-    """The tool's flags."""
+    """Return the tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("path", type=pathlib.Path, help="an export, a workdir or a report file")
     flags.add_argument("--require", action="append", required=True, help="a requirement; may be given several times")
@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Checks the report; returns the exit code."""
+    """Check the report; return the exit code."""
     flags = parser().parse_args(arguments)
     try:
         gates = [Gate(require=(line,)) for line in flags.require]

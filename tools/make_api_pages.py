@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes tfrobust/guides/api/*.md from the docstrings: signature, what it does, arguments, example, source.
+"""Write tfrobust/guides/api/*.md from the docstrings: signature, description, arguments, example, source.
 
 Usage: tools/make_api_pages.py [--check]
 
-A page for each module of the facade `tfrobust.keras`, and one each for what else a gin file or a program of yours
-names: data sources, evaluators, the run itself, serving. Which objects there are is found by walking; nothing in the
-pages depends on the machine. With --check nothing is written: prints the pages that are not current, and exits 1.
+There is a page for each module of the facade `tfrobust.keras`, and one each for other objects that a gin file or a
+user's program names: data sources, evaluators, the run itself, serving. The objects are found by walking the package;
+nothing in the pages depends on the machine. With --check nothing is written: prints the pages that are not current, and
+exits with 1 if there are any.
 """
 
 import argparse
@@ -28,7 +29,8 @@ _SECTION = re.compile(
     rf"^(Args(?: beyond [^:]+)?|Attributes|Attributes of a subclass|Draw|{'|'.join(_ORDER)}):(?: (.+))?$"
 )
 _MADE = "<!-- Made by tools/make_api_pages.py from the docstrings; do not edit. -->"
-# Functions of these modules that programs call; of the other modules beside the facade the classes are configured.
+# Modules outside the facade whose functions and classes programs use; of other modules only data sources and
+# evaluators, which gin files configure, are listed.
 _PROGRAMS = {
     "run": ("experiment", "pretraining", "pretrained", "report.gate"),
     "serving": ("serving.client", "serving.scan"),
@@ -47,7 +49,7 @@ _TITLES = {
 
 @dataclasses.dataclass
 class Page:
-    """The objects of one page, under the names by which they are reached."""
+    """The objects of one page, by the names under which users reach them."""
 
     title: str
     introduction: str
@@ -58,7 +60,7 @@ class Page:
 
 
 def collect() -> dict[str, Page]:
-    """Page name -> page, by walking the facade and the registry of what gin files may name."""
+    """Return page name -> page, by walking the facade and the registry of what gin files may name."""
     from tfrobust import keras as facade
     from tfrobust.configuration import registry
     from tfrobust.data.sources.base import Source
@@ -91,7 +93,7 @@ def collect() -> dict[str, Page]:
 
 
 def defined(module: types.ModuleType) -> dict[str, object]:
-    """The public classes and functions that a module itself defines, or lists, and explains."""
+    """Return the public classes and functions with docstrings that a module itself defines or lists in `__all__`."""
     listed = getattr(module, "__all__", None)
     return {
         name: item
@@ -106,7 +108,7 @@ def defined(module: types.ModuleType) -> dict[str, object]:
 
 
 def signature(item) -> str:
-    """Arguments with annotations and defaults, without anything that differs between processes or machines."""
+    """Format arguments with annotations and defaults, without anything that differs between processes or machines."""
     if inspect.isclass(item) and not issubclass(item, tuple):
         arguments = list(inspect.signature(item.__init__).parameters.values())[1:]
         if item.__init__ is object.__init__:
@@ -128,7 +130,7 @@ def signature(item) -> str:
 
 
 def written_out(name: str, arguments: list[str]) -> str:
-    """On one line where it fits, else an argument a line."""
+    """Format a signature on one line if it fits, else one argument per line."""
     line = f"{name}({', '.join(arguments)})"
     if len(line) <= 100:
         return line
@@ -136,7 +138,7 @@ def written_out(name: str, arguments: list[str]) -> str:
 
 
 def annotation(hint) -> str:
-    """A type as it is written in the source, without the modules' names."""
+    """Format a type as in the source, without the modules' names."""
     if hint is inspect.Parameter.empty:
         return ""
     text = hint if isinstance(hint, str) else inspect.formatannotation(hint)
@@ -145,7 +147,7 @@ def annotation(hint) -> str:
 
 
 def value(default) -> str:
-    """A default as it would be typed."""
+    """Format a default as it would be typed."""
     if isinstance(default, (tuple, list)) and not hasattr(default, "_fields"):
         inside = ", ".join(map(value, default)) + ("," if isinstance(default, tuple) and len(default) == 1 else "")
         return f"({inside})" if isinstance(default, tuple) else f"[{inside}]"
@@ -160,14 +162,14 @@ def value(default) -> str:
 
 
 def sections(text: str) -> list[tuple[str, str]]:
-    """(title, text) of a docstring in its own order; prose has no title."""
+    """Split a docstring into (title, text) in its own order; prose has no title."""
     found: list[tuple[str, list[str]]] = [("", [])]
     at_the_margin = False
     for number, line in enumerate(text.splitlines()):
         match = _SECTION.match(line)
         title, lines = found[-1]
-        # The entries of a docstring that begins with its arguments are not indented; and a section written behind
-        # its own title goes on to the next empty line.
+        # The entries of a docstring that begins with its arguments are not indented. A section whose text begins on
+        # the line of its title extends to the next empty line.
         inside = not title or at_the_margin or (bool(lines) and lines[0] != "" and "" not in lines)
         if match:
             at_the_margin = number == 0
@@ -180,7 +182,7 @@ def sections(text: str) -> list[tuple[str, str]]:
 
 
 def paragraphs(text: str) -> str:
-    """Markdown of a docstring's prose: formulas that are set off become blocks, lists stay lists."""
+    """Convert a docstring's prose to Markdown: indented formulas become blocks, lists stay lists."""
     written = []
     for part in re.split(r"\n{2,}", text.strip("\n")):
         lines = part.splitlines()
@@ -196,7 +198,7 @@ def paragraphs(text: str) -> str:
 
 
 def escaped(text: str, table: bool = False) -> str:
-    """Markdown that shows a plain text as it stands; what is in backticks stays code."""
+    """Escape plain text for Markdown, except for code in backticks."""
     parts = re.split(r"(`[^`]*`)", text)
     for number in range(0, len(parts), 2):
         part = parts[number].replace("\\", "\\\\").replace("<", "&lt;").replace("*", r"\*")
@@ -205,7 +207,7 @@ def escaped(text: str, table: bool = False) -> str:
 
 
 def table(text: str, heading: str) -> str:
-    """The entries `name: meaning` of a section as a table; what is no entry stays prose above it."""
+    """Format the entries `name: meaning` of a section as a table; other text stays above it as prose."""
     rows: list[list[str]] = []
     before = []
     for line in text.splitlines():
@@ -224,7 +226,7 @@ def table(text: str, heading: str) -> str:
 
 
 def described(*texts: str) -> list[str]:
-    """The Markdown of docstrings, section by section: of a class and of its constructor together."""
+    """Convert docstrings to Markdown, section by section: a class and its constructor together."""
     found = [section for text in texts for section in sections(text)]
     written = []
     for title, part in sorted(found, key=lambda section: _rank(section[0])):
@@ -240,14 +242,14 @@ def described(*texts: str) -> list[str]:
 
 
 def _rank(title: str) -> int:
-    """The order of the sections on a page: what it is, what it takes, gives and refuses, an example, the source."""
+    """Return the position of a section on a page: prose, arguments, returns, raises and yields, example, source."""
     if not title or title in _ORDER:
         return 0 if not title else 2 + _ORDER.index(title)
     return 1
 
 
 def methods(item) -> list[str]:
-    """The public methods and properties that a class itself explains, a line each."""
+    """Return a table of the public methods and properties that a class itself documents, one line each."""
     rows = []
     for name, member in vars(item).items():
         function = getattr(member, "__func__", getattr(member, "fget", member))
@@ -267,7 +269,7 @@ def _names(function) -> list[str]:
 
 
 def entry(path: str, item) -> str:
-    """One object: heading, signature, docstring, methods, and where its code is."""
+    """Format one object: heading, signature, docstring, methods, and a link to its code."""
     link = os.path.relpath(sys.modules[item.__module__].__file__, FOLDER).replace(os.sep, "/")
     own = vars(item).get("__init__") if inspect.isclass(item) else None
     texts = [inspect.getdoc(item), own.__doc__ if inspect.isfunction(own) else None]
@@ -278,7 +280,7 @@ def entry(path: str, item) -> str:
 
 
 def made() -> dict[str, str]:
-    """File name -> text of every page."""
+    """Return file name -> text of every page."""
     pages = collect()
     files = {}
     for name, page in pages.items():
@@ -294,18 +296,18 @@ def made() -> dict[str, str]:
 
 
 def anchor(heading: str) -> str:
-    """The anchor GitHub makes of a heading."""
+    """Return the anchor that GitHub derives from a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def stale(files: dict[str, str]) -> list[str]:
-    """The names of pages that are missing, differ, or belong to nothing any more."""
+    """Return the names of pages that are missing, differ, or are obsolete."""
     there = {path.name: path.read_text("utf-8") for path in FOLDER.glob("*.md")}
     return sorted(name for name in {*files, *there} if files.get(name) != there.get(name))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Writes the pages, or compares them; returns the exit code."""
+    """Write the pages, or compare them; return the exit code."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is not current")
     check = flags.parse_args(arguments).check

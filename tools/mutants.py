@@ -1,13 +1,13 @@
-"""Plant faults in copies of the library, one at a time, and see whether the tests find them.
+"""Plant faults in copies of the library, one at a time, and check whether the tests find them (mutation testing).
 
     python tools/mutants.py                              # every fault of mutants.toml against the first tier
     python tools/mutants.py --packages=methods,attacks   # those of two packages
     python tools/mutants.py --all                        # the survivors against every test
     python tools/mutants.py --draw=40 --seed=1           # prints 40 drawn faults in the form of mutants.toml
 
-A fault is a file, its old text and its new text; an old text that the file does not hold exactly once is an error. Each
-fault runs only the test files that import the mutated file, directly or by one of their helpers, and stops at the first
-failure. Results are kept in runs/mutants.json, so a run that was stopped resumes; `--again` forgets them.
+A fault is a file, its old text and its new text; the file must hold the old text exactly once. For each fault only the
+test files run that import the mutated file, directly or through one of their helpers; the run stops at the first
+failure. Results are kept in runs/mutants.json, so an interrupted run resumes; `--again` discards them.
 """
 
 import argparse
@@ -29,7 +29,7 @@ LIST = ROOT / "tools" / "mutants.toml"
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+    """Return the tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--packages", default="", help="only faults of these folders of tfrobust/, comma-separated")
     flags.add_argument("--all", action="store_true", help="run the first tier's survivors against every test")
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments=None) -> int:
-    """Return 1 if a fault survived, else 0."""
+    """Run the faults and print the results; return 1 if a fault survived, else 0."""
     flags = parser().parse_args(arguments)
     if flags.draw:
         print("\n".join(entry(fault) for fault in draw(flags.draw, flags.seed)))
@@ -79,30 +79,30 @@ def read(path: pathlib.Path = LIST, root: pathlib.Path = ROOT) -> list[dict]:
 
 
 def key(fault: dict) -> str:
-    """Return what identifies a fault among the results."""
+    """Return a string that identifies a fault among the results."""
     return json.dumps([fault["file"], fault["old"], fault["new"]])
 
 
 def package(fault: dict) -> str:
-    """Return the folder of the library, or the module, that a fault is in."""
+    """Return the folder of the library, or the module, that holds a fault."""
     return fault["file"].partition("/")[0].removesuffix(".py")
 
 
 def entry(fault: dict) -> str:
-    """Return a fault as mutants.toml holds it."""
+    """Format a fault as in mutants.toml."""
     lines = [f"{name} = {json.dumps(fault[name])}" for name in ("file", "old", "new")]
     return "\n".join(["[[fault]]", *lines, "drawn = true", ""])
 
 
 def row(fault: dict, found: dict) -> str:
-    """Return a line of the table."""
+    """Format a line of the table."""
     text = "killed  " if found["killed"] else "SURVIVED"
     change = difference(fault["old"], fault["new"])
     return f"{text} {found['tier']:5} {found['seconds']:5.0f} s  {fault['file']:40} {change:60} {found['by']}"
 
 
 def table(faults: list[dict], kept: dict) -> str:
-    """Return the sums: killed of tried, by hand and drawn."""
+    """Format the totals: killed of tried, by hand and drawn."""
     lines = []
     for name, drawn in (("by hand", False), ("drawn", True)):
         of = [kept[key(fault)] for fault in faults if fault.get("drawn", False) is drawn and key(fault) in kept]
@@ -114,7 +114,7 @@ def table(faults: list[dict], kept: dict) -> str:
 
 
 def difference(old: str, new: str) -> str:
-    """Return the first line that differs, old -> new, without what both begin and end with."""
+    """Return the first line that differs, old -> new, without the common beginning and end."""
     pairs = zip(old.splitlines() + [""], new.splitlines() + [""], strict=False)
     before, after = next(pair for pair in pairs if pair[0] != pair[1])
     start = len(os.path.commonprefix([before, after]))
@@ -132,7 +132,7 @@ SWAPS = {
 
 
 def draw(count: int, seed: int) -> list[dict]:
-    """Return drawn faults: an operator, a number or a truth value of a random line is another one."""
+    """Draw random faults: a changed operator, number or truth value."""
     generator, faults = random.Random(seed), []
     files = sorted(path for path in (ROOT / "tfrobust").rglob("*.py") if path.stat().st_size > 500)
     weights = [path.stat().st_size for path in files]
@@ -147,9 +147,9 @@ def draw(count: int, seed: int) -> list[dict]:
 
 
 def changes(text: str):
-    """Yield (old line, new line) for each change of an expression that stands in a line of its own once."""
+    """Yield (old line, new line) for each change of an expression whose line occurs once in the file."""
     lines, tree = text.splitlines(), ast.parse(text)
-    # What an error says, a string's parts and a decorator change no result.
+    # Changes of error messages, f-strings and decorators would not change results.
     spared = [node for node in ast.walk(tree) if isinstance(node, (ast.Raise, ast.JoinedStr))]
     spared += [each for node in ast.walk(tree) for each in getattr(node, "decorator_list", ())]
     skipped = {id(part) for node in spared for part in ast.walk(node)}
@@ -164,7 +164,7 @@ def changes(text: str):
 
 
 def replacements(node):
-    """Yield (first column, last column, new text) of a node's changes."""
+    """Yield (first column, last column, new text) of each change of a node."""
     if isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
         other = not node.value if isinstance(node.value, bool) else node.value + 1
         yield node.col_offset, node.end_col_offset, repr(other)
@@ -181,7 +181,7 @@ def replacements(node):
 
 
 def importers(file: str) -> list[str]:
-    """Return the test files that import a file of the library, directly or by a helper; its own test first."""
+    """Return the test files that import a file of the library, directly or through a helper; its own test first."""
     module = "tfrobust." + file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     helpers = {}  # module below tests/ -> modules it imports
     tests = {}
@@ -195,7 +195,7 @@ def importers(file: str) -> list[str]:
     def reaches(found):
         return module in found or any(module in helpers[other] for other in found if other in helpers)
 
-    # What another module hands on is tested with it: the tests of the folder, the batteries, and those of the facade.
+    # Also the tests that may reach the file through other modules: those of its folder, the batteries, the facade's.
     folders = (package({"file": file}) + ".", "methods.test_conformance", "attacks.test_battery", "facade.")
     chosen = [name for name, found in tests.items() if reaches(found) or name.startswith(folders)]
     sizes = {name: (ROOT / "tests" / (name.replace(".", "/") + ".py")).stat().st_size for name in chosen}
@@ -204,7 +204,7 @@ def importers(file: str) -> list[str]:
 
 
 def imports(path: pathlib.Path) -> set[str]:
-    """Return the modules that a file imports; of `from a import b` both a and a.b, of the facade what it offers."""
+    """Return the modules that a file imports; for `from a import b` both a and a.b."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -215,10 +215,10 @@ def imports(path: pathlib.Path) -> set[str]:
 
 
 def run(faults: list[dict], flags):
-    """Yield (fault, result) as they end; TensorFlow is imported once, and each fault runs in a fork of its own."""
+    """Yield (fault, result) as they end; TensorFlow is imported once, and each fault runs in its own fork."""
     if not faults:
         return
-    import keras  # noqa: F401 - what every fork shares
+    import keras  # noqa: F401 - imported before the forks, which share it
     import pytest  # noqa: F401
 
     with tempfile.TemporaryDirectory(prefix="tfrobust-mutants-") as folder:
@@ -241,14 +241,14 @@ def run(faults: list[dict], flags):
 
 
 def copied(folder: pathlib.Path) -> pathlib.Path:
-    """Copy the checkout into a folder, history and results apart, and return the folder."""
+    """Copy the checkout, without history and results, into a folder, and return the folder."""
     ignored = shutil.ignore_patterns(".git", "runs", "exported", ".venv*", "__pycache__", "*.egg-info", ".*_cache")
     shutil.copytree(ROOT, folder, ignore=ignored)
     return folder
 
 
 def start(fault: dict, copy: pathlib.Path, flags) -> int:
-    """Fork a process that runs the tests of a fault in a copy; return its number."""
+    """Fork a process that runs the tests of a fault in a copy; return its process id."""
     pid = os.fork()
     if pid:
         return pid
@@ -276,7 +276,7 @@ def start(fault: dict, copy: pathlib.Path, flags) -> int:
 
 
 def result(copy: pathlib.Path, code: int, seconds: float, flags) -> dict:
-    """Return what a fault's run says; 1 and 2 are failures of tests and of their collection."""
+    """Return the result of a fault's run; exit codes 1 and 2 are failures of tests and of their collection."""
     text = (copy / "output").read_text("utf-8", "replace")
     named = re.findall(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
     if code not in (0, 1, 2) and code >= 0:

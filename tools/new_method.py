@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Starts one more method: its file, its gin file and its test, which run as they are.
+"""Create the files of a new method: its code, its gin file and its test, which run without changes.
 
-Usage: tools/new_method.py NAME, with NAME in snake_case. The files train on noisy copies of the images; replace
-the views and the terms by your own. No list or registry is to be edited.
+Usage: tools/new_method.py NAME, with NAME in snake_case. The method trains on noisy copies of the images; replace the
+views and the terms by your own. No list or registry needs editing.
 """
 
 import argparse
@@ -127,7 +127,7 @@ def test_configuration_round_trip():
 
 
 def targets(root: pathlib.Path, name: str) -> dict[pathlib.Path, str]:
-    """The three files of a method and their text."""
+    """Return the three files of a method and their text."""
     words = {
         "name": name,
         "cls": "".join(part.capitalize() for part in name.split("_")),

@@ -1,11 +1,11 @@
-"""Records what tensorflow-addons does to images, and what its LAMB does to weights, as an oracle for the tests.
+"""Record the outputs of tensorflow-addons for images, and of its LAMB for weights, as an oracle for the tests.
 
     python3.11 -m venv addons-env
     addons-env/bin/pip install tensorflow-cpu==2.15.1 tensorflow-addons==0.23.0 numpy==1.26.4
     addons-env/bin/python tools/record_addons.py --output=tests/golden/addons.npz
 
-tensorflow-addons ended in May 2024 and cannot be imported beside TensorFlow >= 2.16: it needs an environment of its
-own, with Python 3.9 to 3.11, and tfrobust is not in it.
+Development of tensorflow-addons ended in May 2024, and it cannot be imported together with TensorFlow >= 2.16. It needs
+its own environment with Python 3.9 to 3.11, without tfrobust.
 """
 
 import argparse
@@ -27,7 +27,7 @@ STEPS, LEARNING_RATE, DECAYS = 5, 0.05, (0.0, 0.1)
 
 
 def draw_images() -> np.ndarray:
-    """uint8 [4, 24, 18, 3]: waves over the image, one of few levels, one channel of one level."""
+    """Draw uint8 [4, 24, 18, 3]: waves over the image, one image of few levels, one with a constant channel."""
     generator = np.random.Generator(np.random.PCG64(20261121))
     rows, columns = np.mgrid[:HEIGHT, :WIDTH]
     phase = generator.uniform(0.0, 6.28, (IMAGES, 1, 1, 3, 4))
@@ -40,7 +40,7 @@ def draw_images() -> np.ndarray:
 
 
 def record(images: np.ndarray) -> dict[str, np.ndarray]:
-    """name -> output; floats are grey levels that were not rounded."""
+    """Return name -> output; floats are gray levels that were not rounded."""
     floats, found = tf.constant(images, tf.float32), {}
     full = tf.fill(floats.shape, 255.0)
     radians = tf.constant(np.deg2rad(DEGREES), tf.float32)
@@ -53,7 +53,7 @@ def record(images: np.ndarray) -> dict[str, np.ndarray]:
     for axis, shear in (("x", tfa.image.shear_x), ("y", tfa.image.shear_y)):
         sheared = [shear(image, slope, 0) for image, slope in zip(tf.constant(images), SLOPES, strict=True)]
         found[f"shear_{axis}"] = np.stack(sheared)
-        # The same matrix read at the middles of pixels, and bilinear.
+        # The same matrix, but with pixel centers as coordinates, and bilinear.
         matrix = (
             [one, slopes, slopes / 2, none, one, none] if axis == "x" else [one, none, none, slopes, one, slopes / 2]
         )
@@ -71,7 +71,7 @@ def record(images: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def draw_problem() -> dict[str, np.ndarray]:
-    """Weights of three variables, one of them zeros, and their gradients at each step; float32."""
+    """Draw the weights of three variables, one of them zeros, and their gradients at each step; float32."""
     generator = np.random.Generator(np.random.PCG64(20261122))
     shapes = {"kernel": (4, 3), "bias": (3,), "zeros": (2, 2)}
     drawn = {f"weights/{name}": generator.normal(0, 1, shape) for name, shape in shapes.items()}
@@ -82,7 +82,7 @@ def draw_problem() -> dict[str, np.ndarray]:
 
 
 def record_lamb(problem: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """name -> weights after each step, float32 [steps, ...]; with decay, and with the bias left out of both."""
+    """Return name -> weights after each step, float32 [steps, ...]: with decay, and also with the bias excluded."""
     found = {}
     for decay, excluded in [*((decay, None) for decay in DECAYS), (DECAYS[-1], ["bias"])]:
         names = [name.removeprefix("weights/") for name in problem if name.startswith("weights/")]
@@ -104,6 +104,7 @@ def record_lamb(problem: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def main():
+    """Record the outputs and write the file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the .npz to write")
     flags = parser.parse_args()

@@ -1,10 +1,10 @@
-"""Records what the released ASCL code computes, as an oracle for tests/losses.
+"""Record the outputs of the released ASCL code, as an oracle for tests/losses.
 
     python3 -m venv torch-env && torch-env/bin/pip install torch==2.13.0 numpy
     torch-env/bin/python tools/record_ascl_losses.py --repository=DIR --output=tests/golden/ascl_losses.npz
 
-DIR is a checkout of https://github.com/tuananhbui89/ASCL that you have; nothing of it is copied: its modules
-are imported, run on drawn inputs, and inputs and outputs are written. Needs neither tfrobust nor TensorFlow.
+DIR is your checkout of https://github.com/tuananhbui89/ASCL. Nothing of it is copied: its modules are imported and run
+on drawn inputs, and inputs and outputs are written. Needs neither tfrobust nor TensorFlow.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 IMAGES, CLASSES, FEATURES = 12, 4, 16
-# (distance, their hidden_norm, temperature); "cosine" demands raw latents, "matmul", "l1", "l2" normalised.
+# (distance, their hidden_norm, temperature); "cosine" requires raw latents, "matmul", "l1", "l2" normalized ones.
 DISTANCES = (
     ("cosine", False, 0.07),
     ("linf", True, 0.2),
@@ -33,7 +33,7 @@ SELECTIONS = ("all", "hard", "soft", "leaking")
 
 
 def draw_inputs():
-    """Two views of a batch whose predictions are often wrong, in other ways for clean and adversarial."""
+    """Draw two views of a batch whose predictions are often wrong, differently for clean and adversarial."""
     generator = np.random.Generator(np.random.PCG64(20260))
     labels = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 0, 1], np.int64)  # class 3 occurs once
     embedding = generator.normal(size=(2, IMAGES, FEATURES)) + 0.5 * np.eye(CLASSES, FEATURES)[labels]
@@ -48,11 +48,12 @@ def draw_inputs():
 
 
 def one_hot(ids, num_classes):
+    """Return float one-hot vectors of ids."""
     return torch.nn.functional.one_hot(torch.as_tensor(ids), num_classes).float()
 
 
 def import_released(repository, name):
-    """Imports a module of the checkout; what it only imports for data sets and plots is stood in for."""
+    """Import a module of the checkout, with stubs for its imports that serve only data sets and plots."""
     stand_in = types.ModuleType("utils")
     stand_in.one_hot_tensor = one_hot
     stand_in.add_loss = lambda loss, weight: weight * loss if weight else 0
@@ -68,25 +69,26 @@ def import_released(repository, name):
 
 @contextlib.contextmanager
 def on_cpu():
-    """Lets code that asks for a GPU run without one."""
+    """Let code that requests a GPU run without one."""
     with mock.patch.object(torch.Tensor, "cuda", lambda self, *_, **__: self):
         yield
 
 
 class Recorded(torch.nn.Module):
-    """A model whose forward passes return given (logits, embedding) in order, whatever it is shown."""
+    """A model whose forward passes return given (logits, embedding) in order, whatever the input."""
 
     def __init__(self, *outputs):
         super().__init__()
         self.outputs = list(outputs)
 
     def forward(self, _, return_z=False):
+        """Return the next logits, with the embedding if `return_z`."""
         logits, embedding = self.outputs.pop(0)
         return (logits, embedding) if return_z else logits
 
 
 def record_selections(repository, inputs, record):
-    """soft_lcscl for every selection and distance, with gradients where theirs is finite."""
+    """Record soft_lcscl for every selection and distance, with gradients if they are finite."""
     released = import_released(repository, "contrastive_losses_v2")
     labels = one_hot(np.tile(inputs["labels"], 2), CLASSES).double()
     logits = np.concatenate([inputs["clean_logits"], inputs["adversarial_logits"]])
@@ -104,7 +106,7 @@ def record_selections(repository, inputs, record):
 
 
 def record_adr(repository, inputs, record):
-    """Each term of ADR, and its gradients by clean and adversarial embeddings and logits."""
+    """Record each term of ADR, and its gradients by clean and adversarial embeddings and logits."""
     released = import_released(repository, "compact_loss_pt")
     names = ("clean_embedding", "clean_logits", "adversarial_embedding", "adversarial_logits")
     sources = {name: torch.tensor(inputs[name]).double().requires_grad_() for name in names}
@@ -129,12 +131,12 @@ def record_adr(repository, inputs, record):
 
 
 def record_trades(repository, inputs, record):
-    """trades_loss with no attack step, on a model that returns the drawn logits."""
+    """Record trades_loss without attack steps, on a model that returns the drawn logits."""
     released = import_released(repository, "trades")
     clean, adversarial = (
         torch.tensor(inputs[f"{view}_logits"]).double().requires_grad_() for view in ("clean", "adversarial")
     )
-    # The order in which the release asks its model: clean for its cross-entropy, adversarial, clean.
+    # The order in which the released code calls its model: clean for its cross-entropy, adversarial, clean.
     model = Recorded((clean, None), (adversarial, None), (clean, None))
     with on_cpu():
         _, _, log = released.trades_loss(
@@ -154,6 +156,7 @@ def record_trades(repository, inputs, record):
 
 
 def main():
+    """Record the outputs and write the file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repository", type=pathlib.Path, required=True, help="checkout of tuananhbui89/ASCL")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the .npz to write")

@@ -1,13 +1,13 @@
-"""Records what the official AutoAttack computes, as an oracle for tests/attacks.
+"""Record the outputs of the official AutoAttack, as an oracle for tests/attacks.
 
     python3 -m venv torch-env && torch-env/bin/pip install torch==2.13.0 numpy
     torch-env/bin/python tools/record_autoattack.py components --repository=DIR
     torch-env/bin/python tools/record_autoattack.py verdicts --repository=DIR --cases=CASES [--seconds=500]
 
-DIR is a checkout of https://github.com/fra31/auto-attack that you have; nothing of it is copied: its modules are
-imported, run, and inputs and outputs are written. Needs neither tfrobust nor TensorFlow. `verdicts` attacks the
-models of tests/golden/autoattack_models.npz (made by tools/autoattack_equality.py), writes one file per case into
-CASES, goes on where it was stopped, and puts the finished ones into one golden file.
+DIR is your checkout of https://github.com/fra31/auto-attack. Nothing of it is copied: its modules are imported and run,
+and inputs and outputs are written. Needs neither tfrobust nor TensorFlow. `verdicts` attacks the models of
+tests/golden/autoattack_models.npz (made by tools/autoattack_equality.py), writes one file per case into CASES, resumes
+if it was stopped, and collects the finished cases in one golden file.
 """
 
 import argparse
@@ -24,7 +24,8 @@ from _autoattack_components import RECORDERS
 from _autoattack_torch import DigitsCNN, first, official
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "tests" / "golden"
-# Where the official ensemble leaves 30 to 60 %: chosen from the distances that a short FAB finds (`epsilons`).
+# Radii at which 30 to 60 % robust accuracy remain under the official ensemble, chosen from the distances that a short
+# FAB finds (`epsilons`).
 EPSILONS = {
     ("supervised", "Linf"): 0.1,
     ("supervised", "L2"): 0.5,
@@ -39,7 +40,7 @@ EPSILONS = {
 
 
 def record_components(arguments):
-    """The parts on small inputs, into one file."""
+    """Record the parts on small inputs in one file."""
     record = {}
     for recorder in RECORDERS:
         record = recorder(arguments.repository, record)
@@ -49,7 +50,7 @@ def record_components(arguments):
 
 
 def load_models() -> tuple[dict[str, DigitsCNN], torch.Tensor, torch.Tensor]:
-    """The digits models by name, the images and the labels."""
+    """Load the digits models by name, the images and the labels."""
     with np.load(GOLDEN / "autoattack_models.npz") as archive:
         arrays = dict(archive)
     weights = {}
@@ -62,7 +63,7 @@ def load_models() -> tuple[dict[str, DigitsCNN], torch.Tensor, torch.Tensor]:
 
 
 def show_epsilons(arguments):
-    """Quantiles of the distances at which a short FAB finds each image's nearest other side."""
+    """Print quantiles of the distances from each image to its nearest decision boundary, as found by a short FAB."""
     module, (models, images, labels) = official(arguments.repository, "fab_pt"), load_models()
     orders = {"Linf": np.inf, "L2": 2, "L1": 1}
     for name, model in models.items():
@@ -77,10 +78,10 @@ def show_epsilons(arguments):
 
 
 def cases():
-    """(model, norm, what, seed), the most wanted first.
+    """Yield (model, norm, what, seed), the most important cases first.
 
-    The targeted FAB draws nothing in its only start, so a second seed of it says nothing. The quick and noisy
-    member gets four, so that its spread is known.
+    The targeted FAB makes no random draws in its only start, so a second seed is not informative. The quick member with
+    noisy results gets four seeds, so that its spread is known.
     """
     firsts = [("ensemble", 0), ("apgd-ce", 0), ("apgd-t", 0), ("fab-t", 0), ("apgd-ce", 1), ("apgd-ce", 2)]
     others = [("apgd-t", 1), ("square", 0), ("square", 1), ("square", 2), ("ensemble", 1), ("apgd-ce", 3)]
@@ -90,11 +91,11 @@ def cases():
 
 
 def attack_case(repository, model, images, labels, case) -> dict:
-    """One run of the official package: the members' verdicts, in their order, each on what the ones before left.
+    """Run the official package once: the members' verdicts in order, each on the examples that remain.
 
     Returns:
-        `robust` [members, n]: still classified correctly after that member; `seconds` of the run; `distance` [n]
-        of the adversarial images.
+        `robust` [members, n]: still classified correctly after that member; `seconds` of the run; `distance` [n] of the
+        adversarial images.
     """
     name, norm, what, seed = case
     package, state = official(repository, "autoattack"), official(repository, "state")
@@ -117,7 +118,7 @@ def attack_case(repository, model, images, labels, case) -> dict:
 
 
 def record_verdicts(arguments):
-    """What each attack breaks: one file per case, then all there are in one."""
+    """Record the verdicts of each attack: one file per case, then all finished ones in one file."""
     models, images, labels = load_models()
     arguments.cases.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
@@ -135,7 +136,7 @@ def record_verdicts(arguments):
 
 
 def collect(output, models, images, paths):
-    """The finished cases in one file, with the models' logits on the clean images."""
+    """Write the finished cases to one file, with the models' logits on the clean images."""
     record = {f"{model}/{norm}/epsilon": np.float64(epsilon) for (model, norm), epsilon in EPSILONS.items()}
     finished = {case: path for case, path in paths.items() if path.is_file()}
     for case, path in finished.items():
@@ -152,6 +153,7 @@ def collect(output, models, images, paths):
 
 
 def main():
+    """Run the chosen command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     components = commands.add_parser("components", help="the parts on small inputs")

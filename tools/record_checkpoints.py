@@ -1,13 +1,13 @@
-"""Records what the networks of torchvision, RobustBench and SimCLR compute in PyTorch, as an oracle for checkpoints.
+"""Record the outputs of networks of torchvision, RobustBench and SimCLR in PyTorch, as an oracle for checkpoints.
 
     python3 -m venv torch-env && torch-env/bin/pip install torch==2.13.0 numpy
     torch-env/bin/python tools/record_checkpoints.py
 
-The networks are built here from plain modules whose tensors have the names that those projects' have; weights, batch
-statistics included, are made from the names alone (tests/oracles/seeded_networks.py), and logits are written: with the
-names and shapes of all tensors for the narrow networks, logits alone for those of full size. With
-`--robustbench=DIR`, a checkout that you have, its own networks are asked whether they have the same tensors and give
-the same logits. Needs neither tfrobust nor TensorFlow.
+The networks are built here from plain modules whose tensors are named as in those projects. Weights, including batch
+statistics, are generated from the names alone (tests/oracles/seeded_networks.py), and logits are written: with the
+names and shapes of all tensors for the narrow networks, logits alone for those of full size. With `--robustbench=DIR`,
+your checkout of RobustBench, the tensors and logits are compared with those of its own networks. Needs neither tfrobust
+nor TensorFlow.
 """
 
 import argparse
@@ -27,12 +27,13 @@ from oracles import seeded_networks  # noqa: E402
 
 
 def convolution(inputs: int, outputs: int, size: int = 3, stride: int = 1, padding: int | None = None) -> nn.Conv2d:
+    """Return a convolution without bias, with 'same' padding by default."""
     padding = size // 2 if padding is None else padding
     return nn.Conv2d(inputs, outputs, size, stride, padding=padding, bias=False)
 
 
 class Block(nn.Module):
-    """Normalised and activated behind each convolution; `shortcut` is the name of its projection."""
+    """A residual block with normalization and activation after each convolution; `shortcut` names its projection."""
 
     def __init__(self, inputs: int, width: int, stride: int, *, bottleneck: bool, shortcut: str):
         super().__init__()
@@ -51,6 +52,7 @@ class Block(nn.Module):
         setattr(self, shortcut, projection)
 
     def forward(self, hidden):
+        """Apply the block."""
         path = hidden
         for place in range(1, self.count + 1):
             path = getattr(self, f"bn{place}")(getattr(self, f"conv{place}")(path))
@@ -59,7 +61,10 @@ class Block(nn.Module):
 
 
 class PreActivatedBlock(nn.Module):
-    """Normalised and activated before each convolution; `activated`: a projection begins behind the first of these."""
+    """A block with normalization and activation before each convolution.
+
+    `activated`: the projection begins after the first activation.
+    """
 
     def __init__(self, inputs: int, width: int, stride: int, *, activated: bool):
         super().__init__()
@@ -70,13 +75,14 @@ class PreActivatedBlock(nn.Module):
             self.shortcut = nn.Sequential(convolution(inputs, width, 1, stride))
 
     def forward(self, hidden):
+        """Apply the block."""
         first = self.bn1(hidden).relu()
         kept = self.shortcut(first if self.activated else hidden) if hasattr(self, "shortcut") else hidden
         return self.conv2(self.bn2(self.conv1(first)).relu()) + kept
 
 
 class FourStages(nn.Module):
-    """A stem, `layer1` to `layer4`, the mean over the map, and a linear layer named `head`; None for the mean alone."""
+    """A stem, `layer1` to `layer4`, global average pooling, and a linear layer named `head` (None for no layer)."""
 
     def __init__(self, make, blocks, width, classes, *, imagenet=False, head="fc", expansion=1, pre=False, final=False):
         super().__init__()
@@ -97,6 +103,7 @@ class FourStages(nn.Module):
             setattr(self, head, nn.Linear(inputs, classes))
 
     def forward(self, hidden):
+        """Apply the network."""
         hidden = self.conv1(hidden)
         hidden = hidden if self.pre else self.bn1(hidden).relu()
         hidden = functional.max_pool2d(hidden, 3, 2, padding=1) if self.imagenet else hidden
@@ -108,7 +115,7 @@ class FourStages(nn.Module):
 
 
 class WideBlock(nn.Module):
-    """Of the Wide ResNet in TRADES: a projection begins behind the first normalisation and activation."""
+    """A block of the Wide ResNet in TRADES: the projection begins after the first normalization and activation."""
 
     def __init__(self, inputs: int, outputs: int, stride: int):
         super().__init__()
@@ -118,13 +125,14 @@ class WideBlock(nn.Module):
             self.convShortcut = convolution(inputs, outputs, 1, stride)
 
     def forward(self, hidden):
+        """Apply the block."""
         first = self.bn1(hidden).relu()
         kept = self.convShortcut(first) if hasattr(self, "convShortcut") else hidden
         return self.conv2(self.bn2(self.conv1(first)).relu()) + kept
 
 
 def group(make, count: int, inputs: int, outputs: int, stride: int, name: str) -> nn.Module:
-    """Blocks in a row, in a module that calls them `name`."""
+    """Return blocks in sequence, as child `name` of a module."""
     module = nn.Module()
     blocks = [make(outputs if place else inputs, outputs, 1 if place else stride) for place in range(count)]
     setattr(module, name, nn.Sequential(*blocks))
@@ -132,7 +140,10 @@ def group(make, count: int, inputs: int, outputs: int, stride: int, name: str) -
 
 
 class Trades(nn.Module):
-    """The Wide ResNet of TRADES; `unused`: with the block that its released weights hold and the network never runs."""
+    """The Wide ResNet of TRADES.
+
+    `unused`: with the block that its released weights hold and the network never runs.
+    """
 
     def __init__(self, depth: int, width: int, classes: int = 10, *, unused: bool = False):
         super().__init__()
@@ -146,6 +157,7 @@ class Trades(nn.Module):
         self.bn1, self.fc = nn.BatchNorm2d(channels[3]), nn.Linear(channels[3], classes)
 
     def forward(self, hidden):
+        """Apply the network."""
         hidden = self.conv1(hidden)
         for block in (self.block1, self.block2, self.block3):
             hidden = block.layer(hidden)
@@ -153,7 +165,7 @@ class Trades(nn.Module):
 
 
 class DeepMindBlock(nn.Module):
-    """Of DeepMind's Wide ResNet: stride 2 pads one pixel below and on the right, none above and on the left."""
+    """A block of DeepMind's Wide ResNet: stride 2 pads one pixel at the bottom and right, none at the top and left."""
 
     def __init__(self, inputs: int, outputs: int, stride: int):
         super().__init__()
@@ -164,6 +176,7 @@ class DeepMindBlock(nn.Module):
             self.shortcut = convolution(inputs, outputs, 1, stride)
 
     def forward(self, hidden):
+        """Apply the block."""
         first = functional.silu(self.batchnorm_0(hidden))
         kept = self.shortcut(first) if hasattr(self, "shortcut") else hidden
         path = self.conv_0(functional.pad(first, self.around))
@@ -182,6 +195,7 @@ class DeepMind(nn.Module):
         self.batchnorm, self.logits = nn.BatchNorm2d(channels[3]), nn.Linear(channels[3], classes)
 
     def forward(self, hidden):
+        """Apply the network."""
         hidden = self.init_conv(hidden)
         for stage in self.layer:
             hidden = stage.block(hidden)
@@ -189,10 +203,12 @@ class DeepMind(nn.Module):
 
 
 class Normalized(nn.Module):
-    """Pixels less their mean, over their deviation, then the network; statistics under the names of `names`.
+    """A network after normalization of the pixels by mean and deviation.
 
     Args:
-        inner: the name of the network; "" puts its tensors beside the statistics. `names`: None keeps no statistics.
+        network: the network.
+        names: names of the two statistics' buffers; None registers none.
+        inner: the network's name; "" puts its tensors next to the statistics.
     """
 
     def __init__(self, network: nn.Module, names: tuple[str, str] | None, inner: str = ""):
@@ -200,7 +216,7 @@ class Normalized(nn.Module):
         self.inner, self.names = inner, names
         self.statistics = [torch.tensor(v).view(1, 3, 1, 1) for v in (seeded_networks.MEAN, seeded_networks.DEVIATION)]
         if not inner:
-            self.network = [network]  # a list hides it from PyTorch, whose names would have a prefix
+            self.network = [network]  # hidden in a list, since PyTorch would prefix the names of its tensors
             for name, child in network.named_children():
                 setattr(self, name, child)
         else:
@@ -214,12 +230,13 @@ class Normalized(nn.Module):
             holder.register_buffer(last, value)
 
     def forward(self, images):
+        """Apply the network to normalized images."""
         mean, deviation = self.statistics
         return (getattr(self, self.inner) if self.inner else self.network[0])((images - mean) / deviation)
 
 
 def inside(name: str, network: nn.Module, **others: nn.Module) -> nn.Module:
-    """The network as `name` of another module, beside others that do not take part."""
+    """Return the network as child `name` of another module, next to others that are not used."""
     holder = nn.Module()
     setattr(holder, name, network)
     for other, module in others.items():
@@ -229,18 +246,20 @@ def inside(name: str, network: nn.Module, **others: nn.Module) -> nn.Module:
 
 
 def resnet(depth: int, width: int, classes: int, shortcut: str, **keywords) -> FourStages:
+    """Return a ResNet-18 or ResNet-50."""
     make = functools.partial(Block, bottleneck=depth == 50, shortcut=shortcut)
     blocks = (3, 4, 6, 3) if depth == 50 else (2, 2, 2, 2)
     return FourStages(make, blocks, width, classes, expansion=4 if depth == 50 else 1, **keywords)
 
 
 def preact(width: int, *, activated: bool, final: bool) -> FourStages:
+    """Return a pre-activation ResNet-18."""
     make = functools.partial(PreActivatedBlock, activated=activated)
     return FourStages(make, (2, 2, 2, 2), width, 10, head="linear", pre=True, final=final)
 
 
 def networks() -> dict[str, tuple]:
-    """Name -> (constructor, image size, whether names and shapes are written: the narrow ones)."""
+    """Return name -> (constructor, image size, True if names and shapes are recorded: the narrow networks)."""
     tv = functools.partial(resnet, shortcut="downsample", imagenet=True)
     rb = functools.partial(resnet, shortcut="shortcut", head="linear")
     statistics = ("mu", "sigma")
@@ -297,7 +316,7 @@ def networks() -> dict[str, tuple]:
 
 @torch.no_grad()
 def fill(name: str, network: nn.Module) -> None:
-    """Gives a network its weights, and its evaluation mode."""
+    """Set a network's weights, and switch it to evaluation mode."""
     network.eval()
     for key, value in network.state_dict().items():
         made = seeded_networks.torch_tensor(name, key, tuple(value.shape))
@@ -306,13 +325,13 @@ def fill(name: str, network: nn.Module) -> None:
 
 @torch.no_grad()
 def outputs(name: str, network: nn.Module, size: tuple[int, int]) -> np.ndarray:
-    """Of two images in [0, 1]."""
+    """Compute the outputs for two images in [0, 1]."""
     images = (seeded_networks.uniform(f"{name}/images", (2, *size, 3)) + 1) / 2
     return network(torch.from_numpy(images).permute(0, 3, 1, 2)).numpy()
 
 
 def record() -> dict[str, np.ndarray]:
-    """`<network>/outputs` [2, k], for the narrow ones `<network>/tensors`: "name shape" of each."""
+    """Return `<network>/outputs` [2, k], for the narrow ones also `<network>/tensors`: "name shape" of each."""
     made = {}
     for name, (make, size, listed) in networks().items():
         network = make()
@@ -326,7 +345,7 @@ def record() -> dict[str, np.ndarray]:
 
 
 def compare(repository: str) -> None:
-    """Says how RobustBench's own networks differ from those here; ends with 1 if their tensors do."""
+    """Print how RobustBench's own networks differ from those here; exit with 1 if their tensors do."""
     sys.path.insert(0, repository)
     from robustbench.model_zoo.architectures import dm_wide_resnet, resnet, wide_resnet
 

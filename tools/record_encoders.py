@@ -1,11 +1,11 @@
-"""Records what pre-activation networks in PyTorch compute, as an oracle for tests/models.
+"""Record the outputs of pre-activation networks in PyTorch, as an oracle for tests/models.
 
     python3 -m venv torch-env && torch-env/bin/pip install torch==2.13.0 numpy
     torch-env/bin/python tools/record_encoders.py --repository=DIR
 
-DIR is a checkout of https://github.com/erichson/NoisyMix that you have; nothing of it is copied: its networks are
-imported, get weights made from names alone, and embeddings are written. The networks of the papers, of which that
-code has none, are built here as literally as they are printed. Needs neither tfrobust nor TensorFlow.
+DIR is your checkout of https://github.com/erichson/NoisyMix. Nothing of it is copied: its networks are imported, get
+weights generated from names alone, and embeddings are written. The papers' networks that the code lacks are built here
+literally as printed. Needs neither tfrobust nor TensorFlow.
 """
 
 import argparse
@@ -26,7 +26,7 @@ KINDS = {"bias": "beta", "running_mean": "moving_mean", "running_var": "moving_v
 
 
 class Block(nn.Module):
-    """He et al. 2016 (Identity mappings), figure 1b; projections begin behind the first ReLU."""
+    """A block of He et al. 2016 (Identity mappings), figure 1b; projections begin after the first ReLU."""
 
     def __init__(self, inputs: int, outputs: int, stride: int):
         super().__init__()
@@ -39,13 +39,14 @@ class Block(nn.Module):
             self.projection = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
 
     def forward(self, hidden):
+        """Apply the block."""
         activated = self.norm1(hidden).relu()
         shortcut = self.projection(activated) if self.projects else hidden
         return self.convolution2(self.norm2(self.convolution1(activated)).relu()) + shortcut
 
 
 class Network(nn.Module):
-    """A stem, one stage of blocks for each width, a final normalisation and ReLU, the mean over the map."""
+    """A stem, one stage of blocks per width, a final normalization and ReLU, and global average pooling."""
 
     def __init__(self, stem: int, widths: tuple[int, ...], blocks: int):
         super().__init__()
@@ -61,6 +62,7 @@ class Network(nn.Module):
         self.norm = nn.BatchNorm2d(widths[-1])
 
     def forward(self, hidden):
+        """Apply the network."""
         hidden = self.stem(hidden)
         for stage in self.blocks:
             hidden = stage(hidden)
@@ -68,8 +70,8 @@ class Network(nn.Module):
 
 
 def networks(repository: str) -> dict[str, nn.Module]:
-    """The recorded networks by name; the authors' without their logits."""
-    # Their package imports what reads pictures; its networks need none of that.
+    """Return the recorded networks by name; the authors' without their logits."""
+    # A stub package, because importing theirs would load image readers that the networks do not need.
     package = types.ModuleType("src")
     package.__path__ = [str(pathlib.Path(repository, "src"))]
     sys.modules["src"] = package
@@ -87,7 +89,7 @@ def networks(repository: str) -> dict[str, nn.Module]:
 
 
 def fill(name: str, network: nn.Module) -> None:
-    """Gives a network its weights: `seeded_networks.variable` by place in the order of definition."""
+    """Set a network's weights to `seeded_networks.variable`, numbered in the order of definition."""
     place = 0
     for key, value in network.state_dict().items():
         suffix = key.rpartition(".")[2]
@@ -103,7 +105,7 @@ def fill(name: str, network: nn.Module) -> None:
 
 @torch.no_grad()
 def record(repository: str) -> dict[str, np.ndarray]:
-    """`<name>/embedding` [2, d] and `<name>/stage<k>` [2, c], the mean over the map behind stage k."""
+    """Return `<name>/embedding` [2, d] and `<name>/stage<k>` [2, c], the mean over the feature map after stage k."""
     made = {}
     images = torch.from_numpy(seeded_networks.uniform("encoders/images", (2, 32, 32, 3))).permute(0, 3, 1, 2)
     for name, network in networks(repository).items():

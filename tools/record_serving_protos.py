@@ -1,12 +1,12 @@
-"""Records how TensorFlow Serving defines the text protos that our recipes write, as an oracle for the tests.
+"""Record how TensorFlow Serving defines the text protos that the recipes write, as an oracle for the tests.
 
     git clone --depth=1 https://github.com/tensorflow/serving
     python -m pip install grpcio-tools
     python tools/record_serving_protos.py --source=serving --output=tests/golden/serving_protos.binpb
 
-tensorflow-serving-api has the definition of models.config alone; those of the batching parameters, of the monitoring
-and of TLS are in no package. The output is a FileDescriptorSet of those three files, compiled by protoc. What they
-import of TensorFlow comes from the installed TensorFlow.
+tensorflow-serving-api contains only the definition of models.config; those of the batching parameters, of the
+monitoring and of TLS are in no package. The output is a FileDescriptorSet of those three files, compiled by protoc.
+Their imports from TensorFlow are resolved by the installed TensorFlow.
 """
 
 import argparse
@@ -25,7 +25,7 @@ FILES = (
 
 
 def imported(*roots) -> descriptor_pb2.FileDescriptorSet:
-    """Those files and all that they import, each after what it needs."""
+    """Return the descriptors of files and of all that they import, each after its dependencies."""
     found = {}
 
     def visit(file):
@@ -40,7 +40,7 @@ def imported(*roots) -> descriptor_pb2.FileDescriptorSet:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compiles and writes; returns protoc's exit code."""
+    """Compile and write the definitions; return protoc's exit code."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--source", required=True, type=pathlib.Path, help="a checkout of tensorflow/serving")
     flags.add_argument("--output", required=True, type=pathlib.Path)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Serves exported models with the official TensorFlow Serving: its Docker image, or tensorflow_model_server if present.
+"""Serve exported models with the official TensorFlow Serving: its Docker image, or tensorflow_model_server if present.
 
     python tools/serve.py exported/ascl_leaked                           # REST on 8501, gRPC on 8500, loopback only
     python tools/serve.py exported/ascl_leaked --label=ascl_leaked:stable=1
     python tools/serve.py exported/ascl_leaked --write_only              # the files and the command, nothing started
-    python tools/serve.py exported/ascl_leaked --development             # a small stand-in, NOT TensorFlow Serving
+    python tools/serve.py exported/ascl_leaked --development             # a small substitute, NOT TensorFlow Serving
 
-Writes the server's configuration (models and version labels, batching, monitoring, and an nginx.conf for TLS before
-it) to --config_dir, prints the command and becomes it. Returns 2, with what to install, where neither Docker nor the
-binary is there. See tfrobust/guides/serving.md.
+Writes the server's configuration (models and version labels, batching, monitoring, and an nginx.conf for TLS in front
+of it) to --config_dir, prints the command and replaces itself by it. Returns 2, with what to install, if neither Docker
+nor the binary is available. See tfrobust/guides/serving.md.
 """
 
 import argparse
@@ -35,7 +35,7 @@ INSTALL = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """The tool's flags."""
+    """Return the tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("models", metavar="DIR", nargs="+", type=pathlib.Path, help="exported/NAME, with its versions")
     flags.add_argument(
@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def find_server(all_interfaces: bool) -> str:
-    """ "docker" or the path of the binary.
+    """Return "docker" or the path of the binary.
 
     Raises:
         InputError: neither can be used; the message says what to install.
@@ -82,7 +82,7 @@ def find_server(all_interfaces: bool) -> str:
 
 
 def read_labels(texts: list[str], folders: dict[str, pathlib.Path]) -> dict[str, dict[str, int]]:
-    """--label=MODEL:LABEL=N, checked against the versions that there are: model -> {label: version}."""
+    """Parse --label=MODEL:LABEL=N and check that the versions exist: model -> {label: version}."""
     labels: dict[str, dict[str, int]] = {}
     for text in texts:
         match = re.fullmatch(r"([^:=]+):([^:=]+)=(\d{1,18})", text)
@@ -95,7 +95,7 @@ def read_labels(texts: list[str], folders: dict[str, pathlib.Path]) -> dict[str,
 
 
 def read_folders(paths: list[pathlib.Path]) -> dict[str, pathlib.Path]:
-    """Model name -> its folder, which holds versions."""
+    """Return model name -> its folder, which must hold versions."""
     folders = {path.resolve().name: path.resolve() for path in paths}
     if len(folders) < len(paths):
         raise InputError("Two of the models have one name.")
@@ -106,7 +106,7 @@ def read_folders(paths: list[pathlib.Path]) -> dict[str, pathlib.Path]:
 
 
 def write_files(flags: argparse.Namespace, folders: dict[str, pathlib.Path], labels, *, in_container: bool) -> None:
-    """Writes the server's configuration to --config_dir."""
+    """Write the server's configuration to --config_dir."""
     seen = recipes.container_models(list(folders)) if in_container else {n: str(p) for n, p in folders.items()}
     texts = {
         recipes.MODELS_FILE: recipes.models_config(seen, labels),
@@ -126,12 +126,12 @@ def write_files(flags: argparse.Namespace, folders: dict[str, pathlib.Path], lab
 
 
 def user() -> str:
-    """Who the server in the container is: the caller, who can read the files, or nobody instead of root."""
+    """Return the user of the server in the container: the caller, who can read the files, or nobody instead of root."""
     return "65534:65534" if os.getuid() == 0 else f"{os.getuid()}:{os.getgid()}"
 
 
 def develop(flags: argparse.Namespace, folders: dict[str, pathlib.Path], labels) -> None:
-    """Runs the development server until Ctrl-C."""
+    """Run the development server until Ctrl-C."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from tfrobust.serving.development import NAME, Server
 
@@ -143,7 +143,7 @@ def develop(flags: argparse.Namespace, folders: dict[str, pathlib.Path], labels)
 
 
 def serve(flags: argparse.Namespace) -> None:
-    """Writes the files and becomes the server."""
+    """Write the files and replace this process by the server."""
     if bool(flags.tls_key) != bool(flags.tls_certificate):
         raise InputError("TLS takes two files: give both --tls_key and --tls_certificate.")
     folders = read_folders(flags.models)
@@ -164,7 +164,7 @@ def serve(flags: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serves; returns the exit code where nothing could be started."""
+    """Serve; return the exit code if nothing could be started."""
     try:
         serve(parser().parse_args(arguments))
     except (InputError, OSError) as error:

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""The toy problem of NoisyMix (paper 001, appendix A): six training schemes on points of the plane, their boundaries.
+"""Run the toy problem of NoisyMix (paper 001, appendix A): six training schemes on points in the plane.
 
     python tools/toy_problem.py [--output=toy_problem.png] [--seed=0] [--epochs=100]
 
-As in the paper: 500 points, half of them for training; one hidden layer of 32 ReLU; Adam, rate 0.1, batches of 50,
-100 epochs, one seed for all schemes. Its points are not published. Here half of them lie on the outline of a star and
-half on that of one half as large, all moved by Gaussian noise of deviation 0.2, so that the band between the two
-belongs to both classes. The levels of the noise are not published either: here NFM's. The Jensen-Shannon loss compares
-the predictions on a point and on two copies of it moved by Gaussian noise of deviation 0.2: AugMix means nothing here.
+As in the paper: 500 points, half of them for training; one hidden layer of 32 ReLU; Adam, rate 0.1, batches of 50, 100
+epochs, one seed for all schemes. The paper's points are not published. Here half of them lie on the outline of a star
+and half on that of one half as large, all perturbed by Gaussian noise of standard deviation 0.2, so that the band
+between the two belongs to both classes. The noise levels are not published either: here they are NFM's. The
+Jensen-Shannon loss compares the predictions on a point and on two copies of it with Gaussian noise of standard
+deviation 0.2, because AugMix has no meaning here.
 
-Printed are the accuracies on the 250 points left (a standard error of 2 points) and on 100,000 fresh ones. The paper's
-ordering (from 86.8 % for the baseline to 88.8 % for NoisyMix, of 250 points) is not seen on these points: confidence
-falls off more smoothly from scheme to scheme, but over the seeds 0 to 4 all six are right on 83.9 to 84.9 % of the
-fresh points, the baseline most often.
+Prints the accuracies on the 250 remaining points (a standard error of 2 points) and on 100,000 new ones, and draws the
+decision boundaries. The paper's ordering (from 86.8 % for the baseline to 88.8 % for NoisyMix, on 250 points) is not
+reproduced on these points. Confidence falls off more smoothly from scheme to scheme, but over the seeds 0 to 4 all six
+classify 83.9 to 84.9 % of the new points correctly, and the baseline has the highest accuracy.
 """
 
 import argparse
@@ -26,14 +27,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from tfrobust import keras as robust
 
-# The plane from -2 to 2 as "pixels" in [0, 1], which the encoder turns back.
+# The plane from -2 to 2 is scaled to "pixels" in [0, 1], which the encoder scales back.
 HALF = 2.0
 NOISE = 0.2
 TIPS, OUTER, INNER = 5, 1.2, 0.8
 
 
 def points(count: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Points float32 [count, 2] and classes int32 [count]: 0 of the inner star, 1 of the outer one."""
+    """Draw points float32 [count, 2] and classes int32 [count]: 0 of the inner star, 1 of the outer one."""
     angles = np.pi * np.arange(2 * TIPS + 1) / TIPS
     radius = np.where(np.arange(2 * TIPS + 1) % 2, INNER, OUTER)
     corners = radius[:, None] * np.stack([np.sin(angles), np.cos(angles)], axis=1)
@@ -46,7 +47,7 @@ def points(count: int, generator: np.random.Generator) -> tuple[np.ndarray, np.n
 
 
 def as_images(places: np.ndarray) -> np.ndarray:
-    """Points [n, 2] as images [n, 1, 1, 2] in [0, 1]."""
+    """Convert points [n, 2] to images [n, 1, 1, 2] in [0, 1]."""
     return np.clip(places / (2 * HALF) + 0.5, 0, 1).astype(np.float32)[:, None, None, :]
 
 
@@ -61,14 +62,14 @@ class Perceptron(robust.models.Encoder):
 
 
 def schemes() -> dict:
-    """Name -> constructor of the method, in the paper's order."""
+    """Return name -> constructor of the method and its arguments, in the paper's order."""
     methods = robust.methods
     # The authors permute the whole batch.
     mixing, unmixed = methods.Mixing(alpha=1.0, group=50), methods.Mixing(alpha=0.0, group=50)
     noise, silence = methods.FeatureNoise(), methods.FeatureNoise(additive=0.0, multiplicative=0.0)
     moved = robust.augment.AddGaussian(deviation=NOISE / (2 * HALF))
     both = {"stages": (0, 1)}
-    # 12, the weight for images, leaves hardly any confidence here.
+    # The weight for images, 12, would leave hardly any confidence here.
     stable = {**both, "mixing": mixing, "augmentation": moved, "term_weights": {"jsd": 1.0}}
     return {
         "Baseline": (methods.Supervised, {}),
@@ -81,7 +82,7 @@ def schemes() -> dict:
 
 
 def trained(scheme, places: np.ndarray, labels: np.ndarray, *, seed: int, epochs: int) -> keras.Model:
-    """A method trained from the same initial weights as every other of that seed."""
+    """Train a method from the initial weights that all methods of that seed share."""
     keras.utils.set_random_seed(seed)
     constructor, arguments = scheme
     encoder = Perceptron(pixel_mean=0.5, pixel_std=1 / (2 * HALF))
@@ -92,13 +93,13 @@ def trained(scheme, places: np.ndarray, labels: np.ndarray, *, seed: int, epochs
 
 
 def probability(method: keras.Model, places: np.ndarray) -> np.ndarray:
-    """Of the outer class, float [n]."""
+    """Compute the probability of the outer class, float [n]."""
     logits = np.asarray(method(as_images(places)), np.float64)
     return 1 / (1 + np.exp(logits[:, 0] - logits[:, 1]))
 
 
 def draw(path: str, panels: list[tuple[str, keras.Model]], places: np.ndarray, labels: np.ndarray) -> None:
-    """One panel for each scheme: where it answers what, how surely, and the points left for testing."""
+    """Draw one panel per scheme: the predicted probability, the decision boundary, and the test points."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
@@ -123,7 +124,7 @@ def draw(path: str, panels: list[tuple[str, keras.Model]], places: np.ndarray, l
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Trains, prints, draws; returns the exit code."""
+    """Train, print and draw; return the exit code."""
     flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     flags.add_argument("--output", default="toy_problem.png", help="the picture; default: toy_problem.png")
     flags.add_argument("--seed", type=int, default=0, help="of points, initial weights and draws")
