@@ -1,0 +1,1 @@
+"""Augmentations as pure functions of images and a key, and the parts of mixing methods."""

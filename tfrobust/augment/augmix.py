@@ -14,7 +14,7 @@ from tfrobust.errors import InputError
 from tfrobust.ops import distribution, hashing, randomness
 from tfrobust.ops.shapes import batch_size
 
-# The authors' order. The last four are left out unless asked for, because corruptions of the benchmark resemble them.
+# The authors' order. The last four are optional, because corruptions of the benchmark resemble them.
 OPERATIONS = (
     *("autocontrast", "equalize", "posterize", "rotate", "solarize"),
     *("shear_x", "shear_y", "translate_x", "translate_y"),
@@ -26,13 +26,13 @@ _DEEPEST = 3
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AugMix(Augmentation):
-    """Mixes an image with chains of random operations on it; all of the draws are made for each image alone.
+    """Mix an image with chains of random operations on it; all random numbers are independent for each image.
 
-    (1 - m) x + m sum_i w_i chain_i(x), w ~ Dirichlet(alpha, ..., alpha), m ~ Beta(alpha, alpha). A chain is `depth`
-    operations one after another, each uniform on 9 (autocontrast, equalize, posterize, rotate, solarize, shear and
-    translate both ways; with `all_operations` on 13: color, contrast, brightness, sharpness as well), at a level
-    l ~ U(0.1, severity) on a scale that ends at 10, in either direction. The chains see x rounded to 256 grey levels
-    and keep to them, as Pillow does.
+    (1 - m) x + m sum_i w_i chain_i(x), w ~ Dirichlet(alpha, ..., alpha), m ~ Beta(alpha, alpha). A chain is a sequence
+    of `depth` operations, each uniform on 9 (autocontrast, equalize, posterize, rotate, solarize, shear and translate
+    both ways; with `all_operations` on 13: color, contrast, brightness, sharpness as well), at a level l ~ U(0.1,
+    severity) on a scale that ends at 10, in either direction. The chains operate on x rounded to 256 gray levels, as
+    Pillow does.
 
     Example:
         >>> import tensorflow as tf
@@ -46,20 +46,24 @@ class AugMix(Augmentation):
     Args:
         width: chains, >= 1.
         depth: operations of each chain, >= 1; None for 1, 2 or 3 with equal probability.
-        severity: in [0.1, 10]. At 3 an image is turned by up to 8 degrees and moved by up to a tenth.
+        severity: in [0.1, 10]. At 3 an image is rotated by up to 8 degrees and translated by up to a tenth.
         alpha: > 0, of both distributions.
-        all_operations: draw from 13 operations. The four more resemble corruptions of the benchmark.
+        all_operations: sample from 13 operations. The four additional ones resemble corruptions of the benchmark.
 
     Draw:
-        weights: float32 [b, width], w. mix: float32 [b], m.
+        weights: float32 [b, width], w.
+        mix: float32 [b], m.
         depth: int32 [b, width].
-        operation: int32 [b, width, steps], places in `ALL_OPERATIONS`, steps the largest depth.
+        operation: int32 [b, width, steps], indices into `ALL_OPERATIONS`, steps the largest depth.
         level: float32 [b, width, steps], l; negative for the other direction.
 
+    Raises:
+        ValueError: an argument out of its range; in `apply`, images that are neither gray nor RGB.
+
     Source:
-        Hendrycks et al. 2020, https://arxiv.org/abs/1912.02781, and their code, whose m weighs the chains, as here.
-        The paper has m on x and 1 - m on the chains, in distribution the same, for Beta(alpha, alpha) is symmetric.
-        Images that are not square are moved by a share of their own height or width.
+        Hendrycks et al. 2020, https://arxiv.org/abs/1912.02781, and their code, in which m weights the chains, as here.
+        The paper has m on x and 1 - m on the chains. Both are the same in distribution, because Beta(alpha, alpha) is
+        symmetric. Images that are not square are translated by a share of their own height or width.
     """
 
     width: int = 3
@@ -82,6 +86,7 @@ class AugMix(Augmentation):
         return ALL_OPERATIONS if self.all_operations else OPERATIONS
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
+        """Sample weights, depths, operations and levels."""
         if key.shape.rank == 1:
             key = randomness.example_keys(key, distribution.global_rows(images_shape[0]))
         steps = self.depth or _DEEPEST
@@ -102,9 +107,9 @@ class AugMix(Augmentation):
         }
 
     def _draw_mixture(self, key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """m, float32 [b], and w, float32 [b, width]."""
-        # Logarithms of a packet of numbers and of one may differ in the last bit: rounded from double precision, an
-        # example's draw does not depend on where in the batch it stands.
+        """Sample m, float32 [b], and w, float32 [b, width]."""
+        # A logarithm may differ in the last bit between vectorized and scalar code. Rounded from double precision, the
+        # numbers of an example do not depend on its place in the batch.
         count = self.width + 2
         uniform = tf.cast(hashing.uniform(key, [count, 2 * CANDIDATES + 1], "mixture"), tf.float64)
         normal, accept, scale = tf.split(uniform, [CANDIDATES, CANDIDATES, 1], axis=-1)
@@ -114,6 +119,7 @@ class AugMix(Augmentation):
         return tf.cast(tf.sigmoid(logits[:, 0] - logits[:, 1]), tf.float32), tf.cast(weights, tf.float32)
 
     def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        """Apply the sampled chains and mix them with the images."""
         levels.check_channels(images, "AugMix")
         changes = [levels.CODE[name] for name in self._names]
         steps = draw["operation"].shape[-1]
@@ -124,7 +130,7 @@ class AugMix(Augmentation):
         def one(step, chains):
             return step + 1, levels.operate(chains, chosen[:, step], level[:, step], changes)
 
-        # A loop, so that the operations stand in the graph once.
+        # With a loop, the graph contains the operations only once.
         chains = tf.repeat(operations.to_pixels(images), self.width, axis=0)
         _, chains = tf.while_loop(lambda step, _: step < steps, one, (0, chains), parallel_iterations=1)
         chains = tf.reshape(operations.to_images(chains), [batch_size(images), self.width, *images.shape[1:]])

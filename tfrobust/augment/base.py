@@ -1,4 +1,4 @@
-"""Augmentations: a draw of random numbers, then a deterministic change of the images by that draw."""
+"""Base class of augmentations: sample random numbers, then apply a deterministic change of the images."""
 
 import tensorflow as tf
 
@@ -8,9 +8,10 @@ from tfrobust.ops.shapes import shape_of
 
 
 class Augmentation(Configured):
-    """Base of all augmentations. A draw can be given by hand, which is how they are tested.
+    """Base of all augmentations: `draw` samples the random numbers, `apply` uses them.
 
-    Subclasses are frozen dataclasses with `draw` and `apply`; the shape and the range [0, 1] are kept.
+    Tests can pass their own numbers to `apply`. Subclasses are frozen dataclasses with `draw` and `apply`, which keep
+    the shape and the range [0, 1].
 
     Example:
         >>> import dataclasses, keras, tensorflow as tf
@@ -30,7 +31,7 @@ class Augmentation(Configured):
     """
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
-        """The random numbers for one batch.
+        """Sample the random numbers for one batch.
 
         Args:
             key: int32 [2], one key for the global batch, or int32 [b, 2], one per example.
@@ -42,11 +43,11 @@ class Augmentation(Configured):
         raise NotImplementedError
 
     def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
-        """The images changed by a draw.
+        """Change images by given random numbers.
 
         Args:
             images: float32 [b, h, w, c] in [0, 1].
-            draw: as `draw` returns it.
+            draw: the output of `draw`.
 
         Returns:
             float32 [b, h, w, c] in [0, 1].
@@ -54,13 +55,23 @@ class Augmentation(Configured):
         raise NotImplementedError
 
     def __call__(self, images: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-        """Draws, then applies; a function of the images and the key alone."""
+        """Sample and apply; the result is a function of the images and the key alone."""
         images = tf.convert_to_tensor(images)
         return self.apply(images, self.draw(key, shape_of(images)))
 
 
 def draw_uniform(key: tf.Tensor, count, shape, purpose: str) -> tf.Tensor:
-    """float32 [b, *shape] on [0, 1), from one key for the global batch or one per example."""
+    """Sample uniform numbers on [0, 1) for each example.
+
+    Args:
+        key: int32 [2], one key for the global batch, or int32 [b, 2], one per example.
+        count: b, an integer or a scalar tensor.
+        shape: shape of the numbers of one example.
+        purpose: numbers of different purposes are independent.
+
+    Returns:
+        float32 [b, *shape].
+    """
     if key.shape.rank == 1:
         key = randomness.example_keys(key, distribution.global_rows(count))
     return hashing.uniform(key, shape, purpose)

@@ -1,7 +1,7 @@
-"""Changes of colour on float images, each by one number per image: what the codes of contrastive methods do.
+"""Color changes of float images by one number per image, as in the codes of contrastive methods.
 
-All take and give images float32 [b, h, w, c], c = 1 or 3, in [0, 1] and keep the shape; `amount` is float32 [b]. The
-codes that stand on TensorFlow and those on torchvision mean different things by contrast and saturation.
+All functions take and return images float32 [b, h, w, c], c = 1 or 3, in [0, 1]; `amount` is float32 [b]. Codes that
+use TensorFlow and codes that use torchvision define contrast and saturation differently.
 """
 
 import tensorflow as tf
@@ -11,40 +11,40 @@ MEAN = (1 / 3, 1 / 3, 1 / 3)
 
 
 def brightness(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
-    """x amount."""
+    """Multiply images by `amount`."""
     return _clipped(images * _each(amount))
 
 
 def added_brightness(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
-    """x + (amount - 1), so that 1 changes nothing."""
+    """Add amount - 1, so that an amount of 1 changes nothing."""
     return _clipped(images + (_each(amount) - 1.0))
 
 
 def contrast(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
-    """m + amount (x - m), m the mean of each channel, as `tf.image.adjust_contrast`."""
+    """Scale contrast about the mean m of each channel, m + amount (x - m), as `tf.image.adjust_contrast`."""
     mean = tf.reduce_mean(images, axis=[1, 2], keepdims=True)
     return _clipped(mean + _each(amount) * (images - mean))
 
 
 def contrast_of_grey(images: tf.Tensor, amount: tf.Tensor, weights=LUMA) -> tf.Tensor:
-    """m + amount (x - m), m the mean of the grey image, as torchvision."""
+    """Scale contrast about the mean m of the gray image, m + amount (x - m), as torchvision."""
     mean = tf.reduce_mean(grey(images, weights)[..., :1], axis=[1, 2], keepdims=True)
     return _clipped(mean + _each(amount) * (images - mean))
 
 
 def saturation(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
-    """S amount in HSV, at most 1, as `tf.image.adjust_saturation`; grey images stay as they are."""
+    """Multiply S in HSV by `amount`, at most to 1, as `tf.image.adjust_saturation`; gray images are unchanged."""
     if images.shape[-1] == 1:
         return images
     value = tf.reduce_max(images, axis=-1, keepdims=True)
     spread = value - tf.reduce_min(images, axis=-1, keepdims=True)
-    # S = spread / value: what lies below the largest channel grows with it, until the smallest channel is 0.
+    # S = spread / value: distances from the largest channel are multiplied until the smallest channel is 0.
     factor = tf.minimum(_each(amount), value / tf.maximum(spread, 1e-12))
     return _clipped(value - factor * (value - images))
 
 
 def saturation_of_grey(images: tf.Tensor, amount: tf.Tensor, weights=LUMA) -> tf.Tensor:
-    """g + amount (x - g), g the grey image, as torchvision; grey images stay as they are."""
+    """Scale saturation about the gray image g, g + amount (x - g), as torchvision; gray images are unchanged."""
     if images.shape[-1] == 1:
         return images
     origin = grey(images, weights)
@@ -52,7 +52,7 @@ def saturation_of_grey(images: tf.Tensor, amount: tf.Tensor, weights=LUMA) -> tf
 
 
 def hue(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
-    """H + amount in HSV, in turns of the circle, -1 <= amount <= 1; grey images stay as they are."""
+    """Add `amount` turns to H in HSV, -1 <= amount <= 1; gray images are unchanged."""
     if images.shape[-1] == 1:
         return images
     angle, saturated, value = tf.split(tf.image.rgb_to_hsv(images), 3, axis=-1)
@@ -61,14 +61,14 @@ def hue(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
 
 
 def grey(images: tf.Tensor, weights=LUMA) -> tf.Tensor:
-    """The weighted sum of red, green and blue in each channel; grey images stay as they are."""
+    """Replace each channel by the weighted sum of red, green and blue; gray images are unchanged."""
     if images.shape[-1] == 1:
         return images
     return tf.broadcast_to(tf.reduce_sum(images * tf.constant(weights), axis=-1, keepdims=True), tf.shape(images))
 
 
 def solarize(images: tf.Tensor) -> tf.Tensor:
-    """1 - x from 0.5 on."""
+    """Invert values from 0.5 on: x becomes 1 - x."""
     return tf.where(images < 0.5, images, 1.0 - images)
 
 

@@ -1,4 +1,4 @@
-"""Image operations by level, 0 to 10 of each operation's range: the scale of AutoAugment, RandAugment and AugMix."""
+"""Image operations by level, 0 to 10 of each operation's range, as in AutoAugment, RandAugment and AugMix."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,16 +9,16 @@ from tfrobust.errors import InputError
 
 
 def operate(pixels: tf.Tensor, operation: tf.Tensor, level: tf.Tensor, changes: Sequence[Callable]) -> tf.Tensor:
-    """One operation on each image.
+    """Apply one operation to each image.
 
     Args:
-        pixels: uint8 [n, h, w, c], c = 1 or 3; or whatever the `changes` take.
-        operation: int32 [n], places in `changes`; len(changes) leaves an image as it is.
+        pixels: uint8 [n, h, w, c], c = 1 or 3; or any tensor that the `changes` accept.
+        operation: int32 [n], indices into `changes`; len(changes) leaves an image unchanged.
         level: float32 [n].
         changes: functions (pixels, level) -> pixels, such as those of `CODE`.
 
     Returns:
-        As `pixels`.
+        A tensor like `pixels`.
     """
     rows = [tf.where(operation == place) for place in range(len(changes))]
     changed = [
@@ -29,13 +29,13 @@ def operate(pixels: tf.Tensor, operation: tf.Tensor, level: tf.Tensor, changes: 
 
 
 def check_channels(images: tf.Tensor, owner: str) -> None:
-    """Raises ValueError for images that are neither grey nor RGB; `owner` names who was given them."""
+    """Raise ValueError for images that are neither gray nor RGB; `owner` is named in the message."""
     if images.shape[-1] not in (1, 3):
         raise InputError(f"{owner} changes grey images and RGB, not images of {images.shape[-1]} channels.")
 
 
 def _whole(level: tf.Tensor, largest: float) -> tf.Tensor:
-    """What the authors' code calls a whole-number parameter, int32: cut towards 0."""
+    """Convert a level to an integer parameter as the authors' code does, int32, truncated."""
     return tf.cast(level * (largest / 10), tf.int32)
 
 
@@ -47,8 +47,8 @@ def _enhanced(operation):
     return lambda pixels, level: operation(pixels, tf.abs(level) * 0.18 + 0.1)
 
 
-# How the authors' released code reads a level (AutoAugment for CIFAR-10, and AugMix after it). A negative level is the
-# other direction, where there is one; the rest take its size.
+# Parameters by level in the authors' released code (AutoAugment for CIFAR-10, and AugMix after it). A negative level is
+# the opposite direction if there is one; the other operations use its absolute value.
 CODE = {
     "autocontrast": lambda pixels, level: operations.autocontrast(pixels),
     "equalize": lambda pixels, level: operations.equalize(pixels),
@@ -66,8 +66,8 @@ CODE = {
     "invert": lambda pixels, level: 255 - pixels,
     "identity": lambda pixels, level: pixels,
 }
-# The ranges that the paper of AutoAugment prints (its table of operations), in equal steps: 8 to 4 bits, and up to 150
-# of ImageNet's 331 pixels.
+# The ranges in the table of operations of the AutoAugment paper, in equal steps: 8 to 4 bits, and up to 150 of
+# ImageNet's 331 pixels.
 PAPER = CODE | {
     "posterize": lambda pixels, level: operations.posterize(pixels, 8 - _nearest(tf.abs(level), 4)),
     "rotate": lambda pixels, level: operations.rotate(pixels, level * 3.0),

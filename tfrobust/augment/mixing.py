@@ -1,7 +1,7 @@
-"""What the mixing family shares: weights, partners, Mixup and CutMix of a batch, noise on features, one stage of many.
+"""Parts of the mixing methods: weights, partners, Mixup and CutMix of a batch, feature noise, and a random stage.
 
-A step draws one weight and one permutation from a key for the global batch (`Mixing.draw`), then mixes whatever stands
-at the rows: images, hidden states, labels. Nothing here knows an encoder: `at_one_stage` makes the function that
+A step samples one weight and one permutation from a key for the global batch (`Mixing.draw`), then mixes rows of
+images, hidden states or labels. The module does not depend on encoders: `at_one_stage` returns the function that
 encoders call at each of their stages.
 """
 
@@ -19,7 +19,7 @@ from tfrobust.ops import distribution, randomness
 from tfrobust.ops.configured import Configured
 from tfrobust.ops.shapes import by_example, shape_of
 
-# Candidates of the rejection sampler. One is accepted with probability above 0.95, all fail once in 2e10 draws.
+# Candidates of the rejection sampler. One is accepted with probability above 0.95, all fail once in 2e10 samples.
 CANDIDATES = 8
 
 
@@ -27,16 +27,16 @@ CANDIDATES = 8
 
 
 def log_gamma(concentration: float | Sequence[float]) -> Callable:
-    """A sampler of the logarithm of Gamma(concentration, 1), finite where the value itself would underflow.
+    """Return a sampler of the logarithm of Gamma(concentration, 1), which is finite even if the value would underflow.
 
-    Marsaglia and Tsang's rejection with a fixed number of candidates, for concentration + 1, scaled down by
-    U^(1 / concentration). (TensorFlow's own stateless gamma cannot be compiled by XLA.)
+    It is Marsaglia and Tsang's rejection sampler with a fixed number of candidates, for concentration + 1, scaled down
+    by U^(1 / concentration). (XLA cannot compile TensorFlow's own stateless gamma.)
 
     Args:
         concentration: > 0; several for the last axis of the shape.
 
     Returns:
-        (shape, key int32 [2]) -> float32. A softmax of such draws is Dirichlet.
+        (shape, key int32 [2]) -> float32. A softmax of such samples is Dirichlet.
     """
     concentration = np.asarray(concentration, np.float32)
 
@@ -53,7 +53,7 @@ def log_gamma(concentration: float | Sequence[float]) -> Callable:
 
 
 def log_gamma_of(concentration: np.ndarray, normal: tf.Tensor, accept: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
-    """What `log_gamma` makes of its random numbers.
+    """Compute the samples of `log_gamma` from given random numbers.
 
     Args:
         concentration: [] or [n], > 0.
@@ -62,29 +62,30 @@ def log_gamma_of(concentration: np.ndarray, normal: tf.Tensor, accept: tf.Tensor
         scale: float [..., n], uniform on [0, 1).
 
     Returns:
-        [..., n] in the dtype of the normals.
+        [..., n] in the dtype of `normal`.
     """
     dtype = normal.dtype.as_numpy_dtype
     concentration = concentration.astype(dtype)
     offset = concentration + dtype(1.0) - dtype(1.0 / 3.0)
-    wide_offset = offset[..., None]  # of each candidate
+    wide_offset = offset[..., None]  # with an axis for candidates
     slope = (9.0 * wide_offset) ** -0.5
-    # In (0, 1]: a logarithm is taken of both.
+    # In (0, 1], because the logarithm of both is computed.
     accept, scale = 1.0 - accept, 1.0 - scale
     root = 1.0 + slope * normal
     log_cube = 3.0 * tf.math.log(tf.maximum(root, 1e-12))
     bound = 0.5 * normal**2 + wide_offset * (1.0 - root**3 + log_cube)
     accepted = tf.cast((root > 0) & (tf.math.log(accept) < bound), dtype)
     first = accepted * tf.cast(tf.cumsum(accepted, axis=-1) == 1.0, dtype)
-    # No candidate: log_cube 0, the mode.
+    # If all candidates are rejected, log_cube is 0: the mode.
     return tf.reduce_sum(first * log_cube, axis=-1) + tf.math.log(offset) + tf.math.log(scale) / concentration
 
 
 def beta(first: float, second: float) -> Callable:
-    """A sampler of Beta(first, second), by two gammas.
+    """Return a sampler of Beta(first, second), by two gammas.
 
     Args:
-        first, second: concentrations, > 0. The mean is first / (first + second).
+        first: concentration, > 0.
+        second: concentration, > 0. The mean is first / (first + second).
 
     Returns:
         (shape, key int32 [2]) -> float32 in [0, 1].
@@ -98,13 +99,14 @@ def beta(first: float, second: float) -> Callable:
 
 
 def partners(key: tf.Tensor, count, group: int = 32) -> tf.Tensor:
-    """Whom each example is mixed with: a random permutation inside each group of adjacent rows.
+    """Sample the partner of each example by a random permutation inside each group of adjacent rows.
 
-    The papers permute the whole batch. Groups that divide the local batch give N replicas the partners of one; a
-    remainder of the last group is a smaller group. Like the papers' permutation, it may leave rows where they are.
+    The papers permute the whole batch. With groups that divide the local batch, N replicas get the partners of a single
+    one. A remainder of the last group is a smaller group. As with the papers' permutation, some rows may be their own
+    partners.
 
     Args:
-        key: int32 [2]; draws for the global batch.
+        key: int32 [2], one key for the global batch.
         count: rows of the local batch, an integer or a scalar tensor.
         group: rows in a group, >= 1.
 
@@ -112,14 +114,14 @@ def partners(key: tf.Tensor, count, group: int = 32) -> tf.Tensor:
         int32 [count], rows of the local batch.
 
     Raises:
-        ValueError: several replicas whose local batch is not made of whole groups.
+        ValueError: several replicas whose local batch does not consist of whole groups.
     """
     replicas, _ = distribution.replica()
     if replicas > 1:
         _require_whole_groups(count, group)
     scores = randomness.draw(randomness.uniform(), key, [count])
     groups = -(-count // group)
-    # What fills up the last group sorts behind everything drawn, so it is never anybody's partner.
+    # Padding of the last group is sorted after all rows, so that it is never a partner.
     filled = tf.pad(scores, [[0, groups * group - count]], constant_values=2.0)
     order = tf.argsort(tf.reshape(filled, [groups, group]), axis=-1, stable=True)
     rows = tf.reshape(order + group * tf.range(groups)[:, None], [-1])
@@ -142,7 +144,12 @@ def _require_whole_groups(count, group: int) -> None:
 
 
 class Mix(NamedTuple):
-    """How a batch is mixed. weight: lambda of an example's own part, float32 [] or [b]. partner: int32 [b]."""
+    """Weights and partners of a batch.
+
+    Attributes:
+        weight: lambda, the weight of an example's own value, float32 [] or [b].
+        partner: int32 [b].
+    """
 
     weight: tf.Tensor
     partner: tf.Tensor
@@ -151,7 +158,7 @@ class Mix(NamedTuple):
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mixing(Configured):
-    """How the weights and partners of a batch are drawn.
+    """Distribution of the weights and partners of a batch.
 
     lambda ~ Beta(alpha, alpha); mixed_i = lambda value_i + (1 - lambda) value_partner(i).
 
@@ -163,9 +170,12 @@ class Mixing(Configured):
         (TensorShape([]), [0, 0, 1, 1, 2, 2])
 
     Attributes:
-        alpha: >= 0; larger is closer to half and half, 1 is uniform, 0 mixes nothing.
+        alpha: >= 0; 1 is uniform, larger values are closer to 1/2, 0 does not mix.
         group: rows in a group of possible partners, see `partners`; must divide the batch of a replica.
-        per_example: one weight for each example. The papers' code draws one for the whole batch.
+        per_example: one weight for each example. The papers' code samples one for the whole batch.
+
+    Raises:
+        ValueError: a negative or infinite alpha, or a group that is no integer >= 1.
     """
 
     alpha: float = 1.0
@@ -179,34 +189,34 @@ class Mixing(Configured):
             raise InputError(f"Mixing.group is {self.group!r}; it must be a whole number >= 1.")
 
     def draw(self, key: tf.Tensor, count) -> Mix:
-        """The weights and partners of one batch.
+        """Sample the weights and partners of one batch.
 
         Args:
-            key: int32 [2]; draws for the global batch.
+            key: int32 [2], one key for the global batch.
             count: rows of the local batch, an integer or a scalar tensor.
         """
         partner = partners(randomness.fold(key, "partner"), count, self.group)
         return Mix(self.weights(randomness.fold(key, "weight"), count), partner)
 
     def weights(self, key: tf.Tensor, count) -> tf.Tensor:
-        """lambda in [0, 1], float32 [], or [count] with `per_example`."""
+        """Sample lambda in [0, 1], float32 [], or [count] with `per_example`."""
         if not self.alpha:
             return tf.ones([count] if self.per_example else [])
         return self.per_step(beta(self.alpha, self.alpha), key, count)
 
     def per_step(self, sampler: Callable, key: tf.Tensor, count, shape: Sequence[int] = ()) -> tf.Tensor:
-        """One draw for the whole step, of `shape`; with `per_example` one for each example, [count, *shape]."""
+        """Sample numbers of `shape` once per step, or with `per_example` once per example, [count, *shape]."""
         if not self.per_example:
             return sampler(list(shape), key)
         return randomness.draw(sampler, key, [count, *shape])
 
 
 def mix_rows(values: tf.Tensor, mix: Mix) -> tf.Tensor:
-    """weight * values_i + (1 - weight) * values_partner(i), in the dtype of the values.
+    """Compute weight * values_i + (1 - weight) * values_partner(i), in the dtype of the values.
 
     Args:
         values: float [b, ...].
-        mix: as `Mixing.draw` returns it.
+        mix: the output of `Mixing.draw`.
     """
     weight = mix.weight
     if weight.shape.rank:
@@ -216,20 +226,22 @@ def mix_rows(values: tf.Tensor, mix: Mix) -> tf.Tensor:
 
 
 def cut_box(weight: tf.Tensor, centre: tf.Tensor, height: int, width: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """The pixels that CutMix takes from the partner, and the weight that is left.
+    """Compute the box that CutMix takes from the partner, and the remaining weight.
 
-    Sides int(height sqrt(1 - weight)) and int(width sqrt(1 - weight)); half of each, rounded down, to either side
-    of the centre pixel, cut off at the border: with c the centre's row, rows c - half <= r < c + half.
+    Sides int(height sqrt(1 - weight)) and int(width sqrt(1 - weight)); half of each, rounded down, to either side of
+    the center pixel, clipped at the border: with c the center's row, rows c - half <= r < c + half.
 
     Args:
         weight: float32 [...], lambda in [0, 1].
         centre: float32 [..., 2] in [0, 1), as a fraction of height and width.
-        height, width: of the images, in pixels.
+        height: of the images, in pixels.
+        width: of the images, in pixels.
 
     Returns:
         bool [..., height, width], true inside the box; float32 [...], 1 - area / (height width).
 
-    Source: the authors' code; the whole-pixel sides are even, so that small images see a smaller box than 1 - weight.
+    Source: the authors' code. Its sides in whole pixels are even, so that the box in small images is smaller than 1 -
+        weight.
     """
     inside = []
     for axis, size in enumerate((height, width)):
@@ -248,10 +260,10 @@ def cut_box(weight: tf.Tensor, centre: tf.Tensor, height: int, width: int) -> tu
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureNoise(Configured):
-    """Noise on the features of a stage, of a random size drawn once per step.
+    """Noise on the features of a stage, with a random scale sampled once per step.
 
-    hidden * (1 + multiplicative s u) + additive s' n; u ~ U(-1, 1) and n ~ N(0, 1) per entry, s and s' ~
-    Beta(*scale), one each for the batch. Entries of either noise are dropped with probability `sparsity`.
+    hidden * (1 + multiplicative s u) + additive s' n; u ~ U(-1, 1) and n ~ N(0, 1) per entry, s and s' ~ Beta(*scale),
+    one each for the batch. Entries of either noise are dropped with probability `sparsity`.
 
     Example:
         >>> import tensorflow as tf
@@ -262,10 +274,14 @@ class FeatureNoise(Configured):
         True
 
     Attributes:
-        additive: level of the additive noise, >= 0, in units of the features; 0 leaves it out.
-        multiplicative: level of the multiplicative noise, >= 0; 0 leaves it out.
+        additive: level of the additive noise, >= 0, in units of the features; 0 for none.
+        multiplicative: level of the multiplicative noise, >= 0; 0 for none.
         sparsity: in [0, 1).
-        scale: concentrations of the Beta. The papers (001, eq. of the NFM loss) have levels alone: None.
+        scale: concentrations of the Beta distribution. The papers (001, eq. of the NFM loss) have no random scale:
+            None.
+
+    Raises:
+        ValueError: an argument out of its range.
 
     Source: paper 001, section 3.1; the authors' code (Beta(2, 5) scale, sparsity).
     """
@@ -286,21 +302,21 @@ class FeatureNoise(Configured):
             raise InputError(f"FeatureNoise.scale is {self.scale!r}; it is two positive numbers, or None.")
 
     def scales(self, key: tf.Tensor, *count: int) -> tf.Tensor:
-        """s and s' of a step, float32 [2]; with a count, [count, 2], of independent ones."""
+        """Sample s and s' of a step, float32 [2]; with a count, independent ones, [count, 2]."""
         shape = [*count, 2]
         return tf.ones(shape) if self.scale is None else beta(*self.scale)(shape, randomness.fold(key, "scale"))
 
     def draw(self, key: tf.Tensor, shape: Sequence, scales: tf.Tensor | None = None) -> dict:
-        """The noise for hidden states of one shape.
+        """Sample the noise for hidden states of one shape.
 
         Args:
-            key: int32 [2]; draws for the global batch.
+            key: int32 [2], one key for the global batch.
             shape: (b, ...) of the hidden states; b may be a scalar tensor, the others are integers.
-            scales: s and s', float32 [2] or, where rows differ, [2, ...] against `shape`; so that they can be drawn
-                once for several stages. None draws them.
+            scales: s and s', float32 [2] or, if rows differ, [2, ...] that broadcasts to `shape`. Passing them allows
+                sampling once for several stages. None samples them.
 
         Returns:
-            `factor` and `offset`, float32 [b, ...]; what has level 0 is missing.
+            `factor` and `offset`, float32 [b, ...]; a noise of level 0 is missing.
         """
         kinds = {
             "factor": (self.multiplicative, randomness.uniform(-1.0, 1.0), 1.0),
@@ -320,7 +336,7 @@ class FeatureNoise(Configured):
         return made
 
     def apply(self, hidden: tf.Tensor, draw: dict) -> tf.Tensor:
-        """The hidden states [b, ...] under a draw, in their own dtype."""
+        """Apply sampled noise to hidden states [b, ...], in their own dtype."""
         if "factor" in draw:
             hidden *= tf.cast(draw["factor"], hidden.dtype)
         if "offset" in draw:
@@ -328,17 +344,17 @@ class FeatureNoise(Configured):
         return hidden
 
     def __call__(self, hidden: tf.Tensor, key: tf.Tensor, **keywords) -> tf.Tensor:
-        """Draws, then applies."""
+        """Sample and apply."""
         return self.apply(hidden, self.draw(key, shape_of(hidden), **keywords))
 
 
 def at_one_stage(key: tf.Tensor, stages: Sequence[int], change: Callable) -> Callable:
-    """A function for an encoder's `at_stage` that changes the hidden states at one drawn stage, once.
+    """Return a function for an encoder's `at_stage` that changes the hidden states at one random stage, once.
 
     Args:
         key: int32 [2].
-        stages: the stages to draw from, each as likely as it is named.
-        change: hidden -> hidden of the same shape and dtype. No collective may stand in it.
+        stages: the stages to choose from; a stage listed several times is proportionally more likely.
+        change: hidden -> hidden of the same shape and dtype. It must not contain collective operations.
 
     Returns:
         (index, hidden) -> hidden.
@@ -355,15 +371,17 @@ def at_one_stage(key: tf.Tensor, stages: Sequence[int], change: Callable) -> Cal
 
 
 def require_stages(encoder, stages: Sequence[int], owner: str) -> tuple[int, ...]:
-    """The stages themselves, if the encoder has them; a plain Keras model would ignore `at_stage` in silence.
+    """Check that an encoder has the stages, and return them as a tuple.
+
+    A plain Keras model would silently ignore `at_stage`.
 
     Args:
-        encoder: of a method.
+        encoder: encoder of a method.
         stages: 0 is the input, k the output of stage k.
-        owner: who asks, for the message.
+        owner: name of the method, for the message.
 
     Raises:
-        ValueError: no stages named, an encoder that has none, or not these.
+        ValueError: no stages given, or stages that the encoder does not have.
     """
     stages = tuple(stages) if isinstance(stages, (list, tuple)) else (stages,)
     count = getattr(encoder, "stage_count", None)

@@ -1,4 +1,4 @@
-"""Gaussian noise on all pixels, the augmentation behind the baseline XE+Gaussian."""
+"""Gaussian noise on all pixels, the augmentation of the baseline XE+Gaussian."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from tfrobust.ops import randomness
 
 
 def check_deviation(deviation, owner: str) -> None:
-    """Raises ValueError for what is neither a number > 0 nor two with 0 <= low < high; `owner` names it."""
+    """Raise ValueError unless `deviation` is a number > 0 or a pair with 0 <= low < high; `owner` is named."""
     if isinstance(deviation, (list, tuple)):
         right = len(deviation) == 2 and 0 <= deviation[0] < deviation[1]
     else:
@@ -21,7 +21,7 @@ def check_deviation(deviation, owner: str) -> None:
 
 
 def draw_noise(deviation: float | tuple[float, float], key: tf.Tensor, images_shape) -> tf.Tensor:
-    """Gaussian noise of one deviation, or of one drawn per image.
+    """Sample Gaussian noise with a fixed deviation, or with one sampled per image.
 
     Args:
         deviation: sigma, or (low, high): sigma ~ U(low, high).
@@ -41,9 +41,7 @@ def draw_noise(deviation: float | tuple[float, float], key: tf.Tensor, images_sh
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AddGaussian(Augmentation):
-    """Adds Gaussian noise to all values of an image.
-
-    clip(x + sigma n, 0, 1), n ~ N(0, 1) for each value.
+    """Add Gaussian noise to all values of an image: clip(x + sigma n, 0, 1), n ~ N(0, 1) for each value.
 
     Example:
         >>> import tensorflow as tf
@@ -53,8 +51,8 @@ class AddGaussian(Augmentation):
         True
 
     Args:
-        deviation: sigma > 0, in units of [0, 1]; or (low, high), sigma ~ U(low, high) anew for each image, so that
-            (0, 0.3) is anything up to 0.3.
+        deviation: sigma > 0, in units of [0, 1]; or (low, high), sigma ~ U(low, high) sampled for each image, so that
+            (0, 0.3) is any deviation up to 0.3.
 
     Draw:
         noise: float32 [b, h, w, c], sigma n.
@@ -70,7 +68,9 @@ class AddGaussian(Augmentation):
         check_deviation(self.deviation, "AddGaussian.deviation")
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
+        """Sample the noise."""
         return {"noise": draw_noise(self.deviation, key, images_shape)}
 
     def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        """Add the noise and clip to [0, 1]."""
         return tf.clip_by_value(images + draw["noise"], 0.0, 1.0)

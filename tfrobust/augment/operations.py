@@ -1,7 +1,7 @@
-"""The image operations of AugMix on whole grey levels, one parameter per image: what Pillow does to each, to the level.
+"""The image operations of AugMix on integer gray levels, one parameter per image, identical to Pillow's.
 
-All take and give pixels uint8 [b, h, w, c], c = 1 (Pillow's mode L) or 3 (RGB), and keep the shape. `to_pixels` and
-`to_images` lead there and back.
+All functions take and return pixels uint8 [b, h, w, c], c = 1 (Pillow's mode L) or 3 (RGB). `to_pixels` and `to_images`
+convert from and to float images.
 
 Source:
     Hendrycks et al. 2020 (arXiv 1912.02781) and their code, which calls Pillow: ImageOps, ImageEnhance, rotate and
@@ -13,27 +13,27 @@ import math
 import numpy as np
 import tensorflow as tf
 
-# Pillow's weights of red, green and blue in a grey level, in 2^-16.
+# Pillow's weights of red, green and blue in a gray level, in units of 2^-16.
 _GREY = (19595, 38470, 7471)
 
 
 def to_pixels(images: tf.Tensor) -> tf.Tensor:
-    """The nearest grey levels, uint8, of float images in [0, 1]."""
+    """Round float images in [0, 1] to the nearest gray levels, uint8."""
     return tf.cast(images * 255.0 + 0.5, tf.uint8)
 
 
 def to_images(pixels: tf.Tensor) -> tf.Tensor:
-    """float32 in [0, 1] of grey levels."""
+    """Convert gray levels to float32 in [0, 1]."""
     return tf.cast(pixels, tf.float32) * (1.0 / 255.0)
 
 
-# ----------------------------------------------------------------------------------------------- grey levels
+# ----------------------------------------------------------------------------------------------- gray levels
 
 
 def autocontrast(pixels: tf.Tensor) -> tf.Tensor:
-    """Stretches each channel so that its darkest level becomes 0 and its lightest 255."""
+    """Stretch each channel so that its darkest level becomes 0 and its brightest 255."""
     low, high = (_over_pixels(reduce, pixels) for reduce in (tf.reduce_min, tf.reduce_max))
-    # Pillow's own sum in double precision: where it should be whole, it may come out just below, and is cut down.
+    # The same double-precision sum as Pillow's: it may be just below an integer, and is then truncated.
     scale = 255.0 / tf.maximum(high - low, 1.0)
     levels = tf.range(256, dtype=tf.float64)
     stretched = tf.clip_by_value(levels * scale - low * scale, 0.0, 255.0)
@@ -41,13 +41,13 @@ def autocontrast(pixels: tf.Tensor) -> tf.Tensor:
 
 
 def equalize(pixels: tf.Tensor) -> tf.Tensor:
-    """Maps the levels of each channel so that all become about as frequent."""
+    """Equalize the histogram of each channel."""
     height, width, channels = pixels.shape[1:]
     size = height * width
     counts = tf.raw_ops.DenseBincount(input=_entries(pixels), size=256 * channels, weights=tf.zeros([0], tf.int32))
     counts = tf.reshape(counts, [-1, channels, 256])
     lightest = tf.reduce_max(tf.where(counts > 0, tf.range(256), 0), axis=-1, keepdims=True)
-    # 0 where only one level occurs, too: Pillow leaves such a channel alone.
+    # Also 0 for a channel with a single level, which Pillow leaves unchanged.
     step = (size - tf.gather(counts, lightest, batch_dims=2)) // 255
     darker = tf.cumsum(counts, axis=-1, exclusive=True)
     table = tf.where(step > 0, (step // 2 + darker) // tf.maximum(step, 1), tf.range(256))
@@ -55,21 +55,21 @@ def equalize(pixels: tf.Tensor) -> tf.Tensor:
 
 
 def posterize(pixels: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
-    """Keeps the highest `bits` of each level, int32 [b] in 0 .. 8."""
+    """Keep the highest `bits` of each level, int32 [b] in 0 .. 8."""
     mask = 256 - tf.bitwise.left_shift(1, 8 - bits)
     return tf.bitwise.bitwise_and(pixels, _each(tf.cast(mask, tf.uint8)))
 
 
 def solarize(pixels: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
-    """Inverts the levels from `threshold` on, int32 [b] in 0 .. 256."""
+    """Invert the levels from `threshold` on, int32 [b] in 0 .. 256."""
     inverted = tf.cast(pixels > _each(tf.cast(tf.maximum(threshold - 1, 0), tf.uint8)), tf.uint8)
-    # What lies above no level is every level, black among them.
+    # A threshold of 0 inverts all levels, including 0.
     everything = _each(tf.cast(threshold < 1, tf.uint8))
     return tf.bitwise.bitwise_xor(pixels, 255 * tf.bitwise.bitwise_or(inverted, everything))
 
 
 def _look_up(pixels: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
-    """table [b, c, 256], cut down to whole levels, at each pixel."""
+    """Look up table [b, c, 256], truncated to integers, at each pixel."""
     size = 256 * pixels.shape[-1]
     first = size * tf.range(tf.shape(pixels)[0])[:, None]
     found = tf.gather(tf.reshape(tf.cast(table, tf.uint8), [-1]), first + _entries(pixels))
@@ -77,16 +77,16 @@ def _look_up(pixels: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
 
 
 def _entries(pixels: tf.Tensor) -> tf.Tensor:
-    """channel x 256 + level, int32 [b, h w c]: places in the tables of all channels of an image, one after another."""
+    """Return channel x 256 + level, int32 [b, h w c]: indices into the concatenated tables of an image's channels."""
     height, width, channels = pixels.shape[1:]
     first = np.tile(256 * np.arange(channels, dtype=np.int32), height * width)
     return tf.cast(tf.reshape(pixels, [-1, height * width * channels]), tf.int32) + first
 
 
 def _over_pixels(reduce, pixels: tf.Tensor) -> tf.Tensor:
-    """An extreme of each channel, float64 [b, c, 1]."""
+    """Reduce each channel by minimum or maximum, float64 [b, c, 1]."""
     height, width, channels = pixels.shape[1:]
-    # Down whole rows first: a reduction that keeps 3 channels only is slow.
+    # Reduce over rows first: a reduction that keeps only 3 channels is slow.
     found = reduce(tf.reshape(pixels, [-1, height, width * channels]), axis=1)
     return tf.cast(reduce(tf.reshape(found, [-1, width, channels]), axis=1), tf.float64)[..., None]
 
@@ -95,24 +95,24 @@ def _over_pixels(reduce, pixels: tf.Tensor) -> tf.Tensor:
 
 
 def color(pixels: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """Away from (0) or beyond (> 1) the colours, float32 [b] >= 0; grey images stay as they are."""
+    """Scale the saturation by `factor`, float32 [b] >= 0: 0 is gray, 1 the image; gray images are unchanged."""
     return pixels if pixels.shape[-1] == 1 else _blend(_grey(pixels), pixels, factor)
 
 
 def contrast(pixels: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """Towards (0) or away from (> 1) the rounded mean grey level, float32 [b] >= 0."""
+    """Scale the contrast about the rounded mean gray level by `factor`, float32 [b] >= 0."""
     size = pixels.shape[1] * pixels.shape[2]
     total = tf.reduce_sum(tf.cast(_grey(pixels), tf.int32), axis=[1, 2, 3], keepdims=True)
     return _blend((2 * total + size) // (2 * size), pixels, factor)
 
 
 def brightness(pixels: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """Every level times `factor`, float32 [b] >= 0."""
+    """Multiply every level by `factor`, float32 [b] >= 0."""
     return _blend(0, pixels, factor)
 
 
 def sharpness(pixels: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """Towards (0) or away from (> 1) a smoothed image, float32 [b] >= 0; the outermost pixels stay as they are."""
+    """Blend from a smoothed image (0) to the image (1) and beyond, float32 [b] >= 0; border pixels are unchanged."""
     if min(pixels.shape[1:3]) < 3:
         return pixels
     levels = tf.cast(pixels, tf.int32)
@@ -124,14 +124,14 @@ def sharpness(pixels: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
 
 
 def _blend(origin, pixels: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """origin + factor (pixels - origin), clipped and cut down."""
+    """Compute origin + factor (pixels - origin), clipped and truncated."""
     origin = tf.cast(origin, tf.float32)
     found = origin + _each(factor) * (tf.cast(pixels, tf.float32) - origin)
     return tf.cast(tf.clip_by_value(found, 0.0, 255.0), tf.uint8)
 
 
 def _grey(pixels: tf.Tensor) -> tf.Tensor:
-    """[b, h, w, 1]: the brightness of each pixel, rounded."""
+    """Return the rounded brightness of each pixel, [b, h, w, 1]."""
     if pixels.shape[-1] == 1:
         return pixels
     weighted = tf.reduce_sum(tf.cast(pixels, tf.int32) * tf.constant(_GREY), axis=-1, keepdims=True)
@@ -142,7 +142,7 @@ def _grey(pixels: tf.Tensor) -> tf.Tensor:
 
 
 def rotate(pixels: tf.Tensor, degrees: tf.Tensor) -> tf.Tensor:
-    """Turns about the middle, counter-clockwise by `degrees`, [b]; 0 comes in from outside."""
+    """Rotate about the center, counterclockwise by `degrees`, [b]; the outside is 0."""
     height, width, channels = pixels.shape[1:]
     angle = tf.cast(degrees, tf.float64)[:, None, None] * (math.pi / 180.0)
     cosine, sine = tf.cos(angle), tf.sin(angle)
@@ -156,7 +156,7 @@ def rotate(pixels: tf.Tensor, degrees: tf.Tensor) -> tf.Tensor:
 
 
 def shear_x(pixels: tf.Tensor, slope: tf.Tensor) -> tf.Tensor:
-    """Reads row y (from the top edge, in pixels) `slope` y further right, float32 [b]; 0 comes in from outside."""
+    """Sample row y (from the top edge, in pixels) `slope` y further right, float32 [b]; the outside is 0."""
     height, width = pixels.shape[1:3]
     shift = tf.cast(slope, tf.float64)[:, None, None] * _middles(height)[:, None]
     left, right, share, inside = _neighbours(shift, tf.range(width), width)
@@ -165,7 +165,7 @@ def shear_x(pixels: tf.Tensor, slope: tf.Tensor) -> tf.Tensor:
 
 
 def shear_y(pixels: tf.Tensor, slope: tf.Tensor) -> tf.Tensor:
-    """Reads column x (from the left edge, in pixels) `slope` x further down, float32 [b]; 0 comes in from outside."""
+    """Sample column x (from the left edge, in pixels) `slope` x further down, float32 [b]; the outside is 0."""
     height, width, channels = pixels.shape[1:]
     shift = tf.cast(slope, tf.float64)[:, None, None] * _middles(width)
     top, bottom, share, inside = _neighbours(shift, tf.range(height)[:, None], height)
@@ -175,12 +175,12 @@ def shear_y(pixels: tf.Tensor, slope: tf.Tensor) -> tf.Tensor:
 
 
 def translate_x(pixels: tf.Tensor, distance: tf.Tensor) -> tf.Tensor:
-    """Reads `distance` pixels further right, int32 [b]; 0 comes in from outside."""
+    """Sample `distance` pixels further right, int32 [b]; the outside is 0."""
     return _translated(pixels, distance, axis=2)
 
 
 def translate_y(pixels: tf.Tensor, distance: tf.Tensor) -> tf.Tensor:
-    """Reads `distance` pixels further down, int32 [b]; 0 comes in from outside."""
+    """Sample `distance` pixels further down, int32 [b]; the outside is 0."""
     return _translated(pixels, distance, axis=1)
 
 
@@ -192,7 +192,7 @@ def _translated(pixels: tf.Tensor, distance: tf.Tensor, axis: int) -> tf.Tensor:
 
 
 def _middles(size: int) -> tf.Tensor:
-    """Where the middles of pixels lie, float64 [size]: at halves."""
+    """Return the coordinates of pixel centers, float64 [size]: 0.5, 1.5, ..."""
     return tf.range(size, dtype=tf.float64) + 0.5
 
 
@@ -201,11 +201,11 @@ def _within(place: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def _neighbours(shift: tf.Tensor, pixel, size: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """What is read along one axis at `pixel` + shift, where whole numbers are the middles of pixels.
+    """Return the two neighbors along one axis of the place `pixel` + shift; integers are pixel centers.
 
     Returns:
-        The pixels to either side, int32, at most the outermost; the share of the second, float32, in the shape of
-        the shift; and whether the place is within the image, which ends half a pixel beyond the outermost middles.
+        The pixels on either side, int32, clipped to the image; the share of the second, float32, in the shape of the
+        shift; and whether the place is within the image, which extends half a pixel beyond the outermost centers.
     """
     before = tf.floor(shift)
     first = tf.cast(before, tf.int32) + pixel
@@ -215,13 +215,13 @@ def _neighbours(shift: tf.Tensor, pixel, size: int) -> tuple[tf.Tensor, tf.Tenso
 
 
 def _reader(pixels: tf.Tensor, inside: tf.Tensor):
-    """A function (rows, *columns) -> for each of the columns the pixels there, uint8 [b, h, w c].
+    """Return a function (rows, *columns) -> the pixels at these rows and each of the columns, uint8 [b, h, w c].
 
-    Rows, columns (int32) and `inside` (bool) have shapes that broadcast to [b, h, w] together; columns are within the
-    image. What is not inside is 0.
+    Rows, columns (int32) and `inside` (bool) have shapes that broadcast to [b, h, w]; columns are within the image.
+    Pixels that are not inside are 0.
     """
     height, width, channels = pixels.shape[1:]
-    # What lies outside reads from a line of zeros before all others: cheaper than to strike it out in each channel.
+    # Places outside refer to a line of zeros at the front, which is cheaper than masking each channel.
     flat = tf.concat([tf.zeros([width, channels], tf.uint8), tf.reshape(pixels, [-1, channels])], axis=0)
     first = width + height * width * tf.range(tf.shape(pixels)[0])[:, None, None]
 
@@ -233,13 +233,13 @@ def _reader(pixels: tf.Tensor, inside: tf.Tensor):
 
 
 def _between(first: tf.Tensor, second: tf.Tensor, share: tf.Tensor) -> tf.Tensor:
-    """first + share (second - first), float32 [b, h, w c]; the share may have a single row or column."""
+    """Interpolate: first + share (second - first), float32 [b, h, w c]; the share may have a single row or column."""
     first, second = tf.cast(first, tf.float32), tf.cast(second, tf.float32)
     return first + share * (second - first)
 
 
 def _image(lines: tf.Tensor, pixels: tf.Tensor) -> tf.Tensor:
-    """[b, h, w c] cut down to whole levels, in the shape of `pixels`."""
+    """Truncate [b, h, w c] to integers, in the shape of `pixels`."""
     return tf.reshape(tf.cast(lines, tf.uint8), [-1, *pixels.shape[1:]])
 
 

@@ -1,4 +1,4 @@
-"""Patch Gaussian: Gaussian noise in a square at a random place."""
+"""Patch Gaussian: Gaussian noise in a square at a random place (Lopes et al., 2019)."""
 
 import dataclasses
 
@@ -16,10 +16,10 @@ CENTRES = ("pixels", "edges")
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PatchGaussian(Augmentation):
-    """Adds Gaussian noise inside a square of W x W pixels, which the border may cut off.
+    """Add Gaussian noise inside a square of W x W pixels, clipped at the border of the image.
 
-    clip(x + sigma n, 0, 1) in the rows y - floor(W / 2) .. y + ceil(W / 2) - 1 and the columns likewise, x outside;
-    n ~ N(0, 1) for each value, (y, x) any pixel with equal probability.
+    clip(x + sigma n, 0, 1) in the rows y - floor(W / 2) .. y + ceil(W / 2) - 1 and the columns likewise, x outside; n ~
+    N(0, 1) for each value, (y, x) any pixel with equal probability.
 
     Example:
         >>> import tensorflow as tf
@@ -31,24 +31,27 @@ class PatchGaussian(Augmentation):
         [[3, 4, 5], [3, 4, 5], []]
 
     Args:
-        patch: W in pixels, >= 1; or (smallest, largest), a whole number drawn for each image, both ends included. The
-            papers' "patch <= 250" is (1, 250); the routine of tensorflow/models never draws its largest: (1, 249).
-        deviation: sigma > 0, in units of [0, 1]; or (low, high), sigma ~ U(low, high) anew for each image.
-            Whether "sigma = 1.0" beside "patch <= 250" is fixed or the largest, the papers leave open: 1.0 or (0, 1).
-        probability: with which an image is changed at all.
-        centres: of a patch of even width, which has no middle pixel. "pixels": y in 0 .. h - 1 (the routine of
-            tensorflow/models), so that it reaches one pixel further up and left; "edges": y in 0 .. h, both borders
-            alike (an unofficial port). A patch of odd width is centred on a pixel in either case.
+        patch: W in pixels, >= 1; or (smallest, largest), an integer sampled for each image, both ends included. The
+            papers' "patch <= 250" is (1, 250). The routine of tensorflow/models never samples its largest: (1, 249).
+        deviation: sigma > 0, in units of [0, 1]; or (low, high), sigma ~ U(low, high) sampled for each image. The
+            papers leave open whether "sigma = 1.0" with "patch <= 250" is fixed or the largest value: 1.0 or (0, 1).
+        probability: probability that an image is changed.
+        centres: range of centers of a patch of even width, which has no middle pixel. "pixels": y in 0 .. h - 1 (the
+            routine of tensorflow/models), so that the patch extends one pixel further up and left. "edges": y in 0 ..
+            h, both borders alike (an unofficial port). A patch of odd width is centered on a pixel in either case.
 
     Draw:
         noise: float32 [b, h, w, c], sigma n.
-        patch: int32 [b], W; 0 leaves an image alone.
+        patch: int32 [b], W; 0 leaves an image unchanged.
         centre: int32 [b, 2], row y and column x.
 
+    Raises:
+        ValueError: an argument out of its range, or unknown `centres`.
+
     Source:
-        Lopes et al. 2019, https://arxiv.org/abs/1906.02611: patch 25 and sigma 0.1 for CIFAR-10, patch <= 250 and
-        sigma 1.0 for ImageNet, as quoted in paper 000, section 4.3. Their own repository was not found: mask and
-        clipping are those of tensorflow/models (FACTS.md 3.6).
+        Lopes et al. 2019, https://arxiv.org/abs/1906.02611: patch 25 and sigma 0.1 for CIFAR-10, patch <= 250 and sigma
+        1.0 for ImageNet, as quoted in paper 000, section 4.3. The authors' repository was not found. Mask and clipping
+        are those of tensorflow/models.
     """
 
     patch: int | tuple[int, int] = 25
@@ -73,7 +76,8 @@ class PatchGaussian(Augmentation):
         return tuple(self.patch) if isinstance(self.patch, (list, tuple)) else (self.patch, self.patch)
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
-        # Width, row, column, whether at all.
+        """Sample noise, widths and centers."""
+        # Columns: width, row, column, chance of a change.
         uniform = randomness.draw(randomness.uniform(), randomness.fold(key, "patch"), [images_shape[0], 4])
         low, high = self._sizes
         patch = low + tf.cast(uniform[:, 0] * (high - low + 1), tf.int32)
@@ -86,6 +90,7 @@ class PatchGaussian(Augmentation):
         return {"noise": noise, "patch": tf.where(chosen, patch, 0), "centre": centre}
 
     def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        """Add the noise inside the patches and clip to [0, 1]."""
         patch, inside = draw["patch"][:, None], []
         for axis in (0, 1):
             centre, pixels = draw["centre"][:, axis, None], tf.range(images.shape[1 + axis])

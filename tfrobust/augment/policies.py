@@ -1,7 +1,7 @@
-"""AutoAugment and RandAugment: two operations after another, drawn for each image from a published policy.
+"""AutoAugment and RandAugment: sequences of operations, sampled for each image from a published policy.
 
-`keras.layers.RandAugment` draws its operations once for a whole batch, from a generator with a state, in ranges of its
-own, and equalises otherwise than Pillow; Keras has no AutoAugment.
+`keras.layers.RandAugment` samples its operations once for a whole batch, from a stateful generator, in ranges of its
+own, and its equalization differs from Pillow's. Keras has no AutoAugment.
 """
 
 import dataclasses
@@ -13,7 +13,8 @@ from tfrobust.augment import levels, operations
 from tfrobust.augment.base import Augmentation, draw_uniform
 from tfrobust.errors import InputError
 
-# A sub-policy a line: operation, probability in tenths, magnitude, twice. What takes no magnitude has the one printed.
+# One sub-policy per line: operation, probability in tenths, magnitude, twice. Operations without a magnitude have the
+# printed one.
 _CIFAR10 = """
     invert 1 7        contrast 2 6
     rotate 7 2        translate_x 3 9
@@ -71,7 +72,7 @@ _IMAGENET = """
 
 
 def _parsed(text: str) -> tuple:
-    """((operation, probability, magnitude), (...)) for each sub-policy."""
+    """Parse lines to ((operation, probability, magnitude), (...)) for each sub-policy."""
     words = [line.split() for line in text.strip().splitlines()]
     return tuple(tuple((row[i], int(row[i + 1]) / 10, int(row[i + 2])) for i in (0, 3)) for row in words)
 
@@ -85,20 +86,21 @@ RAND_AUGMENT_OPERATIONS = (
 
 
 class _Policy(Augmentation):
-    """What both share: operations applied by a draw."""
+    """Base of both policies: application of the sampled operations."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The operations that may be drawn."""
+        """The operations that may be sampled."""
         raise NotImplementedError
 
     def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        """Apply the sampled operations one after another."""
         levels.check_channels(images, type(self).__name__)
         changes = [levels.READINGS[self.ranges][name] for name in self.names]
         pixels = operations.to_pixels(images)
         for step in range(draw["operation"].shape[1]):
             pixels = levels.operate(pixels, draw["operation"][:, step], draw["level"][:, step], changes)
-        # An image that nothing happened to is not rounded to grey levels either.
+        # An unchanged image is not rounded to gray levels either.
         changed = tf.reduce_any(draw["operation"] < len(changes), axis=1)
         return tf.where(changed[:, None, None, None], operations.to_images(pixels), images)
 
@@ -115,7 +117,7 @@ def _either_way(level: tf.Tensor, chance: tf.Tensor) -> tf.Tensor:
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AutoAugment(_Policy):
-    """The policies that AutoAugment found: one of 25 pairs of operations for each image, each with its probability.
+    """The published AutoAugment policies: one of 25 pairs of operations for each image, each with a probability.
 
     Example:
         >>> import tensorflow as tf
@@ -127,17 +129,21 @@ class AutoAugment(_Policy):
 
     Args:
         policy: "cifar10" or "imagenet".
-        ranges: what a magnitude m = 0 .. 9 means. "paper": ten equal steps over the ranges it prints, m / 9 (posterize
-            8 .. 4 bits, translations up to 150 / 331 of the image). "code": the released code for CIFAR-10, m / 10
-            and cut to whole numbers (posterize 4 - int(0.4 m) bits, translations up to a third, rotation in degrees).
+        ranges: meaning of a magnitude m = 0 .. 9. "paper": ten equal steps over the printed ranges, m / 9 (posterize 8
+            .. 4 bits, translations up to 150 / 331 of the image). "code": the released code for CIFAR-10, m / 10 and
+            truncated to integers (posterize 4 - int(0.4 m) bits, translations up to a third, rotation in degrees).
 
     Draw:
-        operation: int32 [b, 2], places in `names`, one beyond them for none.
+        operation: int32 [b, 2], indices into `names`; len(names) for none.
         level: float32 [b, 2] in [-10, 10], negative for the other direction.
+
+    Raises:
+        ValueError: an unknown policy or `ranges`; in `apply`, images that are neither gray nor RGB.
 
     Source:
         Cubuk et al. 2019, https://arxiv.org/abs/1805.09501, its tables of policies and of ranges. The released code
-        reads the nearest pixel and fills with the mean, here it is bilinear and 0; it follows with cutout.
+        samples the nearest pixel and fills with the mean; here sampling is bilinear and the fill is 0. Cutout follows
+        in the released code.
     """
 
     policy: str = "cifar10"
@@ -150,13 +156,14 @@ class AutoAugment(_Policy):
 
     @property
     def names(self):
-        """The operations that the policy has."""
+        """The operations of the policy."""
         found = {one[0] for pair in POLICIES[self.policy] for one in pair}
         return tuple(name for name in OPERATIONS if name in found)
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
+        """Sample a pair of operations, whether each is applied, and the directions."""
         pairs, names = POLICIES[self.policy], self.names
-        # Which pair; then for each of its two: whether, in which direction.
+        # Columns: the pair, the chances of its two operations, their directions.
         uniform = draw_uniform(key, images_shape[0], [5], "policy")
         pair = tf.cast(uniform[:, 0] * len(pairs), tf.int32)
         place = tf.gather(tf.constant([[names.index(one[0]) for one in row] for row in pairs]), pair)
@@ -170,7 +177,7 @@ class AutoAugment(_Policy):
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandAugment(_Policy):
-    """A few operations after another for each image, all equally likely, at one magnitude.
+    """Sequence of operations for each image, all equally likely, at one magnitude.
 
     Example:
         >>> import tensorflow as tf
@@ -180,20 +187,24 @@ class RandAugment(_Policy):
         0.8
 
     Args:
-        count: N, operations after one another, >= 1.
-        magnitude: M in [0, 10], 10 the whole of each range. (Others count to 30.)
-        operations: names of `OPERATIONS` to draw from. The default are the paper's 14; a later release of the authors
-            draws from 16 (without identity, with invert, cutout and an addition to dark levels), each done with a
+        count: N, number of operations, >= 1.
+        magnitude: M in [0, 10], 10 is the full range of each operation. (Other implementations count to 30.)
+        operations: names from `OPERATIONS` to sample from. The default is the paper's 14. A later release of the
+            authors samples from 16 (without identity, with invert, cutout and an addition to dark levels), each with a
             probability of its own.
-        ranges: as in `AutoAugment`; the paper's go further.
+        ranges: as in `AutoAugment`; those of the paper are wider.
 
     Draw:
-        operation: int32 [b, count], places in `operations`.
+        operation: int32 [b, count], indices into `operations`.
         level: float32 [b, count], magnitude or minus it.
 
+    Raises:
+        ValueError: an argument out of its range, or an unknown operation; in `apply`, images that are neither gray nor
+            RGB.
+
     Source:
-        Cubuk et al. 2020, https://arxiv.org/abs/1909.13719; N = 2, M = 9 for ResNet-50 on ImageNet. Bilinear, and 0
-        comes in from outside.
+        Cubuk et al. 2020, https://arxiv.org/abs/1909.13719; N = 2, M = 9 for ResNet-50 on ImageNet. Here sampling is
+        bilinear and the fill is 0.
     """
 
     count: int = 2
@@ -213,11 +224,12 @@ class RandAugment(_Policy):
 
     @property
     def names(self):
-        """`operations`."""
+        """The operations that may be sampled, `operations`."""
         return tuple(self.operations)
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
-        # Which operation, in which direction.
+        """Sample operations and directions."""
+        # Rows: the operations, their directions.
         uniform = draw_uniform(key, images_shape[0], [2, self.count], "operations")
         operation = tf.cast(uniform[:, 0] * len(self.operations), tf.int32)
         level = tf.fill(tf.shape(operation), float(self.magnitude))

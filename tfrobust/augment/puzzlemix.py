@@ -1,7 +1,7 @@
-"""Puzzle Mix of a batch: which block comes from which of two images, and where its pieces are moved.
+"""Puzzle Mix of a batch: the choice of blocks from two images, and the transport of their salient pieces.
 
-Everything is tensor operations of static shapes: the levels of the mask are found by `ops.grid_energy`, the pieces are
-moved by rounds of claims. What an image becomes depends on its own pair and the step's draws alone.
+All tensors have static shapes. `ops.grid_energy` finds the levels of the mask, and pieces are assigned in rounds of
+claims. The result for an image depends on its own pair and the step's random numbers alone.
 """
 
 import dataclasses
@@ -16,29 +16,29 @@ from tfrobust.ops import randomness
 from tfrobust.ops.configured import Configured
 from tfrobust.ops.grid_energy import lowest_levels
 
-# Bits of a word: sums of 24 powers of two are exact in float32.
+# Bits of a word: a sum of 24 powers of two is exact in float32.
 _WORD = 24
-# Pieces along a side. The table of neighbours has grid^6 / 24 entries of 4 bytes.
+# Pieces along a side. The table of neighbors has grid^6 / 24 entries of 4 bytes.
 _LARGEST_GRID = 24
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Puzzle(Configured):
-    """How Puzzle Mix cuts two images into blocks, chooses between them and moves their pieces.
+    """Parameters of Puzzle Mix: the division of two images into blocks, their selection, and the transport of pieces.
 
-    The mask m in {0, 1/2, 1} of n x n blocks is that of the lowest energy
+    The mask m in {0, 1/2, 1} of n x n blocks has the lowest energy
 
-        sum_i m_i s'_i + (1 - m_i) s_i - prior / n^2 log P(m_i) + sum_{i, j neighbours} pair_ij(m_i, m_j)
+        sum_i m_i s'_i + (1 - m_i) s_i - prior / n^2 log P(m_i) + sum_{i, j neighbors} pair_ij(m_i, m_j)
 
-    s and s' are the saliencies of the image and of its partner, each summing up to 1, so that the first two parts are
-    what is thrown away. P(1), P(1/2), P(0) = l^2, 2 l (1 - l), (1 - l)^2 for the drawn weight l. Let d_ab be the mean
-    absolute difference between the pixels on both sides of the border of i and j if i shows image a and j image b (1
-    this one, 0 the partner) and b = smoothness / (16 n). Then
+    s and s' are the saliencies of the image and of its partner, each with sum 1, so that the first two terms are the
+    saliency that is discarded. P(1), P(1/2), P(0) = l^2, 2 l (1 - l), (1 - l)^2 for the sampled weight l. Let d_ab be
+    the mean absolute difference between the pixels on both sides of the border of i and j if i shows image a and j
+    image b (1 the image, 0 the partner), and b = smoothness / (16 n). Then
 
         pair(a, b) = b ((a - b)^2 + contrast d_ab) for a and b in {0, 1},
 
-    up to a constant, continued to 1/2 by a part linear in m_i, one linear in m_j and a multiple of (m_i - m_j)^2.
+    up to a constant, extended to 1/2 by a term linear in m_i, one linear in m_j and a multiple of (m_i - m_j)^2.
 
     Example:
         >>> import tensorflow as tf
@@ -51,16 +51,19 @@ class Puzzle(Configured):
         (TensorShape([4, 8, 8, 1]), TensorShape([4]))
 
     Attributes:
-        blocks: blocks along a side, one number drawn for each step from those that divide the side of the images.
-        prior: eta, >= 0: how much the drawn weight counts against the saliency.
-        smoothness: beta, >= 0: how dear neighbours of different levels are.
-        contrast: gamma, in [0, 1]: how much of it depends on the pixels at their border.
-        neighbourhood: side of the squares whose means stand for the pixels; where it does not divide a block (or
-            is larger), the block's mean.
-        transport: whether the pieces that carry the saliency are moved into the mask.
-        transport_side: side of a piece in pixels; where it does not divide a block (or is larger), a block. At
-            most 24 x 24 pieces fit into an image.
-        transport_cost: epsilon, >= 0: of moving a piece by the whole width, in shares of the saliency.
+        blocks: blocks along a side, one number sampled for each step from those that divide the side of the images.
+        prior: eta, >= 0: weight of the sampled l against the saliency.
+        smoothness: beta, >= 0: cost of neighbors with different levels.
+        contrast: gamma, in [0, 1]: how much this cost depends on the pixels at the border.
+        neighbourhood: side of the squares that are averaged before pixels are compared; where it does not divide a
+            block (or is larger), the block.
+        transport: whether salient pieces are moved into the mask.
+        transport_side: side of a piece in pixels; where it does not divide a block (or is larger), a block. An image
+            can have at most 24 x 24 pieces.
+        transport_cost: epsilon, >= 0: cost of moving a piece by the whole width, as a share of the saliency.
+
+    Raises:
+        ValueError: an argument out of its range.
 
     Source:
         Kim, Choo and Song 2020, https://arxiv.org/abs/2009.06962; the defaults are those of the released code.
@@ -93,19 +96,19 @@ class Puzzle(Configured):
             )
 
     def __call__(self, images: tf.Tensor, saliency: tf.Tensor, mix: Mix, key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mixes each image with its partner, on blocks drawn for the step.
+        """Mix each image with its partner, with a number of blocks sampled for the step.
 
         Args:
             images: float32 [b, side, side, c] in [0, 1].
             saliency: float [b, side, side], >= 0; of any scale.
-            mix: weights and partners, as `Mixing.draw` returns them.
-            key: int32 [2]; draws for the global batch.
+            mix: weights and partners, the output of `Mixing.draw`.
+            key: int32 [2], one key for the global batch.
 
         Returns:
-            The mixed images, float32 [b, side, side, c], and the share of each that is its own, float32 [b].
+            The mixed images, float32 [b, side, side, c], and the share of the image itself in each, float32 [b].
 
         Raises:
-            ValueError: images that are not square, or that none of `blocks` divides, or with too many pieces to move.
+            ValueError: images that are not square, that none of `blocks` divides, or with too many pieces.
         """
         height, width = images.shape[1:3]
         fitting = [number for number in self.blocks if height % number == 0]
@@ -119,7 +122,7 @@ class Puzzle(Configured):
         return tf.switch_case(place, parts)
 
     def mix_at(self, images, saliency, mix: Mix, blocks: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """What a call returns, for one number of blocks along a side."""
+        """Mix as `__call__`, for a given number of blocks along a side."""
         others = tf.gather(images, mix.partner)
         mask = lowest_levels(*self.terms(images, saliency, mix, blocks))
         if self.transport:
@@ -139,10 +142,12 @@ class Puzzle(Configured):
         return own * images + (1 - own) * others, tf.reduce_mean(mask, axis=[1, 2])
 
     def terms(self, images, saliency, mix: Mix, blocks: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """The energy of the mask, as `ops.grid_energy.lowest_levels` takes it.
+        """Compute the energy of the mask, in the format of `ops.grid_energy.lowest_levels`.
 
         Args:
-            images, saliency, mix: as in a call.
+            images: as in `__call__`.
+            saliency: as in `__call__`.
+            mix: as in `__call__`.
             blocks: n, along a side.
 
         Returns:
@@ -155,7 +160,7 @@ class Puzzle(Configured):
         kept = shares(saliency, blocks)
         linear = tf.stack([kept, tf.gather(kept, mix.partner)], axis=-1)  # at level 0, at level 1
         weights = []
-        for turn in ([0, 1, 2, 3], [0, 2, 1, 3]):  # down, then right as the down of the transposed images
+        for turn in ([0, 1, 2, 3], [0, 2, 1, 3]):  # vertical pairs, then horizontal ones by transposing the images
             unary, pair = _border_terms(tf.transpose(own, turn), tf.transpose(other, turn), blocks)
             linear += scale * self.contrast * tf.transpose(unary, turn)
             weights.append(tf.transpose(scale * (1 + self.contrast * pair), turn[:3]))
@@ -165,13 +170,14 @@ class Puzzle(Configured):
 
 
 def input_saliency(gradient: tf.Tensor) -> tf.Tensor:
-    """sqrt(mean over the channels of the squared input gradient), relative to the image's largest entry.
+    """Compute the saliency sqrt(mean over channels of gradient^2), relative to the image's largest entry.
 
     Args:
         gradient: float [b, h, w, c].
 
     Returns:
-        float32 [b, h, w]; 0 where the gradient is. The scale is free, so the squares of tiny gradients are kept.
+        float32 [b, h, w]; 0 where the gradient is 0. Dividing by the largest entry, which the scale-free saliency
+        allows, prevents squares of tiny gradients from underflowing.
     """
     gradient = tf.cast(gradient, tf.float32)
     largest = tf.reduce_max(tf.abs(gradient), axis=[1, 2, 3], keepdims=True)
@@ -179,13 +185,13 @@ def input_saliency(gradient: tf.Tensor) -> tf.Tensor:
 
 
 def pool(maps: tf.Tensor, grid: int) -> tf.Tensor:
-    """Means over the squares of a grid: [b, side, side, ...] -> [b, grid, grid, ...]."""
+    """Average over the squares of a grid: [b, side, side, ...] -> [b, grid, grid, ...]."""
     size = maps.shape[1] // grid
     return tf.reduce_mean(tf.reshape(maps, [-1, grid, size, grid, size, *maps.shape[3:]]), axis=[2, 4])
 
 
 def shares(saliency: tf.Tensor, grid: int) -> tf.Tensor:
-    """The share of each square of a grid in the image's saliency, float32 [b, grid, grid]; 0 where there is none."""
+    """Compute each square's share of the image's saliency, float32 [b, grid, grid]; 0 if there is none."""
     pooled = pool(tf.cast(saliency, tf.float32), grid)
     return tf.math.divide_no_nan(pooled, tf.reduce_sum(pooled, axis=[1, 2], keepdims=True))
 
@@ -195,27 +201,28 @@ def _part(block: int, wanted: int) -> int:
 
 
 def _enlarge(maps: tf.Tensor, side: int) -> tf.Tensor:
-    """Each square of [b, n, n] repeated to [b, side, side]."""
+    """Repeat each square of [b, n, n] to [b, side, side]."""
     factor = side // maps.shape[1]
     return tf.repeat(tf.repeat(maps, factor, axis=1), factor, axis=2)
 
 
 def _surprise(weight: tf.Tensor) -> tf.Tensor:
-    """-log P of the levels 0, 1/2, 1 under a weight [] or [b]: [1 or b, 1, 1, 3]."""
+    """Compute -log P of the levels 0, 1/2, 1 for a weight [] or [b]: [1 or b, 1, 1, 3]."""
     weight = tf.reshape(weight, [-1, 1, 1])
     chances = tf.stack([(1 - weight) ** 2, 2 * weight * (1 - weight), weight**2], axis=-1)
     return -tf.math.log(chances + 1e-8)
 
 
 def _border_terms(own: tf.Tensor, other: tf.Tensor, blocks: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """d of all four combinations at the borders between a block and the one below, as linear and squared terms.
+    """Convert d of all four combinations at the borders between a block and the one below to linear and squared terms.
 
     Args:
-        own, other: pooled images, [b, n k, n k, c].
+        own: pooled images, [b, n k, n k, c].
+        other: pooled partners, of the same shape.
         blocks: n.
 
     Returns:
-        What the levels 0 and 1 of a block cost by themselves, [b, n, n, 2]; the factor of (m - m')^2, [b, n - 1, n].
+        The linear costs of the levels 0 and 1 of a block, [b, n, n, 2]; the factor of (m - m')^2, [b, n - 1, n].
     """
     size = own.shape[1] // blocks
 
@@ -235,17 +242,17 @@ def _border_terms(own: tf.Tensor, other: tf.Tensor, blocks: int) -> tuple[tf.Ten
 
 
 def transport(images: tf.Tensor, wanted: tf.Tensor, saliency: tf.Tensor, cost: float) -> tf.Tensor:
-    """Images whose salient pieces were moved to where they are wanted.
+    """Move the salient pieces of images to visible squares.
 
     Args:
         images: float32 [b, side, side, c].
-        wanted: which squares of a grid will be seen, bool [b, g, g].
-        saliency: share of each, float32 [b, g, g].
-        cost: of moving by g - 1 squares.
+        wanted: visible squares of a grid, bool [b, g, g].
+        saliency: share of each square, float32 [b, g, g].
+        cost: cost of moving by g - 1 squares.
 
     Returns:
-        float32 [b, side, side, c]. A piece may be left out, or be seen twice: where nothing is wanted, the own piece
-        stays (the released code has holes there, which its mask hides).
+        float32 [b, side, side, c]. A piece may be omitted or occur twice: squares that are not visible keep their own
+        piece (the released code has holes there, which its mask hides).
     """
     side, channels, grid = images.shape[1], images.shape[3], wanted.shape[1]
     size = side // grid
@@ -257,26 +264,26 @@ def transport(images: tf.Tensor, wanted: tf.Tensor, saliency: tf.Tensor, cost: f
 
 
 def transport_plan(wanted: tf.Tensor, saliency: tf.Tensor, cost: float) -> tf.Tensor:
-    """Which piece comes to each square.
+    """Assign a piece to each square.
 
-    A piece i gains saliency_i - cost distance^2 / (g - 1)^2 from a wanted square. In each of g rounds every piece
-    claims the nearest square that has not turned it down, if it gains anything; a square keeps the claimant with the
-    most to gain and turns the others down.
+    A piece i gains saliency_i - cost distance^2 / (g - 1)^2 from a visible square. In each of g rounds every piece
+    claims the nearest square that has not rejected it, if the gain is positive. A square keeps the claimant with the
+    largest gain and rejects the others.
 
     Args:
-        wanted: bool [b, g, g].
+        wanted: visible squares, bool [b, g, g].
         saliency: float32 [b, g, g].
         cost: >= 0.
 
     Returns:
-        int32 [b, g * g], row-major; its own piece where nobody claimed a square.
+        int32 [b, g * g], row-major; the square's own piece if it was not claimed.
     """
     grid = wanted.shape[1]
     nearest, distance, packing = _neighbours(grid)
     count, word_count = packing.shape[0], packing.shape[2]
     wanted, saliency = (tf.cast(tf.reshape(maps, [-1, count]), tf.float32) for maps in (wanted, saliency))
     price = tf.constant(cost / (grid - 1) ** 2 * distance.ravel(), tf.float32)
-    # Which of its nearest squares are wanted, as bits: a sum of distinct powers of two below 2^24 is exact.
+    # The wanted ones among its nearest squares, as bits: a sum of distinct powers of two below 2^24 is exact.
     open_to = tf.cast(tf.einsum("bj,jiw->wbi", wanted, packing), tf.int32)
     first_bits = _WORD * tf.range(word_count)[:, None, None]
     piece = tf.range(count)[None]
@@ -290,7 +297,7 @@ def transport_plan(wanted: tf.Tensor, saliency: tf.Tensor, cost: float) -> tf.Te
         place = count * piece + tf.minimum(rank, count - 1)
         offer, square = tf.gather(price, place) - saliency, tf.gather(nearest.ravel(), place)
         serious = (rank < count) & (offer < 0)
-        # A negative segment is dropped.
+        # Negative segments are dropped.
         segments = tf.where(serious, offset + square, -1)
 
         def least(values):
@@ -298,7 +305,7 @@ def transport_plan(wanted: tf.Tensor, saliency: tf.Tensor, cost: float) -> tf.Te
             return tf.ensure_shape(tf.reshape(found, tf.shape(segments)), segments.shape)
 
         best = serious & (offer <= tf.gather(least(offer), square, batch_dims=1))
-        kept = least(tf.where(best, piece, count))  # the first of equal claimants
+        kept = least(tf.where(best, piece, count))  # the first of several claimants with equal gain
         turned_down = serious & (tf.gather(kept, square, batch_dims=1) != piece)
         return tf.where(turned_down & (ranks == rank), open_to - lowest, open_to), kept
 
@@ -308,11 +315,11 @@ def transport_plan(wanted: tf.Tensor, saliency: tf.Tensor, cost: float) -> tf.Te
 
 
 def _neighbours(grid: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each square of a grid, all squares from the nearest to the farthest.
+    """Sort all squares of a grid by their distance from each square.
 
     Returns:
-        The squares, int32 [n, n]; their squared distances, [n, n]; and float32 [n, n, words], for (square, piece) the
-        bit that stands for the square's rank among the piece's neighbours.
+        The squares from the nearest to the farthest, int32 [n, n]; their squared distances, [n, n]; and float32 [n, n,
+        words], for (square, piece) the bit of the square's rank among the piece's neighbors.
     """
     count = grid * grid
     row, column = np.divmod(np.arange(count), grid)

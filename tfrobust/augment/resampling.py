@@ -1,4 +1,4 @@
-"""Images read at other places, each by matrices of its own for rows and columns: parts resized, Gaussian filters."""
+"""Resampling by one matrix per image for rows and one for columns: resized crops and Gaussian filters."""
 
 import tensorflow as tf
 
@@ -8,7 +8,7 @@ def _linear(distance: tf.Tensor) -> tf.Tensor:
 
 
 def _cubic(distance: tf.Tensor) -> tf.Tensor:
-    """Of Keys, with a = -1/2."""
+    """Compute the cubic kernel of Keys with a = -1/2."""
     near = (1.5 * distance - 2.5) * distance * distance + 1.0
     far = ((-0.5 * distance + 2.5) * distance - 4.0) * distance + 2.0
     return tf.where(distance < 1, near, tf.where(distance < 2, far, 0.0))
@@ -18,14 +18,18 @@ INTERPOLATIONS = {"bilinear": _linear, "bicubic": _cubic}
 
 
 def resized_parts(images: tf.Tensor, boxes: tf.Tensor, interpolation: str = "bilinear") -> tf.Tensor:
-    """A part of each image of a batch at the size of the image, all at once, in [0, 1].
+    """Resize a crop of each image to the size of the image, for a whole batch at once.
 
-    As `tf.image.resize` of each: a part is never larger than the image, so that antialiasing has nothing to do.
+    The result equals `tf.image.resize` of each crop. A crop is never larger than the image, so that antialiasing has no
+    effect.
 
     Args:
         images: float32 [b, h, w, c] in [0, 1].
         boxes: int32 [b, 4], top, left, height, width in pixels, within the image.
         interpolation: one of `INTERPOLATIONS`.
+
+    Returns:
+        float32 [b, h, w, c] in [0, 1].
     """
     top, left, tall, wide = tf.unstack(tf.cast(boxes, tf.float64), axis=-1)
     kernel = INTERPOLATIONS[interpolation]
@@ -35,13 +39,16 @@ def resized_parts(images: tf.Tensor, boxes: tf.Tensor, interpolation: str = "bil
 
 
 def blur(images: tf.Tensor, sigma: tf.Tensor) -> tf.Tensor:
-    """A Gaussian filter of one standard deviation per image, zeros outside, as in the codes of SimCLR and BYOL.
+    """Apply a Gaussian filter with one standard deviation per image, zeros outside, as in the codes of SimCLR and BYOL.
 
-    Its side is a tenth of the image's height, made odd, and at least 3 pixels.
+    The side of the filter is a tenth of the image's height, made odd, and at least 3 pixels.
 
     Args:
         images: float32 [b, h, w, c] in [0, 1].
-        sigma: float32 [b] in pixels, >= 0; 0 leaves an image as it is.
+        sigma: float32 [b] in pixels, >= 0; 0 leaves an image unchanged.
+
+    Returns:
+        float32 [b, h, w, c] in [0, 1].
     """
     radius = max(1, images.shape[1] // 20)
     rows, columns = (_filter(sigma, size, radius) for size in images.shape[1:3])
@@ -49,7 +56,7 @@ def blur(images: tf.Tensor, sigma: tf.Tensor) -> tf.Tensor:
 
 
 def _along_sides(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
-    """rows x columns^T for each channel, with matrices [b, h, h] and [b, w, w] of each image's own."""
+    """Compute rows x columns^T for each channel, with matrices [b, h, h] and [b, w, w], one per image."""
     height, width, channels = images.shape[1:]
     found = tf.matmul(rows, tf.reshape(images, [-1, height, width * channels]))
     found = tf.transpose(tf.reshape(found, [-1, height, width, channels]), [0, 2, 1, 3])
@@ -58,10 +65,10 @@ def _along_sides(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.T
 
 
 def _reading(first: tf.Tensor, extent: tf.Tensor, size: int, kernel) -> tf.Tensor:
-    """What each of `size` pixels reads of the `extent` from `first` on, float32 [b, size, size]."""
+    """Return the weights, float32 [b, size, size], with which `size` pixels sample the `extent` from `first` on."""
     source = tf.range(size, dtype=tf.float64)
     first, extent = first[:, None, None], extent[:, None, None]
-    # Rounded from double precision, so that the whole image is read exactly pixel by pixel, in a graph as well.
+    # Rounded from double precision, so that a crop of the whole image returns its pixels exactly, in a graph as well.
     place = first + (source[:, None] + 0.5) * extent * (1.0 / size) - 0.5
     distance = tf.cast(tf.abs(place - source), tf.float32)
     inside = (source >= first) & (source < first + extent)
@@ -70,7 +77,7 @@ def _reading(first: tf.Tensor, extent: tf.Tensor, size: int, kernel) -> tf.Tenso
 
 
 def _filter(sigma: tf.Tensor, size: int, radius: int) -> tf.Tensor:
-    """float32 [b, size, size]."""
+    """Return the matrices of the Gaussian filter, float32 [b, size, size]."""
     place = tf.range(size, dtype=tf.float32)
     distance = tf.abs(place[:, None] - place)
     halved = 0.5 / tf.maximum(tf.square(sigma), 1e-9)[:, None, None]

@@ -1,4 +1,4 @@
-"""The augmentation of ImageNet training: a random part of the picture, resized."""
+"""The augmentation of ImageNet training: a resized random crop."""
 
 import dataclasses
 import math
@@ -17,11 +17,12 @@ ATTEMPTS = 10
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomResizedCrop(Augmentation):
-    """Cuts out a part of random area, shape and place, and resizes it (bilinear, antialiased).
+    """Crop a random area with random aspect ratio and position, and resize it (bilinear, antialiased).
 
-    Area ~ U(scale) of the image's, width / height = exp(U(log ratio)), sides rounded, corner uniform; up to 10
-    attempts to fit into the image, then the largest centred part within the limits of the ratio. Applied to a batch
-    it keeps the size. `ImageFolder.training_crop` cuts pictures of any size as they are read, which loses no detail.
+    Area ~ U(scale) of the image's, width / height = exp(U(log ratio)), sides rounded, corner uniform. Up to 10 attempts
+    are made to fit into the image; otherwise the crop is the largest centered one within the limits of the ratio.
+    Applied to a batch, the size is kept. `ImageFolder.training_crop` crops images of any size as they are read, which
+    loses no detail.
 
     Example:
         >>> import tensorflow as tf
@@ -33,8 +34,8 @@ class RandomResizedCrop(Augmentation):
         (TensorShape([1, 4, 4, 1]), True)
 
     Args:
-        scale: least and largest share of the area, 0 < least <= largest <= 1.
-        ratio: least and largest width / height, positive.
+        scale: smallest and largest share of the area, 0 < smallest <= largest <= 1.
+        ratio: smallest and largest width / height, positive.
 
     Draw:
         box: int32 [b, 4], top, left, height, width in pixels.
@@ -56,15 +57,20 @@ class RandomResizedCrop(Augmentation):
             raise InputError(f"RandomResizedCrop.ratio is {self.ratio}; it is two numbers, 0 < least <= largest.")
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
+        """Sample the boxes."""
         uniform = randomness.draw(randomness.uniform(), key, [images_shape[0], ATTEMPTS, 4])
         return {"box": self.boxes(uniform, images_shape[1], images_shape[2])}
 
     def boxes(self, uniform: tf.Tensor, height, width) -> tf.Tensor:
-        """The boxes, int32 [b, 4], that numbers uniform on [0, 1) decide.
+        """Compute boxes from uniform numbers on [0, 1).
 
         Args:
             uniform: float32 [b, attempts, 4], for area, ratio, top and left.
-            height, width: of the images in pixels, integers or scalar tensors.
+            height: of the images in pixels, an integer or a scalar tensor.
+            width: of the images in pixels, an integer or a scalar tensor.
+
+        Returns:
+            int32 [b, 4]: top, left, height, width.
         """
         height, width = tf.cast(height, tf.float32), tf.cast(width, tf.float32)
         share, shape, vertical, horizontal = tf.unstack(uniform, axis=-1)
@@ -85,15 +91,16 @@ class RandomResizedCrop(Augmentation):
         return tf.stack([(height - tall) // 2, (width - wide) // 2, tall, wide])
 
     def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        """Resize the boxes to the size of the images."""
         return resampling.resized_parts(images, draw["box"])
 
     def cut(self, image: tf.Tensor, box: tf.Tensor, size) -> tf.Tensor:
-        """The part of one image [h, w, c] in a box, resized to `size` = (height, width)."""
+        """Crop one image [h, w, c] to a box, and resize it to `size` = (height, width)."""
         top, left, tall, wide = tf.unstack(box)
         return resized(image[top : top + tall, left : left + wide], size)
 
 
 def resized(image: tf.Tensor, size) -> tf.Tensor:
-    """An image float [h, w, c] in [0, 1] at another size (bilinear, antialiased), in [0, 1]."""
+    """Resize a float image [h, w, c] in [0, 1] (bilinear, antialiased), clipped to [0, 1]."""
     image = tf.image.resize(image, size, antialias=True)
-    return tf.clip_by_value(image, 0.0, 1.0)  # the kernel's weights add up to 1 only up to rounding
+    return tf.clip_by_value(image, 0.0, 1.0)  # the sum of the kernel's weights is 1 up to rounding

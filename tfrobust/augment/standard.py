@@ -1,4 +1,4 @@
-"""The augmentations the papers train with: flip, shift, pad and crop, and chains of them."""
+"""Standard augmentations: flip, shift, pad and crop, and their composition."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ from tfrobust.ops import randomness
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomFlip(Augmentation):
-    """Mirrors an image left to right with some probability.
+    """Mirror an image left to right with some probability.
 
     Example:
         >>> import tensorflow as tf
@@ -36,16 +36,18 @@ class RandomFlip(Augmentation):
             raise InputError(f"RandomFlip.probability is {self.probability}; it must lie in [0, 1].")
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
+        """Sample which images are flipped."""
         return {"flip": randomness.draw(randomness.uniform(), key, [images_shape[0], 1])[:, 0] < self.probability}
 
     def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        """Flip the selected images."""
         return tf.where(draw["flip"][:, None, None, None], images[:, :, ::-1], images)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomShift(Augmentation):
-    """Moves an image by a fraction of its size, down or up and sideways independently.
+    """Shift an image by a fraction of its size, vertically and horizontally independently.
 
     out[i, j] = image(i + s_0, j + s_1), s_0 ~ U(-fraction h, fraction h), s_1 ~ U(-fraction w, fraction w)
     pixels, with linear interpolation between pixels (order 1).
@@ -60,17 +62,17 @@ class RandomShift(Augmentation):
 
     Args:
         fraction: in [0, 1): 0.1 of 32 pixels is up to 3.2 pixels.
-        fill: what lies outside the image: "nearest" repeats its border, "constant" is 0.
-        whole_pixels: draw s from the integers within the same limits, so that nothing is interpolated.
+        fill: values outside the image: "nearest" repeats its border, "constant" is 0.
+        whole_pixels: sample s from the integers within the same limits, so that there is no interpolation.
 
     Draw:
         shift: float32 [b, 2], rows and columns, in pixels.
 
     Source:
-        ASCL's "random shift 10 %" (FACTS.md 1.9): Keras's ImageDataGenerator with width_shift_range =
-        height_shift_range = 0.1, fill_mode="nearest". A float range below 1 draws fractional pixels there,
-        and scipy interpolates with order 1: the default here. Difference: "constant" fades into 0 at the
-        border (scipy's grid-constant), Keras's cuts off.
+        ASCL's "random shift 10 %": Keras's ImageDataGenerator with width_shift_range = height_shift_range = 0.1,
+        fill_mode="nearest". With a float range below 1 it samples fractional pixels, and scipy interpolates with order
+        1: the default here. Difference: "constant" fades into 0 at the border (scipy's grid-constant), Keras's is cut
+        off.
     """
 
     fraction: float = 0.1
@@ -84,6 +86,7 @@ class RandomShift(Augmentation):
             raise InputError(f"RandomShift.fill is {self.fill!r}, not 'nearest' or 'constant'.")
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
+        """Sample the shifts."""
         reach = tf.constant([self.fraction * images_shape[1], self.fraction * images_shape[2]], tf.float32)
         uniform = randomness.draw(randomness.uniform(), key, [images_shape[0], 2])
         if self.whole_pixels:
@@ -92,6 +95,7 @@ class RandomShift(Augmentation):
         return {"shift": (2 * uniform - 1) * reach}
 
     def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        """Shift the images."""
         for axis in (1, 2):
             images = self._shifted(images, draw["shift"][:, axis - 1], axis)
         return images
@@ -114,7 +118,7 @@ class RandomShift(Augmentation):
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PadCrop(Augmentation):
-    """Pads with zeros on all sides and cuts a window of the old size out, anywhere with equal probability.
+    """Pad with zeros on all sides and crop a window of the original size at a uniformly random position.
 
     Example:
         >>> import tensorflow as tf
@@ -127,10 +131,10 @@ class PadCrop(Augmentation):
         padding: pixels on each side, >= 0.
 
     Draw:
-        offset: int32 [b, 2] in 0..2 padding, upper left corner in the padded image (padding = unmoved).
+        offset: int32 [b, 2] in 0..2 padding, upper left corner in the padded image (padding = no shift).
 
     Source:
-        torchvision's RandomCrop(32, padding=4), as in the released ASCL (FACTS.md 1.9).
+        torchvision's RandomCrop(32, padding=4), as in the released ASCL.
     """
 
     padding: int = 4
@@ -140,10 +144,12 @@ class PadCrop(Augmentation):
             raise InputError(f"PadCrop.padding is {self.padding}; it must be at least 0.")
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
+        """Sample the corners of the windows."""
         uniform = randomness.draw(randomness.uniform(), key, [images_shape[0], 2])
         return {"offset": tf.cast(tf.floor(uniform * (2 * self.padding + 1)), tf.int32)}
 
     def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        """Pad and crop the images."""
         margin = [self.padding, self.padding]
         sizes = images.shape[1:3]
         images = tf.pad(images, [[0, 0], margin, margin, [0, 0]])
@@ -156,7 +162,7 @@ class PadCrop(Augmentation):
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compose(Augmentation):
-    """Applies augmentations one after another, each with a key of its own.
+    """Apply augmentations one after another, each with a key of its own.
 
     Example:
         >>> import tensorflow as tf
@@ -166,21 +172,23 @@ class Compose(Augmentation):
         TensorShape([4, 8, 8, 1])
 
     Args:
-        augmentations: in the order of application.
+        augmentations: in order of application.
 
     Draw:
-        "0", "1", ...: the draws of each, by position.
+        "0", "1", ...: the random numbers of each, by position.
     """
 
     augmentations: tuple[Augmentation, ...] = ()
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
+        """Sample the random numbers of each augmentation."""
         return {
             str(position): augmentation.draw(randomness.fold(key, position), images_shape)
             for position, augmentation in enumerate(self.augmentations)
         }
 
     def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        """Apply the augmentations in order."""
         for position, augmentation in enumerate(self.augmentations):
             images = augmentation.apply(images, draw[str(position)])
         return images

@@ -1,4 +1,4 @@
-"""Sentences without the tokens that matter least, and without those that matter most."""
+"""Removal of the least and of the most useful tokens of sentences."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from tfrobust.ops.configured import Configured
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenRemoval(Configured):
-    """Two shorter copies of each sentence: without its k tokens of least, and without its k of most utility.
+    """Remove the k tokens of least utility and the k tokens of most utility from two copies of each sentence.
 
-    The counterpart for text of `UtilityPerturbation`: x \\ BOTTOM_k(u) and x \\ TOP_k(u); k = round(fraction n) of a
-    sentence of n tokens (padding is none), at least 1, and at most n // 2, so that the two sets do not overlap. Tokens
-    of equal utility stand in random order.
+    The counterpart of `UtilityPerturbation` for text: x without BOTTOM_k(u) and x without TOP_k(u); k = round(fraction
+    n) for a sentence of n tokens (without padding), at least 1, and at most n // 2, so that the two sets are disjoint.
+    Tokens of equal utility are in random order.
 
     Example:
         >>> import tensorflow as tf
@@ -31,12 +31,16 @@ class TokenRemoval(Configured):
         ([[7, 9, 0, 0], [6, 0, 0, 0]], [[7, 4, 0, 0], [5, 0, 0, 0]])
 
     Args:
-        fraction: of the sentence that is removed, in (0, 0.5].
-        smallest_utility: below this largest utility a sentence has no usable tokens, >= 0; nor has one of one token.
+        fraction: share of the sentence that is removed, in (0, 0.5].
+        smallest_utility: a sentence whose largest utility is below this number has no usable tokens, >= 0. A sentence
+            of one token has none either.
+
+    Raises:
+        ValueError: an argument out of its range.
 
     Source:
         Paper 000, definitions 1 and 3 (discrete inputs), section 4.1 (fractions of 0.1, 0.2, 0.3 "of the sequence
-        length", here of the sentence's own) and section 3 (the guard, 1e-12).
+        length", here of the sentence's own length) and section 3 (the threshold, 1e-12).
     """
 
     fraction: float = 0.1
@@ -50,29 +54,38 @@ class TokenRemoval(Configured):
             )
 
     def utility(self, objective: Callable, tokens: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """u of each token, as `ops.removal.utility` measures it: by its removal."""
+        """Measure the utility u of each token by removing it, with `ops.removal.utility`.
+
+        Args:
+            objective: (tokens, labels) -> float [b].
+            tokens: int32 [b, l].
+            labels: int32 [b].
+
+        Returns:
+            float32 [b, l].
+        """
         return removal.utility(objective, tokens, labels)
 
     def passes(self, shape: tuple[int, ...]) -> int:
-        """About what the utility costs, in forward and backward passes over examples of this shape (l,)."""
-        return max(1, round(shape[0] / 3))  # they are forward alone
+        """Estimate the cost of the utility, in forward and backward passes over examples of shape (l,)."""
+        return max(1, round(shape[0] / 3))  # forward passes only
 
     def choose(self, tokens: tf.Tensor, utility: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The k tokens of least and of most utility.
+        """Select the k tokens of least and of most utility.
 
         Args:
             tokens: int32 [b, l].
             utility: float [b, l].
-            key: int32 [2]; the order among equals, one for all sentences.
+            key: int32 [2], for the order of tokens of equal utility, one for all sentences.
 
         Returns:
-            Two bool [b, l].
+            Two masks, bool [b, l].
         """
         present = removal.is_token(tokens)
         length = tf.reduce_sum(tf.cast(present, tf.int32), axis=1, keepdims=True)
         count = tf.cast(tf.round(self.fraction * tf.cast(length, tf.float32)), tf.int32)
         count = tf.minimum(tf.maximum(count, 1), length // 2)
-        # A stable order after a shuffle of the places takes equals at random; padding stands behind all tokens.
+        # A stable sort after shuffling the places orders ties randomly; padding is sorted after all tokens.
         order = tf.argsort(tf.random.stateless_uniform([tokens.shape[1]], key))
         shuffled = tf.gather(tf.where(present, utility, utility.dtype.max), order, axis=1)
         ranks = tf.argsort(tf.argsort(shuffled, axis=1, stable=True), axis=1)
@@ -80,7 +93,7 @@ class TokenRemoval(Configured):
         return rank < count, (rank >= length - count) & (rank < length)
 
     def __call__(self, tokens: tf.Tensor, utility: tf.Tensor, key: tf.Tensor) -> NoisyCopies:
-        """The two copies of a batch.
+        """Create the two copies of a batch.
 
         Args:
             tokens: int32 [b, l], l known; 0 is padding, at the end.

@@ -1,4 +1,4 @@
-"""Noise on the features that matter least, and on those that matter most."""
+"""Noise on the least and on the most useful features of images."""
 
 import dataclasses
 import math
@@ -17,10 +17,13 @@ UNITS = ("values", "pixels")
 
 
 class NoisyCopies(NamedTuple):
-    """Two perturbed copies of images [b, h, w, c] (or of sentences [b, l]), and whether the second is to be used.
+    """Two perturbed copies of images [b, h, w, c] (or of sentences [b, l]).
 
-    least, most: as the inputs, noise on the least and on the most useful features (or without these tokens). usable:
-    bool [b], false where no feature has any utility to speak of, so that `most` would be one of features drawn by lot.
+    Attributes:
+        least: like the inputs, with noise on the least useful features (or without these tokens).
+        most: like the inputs, with noise on the most useful features (or without these tokens).
+        usable: bool [b], false if the utility of all features is negligible, so that `most` would have noise on random
+            features.
     """
 
     least: tf.Tensor
@@ -31,11 +34,11 @@ class NoisyCopies(NamedTuple):
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UtilityPerturbation(Configured):
-    """Gaussian noise on the k features of least, and apart from that on the k of most utility in each image.
+    """Gaussian noise on the k features of least utility, and separately on the k of most utility, in each image.
 
     x + eps(BOTTOM_k(u)) and x + eps(TOP_k(u)); eps(S) ~ N(0, deviation^2), independent, on the features in S, 0
-    elsewhere; two independent draws, nothing clipped. Features of equal utility stand in random order: images have
-    many of utility 0, and by their index the upper left corner would be preferred.
+    elsewhere. The two noises are independent, and nothing is clipped. Features of equal utility are in random order:
+    images have many of utility 0, and an order by index would prefer the upper left corner.
 
     Example:
         >>> import tensorflow as tf
@@ -47,18 +50,18 @@ class UtilityPerturbation(Configured):
         [[0], [1]]
 
     Args:
-        count: k >= 1; or the share of all features, in (0, 0.5]. With more than half of the features the k least and
-            the k most useful ones would overlap.
+        count: k >= 1; or the share of all features, in (0, 0.5]. With more than half of the features the two sets would
+            overlap.
         deviation: sigma > 0, in units of the pixels.
-        unit: what a feature is. "values": a value of a channel, as the paper's definition. "pixels": all channels of
-            a pixel, whose utilities are added.
-        smallest_utility: below this largest utility an image has no usable features, >= 0.
+        unit: definition of a feature. "values": one value of a channel, as in the paper. "pixels": all channels of a
+            pixel, whose utilities are added.
+        smallest_utility: an image whose largest utility is below this number has no usable features, >= 0.
 
     Raises:
         ValueError: an argument out of its range; in a call, images of fewer than 2 k features.
 
     Source:
-        Paper 000, definitions 1 and 3, section 4.2 (the guard, 1e-12) and appendix C.
+        Paper 000, definitions 1 and 3, section 4.2 (the threshold, 1e-12) and appendix C.
     """
 
     count: int | float = 256
@@ -81,11 +84,20 @@ class UtilityPerturbation(Configured):
             )
 
     def utility(self, objective: Callable, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """u of each value, as `ops.sensitivity.utility` measures it: by the gradient of objective(images, labels)."""
+        """Measure the utility u of each value by the gradient of the objective, with `ops.sensitivity.utility`.
+
+        Args:
+            objective: (images, labels) -> float [b].
+            images: float32 [b, h, w, c].
+            labels: int32 [b].
+
+        Returns:
+            float32 in the shape of `images`, >= 0.
+        """
         return sensitivity.utility(lambda images: objective(images, labels), images)
 
     def passes(self, shape: tuple[int, ...]) -> int:
-        """What the utility costs, in forward and backward passes over examples of any shape."""
+        """Return the cost of the utility in forward and backward passes: 1 for examples of any shape."""
         return 1
 
     def check(self, shape: tuple[int, ...]) -> None:
@@ -93,7 +105,7 @@ class UtilityPerturbation(Configured):
         self._count(math.prod(shape) // (shape[-1] if self.unit == "pixels" else 1))
 
     def _count(self, features: int) -> int:
-        """Return k for images of so many features."""
+        """Return k for images of `features` features."""
         count = self.count if isinstance(self.count, int) else max(1, min(round(self.count * features), features // 2))
         if 2 * count > features:
             raise InputError(
@@ -103,18 +115,18 @@ class UtilityPerturbation(Configured):
         return count
 
     def choose(self, utility: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The places of the k features of least and of most utility.
+        """Select the k features of least and of most utility.
 
         Args:
             utility: float [b, n], n features.
-            key: int32 [2]; the order among equals, one for all images.
+            key: int32 [2], for the order of features of equal utility, one for all images.
 
         Returns:
-            Two int32 [b, k], places in 0 .. n - 1.
+            Two index tensors, int32 [b, k] in 0 .. n - 1.
         """
         features = utility.shape[1]
         count = self._count(features)
-        # A stable choice after a shuffle of the features takes equals at random.
+        # A stable selection after shuffling the features breaks ties randomly.
         order = tf.argsort(tf.random.stateless_uniform([features], key))
         shuffled = tf.gather(utility, order, axis=1)
         chosen = (tf.math.top_k(sign * shuffled, count).indices for sign in (-1.0, 1.0))
@@ -122,12 +134,12 @@ class UtilityPerturbation(Configured):
         return least, most
 
     def __call__(self, images: tf.Tensor, utility: tf.Tensor, key: tf.Tensor) -> NoisyCopies:
-        """The two noisy copies of a batch.
+        """Create the two noisy copies of a batch.
 
         Args:
             images: float32 [b, h, w, c].
-            utility: float32 in the shape of `images`, >= 0, as `ops.sensitivity.utility` measures it.
-            key: int32 [2]; draws for the global batch.
+            utility: float32 in the shape of `images`, >= 0, the output of `ops.sensitivity.utility`.
+            key: int32 [2], one key for the global batch.
         """
         images, utility = tf.convert_to_tensor(images), tf.convert_to_tensor(utility)
         shape = images.shape
@@ -145,7 +157,7 @@ class UtilityPerturbation(Configured):
         return NoisyCopies(*copies, usable)
 
     def _noise(self, places: tf.Tensor, features: int, channels: int, key: tf.Tensor) -> tf.Tensor:
-        """float32 [b, features, channels], 0 but at `places` [b, k]."""
+        """Sample noise, float32 [b, features, channels], which is 0 except at `places` [b, k]."""
         count = batch_size(places)
         drawn = randomness.draw(randomness.normal(self.deviation), key, [count, places.shape[1], channels])
         rows = tf.repeat(tf.range(count)[:, None], places.shape[1], axis=1)

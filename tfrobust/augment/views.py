@@ -1,4 +1,4 @@
-"""The views of contrastive learning: two of them of one image are what its encoder is to tell from all others."""
+"""The random views of contrastive learning."""
 
 import dataclasses
 import functools
@@ -15,7 +15,7 @@ ORDERS = {
     "simclr": ("crop", "flip", "jitter", "grey", "blur", "solarize"),
     "rocl": ("jitter", "grey", "blur", "solarize", "flip", "crop"),
 }
-# Argument -> the step that is done with this probability.
+# Argument -> the step that it is the probability of.
 PROBABILITIES = {name: name for name in ("flip", "grey", "blur", "solarize")} | {"jitter_probability": "jitter"}
 
 
@@ -36,10 +36,10 @@ CHANGES = {
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ContrastiveViews(Augmentation):
-    """A random view: a part of the image, perhaps mirrored, in other colours, grey, blurred or solarised.
+    """Random view of an image: a resized crop, optionally mirrored, with other colors, gray, blurred or solarized.
 
-    Everything is drawn for each image alone. Of a grey image, brightness, contrast, blur and solarisation change;
-    saturation, hue and grey are left out. The settings of the papers, at any size of the images:
+    All random numbers are independent for each image. For a gray image, brightness, contrast, blur and solarization
+    apply; saturation, hue and conversion to gray do not. The settings of the papers, for images of any size:
 
         SimCLR, CIFAR-10       ContrastiveViews()
         SimCLR, ImageNet       ContrastiveViews(jitter=(0.8, 0.8, 0.8, 0.2), blur=0.5)
@@ -61,36 +61,39 @@ class ContrastiveViews(Augmentation):
         (TensorShape([4, 32, 32, 3]), False, True)
 
     Args:
-        crop: least and largest share of the area that a part has, 0 < least <= largest <= 1; it is resized to the
+        crop: smallest and largest share of the area of a crop, 0 < smallest <= largest <= 1; the crop is resized to the
             size of the image.
-        aspect: least and largest width / height of a part, positive.
-        flip: probability of mirroring left to right, as all below in [0, 1].
-        jitter: (brightness, contrast, saturation, hue), >= 0 and the last at most 0.5. The first three are changed by
-            a factor on U(max(0, 1 - s), 1 + s), the hue by a share of the circle on U(-s, s), clipped to [0, 1] after
-            each, in random order.
-        jitter_probability: of all four together.
-        grey: probability of losing all colour.
+        aspect: smallest and largest width / height of a crop, positive.
+        flip: probability of mirroring left to right, in [0, 1] as all probabilities below.
+        jitter: strengths s of (brightness, contrast, saturation, hue), >= 0 and the last at most 0.5. The first three
+            are changed by a factor from U(max(0, 1 - s), 1 + s), the hue by a share of the circle from U(-s, s), in
+            random order and clipped to [0, 1] after each.
+        jitter_probability: probability of all four together.
+        grey: probability of conversion to gray.
         blur: probability of a Gaussian filter of deviation U(0.1, 2) pixels, a tenth of the image wide.
-        solarize: probability of inverting what is at least 0.5.
-        order: "simclr": crop, flip, jitter, grey, blur, solarise. "rocl": jitter, grey, blur, solarise, flip, crop.
-        interpolation: of the part, "bicubic" or "bilinear".
-        colors: "tensorflow": contrast about each channel's mean, saturation in HSV. "additive": so, and brightness is
-            added, U(-s, s). "torchvision": both relative to the grey image. "mean": so, and grey is the plain mean of
-            the channels in place of 0.299 red, 0.587 green, 0.114 blue.
+        solarize: probability of inverting values that are at least 0.5.
+        order: "simclr": `crop`, `flip`, `jitter`, `grey`, `blur`, `solarize`. "rocl": `jitter`, `grey`, `blur`,
+            `solarize`, `flip`, `crop`.
+        interpolation: interpolation of the crop, "bicubic" or "bilinear".
+        colors: "tensorflow": contrast about each channel's mean, saturation in HSV. "additive": the same, but
+            brightness is added, U(-s, s). "torchvision": contrast and saturation relative to the gray image. "mean":
+            the same, but gray is the plain mean of the channels in place of 0.299 red, 0.587 green, 0.114 blue.
 
     Draw:
-        box: int32 [b, 4], top, left, height, width of the part. flip, grey, solarize: bool [b].
-        operation: int32 [b, 4], which of `jitter` comes first, second, ...; 4 for none.
-        amount: float32 [b, 4], of each of `jitter`. sigma: float32 [b], 0 for no blur.
+        box: int32 [b, 4], top, left, height, width of the crop.
+        flip, grey, solarize: bool [b].
+        operation: int32 [b, 4], indices into `jitter` in order of application; 4 for none.
+        amount: float32 [b, 4], one for each of `jitter`.
+        sigma: float32 [b], 0 for no blur.
 
     Raises:
-        ValueError: a setting out of its range; in `apply`, images that are neither grey nor RGB.
+        ValueError: a setting out of its range; in `apply`, images that are neither gray nor RGB.
 
     Source:
         Chen et al. 2020 (SimCLR), https://arxiv.org/abs/2002.05709, appendix A, and google-research/simclr; the codes
-        of BYOL, SupContrast, RoCL and ACL. Parts are drawn by torchvision's rule (`RandomResizedCrop`); the codes of
-        SimCLR and BYOL call TensorFlow's, which draws the ratio evenly, not its logarithm, and leaves out parts below
-        a tenth of the area.
+        of BYOL, SupContrast, RoCL and ACL. Crops are sampled by torchvision's rule (`RandomResizedCrop`). The codes of
+        SimCLR and BYOL call TensorFlow's, which samples the ratio uniformly, not its logarithm, and omits crops below a
+        tenth of the area.
     """
 
     crop: tuple[float, float] = (0.08, 1.0)
@@ -128,6 +131,7 @@ class ContrastiveViews(Augmentation):
             raise InputError(text.replace("RandomResizedCrop.ratio", "ContrastiveViews.aspect")) from None
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
+        """Sample crops, colors and the steps that apply."""
         count, height, width = images_shape[:3]
         chances = draw_uniform(key, count, [5], "chances")
         flip, jitter, grey, blur, solarize = tf.unstack(chances, axis=-1)
@@ -149,6 +153,7 @@ class ContrastiveViews(Augmentation):
         }
 
     def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
+        """Apply the steps in order."""
         levels.check_channels(images, "ContrastiveViews")
         weights = colour.MEAN if self.colors == "mean" else colour.LUMA
         steps = {
@@ -159,7 +164,7 @@ class ContrastiveViews(Augmentation):
             "blur": lambda view: resampling.blur(view, draw["sigma"]),
             "solarize": lambda view: _where(draw["solarize"], colour.solarize(view), view),
         }
-        # What is never done need not be computed.
+        # Skip steps of probability 0.
         never = {step for name, step in PROBABILITIES.items() if getattr(self, name) == 0}
         for name in ORDERS[self.order]:
             if name not in never:
@@ -168,7 +173,9 @@ class ContrastiveViews(Augmentation):
 
     def _jittered(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
         changes = CHANGES[self.colors]
-        amount = tf.concat([draw["amount"], tf.zeros_like(draw["sigma"])[:, None]], axis=1)  # the last of no operation
+        amount = tf.concat(
+            [draw["amount"], tf.zeros_like(draw["sigma"])[:, None]], axis=1
+        )  # the last column is for no operation
         for place in range(len(changes)):
             operation = draw["operation"][:, place]
             images = levels.operate(images, operation, tf.gather(amount, operation, batch_dims=1), changes)
