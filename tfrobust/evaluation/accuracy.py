@@ -1,4 +1,4 @@
-"""Accuracy on the images as they are."""
+"""Clean accuracy, and accuracies with Wilson's interval as measurements and series."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from tfrobust.structs import Measurement, Series
 
 
 def accuracy(identifier: str, correct: np.ndarray, settings: dict, examples: str = "images") -> Measurement:
-    """The measurement of a share of rightly classified images, with Wilson's interval over images.
+    """Return an accuracy as a measurement, with Wilson's interval over examples.
 
     Args:
         identifier: the measurement's id.
-        correct: bool [n], n >= 1.
-        settings: what produced it.
-        examples: what they are called, "images" or "sentences".
+        correct: bool [n], True for correctly classified examples; n >= 1.
+        settings: the settings that produced it.
+        examples: name of the examples, "images" or "sentences".
+
+    Returns:
+        The measurement.
     """
     low, high = statistics.wilson_interval(int(correct.sum()), len(correct))
     return Measurement(
@@ -33,16 +36,16 @@ def accuracy(identifier: str, correct: np.ndarray, settings: dict, examples: str
 
 
 def by_class(identifier: str, correct: np.ndarray, labels: np.ndarray, examples: str = "images") -> Series:
-    """The series `<identifier>.classes`: the accuracy of each class that occurs, with Wilson's interval.
+    """Return the accuracy of each class that occurs, with Wilson's interval, as the series `<identifier>.classes`.
 
     Args:
-        identifier: what the accuracy over all classes is called, without its last part.
-        correct: bool [n], which examples are rightly classified.
+        identifier: id of the accuracy over all classes, without its last part.
+        correct: bool [n], True for correctly classified examples.
         labels: integer [n].
-        examples: what they are called, "images" or "sentences".
+        examples: name of the examples, "images" or "sentences".
 
     Returns:
-        Columns label, n, accuracy, low, high, a row per class.
+        Columns label, n, accuracy, low, high, one row per class.
     """
     columns = {"label": [], "n": [], "accuracy": [], "low": [], "high": []}
     for label in np.unique(labels):
@@ -55,11 +58,14 @@ def by_class(identifier: str, correct: np.ndarray, labels: np.ndarray, examples:
 
 
 def class_measurements(classes: Series, settings: dict) -> list[Measurement]:
-    """The rows of a `by_class` as measurements: `<identifier>.class.<label>` each.
+    """Return the rows of a `by_class` series as measurements `<identifier>.class.<label>`.
 
     Args:
         classes: the series.
-        settings: what produced it.
+        settings: the settings that produced it.
+
+    Returns:
+        One measurement per class.
     """
     prefix, settings = classes.id.removesuffix("es"), {**settings, **classes.settings}
     rows = zip(*(classes.columns[name] for name in ("label", "accuracy", "n", "low", "high")), strict=True)
@@ -70,7 +76,7 @@ def class_measurements(classes: Series, settings: dict) -> list[Measurement]:
 
 
 def outcomes(identifier: str, correct: np.ndarray) -> Series:
-    """The series `outcomes.<id>`: which examples an accuracy counts as right, so that two reports can be paired.
+    """Return which examples are correctly classified as the series `outcomes.<id>`, for paired comparison of reports.
 
     Args:
         identifier: the measurement's id.
@@ -85,11 +91,13 @@ def outcomes(identifier: str, correct: np.ndarray) -> Series:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CleanAccuracy(Evaluator):
-    """`accuracy.clean`: the share of test images whose largest logit is the label's; the series `accuracy.classes`.
+    """Clean accuracy, `accuracy.clean`: the share of test examples whose largest logit is the label's.
+
+    The series `accuracy.classes` has the accuracy of each class.
 
     Attributes:
-        per_class: also measure `accuracy.class.<label>` of every class, for a gate to ask; the series has the same
-            numbers.
+        per_class: True: also measure `accuracy.class.<label>` for every class, for use in a gate; the series has the
+            same numbers.
     """
 
     per_class: bool = False
@@ -97,10 +105,12 @@ class CleanAccuracy(Evaluator):
     judges_text: ClassVar[bool] = True
 
     def run(self, setting: Setting) -> Outcome:
+        """Measure the clean accuracy."""
         classes = by_class("accuracy", setting.clean_correct, setting.labels, setting.examples)
         found = class_measurements(classes, {}) if self.per_class else []
         series = [classes, outcomes("accuracy.clean", setting.clean_correct)]
         return Outcome([accuracy("accuracy.clean", setting.clean_correct, {}, setting.examples), *found], series)
 
     def ids(self) -> tuple[str, ...]:
+        """Return ("accuracy.clean",)."""
         return ("accuracy.clean",)

@@ -1,4 +1,4 @@
-"""What an evaluator gets (a setting) and gives (an outcome)."""
+"""Interfaces of evaluation: `Setting` (predictor and data), `Evaluator` and `Outcome`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tfrobust.structs import Finding, Measurement, Series
 
 @dataclasses.dataclass
 class Outcome:
-    """What an evaluation found, in the order in which it was found."""
+    """Results of an evaluation: measurements, series and findings, in the order in which they were made."""
 
     measurements: list[Measurement] = dataclasses.field(default_factory=list)
     series: list[Series] = dataclasses.field(default_factory=list)
     findings: list[Finding] = dataclasses.field(default_factory=list)
 
     def extend(self, other: Outcome) -> None:
-        """Appends another outcome."""
+        """Append another outcome."""
         self.measurements += other.measurements
         self.series += other.series
         self.findings += other.findings
@@ -40,30 +40,31 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A predictor and the data it is judged on; what several evaluators need is computed once and kept.
+    """Predictor and data of an evaluation; results that several evaluators need are computed once and kept.
 
-    Checked when made. If the predictor answers with probabilities, `predictor` here is its `judged_on` form.
+    It is checked on construction. If the predictor returns probabilities, `predictor` here is its `judged_on` form.
 
     Attributes:
-        predictor: who is judged.
-        images: float [n, h, w, c] in [0, 1], kept as float32; of a model of text its tokens, integer [n, length].
-        labels: ids [n] in [0, k), whole numbers of any dtype, or one-hot [n, k]; kept as int32 ids.
+        predictor: the model to evaluate.
+        images: float [n, h, w, c] in [0, 1], stored as float32; for a text model its tokens, integer [n, length].
+        labels: ids [n] in [0, k), integers of any dtype, or one-hot [n, k]; stored as int32 ids.
         class_names: k names, or None.
-        seed: where every random draw starts from.
+        seed: seed of every random draw.
         batch_size: largest number of images in one graph call.
         progress: (task, done, total), called between graph calls; or None.
-        train_images, train_labels: the training split, for evaluators that need one; or None.
-        pretraining_examples: what a first stage was trained on where that is another split, a `data.spec.Examples`;
-            or None. No attack uses it.
-        selected_on: what the published weights were chosen by: "last" (no choice), "validation", "test"; ""
-            where it is not known.
-        training_attack: {"norm", "epsilon", "steps"} of the attack inside training; None where there was none, or
-            where it is not known.
-        evaluation_attacks: what the evaluation this belongs to attacks with; `run_evaluation` sets it.
-        chunk_size: images per chunk of an attack, which is kept as a whole or not at all.
-        store: where finished chunks are kept; `run_evaluation` sets it.
-        strengths: of text, float32 [n, length], |sentiment - 0.5| of every token, NaN where not known; or None.
-        vocabulary: of text, the word of each id.
+        train_images: images of the training split, for evaluators that need them; or None.
+        train_labels: labels of the training split; or None.
+        pretraining_examples: training examples of a first stage if they are another split, a `data.spec.Examples`; or
+            None. No attack uses them.
+        selected_on: the split on which the published weights were selected: "last" (no selection), "validation",
+            "test"; "" if unknown.
+        training_attack: {"norm", "epsilon", "steps"} of the attack inside training; None if there was none, or if
+            unknown.
+        evaluation_attacks: attacks of the whole evaluation; `run_evaluation` sets it.
+        chunk_size: images per chunk of an attack, which is stored as a whole or not at all.
+        store: storage of finished chunks; `run_evaluation` sets it.
+        strengths: for text, float32 [n, length], |sentiment - 0.5| of every token, NaN if unknown; or None.
+        vocabulary: for text, the word of each id.
 
     Raises:
         ValueError: labels out of range, of another length, or neither ids nor one-hot; pixels outside [0, 1], NaN or
@@ -87,7 +88,7 @@ class Setting:
     store: Store | None = None
     strengths: np.ndarray | None = None
     vocabulary: tuple[str, ...] = ()
-    # Not an argument, so that `dataclasses.replace` with another predictor or seed starts anew.
+    # Not an argument, so that `dataclasses.replace` with another predictor or seed starts with an empty cache.
     _kept: dict = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
@@ -104,68 +105,69 @@ class Setting:
 
     @property
     def examples(self) -> str:
-        """What the examples are called: "images" or "sentences"."""
+        """Name of the examples: "images" or "sentences"."""
         return "sentences" if self.predictor.is_text else "images"
 
     @functools.cached_property
     def clean_logits(self) -> np.ndarray:
-        """float32 [n, k]: the answers to the clean images."""
+        """Logits of the clean images, float32 [n, k]."""
         return self.predict(self.images, "clean predictions")
 
     @functools.cached_property
     def clean_correct(self) -> np.ndarray:
-        """bool [n]: which clean images are rightly classified; an answer with NaN in it is wrong, as to an attack."""
+        """Correctly classified clean images, bool [n]; logits with NaN count as wrong, as in attacks."""
         return (self.clean_logits.argmax(axis=-1) == self.labels) & ~np.isnan(self.clean_logits).any(axis=-1)
 
     def predict(self, images: np.ndarray, task: str = "predictions") -> np.ndarray:
-        """Logits of images, float32 [n, k]."""
+        """Return the logits of images, float32 [n, k]."""
         return in_batches(self.predictor.compiled_logits, images, self.batch_size, self.reporter(task))
 
     def embed(self, images: np.ndarray, task: str = "embeddings") -> np.ndarray:
-        """Penultimate features of images, float32 [n, d]."""
+        """Return the penultimate features of images, float32 [n, d]."""
         return in_batches(self.predictor.compiled_embedding, images, self.batch_size, self.reporter(task))
 
     def reporter(self, task: str) -> Callable | None:
-        """`progress` with its task filled in: (done, total) -> None."""
+        """Return `progress` with its task filled in, (done, total) -> None; or None."""
         if self.progress is None:
             return None
         return functools.partial(self.progress, task)
 
     def subset(self, limit: int | None, count: int | None = None) -> np.ndarray:
-        """Positions of at most `limit` of `count` images (None: of all here), drawn by the seed, ascending; int64."""
+        """Return positions of at most `limit` of `count` images (None: all), drawn by the seed, ascending; int64."""
         count = len(self.images) if count is None else count
         if limit is None or limit >= count:
             return np.arange(count)
         return np.sort(self.order("subset", count)[:limit])
 
     def order(self, purpose: str, count: int | None = None) -> np.ndarray:
-        """A random order of `count` images (None: of all here) that follows from the seed and a word; int64."""
+        """Return a random order of `count` images (None: all) that depends on the seed and `purpose`; int64."""
         key = randomness.make_key(self.seed, "evaluation", purpose)
         count = len(self.images) if count is None else count
         return np.argsort(tf.random.stateless_uniform([count], key).numpy(), kind="stable")
 
     def within(self, store: Store | None, evaluation_attacks: tuple[Attack, ...]) -> Setting:
-        """The same setting inside a run: what was computed for it already is not computed again."""
+        """Return the same setting inside a run; it shares all results computed so far."""
         setting = copy.copy(self)
         object.__setattr__(setting, "store", store)
         object.__setattr__(setting, "evaluation_attacks", evaluation_attacks)
         return setting
 
     def keep(self, name: str, make: Callable):
-        """The value made under this name before, or `make()`, kept for as long as the setting lives."""
+        """Return the value stored under a name, or compute it by `make()` and store it for the life of the setting."""
         if name not in self._kept:
             self._kept[name] = make()
         return self._kept[name]
 
 
 class Evaluator(Configured):
-    """One probe of a predictor: a frozen dataclass that measures and neither prints nor writes.
+    """Base of evaluators: frozen dataclasses that measure a predictor and neither print nor write.
 
     Attributes of a subclass:
-        uses_training: whether the outcome hangs on how the model was trained, and on which images.
-        uses_attacks: whether it judges what the other evaluators attack with.
-        uses_embedding: whether the outcome hangs on the predictor's embedding, or on there being none.
-        judges_text, judges_images: what it can make sense of; text has no pixels to move.
+        uses_training: True if the outcome depends on how the model was trained, and on which images.
+        uses_attacks: True if it examines the attacks of the other evaluators.
+        uses_embedding: True if the outcome depends on the predictor's embedding, or on its absence.
+        judges_text: True if it supports text, which has no pixels to perturb.
+        judges_images: True if it supports images.
     """
 
     uses_training: ClassVar[bool] = False
@@ -175,7 +177,7 @@ class Evaluator(Configured):
     judges_images: ClassVar[bool] = True
 
     def run(self, setting: Setting) -> Outcome:
-        """Measures.
+        """Measure the predictor.
 
         Args:
             setting: a checked setting.
@@ -186,7 +188,7 @@ class Evaluator(Configured):
         raise NotImplementedError(f"{type(self).__name__} does not say how it runs.")
 
     def check(self, setting: Setting) -> None:
-        """Refuses, before any evaluator has run, what `run` would refuse of what it reads.
+        """Raise, before any evaluator runs, the errors that `run` would raise for the files it reads.
 
         Raises:
             ValueError: files that do not fit the setting.
@@ -194,29 +196,29 @@ class Evaluator(Configured):
         """
 
     def files_read(self) -> str:
-        """A hash of the state of the files `run` reads, which a kept outcome hangs on; "" where it reads none."""
+        """Return a hash of the state of the files that `run` reads, for the cache key; "" if it reads none."""
         return ""
 
     def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
-        """The attacks whose chunks may be made beforehand and elsewhere, each with its positions int64 [m]."""
+        """Return the attacks whose chunks may be computed in advance or elsewhere, each with positions int64 [m]."""
         return ()
 
     def without_gradients(self) -> tuple[Evaluator, ...]:
-        """What a predictor without input gradients can still be judged by: evaluators that run in this one's place.
+        """Return the evaluators to run in place of this one for a predictor without input gradients.
 
-        Itself, unless its `attack` needs gradients: then nothing. Who judges what the others attack with leaves out
-        what needs gradients by itself.
+        That is the evaluator itself, unless its `attack` needs gradients: then none. Evaluators that examine the
+        attacks of others leave out by themselves what needs gradients.
         """
         attack = getattr(self, "attack", None)
         return (self,) if attack is None or self.uses_attacks or not attack.needs_gradient else ()
 
     def ids(self) -> tuple[str, ...]:
-        """The ids `run` will give, so that two that clash are refused before hours of work."""
+        """Return the ids that `run` will produce, so that clashes are rejected before hours of work."""
         return ()
 
 
 def checked_examples(images, labels, predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
-    """float32 images (or int32 tokens) and int32 labels that fit the predictor, or a ValueError of one sentence."""
+    """Return float32 images (or int32 tokens) and int32 labels that fit the predictor, or raise ValueError."""
     images = np.asarray(images)
     if not images.size:
         raise InputError("There are no examples to evaluate on.")

@@ -1,4 +1,4 @@
-"""Another model's report as the measure of one's own numbers."""
+"""Baselines: another model's report, by whose numbers the measured numbers are divided."""
 
 import json
 from collections.abc import Iterable
@@ -10,22 +10,22 @@ from tfrobust.evaluation.base import Setting
 from tfrobust.ops import files, fingerprint
 from tfrobust.structs import Finding, Measurement
 
-# What two numbers must share to be divided by each other: which images they were, and how they were changed.
+# Settings that two numbers must share to be divided by each other: the images, and how they were changed.
 _COMPARED = ("images_sha256", "source", "constants_of", "frost")
 
 
 def values_of(path: str, mean: str) -> tuple[str, dict[str, float | None], dict]:
-    """The model's name, the values by id, and what was judged, of a report.
+    """Return the model's name, the values by id, and the evaluated images of a report.
 
     Args:
-        path: of a `robustness_report.json`.
-        mean: id of the measurement whose settings say what was judged.
+        path: path of a `robustness_report.json`.
+        mean: id of the measurement whose settings describe the evaluated images.
 
     Returns:
-        (name, values, judged): judged as `judged_by` has it; {} without such a measurement.
+        (name, values, judged): `judged` as from `judged_by`; {} without such a measurement.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the file is not a report.
     """
     try:
         report = json.loads(files.read_bounded(path).decode())
@@ -38,29 +38,36 @@ def values_of(path: str, mean: str) -> tuple[str, dict[str, float | None], dict]
 
 
 def images_of(setting: Setting, positions: np.ndarray) -> dict:
-    """What settings say of which images were judged: a hash of all images and labels, and of those positions [m]."""
+    """Return settings that identify the evaluated images: a hash of all images and labels, and of the positions [m]."""
     whole = setting.keep("images_sha256", lambda: fingerprint.data_sha256(setting.images, setting.labels))
     return {"images_sha256": fingerprint.json_sha256([whole, positions])}
 
 
 def judged_by(settings: dict, count: int | None) -> dict:
-    """What a measurement rests on: how many images, and those of its settings that tell which and changed how."""
+    """Return the basis of a measurement: the number of images, and its settings on which images and how changed."""
     return {"images": count, **{name: settings.get(name) for name in _COMPARED}}
 
 
 def numbers_of(values: dict[str, float]) -> dict:
-    """What settings say of a baseline's numbers, since two may have one name; nothing of AlexNet's, which are known."""
+    """Return settings that identify a baseline's numbers by a hash, since two baselines may share a name.
+
+    AlexNet's numbers need no hash: they are constants.
+    """
     return {"baseline_sha256": fingerprint.json_sha256({name: repr(float(one)) for name, one in values.items()})}
 
 
 def findings(baseline: dict, what: str, mean: str, measurements: Iterable[Measurement]) -> list[Finding]:
-    """A warning where the baseline's numbers are of other images than one's own, or nobody can tell; [] otherwise.
+    """Return a warning if the baseline's numbers are not known to be of the same images; [] otherwise.
 
     Args:
-        baseline: of a report, with its `judged`; without (constants, another's numbers) there is nothing to compare.
-        what: the numbers that hang on the baseline, in words.
-        mean: id of the measurement, among one's own, whose settings say what was judged.
-        measurements: one's own.
+        baseline: a baseline, with `judged` if it comes from a report; without it (constants, given numbers) there is
+            nothing to compare.
+        what: the numbers that depend on the baseline, in words.
+        mean: id of the measurement, among `measurements`, whose settings describe the evaluated images.
+        measurements: the measurements of this evaluation.
+
+    Returns:
+        At most one finding.
     """
     if "judged" not in baseline:
         return []

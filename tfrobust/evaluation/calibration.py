@@ -1,4 +1,4 @@
-"""Whether the predicted probabilities mean what they say."""
+"""Calibration: agreement of predicted probabilities with accuracies, on clean images and under attack."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.searching import check_last_points, last_points
 from tfrobust.structs import Measurement, Series
 
-# What the RMS calibration error sums over: all bins, or all but the last.
+# The bins that the RMS calibration error sums over: all, or all but the last.
 ADAPTIVE_BINS = ("paper", "code")
 _CURVE_POINTS = 200
 
 
 def log_probabilities(logits: np.ndarray, one_per_class: bool = False) -> np.ndarray:
-    """log softmax of float [n, k] in float64; where there is one probability per class, log sigmoid."""
+    """Return log softmax of float [n, k] in float64; log sigmoid if there is one probability per class."""
     if one_per_class:
         return -np.logaddexp(0.0, -np.asarray(logits, np.float64))
     shifted = np.asarray(logits, np.float64)
@@ -30,10 +30,9 @@ def log_probabilities(logits: np.ndarray, one_per_class: bool = False) -> np.nda
 
 
 def reliability(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> dict[str, np.ndarray]:
-    """Confidence, accuracy and count in bins of equal width.
+    """Compute confidence, accuracy and count in bins of equal width.
 
-    Bin j holds the confidences in (j/B, (j+1)/B]; the first also 0. Empty bins have confidence and
-    accuracy 0.
+    Bin j holds the confidences in (j/B, (j+1)/B]; the first one also 0. Empty bins have confidence and accuracy 0.
 
     Args:
         confidence: float [n] in [0, 1], the largest probability.
@@ -58,9 +57,9 @@ def reliability(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> 
 
 
 def expected_calibration_error(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> float:
-    """ECE = sum_j (n_j / n) |accuracy_j - confidence_j| over bins of equal width.
+    """Compute ECE = sum_j (n_j / n) |accuracy_j - confidence_j| over bins of equal width.
 
-    Args and Source as in `reliability`.
+    Arguments and source as in `reliability`.
 
     Returns:
         A float in [0, 1].
@@ -73,10 +72,10 @@ def expected_calibration_error(confidence: np.ndarray, correct: np.ndarray, bins
 def rms_calibration_error(
     confidence: np.ndarray, correct: np.ndarray, *, bin_size: int = 100, bins: str = "paper"
 ) -> float:
-    """sqrt(sum_j (n_j / n) (accuracy_j - confidence_j)^2) over adaptive bins of consecutive confidences.
+    """Compute sqrt(sum_j (n_j / n) (accuracy_j - confidence_j)^2) over adaptive bins of consecutive confidences.
 
-    Sorted by confidence, each `bin_size` examples make a bin, and what is left over belongs to the last one, which
-    holds the most confident. Examples of equal confidence count as their mean, so that their order has no say.
+    Sorted by confidence, each `bin_size` examples form a bin. The remainder belongs to the last bin, which holds the
+    most confident examples. Examples of equal confidence count as their mean, so that their order does not matter.
 
     Args:
         confidence: float [n] in [0, 1], the largest probability.
@@ -86,10 +85,10 @@ def rms_calibration_error(
             most confident examples never count.
 
     Returns:
-        A float in [0, 1]; NaN where a confidence is NaN.
+        A float in [0, 1]; NaN if a confidence is NaN.
 
     Raises:
-        ValueError: an unknown `bins`, a `bin_size` below 1, or "code" where there is one bin alone.
+        ValueError: an unknown `bins`, a `bin_size` below 1, or "code" with a single bin.
 
     Source:
         Hendrycks et al. 2019 (arXiv 1812.04606), and `calib_err` of hendrycks/natural-adv-examples.
@@ -109,7 +108,7 @@ def rms_calibration_error(
 
 
 def check_adaptive_bins(bin_size: int, bins: str) -> None:
-    """ValueError unless the two are arguments of `rms_calibration_error`."""
+    """Raise ValueError unless both are valid arguments of `rms_calibration_error`."""
     if isinstance(bin_size, bool) or not isinstance(bin_size, int) or bin_size < 1:
         raise InputError(f"the bin size of the RMS calibration error is {bin_size!r}; it is an integer >= 1.")
     if bins not in ADAPTIVE_BINS:
@@ -117,7 +116,7 @@ def check_adaptive_bins(bin_size: int, bins: str) -> None:
 
 
 def response_accuracy(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """The accuracy of the i most confident examples, i = 1 .. n: what is had by answering at a rate of i / n.
+    """Compute the accuracy of the i most confident examples, i = 1 .. n: that at a response rate of i / n.
 
     Its mean is AURRA, the area under the response rate accuracy curve. Examples of equal confidence count as their
     mean.
@@ -127,7 +126,7 @@ def response_accuracy(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray
         correct: bool [n].
 
     Returns:
-        float64 [n] in [0, 1]; NaN throughout where a confidence is NaN.
+        float64 [n] in [0, 1]; all NaN if a confidence is NaN.
 
     Source:
         Hendrycks et al. 2021 (arXiv 1907.07174), and `aurra` of its code.
@@ -137,9 +136,9 @@ def response_accuracy(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray
 
 
 def _ranked(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Confidence ascending, and how much of each example is right: equally confident ones share their mean.
+    """Return confidences in ascending order, with each example's accuracy averaged over equal confidences.
 
-    NaN for all of them where one confidence is NaN: such an answer has no rank.
+    All values are NaN if one confidence is NaN, since it has no rank.
     """
     if np.isnan(confidence).any():
         return np.full(len(confidence), np.nan), np.full(len(confidence), np.nan)
@@ -149,12 +148,15 @@ def _ranked(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np
 
 
 def brier_scores(logits: np.ndarray, labels: np.ndarray, one_per_class: bool = False) -> np.ndarray:
-    """sum_k (p_k - [k = y])^2 per image, float64 [n] in [0, 2]: Brier's original, over all classes.
+    """Compute the Brier score sum_k (p_k - [k = y])^2 per image, float64 [n] in [0, 2]: the original, over all classes.
 
     Args:
         logits: float [n, k].
         labels: integer [n].
-        one_per_class: p = sigmoid(logits), which need not sum to 1 (the score then ends at k); else their softmax.
+        one_per_class: True: p = sigmoid(logits), which need not sum to 1 (the maximum is then k); False: their softmax.
+
+    Returns:
+        float64 [n].
 
     Source:
         Brier 1950, Monthly Weather Review 78, eq. (2). For two classes it is twice the one-class form.
@@ -164,7 +166,10 @@ def brier_scores(logits: np.ndarray, labels: np.ndarray, one_per_class: bool = F
 
 
 def negative_log_likelihoods(logits: np.ndarray, labels: np.ndarray, one_per_class: bool = False) -> np.ndarray:
-    """-log p_y per image in nats, float64 [n]; of one p per class, -log p_y - sum of log(1 - p_k) over the others."""
+    """Compute -log p_y per image in nats, float64 [n].
+
+    With one probability per class it is -log p_y - sum of log(1 - p_k) over the other classes.
+    """
     found = -log_probabilities(logits, one_per_class)[np.arange(len(labels)), labels]
     if not one_per_class:
         return found
@@ -174,25 +179,26 @@ def negative_log_likelihoods(logits: np.ndarray, labels: np.ndarray, one_per_cla
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Calibration(Evaluator):
-    """`calibration.ece`, `.rms`, `.aurra`, `.brier`, `.nll` on clean images, and the curves behind the first and third.
+    """Calibration on clean images: `calibration.ece`, `.rms`, `.aurra`, `.brier`, `.nll`, and curves for ECE and AURRA.
 
-    Under an attack they are `calibration.<attack>_<norm>_<epsilon>.ece` and so on, of the answers to the attack's last
-    points on all images, also on those that stay right and those that were wrong before: where it stopped at the first
-    wrong answer, as for accuracies, the model would hardly be sure of it.
+    Under an attack the ids are `calibration.<attack>_<norm>_<epsilon>.ece` and so on. They are computed on the attack's
+    last points of all images, also of images that stay correctly classified and of images that were misclassified
+    before. A search that stops at the first misclassified point, as for accuracies, would find the model hardly
+    confident there.
 
-    The calibration errors have no interval: they are biased upwards in small samples, and none in closed form is
-    honest. Nor has AURRA, whose points share their examples. An answer of NaN makes all five unknown.
+    The calibration errors have no interval: they are biased upwards in small samples, and no closed form is reliable.
+    AURRA has none either, since its points share their examples. An output of NaN makes all five unknown.
 
-    Of a model that ends with sigmoids each class has a probability of its own: confidence is the largest, the Brier
-    score sums over them as they are, and `nll` is that of one right class and all others wrong.
+    For a model that ends with sigmoids each class has a probability of its own: confidence is the largest, the Brier
+    score sums over them as they are, and `nll` is that of one correct class and all others wrong.
 
     Attributes:
         bins: number of equal-width confidence bins of ECE, >= 1.
         rms_bin_size: images in a bin of the RMS calibration error, >= 1.
-        rms_bins: "paper" or "code", see `rms_calibration_error`; the code's needs two bins.
-        attack: one that climbs the loss, such as PGD; None: the images as they are.
-        label: what tells the attack apart in the ids, "{steps}" in it its steps; None: its own name.
-        limit: under an attack, at most so many images, drawn by the seed; None: all.
+        rms_bins: "paper" or "code", see `rms_calibration_error`; "code" needs two bins.
+        attack: an attack that maximizes the loss, such as PGD; None: clean images.
+        label: the attack's part of the ids, in which "{steps}" is replaced by its steps; None: its own name.
+        limit: under an attack, maximum number of images, drawn by the seed; None: all.
     """
 
     bins: int = 15
@@ -212,10 +218,12 @@ class Calibration(Evaluator):
             check_last_points("Calibration", self.attack)
 
     def check(self, setting: Setting) -> None:
+        """Raise ValueError for an attack on text."""
         if self.attack is not None and setting.predictor.is_text:
             raise InputError("Calibration.attack moves pixels, and these data are text; leave it None.")
 
     def run(self, setting: Setting) -> Outcome:
+        """Measure the calibration."""
         logits, labels, settings = self._answers(setting)
         correct = (logits.argmax(axis=-1) == labels) & ~np.isnan(logits).any(axis=-1)
         one_per_class = setting.predictor.one_per_class
@@ -244,6 +252,7 @@ class Calibration(Evaluator):
         return Outcome(measurements, self._curves(setting, confidence, correct, curve))
 
     def ids(self) -> tuple[str, ...]:
+        """Return the ids of the five measurements."""
         return tuple(f"{self._prefix}.{name}" for name in ("ece", "rms", "aurra", "brier", "nll"))
 
     @property
@@ -252,11 +261,11 @@ class Calibration(Evaluator):
 
     @property
     def _suffix(self) -> str:
-        """What an attack adds to ids: ".pgd_linf_0.2"."""
+        """The attack's part of the ids: ".pgd_linf_0.2"."""
         return "" if self.attack is None else attack_id(self.attack, self.label).removeprefix("attack")
 
     def _answers(self, setting: Setting) -> tuple[np.ndarray, np.ndarray, dict]:
-        """Logits, labels, and what a report says of how they came about."""
+        """Return logits, labels, and the settings that describe their origin."""
         if self.attack is None:
             return setting.clean_logits, setting.labels, {}
         found = last_points(setting, self.attack, self.limit)
@@ -286,7 +295,7 @@ def _column_lists(columns: dict[str, np.ndarray]) -> dict[str, list]:
 
 
 def known(value: float) -> float | None:
-    """The value; None for NaN, which neither a report nor a kept outcome can hold."""
+    """Return the value, or None for NaN, which neither a report nor a cached outcome can hold."""
     return None if np.isnan(value) else value
 
 

@@ -1,4 +1,4 @@
-"""Long searches in chunks: each is kept on disk once it is whole, so that a run goes on, or is shared out."""
+"""Chunks of long searches: each is stored on disk when finished, so that a run can resume or be shared."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ _log = logging.getLogger("tfrobust")
 
 
 class Found(NamedTuple):
-    """What a search left of some images.
+    """Result of a search on some images.
 
-    success: bool [m]. distance: float32 [m]. complete: whether it was finished. member: int [m], which member of
-    an ensemble succeeded (`structs.AttackResult`); None for a single attack.
+    Attributes:
+        success: bool [m].
+        distance: float32 [m].
+        complete: True if the search was finished.
+        member: int [m], the member of an ensemble that succeeded (`structs.AttackResult`); None for a single attack.
     """
 
     success: np.ndarray
@@ -31,36 +34,36 @@ class Found(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """One of `count` processes that share the chunks of a search among them; the first is number 1."""
+    """One of `count` processes that share the chunks of a search; the first is number 1."""
 
     number: int
     count: int
 
     def own(self, chunks: list) -> list:
-        """Every `count`-th chunk."""
+        """Return every `count`-th chunk."""
         return chunks[self.number - 1 :: self.count]
 
 
 @dataclasses.dataclass(frozen=True)
 class Store:
-    """The finished chunks of one model, data set and seed; any number of processes may use one directory.
+    """Storage of the finished chunks of one model, data set and seed; several processes may share its directory.
 
     Attributes:
-        directory: where; made when it is needed.
-        common: JSON that tells this setting from every other.
+        directory: the folder, created when needed.
+        common: JSON that distinguishes this setting from every other.
     """
 
     directory: pathlib.Path
     common: dict
 
     def path(self, attack: Attack, positions: np.ndarray) -> pathlib.Path:
-        """Where the chunk of these positions is kept."""
+        """Return the path of the chunk of these positions."""
         parts = {**self.common, "attack": configured.serialize(attack), "positions": positions.tolist()}
         span = f"{int(positions[0])}-{int(positions[-1])}"
         return self.directory / f"{attack.name}-{span}-{fingerprint.json_sha256(parts)[:32]}.npz"
 
     def read(self, attack: Attack, positions: np.ndarray) -> Found | None:
-        """A finished chunk; None where there is none, or (with a warning) where its file is damaged."""
+        """Return a finished chunk; None if there is none, or (with a warning) if its file is damaged."""
         path = self.path(attack, positions)
         try:
             with np.load(path, allow_pickle=False) as arrays:
@@ -75,7 +78,7 @@ class Store:
             return None
 
     def write(self, attack: Attack, positions: np.ndarray, found: Found) -> None:
-        """Keeps a chunk, unless its search was cut short."""
+        """Store a chunk, unless its search was cut short."""
         if not found.complete:
             return
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -85,5 +88,5 @@ class Store:
 
 
 def split(positions: np.ndarray, size: int) -> list[np.ndarray]:
-    """Consecutive chunks of `size` positions; the last may be shorter."""
+    """Split positions into consecutive chunks of `size`; the last may be shorter."""
     return [positions[start : start + size] for start in range(0, len(positions), size)]

@@ -1,4 +1,4 @@
-"""How many images stay rightly classified under natural corruptions, and the benchmark's summary errors."""
+"""Accuracy under natural corruptions, and the benchmark's summary errors mCE and relative mCE."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ALEXNET = {
         "jpeg_compression": 0.606500,
     },
 }
-# Tracing a corruption costs about as much as running it so often without.
+# Tracing a corruption costs about as much as so many untraced runs.
 _WORTH_TRACING = 8
 _MEAN = "corruption.mean.accuracy"
 _INTERVAL = "95 % over images, of each image's mean, normal"
@@ -49,24 +49,25 @@ _INTERVAL = "95 % over images, of each image's mean, normal"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorruptionAccuracy(Evaluator):
-    """`corruption.<name>.<severity>.accuracy` and `.drop`, means over groups, mCE and relative mCE.
+    """Accuracy under corruptions: `corruption.<name>.<severity>.accuracy` and `.drop`, group means, mCE, relative mCE.
 
-    The corruptions are generated here (`tfrobust.corruptions`), or read from a published set; the settings say which.
-    Means are over the benchmark's 15 as far as they were asked for, each severity counting alike; a group that was not
-    measured, or not in whole, is left out. With E(c, s) the error under corruption c at severity s, B the baseline's:
+    The corruptions are generated here (`tfrobust.corruptions`), or read from a published set; the settings state which.
+    Means are over those of the benchmark's 15 corruptions that were requested, with equal weights of the severities. A
+    group that was not measured, or not completely, is left out. With E(c, s) the error under corruption c at severity
+    s, and B the baseline's:
 
     `corruption.mce` = mean_c [ sum_s E(c, s) / sum_s B(c, s) ], `corruption.relative_mce` = mean_c [ sum_s (E(c, s) -
     E_clean) / sum_s (B(c, s) - B_clean) ]; both need all 15 at all 5 severities, and a baseline.
 
     Attributes:
-        names: of `corruptions.NAMES` or `corruptions.EXTRA_NAMES`.
-        severities: of 1 to 5.
-        limit: at most so many images, drawn by the seed; None: all.
-        baseline: whose errors stand in the denominators: "alexnet" (meaningful for ImageNet's 1000 classes alone); a
-            `robustness_report.json` with the same corruptions of the same images (a finding warns of others); or
-            {"name", "clean", "errors": {name: mean error}}. A report's values are read when this is made, and kept.
-            "": no mCE.
-        frost_pictures: a folder with pictures of frost, in place of our own textures; "": our own.
+        names: some of `corruptions.NAMES` or `corruptions.EXTRA_NAMES`.
+        severities: some of 1 to 5.
+        limit: maximum number of images, drawn by the seed; None: all.
+        baseline: the model whose errors are the denominators: "alexnet" (meaningful for ImageNet's 1000 classes only);
+            a `robustness_report.json` with the same corruptions of the same images (a finding warns of others); or
+            {"name", "clean", "errors": {name: mean error}}. A report's values are read on construction, and kept. "":
+            no mCE.
+        frost_pictures: a folder with pictures of frost, instead of the textures of tfrobust; "": the textures.
         source: a published set of the clean test images under these corruptions; None: they are generated.
 
     Raises:
@@ -106,6 +107,7 @@ class CorruptionAccuracy(Evaluator):
         return set(corruptions.NAMES) <= set(self.names) and len(self.severities) == 5
 
     def run(self, setting: Setting) -> Outcome:
+        """Measure the accuracy under every corruption and severity."""
         images = self._images(setting)
         measurements, correct = [], {}
         for name in self.names:
@@ -123,12 +125,14 @@ class CorruptionAccuracy(Evaluator):
         return Outcome([*measurements, *self._errors(images, correct)], findings=[*images.findings, *unlike])
 
     def check(self, setting: Setting) -> None:
+        """Read the published set or the pictures of frost, and raise their errors early."""
         if self.source is not None:
             published.open_once(setting, self.source, self.names, self.severities)
         elif self.frost_pictures and "frost" in self.names:
             _frost(setting, self.frost_pictures)
 
     def files_read(self) -> str:
+        """Return a hash of the state of the published set or the pictures of frost."""
         if self.source is not None:
             return self.source.state()
         frost = self.frost_pictures if "frost" in self.names else ""
@@ -140,12 +144,13 @@ class CorruptionAccuracy(Evaluator):
         return published.Corrupted(setting, self.source, self.names, self.severities, self.limit)
 
     def ids(self) -> tuple[str, ...]:
+        """Return the ids of the accuracies, drops, means and errors."""
         found = [f"corruption.{name}.{s}.{what}" for name in self.names for s in self.severities for what in _WHAT]
         found += [identity for identity, _ in self._groups()]
         return (*found, *(("corruption.mce", "corruption.relative_mce") if self.baseline else ()))
 
     def _groups(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Id and corruptions of each mean; of two of them some may be missing."""
+        """Return id and corruptions of each mean; in two of the means, some corruptions may be missing."""
         noise = corruptions.GROUPS["noise"]
         quiet = tuple(name for name in corruptions.NAMES if name not in noise)
         found = [(_MEAN, corruptions.NAMES), ("corruption.mean_without_noise.accuracy", quiet)]
@@ -158,14 +163,14 @@ class CorruptionAccuracy(Evaluator):
         each = np.mean([correct[name, severity] for name in names for severity in self.severities], axis=0)
         low, high = statistics.mean_interval(each)
         more = {"corruptions": len(names), "severities": list(self.severities), "interval": _INTERVAL}
-        if len(names) < len(group):  # all of them need no names, and had none in older reports
+        if len(names) < len(group):  # complete groups have no names, as in older reports
             more["names"] = sorted(names)
         settings = images.settings | (images.judged if identity == _MEAN else {})
         bounds = max(0.0, low), min(1.0, high)
         return Measurement(identity, float(each.mean()), "fraction", len(each), *bounds, {**settings, **more})
 
     def _errors(self, images: _Generated | published.Corrupted, correct: dict) -> list[Measurement]:
-        """mCE and relative mCE."""
+        """Return mCE and relative mCE."""
         if not self.baseline:
             return []
         own = {name: 1 - np.mean([correct[name, s] for s in self.severities]) for name in corruptions.NAMES}
@@ -185,7 +190,7 @@ _WHAT = ("accuracy", "drop")
 
 
 class _Generated:
-    """The clean images under corruptions made here; `published.Corrupted` is its like for published ones."""
+    """Clean images under generated corruptions; `published.Corrupted` is the counterpart for published ones."""
 
     findings = ()
 
@@ -200,7 +205,7 @@ class _Generated:
         self.judged = baseline.images_of(setting, positions)
 
     def correct(self, name: str, severity: int) -> np.ndarray:
-        """bool [m]: which images are rightly classified under one corruption."""
+        """Return which images are correctly classified under one corruption, bool [m]."""
         size = min(self._setting.batch_size, len(self._positions))
         pictures = _frost(self._setting, self._folder) if self._folder and name == "frost" else None
 
@@ -211,7 +216,7 @@ class _Generated:
             change = tf.function(change, autograph=False)
         found = []
         for start in range(0, len(self._positions), size):
-            # The last batch is filled up, so that nothing is traced twice.
+            # The last batch is padded, so that nothing is traced twice.
             rows = self._positions[np.minimum(np.arange(start, start + size), len(self._positions) - 1)]
             images = change(tf.constant(self._setting.images[rows]), randomness.example_keys(self._key, rows))
             logits = self._setting.predictor.compiled_logits(images).numpy()
@@ -220,12 +225,12 @@ class _Generated:
         return np.concatenate(found)
 
     def drop(self, correct: np.ndarray) -> tuple:
-        """The relative drop of accuracy with its interval."""
+        """Return the relative drop of accuracy with its interval."""
         return statistics.relative_drop(self.clean, correct)
 
 
 def mean_corruption_errors(errors: dict, clean: float, baseline: dict) -> tuple[float | None, float | None]:
-    """mCE and relative mCE of mean errors over severities.
+    """Compute mCE and relative mCE from mean errors over severities.
 
     Args:
         errors: {name: mean error over severities} of the 15 corruptions.
@@ -233,7 +238,7 @@ def mean_corruption_errors(errors: dict, clean: float, baseline: dict) -> tuple[
         baseline: {"clean": its clean error, "errors": {name: its mean error}}.
 
     Returns:
-        (mCE, relative mCE); None where the baseline's error, or its growth, is 0 for some corruption.
+        (mCE, relative mCE); None where the baseline's error, or its increase, is 0 for some corruption.
     """
     pairs = [(errors[name], baseline["errors"][name]) for name in corruptions.NAMES]
     growths = [(own - clean, other - baseline["clean"]) for own, other in pairs]
@@ -244,7 +249,7 @@ def mean_corruption_errors(errors: dict, clean: float, baseline: dict) -> tuple[
 
 
 def _baseline(given: str | dict) -> dict:
-    """A baseline's name, clean error and mean errors by corruption; {} for none."""
+    """Return a baseline's name, clean error and mean errors by corruption; {} for none."""
     if not given:
         return {}
     if given == "alexnet":
@@ -272,7 +277,7 @@ def _from_report(path: str) -> dict:
 
 
 def _frost(setting: Setting, folder: str) -> np.ndarray:
-    """The pictures in a folder, for images of the setting's size."""
+    """Return the pictures in a folder, for images of the setting's size."""
     return setting.keep(f"frost {folder}", lambda: textures.read_frost(folder, *_size(setting)))
 
 

@@ -1,4 +1,4 @@
-"""Cheap checks of whether the other numbers can be believed."""
+"""Evaluation checks (the doctor): inexpensive tests of whether the other numbers are credible."""
 
 from __future__ import annotations
 
@@ -13,33 +13,28 @@ from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Doctor(Evaluator):
-    """Findings on the model, on the data, and on the attacks: pass, warn or fail, with evidence and remedy.
+    """Evaluation checks: findings on model, data and attacks (pass, warn or fail), with evidence and remedy.
 
-    | finding | fails or warns where |
-    |---|---|
-    | `logits` | the answers are probabilities, or may be (`warn`) |
-    | `deterministic` | equal images get different answers |
-    | `batch_independent` | an answer hangs on the other images of the batch |
-    | `clean_accuracy` | no better than naming the most frequent class |
-    | `gradients` | input gradients are missing, 0, vanishing, exploding, not finite, or drawn |
-    | `ascent` | a small step up the gradient raises the loss no more than a step anywhere |
-    | `monotone` | a larger epsilon leaves more accuracy |
-    | `repredict` | saved adversaries do not fool the model again, or lie outside the threat set |
-    | `rounding` | they fool it no more when rounded to 8 bits |
-    | `attack_strength` | the evaluation searches less than the training did |
-    | `epsilon_units` | epsilon is no radius in pixels of [0, 1] that makes sense for these images |
-    | `test_size` | too few test images for the claim |
-    | `duplicates` | test images are among the training images of either stage (where those are known) |
-    | `selection` | the weights were chosen on the test split |
+    | finding | fails or warns where | |---|---| | `logits` | the outputs are probabilities, or may be (`warn`) | |
+    `deterministic` | equal images get different outputs | | `batch_independent` | an output depends on the other images
+    of the batch | | `clean_accuracy` | no better than predicting the most frequent class | | `gradients` | input
+    gradients are missing, 0, vanishing, exploding, not finite, or stochastic | | `ascent` | a small step up the
+    gradient increases the loss no more than a step in a random direction | | `monotone` | a larger epsilon leaves more
+    accuracy | | `repredict` | saved adversarial images are not misclassified again, or lie outside the threat set | |
+    `rounding` | they are correctly classified when rounded to 8 bits | | `attack_strength` | the evaluation searches
+    less than the training did | | `epsilon_units` | epsilon is not a sensible radius in pixels of [0, 1] for these
+    images | | `test_size` | too few test images for the claim | | `duplicates` | test images are among the training
+    images of either stage (if those are known) | | `selection` | the weights were selected on the test split |
 
-    Where there are no input gradients, what needs them is left out, and `gradients` says so. The curve of the same
-    attack over the same images shares its work, where finished chunks are kept. Of text, which no attack moves, there
-    are `logits`, `deterministic`, `batch_independent`, `clean_accuracy`, `test_size`, `duplicates` and `selection`.
+    Without input gradients, the checks that need them are left out, and `gradients` says so. The curve of the same
+    attack over the same images shares its work if finished chunks are stored. For text, which no attack perturbs, the
+    checks are `logits`, `deterministic`, `batch_independent`, `clean_accuracy`, `test_size`, `duplicates` and
+    `selection`.
 
     Attributes:
         attack: a short attack for `monotone`, `repredict` and `rounding`; a few steps are enough. None for text.
-        factors: the sizes to compare, as multiples of its epsilon; 1 is added for `repredict`.
-        limit: at most so many images, drawn by the seed.
+        factors: the radii to compare, as multiples of its epsilon; 1 is added for `repredict`.
+        limit: maximum number of images, drawn by the seed.
     """
 
     attack: Attack | None = None
@@ -62,11 +57,13 @@ class Doctor(Evaluator):
             )
 
     def check(self, setting: Setting) -> None:
+        """Raise ValueError unless there is an attack exactly if the data are images."""
         if setting.predictor.is_text != (self.attack is None):
             kind, remedy = ("text", "None") if self.attack else ("images", "a short attack, as @PGD()")
             raise InputError(f"{setting.predictor.name} takes {kind}: Doctor.attack must be {remedy}.")
 
     def run(self, setting: Setting) -> Outcome:
+        """Run all checks that apply."""
         attack, limit = self.attack, self.limit
         climbs = attack is not None and not isinstance(doctor_model.gradients(setting), str)
         findings = [

@@ -1,4 +1,4 @@
-"""The doctor's look at the attacks: what they find must make sense, be real, and be searched for hard enough."""
+"""Evaluation checks of the attacks: their results must be consistent, real, and from a long enough search."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tfrobust.evaluation.base import Setting
 from tfrobust.evaluation.searching import attacked, search
 from tfrobust.structs import Finding
 
-# Below so many steps an attack is no search.
+# With fewer steps an attack is not a search.
 _FEW_STEPS = 10
 _LOST = 0.1
 
 
 def standing(setting: Setting, attack: Attack, epsilon: float, limit: int) -> np.ndarray:
-    """Which of at most `limit` images stay rightly classified; size 0 is the clean prediction; bool [m].
+    """Return which of at most `limit` images remain correctly classified, bool [m]; epsilon 0 is the clean prediction.
 
-    The attack's own epsilon shares its work with `check_repredict`, other sizes with the chunks of a curve.
+    The attack's own epsilon shares its work with `check_repredict`, other values with the chunks of a curve.
     """
     positions = setting.subset(limit)
     if epsilon == 0:
@@ -30,7 +30,7 @@ def standing(setting: Setting, attack: Attack, epsilon: float, limit: int) -> np
 
 
 def check_monotone(setting: Setting, attack: Attack, factors: tuple[float, ...], limit: int) -> Finding:
-    """Whether a larger budget never leaves more accuracy: the smaller ball lies inside the larger."""
+    """Check that a larger epsilon never leaves more accuracy: the smaller ball lies inside the larger one."""
     sizes = (0.0, *(factor * attack.threat.epsilon for factor in factors))
     robust = [standing(setting, attack, size, limit) for size in sizes]
     curve = ", ".join(f"{size:.4g}: {row.mean():.1%}" for size, row in zip(sizes, robust, strict=True))
@@ -39,14 +39,14 @@ def check_monotone(setting: Setting, attack: Attack, factors: tuple[float, ...],
     rises = [statistics.paired_difference(after, before) for before, after in zip(robust, robust[1:], strict=False)]
     if max(low for _, low, _ in rises) > 0:
         return Finding("monotone", "fail", evidence, remedy)
-    # One image may change sides by the luck of a few steps.
+    # The result of one image may change by chance within a few steps.
     if max(rise for rise, _, _ in rises) * len(robust[0]) > max(1.0, 0.01 * len(robust[0])):
         return Finding("monotone", "warn", evidence, remedy)
     return Finding("monotone", "pass", evidence)
 
 
 def check_repredict(setting: Setting, attack: Attack, limit: int) -> Finding:
-    """Whether the saved adversaries lie in the threat set and fool the model again when predicted anew."""
+    """Check that the saved adversarial images lie in the threat set and are misclassified when predicted again."""
     positions, result = attacked(setting, attack, limit)
     images, threat = np.asarray(result.adversarial), attack.threat
     fooled = setting.predict(images).argmax(axis=-1) != setting.labels[positions]
@@ -66,7 +66,7 @@ def check_repredict(setting: Setting, attack: Attack, limit: int) -> Finding:
 
 
 def check_rounding(setting: Setting, attack: Attack, limit: int) -> Finding:
-    """Whether the saved adversaries still fool the model when they are saved as 8-bit images."""
+    """Check that the saved adversarial images are still misclassified as 8-bit images."""
     positions, result = attacked(setting, attack, limit)
     images, labels = np.asarray(result.adversarial), setting.labels[positions]
     made = setting.clean_correct[positions] & (setting.predict(images).argmax(axis=-1) != labels)
@@ -84,7 +84,7 @@ def check_rounding(setting: Setting, attack: Attack, limit: int) -> Finding:
 
 
 def check_strength(setting: Setting, own: Attack) -> Finding:
-    """Whether the model was attacked at least as hard in the evaluation as in its training."""
+    """Check that the evaluation attacks the model at least as hard as its training did."""
     attacks = [one for attack in setting.evaluation_attacks or (own,) for one in attack.members or (attack,)]
     climbers = [attack for attack in attacks if attack.needs_gradient]
     trained = setting.training_attack

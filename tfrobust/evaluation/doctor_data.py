@@ -1,4 +1,4 @@
-"""The doctor's look at the data and the claim: sizes, units, who has seen which images."""
+"""Evaluation checks of the data and the claims: sample sizes, units, overlap of test and training images."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from tfrobust.structs import Finding
 
 _GREY_LEVEL = 1 / 255
 _IMAGES_FOR_FIVE_POINTS = int(np.ceil((statistics.Z / 0.1) ** 2))
-# Root mean square differences of pixels that count as the same picture, re-encoded or shifted in brightness.
+# Root mean square differences of pixels up to which images count as the same picture, re-encoded or with shifted
+# brightness.
 _NEAR, _NEAR_OF_CONTRAST = 4 / 255, 0.1
 _SMALL_SIDE = 8
 _TEST_ROWS = 256
-# Of a first stage's images, as float32: how many are looked at, spread evenly, and how many are held at a time.
+# First-stage images, as float32: the bytes that are checked in total, spread evenly, and the bytes held at a time.
 _FETCHED_BYTES, _BLOCK_BYTES = 2**30, 2**26
-# About a second's work.
+# Bounds for about a second of computation.
 _SEPARATION_IMAGES, _SEPARATION_VALUES = 500, 1e9
 
 
 def check_accuracy(setting: Setting) -> Finding:
-    """Whether clean images are classified better than by always naming the most frequent class."""
+    """Check that clean images are classified better than by always predicting the most frequent class."""
     right, count = int(setting.clean_correct.sum()), len(setting.labels)
     chance = np.bincount(setting.labels).max() / count
     low, high = statistics.wilson_interval(right, count)
@@ -43,7 +44,7 @@ def check_accuracy(setting: Setting) -> Finding:
 
 
 def check_units(setting: Setting, own: Attack) -> Finding:
-    """Whether every epsilon is a radius in pixels of [0, 1]: neither 8 for 8/255, nor 8/255/255."""
+    """Check that every epsilon is a radius in pixels of [0, 1]: neither 8 instead of 8/255, nor 8/255/255."""
     images = setting.images
     attacks = {attack for attack in (own, *setting.evaluation_attacks) if not attack.minimal}
     spread = float(images.max() - images.min())
@@ -58,7 +59,8 @@ def check_units(setting: Setting, own: Attack) -> Finding:
     said = []
     for norm in sorted({attack.threat.norm for attack in attacks}):
         sizes = [float(attack.threat.epsilon) for attack in attacks if attack.threat.norm == norm]
-        # A curve starts small whatever its unit is: where the doctor's own attack is among them, its size decides.
+        # A curve starts small whatever its unit is. If the doctor's own attack is among the attacks, its epsilon
+        # decides.
         claimed = float(own.threat.epsilon) if own.threat.norm == norm else min(sizes)
         verdict, evidence, remedy_of_norm = _judge_sizes(setting, norm, sizes, claimed, spread)
         said.append(evidence)
@@ -72,7 +74,7 @@ _WORSE = ("pass", "warn", "fail")
 
 
 def _judge_sizes(setting: Setting, norm: str, sizes: list, claimed: float, spread: float) -> tuple[str, str, str]:
-    """Verdict, evidence and remedy for the attacks in one norm, of which the `claimed` size must not be too large."""
+    """Return verdict, evidence and remedy for the attacks in one norm; `claimed` must not be too large."""
     values = int(np.prod(setting.images.shape[1:]))
     smallest, largest = min(sizes), max(sizes)
     if norm == "l0":
@@ -88,7 +90,7 @@ def _judge_sizes(setting: Setting, norm: str, sizes: list, claimed: float, sprea
     )
     remedy = f"Epsilon is in pixels of [0, 1]: {claimed:.4g}/255 = {claimed * _GREY_LEVEL:.4g}, if that was meant."
     if claimed >= min(span, apart):
-        # Whole images of another class lie within reach: no classifier is right on both.
+        # Images of another class lie within reach: no classifier can be correct on both.
         return "fail", evidence, remedy
     if claimed >= min(span, apart) / 2:
         return "warn", f"{evidence} Half way to another class, or grey, lies within reach.", remedy
@@ -99,7 +101,7 @@ def _judge_sizes(setting: Setting, norm: str, sizes: list, claimed: float, sprea
 
 
 def separation(setting: Setting, norm: str) -> float:
-    """The median distance of an image to the nearest one with another label, over a few hundred images."""
+    """Return the median distance of an image to the nearest one with another label, over a few hundred images."""
     fits = int(np.sqrt(_SEPARATION_VALUES / np.prod(setting.images.shape[1:])))
     chosen = setting.order("separation")[: max(2, min(_SEPARATION_IMAGES, fits))]
     rows, labels = setting.images[chosen].reshape(len(chosen), -1), setting.labels[chosen]
@@ -113,11 +115,15 @@ def separation(setting: Setting, norm: str) -> float:
 
 
 def check_test_size(setting: Setting, robust: np.ndarray | None) -> Finding:
-    """Whether there are enough test images for the percentages that are claimed.
+    """Check that there are enough test images for the claimed percentages.
 
     Args:
-        setting: gives the number of images.
-        robust: bool [m], who stands against the doctor's attack; None: the clean accuracy is the only claim.
+        setting: the setting, for the number of images.
+        robust: bool [m], images that remain correctly classified under the doctor's attack; None: the clean accuracy is
+            the only claim.
+
+    Returns:
+        The finding.
     """
     count = len(setting.labels)
     claims = {"clean accuracy": float(setting.clean_correct.mean())}
@@ -138,9 +144,9 @@ def check_test_size(setting: Setting, robust: np.ndarray | None) -> Finding:
 
 
 def check_duplicates(setting: Setting) -> Finding | None:
-    """Whether test images, or nearly the same ones, are among the training images; None where those are not known.
+    """Check that test images, or near duplicates, are not among the training images; None if those are unknown.
 
-    Those of a first stage count, too: an encoder that has seen the test images has seen them.
+    Images of a first stage count too: an encoder trained on the test images has seen them.
     """
     test, kind = setting.images, setting.examples
     exact, near, seen = np.zeros(len(test), bool), np.zeros(len(test), bool), []
@@ -178,7 +184,7 @@ def check_duplicates(setting: Setting) -> Finding | None:
 
 
 def check_selection(setting: Setting) -> Finding:
-    """Whether the published weights were chosen on anything but the test split."""
+    """Check that the published weights were not selected on the test split."""
     chosen = setting.selected_on
     if chosen == "test":
         remedy = "Choose on a validation split: numbers on the split that chose are too good."
@@ -200,9 +206,9 @@ def check_selection(setting: Setting) -> Finding:
 
 
 def _blocks(images: np.ndarray | Examples | None, test: np.ndarray) -> Iterator[np.ndarray]:
-    """Training images by arrays [b, ...]: one that is held already, or those of `Examples`, fetched and let go again.
+    """Yield training images as arrays [b, ...]: an array held already, or `Examples`, fetched block by block.
 
-    Nothing where there are none, or where their shape is not that of the test images.
+    It yields nothing if there are none, or if their shape differs from that of the test images.
     """
     if images is None or not len(images):
         return
@@ -220,7 +226,7 @@ def _blocks(images: np.ndarray | Examples | None, test: np.ndarray) -> Iterator[
 
 
 def _hashes(images: np.ndarray) -> list[bytes]:
-    """Of each image to 8 bits; some thousands are converted at a time."""
+    """Return hashes of the images at 8 bits; a few thousand images are converted at a time."""
     hashes = []
     for start in range(0, len(images), 4096):
         levels = images[start : start + 4096]
@@ -230,10 +236,10 @@ def _hashes(images: np.ndarray) -> list[bytes]:
 
 
 def _nearly_equal(train: np.ndarray, test: np.ndarray) -> np.ndarray:
-    """Which test images have a training image within the near distance; bool [n].
+    """Return which test images have a training image within the near distance; bool [n].
 
-    Averaging over blocks of pixels never makes two images lie further apart, root mean square, so that the
-    nearest small image is the one to look at in full.
+    Averaging over blocks of pixels never increases the root mean square distance of two images. So only the nearest
+    small image is compared at full size.
     """
     small_train, small_test = _small(train), _small(test)
     lengths, found = np.sum(small_train**2, axis=1), np.zeros(len(test), bool)
@@ -242,13 +248,13 @@ def _nearly_equal(train: np.ndarray, test: np.ndarray) -> np.ndarray:
         nearest = np.argmin(lengths[None] - 2 * rows @ small_train.T, axis=1)
         images = test[start : start + _TEST_ROWS]
         gap = np.sqrt(np.mean((images - train[nearest]) ** 2, axis=(1, 2, 3)))
-        # Two almost empty images are alike without being the same.
+        # Two nearly empty images are similar without being the same.
         found[start : start + _TEST_ROWS] = gap <= np.minimum(_NEAR, _NEAR_OF_CONTRAST * images.std(axis=(1, 2, 3)))
     return found
 
 
 def _small(images: np.ndarray) -> np.ndarray:
-    """Means over blocks: float32 [n, d] of at most 15 x 15 blocks a channel."""
+    """Return means over blocks: float32 [n, d] with at most 15 x 15 blocks per channel."""
     height, width = (max(1, size // _SMALL_SIDE) for size in images.shape[1:3])
     high, wide = images.shape[1] // height, images.shape[2] // width
     cut = images[:, : high * height, : wide * width]

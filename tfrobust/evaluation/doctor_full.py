@@ -1,4 +1,4 @@
-"""Expensive checks of whether the search was long enough: each makes attacks of its own."""
+"""Expensive evaluation checks of the search effort: each runs attacks of its own."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tfrobust.evaluation.searching import perturbed, search
 from tfrobust.ops.configured import constructor_arguments
 from tfrobust.structs import Finding
 
-# Shares of the images that only the other attack brings down: above these a finding warns or fails. More of the
-# same finds a little more of any robust model.
+# Shares of the images on which only the other attack succeeds: above these a finding warns or fails. More effort finds
+# slightly more on any robust model.
 _SOME, _MUCH, _VERY_MUCH = 0.02, 0.05, 0.1
 _OTHERS = 4
 _TRANSFER_STEPS = 20
@@ -26,22 +26,22 @@ _TRANSFER_STEPS = 20
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FullDoctor(Evaluator):
-    """Findings large_epsilon, more_effort, black_box, transfer: is there an attack that finds clearly more?
+    """Expensive evaluation checks: is there an attack that succeeds on clearly more images?
 
     | finding | fails or warns where |
     |---|---|
-    | `large_epsilon` | the attack leaves accuracy at a radius at which every image can become grey |
-    | `more_effort` | several times the steps and restarts bring down images that one time leaves |
-    | `black_box` | an attack that sees no gradients brings down images that the white-box ones leave |
+    | `large_epsilon` | the attack leaves accuracy at a radius at which every image can become gray |
+    | `more_effort` | several times the steps and restarts succeed on images on which the attack fails |
+    | `black_box` | an attack without gradients succeeds on images on which the white-box attacks fail |
     | `transfer` | so does one that attacks an undefended model of its own instead |
 
-    Where there are no input gradients, `more_effort` is left out, and the black-box attack is judged by the others.
+    Without input gradients, `more_effort` is left out, and the black-box attack is examined by the other checks.
 
     Attributes:
         attack: the white-box attack, as strong as the evaluation's.
         black_box: an attack that needs no gradients.
-        limit: at most so many images, drawn by the seed.
-        more: how many times the steps, and the restarts, `more_effort` takes.
+        limit: maximum number of images, drawn by the seed.
+        more: factor of the steps, and of the restarts, in `more_effort`.
         surrogate_steps: training steps of the undefended model.
     """
 
@@ -64,6 +64,7 @@ class FullDoctor(Evaluator):
             raise InputError("FullDoctor.black_box follows gradients; give it an attack that needs none, like Square.")
 
     def run(self, setting: Setting) -> Outcome:
+        """Run all checks that apply."""
         positions = setting.subset(self.limit)
         chosen = [attack for attack, _ in self.attacks(setting)]
         robust = [~search(setting, attack, positions).success for attack in chosen]
@@ -82,6 +83,7 @@ class FullDoctor(Evaluator):
         return Outcome(findings=findings)
 
     def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
+        """Return the attacks of the checks, on the images drawn by the seed."""
         if self._climbs(setting):
             attacks = (self.attack, stronger(self.attack, self.more), self.black_box, enlarged(self.attack, setting))
         else:
@@ -94,7 +96,7 @@ class FullDoctor(Evaluator):
 
 
 def stronger(attack: Attack, more: int) -> Attack:
-    """The attack with `more` times its steps and, where it starts at random, its restarts."""
+    """Return the attack with `more` times its steps and, if it starts at random, its restarts."""
     names = constructor_arguments(type(attack))
     arguments = {name: getattr(attack, name) for name in names}
     if "steps" not in names:  # one step by construction
@@ -106,7 +108,7 @@ def stronger(attack: Attack, more: int) -> Attack:
 
 
 def enlarged(attack: Attack, setting: Setting) -> Attack:
-    """The attack with the radius within which every image can become grey: half the box's diameter in the norm."""
+    """Return the attack with the radius at which every image can become gray: half the box's diameter in the norm."""
     low, high = attack.threat.bounds
     values = int(np.prod(setting.images.shape[1:]))
     size = {"linf": 1.0, "l2": float(np.sqrt(values)), "l1": float(values), "l0": 2.0 * values}[attack.threat.norm]
@@ -114,7 +116,7 @@ def enlarged(attack: Attack, setting: Setting) -> Attack:
 
 
 def check_large(setting: Setting, attack: Attack, positions: np.ndarray, robust: np.ndarray) -> Finding:
-    """Whether an attack with so large a radius finds what plain points within it show."""
+    """Check that an attack with such a large radius succeeds at least as often as simple points within it."""
     left, trivial = float(robust.mean()), float(_plainly_robust(setting, attack, positions).mean())
     evidence = (
         f"Within {attack.threat.norm} {attack.threat.epsilon:.4g}, where every image can become grey, {attack.name} "
@@ -128,7 +130,7 @@ def check_large(setting: Setting, attack: Attack, positions: np.ndarray, robust:
 
 
 def check_effort(attacks: list[Attack], plain: np.ndarray, longer: np.ndarray) -> Finding:
-    """Whether a longer search with more restarts still finds much."""
+    """Check that a longer search with more restarts succeeds on few further images."""
     once, more = (f"{attack.steps} steps (restarts: {getattr(attack, 'restarts', 1)})" for attack in attacks)
     evidence = f"{more} bring down {_only(plain, longer):.1%} of {len(plain)} images that {once} leave."
     remedy = "The search has not converged: take more steps and restarts, or gin/eval/autoattack.gin."
@@ -136,7 +138,7 @@ def check_effort(attacks: list[Attack], plain: np.ndarray, longer: np.ndarray) -
 
 
 def check_black_box(attack: Attack, white: np.ndarray, blind: np.ndarray) -> Finding:
-    """Whether an attack without gradients finds what those with gradients miss."""
+    """Check that an attack without gradients succeeds on few images on which attacks with gradients fail."""
     evidence = (
         f"{attack.name}, which sees no gradients, brings down {_only(white, blind):.1%} of {len(white)} images that "
         f"the white-box attacks leave; alone it leaves {blind.mean():.1%}, they {white.mean():.1%}."
@@ -146,7 +148,7 @@ def check_black_box(attack: Attack, white: np.ndarray, blind: np.ndarray) -> Fin
 
 
 def only_black_box(attack: Attack, blind: np.ndarray) -> Finding:
-    """What there is to say where no white-box attack can run."""
+    """Return the finding for models on which no white-box attack can run."""
     return Finding(
         "black_box",
         "warn",
@@ -159,7 +161,7 @@ def only_black_box(attack: Attack, blind: np.ndarray) -> Finding:
 def check_transfer(
     setting: Setting, attack: Attack, positions: np.ndarray, white: np.ndarray, surrogate_steps: int
 ) -> Finding:
-    """Whether adversaries of an undefended model of one's own fool this one where its own do not."""
+    """Check that adversarial images of an undefended surrogate succeed on few images on which direct attacks fail."""
     other = surrogate.train(setting, surrogate_steps)
     climb = PGD(threat=attack.threat, steps=_TRANSFER_STEPS)
     images = perturbed(other, climb, positions)
@@ -185,12 +187,12 @@ def _gain(check: str, base: np.ndarray, other: np.ndarray, evidence: str, remedy
 
 
 def _only(base: np.ndarray, other: np.ndarray) -> float:
-    """The share of images that only the second attack brings down."""
+    """Return the share of images on which only the second attack succeeds."""
     return float(np.mean(base & ~other))
 
 
 def _plainly_robust(setting: Setting, attack: Attack, positions: np.ndarray) -> np.ndarray:
-    """Who withstands grey and the points nearest to some other images, without any search; bool [m]."""
+    """Return images that resist gray and the points nearest to some other images, without any search; bool [m]."""
     images, labels = setting.images[positions], setting.labels[positions]
     grey = np.full_like(images, np.mean(attack.threat.bounds))
     turns = [np.roll(images, 1 + turn * max(1, len(images) // (_OTHERS + 1)), axis=0) for turn in range(_OTHERS)]

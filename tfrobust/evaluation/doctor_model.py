@@ -1,4 +1,4 @@
-"""The doctor's look at the model alone: what it answers, and which gradients it gives."""
+"""Evaluation checks of the model alone: its outputs and its gradients."""
 
 from __future__ import annotations
 
@@ -20,22 +20,27 @@ _FEW, _MANY = 0.05, 0.5
 _SAME = 1e-5
 _ALONE = 4
 _PROBES = 128
-# The largest entry of a gradient: float32 ends at 1e-38, and a loss that moves by 1 within a 4000th of one of 255
-# grey levels shows an attack nothing of what lies a step away.
+# Bounds of the largest entry of a gradient. Float32 ends at 1e-38. At the upper bound the loss changes by 1 within a
+# 4000th of one of 255 gray levels, so the gradient does not predict the loss a step away.
 _VANISHING, _EXPLODING = 1e-30, 1e6
-# How far along the gradient the loss is looked at, as a share of epsilon.
+# Length of the step along the gradient at which the loss is compared, as a share of epsilon.
 _SMALL_STEP = 0.1
 
 
 class Gradients(NamedTuple):
-    """Input gradients of the cross-entropy at some clean images: rows [m, d], and the same asked for again."""
+    """Input gradients of the cross-entropy at some clean images.
+
+    Attributes:
+        rows: float32 [m, d].
+        again: the same gradients, computed a second time.
+    """
 
     rows: np.ndarray
     again: np.ndarray
 
 
 def check_logits(setting: Setting) -> Finding:
-    """Whether the model answers with logits: log(p) is empty wherever rounding has made p 0 or 1."""
+    """Check that the model returns logits: log(p) has no gradient where rounding has made p 0 or 1."""
     predictor, largest = setting.predictor, setting.clean_logits.max(axis=-1)
     if not predictor.outputs_probabilities:
         if kind_of_answers(setting.clean_logits) == "logits":
@@ -59,11 +64,11 @@ def check_logits(setting: Setting) -> Finding:
 
 
 def check_deterministic(setting: Setting) -> Finding:
-    """Whether the same images get the same answer twice, compiled and not."""
+    """Check that the same images get the same output twice, compiled and not."""
     images = setting.images[: setting.batch_size]
     first = np.asarray(setting.predictor.compiled_logits(tf.constant(images)))
     second = np.asarray(setting.predictor.compiled_logits(tf.constant(images)))
-    # A Python-side draw is frozen into the compiled function, so that only an uncompiled call shows it.
+    # A random draw in Python is frozen into the compiled function, so only an uncompiled call reveals it.
     third = np.asarray(setting.predictor.logits(tf.constant(images)))
     gap, scale = max(np.abs(first - second).max(), np.abs(first - third).max()), np.abs(first).max()
     if gap <= _SAME * max(1.0, scale):
@@ -79,7 +84,7 @@ def check_deterministic(setting: Setting) -> Finding:
 
 
 def check_batch_independent(setting: Setting) -> Finding:
-    """Whether an image's answer depends on the images beside it, or on its place among them."""
+    """Check that an image's output does not depend on the other images in the batch, or on its position among them."""
     images = setting.images[: max(setting.batch_size, 2 * _ALONE)]
     count = min(_ALONE, len(images))
     together = np.asarray(setting.predictor.compiled_logits(tf.constant(images)))[:count]
@@ -97,12 +102,12 @@ def check_batch_independent(setting: Setting) -> Finding:
 
 
 def gradients(setting: Setting) -> Gradients | str:
-    """Input gradients at rightly classified images (any, where none is), or why there are none."""
+    """Return input gradients at correctly classified images (any, if there are none), or why there are none."""
     return setting.keep("input gradients", lambda: _gradients(setting))
 
 
 def check_gradients(setting: Setting) -> Finding:
-    """Whether the loss has input gradients that can be followed: finite, neither 0 nor lost in rounding."""
+    """Check that the loss has usable input gradients: finite, neither 0 nor lost in rounding."""
     found = gradients(setting)
     if isinstance(found, str):
         return Finding(
@@ -131,10 +136,11 @@ def check_gradients(setting: Setting) -> Finding:
 
 
 def check_ascent(setting: Setting, threat: ThreatModel) -> Finding | None:
-    """Whether a step up the gradient makes things worse than a step anywhere, as a gradient that means something does.
+    """Check that a step up the gradient increases the loss more than a step in a random direction.
 
-    The cross-entropy a tenth of epsilon along the steepest direction, against that along one drawn at random: a
-    gradient of noise wins for half of the images. None where no image has a gradient to follow: `gradients` says so.
+    The cross-entropy a tenth of epsilon along the steepest direction is compared with that along a random direction. A
+    gradient of pure noise is better for half of the images. The result is None if no image has a gradient to follow:
+    `gradients` reports that.
     """
     positions = _probed(setting)
     images, labels = tf.constant(setting.images[positions]), setting.labels[positions]
@@ -159,7 +165,7 @@ def check_ascent(setting: Setting, threat: ThreatModel) -> Finding | None:
 
 
 def _cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """log(sum_k exp(z_k - z_y)) in float64, which tells confident answers apart where float32 says 0."""
+    """Compute log(sum_k exp(z_k - z_y)) in float64, which distinguishes confident outputs where float32 gives 0."""
     logits = logits.astype(np.float64)
     apart = logits - logits[np.arange(len(labels)), labels][:, None]
     apart[np.arange(len(labels)), labels] = -np.inf
@@ -168,7 +174,7 @@ def _cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _probed(setting: Setting) -> np.ndarray:
-    """Positions of the images whose gradients are looked at; int64 [m]."""
+    """Return the positions of the images at which gradients are examined; int64 [m]."""
     right = np.flatnonzero(setting.clean_correct)
     chosen = right if len(right) else np.arange(len(setting.images))
     return chosen[: min(_PROBES, setting.batch_size)]
@@ -182,7 +188,7 @@ def _gradients(setting: Setting) -> Gradients | str:
 
 
 def _input_gradient(setting: Setting, positions: np.ndarray) -> np.ndarray:
-    """Gradient of the summed cross-entropy, float32 [m, d]."""
+    """Compute the gradient of the summed cross-entropy, float32 [m, d]."""
     images, labels = tf.constant(setting.images[positions]), tf.constant(setting.labels[positions])
     with tf.GradientTape() as tape:
         tape.watch(images)

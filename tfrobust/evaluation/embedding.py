@@ -1,4 +1,4 @@
-"""How the features of images lie on the sphere: class separation, alignment, uniformity."""
+"""Geometry of features on the unit sphere: class separation, alignment, uniformity."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tfrobust.structs import Measurement
 
 DISTANCES = ("euclidean", "cosine")
 
-# Numbers of one block of distances.
+# Elements of one block of distances.
 _BLOCK_ELEMENTS = 2**22
 
 
 def on_sphere(embeddings: np.ndarray) -> np.ndarray:
-    """Embeddings [n, d] scaled to length one, float64; a zero vector stays zero."""
+    """Scale embeddings [n, d] to length 1, float64; a zero vector stays zero."""
     embeddings = np.asarray(embeddings, np.float64)
     lengths = np.linalg.norm(embeddings, axis=-1, keepdims=True)
     return embeddings / np.where(lengths > 0, lengths, 1.0)
@@ -33,7 +33,7 @@ def on_sphere(embeddings: np.ndarray) -> np.ndarray:
 def inter_intra_ratio(
     embeddings: np.ndarray, labels: np.ndarray, *, distance: str = "euclidean"
 ) -> dict[str, tuple[float, float, float]]:
-    """How much farther images of different classes lie from each other than images of one.
+    """Compute the ratio of the mean distance between images of different classes to that within classes.
 
         inter = mean of d(f_i, f_j) over all pairs with y_i != y_j
         intra = mean of d(f_i, f_j) over all pairs with y_i = y_j, i != j
@@ -44,11 +44,11 @@ def inter_intra_ratio(
     Args:
         embeddings: float [n, d].
         labels: integer [n].
-        distance: one of `DISTANCES`. The paper does not say which; its features are on the unit sphere.
+        distance: one of `DISTANCES`. The paper does not specify it; its features are on the unit sphere.
 
     Returns:
-        "inter_intra_ratio", "inter", "intra" -> (value, low, high), 95 % over images by the jackknife; NaN where a
-        set of pairs is empty, the ratio also where intra is 0.
+        "inter_intra_ratio", "inter", "intra" -> (value, low, high), 95 % over images by the jackknife; NaN if a set of
+        pairs is empty, the ratio also if intra is 0.
 
     Raises:
         ValueError: an unknown distance.
@@ -73,7 +73,7 @@ def inter_intra_ratio(
 
 
 def uniformity(embeddings: np.ndarray, *, sharpness: float = 2.0) -> tuple[float, float, float]:
-    """How evenly images are spread over the sphere: the lower, the more.
+    """Compute how uniformly images are spread over the sphere: lower values are more uniform.
 
         log of the mean of exp(-t |f_i - f_j|^2) over all pairs i != j, f on the unit sphere
 
@@ -82,12 +82,12 @@ def uniformity(embeddings: np.ndarray, *, sharpness: float = 2.0) -> tuple[float
         sharpness: t > 0.
 
     Returns:
-        (value, low, high) in nats, <= 0: 0 where all coincide; 95 % over images by the jackknife; NaN for n < 2.
+        (value, low, high) in nats, <= 0: 0 if all are equal; 95 % over images by the jackknife; NaN for n < 2.
 
     Source:
         Wang and Isola 2020, https://arxiv.org/abs/2005.10242, section 4.1.2 and its released `uniform_loss`.
     """
-    labels = np.zeros(len(embeddings), np.int64)  # all pairs are alike
+    labels = np.zeros(len(embeddings), np.int64)  # one class, so that all pairs count
 
     def sums(squared, same, _):
         return [(np.exp(-sharpness * squared) * same).sum(1), same.sum(1)]
@@ -97,14 +97,15 @@ def uniformity(embeddings: np.ndarray, *, sharpness: float = 2.0) -> tuple[float
 
 
 def alignment(first: np.ndarray, second: np.ndarray, *, power: float = 2.0) -> np.ndarray:
-    """How far two views of an image lie from each other: |f(x) - f(x+)|^alpha, f on the unit sphere.
+    """Compute the distance |f(x) - f(x+)|^alpha of two views of an image, f on the unit sphere.
 
     Args:
-        first, second: float [n, d], the same images in two views.
+        first: float [n, d], the images in one view.
+        second: float [n, d], the same images in another view.
         power: alpha > 0.
 
     Returns:
-        float64 [n] in [0, 2^alpha]; their mean is the alignment: the lower, the better aligned.
+        float64 [n] in [0, 2^alpha]; their mean is the alignment: lower values are better aligned.
 
     Source:
         Wang and Isola 2020, https://arxiv.org/abs/2005.10242, section 4.1.1 and its released `align_loss`.
@@ -114,16 +115,17 @@ def alignment(first: np.ndarray, second: np.ndarray, *, power: float = 2.0) -> n
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmbeddingGeometry(Evaluator):
-    """`geometry.inter_intra_ratio`, `.inter_class_distance`, `.intra_class_distance`, `.uniformity`, `.alignment`.
+    """Class distances, uniformity and alignment of features on the unit sphere.
 
-    A predictor without an embedding is not measured, and a finding says so.
+    Ids: `geometry.inter_intra_ratio`, `.inter_class_distance`, `.intra_class_distance`, `.uniformity`, `.alignment`. A
+    predictor without an embedding is not measured, and a finding says so.
 
     Attributes:
-        views: draws the two views of each image that alignment compares; None leaves alignment out.
+        views: augmentation that draws the two views of each image for alignment; None leaves alignment out.
         distance: of the ratio, one of `DISTANCES`.
         sharpness: t of uniformity.
         power: alpha of alignment.
-        limit: at most so many images, drawn by the seed; None: all.
+        limit: maximum number of images, drawn by the seed; None: all.
     """
 
     views: Augmentation | None = None
@@ -143,6 +145,7 @@ class EmbeddingGeometry(Evaluator):
             )
 
     def run(self, setting: Setting) -> Outcome:
+        """Measure the geometry of the features."""
         if setting.predictor.embedding is None:
             return no_embedding(setting, "no class distances, no uniformity, no alignment")
         positions = setting.subset(self.limit)
@@ -176,6 +179,7 @@ class EmbeddingGeometry(Evaluator):
         return float(values.mean()), *statistics.mean_interval(values)
 
     def ids(self) -> tuple[str, ...]:
+        """Return the ids of the measurements."""
         names = ["inter_intra_ratio", "inter_class_distance", "intra_class_distance", "uniformity"]
         return tuple(f"geometry.{name}" for name in names + ["alignment"] * (self.views is not None))
 
@@ -187,10 +191,10 @@ def _measurement(name: str, unit: str, interval, settings: dict, count: int) -> 
 
 
 def _row_sums(embeddings, labels, sums) -> np.ndarray:
-    """Sums over the pairs of each image, float64 [c, n], made in blocks.
+    """Compute sums over the pairs of each image, float64 [c, n], in blocks.
 
-    sums: (squared distances on the sphere [r, n], pairs of one class [r, n], pairs of two [r, n]) -> c times [r]; an
-    image and itself are no pair.
+    `sums` maps (squared distances on the sphere [r, n], pairs within a class [r, n], pairs of two classes [r, n]) to c
+    arrays [r]. An image and itself do not form a pair.
     """
     unit = on_sphere(embeddings)
     squares, found = (unit**2).sum(1), []
@@ -205,10 +209,10 @@ def _row_sums(embeddings, labels, sums) -> np.ndarray:
 
 
 def _jackknife(row_sums: np.ndarray, parts) -> dict[str, tuple[float, float, float]]:
-    """Numbers made of sums over pairs, each with its interval, from the sums of each image's pairs [c, n].
+    """Compute values made of sums over pairs, each with its interval, from the sums of each image's pairs [c, n].
 
-    Without image i a sum over ordered pairs loses twice the image's own: theta_i. The interval is
-    that of `statistics.jackknife_interval`.
+    Without image i, a sum over ordered pairs loses twice the image's own: theta_i. The interval is that of
+    `statistics.jackknife_interval`.
     """
     totals = row_sums.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -1,4 +1,4 @@
-"""What an attack does to a few images, to be looked at."""
+"""Example images under an attack, for visual inspection."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from tfrobust.structs import Series
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdversarialExamples(Evaluator):
-    """The series `attack.<label>_<norm>_<epsilon>.examples`: images clean, attacked, and their amplified difference.
+    """Example images: clean, adversarial, and their amplified difference.
 
-    Drawn by the seed among the images that are rightly classified as they are: some that the attack's last point
-    brings down, some that it does not. How many of each says nothing about accuracy. A row per image: label;
-    predicted class and its probability, clean and attacked; three pictures as `ops.pictures.encode` writes them
-    (large images averaged over squares of pixels; of differences the largest in each). The third is
-    1/2 + factor x difference, one factor for all, in the settings.
+    The series is `attack.<label>_<norm>_<epsilon>.examples`. Images are drawn by the seed among the correctly
+    classified clean images: some that the attack's last point misclassifies, some that it does not. Their numbers say
+    nothing about accuracy. Each image has one row: label; predicted class and its probability, clean and adversarial;
+    three pictures encoded by `ops.pictures.encode` (large images are averaged over squares of pixels; differences keep
+    the largest value in each square). The third picture is 1/2 + factor x difference, with one factor for all, in the
+    settings.
 
     Attributes:
-        attack: one that climbs the loss, such as PGD.
-        label: what tells it apart in the id, "{steps}" in it its steps; None: the attack's own name.
-        fallen: at most so many that it brings down.
-        standing: at most so many that it does not.
-        limit: among at most so many images, drawn by the seed; None: all.
+        attack: an attack that maximizes the loss, such as PGD.
+        label: the attack's part of the id, in which "{steps}" is replaced by its steps; None: the attack's own name.
+        fallen: maximum number of images on which the attack succeeds.
+        standing: maximum number of images on which it fails.
+        limit: maximum number of images to choose from, drawn by the seed; None: all.
     """
 
     attack: Attack
@@ -51,6 +52,7 @@ class AdversarialExamples(Evaluator):
             )
 
     def run(self, setting: Setting) -> Outcome:
+        """Attack the images and encode some of them."""
         found = last_points(setting, self.attack, self.limit)
         rows = self._chosen(setting, found)
         if not len(rows):
@@ -63,10 +65,11 @@ class AdversarialExamples(Evaluator):
         return Outcome(series=[Series(self.ids()[0], "Images clean and attacked", columns, settings)])
 
     def ids(self) -> tuple[str, ...]:
+        """Return the id of the series."""
         return (f"{attack_id(self.attack, self.label)}.examples",)
 
     def _chosen(self, setting: Setting, found: LastPoints) -> np.ndarray:
-        """Rows of `found`, those brought down first."""
+        """Return rows of `found`, those on which the attack succeeded first."""
         order = setting.order("examples", len(found.positions))
         order = order[setting.clean_correct[found.positions[order]]]
         right = found.logits.argmax(axis=-1) == setting.labels[found.positions]
@@ -74,11 +77,11 @@ class AdversarialExamples(Evaluator):
 
 
 def _factor(largest: float) -> float:
-    """By how much differences of at most `largest` can be multiplied to stay within 1/2; two digits, rounded down."""
+    """Return a factor that keeps differences of at most `largest` within 1/2, rounded down to two digits."""
     if largest <= 0.0:
         return 1.0
     unit = 10.0 ** (math.floor(math.log10(0.5 / largest)) - 1)
-    # A float32 difference may exceed the radius by its last bit.
+    # Tolerance: a float32 difference may exceed the radius by its last bit.
     return float(f"{math.floor(0.5 / largest / unit + 1e-3) * unit:.6g}")
 
 

@@ -1,4 +1,4 @@
-"""How images and their adversaries lie among each other in feature space."""
+"""Geometry of clean and adversarial features: divergences and a t-SNE map."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tfrobust.structs import Finding, Measurement, Series
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Divergence(Evaluator):
-    """`geometry.r_div`, `.intra_class_divergence`, `.inter_class_divergence`, and their curve by epsilon.
+    """Divergences `geometry.r_div`, `.intra_class_divergence`, `.inter_class_divergence`, and their curve over epsilon.
 
-    The curve `geometry.divergence_curve` also has the accuracy on the very adversaries whose features it
-    measures (the attack's last iterates; paper 003, Figs. 2c and 4). A predictor without an embedding is not
-    measured, and a finding says so.
+    The curve `geometry.divergence_curve` also has the accuracy on the same adversarial images whose features it
+    measures (the attack's last iterates; paper 003, Figs. 2c and 4). A predictor without an embedding is not measured,
+    and a finding says so.
 
     Attributes:
-        attack: makes the adversaries; the measurements are at its own epsilon.
-        epsilons: sizes of the curve; None: multiples of the attack's from 0 to 2.
+        attack: the attack; the measurements are at its own epsilon.
+        epsilons: values of the curve; None: multiples of the attack's from 0 to 2.
         batch_size: images per batch of pairs; the paper's 128.
-        limit: at most so many images, drawn by the seed; None: all.
+        limit: maximum number of images, drawn by the seed; None: all.
     """
 
     attack: Attack
@@ -45,9 +45,10 @@ class Divergence(Evaluator):
             raise InputError(f"Divergence.batch_size is {self.batch_size}; pairs need at least 2.")
 
     def run(self, setting: Setting) -> Outcome:
+        """Measure the divergences and their curve."""
         if setting.predictor.embedding is None:
             return no_embedding(setting, "no divergences, no feature map")
-        # Data sets often come sorted by class; batches need several.
+        # Data sets are often sorted by class, but each batch needs several classes.
         order = setting.order("divergence")
         positions = order[np.isin(order, setting.subset(self.limit))]
         clean = setting.embed(setting.images[positions])
@@ -71,6 +72,7 @@ class Divergence(Evaluator):
         return Outcome(measurements, [Series("geometry.divergence_curve", "Divergence against epsilon", columns)])
 
     def ids(self) -> tuple[str, ...]:
+        """Return the ids of the measurements."""
         return ("geometry.r_div", "geometry.intra_class_divergence", "geometry.inter_class_divergence")
 
     def _at(self, setting: Setting, epsilon: float, positions, clean) -> tuple[Divergences, float]:
@@ -81,11 +83,11 @@ class Divergence(Evaluator):
         return self._divergences(setting, positions, clean, setting.embed(images)), float(correct.mean())
 
     def _attacked(self, setting: Setting, epsilon: float, positions) -> tuple[np.ndarray, np.ndarray]:
-        """Adversaries of the images at `positions`, and the answers to them."""
+        """Return adversarial images of the images at `positions`, and their logits."""
         if epsilon != self.attack.threat.epsilon:
             images = perturbed(setting, self.attack.with_epsilon(epsilon), positions)
             return images, setting.predict(images)
-        found = last_points(setting, self.attack, self.limit)  # which others look at, too
+        found = last_points(setting, self.attack, self.limit)  # which other evaluators use, too
         rows = np.searchsorted(found.positions, positions)
         return found.images[rows], found.logits[rows]
 
@@ -95,15 +97,15 @@ class Divergence(Evaluator):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureMap(Evaluator):
-    """The series `geometry.feature_map`: t-SNE of natural and adversarial features, and entropies.
+    """Feature map: t-SNE of clean and adversarial features, and entropies, the series `geometry.feature_map`.
 
     Columns x, y (no unit), label, adversarial (0 or 1), entropy in nats (paper 003, Fig. 6).
 
     Attributes:
-        attack: makes the adversaries; None shows natural images alone, whatever `adversarial` says.
-        natural: how many natural images, drawn by the seed.
-        adversarial: how many of them also with their adversary; at most `natural`.
-        perplexity: t-SNE's, lowered where there are fewer than three times as many points.
+        attack: the attack; None shows clean images alone, whatever `adversarial` is.
+        natural: number of clean images, drawn by the seed.
+        adversarial: number of them that are also shown with their adversarial image; at most `natural`.
+        perplexity: of t-SNE, reduced if there are fewer than three times as many points.
     """
 
     attack: Attack | None = None
@@ -122,6 +124,7 @@ class FeatureMap(Evaluator):
             )
 
     def run(self, setting: Setting) -> Outcome:
+        """Compute the map."""
         if setting.predictor.embedding is None:
             return no_embedding(setting, "no divergences, no feature map")
         positions = setting.order("feature map")[: self.natural]
@@ -142,24 +145,26 @@ class FeatureMap(Evaluator):
         return Outcome(series=[Series("geometry.feature_map", "Features of images and adversaries", columns)])
 
     def ids(self) -> tuple[str, ...]:
+        """Return the id of the series."""
         return ("geometry.feature_map",)
 
 
 def _tsne(embeddings: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
-    # A second to import, and only this plot needs them; the second is a dependency of the first.
+    # Imported here because they take a second and only this plot needs them; threadpoolctl is a dependency of
+    # scikit-learn.
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
     perplexity = min(perplexity, (len(embeddings) - 1) / 3)
-    # With PCA initialisation a collapsed model (all features equal) has no spread to start from.
+    # A collapsed model (all features equal) has no variance for the PCA initialization.
     init = "pca" if embeddings.shape[1] > 1 and np.ptp(embeddings, axis=0).max() > 0 else "random"
-    # So few points: threads wait for each other longer than they work (4 times slower on 2 cores).
+    # With so few points, threads wait for each other longer than they compute (4 times slower on 2 cores).
     with threadpool_limits(1):
         return TSNE(2, perplexity=perplexity, init=init, random_state=seed).fit_transform(embeddings)
 
 
 def no_embedding(setting: Setting, missing: str) -> Outcome:
-    """What is said of a predictor whose features are not known: a finding that names what is missing."""
+    """Return the finding for a predictor whose features are unknown, which names what is missing."""
     return Outcome(
         findings=[
             Finding(
@@ -173,5 +178,5 @@ def no_embedding(setting: Setting, missing: str) -> Outcome:
 
 
 def finite(value) -> float | None:
-    """The number, or None in place of NaN and infinity."""
+    """Return the number, or None for NaN and infinity."""
     return float(value) if np.isfinite(value) else None

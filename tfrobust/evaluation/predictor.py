@@ -1,4 +1,4 @@
-"""What is judged: a function `images -> logits`, whatever it came from."""
+"""Predictors: models under evaluation, as functions `images -> logits` (Keras models, SavedModels, functions)."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from tfrobust.ops import archives, files, fingerprint, probabilities, saved_mode
 _SIGNATURE = "serving_default"
 _PROBE_SIZE = 32
 _GRADIENT_PROBES = 2
-# Layers that may stand between the last dense layer and the output.
+# Layers that may follow the last dense layer.
 _AFTER_LOGITS = (keras.layers.Activation, keras.layers.Softmax)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictor:
-    """A classifier as the evaluators see it: of images, or of text, whose tokens int32 [b, length] stand for `images`.
+    """Classifier under evaluation: of images, or of text, with tokens int32 [b, length] in place of `images`.
 
     Attributes:
-        logits: float32 [b, h, w, c] in [0, 1] -> float [b, k]. Always the same object, so that whoever
-            compiles it can share the compiled function.
-        embedding: float32 [b, h, w, c] -> float [b, d], the penultimate features; None where not known.
-        image_shape: (h, w, c); None in a place where the model takes any size. Of text: (length,).
+        logits: float32 [b, h, w, c] in [0, 1] -> float [b, k]. Always the same object, so that callers that compile it
+            can share the compiled function.
+        embedding: float32 [b, h, w, c] -> float [b, d], the penultimate features; None if unknown.
+        image_shape: (h, w, c); None in a position where the model accepts any size. For text: (length,).
         class_count: k.
-        name: how a report calls it.
-        differentiable: False where no input gradient can be had; white-box attacks refuse it. `judged_on` tries one.
-        no_gradient: why, where that was found out.
-        outputs_probabilities: True where the model's own output is probabilities p; `logits` is then log(p).
-        one_per_class: True where these are sigmoids, which need not sum to 1; `logits` is then log(p / (1 - p)).
-        parameters: how many numbers its variables hold; None where not known.
-        weights_sha256: hash of its variables (`ops.fingerprint.weights_sha256`); None where not known.
+        name: name in reports.
+        differentiable: False if there are no input gradients; white-box attacks reject it. `judged_on` tries one.
+        no_gradient: the reason, if it was determined.
+        outputs_probabilities: True if the model's own output is probabilities p; `logits` is then log(p).
+        one_per_class: True if these are sigmoids, which need not sum to 1; `logits` is then log(p / (1 - p)).
+        parameters: number of values in its variables; None if unknown.
+        weights_sha256: hash of its variables (`ops.fingerprint.weights_sha256`); None if unknown.
     """
 
     logits: Callable
@@ -54,7 +54,7 @@ class Predictor:
 
     @property
     def is_text(self) -> bool:
-        """Whether it takes tokens, which have no gradient."""
+        """True if it takes tokens, which have no gradient."""
         return len(self.image_shape) == 1
 
     @functools.cached_property
@@ -70,18 +70,22 @@ class Predictor:
         return tf.function(lambda images: tf.cast(self.embedding(images), tf.float32), autograph=False)
 
     def judged_on(self, images: np.ndarray, batch_size: int = 128) -> Predictor:
-        """This predictor, turned to logits if its answers to `images` are probabilities.
+        """Return this predictor, converted to logits if its outputs for `images` are probabilities.
 
-        Probabilities taken for logits hide the gradient from an attack. Of a softmax log(p) differs from the logits
-        by a constant per image, which no attack here notices; of sigmoids log(p / (1 - p)) are the logits. Whether
-        there are input gradients at all is tried here, once.
+        Probabilities taken for logits hide the gradient from an attack. For a softmax, log(p) differs from the logits
+        by a constant per image, which affects no attack here; for sigmoids, log(p / (1 - p)) are the logits. The
+        existence of input gradients is tested here, once.
 
         Args:
-            images: float32 [n, h, w, c] in [0, 1]; a first batch that leaves [0, 1] says enough, else all are asked.
+            images: float32 [n, h, w, c] in [0, 1]; a first batch with outputs outside [0, 1] is sufficient, otherwise
+                all images are predicted.
             batch_size: b, the largest number of images in one graph call.
 
+        Returns:
+            The predictor, itself if nothing changes.
+
         Raises:
-            ValueError: the answers to the first batch are not finite or not [b, class_count].
+            ValueError: the outputs for the first batch are not finite or not [b, class_count].
         """
         answers = np.asarray(self.compiled_logits(images[:batch_size]))
         wanted = (min(batch_size, len(images)), self.class_count)
@@ -92,7 +96,7 @@ class Predictor:
         if not np.all(np.isfinite(answers)):
             raise InputError(f"{self.name} answers NaN or infinity to examples of this data set.")
         kind = "logits" if self.outputs_probabilities else probabilities.kind_of_answers(answers)
-        if kind != "logits":  # decided on all, so that batch_size changes nothing
+        if kind != "logits":  # decided on all images, so that batch_size does not matter
             answers = in_batches(self.compiled_logits, images, batch_size)
             kind = probabilities.kind_of_answers(answers[np.isfinite(answers).all(axis=-1)])
         changes = {}
@@ -111,7 +115,7 @@ class Predictor:
         return judged
 
     def _gradient_fault(self, images: np.ndarray) -> str:
-        """Why no input gradient can be had; "" where one can. Tried once for as long as the predictor lives."""
+        """Return why there is no input gradient, or ""; tested once in the life of the predictor."""
         if "_fault" not in self.__dict__:
             self.__dict__["_fault"] = _gradient_fault(self.logits, images)
         return self.__dict__["_fault"]
@@ -121,26 +125,26 @@ def _gradient_fault(logits: Callable, images: np.ndarray) -> str:
     images = tf.constant(images)
     try:
         logits(images)
-    except Exception:  # noqa: BLE001 - takes no such small batch, it seems: then attacks will tell
+    except Exception:  # noqa: BLE001 - it may not accept such a small batch; the attacks will show
         return ""
     try:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(images)
-            # Of a SavedModel the backward pass is made here already.
+            # For a SavedModel the backward pass is already built here.
             total = tf.reduce_sum(tf.cast(logits(images), tf.float32))
         gradient = tape.gradient(total, images)
-    except Exception as error:  # noqa: BLE001 - without a tape all went well, so that it lies in the backward pass
+    except Exception as error:  # noqa: BLE001 - it worked without a tape, so the backward pass fails
         return _first_line(error)
     return "the answers do not depend on the pixels by differentiable operations" if gradient is None else ""
 
 
 def in_batches(function: Callable, images: np.ndarray, batch_size: int, progress: Callable | None = None):
-    """A function over many images, in batches of one static size.
+    """Apply a function to many images, in batches of one static size.
 
     Args:
         function: float32 [b, h, w, c] -> [b, ...].
         images: float32 [n, h, w, c], n >= 1; or tokens, int32 [n, length].
-        batch_size: b; the last batch is filled up with copies of the last image, whose answers are dropped.
+        batch_size: b; the last batch is padded with copies of the last image, whose outputs are dropped.
         progress: (done, total) after each batch.
 
     Returns:
@@ -164,18 +168,21 @@ def from_function(
     name: str = "function",
     differentiable: bool = True,
 ) -> Predictor:
-    """A predictor from any function `images -> logits`.
+    """Make a predictor from any function `images -> logits`.
 
     Args:
         logits: float32 [b, h, w, c] (tokens: int32 [b, length]) -> float [b, k], made of TensorFlow operations.
         image_shape: (h, w, c), or (length,).
-        class_count: k; None: asked by a probe with one grey image.
+        class_count: k; None: determined by predicting one gray image.
         embedding: float32 [b, h, w, c] -> [b, d], or None.
-        name: how a report calls it.
+        name: name in reports.
         differentiable: False for a function without input gradients.
 
+    Returns:
+        The predictor.
+
     Raises:
-        ValueError: the answer is not [b, k] with k >= 2.
+        ValueError: the output is not [b, k] with k >= 2.
     """
     return Predictor(
         logits=logits,
@@ -188,14 +195,17 @@ def from_function(
 
 
 def from_keras(model: keras.Model, logits_output: str | None = None) -> Predictor:
-    """A predictor from a built Keras model, run in inference mode.
+    """Make a predictor from a built Keras model, run in inference mode.
 
-    The embedding is `model.embed`, an output named 'embedding', or, in a Sequential or functional model that
-    ends with a dense layer, that layer's input.
+    The embedding is `model.embed`, an output named 'embedding', or, in a Sequential or functional model that ends with
+    a dense layer, that layer's input.
 
     Args:
-        model: images -> logits [b, k], or several named outputs. Probabilities are found out later.
-        logits_output: which of them holds the logits; None: the one named 'logits', else the only one.
+        model: images -> logits [b, k], or several named outputs. Probabilities are detected later.
+        logits_output: name of the output that holds the logits; None: the one named 'logits', else the only one.
+
+    Returns:
+        The predictor.
 
     Raises:
         ValueError: the model is not built, or has no such output.
@@ -203,7 +213,7 @@ def from_keras(model: keras.Model, logits_output: str | None = None) -> Predicto
     if not model.built:
         raise InputError(f"The Keras model {model.name!r} is not built: call it once on a batch, or build it.")
     shape = _keras_image_shape(model)
-    # A method of ours carries parts off the deployable path; what is judged is encoder and head.
+    # A tfrobust method has parts that are not deployed; encoder and head are evaluated.
     parts = [model.encoder, model.head] if hasattr(model, "propagate") else [model]
     weights = [variable.numpy() for variable in {id(v): v for part in parts for v in part.variables}.values()]
 
@@ -223,11 +233,14 @@ def from_keras(model: keras.Model, logits_output: str | None = None) -> Predicto
 
 
 def from_saved_model(directory: str, logits_output: str | None = None) -> Predictor:
-    """A predictor from a SavedModel's `serving_default`.
+    """Make a predictor from a SavedModel's `serving_default`.
 
     Args:
         directory: holds saved_model.pb.
-        logits_output: which output holds the logits; None: the one named 'logits', else the only one.
+        logits_output: name of the output that holds the logits; None: the one named 'logits', else the only one.
+
+    Returns:
+        The predictor.
 
     Raises:
         ValueError: no such signature, several inputs, or no output that must be the logits.
@@ -278,16 +291,19 @@ def _from_loaded(loaded, directory: str, name: str, logits_output: str | None) -
 
 
 def load(path: str, logits_output: str | None = None) -> Predictor:
-    """A predictor from a path: a SavedModel, a folder of numbered SavedModels, or a `.keras` file.
+    """Make a predictor from a path: a SavedModel, a folder of numbered SavedModels, or a `.keras` file.
 
     Args:
-        path: a directory with saved_model.pb; or with numbered versions, of which the newest is taken; or a
-            `.keras` file, loaded with safe_mode=True (import its own classes beforehand).
+        path: a directory with saved_model.pb; or with numbered versions, of which the newest is loaded; or a `.keras`
+            file, loaded with safe_mode=True (import its own classes beforehand).
         logits_output: as in `from_saved_model`.
 
+    Returns:
+        The predictor.
+
     Raises:
-        FileNotFoundError: nothing there.
-        ValueError: something else there.
+        FileNotFoundError: the path does not exist.
+        ValueError: the path is something else.
     """
     place = pathlib.Path(path)
     if not place.exists():
@@ -301,24 +317,24 @@ def load(path: str, logits_output: str | None = None) -> Predictor:
     archives.check_zip(place)
     try:
         model = keras.saving.load_model(place, compile=False, safe_mode=True)
-    except Exception as error:  # noqa: BLE001 - Keras raises whatever a damaged or foreign file leads it to
+    except Exception as error:  # noqa: BLE001 - a damaged or foreign file can raise anything in Keras
         raise InputError(f"{path} cannot be loaded as a .keras file: {_first_line(error)}") from error
     return from_keras(model, logits_output)
 
 
 def _named_outputs(model: keras.Model, answers) -> dict:
-    """What a Keras model answers, by name: a dict's keys, or the names of the layers the outputs come from."""
+    """Return the outputs of a Keras model by name: a dict's keys, or the names of the layers that produce them."""
     if isinstance(answers, dict):
         return answers
     answers = list(answers) if isinstance(answers, (list, tuple)) else [answers]
     names = getattr(model, "output_names", None) or []
-    if len(names) != len(answers):  # a subclassed model knows no names
+    if len(names) != len(answers):  # a subclassed model has no output names
         names = [f"output_{number}" for number in range(len(answers))]
     return dict(zip(names, answers, strict=True))
 
 
 class _NoSuchOutputError(InputError):
-    """No output is the one asked for, or which one is meant must be said."""
+    """Error for a missing output, or for an ambiguous choice of the logits."""
 
 
 def _output_name(names: list[str], wanted: str | None, where: str) -> str:
@@ -334,7 +350,7 @@ def _output_name(names: list[str], wanted: str | None, where: str) -> str:
 
 
 def _saved_variables(loaded, directory: str) -> list[np.ndarray]:
-    """The values of a SavedModel's variables: those it lists, else all in its checkpoint."""
+    """Return the values of a SavedModel's variables: those it lists, else all in its checkpoint."""
     if getattr(loaded, "variables", None):
         return [variable.numpy() for variable in {id(v): v for v in loaded.variables}.values()]
     prefix = pathlib.Path(directory) / "variables" / "variables"
@@ -346,7 +362,7 @@ def _saved_variables(loaded, directory: str) -> list[np.ndarray]:
 
 
 def _parameters(values: list[np.ndarray]) -> int:
-    # Random-seed states are whole numbers, and no parameters.
+    # Random-seed states are integers, not parameters.
     return sum(int(np.size(value)) for value in values if value.dtype.kind not in "iu")
 
 
@@ -362,11 +378,11 @@ def _keras_image_shape(model) -> tuple[int | None, ...]:
 
 def _keras_embedding(model) -> Callable | None:
     embed = getattr(model, "embed", None)
-    if callable(embed) and not isinstance(embed, keras.Layer):  # a layer of that name is no function of images
+    if callable(embed) and not isinstance(embed, keras.Layer):  # a layer with that name is not a function of images
         return embed
     if "embedding" in (*(getattr(model, "output_names", None) or ()), *_keys(getattr(model, "output", None))):
         return lambda images: _named_outputs(model, model(images, training=False))["embedding"]
-    # Only Sequential and functional models know their own graph.
+    # Only Sequential and functional models have a known graph.
     inputs = getattr(model, "inputs", None)
     layers = [each for each in model.layers if not isinstance(each, _AFTER_LOGITS)]
     if not inputs or len(model.outputs) != 1 or not layers or not isinstance(layers[-1], keras.layers.Dense):
@@ -380,7 +396,7 @@ def _keys(output) -> tuple[str, ...]:
 
 
 def _probe(logits: Callable, image_shape, name: str) -> int:
-    # One grey image, or a sentence of an unknown word alone.
+    # One gray image, or a sentence that consists of one unknown word.
     example = tf.fill([1, *[size or _PROBE_SIZE for size in image_shape]], 1 if len(image_shape) == 1 else 0.5)
     try:
         answer = tf.convert_to_tensor(logits(example))

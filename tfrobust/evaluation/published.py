@@ -1,4 +1,4 @@
-"""Judging a predictor on published images: which images to take, whether they are what they are called, the answers."""
+"""Evaluation on published images: their selection, checks that they are what they claim to be, and the outputs."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from tfrobust.evaluation.base import Setting
 from tfrobust.ops import configured
 from tfrobust.structs import Finding
 
-# Mean difference per value up to which two images count as the same: a quarter of a grey level, half of what the
-# mildest corruption of the benchmark does to a smooth picture.
+# Mean difference per value up to which two images count as the same: a quarter of a gray level, half of the change that
+# the mildest corruption of the benchmark makes to a smooth picture.
 _SAME = 0.25 / 255
 # Share of a corruption's images that may be clean ones (a white image does not grow brighter) without a warning, and
-# above which the set is refused.
+# share above which the set is rejected.
 _SUSPICIOUS, _CLEAN = 0.01, 0.5
-# Of most sequences; a batch of images holds so many fewer films.
+# Frames of most sequences; a batch holds so many times fewer sequences than images.
 _USUAL_FRAMES = 31
 
 
 def open_once(setting: Setting, source: PublishedSet, *parts) -> Opened:
-    """The set, opened and checked for the setting's model, once for as long as the setting lives.
+    """Return the set, opened and checked for the setting's model, once in the life of the setting.
 
     Args:
-        setting: who is judged; the size of its clean images is that which images are read at.
+        setting: the setting; images are read at the size of its clean images.
         source: the set.
-        parts: what of it, as its `open` takes them before the target.
+        parts: the parts to open, as its `open` takes them before the target.
+
+    Returns:
+        The opened set.
     """
     target = Target(tuple(setting.images.shape[1:]), setting.predictor.class_count, setting.class_names)
     name = json.dumps(["published", configured.serialize(source), parts])
@@ -40,21 +43,21 @@ def open_once(setting: Setting, source: PublishedSet, *parts) -> Opened:
 
 
 def answers(setting: Setting, batches: Iterator[np.ndarray], size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Each batch with its logits, float32 [b, k]; a smaller one is filled up, so that nothing is traced twice."""
+    """Yield each batch with its logits, float32 [b, k]; smaller batches are padded, so that nothing is traced twice."""
     for images in batches:
         filled = images[np.minimum(np.arange(size), len(images) - 1)]
         yield images, setting.predictor.compiled_logits(tf.constant(filled)).numpy()[: len(images)]
 
 
 class Corrupted:
-    """A published set in place of generated corruptions, for `CorruptionAccuracy`.
+    """Published set in place of generated corruptions, for `CorruptionAccuracy`.
 
     Attributes:
-        clean: bool [m], which clean images are rightly classified: the same ones in the same order where `paired`,
-            else all of the setting's.
-        settings: what a report says of each measurement.
-        judged: what it says of which images they were, beyond that: their source says it.
-        findings: warnings, complete once all parts were judged.
+        clean: bool [m], correctly classified clean images: the same images in the same order if `paired`, else all of
+            the setting's.
+        settings: the settings of each measurement in a report.
+        judged: further settings that identify the images; {}, as the source identifies them.
+        findings: warnings, complete once all parts were evaluated.
     """
 
     judged: ClassVar[dict] = {}
@@ -74,7 +77,7 @@ class Corrupted:
         self._is_clean = self._close if self.paired else _copies(setting)
 
     def correct(self, name: str, severity: int) -> np.ndarray:
-        """bool [m]: which images of one part are rightly classified.
+        """Return which images of one part are correctly classified, bool [m].
 
         Raises:
             ValueError: most of them are the clean images, or a file cannot be read.
@@ -89,12 +92,12 @@ class Corrupted:
         return np.concatenate(found)
 
     def drop(self, correct: np.ndarray) -> tuple:
-        """The relative drop of accuracy with its interval."""
+        """Return the relative drop of accuracy with its interval."""
         measure = statistics.relative_drop if self.paired else statistics.independent_drop
         return measure(self.clean, correct)
 
     def _close(self, images: np.ndarray, rows: slice) -> np.ndarray:
-        """bool [b]: which images hardly differ from their own clean ones."""
+        """Return which images hardly differ from their own clean ones, bool [b]."""
         return np.abs(images - self._setting.images[self._positions[rows]]).mean(axis=(1, 2, 3)) <= _SAME
 
     def _judge_copies(self, clean: int, part: str) -> None:
@@ -113,9 +116,9 @@ class Perturbed:
     """Published perturbation sequences in place of generated ones, for `Stability`.
 
     Attributes:
-        count: how many images there are sequences of, after the limit.
-        settings: what a report says of each measurement.
-        judged: what it says of which images they were, beyond that: their source says it.
+        count: number of images with sequences, after the limit.
+        settings: the settings of each measurement in a report.
+        judged: further settings that identify the images; {}, as the source identifies them.
     """
 
     judged: ClassVar[dict] = {}
@@ -127,10 +130,10 @@ class Perturbed:
         self.count, self.settings = len(self._positions), self._opened.notes
 
     def films(self, name: str) -> Iterator[np.ndarray]:
-        """float32 [b, frames, h, w, c], a few at a time.
+        """Yield sequences float32 [b, frames, h, w, c], a few at a time.
 
         Raises:
-            ValueError: the frames of most sequences are all alike, or a file cannot be read.
+            ValueError: the frames of most sequences are all equal, or a file cannot be read.
         """
         still = 0
         for films in self._opened.read((name,), self._positions, self._size):
@@ -144,7 +147,7 @@ class Perturbed:
 
 
 def _copies(setting: Setting) -> Callable[[np.ndarray, slice], np.ndarray]:
-    """Which images are, grey level for grey level, among the clean ones, in whatever order."""
+    """Return a function that finds images equal in gray levels to any of the clean ones, in any order."""
 
     def levels(images: np.ndarray) -> list[bytes]:
         return [np.round(image * 255).astype(np.uint8).tobytes() for image in images]
@@ -154,7 +157,7 @@ def _copies(setting: Setting) -> Callable[[np.ndarray, slice], np.ndarray]:
 
 
 def _refuse_other_labels(found: np.ndarray, clean: np.ndarray, source: str) -> None:
-    """As many images as clean ones, but not of the same classes: this is another test split."""
+    """Raise ValueError if as many images as clean ones have other class counts: this is another test split."""
     size = max(found.max(), clean.max()) + 1
     counts = [np.bincount(labels, minlength=size) for labels in (found, clean)]
     if (counts[0] != counts[1]).any():

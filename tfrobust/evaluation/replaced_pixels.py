@@ -1,4 +1,4 @@
-"""Accuracy where some pixels are replaced by random grey: the noise sets UN and NUN of paper 000."""
+"""Accuracy with some pixels replaced by random gray: the noise sets UN and NUN of paper 000."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfrobust.structs import Finding, Measurement, Series
 
 LEVELS = ("grey", "channel")
 COUNTS = ("exact", "bernoulli")
-# A pixel that never changes in training would be replaced for certain; it counts as varying by one grey level of 255.
+# A pixel that never changes in training would certainly be replaced; it counts as varying by one gray level of 255.
 _LEAST_DEVIATION = 1 / 255
 _NO_TRAINING_IMAGES = Finding(
     "training_images",
@@ -27,10 +27,10 @@ _NO_TRAINING_IMAGES = Finding(
 
 
 def replacement_weights(train_images: np.ndarray) -> np.ndarray:
-    """How likely NUN replaces each pixel, relative to the others: 1 / its standard deviation over training images.
+    """Return NUN's relative replacement weights per pixel: 1 / the standard deviation over training images.
 
     Args:
-        train_images: float [n, h, w, c] in [0, 1]; channels are joined by the mean of their variances.
+        train_images: float [n, h, w, c] in [0, 1]; channels are combined by the mean of their variances.
 
     Returns:
         float64 [h, w], sum 1.
@@ -43,14 +43,15 @@ def replacement_weights(train_images: np.ndarray) -> np.ndarray:
 
 
 def replacement_probabilities(weights: np.ndarray, *, share: float = 0.15, count: str = "exact") -> np.ndarray:
-    """How likely `replace_pixels` replaces each pixel.
+    """Return the probability that `replace_pixels` replaces each pixel.
 
-    "bernoulli": min(1, share h w weight). "exact": 1 - exp(-t weight), with the t at which they add up to round(share
-    h w); this is the limit for many pixels of drawing without putting back.
+    "bernoulli": min(1, share h w weight). "exact": 1 - exp(-t weight), with the t at which they sum to round(share h
+    w); this is the limit of sampling without replacement for many pixels.
 
     Args:
         weights: [h, w], sum 1.
-        share, count: as of `replace_pixels`.
+        share: as in `replace_pixels`.
+        count: as in `replace_pixels`.
 
     Returns:
         float64 [h, w] in [0, 1].
@@ -79,16 +80,16 @@ def replace_pixels(
     levels: str = "grey",
     count: str = "exact",
 ) -> np.ndarray:
-    """Images with a share of their pixels replaced by uniformly random levels in [0, 1].
+    """Replace a share of the pixels of images by uniformly random levels in [0, 1].
 
     Args:
         images: float [n, h, w, c].
-        generator: of the draws.
-        share: of the pixels, in (0, 1).
-        weights: [h, w], how likely each is chosen, as `replacement_weights` has it; None: all alike.
-        levels: "grey": one level for all channels of a pixel; "channel": one each.
-        count: "exact": round(share h w) pixels of every image, drawn without putting back. "bernoulli": each pixel
-            by itself, with the share as its mean probability (a probability above 1 is 1).
+        generator: generator of the random draws.
+        share: share of the pixels, in (0, 1).
+        weights: [h, w], relative probability of each pixel, as from `replacement_weights`; None: uniform.
+        levels: "grey": one level for all channels of a pixel; "channel": one per channel.
+        count: "exact": round(share h w) pixels of every image, sampled without replacement. "bernoulli": each pixel
+            independently, with the share as the mean probability (a probability above 1 is 1).
 
     Returns:
         float32 [n, h, w, c].
@@ -97,7 +98,7 @@ def replace_pixels(
     places = height * width
     weights = np.full(places, 1 / places) if weights is None else np.reshape(weights, places) / np.sum(weights)
     if count == "exact":
-        # The largest of log(u) / w are a draw without putting back (Efraimidis and Spirakis 2006).
+        # The largest values of log(u) / w are a sample without replacement (Efraimidis and Spirakis 2006).
         order = np.log(generator.random((n, places))) / weights
         chosen = np.zeros((n, places), bool)
         np.put_along_axis(chosen, np.argsort(-order, axis=1)[:, : round(share * places)], True, axis=1)
@@ -109,22 +110,22 @@ def replace_pixels(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReplacedPixels(Evaluator):
-    """`noise.uniform.accuracy` and `noise.non_uniform.accuracy`: UN and NUN of paper 000.
+    """Accuracy with replaced pixels: `noise.uniform.accuracy` (UN) and `noise.non_uniform.accuracy` (NUN).
 
-    A share of the pixels of each test image is replaced by uniformly random grey; anywhere alike (UN), or the more
-    likely the less a pixel varies over the training images (NUN). Without training images there is no NUN, and a
-    finding says so. The series `noise.examples` has a few of the very images judged, clean and with noise,
-    `noise.replacement` how likely NUN replaces each pixel; large images are averaged over squares of pixels there.
+    A share of the pixels of each test image is replaced by uniformly random gray, either uniformly over the image (UN),
+    or with higher probability where a pixel varies less over the training images (NUN). Without training images there
+    is no NUN, and a finding says so. The series `noise.examples` has a few of the evaluated images, clean and with
+    noise. `noise.replacement` has NUN's probability per pixel. Large images are averaged over squares of pixels there.
 
     Attributes:
-        share: of the pixels, in (0, 1).
-        levels: "grey" or "channel": one level for a pixel, or one for each of its channels.
-        count: "exact" or "bernoulli": the same number in every image, or each pixel by itself.
-        pictures: how many images `noise.examples` shows, drawn by the seed; 0: no series.
+        share: share of the pixels, in (0, 1).
+        levels: "grey" or "channel": one level per pixel, or one for each of its channels.
+        count: "exact" or "bernoulli": the same number in every image, or each pixel independently.
+        pictures: number of images in `noise.examples`, drawn by the seed; 0: no series.
 
     Source:
-        Paper 000, section 4.2: 15 %. It leaves open `levels` (its colour images), `count`, and what happens to pixels
-        that never vary: here they count as varying by one grey level of 255.
+        Paper 000, section 4.2: 15 %. It leaves open `levels` (of color images), `count`, and the handling of pixels
+        that never vary: here they count as varying by one gray level of 255.
     """
 
     share: float = 0.15
@@ -144,6 +145,7 @@ class ReplacedPixels(Evaluator):
                 raise InputError(f"ReplacedPixels.{name} is {getattr(self, name)!r}; it is one of {list(valid)}.")
 
     def run(self, setting: Setting) -> Outcome:
+        """Measure the accuracy under both kinds of noise."""
         shown = setting.order("replaced pixels")[: self.pictures]
         examples = {"clean": setting.images[shown]}
         outcome, weights = Outcome(), {"uniform": None}
@@ -177,13 +179,14 @@ class ReplacedPixels(Evaluator):
         return {"share": self.share, "levels": self.levels, "count": self.count}
 
     def ids(self) -> tuple[str, ...]:
+        """Return the ids of the accuracies and series."""
         return tuple(
             f"noise.{name}" for name in ("uniform.accuracy", "non_uniform.accuracy", "examples", "replacement")
         )
 
 
 def _examples(images: dict[str, np.ndarray], labels: np.ndarray) -> Series:
-    """`noise.examples`: a row per image, a column per set; pictures as `ops.pictures.encode` writes them."""
+    """Return `noise.examples`: a row per image, a column per set; pictures encoded by `ops.pictures.encode`."""
     small = {name: [pictures.shrunk(image) for image in found] for name, found in images.items()}
     sizes = zip(*(image.shape for image in small["clean"]), strict=True)
     columns = {"label": labels.tolist(), **dict(zip(("height", "width", "channels"), map(list, sizes), strict=True))}
@@ -192,7 +195,7 @@ def _examples(images: dict[str, np.ndarray], labels: np.ndarray) -> Series:
 
 
 def _map_of_chances(chances: np.ndarray) -> Series:
-    """`noise.replacement`: one row, the map as `ops.pictures.encode` writes it."""
+    """Return `noise.replacement`: one row, with the map encoded by `ops.pictures.encode`."""
     small = pictures.shrunk(chances[..., None])
     largest, (height, width, _) = float(small.max()), small.shape
     columns = {"height": height, "width": width, "probability": pictures.encode(small, largest)}

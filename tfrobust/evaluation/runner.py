@@ -1,4 +1,4 @@
-"""Runs evaluators one after the other, keeps what they found on disk, and goes on where it was stopped.
+"""Runner: executes evaluators one after the other, caches their outcomes on disk, and resumes interrupted runs.
 
 Several processes, on several machines, may share the attacks of one long evaluation through one directory:
 
@@ -32,7 +32,7 @@ from tfrobust.ops.probabilities import kind_of_answers
 from tfrobust.structs import Finding, Measurement, Series
 
 _log = logging.getLogger("tfrobust")
-# Raised with what a kept result means: a new shape, or attacks that find something else than before.
+# Version of cached results: increased with a new format, or when attacks find other points than before.
 _FORMAT = 2
 _PROBES = 32
 
@@ -40,24 +40,24 @@ _PROBES = 32
 def run_evaluation(
     evaluators: Sequence[Evaluator], setting: Setting, *, cache_directory: str | os.PathLike | None = None
 ) -> Outcome:
-    """Runs evaluators in order and joins what they found.
+    """Run evaluators in order and join their outcomes.
 
     Args:
-        evaluators: their ids must not clash.
-        setting: who is judged, and on what.
-        cache_directory: one JSON file per evaluator is kept there, named by a hash of weights, data,
-            evaluator and seed, and in `chunks` one file per finished chunk of an attack; what is there already
-            is not run again. What a time budget ended is not kept. None, or a predictor whose weights are not
-            known: nothing is kept.
+        evaluators: evaluators whose ids do not clash.
+        setting: predictor and data.
+        cache_directory: folder for one JSON file per evaluator, named by a hash of weights, data, evaluator and seed,
+            and in `chunks` for one file per finished chunk of an attack. What is there already is not run again.
+            Results cut short by a time budget are not stored. None, or a predictor with unknown weights: nothing is
+            stored.
 
     Returns:
-        The joined outcome, and `cost.evaluation`, the seconds it took (kept results: what they took then). Where the
-        predictor gives no input gradients, a finding `white_box` names what was left out, and stands for the doctor's
-        `gradients` as well; where it answers with probabilities, or may do so, a finding `logits` says so, whoever ran.
+        The joined outcome, and `cost.evaluation`, the seconds it took (for cached results, those of their own run). If
+        the predictor has no input gradients, a finding `white_box` names what was left out, and replaces the doctor's
+        `gradients`. If its outputs are or may be probabilities, a finding `logits` says so, whichever evaluators ran.
 
     Raises:
-        ValueError: two evaluators give one id, an evaluator refuses the setting, an attack's pixels do not lie in
-            [0, 1], or nothing is left to run without gradients.
+        ValueError: two evaluators give one id, an evaluator rejects the setting, an attack's pixels do not lie in [0,
+            1], or nothing is left to run without gradients.
     """
     evaluators, left_out = runnable(evaluators, setting)
     _check(evaluators, setting)
@@ -80,19 +80,20 @@ def run_evaluation(
 def run_shard(
     evaluators: Sequence[Evaluator], setting: Setting, shard: Shard, *, cache_directory: str | os.PathLike
 ) -> int:
-    """Makes one shard's chunks of all attacks; `run_evaluation` finds them in the same directory.
+    """Compute one shard's chunks of all attacks; `run_evaluation` finds them in the same directory.
 
     Args:
-        evaluators, setting: as for `run_evaluation`, the same in every shard.
-        shard: which one this is, of how many.
-        cache_directory: the one that all share.
+        evaluators: as for `run_evaluation`, the same in every shard.
+        setting: as for `run_evaluation`, the same in every shard.
+        shard: the number of this shard, and the number of shards.
+        cache_directory: the folder that all shards share.
 
     Returns:
-        How many images were searched, or found to have been, over all attacks.
+        The number of images searched, now or earlier, over all attacks.
 
     Raises:
-        ValueError: as `run_evaluation`; no such shard; the predictor's weights are not known, so that nothing
-            can be kept.
+        ValueError: as `run_evaluation`; no such shard; the predictor's weights are unknown, so that nothing can be
+            stored.
     """
     if not 1 <= shard.number <= shard.count:
         raise InputError(f"There is no shard {shard.number} of {shard.count}; they are counted from 1.")
@@ -106,20 +107,20 @@ def run_shard(
 
 
 def runnable(evaluators: Sequence[Evaluator], setting: Setting) -> tuple[list[Evaluator], list[Finding]]:
-    """Those a predictor can be judged by, and what a report has to say of the others.
+    """Return the evaluators that can run on a predictor, and findings about the others.
 
     Args:
-        evaluators: what was asked for.
-        setting: its predictor decides; all of them run on one with input gradients.
+        evaluators: the requested evaluators.
+        setting: the setting, whose predictor decides; all evaluators run on one with input gradients.
 
     Returns:
-        (evaluators, findings); an ensemble may be replaced by those of its members that need no gradients.
+        (evaluators, findings); an ensemble may be replaced by its members that need no gradients.
 
     Raises:
         ValueError: none is left.
     """
     predictor = setting.predictor
-    if predictor.differentiable or predictor.is_text:  # of text nothing is asked that follows gradients
+    if predictor.differentiable or predictor.is_text:  # no evaluator of text needs gradients
         return list(evaluators), []
     kept, left_out = [], []
     taken = {name for one in evaluators if one in one.without_gradients() for name in one.ids()}
@@ -129,7 +130,7 @@ def runnable(evaluators: Sequence[Evaluator], setting: Setting) -> tuple[list[Ev
             kept.append(evaluator)
             continue
         left_out += evaluator.ids()[:1] or (type(evaluator).__name__,)
-        # A member of an ensemble may have been asked for by itself as well, or belong to two of them.
+        # A member of an ensemble may also have been requested separately, or belong to two ensembles.
         fresh = [one for one in instead if not taken.intersection(one.ids())]
         taken.update(name for one in fresh for name in one.ids())
         kept += fresh
@@ -148,7 +149,7 @@ def runnable(evaluators: Sequence[Evaluator], setting: Setting) -> tuple[list[Ev
 
 
 def cache_key(evaluator: Evaluator, setting: Setting, common: dict) -> str:
-    """The hash that names an evaluator's kept outcome: of everything it follows from, and of nothing else."""
+    """Return the hash that names an evaluator's cached outcome: of all inputs it depends on, and of nothing else."""
     parts = {**common, "evaluator": configured.serialize(evaluator)}
     if evaluator.uses_training:
         parts |= {"training_data": _training_data(setting), "training_attack": setting.training_attack}
@@ -184,7 +185,7 @@ def _run_one(evaluator: Evaluator, setting: Setting, cache_directory, common: di
 
 
 def _check(evaluators: Sequence[Evaluator], setting: Setting) -> None:
-    """Refuses what would be refused hours later."""
+    """Raise the errors that would otherwise occur hours later."""
     refuse_clashes(evaluators)
     refuse_kind(evaluators, setting.predictor.is_text)
     for evaluator in evaluators:
@@ -200,7 +201,7 @@ def _check(evaluators: Sequence[Evaluator], setting: Setting) -> None:
 
 
 def _threats(evaluator: Evaluator) -> list[ThreatModel]:
-    """The threat models of an evaluator: its own, its attacks', and those of an ensemble's members."""
+    """Return the threat models of an evaluator: its own, its attacks', and those of an ensemble's members."""
     values = [getattr(evaluator, name) for name in configured.constructor_arguments(type(evaluator))]
     attacks = [value for value in values if isinstance(value, Attack)]
     attacks += [member for attack in attacks for member in attack.members]
@@ -208,22 +209,22 @@ def _threats(evaluator: Evaluator) -> list[ThreatModel]:
 
 
 def _without_gradients_twice(left_out: list[Finding], findings: list[Finding]) -> list[Finding]:
-    """Both, without the doctor's `gradients` where `white_box` says the same and names what was left out."""
+    """Join both lists, without the doctor's `gradients` if `white_box` says the same and names what was left out."""
     doctors = [finding for finding in findings if finding.check == "gradients"]
     if not left_out or not doctors:
         return [*left_out, *findings]
-    # What the doctor calls a failure stays one.
+    # A failure in the doctor's finding stays a failure.
     left_out = [dataclasses.replace(finding, verdict="fail") for finding in left_out]
     return [*left_out, *(finding for finding in findings if finding not in doctors)]
 
 
 def _said_anyway(findings: list[Finding], setting: Setting) -> list[Finding]:
-    """What a report must say even where no doctor looked."""
+    """Return findings that a report must contain even if no doctor ran."""
     predictor = setting.predictor
     if any(finding.check == "logits" for finding in findings):
         return []
     if not predictor.outputs_probabilities:
-        # One batch that leaves [0, 1] says enough: results that were kept need no pass over all images.
+        # One batch with outputs outside [0, 1] is sufficient, so cached results need no pass over all images.
         answers = np.asarray(predictor.compiled_logits(setting.images[: setting.batch_size]))
         if kind_of_answers(answers) == "logits":
             return []
@@ -232,7 +233,7 @@ def _said_anyway(findings: list[Finding], setting: Setting) -> list[Finding]:
 
 
 def _attacks(evaluators: Sequence[Evaluator], setting: Setting) -> tuple:
-    """What the others attack with, for those who judge that."""
+    """Return the attacks of all evaluators that do not examine attacks, for those that do."""
     others = [evaluator for evaluator in evaluators if not evaluator.uses_attacks]
     return tuple(attack for evaluator in others for attack, _ in evaluator.attacks(setting))
 
@@ -243,7 +244,8 @@ def _store(cache_directory, common: dict) -> Store:
 
 def _common_key(setting: Setting) -> dict:
     predictor = setting.predictor
-    # Equal weights can sit in different graphs (a softmax more, another scaling): answers tell them apart.
+    # Equal weights can belong to different graphs (an additional softmax, another scaling): the outputs distinguish
+    # them.
     answers = in_batches(predictor.compiled_logits, setting.images[: setting.batch_size], setting.batch_size)
     return {
         "format": _FORMAT,
@@ -258,10 +260,10 @@ def _common_key(setting: Setting) -> dict:
 
 
 def _steepest_places(setting: Setting) -> list[int] | None:
-    """Which value of an image its label's logit hangs on most, -1 where on none; None where there are no gradients.
+    """Return the position in each image that its label's logit depends on most, -1 if on none; None without gradients.
 
-    Equal weights and answers can hide other gradients: a mask that was taken off since, or put on. Places, since
-    they outlive the rounding that differs from run to run.
+    Equal weights and outputs can hide different gradients, such as a mask that was removed or added since. Positions
+    are used because they are robust to rounding, which differs from run to run.
     """
     predictor, rows = setting.predictor, slice(setting.batch_size)
     if not predictor.differentiable:
@@ -278,7 +280,7 @@ def _steepest_places(setting: Setting) -> list[int] | None:
 
 
 def _embedding_sha256(setting: Setting) -> str | None:
-    """Of the embedding of a few images, which equal weights and answers do not tell; None where there is none."""
+    """Hash the embedding of a few images, which equal weights and outputs do not determine; None without embedding."""
     if setting.predictor.embedding is None:
         return None
     images = setting.images[: setting.batch_size]
@@ -293,7 +295,7 @@ def _training_data(setting: Setting) -> str | None:
 
 
 def _read(path: pathlib.Path) -> tuple[Outcome, float] | None:
-    """A kept outcome; None where there is none, or (with a warning) where the file is damaged."""
+    """Return a cached outcome; None if there is none, or (with a warning) if the file is damaged."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         outcome = record["outcome"]
@@ -315,7 +317,7 @@ def _read(path: pathlib.Path) -> tuple[Outcome, float] | None:
 
 
 def refuse_clashes(evaluators: Sequence[Evaluator]) -> None:
-    """Refuses evaluators that would give one id twice, to be asked before hours of work.
+    """Raise ValueError for evaluators that would give one id twice, before hours of work.
 
     Raises:
         ValueError: names the id.
@@ -324,14 +326,14 @@ def refuse_clashes(evaluators: Sequence[Evaluator]) -> None:
 
 
 def refuse_kind(evaluators: Sequence[Evaluator], is_text: bool) -> None:
-    """Refuses evaluators that make no sense of the data, to be asked before hours of work.
+    """Raise ValueError for evaluators that do not support the kind of data, before hours of work.
 
     Args:
-        evaluators: who was asked for.
-        is_text: whether the data are sentences; images otherwise.
+        evaluators: the requested evaluators.
+        is_text: True if the data are sentences, False if they are images.
 
     Raises:
-        ValueError: names those that do not judge such data.
+        ValueError: names the evaluators that do not support such data.
     """
     lost = [one for one in evaluators if not (one.judges_text if is_text else one.judges_images)]
     if lost:
@@ -347,7 +349,7 @@ def _refuse_equal(names: list[str]) -> None:
 
 
 def _merged(findings: list[Finding]) -> list[Finding]:
-    """Findings without exact repetitions (several evaluators can miss the same thing)."""
+    """Remove exact duplicates of findings (several evaluators can miss the same thing)."""
     return list(dict.fromkeys(findings))
 
 

@@ -1,4 +1,4 @@
-"""Runs attacks on the images of a setting: kept chunk by chunk, shared between evaluators, or the last iterates."""
+"""Attacks on the images of a setting: stored chunk by chunk, shared between evaluators, or reduced to last iterates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfrobust.structs import AttackResult
 
 
 def attacked(setting: Setting, attack: Attack, limit: int | None) -> tuple[np.ndarray, AttackResult]:
-    """The result of an attack on at most `limit` images, computed once per setting.
+    """Return the result of an attack on at most `limit` images, computed once per setting.
 
     Returns:
         (positions int64 [m], result over these m images).
@@ -34,7 +34,7 @@ def attacked(setting: Setting, attack: Attack, limit: int | None) -> tuple[np.nd
 
 
 def check_gradients(setting: Setting, attack: Attack) -> None:
-    """Raises ValueError if the attack needs gradients and the predictor has none."""
+    """Raise ValueError if the attack needs gradients and the predictor has none."""
     predictor = setting.predictor
     if not predictor.differentiable and attack.needs_gradient:
         raise InputError(
@@ -44,7 +44,7 @@ def check_gradients(setting: Setting, attack: Attack) -> None:
 
 
 def run(setting: Setting, attack: Attack, positions: np.ndarray) -> AttackResult:
-    """Runs an attack on the images at `positions`, in memory; Raises as `attacked`."""
+    """Run an attack on the images at `positions`, in memory; errors as in `attacked`."""
     check_gradients(setting, attack)
     report = setting.reporter(_task(attack))
     return runner.compile_attack(attack, setting.predictor.logits, judged=True).run(
@@ -65,19 +65,19 @@ def search(
     seconds: float | None = None,
     shard: chunks.Shard = chunks.Shard(1, 1),  # noqa: B008 - immutable
 ) -> chunks.Found:
-    """Whom an attack brings down, chunk by chunk; a chunk that the setting's store holds is not searched again.
+    """Run an attack chunk by chunk; chunks in the setting's store are not searched again.
 
-    Draws follow from each image's position, so that the chunks make no difference (up to how kernels round).
+    Random draws depend on each image's position, so the chunks do not affect the results (up to rounding in kernels).
 
     Args:
-        setting: gives predictor, images, labels, seed, chunk size and store.
-        attack: who attacks.
-        positions: int64 [m], m >= 1, which images.
-        seconds: wall time after which images are only predicted, not searched; None: no end.
-        shard: only this one's share of the chunks.
+        setting: predictor, images, labels, seed, chunk size and store.
+        attack: the attack, single or ensemble.
+        positions: int64 [m], m >= 1, positions of the images.
+        seconds: wall time after which images are only predicted, not searched; None: no limit.
+        shard: the shard whose chunks are searched; by default all.
 
     Returns:
-        Results in the order of `positions` (of the shard's own ones).
+        Results in the order of `positions` (those of the shard).
 
     Raises:
         ValueError: as `attacked`.
@@ -89,7 +89,7 @@ def search(
         return _joined(_search_chunks(setting, attack, own, deadline))
     found = []
     for chunk in own:
-        # Member by member, each kept on its own: whoever stood before a member follows from what is kept.
+        # Members are stored separately: the images that remain before a member follow from the stored results.
         def run_member(number, standing, chunk=chunk):
             (one,) = _search_chunks(setting, attack.members[number], [chunk[standing]], deadline, attack.name)
             return one
@@ -101,8 +101,8 @@ def search(
 def _search_chunks(
     setting: Setting, attack: Attack, own: list[np.ndarray], deadline: float | None, ensemble: str = ""
 ) -> list[chunks.Found]:
-    """A single attack's chunks: read where kept, else searched and kept."""
-    # Without a store, in memory: a curve counts the distances of a search that was made already.
+    """Return a single attack's chunks: read if stored, else searched and stored."""
+    # Without a store, chunks are kept in memory: a curve counts the distances of a search that was already made.
     memory = setting.keep(f"finished {_identity(attack)}", dict) if setting.store is None else {}
     found = [setting.store.read(attack, chunk) if setting.store else memory.get(chunk.tobytes()) for chunk in own]
     missing = [number for number, kept in enumerate(found) if kept is None]
@@ -130,7 +130,7 @@ def _search_chunks(
 
 
 def _engine(setting: Setting, attack: Attack) -> Engine:
-    """The attack compiled for the setting's predictor, once: an ensemble comes back to it with every chunk."""
+    """Return the attack compiled for the setting's predictor, once: an ensemble uses it for every chunk."""
     return setting.keep(f"engine {_identity(attack)}", lambda: Engine(attack, setting.predictor.logits, judged=True))
 
 
@@ -143,7 +143,7 @@ def _joined(found: list[chunks.Found]) -> chunks.Found:
 
 
 def _progress(report: Callable | None, before: int, size: int, total: int) -> Callable | None:
-    """A chunk's progress as that of everything that is left to search, so that the time left is right."""
+    """Return a chunk's progress as a part of the whole remaining search, so that the estimated time is right."""
     if report is None:
         return None
     # A chunk's own total is its size times the steps of one image.
@@ -155,7 +155,13 @@ def _task(attack: Attack) -> str:
 
 
 class LastPoints(NamedTuple):
-    """Where an attack ended on some images. positions: int64 [m]. images: float32 [m, h, w, c]. logits: [m, k]."""
+    """Last points of an attack on some images.
+
+    Attributes:
+        positions: int64 [m].
+        images: float32 [m, h, w, c].
+        logits: float32 [m, k].
+    """
 
     positions: np.ndarray
     images: np.ndarray
@@ -163,7 +169,7 @@ class LastPoints(NamedTuple):
 
 
 def last_points(setting: Setting, attack: Attack, limit: int | None) -> LastPoints:
-    """`perturbed` on at most `limit` images, and the answers to it, made once per setting."""
+    """Return `perturbed` on at most `limit` images with their logits, computed once per setting."""
     positions = setting.subset(limit)
 
     def make():
@@ -174,7 +180,7 @@ def last_points(setting: Setting, attack: Attack, limit: int | None) -> LastPoin
 
 
 def check_last_points(owner: str, attack: Attack) -> None:
-    """Raises ValueError for an attack that does not end somewhere on every image, also where it finds nothing."""
+    """Raise ValueError for an attack that does not return a last point of every image, even where it fails."""
     if attack.members or attack.minimal or not attack.needs_gradient:
         raise InputError(
             f"{owner}.attack is {type(attack).__name__}, which gives no last point of every image; take one that "
@@ -183,15 +189,15 @@ def check_last_points(owner: str, attack: Attack) -> None:
 
 
 def perturbed(setting: Setting, attack: Attack, positions: np.ndarray) -> np.ndarray:
-    """The attack's last iterate for every image, also where the prediction was wrong all along.
+    """Return the attack's last iterate for every image, also where the prediction was wrong throughout.
 
-    This is the transformation T(x) of paper 003, section 2: `run_attack` stops at the first success and
-    leaves misclassified images alone: right for accuracies, wrong for distances between features.
+    This is the transformation T(x) of paper 003, section 2. `run_attack` instead stops at the first success and does
+    not attack misclassified images, which is right for accuracies, but not for distances between features.
 
     Args:
-        setting: gives predictor, images, labels and seed.
-        attack: one with a `perturb` face that climbs the cross-entropy.
-        positions: int64 [m], which images.
+        setting: predictor, images, labels and seed.
+        attack: an attack with `perturb`; it maximizes the cross-entropy.
+        positions: int64 [m], positions of the images.
 
     Returns:
         float32 [m, h, w, c].
@@ -223,7 +229,7 @@ def _compiled_perturb(attack: Attack, predict: Callable, shape: tuple[int, ...])
         objective = objectives.cross_entropy(objectives.ranged(predict), labels)
         return attack.perturb(objective, images, randomness.example_keys(key, index))
 
-    # Traced here and now, once: one function per epsilon would look like needless retracing to TensorFlow.
+    # Traced here, once: one function per epsilon would look like needless retracing to TensorFlow.
     return tf.function(perturb, autograph=False).get_concrete_function(
         tf.TensorSpec(shape),
         tf.TensorSpec(shape[:1], tf.int32),

@@ -1,4 +1,4 @@
-"""Which input values the loss hangs on, which the features hang on, and whether these are the same."""
+"""Sensitivity of loss and features to input values, and the agreement of both."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ from tfrobust.ops import pictures, randomness
 from tfrobust.ops import sensitivity as maps
 from tfrobust.structs import Measurement, Series
 
-# Half of the 5 s within which progress shows and signals are heard: a call may be slower than the last.
+# Half of the 5 s within which progress is shown and signals are handled: a call may be slower than the last.
 _CALL_SECONDS = 2.5
 _NAMES = ("utility_concentration", "sensitivity_concentration", "agreement")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sensitivity(Evaluator):
-    """`sensitivity.utility_concentration`, `.sensitivity_concentration`, `.agreement`, and pictures of the maps.
+    """Concentration and agreement of utility and sensitivity maps, with pictures of the maps.
 
-    Per clean image: utility |d loss / d x_j| and sensitivity |d embedding / d x_j|_2 of each input value (a pixel of
-    a channel). Concentration is a map's Gini coefficient: 0 where all input values count alike, near 1 where few hold
-    everything. Agreement is Spearman's rank correlation of the two maps: 1 where the features react most to what
-    decides the loss. Means over images with 95 % intervals. The series `sensitivity.maps` has a few images with both
-    maps, `sensitivity.classes` the mean image and the mean utility of each class; there channels are joined by their
-    Euclidean norm, and large images averaged over squares of pixels.
+    Ids: `sensitivity.utility_concentration`, `.sensitivity_concentration`, `.agreement`. Per clean image there are two
+    maps: utility |d loss / d x_j| and sensitivity |d embedding / d x_j|_2 of each input value (a pixel of a channel).
+    Concentration is a map's Gini coefficient: 0 if all input values have equal weight, near 1 if few hold everything.
+    Agreement is Spearman's rank correlation of the two maps: 1 if the features are most sensitive to the values that
+    matter most for the loss. The results are means over images with 95 % intervals. The series `sensitivity.maps` has a
+    few images with both maps, `sensitivity.classes` the mean image and the mean utility of each class. There, channels
+    are combined by their Euclidean norm, and large images averaged over squares of pixels.
 
-    A predictor without an embedding has its utility measured alone, and a finding says so.
+    For a predictor without an embedding only the utility is measured, and a finding says so.
 
     Attributes:
-        limit: at most so many images, drawn by the seed; None: all.
-        exact_limit: embedding dimensions times input values up to which sensitivities are exact, one backward pass
+        limit: maximum number of images, drawn by the seed; None: all.
+        exact_limit: embedding dimensions times input values up to which sensitivities are exact, with one backward pass
             per dimension; above, they are estimated.
-        projections: random orthonormal projections of an estimate, >= 1; the settings say how far off it is.
-        pictures: how many images `sensitivity.maps` shows; 0: no such series.
-        classes: of at most so many classes, the first, `sensitivity.classes` shows the means; 0: no such series.
+        projections: random orthonormal projections of an estimate, >= 1; the settings state its relative error.
+        pictures: number of images in `sensitivity.maps`; 0: no such series.
+        classes: maximum number of classes, the first ones, in `sensitivity.classes`; 0: no such series.
 
     Source:
-        Paper 000, definitions 1 and 2, and Fig. 3 (there the classes are taken modulo 10, over one batch). The
-        summaries in one number are ours: the paper defines the maps.
+        Paper 000, definitions 1 and 2, and Fig. 3 (there the classes are taken modulo 10, over one batch). The paper
+        defines the maps; the summaries in one number are those of tfrobust.
     """
 
     limit: int | None = 256
@@ -64,6 +65,7 @@ class Sensitivity(Evaluator):
                 raise InputError(f"Sensitivity.{name} is {value}; it must be at least {least}.")
 
     def run(self, setting: Setting) -> Outcome:
+        """Compute the maps and measure them."""
         order = setting.order("sensitivity")
         positions = order[np.isin(order, setting.subset(self.limit))]
         directions, settings = self._directions(setting)
@@ -92,13 +94,15 @@ class Sensitivity(Evaluator):
         return outcome
 
     def ids(self) -> tuple[str, ...]:
+        """Return the ids of the measurements and series."""
         return tuple(f"sensitivity.{name}" for name in (*_NAMES, "classes", "maps"))
 
     def without_gradients(self) -> tuple[Evaluator, ...]:
+        """Return (): the maps are gradients."""
         return ()
 
     def _directions(self, setting: Setting) -> tuple[np.ndarray | None, dict]:
-        """What the embedding is projected on, float32 [d, m], chosen by cost; and what the report says of it."""
+        """Return the directions to project the embedding on, float32 [d, m], chosen by cost, and the settings."""
         embedding, shape = setting.predictor.embedding, setting.images.shape[1:]
         if embedding is None:
             return None, {}
@@ -116,7 +120,7 @@ class Sensitivity(Evaluator):
 
 
 class _Engine:
-    """Both maps of one batch after the other, in graph calls short enough to interrupt."""
+    """Engine that computes both maps batch by batch, in graph calls short enough to interrupt."""
 
     def __init__(self, setting: Setting, directions: np.ndarray | None, size: int, batches: int):
         self.setting, self.directions, self.size = setting, directions, size
@@ -124,7 +128,7 @@ class _Engine:
         self.done, self.total = 0, batches * (1 + self.passes)
         self.report = setting.reporter("utility and sensitivity")
         shape, predictor = (size, *setting.images.shape[1:]), setting.predictor
-        # Traced here and now, once, for batches of one static size.
+        # Traced here, once, for batches of one static size.
         self.utility = tf.function(
             lambda images, labels: maps.utility(objectives.cross_entropy(predictor.logits, labels), images),
             autograph=False,
@@ -137,14 +141,14 @@ class _Engine:
         ).get_concrete_function(tf.TensorSpec(shape), tf.TensorSpec([len(directions), None]), tf.TensorSpec(shape))
 
     def run(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Utilities and sensitivities of the images at `positions` [m], m <= size, float32 [m, h, w, c] each."""
+        """Return utilities and sensitivities of the images at `positions` [m], m <= size, float32 [m, h, w, c] each."""
         rows = positions[np.minimum(np.arange(self.size), len(positions) - 1)]
         images, labels = tf.constant(self.setting.images[rows]), tf.constant(self.setting.labels[rows])
         utility = self.utility(images, labels).numpy()[: len(positions)]
         self._reported(1)
         if self.directions is None:
             return utility, None
-        # Added up one by one, so that the sum does not follow the clock, as the chunks do.
+        # Added one by one, so that the sum does not depend on the clock, as the chunks do.
         squares, start, count = tf.zeros_like(images), 0, 1
         while start < self.passes:
             some = self.directions[:, start : start + count]
@@ -163,7 +167,7 @@ class _Engine:
 
 
 class _ClassMeans:
-    """The mean image and the mean utility of each class, among the images judged."""
+    """Mean image and mean utility of each class, over the evaluated images."""
 
     def __init__(self, setting: Setting, positions: np.ndarray, limit: int):
         self._setting, present = setting, np.unique(setting.labels[positions])
@@ -174,7 +178,7 @@ class _ClassMeans:
         self._utility = np.zeros((len(self._labels), *shape[:2], 1))
 
     def add(self, positions: np.ndarray, utility: np.ndarray) -> None:
-        """Images at `positions` [m] and their utility [m, h, w, c]; one that is not finite is no part of a mean."""
+        """Add images at `positions` [m] and their utilities [m, h, w, c]; skip those with non-finite utilities."""
         maps, labels = np.linalg.norm(utility, axis=-1, keepdims=True), self._setting.labels[positions]
         for place, label in enumerate(self._labels):
             rows = (labels == label) & np.isfinite(maps).all(axis=(1, 2, 3))
@@ -183,7 +187,7 @@ class _ClassMeans:
             self._utility[place] += maps[rows].sum(axis=0)
 
     def series(self) -> list[Series]:
-        """`sensitivity.classes`, a row per class; pictures as `ops.pictures.encode` writes them."""
+        """Return `sensitivity.classes`, a row per class; pictures encoded by `ops.pictures.encode`."""
         found = []
         for label, count, *sums in zip(self._labels, self._count, self._image, self._utility, strict=True):
             if count:
@@ -200,7 +204,7 @@ class _ClassMeans:
 
 
 def _picture(setting: Setting, position: int, found: dict[str, np.ndarray]) -> dict[str, list]:
-    """One image and its maps, a row per pixel: label, row, column, one value per channel, one per map."""
+    """Return one image and its maps, a row per pixel: label, row, column, one value per channel, one per map."""
     image = pictures.shrunk(setting.images[position])
     height, width, channels = image.shape
     rows, columns = np.indices((height, width)).reshape(2, -1)
@@ -214,7 +218,7 @@ def _picture(setting: Setting, position: int, found: dict[str, np.ndarray]) -> d
 
 
 def _short(values: np.ndarray) -> list[float]:
-    """Three digits: enough for a picture, and a report stays small."""
+    """Round to three digits: enough for a picture, and a report stays small."""
     return [float(f"{value:.3g}") for value in values.ravel()]
 
 
@@ -225,7 +229,7 @@ def _mean(name: str, values: list[float], settings: dict) -> Measurement:
     if name == "utility_concentration":
         settings = {name: settings[name] for name in ("measure", "interval")}
     if len(known) < len(values):
-        # A map of zeros has no shape; a gradient that vanished is such a map.
+        # A map of zeros, such as a vanished gradient, has no concentration or rank.
         settings["images_with_constant_maps"] = len(values) - len(known)
     if not len(known):
         return Measurement(f"sensitivity.{name}", None, "ratio", 0, settings=settings)

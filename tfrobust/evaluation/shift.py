@@ -1,4 +1,4 @@
-"""Accuracy and calibration on images of another domain, of some of the model's classes: ImageNet-R, ImageNet-A."""
+"""Accuracy and calibration on published images of another domain, with some of the model's classes: ImageNet-R, -A."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from tfrobust.structs import Measurement
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShiftAccuracy(Evaluator):
-    """`shift.<set>.accuracy`, `.ece`, `.rms`, `.aurra` on a published set that shows some of the classes.
+    """Accuracy and calibration under distribution shift: `shift.<set>.accuracy`, `.ece`, `.rms`, `.aurra`.
 
-    Only the logits of the set's classes are kept; prediction and confidence are the largest of their softmax.
+    The published set shows some of the model's classes. Only their logits are used; prediction and confidence are the
+    largest of their softmax.
 
     Attributes:
         source: the set.
-        limit: at most so many of its images, drawn by the seed; None: all.
-        bins, rms_bin_size, rms_bins: as of `Calibration`.
+        limit: maximum number of its images, drawn by the seed; None: all.
+        bins, rms_bin_size, rms_bins: as in `Calibration`.
 
     Source:
         Hendrycks et al. 2021 (arXiv 2006.16241, 1907.07174).
@@ -43,12 +44,15 @@ class ShiftAccuracy(Evaluator):
         calibration.check_adaptive_bins(self.rms_bin_size, self.rms_bins)
 
     def check(self, setting: Setting) -> None:
+        """Open the set, and raise its errors early."""
         published.open_once(setting, self.source)
 
     def files_read(self) -> str:
+        """Return a hash of the state of the set's files."""
         return self.source.state()
 
     def run(self, setting: Setting) -> Outcome:
+        """Measure accuracy and calibration on the set."""
         opened = published.open_once(setting, self.source)
         positions = setting.subset(self.limit, len(opened.labels))
         kept = np.unique(opened.labels)
@@ -81,4 +85,5 @@ class ShiftAccuracy(Evaluator):
         ]
 
     def ids(self) -> tuple[str, ...]:
+        """Return the ids of the measurements."""
         return tuple(f"shift.{self.source.name}.{what}" for what in ("accuracy", "ece", "rms", "aurra"))

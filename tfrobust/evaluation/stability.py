@@ -1,4 +1,4 @@
-"""How often the prediction changes along perturbation sequences: films in which an image changes a little."""
+"""Stability of predictions along perturbation sequences, in which an image changes slightly from frame to frame."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tfrobust.evaluation.predictor import in_batches
 from tfrobust.ops import randomness
 from tfrobust.structs import Measurement
 
-# AlexNet's flip probabilities on ImageNet-P, as clovaai/assembled-cnn (mce/eval_robustness.py) has them; the
-# benchmark's authors keep theirs in a sheet outside their repository (its issue 49).
+# AlexNet's flip probabilities on ImageNet-P, from clovaai/assembled-cnn (mce/eval_robustness.py); the benchmark's
+# authors keep theirs in a spreadsheet outside their repository (its issue 49).
 ALEXNET = {
     "name": "AlexNet",
     "flip_probabilities": {
@@ -46,23 +46,24 @@ _INTERVAL = "95 % over images, of each image's mean, normal; Wilson's where all 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stability(Evaluator):
-    """`stability.<name>.flip_probability` and `.flip_rate`, their means `stability.mean.flip_probability`, `.mfr`.
+    """Flip probabilities and rates along perturbation sequences: `stability.<name>.flip_probability`, `.flip_rate`.
 
-    The sequences are generated here (`corruptions.sequence`, level 1), or read from a published set; the settings say
-    which. With f(x_j) the prediction on frame j of an image, FP = mean over images and over j = 1, 2, ... of [f(x_j) !=
-    f(reference)]: the reference is frame j - 1, or frame 0 for noise, whose frames are independent. An answer with NaN
-    in it differs from every other. The flip rate is FP over the baseline's, taken as exact; `stability.mfr` is its mean
-    over the benchmark's ten types, if all were asked for; `stability.mean.flip_probability` that of FP over all types
-    asked for.
+    The means are `stability.mean.flip_probability` and `stability.mfr`. The sequences are generated here
+    (`corruptions.sequence`, level 1), or read from a published set; the settings state which. With f(x_j) the
+    prediction on frame j of an image, FP = mean over images and over j = 1, 2, ... of [f(x_j) != f(reference)]. The
+    reference is frame j - 1, or frame 0 for noise, whose frames are independent. A prediction from logits with NaN
+    differs from every other. The flip rate is FP divided by the baseline's, which is taken as exact. `stability.mfr` is
+    its mean over the benchmark's ten types, if all were requested; `stability.mean.flip_probability` is the mean of FP
+    over all requested types.
 
     Attributes:
-        names: of `corruptions.SEQUENCES` or `corruptions.EXTRA_SEQUENCES`. Public numbers on CIFAR-P have spatter in
-            the place of snow.
-        limit: at most so many images, drawn by the seed; None: all.
-        baseline: whose flip probabilities stand in the denominators: "alexnet" (meaningful for ImageNet's 1000 classes
-            alone); a `robustness_report.json` with the same sequences of the same images (a finding warns of others);
-            or {"name", "flip_probabilities": {name: value}}. A report's values are read when this is made, and kept.
-            "": no flip rates.
+        names: some of `corruptions.SEQUENCES` or `corruptions.EXTRA_SEQUENCES`. Public numbers on CIFAR-P have spatter
+            in place of snow.
+        limit: maximum number of images, drawn by the seed; None: all.
+        baseline: the model whose flip probabilities are the denominators: "alexnet" (meaningful for ImageNet's 1000
+            classes only); a `robustness_report.json` with the same sequences of the same images (a finding warns of
+            others); or {"name", "flip_probabilities": {name: value}}. A report's values are read on construction, and
+            kept. "": no flip rates.
         source: a published set of such sequences, of any images; None: they are generated.
 
     Raises:
@@ -89,6 +90,7 @@ class Stability(Evaluator):
         object.__setattr__(self, "baseline", _baseline(self.baseline, names))
 
     def run(self, setting: Setting) -> Outcome:
+        """Measure flip probabilities and flip rates."""
         films = self._films(setting)
         flips, found = {}, []
         for place, name in enumerate(self.names):
@@ -111,6 +113,7 @@ class Stability(Evaluator):
         return Outcome(found, findings=unlike)
 
     def ids(self) -> tuple[str, ...]:
+        """Return the ids of the measurements."""
         kinds = ("flip_probability", "flip_rate") if self.baseline else ("flip_probability",)
         found = [f"stability.{name}.{kind}" for name in self.names for kind in kinds]
         return (*found, _MEAN, *(("stability.mfr",) if self._has_mean_rate else ()))
@@ -120,7 +123,7 @@ class Stability(Evaluator):
         return bool(self.baseline) and set(corruptions.SEQUENCES) <= set(self.names)
 
     def _rates(self, names, settings: dict) -> tuple[list[float], dict, str]:
-        """The baseline's flip probabilities, the settings that name it, and the unit of rates."""
+        """Return the baseline's flip probabilities, the settings that name it, and the unit of rates."""
         others = {name: self.baseline["flip_probabilities"][name] for name in names}
         settings = {**settings, "baseline": self.baseline["name"]}
         if self.baseline != ALEXNET:
@@ -133,14 +136,16 @@ class Stability(Evaluator):
         return published.Perturbed(setting, self.source, self.names, self.limit)
 
     def check(self, setting: Setting) -> None:
+        """Open the published set, and raise its errors early."""
         if self.source is not None:
             published.open_once(setting, self.source, self.names)
 
     def files_read(self) -> str:
+        """Return a hash of the state of the published set's files."""
         return "" if self.source is None else self.source.state()
 
     def _answers(self, setting: Setting, films: _Generated | published.Perturbed, place: int) -> np.ndarray:
-        """Predicted classes along the sequence at one of the places, float [n, frames], NaN where there is none."""
+        """Return the predicted classes along sequence number `place`, float [n, frames], NaN where there is none."""
         found, done = [], place * films.count
         for part in films.films(self.names[place]):
             frames = part.reshape(-1, *part.shape[2:])
@@ -154,7 +159,7 @@ class Stability(Evaluator):
 
 
 class _Generated:
-    """Sequences made here of the clean images; `published.Perturbed` is its like for published ones."""
+    """Sequences generated from the clean images; `published.Perturbed` is the counterpart for published ones."""
 
     def __init__(self, setting: Setting, positions: np.ndarray):
         self._setting, self._positions, self.count = setting, positions, len(positions)
@@ -164,25 +169,25 @@ class _Generated:
         self.judged = baseline.images_of(setting, positions)
 
     def films(self, name: str) -> Iterator[np.ndarray]:
-        """float32 [b, frames, h, w, c], so many at once as fill a batch; the last are filled up with copies."""
+        """Yield sequences float32 [b, frames, h, w, c], as many at once as fill a batch; the last batch is padded."""
         frame = self._setting.images.shape[1:]
         frames = sequences.constants(name, *frame[:2]).frames
         size = min(max(1, self._setting.batch_size // frames), self.count)
         make = tf.function(lambda images, keys: corruptions.sequence(images, name, keys), autograph=False)
         make = make.get_concrete_function(tf.TensorSpec([size, *frame]), tf.TensorSpec([size, 2], tf.int32))
         for start in range(0, self.count, size):
-            # Filled up, so that nothing is traced twice.
+            # Padded, so that nothing is traced twice.
             rows = self._positions[np.minimum(np.arange(start, start + size), self.count - 1)]
             images = tf.constant(self._setting.images[rows])
             yield make(images, randomness.example_keys(self._key, rows)).numpy()
 
 
 def flip_probabilities(answers: np.ndarray, *, noise: bool) -> np.ndarray:
-    """The share of an image's frames whose prediction is not that of their reference frame.
+    """Compute the share of an image's frames whose prediction differs from that of their reference frame.
 
     Args:
-        answers: [n, frames], frames >= 2; NaN equals nothing.
-        noise: True: the reference is the first frame; False: the one before.
+        answers: [n, frames], the predictions, frames >= 2; NaN equals nothing.
+        noise: True: the reference is the first frame; False: the previous frame.
 
     Returns:
         float64 [n] in [0, 1].
@@ -192,11 +197,14 @@ def flip_probabilities(answers: np.ndarray, *, noise: bool) -> np.ndarray:
 
 
 def _mean(identity: str, flips: np.ndarray, others: list[float], settings: dict, unit: str = "fraction") -> Measurement:
-    """The mean of flips over others, with its interval over images; no value where one of the others is 0.
+    """Return the mean of flips / others, with its interval over images; no value if one of the others is 0.
 
     Args:
+        identity: id of the measurement.
         flips: [n] or [n, m] in [0, 1], each image's flip probability by type.
-        others: m divisors, taken as exact; where m > 1 the ratios are averaged.
+        others: m divisors, taken as exact; if m > 1 the ratios are averaged.
+        settings: the settings of the measurement.
+        unit: its unit.
     """
     count = len(flips)
     settings = {**settings, "interval": _INTERVAL}
@@ -213,7 +221,7 @@ def _mean(identity: str, flips: np.ndarray, others: list[float], settings: dict,
 
 
 def _baseline(given: str | dict, names: tuple[str, ...]) -> dict:
-    """A baseline's name and flip probabilities; {} for none."""
+    """Return a baseline's name and flip probabilities; {} for none."""
     if not given:
         return {}
     if given == "alexnet":

@@ -11,7 +11,7 @@ Z = 1.959963984540054
 
 
 def wilson_interval(successes: int, count: int) -> tuple[float, float]:
-    """The Wilson score interval of a proportion p = s/n.
+    """Return the Wilson score interval of a proportion p = s/n.
 
     (p + z^2/2n -+ z sqrt(p (1-p) / n + z^2 / 4n^2)) / (1 + z^2/n)
 
@@ -20,7 +20,7 @@ def wilson_interval(successes: int, count: int) -> tuple[float, float]:
         count: n >= 1.
 
     Returns:
-        (low, high), within [0, 1]; never of width 0, also not at p = 0 or 1.
+        (low, high), within [0, 1]; the width is never 0, not even at p = 0 or 1.
 
     Raises:
         ValueError: count < 1 or successes outside [0, count].
@@ -33,30 +33,30 @@ def wilson_interval(successes: int, count: int) -> tuple[float, float]:
     share, shrink = successes / count, 1 + Z**2 / count
     centre = (share + Z**2 / (2 * count)) / shrink
     half = Z * np.sqrt(share * (1 - share) / count + Z**2 / (4 * count**2)) / shrink
-    # The two ends are exact at the corners; rounding would put them at 1 - 1e-16.
+    # Exact at p = 0 and 1, where rounding would give 1 - 1e-16.
     low = 0.0 if successes == 0 else max(0.0, float(centre - half))
     high = 1.0 if successes == count else min(1.0, float(centre + half))
     return low, high
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float]:
-    """Mean -+ z s / sqrt(n) of independent values [n]; (mean, mean) for n = 1."""
+    """Return mean -+ z s / sqrt(n) of independent values [n]; (mean, mean) for n = 1."""
     values = np.asarray(values, np.float64)
     error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
     return float(values.mean() - Z * error), float(values.mean() + Z * error)
 
 
 def jackknife_interval(value: float, left_out: np.ndarray) -> tuple[float, float, float]:
-    """The interval of a smooth number from what it is without each of n examples.
+    """Return the interval of a smooth statistic from its values without each of n examples.
 
     theta -+ z sqrt((n - 1) / n sum_i (theta_i - mean_i theta_i)^2)
 
     Args:
-        value: theta, of all examples.
-        left_out: float [n], theta_i, of all but the i-th; n >= 2.
+        value: theta, from all examples.
+        left_out: float [n], theta_i, from all but the i-th; n >= 2.
 
     Returns:
-        (theta, low, high); the ends are NaN where a theta_i is.
+        (theta, low, high); the ends are NaN if a theta_i is.
 
     Source:
         Efron and Stein 1981, Annals of Statistics 9.
@@ -67,16 +67,16 @@ def jackknife_interval(value: float, left_out: np.ndarray) -> tuple[float, float
 
 
 def median(values: np.ndarray) -> tuple[float | None, float | None, float | None]:
-    """The median of independent values [n] with its interval from order statistics.
+    """Return the median of independent values [n] with its interval from order statistics.
 
     The r-th smallest and the r-th largest of n values enclose the median with probability
     1 - 2 P(B < r), B binomial (n, 1/2); r is the largest with at least 95 %.
 
     Args:
-        values: float [n], n >= 1; infinity stands for "larger than all others".
+        values: float [n], n >= 1; infinity means "larger than all others".
 
     Returns:
-        (median, low, high); None in place of infinity, and for both ends where n < 6 leaves no such r.
+        (median, low, high); None in place of infinity, and for both ends if n < 6, which leaves no such r.
 
     Source:
         Conover, Practical Nonparametric Statistics, 3rd edition, section 3.2.
@@ -86,15 +86,15 @@ def median(values: np.ndarray) -> tuple[float | None, float | None, float | None
     middle = np.inf if np.isinf(values[count // 2]) else np.median(values)
     smaller = np.arange(1, count + 1)
     logarithms = np.concatenate([[0.0], np.cumsum(np.log((count - smaller + 1) / smaller))]) - count * np.log(2)
-    rank = int(np.sum(2 * np.cumsum(np.exp(logarithms)) <= 0.05))  # so many may be left out at either end
+    rank = int(np.sum(2 * np.cumsum(np.exp(logarithms)) <= 0.05))  # number of values that may be left out at either end
     ends = (values[rank - 1], values[count - rank]) if rank else (np.inf, np.inf)
     return tuple(None if np.isinf(value) else float(value) for value in (middle, *ends))
 
 
 def paired_difference(first: np.ndarray, second: np.ndarray) -> tuple[float, float, float]:
-    """The mean difference of paired values, first - second, with its interval.
+    """Return the mean difference of paired values, first - second, with its interval.
 
-    d = mean(a_i - b_i), d -+ z s_d / sqrt(n), s_d the sample deviation of the n differences: what the pairs
+    d = mean(a_i - b_i), d -+ z s_d / sqrt(n), s_d the sample deviation of the n differences. Variation that the pairs
     share cancels, so that this is much narrower than two separate intervals suggest.
 
     Args:
@@ -115,20 +115,20 @@ def paired_difference(first: np.ndarray, second: np.ndarray) -> tuple[float, flo
 
 
 def relative_drop(clean: np.ndarray, changed: np.ndarray) -> tuple[float | None, float | None, float | None]:
-    """The drop of accuracy relative to the clean accuracy, with its interval.
+    """Return the drop of accuracy relative to the clean accuracy, with its interval.
 
-    drop = (C - A) / C, C = mean(c_i), A = mean(a_i) over the same images. With R = A/C the delta method gives
-    var(drop) = sum_i (a_i - R c_i)^2 / (n C)^2. Where every a_i <= c_i, as under an attack, that is
-    R (1-R) / sum(c): the variance of a proportion among the rightly classified, for which Wilson's interval
-    is used, because the delta method's has width 0 at a drop of 0 or 1.
+    drop = (C - A) / C, C = mean(c_i), A = mean(a_i) over the same images. With R = A/C the delta method gives var(drop)
+    = sum_i (a_i - R c_i)^2 / (n C)^2. Where every a_i <= c_i, as under an attack, that is R (1-R) / sum(c): the
+    variance of a proportion among the correctly classified images. Wilson's interval is used for it, because that of
+    the delta method has width 0 at a drop of 0 or 1.
 
     Args:
-        clean: bool [n], which clean images are rightly classified.
-        changed: bool [n], which stay so (or become so) when changed.
+        clean: bool [n], True for correctly classified clean images.
+        changed: bool [n], True for images that are correctly classified when changed.
 
     Returns:
-        (drop, low, high), at most 1; negative where the change helps; (None, None, None) where nothing is
-        right on clean images.
+        (drop, low, high), at most 1; negative if the change helps; (None, None, None) if no clean image is correctly
+        classified.
 
     Source:
         Paper 004, eq. 3.
@@ -145,19 +145,19 @@ def relative_drop(clean: np.ndarray, changed: np.ndarray) -> tuple[float | None,
 
 
 def independent_drop(clean: np.ndarray, changed: np.ndarray) -> tuple[float | None, float | None, float | None]:
-    """The relative drop of accuracy between two different sets of images, with its interval.
+    """Return the relative drop of accuracy between two different sets of images, with its interval.
 
     drop = 1 - A / C. With Wilson's intervals [l, u] of A (accuracy when changed) and C (clean accuracy), the ratio
     A / C lies between (AC - sqrt((AC)^2 - l_A u_C (2A - l_A)(2C - u_C))) / (u_C (2C - u_C)) and
     (AC + sqrt((AC)^2 - u_A l_C (2A - u_A)(2C - l_C))) / (l_C (2C - l_C)).
 
     Args:
-        clean: bool [n], which clean images are rightly classified.
-        changed: bool [m], which of the others are.
+        clean: bool [n], True for correctly classified clean images.
+        changed: bool [m], True for correctly classified changed images.
 
     Returns:
-        (drop, low, high), at most 1; (None, None, None) where nothing is right on clean images, and no interval where
-        too little is for one.
+        (drop, low, high), at most 1; (None, None, None) if no clean image is correctly classified, and no interval if
+        too few are.
 
     Source:
         Donner and Zou 2012, Statistical Methods in Medical Research 21 (MOVER-R).

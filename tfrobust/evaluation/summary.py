@@ -1,4 +1,4 @@
-"""The evaluation of one model in one line."""
+"""Evaluation of one model by one function call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def evaluate(
     batch_size: int = 128,
     progress: Callable | None = None,
 ) -> Outcome:
-    """Clean accuracy, accuracy under FGSM and PGD, calibration, and the doctor's findings.
+    """Measure clean accuracy, accuracy under FGSM and PGD, and calibration, and run the doctor's checks.
 
     Example:
         >>> import keras, numpy as np
@@ -48,16 +48,16 @@ def evaluate(
         ['accuracy.clean', 'attack.fgsm_linf_0.1.accuracy']
 
     Args:
-        model: a built Keras model, a path (SavedModel or `.keras`), a function `images -> logits`, or a
-            `Predictor`. Logits are best; probabilities are found out and judged by their logits: log(p) of a softmax,
-            log(p / (1 - p)) of sigmoids.
+        model: a built Keras model, a path (SavedModel or `.keras`), a function `images -> logits`, or a `Predictor`.
+            Logits are best; probabilities are detected and converted to logits: log(p) of a softmax, log(p / (1 - p))
+            of sigmoids.
         images: float [n, h, w, c] in [0, 1].
         labels: integer [n] in [0, k), or one-hot [n, k].
-        epsilon: size of the attack in pixels of [0, 1], > 0.
+        epsilon: radius of the attack in pixels of [0, 1], > 0.
         norm: 'linf', 'l2' or 'l1'.
-        steps: PGD's, of 2.5 epsilon / steps each, from one random start.
-        evaluators: run these instead.
-        seed: where every random draw starts from.
+        steps: steps of PGD, of size 2.5 epsilon / steps each, from one random start.
+        evaluators: evaluators to run instead of the default ones.
+        seed: seed of every random draw.
         batch_size: largest number of images in one graph call.
         progress: (task, done, total), or None.
 
@@ -65,7 +65,7 @@ def evaluate(
         Measurements `accuracy.clean`, `attack.fgsm_...`, `attack.pgd_...`, `calibration. ...`, and findings.
 
     Raises:
-        ValueError: data that does not fit the model, or a threat that makes no sense.
+        ValueError: data that does not fit the model, or an invalid threat model.
     """
     images = np.asarray(images)
     setting = Setting(
@@ -80,10 +80,10 @@ def evaluate(
 
 
 def as_predictor(model, image_shape: tuple[int, ...]) -> Predictor:
-    """A predictor from whatever `evaluate` accepts.
+    """Make a predictor from any kind of model that `evaluate` accepts.
 
     Raises:
-        TypeError: none of them.
+        TypeError: another type.
     """
     if isinstance(model, Predictor):
         return model

@@ -1,4 +1,4 @@
-"""A small undefended network of one's own, whose adversaries are tried on the model that is judged."""
+"""Surrogate: a small undefended network, whose adversarial images are tested on the evaluated model."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LEARNING_RATE = 2e-3
 
 
 def train(setting: Setting, steps: int) -> Setting:
-    """A convolutional network trained in seconds, as a setting of its own on the same test images.
+    """Train a convolutional network in seconds and return it in a setting with the same test images.
 
-    On the training images where they are known; else on the test images and the classes that the judged model
-    gives them, as whoever can only ask it would.
+    It is trained on the training images if they are known. Otherwise it is trained on the test images and the classes
+    that the evaluated model predicts, as an attacker with query access alone would do.
 
     Args:
         setting: images, labels, seed.
-        steps: Adam's, of 128 images each.
+        steps: steps of Adam, of 128 images each.
 
     Returns:
         The same setting with the network as its predictor.
@@ -60,7 +60,7 @@ def _trained(setting: Setting, steps: int) -> Setting:
 
 
 def network(image_shape: tuple[int, ...], class_count: int, seed: int) -> keras.Model:
-    """Two convolutions and two dense layers, float32; larger images are averaged down to about 32 pixels."""
+    """Return two convolutions and two dense layers, float32; larger images are averaged down to about 32 pixels."""
     layers, count = [keras.Input(image_shape)], iter(range(4))
 
     def made(kind, *arguments, **options):

@@ -1,4 +1,4 @@
-"""Whether the features react most to the words that carry the sentiment."""
+"""Correlation of token sensitivity with sentiment strength."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tfrobust.evaluation.geometry import no_embedding
 from tfrobust.ops import randomness, removal
 from tfrobust.structs import Finding, Measurement, Series
 
-# Two points lie on a line, whatever they are.
+# Two points always lie on a line.
 _LEAST_TOKENS = 3
-# Strengths are float32: one of 0.05 exactly is neutral.
+# Strengths are float32; the tolerance makes one of exactly 0.05 neutral.
 _ROUNDING = 1e-6
-# Removals in one graph call, in batches: calls stay short for sentences of any length.
+# Removals in one graph call, in batches; it keeps calls short for sentences of any length.
 _BATCHES = 8
 _NO_STRENGTHS = Finding(
     "token_strengths",
@@ -31,23 +31,24 @@ _NO_STRENGTHS = Finding(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenSensitivity(Evaluator):
-    """`sensitivity.tokens.correlation` and `.pooled_correlation`: token sensitivity against sentiment strength.
+    """Token sensitivity against sentiment strength: `sensitivity.tokens.correlation` and `.pooled_correlation`.
 
-    A token's sensitivity is |phi(x) - phi(x without it)|, phi the embedding; its strength |sentiment - 0.5|. Neutral
-    tokens, and those whose strength is not known, are left out. `correlation` is Pearson's within each sentence,
-    averaged; a sentence with fewer than three tokens left has none, nor one whose strengths or sensitivities are all
-    equal: the settings count them. `pooled_correlation` is Pearson's over the tokens of all sentences together; its
-    interval is a bootstrap over sentences. The series `sensitivity.tokens` holds a few sentences with all their tokens.
+    A token's sensitivity is |phi(x) - phi(x without it)|, phi the embedding; its strength is |sentiment - 0.5|. Neutral
+    tokens, and tokens of unknown strength, are left out. `correlation` is Pearson's within each sentence, averaged. It
+    does not exist for a sentence with fewer than three remaining tokens, nor if its strengths or sensitivities are all
+    equal; the settings count such sentences. `pooled_correlation` is Pearson's over the tokens of all sentences
+    together; its interval is a bootstrap over sentences. The series `sensitivity.tokens` holds a few sentences with all
+    their tokens.
 
     Attributes:
-        limit: at most so many sentences, drawn by the seed; None: all.
+        limit: maximum number of sentences, drawn by the seed; None: all.
         neutral: tokens of at most this strength are left out, in [0, 0.5).
-        sentences: how many the series shows; 0: no series.
+        sentences: number of sentences in the series; 0: no series.
         resamples: of the bootstrap, >= 100.
 
     Source:
-        Paper 000, section 4.1 (neutral: sentiment in [0.45, 0.55]). It averages over "the whole dataset" without a
-        word on short sentences.
+        Paper 000, section 4.1 (neutral: sentiment in [0.45, 0.55]). It averages over "the whole dataset" and does not
+        mention short sentences.
     """
 
     limit: int | None = None
@@ -68,6 +69,7 @@ class TokenSensitivity(Evaluator):
             raise InputError(f"TokenSensitivity.neutral is {self.neutral}; it lies in [0, 0.5).")
 
     def run(self, setting: Setting) -> Outcome:
+        """Measure the correlations."""
         if setting.predictor.embedding is None:
             return no_embedding(setting, "token sensitivities are not measured")
         positions = setting.subset(self.limit)
@@ -79,6 +81,7 @@ class TokenSensitivity(Evaluator):
         return Outcome(measurements, self._series(setting, positions, found, scored))
 
     def ids(self) -> tuple[str, ...]:
+        """Return the ids of the measurements and the series."""
         return ("sensitivity.tokens.correlation", "sensitivity.tokens.pooled_correlation", "sensitivity.tokens")
 
     def _averaged(self, found: np.ndarray, strengths: np.ndarray, scored: np.ndarray) -> Measurement:
@@ -112,7 +115,7 @@ class TokenSensitivity(Evaluator):
         return {"measure": "Pearson's correlation", "neutral": self.neutral, "tokens": int(scored.sum())}
 
     def _series(self, setting: Setting, positions: np.ndarray, found: np.ndarray, scored: np.ndarray) -> list[Series]:
-        """A few of the sentences that have a correlation, a row per token."""
+        """Return a few of the sentences that have a correlation, a row per token."""
         fit = [place for place in setting.order("tokens", len(found)) if scored[place].sum() >= _LEAST_TOKENS]
         columns: dict = {name: [] for name in ("sentence", "label", "token", "strength", "sensitivity")}
         for number, place in enumerate(fit[: self.sentences]):
@@ -130,7 +133,7 @@ class TokenSensitivity(Evaluator):
 
 
 def correlation(first: np.ndarray, second: np.ndarray) -> float | None:
-    """Pearson's correlation of two float [n]; None where one of them is constant."""
+    """Compute Pearson's correlation of two float [n]; None if one of them is constant."""
     if np.all(first == first[0]) or np.all(second == second[0]):
         return None
     first, second = (np.asarray(values, np.float64) - np.mean(values, dtype=np.float64) for values in (first, second))
@@ -138,10 +141,10 @@ def correlation(first: np.ndarray, second: np.ndarray) -> float | None:
 
 
 def _bootstrap(pairs: list[np.ndarray], resamples: int, generator: np.random.Generator) -> tuple[float, float]:
-    """2.5 % and 97.5 % of the pooled correlation, whole sentences [2, n] drawn with putting back."""
+    """Return the 2.5 % and 97.5 % quantiles of the pooled correlation, resampling sentences [2, n] with replacement."""
     centre = np.concatenate(pairs, axis=1).mean(axis=1, keepdims=True)
     centred = [pair - centre for pair in pairs]
-    # What a correlation is made of: counts, sums, squares, products; a resample adds up those of its sentences.
+    # Components of a correlation: counts, sums, squares, products; a resample adds those of its sentences.
     sums = np.array([[pair.shape[1], *pair.sum(axis=1), *(pair**2).sum(axis=1), pair[0] @ pair[1]] for pair in centred])
     shares = np.full(len(pairs), 1 / len(pairs))
     drawn = np.array([generator.multinomial(len(pairs), shares) @ sums for _ in range(resamples)])
@@ -153,7 +156,7 @@ def _bootstrap(pairs: list[np.ndarray], resamples: int, generator: np.random.Gen
 
 
 def _sensitivities(setting: Setting, positions: np.ndarray) -> np.ndarray:
-    """float32 [m, length] of the sentences at `positions`, 0 at padding; in batches of one static size."""
+    """Compute float32 [m, length] of the sentences at `positions`, 0 at padding; in batches of one static size."""
     length = setting.images.shape[1]
     size = min(len(positions), max(1, _BATCHES * setting.batch_size // length))
     embedding, report = setting.predictor.embedding, setting.reporter("token sensitivities")
@@ -172,7 +175,7 @@ def _sensitivities(setting: Setting, positions: np.ndarray) -> np.ndarray:
 
 
 def _tokens(found: np.ndarray, strengths: np.ndarray, scored: np.ndarray):
-    """The scored tokens of each sentence: (sensitivities [n], strengths [n])."""
+    """Yield the scored tokens of each sentence: (sensitivities [n], strengths [n])."""
     for own, strength, counts in zip(found, strengths, scored, strict=True):
         yield own[counts].astype(np.float64), strength[counts].astype(np.float64)
 
@@ -182,5 +185,5 @@ def _word(vocabulary: tuple[str, ...], token: int) -> str:
 
 
 def _short(value: float) -> float:
-    """Three digits: enough for a picture, and a report stays small."""
+    """Round to three digits: enough for a picture, and a report stays small."""
     return float(f"{value:.3g}")
