@@ -18,6 +18,7 @@ from tfrobust.evaluation.base import Setting
 from tfrobust.evaluation.calibration import Calibration
 from tfrobust.evaluation.chunks import Shard
 from tfrobust.evaluation.doctor import Doctor
+from tfrobust.evaluation.examples import AdversarialExamples
 from tfrobust.evaluation.geometry import Divergence
 from tfrobust.evaluation.predictor import from_function
 from tfrobust.evaluation.runner import run_evaluation, run_shard, runnable
@@ -33,6 +34,7 @@ WHITE = (
     AccuracyCurve(attack=PGD(THREAT, steps=2)),
     Divergence(attack=PGD(THREAT, steps=2)),
     Sensitivity(),
+    AdversarialExamples(attack=PGD(THREAT, steps=2)),
 )
 
 
@@ -122,26 +124,16 @@ def test_what_needs_gradients_is_left_out_and_named():
     assert "White-box attacks" not in not_measured(outcome.measurements)[0]
 
 
-def test_missing_gradients_are_one_finding_and_fail_where_the_doctor_fails_them():
-    """Alone, the doctor says it; in a run, the finding that names what was left out does."""
-    setting, doctor = _setting(_coarse), Doctor(attack=FGSM(THREAT))
-    (alone,) = [finding for finding in doctor.run(setting).findings if finding.check == "gradients"]
-    outcome = run_evaluation([doctor, AttackAccuracy(attack=SQUARE)], setting)
-    (said,) = [finding for finding in outcome.findings if "no input gradients" in finding.evidence]
-    assert (said.check, said.verdict) == ("white_box", "fail") == ("white_box", alone.verdict)
-    assert not any("Input gradients" in finding.evidence for finding in outcome.findings)
-
-
 def test_only_black_box_attacks_asked_for_is_a_warning():
     setting = _setting(_coarse)
     outcome = run_evaluation([AttackAccuracy(attack=SQUARE)], setting)
     assert [finding.verdict for finding in outcome.findings if finding.check == "white_box"] == ["warn"]
-    black = Ensemble((SQUARE, dataclass_free_copy("other")))
+    black = Ensemble((SQUARE, another("other")))
     kept, findings = runnable([AttackAccuracy(attack=black)], setting)
     assert kept == [AttackAccuracy(attack=black)] and findings[0].verdict == "warn"
 
 
-def dataclass_free_copy(name):
+def another(name):
     """A second black-box attack of another name."""
     return type("Other", (Square,), {"name": name})(THREAT, steps=10)
 

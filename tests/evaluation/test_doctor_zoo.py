@@ -1,11 +1,11 @@
-"""Every planted flaw is caught by its own finding; no sound model fails."""
+"""Every flaw planted in a model is caught by its own finding; no sound model fails."""
 
 import pytest
 
 from oracles import flawed_models
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.square import Square
-from tfrobust.evaluation import doctor_attack, doctor_data, doctor_full, doctor_model
+from tfrobust.evaluation import doctor_attack, doctor_full, doctor_model
 from tfrobust.evaluation.doctor import Doctor
 from tfrobust.evaluation.doctor_full import FullDoctor, enlarged, stronger
 from tfrobust.evaluation.searching import search
@@ -43,13 +43,7 @@ CHECKS = {
     "ascent": lambda setting, attack: doctor_model.check_ascent(setting, attack.threat),
     "deterministic": lambda setting, attack: doctor_model.check_deterministic(setting),
     "batch_independent": lambda setting, attack: doctor_model.check_batch_independent(setting),
-    "clean_accuracy": lambda setting, attack: doctor_data.check_accuracy(setting),
     "rounding": lambda setting, attack: doctor_attack.check_rounding(setting, attack, LIMIT),
-    "attack_strength": doctor_attack.check_strength,
-    "epsilon_units": doctor_data.check_units,
-    "test_size": lambda setting, attack: doctor_data.check_test_size(setting, standing(setting, attack)),
-    "duplicates": lambda setting, attack: doctor_data.check_duplicates(setting),
-    "selection": lambda setting, attack: doctor_data.check_selection(setting),
     "large_epsilon": large,
     "more_effort": effort,
     "black_box": black_box,
@@ -65,11 +59,11 @@ def described(findings):
 def test_a_planted_flaw_is_caught_by_its_finding(flaw):
     caught = CHECKS[flaw.check](flaw.make(), flaw.attack)
     assert (caught.check, caught.verdict) == (flaw.check, flaw.verdict), caught
-    assert any(digit in caught.evidence for digit in "0123456789") or flaw.check in ("selection", "gradients")
+    assert any(digit in caught.evidence for digit in "0123456789") or flaw.check == "gradients"
     assert caught.remedy
 
 
-@pytest.mark.parametrize("name", ["infinite slope", "gradient of another network", "twenty test images"])
+@pytest.mark.parametrize("name", ["infinite slope", "gradient of another network", "adversaries between grey levels"])
 def test_the_whole_doctor_reports_it_too(name):
     (flaw,) = [flaw for flaw in flawed_models.FLAWS if flaw.name == name]
     findings = Doctor(attack=flaw.attack, factors=(1.0, 2.0), limit=LIMIT).run(flaw.make()).findings

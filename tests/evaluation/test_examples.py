@@ -9,7 +9,6 @@ from tfrobust.attacks.ensemble import AutoAttack
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.threat import ThreatModel
 from tfrobust.evaluation import examples, searching
-from tfrobust.evaluation.base import Setting
 from tfrobust.evaluation.calibration import Calibration
 from tfrobust.evaluation.examples import AdversarialExamples
 from tfrobust.evaluation.geometry import Divergence
@@ -89,17 +88,6 @@ def test_who_needs_last_points_shares_one_attack(setting, monkeypatch):
     assert len(made) == 4
     assert together.series == [series for one in alone for series in one.series]
     assert together.measurements[:-1] == [measured for one in alone for measured in one.measurements]
-
-
-def test_a_model_without_gradients_shows_none(setting):
-    black_box = dataclasses.replace(setting.predictor, differentiable=False)
-    outcome = run_evaluation(
-        (Calibration(), AdversarialExamples(attack=ATTACK)),
-        Setting(predictor=black_box, images=setting.images, labels=setting.labels),
-    )
-    assert not [series for series in outcome.series if series.id.startswith("attack.")]
-    (finding,) = [one for one in outcome.findings if one.check == "white_box"]
-    assert "attack.pgd_linf_0.03.examples" in finding.evidence
 
 
 @pytest.mark.parametrize(

@@ -169,17 +169,23 @@ def replaced(count):
     return block.reshape(-1, *SHAPE)
 
 
-@pytest.mark.parametrize("block", [np.tile(IMAGES, (5, 1, 1, 1)), nearly(np.tile(IMAGES, (5, 1, 1, 1))), replaced(16)])
-def test_the_clean_set_is_refused(tmp_path, block):
-    with pytest.raises(ValueError, match=r"looks like the clean set: (30|16) of 30 images of fog at severity 2 \(publ"):
-        judge(spoilt(tmp_path, block)).run(make())
+CLEAN = np.tile(IMAGES, (5, 1, 1, 1))
 
 
-@pytest.mark.parametrize(("order", "limit", "count"), [(-1, None, 30), (-1, 11, 11), (1, 11, 11)])
-def test_the_clean_set_is_refused_in_any_order_and_by_a_part_of_it(tmp_path, order, limit, count):
-    folder = spoilt(tmp_path, np.tile(IMAGES, (5, 1, 1, 1)))
-    with pytest.raises(ValueError, match=f"looks like the clean set: {count} of {count}"):
-        judge(folder, limit=limit).run(make(IMAGES[::order], LABELS[::order]))
+@pytest.mark.parametrize(
+    ("block", "order", "limit", "said"),
+    [
+        (CLEAN, 1, None, "30 of 30"),
+        (nearly(CLEAN), 1, None, "30 of 30"),
+        (replaced(16), 1, None, "16 of 30"),
+        (CLEAN, -1, None, "30 of 30"),
+        (CLEAN, -1, 11, "11 of 11"),
+        (CLEAN, 1, 11, "11 of 11"),
+    ],
+)
+def test_the_clean_set_is_refused_in_any_order_and_by_a_part_of_it(tmp_path, block, order, limit, said):
+    with pytest.raises(ValueError, match=rf"looks like the clean set: {said} images of fog at severity 2 \(publ"):
+        judge(spoilt(tmp_path, block), limit=limit).run(make(IMAGES[::order], LABELS[::order]))
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -188,10 +194,8 @@ def test_a_few_clean_images_are_a_warning(tmp_path, order):
     evidence = [finding.evidence for finding in outcome.findings]
     assert len(evidence) == 2 and evidence[0].startswith("3 of 30 images of fog at severity 2")
     assert {finding.verdict for finding in outcome.findings} == {"warn"}
-
-
-def test_other_images_are_no_warning(folder):
-    assert judge(folder).run(make()).findings == judge(folder).run(make(IMAGES[::-1], LABELS[::-1])).findings == []
+    sound = published.cifar_c(tmp_path / "sound", BLOCKS, LABELS)
+    assert judge(sound).run(make(IMAGES[::order], LABELS[::order])).findings == []
 
 
 def test_the_mildest_corruptions_are_not_the_clean_set():

@@ -1,6 +1,7 @@
 """Settings check their data; runs are kept, resumed and never mix two models; the one-line helper."""
 
 import dataclasses
+import functools
 import json
 import logging
 
@@ -93,9 +94,11 @@ def test_a_killed_run_goes_on_where_it_stopped(setting, tmp_path):
     ids=lambda changes: next(iter(changes)),
 )
 def test_nothing_is_taken_over_from_another_run(setting, tmp_path, changes):
-    run_evaluation([Probe(name="a")], setting, cache_directory=tmp_path)
-    run_evaluation([Probe(name="a")], _setting(**changes), cache_directory=tmp_path)
-    assert RUNS == ["a", "a"]
+    for probe in (Probe(name="a"), Probe(name="a", killed=True)):  # neither from one of another configuration
+        RUNS.clear()
+        run_evaluation([probe], setting, cache_directory=tmp_path)
+        run_evaluation([probe], _setting(**changes), cache_directory=tmp_path)
+        assert RUNS == ["a", "a"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,12 +152,6 @@ def test_only_those_who_judge_training_and_attacks_run_again_when_these_change(s
     assert RUNS == ["a", (), (), (), (0.02,)]
 
 
-def test_another_configuration_runs_again(setting, tmp_path):
-    run_evaluation([Probe(name="a")], setting, cache_directory=tmp_path)
-    run_evaluation([Probe(name="a", killed=True)], setting, cache_directory=tmp_path)
-    assert RUNS == ["a", "a"]
-
-
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b'{"format": 2, "seconds": 1, "outcome": {}}'])
 def test_damaged_files_are_made_again(setting, tmp_path, caplog, content):
     expected = _without_cost(run_evaluation([Probe(name="a")], setting, cache_directory=tmp_path))
@@ -170,6 +167,12 @@ ATTACKS = [
     AttackAccuracy(attack=PGD(threat=ThreatModel(epsilon=0.02), steps=3)),
     AccuracyCurve(attack=PGD(threat=ThreatModel(epsilon=0.03), steps=3), epsilons=(0.0, 0.01, 0.02)),
 ]
+
+
+@functools.cache
+def undisturbed():
+    """What both attacks find where nothing ends them."""
+    return _without_cost(run_evaluation(ATTACKS, _setting()))
 
 
 @pytest.fixture
@@ -193,7 +196,7 @@ class Searched(list):
 
 
 def test_a_killed_attack_goes_on_with_the_chunks_that_are_missing(searched, tmp_path):
-    expected = _without_cost(run_evaluation(ATTACKS, _setting()))
+    expected = undisturbed()
     chunked = [list(range(start, min(start + 6, 20))) for start in range(0, 20, 6)]
     for stop in (2, 3):  # in the first attack, then in the second
         searched.clear()
@@ -210,7 +213,7 @@ def test_a_killed_attack_goes_on_with_the_chunks_that_are_missing(searched, tmp_
 
 
 def test_shards_share_the_work_and_a_run_without_one_joins_them(searched, tmp_path):
-    expected = _without_cost(run_evaluation(ATTACKS, _setting()))
+    expected = undisturbed()
     searched.clear()
     for number in (2, 1):
         run_shard(ATTACKS, _setting(chunk_size=6), Shard(number, 2), cache_directory=tmp_path)
@@ -233,7 +236,7 @@ def test_shards_that_cannot_be(weights, shard, said, tmp_path):
 
 
 def test_what_a_time_budget_ended_is_not_kept_but_its_finished_chunks_are(searched, tmp_path, monkeypatch):
-    expected = run_evaluation(ATTACKS[:1], _setting()).measurements[0]
+    expected = undisturbed().measurements[0]
     hurried = [dataclasses.replace(ATTACKS[0], seconds=1000.0)]
     clock = Clock()
     monkeypatch.setattr("tfrobust.attacks.runner.time.monotonic", clock)

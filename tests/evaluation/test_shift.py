@@ -104,6 +104,7 @@ def test_a_limit_progress_and_the_other_set(folder, setting):
 def test_bad_arguments(folder, bad, message):
     with pytest.raises(ValueError, match=message):
         judge(folder, **bad)
+    assert judge(folder, limit=1, bins=1).bins == 1
 
 
 def test_a_class_the_model_lacks(folder, setting, tmp_path):
