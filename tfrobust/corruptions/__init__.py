@@ -2,15 +2,15 @@
 
     corrupted = corrupt(images, "gaussian_noise", severity=3, keys=keys)
 
-They run eagerly, in a tf.function, in tf.data and on any device; draws are stateless, one key per example. Constants
-for any size of image: `severities`. What is random is split into a draw and what is done with it (`draw`, `apply`), so
-that each can be checked with the random numbers of another implementation.
+They run eagerly, in a tf.function, in tf.data and on any device. Random numbers are stateless, with one key per
+example. `severities` has the constants for any image size. Each random corruption consists of `draw`, which samples,
+and `apply`, which uses the samples, so that it can be checked with the random numbers of another implementation.
 
-Films in which such a change comes slowly, or anew in each frame, are made by `sequence`.
+`sequence` makes sequences of frames with a slowly growing change, or with new noise in each frame.
 
 Source:
-    Hendrycks and Dietterich 2019 (arXiv 1903.12261) and their code. Differences: frost is laid on from textures of our
-    own unless pictures are given; motion blur follows ImageMagick's up to rounding; JPEG is TensorFlow's own codec.
+    Hendrycks and Dietterich 2019 (arXiv 1903.12261) and their code. Differences: frost uses generated textures unless
+    pictures are given; motion blur follows ImageMagick's up to rounding; JPEG uses TensorFlow's own codec.
 """
 
 from collections.abc import Callable
@@ -40,13 +40,18 @@ __all__ = [
 
 
 class _Corruption(NamedTuple):
-    """draw: (keys, images, constants) -> tensors by name; apply: (images, draw, constants) -> images."""
+    """Functions of one corruption.
+
+    Attributes:
+        draw: (keys, images, constants) -> tensors by name.
+        apply: (images, draw, constants) -> images.
+    """
 
     draw: Callable
     apply: Callable
 
 
-# The benchmark's groups, and their order.
+# Groups of corruptions, in the order of the benchmark.
 GROUPS = {
     "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
     "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
@@ -83,7 +88,7 @@ _CORRUPTIONS = {
 def corrupt(
     images: tf.Tensor, name: str, severity: int, keys: tf.Tensor, *, quantised: bool = True, frost_pictures=None
 ) -> tf.Tensor:
-    """Images with one corruption.
+    """Apply one corruption to images.
 
     Example:
         >>> import tensorflow as tf
@@ -97,19 +102,19 @@ def corrupt(
         False
 
     Args:
-        images: float32 [b, h, w, c] in [0, 1], c = 1 (grey) or 3 (RGB); b may be unknown, the rest is static.
+        images: float32 [b, h, w, c] in [0, 1], c = 1 (gray) or 3 (RGB); b may be unknown, the other sizes are static.
         name: one of NAMES or EXTRA_NAMES.
         severity: 1 to 5.
         keys: int32 [b, 2], one per example (`ops.randomness.example_keys`).
-        quantised: cut to the 256 grey levels (downwards), as the benchmark's files are.
-        frost_pictures: uint8 [n, H, W, 3] (`textures.read_frost`) in place of our own frost; or None.
+        quantised: round down to the 256 gray levels, as in the benchmark's files.
+        frost_pictures: uint8 [n, H, W, 3] (`textures.read_frost`) in place of the generated frost; or None.
 
     Returns:
-        float32 [b, h, w, c] in [0, 1]: a function of each image, its key and the arguments alone.
+        float32 [b, h, w, c] in [0, 1], a function of each image, its key and the other arguments alone.
 
     Raises:
-        ValueError: unknown name or severity, images of another shape, or pixels out of [0, 1] (in a graph: an error
-            of TensorFlow).
+        ValueError: unknown name or severity, images of another shape, or pixels outside [0, 1] (in a graph: an error of
+            TensorFlow).
     """
     images = tf.convert_to_tensor(images)
     inputs.check_pixels(images, "corrupt")
@@ -120,7 +125,18 @@ def corrupt(
 
 @tf.autograph.experimental.do_not_convert
 def draw(images: tf.Tensor, name: str, severity: int, keys: tf.Tensor, *, frost_pictures=None) -> dict:
-    """The random numbers of a corruption, tensors [b, ...] by name; arguments as of `corrupt`."""
+    """Sample the random numbers of a corruption.
+
+    Args:
+        images: as in `corrupt`.
+        name: as in `corrupt`.
+        severity: as in `corrupt`.
+        keys: as in `corrupt`.
+        frost_pictures: as in `corrupt`.
+
+    Returns:
+        Tensors [b, ...] by name.
+    """
     chosen, constants = _find(images, name, severity)
     more = {"pictures": frost_pictures} if name == "frost" else {}
     return chosen.draw(draws.fold(keys, name, severity), images, constants, **more)
@@ -128,13 +144,23 @@ def draw(images: tf.Tensor, name: str, severity: int, keys: tf.Tensor, *, frost_
 
 @tf.autograph.experimental.do_not_convert
 def apply(images: tf.Tensor, name: str, severity: int, drawn: dict) -> tf.Tensor:
-    """The images changed by given random numbers, neither clipped nor quantised; arguments as of `corrupt`."""
+    """Apply a corruption with given random numbers, without clipping or quantization.
+
+    Args:
+        images: as in `corrupt`.
+        name: as in `corrupt`.
+        severity: as in `corrupt`.
+        drawn: the output of `draw`.
+
+    Returns:
+        float32 [b, h, w, c].
+    """
     chosen, constants = _find(images, name, severity)
     return tf.ensure_shape(chosen.apply(images, drawn, constants), images.shape)
 
 
 def check(name: str, severity: int) -> None:
-    """Refuses what is no corruption, or no severity, with a ValueError."""
+    """Raise ValueError for an unknown corruption or severity."""
     if name not in _CORRUPTIONS:
         raise InputError(f"There is no corruption {name!r}; there are {', '.join((*NAMES, *EXTRA_NAMES))}.")
     if severity not in SEVERITIES:

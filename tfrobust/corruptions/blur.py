@@ -1,6 +1,6 @@
-"""Blur: gaussian, defocus, glass, motion, zoom. Each a draw and a function of images, draw and constants.
+"""Blur: Gaussian, defocus, glass, motion, zoom. Each has a sampler and a function of images, samples and constants.
 
-Source of all: Hendrycks and Dietterich 2019 (arXiv 1903.12261), their make_cifar_c.py and make_imagenet_c.py.
+Source: Hendrycks and Dietterich 2019 (arXiv 1903.12261), their make_cifar_c.py and make_imagenet_c.py.
 """
 
 import math
@@ -10,32 +10,32 @@ import tensorflow as tf
 
 from tfrobust.corruptions import draws, resampling
 
-# Taps of a streak that together weigh less than this are left out: a four-hundredth of a grey level.
+# Taps of a streak with a total weight below this are omitted: a four-hundredth of a gray level.
 _NEGLIGIBLE = 1e-5
-# Halves, as they come at 30 and 60 degrees, stay halves whatever the rounding of a sine.
+# Slightly above 1/2, so that exact halves, as at 30 and 60 degrees, do not depend on the rounding of a sine.
 _HALF = 0.50001
 
 
 def draw_nothing(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
-    """Nothing: the corruption is deterministic."""
+    """Return no random numbers: the corruption is deterministic."""
     return {}
 
 
 def gaussian_blur(images: tf.Tensor, draw: dict, sigma: float) -> tf.Tensor:
-    """A Gaussian filter of `sigma` pixels, cut at 4 sigma, edges repeated."""
+    """Apply a Gaussian filter of `sigma` pixels, truncated at 4 sigma, with edges repeated."""
     return resampling.gaussian(images, sigma)
 
 
 def defocus_blur(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
-    """A filter with a disk of `radius` pixels, whose rim is softened by a Gaussian of `alias` pixels."""
+    """Filter with a disk of `radius` pixels, whose edge is smoothed by a Gaussian of `alias` pixels."""
     return resampling.filter_2d(images, disk(*constants))
 
 
 def disk(radius: float, alias: float) -> np.ndarray:
-    """The kernel of defocus blur, float64 [odd, odd], without the zeros around it.
+    """Return the kernel of defocus blur, float64 [odd, odd], without surrounding zeros.
 
-    1 where x^2 + y^2 <= radius^2 on the whole pixels of a square of +-8 (or +-radius beyond 8), divided by its sum;
-    then a 3 x 3 (beyond 8: 5 x 5) Gaussian filter, mirrored at the square's border.
+    1 where x^2 + y^2 <= radius^2 on the integer pixels of a square of +-8 (+-radius above 8), divided by its sum; then
+    a 3 x 3 (above 8: 5 x 5) Gaussian filter, mirrored at the border of the square.
     """
     reach, width = (8, 3) if radius <= 8 else (math.ceil(radius), 5)
     line = np.arange(-reach, reach + 1)
@@ -50,17 +50,18 @@ def disk(radius: float, alias: float) -> np.ndarray:
 
 
 def draw_offsets(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
-    """`offsets` int32 [b, iterations, h, w, 2], rows and columns, each of -delta .. delta - 1."""
+    """Sample `offsets`, int32 [b, iterations, h, w, 2], rows and columns, each in -delta .. delta - 1."""
     _, delta, iterations = constants
     shape = [iterations, *images.shape[1:3], 2]
     return {"offsets": draws.below(keys, shape, "glass", 2 * delta) - delta}
 
 
 def glass_blur(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
-    """Gaussian filter, pixels copied from nearby, Gaussian filter.
+    """Apply a Gaussian filter, copy pixels from nearby places, and apply a Gaussian filter.
 
-    Rows and columns h - delta .. delta + 1 are gone through downwards, and each pixel takes the present value of the
-    one at its offset. The original means to swap the two; as its arrays are views, it copies, and so does this.
+    Rows and columns are visited from h - delta down to delta + 1, and each pixel takes the current value of the pixel
+    at its offset. The original code intends to swap the two pixels. Because its arrays are views, it copies, and so
+    does this function.
     """
     sigma, delta, iterations = constants
     height, width, channels = images.shape[1:]
@@ -71,10 +72,10 @@ def glass_blur(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
 
 
 def _copied_from(offsets: tf.Tensor, delta: int) -> tf.Tensor:
-    """Where each pixel's value comes from after one pass, int32 [b, h w], from offsets [b, h, w, 2].
+    """Return the source of each pixel's value after one pass, int32 [b, h w], from offsets [b, h, w, 2].
 
-    A pixel met earlier in the pass (a larger place) has already been overwritten when it is copied: its own source
-    counts. Such chains are followed by pointer doubling.
+    A pixel visited earlier in the pass (a larger index) has already been overwritten when it is copied, so its own
+    source is used. Pointer doubling resolves such chains.
     """
     height, width = offsets.shape[1:3]
     rows, columns = np.indices([height, width]).astype(np.int32)
@@ -82,7 +83,7 @@ def _copied_from(offsets: tf.Tensor, delta: int) -> tf.Tensor:
     here = rows * width + columns
     there = (rows + offsets[..., 0]) * width + columns + offsets[..., 1]
     source = tf.reshape(tf.where(visited, there, here), [-1, height * width])
-    if delta == 1:  # offsets are -1 and 0: nothing that was overwritten is ever copied
+    if delta == 1:  # offsets are -1 and 0: no overwritten pixel is ever copied
         return source
     chained = tf.gather(tf.constant(visited.ravel()), source) & (source > here.ravel())
     onward = tf.where(chained, source, here.ravel())
@@ -92,21 +93,20 @@ def _copied_from(offsets: tf.Tensor, delta: int) -> tf.Tensor:
 
 
 def draw_angle(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
-    """`angle` float32 [b], in degrees, uniform on [-45, 45)."""
+    """Sample `angle`, float32 [b], in degrees, uniform on [-45, 45)."""
     return {"angle": draws.uniform(keys, [], "angle", -45.0, 45.0)}
 
 
 def motion_blur(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
-    """A streak of `radius`, `sigma` pixels to one side at a random angle; bytes before and after."""
+    """Blur along a one-sided streak of `radius` and `sigma` pixels at a random angle; rounded before and after."""
     return resampling.rounded(streaks(resampling.rounded(images), draw["angle"], *constants))
 
 
 def streaks(images: tf.Tensor, angle: tf.Tensor, radius: int, sigma: float) -> tf.Tensor:
-    """ImageMagick's motion blur, one angle per image.
+    """Apply ImageMagick's motion blur with one angle per image.
 
-    sum_i k_i x(row + ceil(i sin(angle) - 1/2), column + ceil(i cos(angle) - 1/2)), k_i proportional to
-    exp(-i^2 / (2 sigma^2)), i = 0 .. 2 radius, edges repeated; the sum ends where a shift is as long as the image,
-    which darkens it.
+    sum_i k_i x(row + ceil(i sin(angle) - 1/2), column + ceil(i cos(angle) - 1/2)), k_i proportional to exp(-i^2 / (2
+    sigma^2)), i = 0 .. 2 radius, edges repeated. The sum ends where a shift is as long as the image, which darkens it.
 
     Args:
         images: float32 [b, h, w, c].
@@ -114,8 +114,11 @@ def streaks(images: tf.Tensor, angle: tf.Tensor, radius: int, sigma: float) -> t
         radius: pixels, >= 1.
         sigma: pixels, > 0.
 
+    Returns:
+        float32 [b, h, w, c].
+
     Source:
-        ImageMagick's MotionBlurImage, as ported by the package imagecorruptions; up to its rounding.
+        ImageMagick's MotionBlurImage, as ported by the package imagecorruptions; equal up to rounding.
     """
     height, width = images.shape[1:3]
     weights = np.exp(-(np.arange(2 * radius + 1) ** 2) / (2 * sigma**2))
@@ -131,16 +134,16 @@ def streaks(images: tf.Tensor, angle: tf.Tensor, radius: int, sigma: float) -> t
     total = 0.0
     for tap in range(taps):
         shifted = tf.gather(images, rows[tap], axis=1, batch_dims=1)
-        # Whole columns are copied faster than pixels: the sum is kept with rows and columns exchanged.
+        # Whole columns are copied faster than pixels: the sum is stored with rows and columns exchanged.
         shifted = tf.gather(tf.transpose(shifted, [0, 2, 1, 3]), columns[tap], axis=1, batch_dims=1)
         total += shares[tap][:, None, None, None] * shifted
     return tf.transpose(total, [0, 2, 1, 3])
 
 
 def zoom_blur(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
-    """The mean of the image and its centre magnified by each factor start, start + step, ... < stop.
+    """Average the image and its center magnified by each factor start, start + step, ... < stop.
 
-    As the original counts with numpy.arange, the stop itself sometimes belongs to the factors.
+    As in the original, numpy.arange computes the factors, so that rounding sometimes includes the stop.
     """
     factors = tuple(map(float, np.arange(*constants)))
     return (images + len(factors) * resampling.mean_zoom(images, factors)) / (len(factors) + 1)

@@ -1,8 +1,8 @@
-"""Digital: brightness, contrast, saturate, elastic transform, pixelate, JPEG.
+"""Digital corruptions: brightness, contrast, saturation, elastic transform, pixelation, JPEG.
 
-Each a draw and a function of images, draw and the severity's constants.
+Each has a sampler and a function of images, samples and the severity's constants.
 
-Source of all: Hendrycks and Dietterich 2019 (arXiv 1903.12261), their make_cifar_c.py and make_imagenet_c.py.
+Source: Hendrycks and Dietterich 2019 (arXiv 1903.12261), their make_cifar_c.py and make_imagenet_c.py.
 """
 
 import functools
@@ -14,15 +14,15 @@ from tfrobust.corruptions import draws, resampling
 
 
 def brightness(images: tf.Tensor, draw: dict, shift: float) -> tf.Tensor:
-    """V + shift in HSV, clipped to [0, 1]; of a grey image, its values."""
+    """Add `shift` to V in HSV, clipped to [0, 1]; for a gray image, to its values."""
     value = tf.reduce_max(images, axis=-1, keepdims=True)
     shifted = tf.clip_by_value(value + shift, 0.0, 1.0)
-    # Hue and saturation stay, so all channels grow by one factor; black has no hue and becomes grey.
+    # Hue and saturation are unchanged, so all channels have one factor; black has no hue and becomes gray.
     return tf.where(value > 0, images * tf.math.divide_no_nan(shifted, value), shifted)
 
 
 def saturate(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
-    """gain S + shift in HSV, clipped to [0, 1]; a grey image has no saturation and stays as it is."""
+    """Change S in HSV to gain S + shift, clipped to [0, 1]; a gray image has no saturation and is unchanged."""
     if images.shape[-1] == 1:
         return images
     gain, shift = constants
@@ -30,19 +30,19 @@ def saturate(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
     spread = value - tf.reduce_min(images, axis=-1, keepdims=True)
     saturation = tf.math.divide_no_nan(spread, value)
     changed = tf.clip_by_value(saturation * gain + shift, 0.0, 1.0)
-    # What lies below the largest channel, as a share of the spread; a grey pixel has the hue red, by convention.
+    # Distance from the largest channel as a share of the spread; by convention the hue of a gray pixel is red.
     below = tf.where(spread > 0, tf.math.divide_no_nan(value - images, spread), tf.constant([0.0, 1.0, 1.0]))
     return value * (1.0 - changed * below)
 
 
 def contrast(images: tf.Tensor, draw: dict, factor: float) -> tf.Tensor:
-    """(x - m) factor + m, m the mean of the channel."""
+    """Scale the contrast about the mean m of each channel: (x - m) factor + m."""
     mean = tf.reduce_mean(images, axis=[1, 2], keepdims=True)
     return (images - mean) * factor + mean
 
 
 def pixelate(images: tf.Tensor, draw: dict, ratio: float) -> tf.Tensor:
-    """Pillow's BOX resize to int(ratio x size) and back, bytes after each pass."""
+    """Resize with Pillow's BOX filter to int(ratio x size) and back, rounded to gray levels after each pass."""
     height, width = images.shape[1:3]
     low, narrow = max(1, int(height * ratio)), max(1, int(width * ratio))
     images = resampling.rounded(images)
@@ -52,15 +52,15 @@ def pixelate(images: tf.Tensor, draw: dict, ratio: float) -> tf.Tensor:
 
 
 def jpeg_compression(images: tf.Tensor, draw: dict, quality: int) -> tf.Tensor:
-    """Saved as a JPEG of this quality, colours at half resolution, and read again; TensorFlow's own codec."""
+    """Encode as JPEG of this quality, with chroma at half resolution, and decode, by TensorFlow's own codec."""
     pixels = tf.cast(resampling.rounded(images) * 255.0 + 0.5, tf.uint8)
     return tf.cast(_through_jpeg(pixels, quality), tf.float32) / 255.0
 
 
-# A graph of its own: one call per image from Python would take longer than the codec.
+# A separate graph: one call per image from Python would take longer than the codec.
 @functools.partial(tf.function, autograph=False)
 def _through_jpeg(pixels: tf.Tensor, quality: int) -> tf.Tensor:
-    """Bytes [b, h, w, c] coded and decoded one by one."""
+    """Encode and decode images, uint8 [b, h, w, c], one by one."""
     channels = pixels.shape[-1]
 
     def coded(one):
@@ -73,17 +73,17 @@ def _through_jpeg(pixels: tf.Tensor, quality: int) -> tf.Tensor:
 
 
 def draw_elastic(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
-    """`corners` float32 [b, 3, 2] and `field` float32 [b, h, w, 2], uniform on [-1, 1)."""
+    """Sample `corners`, float32 [b, 3, 2], and `field`, float32 [b, h, w, 2], uniform on [-1, 1)."""
     corners = draws.uniform(keys, [3, 2], "corners", -1.0, 1.0)
     return {"corners": corners, "field": draws.uniform(keys, [*images.shape[1:3], 2], "field", -1.0, 1.0)}
 
 
 def elastic_transform(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
-    """A random affine change, then every pixel moved by a smooth random field.
+    """Apply a random affine map, then displace every pixel by a smooth random field.
 
-    The affine map takes three corners of the middle square (half side a third of the image) to places up to `jitter`
-    pixels off, mirrored at the borders (reflect101). The field is U(-1, 1) filtered by a Gaussian of `sigma` pixels
-    (cut at 3 sigma, reflect), times `alpha` pixels. Both interpolate linearly.
+    The affine map moves three corners of the central square (half side a third of the image) by up to `jitter` pixels;
+    the border is mirrored (reflect101). The field is U(-1, 1) filtered by a Gaussian of `sigma` pixels (truncated at 3
+    sigma, reflect), times `alpha` pixels. Both interpolate linearly.
     """
     alpha, sigma, jitter = constants
     height, width = images.shape[1:3]
@@ -91,7 +91,7 @@ def elastic_transform(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
     middle = np.array([width // 2, height // 2], np.float32)
     corners = middle + square * np.array([[1, 1], [1, -1], [-1, -1]], np.float32)
     moved = corners + jitter * draw["corners"]
-    # Where each pixel of the result comes from: the map back, from the moved corners to the corners.
+    # The inverse map, from the moved corners to the corners, gives the source of each pixel of the result.
     known = tf.concat([moved, tf.ones_like(moved[..., :1])], axis=-1)
     back = tf.linalg.solve(known, tf.broadcast_to(corners, tf.shape(moved)))
     rows, columns = np.indices([height, width]).astype(np.float32)

@@ -1,7 +1,7 @@
-"""Blurs, zooms and resizes as products with small matrices, and sampling between pixels.
+"""Blurs, zooms and resizes as products with small matrices, and interpolation between pixels.
 
-Whatever acts on rows and columns apart (a Gaussian filter, a zoom, a box resize) is A x B^T for each channel, with
-matrices known when the graph is made; how the border is treated is in the matrices.
+Separable operations on rows and columns (a Gaussian filter, a zoom, a box resize) are A x B^T for each channel, with
+matrices that are known when the graph is traced. The matrices include the handling of the border.
 """
 
 import functools
@@ -12,14 +12,14 @@ import tensorflow as tf
 
 from tfrobust.errors import InputError
 
-# How a place outside 0 .. n-1 is led back inside.
+# Extension of an image beyond places 0 .. n-1.
 BORDERS = ("nearest", "reflect", "mirror")
-# Up to so many pixels one matrix for all of an image is cheaper than many for its rows and columns.
+# Largest number of pixels for which one matrix for the whole image is cheaper than many for its rows and columns.
 _DENSE = 1024
 
 
 def check_images(images: tf.Tensor) -> None:
-    """Refuses, with a ValueError, what is not float32 [b, h, w, c] of static size with one or three channels."""
+    """Raise ValueError for images that are not float32 [b, h, w, c] of static size with one or three channels."""
     shape = images.shape
     if shape.rank != 4 or None in shape[1:].as_list() or shape[3] not in (1, 3) or images.dtype != tf.float32:
         raise InputError(
@@ -28,13 +28,16 @@ def check_images(images: tf.Tensor) -> None:
 
 
 def fold(places, size: int, border: str):
-    """Places on an endless line led back to 0 .. size - 1, for NumPy and TensorFlow integers alike.
+    """Map places outside 0 .. size - 1 back inside, for NumPy and TensorFlow integers alike.
 
     Args:
         places: integers of any shape.
         size: n >= 1.
         border: "nearest" repeats the edge (aaa|abcd|ddd), "reflect" mirrors at it (cba|abcd|dcb), "mirror" mirrors
             around the outermost pixel (dcb|abcd|cba; OpenCV's reflect101).
+
+    Returns:
+        Integers of the same shape in 0 .. size - 1.
     """
     library = np if isinstance(places, np.ndarray) else tf
     if border == "nearest" or size == 1:
@@ -46,7 +49,7 @@ def fold(places, size: int, border: str):
 
 @functools.lru_cache(maxsize=256)
 def gaussian_matrix(size: int, sigma: float, truncate: float = 4.0, border: str = "nearest") -> np.ndarray:
-    """The matrix float32 [n, n] of scipy.ndimage.gaussian_filter1d over n pixels; sigma = 0 is the identity."""
+    """Return the float32 matrix [n, n] of scipy.ndimage.gaussian_filter1d over n pixels; the identity if sigma = 0."""
     radius = int(truncate * sigma + 0.5)
     if radius == 0:
         return np.eye(size, dtype=np.float32)
@@ -60,9 +63,10 @@ def gaussian_matrix(size: int, sigma: float, truncate: float = 4.0, border: str 
 
 @functools.lru_cache(maxsize=256)
 def zoom_matrix(size: int, factor: float) -> np.ndarray:
-    """The benchmark's clipped zoom over n pixels, float32 [n, n]: the middle n / factor pixels, n of them again.
+    """Return the matrix, float32 [n, n], of the benchmark's clipped zoom over n pixels.
 
-    The middle ceil(n / factor) are stretched by linear interpolation, corner pixel on corner pixel, and trimmed to n.
+    The middle ceil(n / factor) pixels are stretched by linear interpolation, with corner pixels aligned, and trimmed to
+    n.
     """
     kept = math.ceil(size / factor)
     stretched = round(kept * factor)
@@ -78,7 +82,7 @@ def zoom_matrix(size: int, factor: float) -> np.ndarray:
 
 @functools.lru_cache(maxsize=64)
 def box_matrix(source: int, target: int) -> np.ndarray:
-    """Pillow's BOX resize of `source` pixels to `target`, float32 [target, source]: means of whole pixels."""
+    """Return the matrix of Pillow's BOX resize, float32 [target, source]: means of whole pixels."""
     scale = source / target
     support = 0.5 * max(scale, 1.0)
     matrix = np.zeros([target, source])
@@ -91,7 +95,7 @@ def box_matrix(source: int, target: int) -> np.ndarray:
 
 
 def separable(images: tf.Tensor, rows: np.ndarray, columns: np.ndarray) -> tf.Tensor:
-    """rows x columns^T for each channel.
+    """Compute rows x columns^T for each channel.
 
     Args:
         images: float32 [b, h, w, c].
@@ -105,36 +109,36 @@ def separable(images: tf.Tensor, rows: np.ndarray, columns: np.ndarray) -> tf.Te
 
 
 def along_rows(images: tf.Tensor, rows: np.ndarray) -> tf.Tensor:
-    """float32 [b, h', w, c]: a matrix [h', h] applied down each column."""
+    """Apply a matrix [h', h] along the vertical axis, float32 [b, h', w, c]."""
     height, width, channels = images.shape[1:]
     flat = tf.reshape(images, [-1, height, width * channels])
     return tf.reshape(tf.matmul(tf.constant(rows), flat), [-1, rows.shape[0], width, channels])
 
 
 def along_columns(images: tf.Tensor, columns: np.ndarray) -> tf.Tensor:
-    """float32 [b, h, w', c]: a matrix [w', w] applied along each row."""
+    """Apply a matrix [w', w] along the horizontal axis, float32 [b, h, w', c]."""
     height, width, channels = images.shape[1:]
-    # One product of large matrices, not one of [w, c] for each row.
+    # One product of large matrices is faster than one of [w, c] for each row.
     lines = tf.reshape(tf.transpose(images, [0, 1, 3, 2]), [-1, width])
     found = tf.reshape(tf.matmul(lines, tf.constant(columns), transpose_b=True), [-1, height, channels, len(columns)])
     return tf.transpose(found, [0, 1, 3, 2])
 
 
 def gaussian(images: tf.Tensor, sigma: float, truncate: float = 4.0, border: str = "nearest") -> tf.Tensor:
-    """scipy.ndimage.gaussian_filter on each channel of float32 [b, h, w, c]."""
+    """Apply scipy.ndimage.gaussian_filter to each channel of float32 [b, h, w, c]."""
     height, width = images.shape[1:3]
     rows = gaussian_matrix(height, float(sigma), truncate, border)
     return separable(images, rows, gaussian_matrix(width, float(sigma), truncate, border))
 
 
 def zoom(images: tf.Tensor, factor: float) -> tf.Tensor:
-    """The middle of float32 [b, h, w, c] magnified `factor` >= 1 times, the size kept."""
+    """Magnify the center of float32 [b, h, w, c] by `factor` >= 1 at constant size."""
     height, width = images.shape[1:3]
     return separable(images, zoom_matrix(height, float(factor)), zoom_matrix(width, float(factor)))
 
 
 def mean_zoom(images: tf.Tensor, factors: tuple[float, ...]) -> tf.Tensor:
-    """The mean of `zoom` over several factors."""
+    """Average `zoom` over several factors."""
     height, width, channels = images.shape[1:]
     if height * width > _DENSE:
         return tf.add_n([zoom(images, factor) for factor in factors]) / len(factors)
@@ -145,7 +149,7 @@ def mean_zoom(images: tf.Tensor, factors: tuple[float, ...]) -> tf.Tensor:
 
 @functools.lru_cache(maxsize=16)
 def _zoom_pixels(height: int, width: int, factors: tuple[float, ...]) -> np.ndarray:
-    """All factors in one matrix, float32 [h w, h w]."""
+    """Return the mean over all factors as one matrix, float32 [h w, h w]."""
     total = np.zeros([height * width, height * width], np.float32)
     for factor in factors:
         total += np.kron(zoom_matrix(height, factor), zoom_matrix(width, factor))
@@ -153,7 +157,7 @@ def _zoom_pixels(height: int, width: int, factors: tuple[float, ...]) -> np.ndar
 
 
 def filter_2d(images: tf.Tensor, kernel: np.ndarray, border: str = "mirror") -> tf.Tensor:
-    """Correlation of each channel with a kernel [odd, odd], as cv2.filter2D."""
+    """Correlate each channel with a kernel [odd, odd], as cv2.filter2D."""
     height, width, channels = images.shape[1:]
     images = pad(images, kernel.shape[0] // 2, kernel.shape[1] // 2, border)
     weights = tf.constant(np.repeat(kernel[:, :, None, None], channels, axis=2), tf.float32)
@@ -162,18 +166,19 @@ def filter_2d(images: tf.Tensor, kernel: np.ndarray, border: str = "mirror") -> 
 
 
 def pad(images: tf.Tensor, rows: int, columns: int, border: str) -> tf.Tensor:
-    """[b, h, w, c] with so many pixels more on each side, however small the image is."""
+    """Pad [b, h, w, c] by `rows` and `columns` pixels on each side, for images of any size."""
     height, width = images.shape[1:3]
     images = tf.gather(images, fold(np.arange(-rows, height + rows), height, border), axis=1)
     return tf.gather(images, fold(np.arange(-columns, width + columns), width, border), axis=2)
 
 
 def sample(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, border: str) -> tf.Tensor:
-    """Linear interpolation of images at fractional places.
+    """Interpolate images linearly at fractional places.
 
     Args:
         images: float32 [b, h, w, c].
-        rows, columns: float32 [b, h', w'], in pixels, 0 the middle of the first.
+        rows: float32 [b, h', w'], in pixels; 0 is the center of the first.
+        columns: float32 [b, h', w'], in pixels; 0 is the center of the first.
         border: one of BORDERS.
 
     Returns:
@@ -193,18 +198,18 @@ def sample(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, border: str) 
 
 
 def to_bytes(images: tf.Tensor) -> tf.Tensor:
-    """Cut to the nearest lower grey level: floor(255 x) / 255, clipped to [0, 1], as a cast to uint8 does."""
-    # A ten-thousandth of a level keeps k / 255 at k where float32 puts it just below.
+    """Round down to gray levels: floor(255 x) / 255, clipped to [0, 1], as a cast to uint8 does."""
+    # A ten-thousandth of a level keeps k / 255 at level k if its float32 value is just below.
     return tf.floor(tf.clip_by_value(images, 0.0, 1.0) * 255.0 + 1e-4) / 255.0
 
 
 def rounded(images: tf.Tensor) -> tf.Tensor:
-    """Rounded to the nearest grey level, clipped to [0, 1]."""
+    """Round to the nearest gray level, clipped to [0, 1]."""
     return tf.floor(tf.clip_by_value(images, 0.0, 1.0) * 255.0 + 0.5) / 255.0
 
 
 def grey(images: tf.Tensor) -> tf.Tensor:
-    """The brightness [b, h, w, 1] of grey or RGB images, as cv2.COLOR_RGB2GRAY."""
+    """Return the brightness, [b, h, w, 1], of gray or RGB images, as cv2.COLOR_RGB2GRAY."""
     if images.shape[-1] == 1:
         return images
     return tf.reduce_sum(images * tf.constant([0.299, 0.587, 0.114]), axis=-1, keepdims=True)

@@ -1,23 +1,23 @@
-"""Perturbation sequences: short films in which an image changes a little from frame to frame.
+"""Perturbation sequences: short clips in which an image changes a little from frame to frame.
 
     frames = sequence(images, "rotate", keys)  # [b, frames, h, w, c]
 
-Ten types and four more for validation, after CIFAR-P and ImageNet-P. Frames of the noise types are independent draws
-on the image, which is frame 0; in all others each frame follows from a slow change.
+Ten types and four more for validation, after CIFAR-P and ImageNet-P. Frames of the noise types are independent samples
+of noise on the image, which is frame 0. In all other types each frame follows from a slow change.
 
-Which constants an image gets goes by its shorter side S, as with the corruptions (`severities`): those of CIFAR-P
-below 84.7 pixels, those of ImageNet-P from there on; at S = 32 and S = 224 they are the published ones. They differ in
-strengths and speeds, and in two counts of frames: 21 (ImageNet-P 31) of motion blur, 16 (41) of translate; all others
-have 31. At other S: widths of blurs, the size of flakes and drops and the streaks of motion blur and snow scale as
-they do for the corruptions; a translation goes S / 32 (S / 224) pixels a frame, rounded to whole ones; angles, factors
-and strengths stay.
+The constants depend on the image's shorter side S, as with the corruptions (`severities`): those of CIFAR-P below 84.7
+pixels, those of ImageNet-P from there on. At S = 32 and S = 224 they are the published ones. They differ in strengths
+and speeds, and in two numbers of frames: 21 (ImageNet-P 31) for motion blur, 16 (41) for translate; all others have 31.
+At other S, widths of blurs, the size of flakes and drops, and the streaks of motion blur and snow scale as for the
+corruptions. A translation moves S / 32 (S / 224) pixels per frame, rounded to integers. Angles, factors and strengths
+are constant.
 
 Source:
-    Hendrycks and Dietterich 2019 (arXiv 1903.12261), their make_cifar_p.py and make_imagenet_p.py. Differences: what
-    moves into the picture from outside is black, as in CIFAR-P (ImageNet-P cut its frames from larger pictures); no
-    frame goes through a video codec (ImageNet-P is stored as H.264); motion blur as in the corruptions. The script that
-    judges CIFAR-P takes spatter where ImageNet-P's ten have snow. Tiny ImageNet-P (64 pixels) has constants of its own
-    that follow no rule; they are not used.
+    Hendrycks and Dietterich 2019 (arXiv 1903.12261), their make_cifar_p.py and make_imagenet_p.py. Differences: pixels
+    that move in from outside are black, as in CIFAR-P (ImageNet-P cropped its frames from larger pictures); no video
+    codec is applied (ImageNet-P is stored as H.264); motion blur as in the corruptions. The script that evaluates
+    CIFAR-P uses spatter where ImageNet-P's ten have snow. Tiny ImageNet-P (64 pixels) has constants of its own that
+    follow no rule; they are not used.
 """
 
 import math
@@ -39,14 +39,26 @@ LEVELS = (1, 2, 3)
 
 
 class Noise(NamedTuple):
-    """How many frames, and the strength of each level."""
+    """Constants of a noise sequence.
+
+    Attributes:
+        frames: number of frames.
+        strengths: strength of each level.
+    """
 
     frames: int
     strengths: tuple
 
 
 class Change(NamedTuple):
-    """Frame i is changed by first + i step; `more` is whatever else the type needs."""
+    """Constants of a slow change.
+
+    Attributes:
+        frames: number of frames.
+        first: parameter of frame 0; frame i has first + i step.
+        step: change of the parameter per frame.
+        more: further constants of the type.
+    """
 
     frames: int
     first: float
@@ -66,8 +78,8 @@ _SMALL = {
     "tilt": Change(31, -11.25, 0.75),  # degrees
     "scale": Change(31, 0.7, 0.02),
     "speckle_noise": Noise(31, (0.05, 0.07, 0.1)),
-    "gaussian_blur": Change(31, 0.3, 0.015, (7.0,)),  # sigma in pixels; cut at so many sigma
-    # Location, deviation, sigma in pixels, threshold and weight of the drops; how they run down.
+    "gaussian_blur": Change(31, 0.3, 0.015, (7.0,)),  # sigma in pixels; truncated at this many sigma
+    # Location, deviation, sigma in pixels, threshold and weight of the drops; taps of the filter that moves them down.
     "spatter": Change(31, 0, 1, (0.6, 0.265, 1.75, 0.7, 0.6, (0.2, 0.8))),
     "shear": Change(31, -15, 1),  # degrees
 }
@@ -87,13 +99,13 @@ _LARGE = _SMALL | {
 
 
 def is_noise(name: str) -> bool:
-    """Whether the frames of a type are independent of each other: then each is compared with the first."""
+    """Return True if the frames of a type are independent, so that each is compared with the first."""
     return "noise" in name
 
 
 @tf.autograph.experimental.do_not_convert
 def sequence(images: tf.Tensor, name: str, keys: tf.Tensor, *, level: int = 1) -> tf.Tensor:
-    """Images as perturbation sequences of one type.
+    """Create perturbation sequences of one type from images.
 
     Example:
         >>> import tensorflow as tf
@@ -104,14 +116,15 @@ def sequence(images: tf.Tensor, name: str, keys: tf.Tensor, *, level: int = 1) -
         (TensorShape([2, 31, 32, 32, 3]), True)
 
     Args:
-        images: float32 [b, h, w, c] in [0, 1], c = 1 (grey) or 3 (RGB); b may be unknown, the rest is static. They
-            count as bytes: rounded to the nearest of 256 grey levels.
+        images: float32 [b, h, w, c] in [0, 1], c = 1 (gray) or 3 (RGB); b may be unknown, the other sizes are static.
+            They are rounded to the nearest of 256 gray levels.
         name: one of SEQUENCES or EXTRA_SEQUENCES.
         keys: int32 [b, 2], one per example (`ops.randomness.example_keys`).
-        level: 1; of noise also 2 and 3, which are stronger. The benchmark's numbers are those of level 1.
+        level: 1; for noise also 2 and 3, which are stronger. The benchmark's numbers are those of level 1.
 
     Returns:
-        float32 [b, frames, h, w, c], whole grey levels in [0, 1]: a function of each image, its key and the arguments.
+        float32 [b, frames, h, w, c], whole gray levels in [0, 1], a function of each image, its key and the other
+        arguments.
 
     Raises:
         ValueError: unknown name or level, or images of another shape.
@@ -130,7 +143,7 @@ def sequence(images: tf.Tensor, name: str, keys: tf.Tensor, *, level: int = 1) -
 
 
 def check(name: str, level: int = 1) -> None:
-    """Refuses what is no sequence, or no level of it, with a ValueError."""
+    """Raise ValueError for an unknown sequence, or for a level that it does not have."""
     if name not in _SMALL:
         raise InputError(
             f"There is no perturbation sequence {name!r}; there are {', '.join((*SEQUENCES, *EXTRA_SEQUENCES))}."
@@ -141,11 +154,12 @@ def check(name: str, level: int = 1) -> None:
 
 
 def constants(name: str, height: int, width: int) -> Noise | Change:
-    """The constants of a type for images of this size.
+    """Return the constants of a type for an image size.
 
     Args:
         name: one of SEQUENCES or EXTRA_SEQUENCES.
-        height, width: pixels.
+        height: pixels.
+        width: pixels.
     """
     reference, scale, length, streak = severities.scales(height, width)
     found = (_SMALL if reference == 32 else _LARGE)[name]
@@ -169,7 +183,7 @@ def constants(name: str, height: int, width: int) -> Noise | Change:
 
 
 def _noisy(name: str, images: tf.Tensor, keys: tf.Tensor, frames: int, strength: float) -> tf.Tensor:
-    """The image, then `frames` - 1 draws on it; [b, frames, h, w, c]."""
+    """Return the image, then `frames` - 1 noisy copies, [b, frames, h, w, c]."""
     draw, apply = {
         "gaussian_noise": (noise.draw_normal, noise.gaussian_noise),
         "shot_noise": (noise.draw_counts, noise.shot_noise),
@@ -193,19 +207,19 @@ def _motion_blur(images: tf.Tensor, keys: tf.Tensor, angles: np.ndarray, more: t
 
 
 def _snow(images: tf.Tensor, keys: tf.Tensor, angles: np.ndarray, more: tuple) -> tf.Tensor:
-    """One layer of flakes, whose streaks turn."""
+    """Apply one layer of flakes whose streaks rotate."""
     flakes = weather.draw_snow(keys, images, more)["flakes"]
     still, flakes = (tf.repeat(each, len(angles), axis=0) for each in (images, flakes))
     return _framed(weather.snow(still, {"flakes": flakes, "angle": _for_each(images, angles)}, more), len(angles))
 
 
 def _spatter(images: tf.Tensor, keys: tf.Tensor, at: np.ndarray, more: tuple) -> tf.Tensor:
-    """Drops of water that run down: every frame the layer is convolved along its columns with `taps`."""
+    """Apply drops of water that run down: in every frame the layer is convolved along its columns with `taps`."""
     location, deviation, sigma, threshold, weight, taps = more
     layer = resampling.gaussian(location + deviation * spatter.draw_spatter(keys, images, more)["drops"], sigma)
     layer = tf.where(layer < threshold, 0.0, layer)
     height, width = images.shape[1:3]
-    # As numpy.convolve in its mode "same", whose middle is the earlier one of an even number of taps.
+    # As numpy.convolve in mode "same", which uses the earlier of the two middle taps of an even number.
     run = sum(tap * np.eye(height, k=(len(taps) - 1) // 2 - place) for place, tap in enumerate(taps))
     runs = np.stack([np.linalg.matrix_power(run, number) for number in range(len(at))])
     layers = tf.einsum("fij,bjk->bfik", tf.constant(runs, tf.float32), layer[..., 0])
@@ -218,7 +232,7 @@ def _framed(images: tf.Tensor, frames: int) -> tf.Tensor:
 
 
 def _for_each(images: tf.Tensor, values: np.ndarray) -> tf.Tensor:
-    """The frames' values for every image, float32 [b frames]."""
+    """Repeat the frames' values for every image, float32 [b frames]."""
     return tf.tile(tf.constant(values, tf.float32), [tf.shape(images)[0]])
 
 
@@ -226,21 +240,28 @@ def _for_each(images: tf.Tensor, values: np.ndarray) -> tf.Tensor:
 
 
 def _affine(images: tf.Tensor, *, factor=1.0, angle=0.0, shear=0.0, shift=0.0) -> tf.Tensor:
-    """Pillow's bilinear affine transform by the matrices of the torchvision of the time, bytes after it.
+    """Apply Pillow's bilinear affine transform with torchvision's matrices of that time, rounded down.
 
-    A pixel's middle p goes to C + L (p - C) + (shift, 0), L = factor [[cos a, -sin(a + s)], [sin a, cos(a + s)]] of
-    the angle a and the shear s, in that order across and down. C lies half a pixel beside the image's middle.
+    A pixel's center p is mapped to C + L (p - C) + (shift, 0), L = factor [[cos a, -sin(a + s)], [sin a, cos(a + s)]]
+    with the angle a and the shear s, in the order horizontal, vertical. C is half a pixel away from the center of the
+    image.
 
     Args:
         images: float32 [b, h, w, c].
-        factor, angle, shear, shift: [frames] or a number; both angles in degrees, the shift in pixels.
+        factor: [frames] or a number.
+        angle: degrees, [frames] or a number.
+        shear: degrees, [frames] or a number.
+        shift: pixels, [frames] or a number.
+
+    Returns:
+        float32 [b, frames, h, w, c].
     """
     factor, angle, shear, shift = np.broadcast_arrays(*(np.atleast_1d(v) for v in (factor, angle, shear, shift)))
     angle, shear = np.deg2rad(angle), np.deg2rad(shear)
     forward = [[np.cos(angle), -np.sin(angle + shear)], [np.sin(angle), np.cos(angle + shear)]]
     back = np.linalg.inv(np.moveaxis(np.array(forward) * factor, 2, 0))[..., None, None]
     height, width = images.shape[1:3]
-    # Middles lie at halves: from C they are whole steps away.
+    # Pixel centers are at half-integers, an integer distance from C.
     down, across = tf.range(height, dtype=tf.float64)[:, None] - height / 2, tf.range(width, dtype=tf.float64)
     across = across - width / 2 - shift[:, None, None]
     columns = back[:, 0, 0] * across + back[:, 0, 1] * down + width / 2
@@ -265,16 +286,17 @@ def _translate(images: tf.Tensor, keys: tf.Tensor, shifts: np.ndarray, more: tup
 
 
 def _zoom_blur(images: tf.Tensor, keys: tf.Tensor, factors: np.ndarray, more: tuple) -> tf.Tensor:
-    """Frame i is the mean of the image and its magnifications up to the i-th."""
+    """Average the image and its magnifications up to the i-th in frame i."""
     zoomed = tf.concat([images[:, None], _affine(images, factor=factors[1:])], axis=1)
     counts = tf.range(1, len(factors) + 1, dtype=tf.float32)[:, None, None, None]
     return tf.cumsum(zoomed, axis=1) / counts
 
 
 def _tilt(images: tf.Tensor, keys: tf.Tensor, angles: np.ndarray, more: tuple) -> tf.Tensor:
-    """OpenCV's bilinear perspective warp of a plane turned about both axes, seen from as far as its diagonal is long.
+    """Apply OpenCV's bilinear perspective warp of a plane rotated about both axes, at a distance of its diagonal.
 
-    With P1, RX, RY, T, P2 as the original has them; its plane lies at depth 1, so that frame 15 is not quite the image.
+    The matrices P1, RX, RY, T, P2 are those of the original. Its plane is at depth 1, so that frame 15 is not exactly
+    the image.
     """
     height, width = images.shape[1:3]
     focal = math.hypot(width, height)
@@ -294,13 +316,14 @@ def _tilt(images: tf.Tensor, keys: tf.Tensor, angles: np.ndarray, more: tuple) -
 
 
 def _placed(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, *, cut: bool) -> tf.Tensor:
-    """Linear interpolation of every image at the same places, black outside.
+    """Interpolate every image linearly at the same places, black outside.
 
     Args:
         images: float32 [b, h, w, c].
-        rows, columns: float64 [frames, h', w'], in pixels, 0 the middle of the first.
-        cut: True: a place off the pixels' area is black, one at its rim takes the nearest pixels (Pillow); False: every
-            pixel off the image counts as black (OpenCV).
+        rows: float64 [frames, h', w'], in pixels; 0 is the center of the first.
+        columns: float64 [frames, h', w'], in pixels; 0 is the center of the first.
+        cut: True: a place outside the area of the pixels is black, one at its rim uses the nearest pixels (Pillow).
+            False: every pixel outside the image is black (OpenCV).
 
     Returns:
         float32 [b, frames, h', w', c].

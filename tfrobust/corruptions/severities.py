@@ -1,15 +1,15 @@
-"""The benchmark's constants for 32 and 224 pixels, and the rule that makes others of them for any size.
+"""The benchmark's constants for 32 and 224 pixels, and the rule that scales them to any image size.
 
 Let S be the shorter side.
 
-- S = 32 and S = 224: the constants of CIFAR-10-C and ImageNet-C, as their code has them.
-- Other S: those of 32 below 84.7 pixels (the geometric mean of both), of 224 from there on. Lengths in pixels (the
-  width of a blur, the reach of glass blur, the size of snowflakes and drops, the length of a streak) grow and shrink
-  like S / 32 or S / 224; so do the distances of the elastic transform, which are fractions of S anyway. Strengths
-  (noise, contrast, weights, JPEG quality) stay.
-- S < 32: nothing is blurred by less than a pixel, so lengths stay what they are at 32 pixels, but for the streaks of
-  motion blur and snow, which are many pixels long: they shrink like the square root of S / 32. Small pictures are
-  thus corrupted more than at 32 pixels, relative to what they show.
+- S = 32 and S = 224: the constants of CIFAR-10-C and ImageNet-C, as in their code.
+- Other S: the constants of 32 below 84.7 pixels (the geometric mean of both), those of 224 from there on. Lengths in
+  pixels (the width of a blur, the range of glass blur, the size of snowflakes and drops, the length of a streak) scale
+  with S / 32 or S / 224. So do the distances of the elastic transform, which are fractions of S. Strengths (noise,
+  contrast, weights, JPEG quality) are constant.
+- S < 32: no blur is narrower than a pixel, so lengths are those of 32 pixels. Exceptions are the streaks of motion blur
+  and snow, which are many pixels long: they scale with the square root of S / 32. Corruptions of small images are thus
+  stronger, relative to their content, than at 32 pixels.
 
 64 x 64 pixels (Tiny ImageNet-C) follow the rule: lengths are twice those of 32 pixels.
 """
@@ -18,7 +18,7 @@ import math
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
-# name -> constants of severity 1 to 5; what each number means stands at the corruption's function.
+# Name -> constants of severity 1 to 5; the function of the corruption documents them.
 _SMALL = {
     "gaussian_noise": (0.04, 0.06, 0.08, 0.09, 0.10),
     "shot_noise": (500, 250, 100, 75, 50),
@@ -85,17 +85,17 @@ _LARGE = {
     ),
     "saturate": ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
 }
-# The ImageNet code takes its fractions of 244 pixels, a slip that made the published files.
+# The ImageNet code takes fractions of 244 pixels, a mistake with which the published files were made.
 _ELASTIC_LARGE = 244 / 224
 
 
 def reference_side(side: int) -> int:
-    """Which of the benchmark's two sizes lends its constants to images of this shorter side."""
+    """Return 32 or 224, the benchmark size whose constants apply to images of this shorter side."""
     return 32 if side * side < 32 * 224 else 224
 
 
 def scales(height: int, width: int) -> tuple[int, float, float, float]:
-    """The side whose constants count, the image's share of it, and the factors of lengths and of streaks."""
+    """Return the reference side, the image's size relative to it, and the factors of lengths and of streaks."""
     side = min(height, width)
     reference = reference_side(side)
     scale = side / reference
@@ -105,12 +105,13 @@ def scales(height: int, width: int) -> tuple[int, float, float, float]:
 
 
 def constants(name: str, severity: int, height: int, width: int):
-    """The constants of a corruption for images of this size: one number, or a tuple as its function takes it.
+    """Return the constants of a corruption for an image size: one number, or a tuple for its function.
 
     Args:
-        name: of the corruption.
+        name: name of the corruption.
         severity: 1 to 5.
-        height, width: pixels.
+        height: pixels.
+        width: pixels.
     """
     reference, _, length, streak = scales(height, width)
     values = (_SMALL if reference == 32 else _LARGE)[name][severity - 1]
@@ -127,7 +128,7 @@ def constants(name: str, severity: int, height: int, width: int):
         return *values[:2], max(1.0, values[2] * length), values[3], radius, sigma, values[6]
     if name == "spatter":
         location, deviation, sigma, threshold, weight, mud = values
-        # Of mud the weight is the width of a blur.
+        # For mud the weight is the width of a blur.
         return location, deviation, sigma * length, threshold, weight * (length if mud else 1), mud
     if name == "elastic_transform":
         pixels = min(height, width) * (1 if reference == 32 else _ELASTIC_LARGE)

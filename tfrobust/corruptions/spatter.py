@@ -1,4 +1,4 @@
-"""Spatter: drops of water or mud on the lens; edges, distances and histograms as OpenCV has them.
+"""Spatter: drops of water or mud on the lens; edges, distances and histograms equal OpenCV's.
 
 Source: Hendrycks and Dietterich 2019 (arXiv 1903.12261), their make_cifar_c.py and make_imagenet_c.py.
 """
@@ -14,20 +14,20 @@ _FARTHEST = 20
 _SHARPEN = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], np.float32)
 _BOX = np.full([3, 3], 1 / 9, np.float32)
 _TAN_22 = 13573  # tan(22.5 degrees) x 2^15
-# OpenCV's lengths of a step straight, diagonal, and two by one.
+# OpenCV's lengths of a straight, a diagonal, and a two-by-one step.
 _STEPS = {(0, 1): 1.0, (1, 1): 1.4, (1, 2): 2.1969}
 
 
 def draw_spatter(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
-    """`drops` standard normal [b, h, w, 1]."""
+    """Sample `drops`, standard normal [b, h, w, 1]."""
     return {"drops": draws.normal(keys, [*images.shape[1:3], 1], "drops")}
 
 
 def spatter(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
-    """A smooth random layer above a threshold, as water (bright, with rims) or mud (dark, opaque).
+    """Apply a smooth random layer above a threshold, as water (bright, with rims) or mud (dark, opaque).
 
-    Water: x + m colour, m the layer times a relief of its edges, over its maximum, times `weight`. Mud:
-    x (1 - m) + m colour, m the layer's place blurred by `weight` pixels, 0 below 0.8.
+    Water: x + m color, m the layer times a relief of its edges, divided by its maximum, times `weight`. Mud: x (1 - m)
+    + m color, m the area of the layer blurred by `weight` pixels, 0 below 0.8.
     """
     location, deviation, sigma, threshold, weight, mud = constants
     layer = resampling.gaussian(location + deviation * draw["drops"], sigma)
@@ -40,7 +40,7 @@ def spatter(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
 
 
 def water(images: tf.Tensor, layer: tf.Tensor, weight: float) -> tf.Tensor:
-    """Drops of water where the layer [b, h, w, 1] is not 0, shaded along their edges."""
+    """Apply drops of water, shaded along their edges, where the layer [b, h, w, 1] is not 0."""
     layer = resampling.to_bytes(layer) * 255.0
     mask = layer * relief(layer)
     mask = tf.math.divide_no_nan(mask, tf.reduce_max(mask, axis=[1, 2], keepdims=True))
@@ -48,7 +48,7 @@ def water(images: tf.Tensor, layer: tf.Tensor, weight: float) -> tf.Tensor:
 
 
 def relief(layer: tf.Tensor) -> tf.Tensor:
-    """Light and shade along the edges of drops: whole grey levels 0 .. 255, float32 [b, h, w, 1], in and out."""
+    """Shade the edges of drops: whole gray levels 0 .. 255, float32 [b, h, w, 1], in input and output."""
     distance = tf.minimum(distances(canny(layer, 50, 150)), float(_FARTHEST))
     distance = tf.floor(resampling.filter_2d(distance, _BOX) + 1e-4)
     sharp = tf.clip_by_value(resampling.filter_2d(equalised(distance), _SHARPEN), 0.0, 255.0)
@@ -56,11 +56,12 @@ def relief(layer: tf.Tensor) -> tf.Tensor:
 
 
 def canny(layer: tf.Tensor, low: int, high: int) -> tf.Tensor:
-    """Canny's edges as cv2.Canny with its 3 x 3 Sobel filter and L1 gradient.
+    """Detect edges as cv2.Canny with its 3 x 3 Sobel filter and L1 gradient.
 
     Args:
-        layer: float32 [b, h, w, 1], whole grey levels.
-        low, high: thresholds of the gradient: an edge exceeds `low` and is connected to one above `high`.
+        layer: float32 [b, h, w, 1], whole gray levels.
+        low: lower threshold of the gradient, which all edges exceed.
+        high: upper threshold; every edge is connected to a gradient above it.
 
     Returns:
         bool [b, h, w, 1].
@@ -89,13 +90,13 @@ def canny(layer: tf.Tensor, low: int, high: int) -> tf.Tensor:
 
 
 def distances(edges: tf.Tensor) -> tf.Tensor:
-    """How far each pixel is from the nearest edge, right up to 20: OpenCV's chamfer distance with a 5 x 5 mask.
+    """Compute the distance of each pixel from the nearest edge, valid up to 20: OpenCV's chamfer distance, 5 x 5 mask.
 
     Args:
         edges: bool [b, h, w, 1].
 
     Returns:
-        float32 [b, h, w, 1], in pixels; large where there is no edge within reach.
+        float32 [b, h, w, 1], in pixels; large if there is no edge within reach.
     """
     far = 1e4
     steps = {
@@ -111,12 +112,12 @@ def distances(edges: tf.Tensor) -> tf.Tensor:
         return number + 1, tf.reduce_min(tf.stack([found, *around]), axis=0)
 
     start = tf.where(edges, 0.0, far)
-    # No step is shorter than 1, so that so many reach as far as anyone asks.
+    # No step is shorter than 1, so that _FARTHEST steps reach every distance that is used.
     return tf.while_loop(lambda number, _: number < _FARTHEST, nearer, [0, start])[1]
 
 
 def equalised(levels: tf.Tensor) -> tf.Tensor:
-    """cv2.equalizeHist of float32 [b, h, w, 1] with whole levels 0 .. 20; levels 0 .. 255 come back."""
+    """Equalize as cv2.equalizeHist: float32 [b, h, w, 1] with integer levels 0 .. 20, to levels 0 .. 255."""
     each = tf.range(_FARTHEST + 1, dtype=tf.float32)
     counts = tf.reduce_sum(tf.cast(levels == each, tf.float32), axis=[1, 2])
     total = tf.cumsum(counts, axis=1)
@@ -124,19 +125,19 @@ def equalised(levels: tf.Tensor) -> tf.Tensor:
     lowest = tf.gather(counts, first, batch_dims=1)[:, None]
     scale = tf.math.divide_no_nan(255.0, total[:, -1:] - lowest)
     table = tf.round((total - lowest) * scale)
-    # One level alone stays as it is.
+    # An image with a single level is unchanged.
     table = tf.where(lowest == total[:, -1:], each, table)
     return tf.gather(table, tf.cast(levels, tf.int32), batch_dims=1)
 
 
 def _shifted(values: tf.Tensor, rows: int, columns: int, outside) -> tf.Tensor:
-    """The values [b, h, w, 1] of the neighbour so many rows and columns on."""
+    """Return the values [b, h, w, 1] of the neighbor `rows` and `columns` further."""
     height, width = values.shape[1:3]
     wide = tf.pad(values, [[0, 0], [2, 2], [2, 2], [0, 0]], constant_values=outside)
     return wide[:, 2 + rows : 2 + rows + height, 2 + columns : 2 + columns + width]
 
 
 def _colour(colour: tuple, images: tf.Tensor) -> tf.Tensor:
-    """A colour, or its brightness for grey images, float32 [1, 1, 1, c]."""
+    """Return a color, or its brightness for gray images, float32 [1, 1, 1, c]."""
     colour = tf.constant(colour, shape=[1, 1, 1, 3])
     return colour if images.shape[-1] == 3 else resampling.grey(colour)

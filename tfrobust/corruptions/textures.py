@@ -1,8 +1,8 @@
-"""Fog and frost to lay over images, made by arithmetic: the benchmark's frost pictures are not ours to ship.
+"""Fog and frost textures, generated because the benchmark's frost pictures may not be redistributed.
 
-The frost is synthetic: ridges of noise stretched along a few directions, as ice needles grow, each direction in its
-own patches of the pane. What it shares with photographed frost is brightness, tint and streaks, not the very pixels,
-so numbers on generated frost are close to the published ones, not equal.
+The frost is synthetic: ridges of noise stretched along a few directions, like ice needles, each direction in patches of
+its own. Brightness, tint and streaks resemble photographed frost, but pixels differ. Results on generated frost are
+therefore close to the published ones, not equal.
 """
 
 import functools
@@ -16,22 +16,22 @@ from tfrobust.corruptions import severities
 from tfrobust.errors import InputError
 from tfrobust.ops import picture_files
 
-# The benchmark draws from five pictures.
+# The benchmark has five pictures.
 PICTURES = 5
 _LARGEST = 512
-_SHRINK = 0.2  # what the benchmark does to the pictures for 32-pixel images
+_SHRINK = 0.2  # the benchmark's scaling of the pictures for 32-pixel images
 _SUFFIXES = (".png", ".jpg", ".jpeg")
 
 
 def plasma(field: tf.Tensor, decay: float) -> tf.Tensor:
-    """Clouds by diamond-square on a grid that wraps around, scaled to [0, 1] per example.
+    """Generate clouds by the diamond-square algorithm on a periodic grid, scaled to [0, 1] per example.
 
-    The corner is 0. At each halving of the step, the middle of each square, then of each edge, is the mean of its
-    four neighbours + wibble^2 u, wibble = 100 / decay^level.
+    The corner is 0. Each time the step is halved, the center of each square, then of each edge, is the mean of its four
+    neighbors + wibble^2 u, wibble = 100 / decay^level.
 
     Args:
         field: float32 [b, s, s], u uniform on [-1, 1); s a power of two.
-        decay: of the wibble from level to level; the larger, the smoother.
+        decay: decrease of the wibble from level to level; larger values are smoother.
 
     Returns:
         float32 [b, s, s].
@@ -52,7 +52,7 @@ def plasma(field: tf.Tensor, decay: float) -> tf.Tensor:
 
 
 def plasma_size(height: int, width: int) -> int:
-    """The side of the plasma for an image: the next power of two."""
+    """Return the side of the plasma for an image: the next power of two."""
     return 1 << (max(height, width, 2) - 1).bit_length()
 
 
@@ -65,7 +65,7 @@ def _interleaved(first: tf.Tensor, second: tf.Tensor, axis: int) -> tf.Tensor:
 
 @functools.lru_cache(maxsize=4)
 def frost(height: int, width: int) -> np.ndarray:
-    """Five frosted panes two to four times as large as the image, uint8 [5, s, s, 3], always the same."""
+    """Generate five frost textures, two to four times as large as the image, uint8 [5, s, s, 3], always the same."""
     size = min(max(_LARGEST, plasma_size(height, width)), 4 * plasma_size(height, width))
     return np.stack([_pane(size, np.random.default_rng(number)) for number in range(PICTURES)])
 
@@ -82,7 +82,7 @@ def _pane(size: int, generator: np.random.Generator) -> np.ndarray:
     needles, patches = [], []
     for angle in first + np.arange(4) * np.pi / 4 + generator.uniform(-0.2, 0.2, 4):
         along, aside = down * np.sin(angle) + across * np.cos(angle), down * np.cos(angle) - across * np.sin(angle)
-        # Needles about a tenth of the pane long and a sixtieth of that wide.
+        # Needles about a tenth of the texture long and a sixtieth of that wide.
         needles.append(np.exp(-np.abs(noise(np.exp(-((along / 6) ** 2) - (aside / (size / 6)) ** 2))) / 0.5))
         patches.append(noise(np.exp(-((down**2 + across**2) / 3.0**2))))
     shares = np.exp(2.5 * np.stack(patches))
@@ -90,26 +90,27 @@ def _pane(size: int, generator: np.random.Generator) -> np.ndarray:
     slow = noise(1.0 / (1.0 + down**2 + across**2) ** 0.75)
     grain = noise(np.exp(-((down**2 + across**2) / (size / 5) ** 2)))
     mixed = ice / ice.std() + 0.8 * slow + 0.25 * grain
-    # By rank, so that every pane is equally bright: from 0.15 to 1.
+    # By rank, so that all textures are equally bright: from 0.15 to 1.
     rank = np.argsort(np.argsort(mixed, axis=None)).reshape(size, size) / (size * size - 1)
     brightness = 0.15 + 0.85 * rank**1.2
     return np.stack([255 * brightness**power for power in (1.25, 1.05, 0.9)], axis=-1).astype(np.uint8)
 
 
 def frost_files(folder: str | os.PathLike) -> list[pathlib.Path]:
-    """The first five pictures of a folder by name."""
+    """Return the first five pictures of a folder by name."""
     return sorted(path for path in pathlib.Path(folder).glob("*") if path.suffix.lower() in _SUFFIXES)[:PICTURES]
 
 
 def read_frost(folder: str | os.PathLike, height: int, width: int) -> np.ndarray:
-    """The first five pictures of a folder by name, scaled as the benchmark scales them, cut to a common size.
+    """Read the first five pictures of a folder by name, scaled as in the benchmark and cropped to a common size.
 
-    For images whose constants are those of 32 pixels they shrink to 0.2 S / 32 of their size, otherwise to S / 224,
-    S the shorter side of the image.
+    For images with the constants of 32 pixels they are scaled by 0.2 S / 32, otherwise by S / 224, S the shorter side
+    of the image.
 
     Args:
-        folder: PNG or JPEG files.
-        height, width: of the images to be corrupted.
+        folder: folder of PNG or JPEG files.
+        height: of the images to be corrupted.
+        width: of the images to be corrupted.
 
     Returns:
         uint8 [n, H, W, 3].

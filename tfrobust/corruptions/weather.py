@@ -1,6 +1,6 @@
-"""Weather: snow, frost, fog. Each a draw and a function of images, draw and the severity's constants.
+"""Weather: snow, frost, fog. Each has a sampler and a function of images, samples and the severity's constants.
 
-Source of all: Hendrycks and Dietterich 2019 (arXiv 1903.12261), their make_cifar_c.py and make_imagenet_c.py.
+Source: Hendrycks and Dietterich 2019 (arXiv 1903.12261), their make_cifar_c.py and make_imagenet_c.py.
 """
 
 import tensorflow as tf
@@ -9,16 +9,16 @@ from tfrobust.corruptions import blur, draws, resampling, textures
 
 
 def draw_snow(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
-    """`flakes` standard normal [b, h, w, 1]; `angle` [b] in degrees, uniform on [-135, -45)."""
+    """Sample `flakes`, standard normal [b, h, w, 1], and `angle` [b] in degrees, uniform on [-135, -45)."""
     flakes = draws.normal(keys, [*images.shape[1:3], 1], "flakes")
     return {"flakes": flakes, "angle": draws.uniform(keys, [], "angle", -135.0, -45.0)}
 
 
 def snow(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
-    """Flakes falling in streaks over a paler image, and the same flakes turned by 180 degrees.
+    """Add streaks of flakes to a paler image, and the same flakes rotated by 180 degrees.
 
-    layer = N(loc, scale), its middle magnified `zoom` times, 0 below `threshold`, streaked by (radius, sigma);
-    blend x + (1 - blend) max(x, 1.5 grey(x) + 0.5) + layer + turned layer.
+    layer = N(loc, scale), its center magnified `zoom` times, 0 below `threshold`, blurred to streaks by (radius,
+    sigma); blend x + (1 - blend) max(x, 1.5 gray(x) + 0.5) + layer + rotated layer.
     """
     location, scale, zoom, threshold, radius, sigma, blend = constants
     layer = resampling.zoom(location + scale * draw["flakes"], zoom)
@@ -29,13 +29,13 @@ def snow(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
 
 
 def draw_frost(keys: tf.Tensor, images: tf.Tensor, constants, pictures=None) -> dict:
-    """`frost` float32 [b, h, w, c] in [0, 1]: a random window of a random picture.
+    """Sample `frost`, float32 [b, h, w, c] in [0, 1]: a random window of a random picture.
 
     Args:
         keys: int32 [b, 2].
         images: float32 [b, h, w, c].
         constants: not used.
-        pictures: uint8 [n, H, W, 3], larger than the images; None takes our own.
+        pictures: uint8 [n, H, W, 3], larger than the images; None uses the generated ones.
     """
     height, width, channels = images.shape[1:]
     pictures = textures.frost(height, width) if pictures is None else pictures
@@ -51,19 +51,19 @@ def draw_frost(keys: tf.Tensor, images: tf.Tensor, constants, pictures=None) -> 
 
 
 def frost(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
-    """weight x + frost_weight frost."""
+    """Blend with frost: weight x + frost_weight frost."""
     weight, frost_weight = constants
     return weight * images + frost_weight * draw["frost"]
 
 
 def draw_fog(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
-    """`field` float32 [b, s, s], uniform on [-1, 1), s the side of the plasma."""
+    """Sample `field`, float32 [b, s, s], uniform on [-1, 1), s the side of the plasma."""
     size = textures.plasma_size(*images.shape[1:3])
     return {"field": draws.uniform(keys, [size, size], "field", -1.0, 1.0)}
 
 
 def fog(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
-    """(x + amount plasma) m / (m + amount), m the largest value of the image."""
+    """Blend with fog: (x + amount plasma) m / (m + amount), m the largest value of the image."""
     amount, decay = constants
     height, width = images.shape[1:3]
     largest = tf.reduce_max(images, axis=[1, 2, 3], keepdims=True)
