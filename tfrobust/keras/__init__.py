@@ -4,8 +4,8 @@
 
     outcome = robust.evaluate(model, images, labels, epsilon=8 / 255)
 
-Everything here is an ordinary Keras object or a plain function, and works without the rest of the library. All
-classes are registered with Keras as soon as this package is imported, so that `.keras` files load in safe mode.
+All objects are ordinary Keras objects or plain functions, and can be used without the rest of the library. Importing
+this package registers all classes with Keras, so that `.keras` files load in safe mode.
 """
 
 from tfrobust.evaluation.summary import evaluate

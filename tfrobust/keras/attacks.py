@@ -1,4 +1,4 @@
-"""Attacks on any Keras model or function `images -> logits`: where, how, and what is maximised (`objectives`)."""
+"""Attacks on any Keras model or function `images -> logits`, their threat models and their objectives."""
 
 from tfrobust.attacks import objectives
 from tfrobust.attacks.apgd import APGDDLR, APGDCrossEntropy, APGDTargeted

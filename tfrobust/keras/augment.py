@@ -1,4 +1,4 @@
-"""Augmentations as functions of images and a key; `layers.Augment` makes a Keras layer of one."""
+"""Augmentations as functions of images and a key; `layers.Augment` converts one to a Keras layer."""
 
 from tfrobust.augment.augmix import AugMix
 from tfrobust.augment.base import Augmentation

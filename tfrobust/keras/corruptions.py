@@ -1,6 +1,6 @@
 """Natural corruptions and perturbation sequences as functions of images and keys.
 
-`layers.Corrupt` makes a Keras layer of a corruption.
+`layers.Corrupt` converts a corruption to a Keras layer.
 """
 
 from tfrobust.corruptions import corrupt, sequence

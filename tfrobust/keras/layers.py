@@ -1,7 +1,7 @@
-"""Layers for functional and subclassed models: heads, projections, normalisation, augmentation.
+"""Layers for functional and subclassed models: heads, projections, normalization, augmentation.
 
-Those that draw (`Augment`, `AugMix`, `Corrupt`, `UtilityPerturbation`) also work inside `Dataset.map`, on batches and,
-but for the last, on single images: `dataset.map(lambda image, label: (layer(image, training=True), label))`.
+The random layers (`Augment`, `AugMix`, `Corrupt`, `UtilityPerturbation`) also work inside `Dataset.map`, on batches
+and, except the last, on single images: `dataset.map(lambda image, label: (layer(image, training=True), label))`.
 """
 
 from collections.abc import Callable
@@ -36,10 +36,10 @@ __all__ = [
 
 
 class _DrawingLayer(Configured, keras.layers.Layer):
-    """A layer on pixels that counts its calls while training, so that each of them draws anew."""
+    """Base of random layers on pixels, which count their training calls so that each call has new random numbers."""
 
     def __init__(self, *, name: str | None = None, **kwargs):
-        # Pixels stay as precise as they came: an encoder normalises them before it goes to 16 bits.
+        # Without autocast, pixels keep their precision: an encoder normalizes them before it casts to 16 bits.
         super().__init__(name=name, autocast=False, **kwargs)
         self.calls = self.add_weight(
             name="calls",
@@ -51,25 +51,33 @@ class _DrawingLayer(Configured, keras.layers.Layer):
         )
 
     def check_pixels(self, images):
-        """Raises ValueError for pixels that are not floating point."""
+        """Raise ValueError for pixels that are not floating point."""
         inputs.check_floats(images, self.name)
 
     def changed(self, change: Callable, images):
-        """What `change` makes of the images as float32 [b, h, w, c]; one image [h, w, c] is a batch of one."""
+        """Apply `change` to images as float32 [b, h, w, c], and cast the result back.
+
+        Args:
+            change: float32 [b, h, w, c] -> float32 [b, h, w, c].
+            images: float [b, h, w, c], or a single image [h, w, c], which is treated as a batch of one.
+
+        Raises:
+            ValueError: pixels that are not floating point, or outside [0, 1].
+        """
         inputs.check_pixels(images, self.name)
         alone = images.shape.rank == 3
         found = tf.cast(change(tf.cast(images[None] if alone else images, tf.float32)), images.dtype)
         return found[0] if alone else found
 
     def augmented(self, augmentation: Augmentation, images, training):
-        """The images of this call by an augmentation with `seed`; unchanged outside of training."""
+        """Apply an augmentation with the key of this call in training; return the images unchanged otherwise."""
         if training:
             return self.changed(lambda batch: augmentation(batch, self.next_key()), images)
         self.check_pixels(images)
         return images
 
     def next_key(self):
-        """The key of this call, int32 [2], which it counts."""
+        """Return the key of this call, int32 [2], and count the call."""
         key = randomness.make_key(self.seed, "augment", tf.convert_to_tensor(self.calls))
         self.calls.assign_add(1)
         return key
@@ -77,11 +85,11 @@ class _DrawingLayer(Configured, keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class Augment(_DrawingLayer):
-    """An augmentation as a layer: random per image and per call while training, the identity otherwise.
+    """Augmentation as a layer: random per image and per call in training, the identity otherwise.
 
-    Call number n draws with the key (seed, n); n is a variable that is saved with the model, so that training
-    goes on with fresh draws. Under a distribution strategy the draw is made for the global batch and each
-    replica takes its own rows: N replicas see what one would.
+    Call number n uses the key (seed, n); n is a variable that is saved with the model, so that resumed training has new
+    random numbers. Under a distribution strategy the random numbers are sampled for the global batch, and each replica
+    takes its own rows: the result does not depend on the number of replicas.
 
     Example:
         >>> import numpy as np
@@ -93,14 +101,14 @@ class Augment(_DrawingLayer):
 
     Args:
         augmentation: one of `tfrobust.keras.augment`.
-        seed: where the draws start from.
+        seed: seed of the random numbers.
 
     Returns:
-        Of `call`: images [b, h, w, c] in the dtype they came in; computed in float32.
+        Of `call`: images [b, h, w, c] in the dtype of the input; computed in float32.
 
     Raises:
-        TypeError: the augmentation is none.
-        ValueError: in `call`, pixels that are not floating point, or, in training, out of [0, 1].
+        TypeError: the augmentation is no `Augmentation`.
+        ValueError: in `call`, pixels that are not floating point, or, in training, outside [0, 1].
     """
 
     def __init__(self, augmentation: Augmentation, *, seed: int = 0, name: str | None = None, **kwargs):
@@ -111,14 +119,16 @@ class Augment(_DrawingLayer):
         self.seed = seed
 
     def call(self, images, *, training=None):
+        """Augment images in training."""
         return self.augmented(self.augmentation, images, training)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class AugMixLayer(_DrawingLayer):
-    """AugMix as a layer: each image of each call is mixed with chains of its own while training, else left alone.
+    """AugMix as a layer: in training, each image of each call is mixed with random chains of operations.
 
-    The same as `Augment(tfrobust.keras.augment.AugMix(...), seed=seed)`, where what it does is written down.
+    Equal to `Augment(tfrobust.keras.augment.AugMix(...), seed=seed)`, which documents the operations. Outside of
+    training it is the identity.
 
     Example:
         >>> import tensorflow as tf
@@ -134,14 +144,14 @@ class AugMixLayer(_DrawingLayer):
         depth: operations of each chain, >= 1; None for 1, 2 or 3 with equal probability.
         severity: in [0.1, 10].
         alpha: > 0, of the Dirichlet and the Beta distribution.
-        all_operations: draw from 13 operations, not 9.
-        seed: where the draws start from.
+        all_operations: sample from 13 operations, not 9.
+        seed: seed of the random numbers.
 
     Returns:
-        Of `call`: images [b, h, w, c] in [0, 1] in the dtype they came in; c is 1 or 3.
+        Of `call`: images [b, h, w, c] in [0, 1] in the dtype of the input; c is 1 or 3.
 
     Raises:
-        ValueError: a number out of its range; in `call`, pixels that are not floating point, or, in training, out of
+        ValueError: a number out of its range; in `call`, pixels that are not floating point, or, in training, outside
             [0, 1], or other channels.
     """
 
@@ -166,15 +176,16 @@ class AugMixLayer(_DrawingLayer):
         )
 
     def call(self, images, *, training=None):
+        """Augment images in training."""
         return self.augmented(self._augmentation, images, training)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class Corrupt(_DrawingLayer):
-    """A natural corruption as a layer, while training and after it: noise, blur, weather, digital artefacts.
+    """Natural corruption as a layer, in training and in inference: noise, blur, weather, digital artifacts.
 
-    While training, call number n draws with the key (seed, n), saved with the model; otherwise every call draws as
-    call 0, so that the same batch gives the same answer. Each row of the global batch has a draw of its own.
+    In training, call number n uses the key (seed, n); n is saved with the model. In inference every call uses the key
+    of call 0, so that the same batch has the same output. Each row of the global batch has its own random numbers.
 
     Example:
         >>> import tensorflow as tf
@@ -187,13 +198,13 @@ class Corrupt(_DrawingLayer):
     Args:
         corruption: its name, such as "fog" (`tfrobust.corruptions.NAMES`, `EXTRA_NAMES`).
         severity: 1 to 5.
-        seed: where the draws start from.
+        seed: seed of the random numbers.
 
     Returns:
-        Of `call`: images [b, h, w, c] in [0, 1] in the dtype they came in; c is 1 or 3.
+        Of `call`: images [b, h, w, c] in [0, 1] in the dtype of the input; c is 1 or 3.
 
     Raises:
-        ValueError: no such corruption or severity; in `call`, pixels that are not floating point, or out of [0, 1].
+        ValueError: no such corruption or severity; in `call`, pixels that are not floating point, or outside [0, 1].
     """
 
     def __init__(self, corruption: str, severity: int = 3, *, seed: int = 0, name: str | None = None, **kwargs):
@@ -202,10 +213,11 @@ class Corrupt(_DrawingLayer):
         self.corruption = corruption
         self.severity = severity
         self.seed = seed
-        # A codec and draws from a Poisson distribution, which XLA does not have.
+        # XLA has neither the JPEG codec nor Poisson sampling.
         self.supports_jit = corruption not in ("jpeg_compression", "shot_noise")
 
     def call(self, images, *, training=None):
+        """Corrupt images."""
         number = tf.convert_to_tensor(self.calls) if training else 0
 
         def corrupted(batch):
@@ -223,7 +235,7 @@ class Corrupt(_DrawingLayer):
 class UtilityPerturbationLayer(_DrawingLayer):
     """Noise on the least and on the most useful features of each image, as a layer of any model.
 
-    The same as `tfrobust.keras.augment.UtilityPerturbation`, where it is written down. Outside of training both copies
+    Equal to `tfrobust.keras.augment.UtilityPerturbation`, which documents the noise. Outside of training both copies
     are the images themselves.
 
     Example:
@@ -239,7 +251,7 @@ class UtilityPerturbationLayer(_DrawingLayer):
         count: k >= 1, at most half of the features; or the share of all features, in (0, 0.5].
         deviation: sigma > 0, in units of the pixels.
         unit: "values" or "pixels".
-        seed: where the draws start from.
+        seed: seed of the random numbers.
 
     Returns:
         Of `call(images, utility)`: two tensors like the images, with noise on the features of least and of most
@@ -264,6 +276,7 @@ class UtilityPerturbationLayer(_DrawingLayer):
         self._perturbation = utility_perturbation.UtilityPerturbation(count=count, deviation=deviation, unit=unit)
 
     def call(self, images, utility, *, training=None):
+        """Return the two noisy copies of images in training, and the images twice otherwise."""
         self.check_pixels(images)
         if not training:
             return images, images
@@ -271,9 +284,10 @@ class UtilityPerturbationLayer(_DrawingLayer):
         return tf.cast(noisy.least, images.dtype), tf.cast(noisy.most, images.dtype)
 
     def compute_output_shape(self, images_shape, utility_shape=None):
+        """Return the shape of the images twice."""
         return images_shape, images_shape
 
 
-# In gin these names are the augmentations'.
+# Public names of the layers; in gin files these names refer to the augmentations.
 AugMix = AugMixLayer
 UtilityPerturbation = UtilityPerturbationLayer

@@ -1,4 +1,4 @@
-"""Losses for `compile(loss=...)`, and the per-example functions they and the methods are made of."""
+"""Losses for `compile(loss=...)`, and the per-example functions of which they and the methods consist."""
 
 from tfrobust.losses.classification import cross_entropy, margin
 from tfrobust.losses.consistency import jensen_shannon

@@ -1,4 +1,4 @@
-"""Training methods: Keras models to compile and fit, and the parts they are configured with."""
+"""Training methods, which are Keras models to compile and fit, and the objects that configure them."""
 
 from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.instance_adversary import InstanceAdversary

@@ -1,5 +1,7 @@
-"""Streaming metrics for `compile(metrics=...)` of a classifier. (Accuracy under attack needs the model itself:
-it is a callback, `callbacks.RobustAccuracy`.)"""
+"""Streaming metrics for `compile(metrics=...)` of a classifier.
+
+Accuracy under attack needs the model itself, so it is a callback: `callbacks.RobustAccuracy`.
+"""
 
 import keras
 import numpy as np
@@ -11,16 +13,16 @@ from tfrobust.ops import inputs
 
 __all__ = ["AURRA", "BrierScore", "ExpectedCalibrationError", "NegativeLogLikelihood", "RMSCalibrationError"]
 
-# Cells of confidence, as wide in log-odds as each other: a network's confidences crowd below 1. The ends are those of
-# 22,000 classes and of float64.
+# Cells of confidence of equal width in log-odds, because the confidences of networks are concentrated below 1. The ends
+# are those of 22,000 classes and of float64.
 _CELLS = np.linspace(-10.0, 37.0, 2048 + 1)
 
 
 class _ProbabilityMetric(keras.metrics.Metric):
-    """What all share: sums in float64, so that a long epoch loses nothing.
+    """Base of the metrics: sums in float64, so that a long epoch loses no precision.
 
     `update_state` raises ValueError for predictions that are not [n, k] with k >= 2, for labels that are neither ids
-    nor one-hot, and for those of classes that the predictions do not have.
+    nor one-hot, and for labels of classes that the predictions do not have.
     """
 
     def __init__(self, *, from_logits: bool = True, name: str | None = None, dtype=None):
@@ -28,13 +30,14 @@ class _ProbabilityMetric(keras.metrics.Metric):
         self.from_logits = from_logits
 
     def get_config(self):
+        """Return the configuration of the metric."""
         return {**super().get_config(), "from_logits": self.from_logits}
 
     def _sum(self, name: str, shape: tuple = ()):
         return self.add_variable(shape, "zeros", dtype="float64", name=name)
 
     def _read(self, y_true, y_pred, sample_weight):
-        """Class ids int32 [n], predictions and weights, float64 [n, k] and [n]."""
+        """Convert a batch to class ids, int32 [n], predictions, float64 [n, k], and weights, float64 [n]."""
         values = tf.cast(y_pred, tf.float64)
         if values.shape.rank != 2 or values.shape[1] == 1:
             raise InputError(
@@ -51,7 +54,10 @@ class _ProbabilityMetric(keras.metrics.Metric):
 
     @staticmethod
     def _counted(y_true, weight):
-        """Labels, 0 where the weight is: a label that does not count, such as -1, need not be a class."""
+        """Return the labels, with 0 wherever the sample weight is 0.
+
+        A label that is ignored, such as -1, need not be a class.
+        """
         y_true = tf.convert_to_tensor(y_true)
         if weight is None or (y_true.shape.rank == 2 and y_true.shape[1] != 1):
             return y_true
@@ -62,7 +68,7 @@ class _ProbabilityMetric(keras.metrics.Metric):
         return tf.nn.softmax(values) if self.from_logits else values
 
     def _answers(self, labels, values):
-        """Confidence [n], float64, and whether each answer is right, float64 [n]."""
+        """Return the confidence, float64 [n], and whether the prediction is correct, float64 [n]."""
         probabilities = self._probabilities(values)
         correct = tf.argmax(probabilities, axis=-1, output_type=tf.int32) == labels
         return tf.reduce_max(probabilities, axis=-1), tf.cast(correct, tf.float64)
@@ -70,21 +76,22 @@ class _ProbabilityMetric(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class ExpectedCalibrationError(_ProbabilityMetric):
-    """How far confidence is from accuracy: sum_j (n_j / n) |accuracy_j - confidence_j| over B bins of equal width.
+    """Difference of confidence and accuracy: sum_j (n_j / n) |accuracy_j - confidence_j| over B bins of equal width.
 
-    Bin j holds the confidences (largest probabilities) in (j/B, (j+1)/B], the first also 0. The bins stream: the
-    result over many batches is that over all examples at once, and equals `calibration.ece` of a report.
+    Bin j holds the confidences (largest probabilities) in (j/B, (j+1)/B], the first also 0. The sums of the bins are
+    accumulated: the result over many batches is that over all examples at once, and equals `calibration.ece` of a
+    report.
 
     Example:
         >>> from tfrobust import keras as robust
         >>> metric = robust.metrics.ExpectedCalibrationError(from_logits=False)
-        >>> metric.update_state([0, 1], [[0.9, 0.1], [0.9, 0.1]])  # 90 % sure, half of them right
+        >>> metric.update_state([0, 1], [[0.9, 0.1], [0.9, 0.1]])  # confidence 90 %, accuracy 50 %
         >>> round(float(metric.result()), 3)
         0.4
 
     Args:
         bins: B >= 1.
-        from_logits: whether predictions are logits; False for probabilities.
+        from_logits: True for logits, False for probabilities.
         name, dtype: as in `keras.metrics.Metric`.
 
     Raises:
@@ -106,7 +113,13 @@ class ExpectedCalibrationError(_ProbabilityMetric):
         self.correct = self._sum("correct", (bins,))
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        """y_true: ids [n] or [n, 1], or one-hot [n, k]. y_pred: float [n, k], k >= 2. sample_weight: [n] or None."""
+        """Add a batch.
+
+        Args:
+            y_true: class ids [n] or [n, 1], or one-hot rows [n, k].
+            y_pred: float [n, k], k >= 2.
+            sample_weight: [n] or None.
+        """
         labels, values, weight = self._read(y_true, y_pred, sample_weight)
         confidence, correct = self._answers(labels, values)
         place = tf.searchsorted(np.linspace(0.0, 1.0, self.bins + 1), confidence, side="left") - 1
@@ -116,17 +129,18 @@ class ExpectedCalibrationError(_ProbabilityMetric):
         self.correct.assign_add(tf.linalg.matvec(shares, correct, transpose_a=True))
 
     def result(self):
-        """A scalar in [0, 1]; 0 before the first example."""
+        """Return a scalar in [0, 1]; 0 before the first example."""
         gaps = tf.abs(tf.convert_to_tensor(self.correct) - tf.convert_to_tensor(self.confidence))
         total = tf.reduce_sum(tf.convert_to_tensor(self.weight))
         return tf.cast(tf.math.divide_no_nan(tf.reduce_sum(gaps), total), self.dtype)
 
     def get_config(self):
+        """Return the configuration of the metric."""
         return {**super().get_config(), "bins": self.bins}
 
 
 class _ScoreMetric(_ProbabilityMetric):
-    """The weighted mean of a score of each example."""
+    """Base of metrics that are the weighted mean of a score of each example."""
 
     def __init__(self, *, from_logits: bool = True, name: str | None = None, dtype=None):
         super().__init__(from_logits=from_logits, name=name, dtype=dtype)
@@ -134,30 +148,36 @@ class _ScoreMetric(_ProbabilityMetric):
         self.total = self._sum("total")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        """y_true: ids [n] or [n, 1], or one-hot [n, k]. y_pred: float [n, k], k >= 2. sample_weight: [n] or None."""
+        """Add a batch.
+
+        Args:
+            y_true: class ids [n] or [n, 1], or one-hot rows [n, k].
+            y_pred: float [n, k], k >= 2.
+            sample_weight: [n] or None.
+        """
         labels, values, weight = self._read(y_true, y_pred, sample_weight)
         self.weight.assign_add(tf.reduce_sum(weight))
         self.total.assign_add(tf.reduce_sum(weight * self._scores(labels, values)))
 
     def result(self):
-        """A scalar; 0 before the first example."""
+        """Return a scalar; 0 before the first example."""
         mean = tf.math.divide_no_nan(tf.convert_to_tensor(self.total), tf.convert_to_tensor(self.weight))
         return tf.cast(mean, self.dtype)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class BrierScore(_ScoreMetric):
-    """The mean over examples of sum_k (p_k - [k = y])^2, in [0, 2]; equals `calibration.brier` of a report.
+    """Mean over examples of sum_k (p_k - [k = y])^2, in [0, 2]; equals `calibration.brier` of a report.
 
     Example:
         >>> from tfrobust import keras as robust
         >>> metric = robust.metrics.BrierScore(from_logits=False)
-        >>> metric.update_state([0, 1], [[1.0, 0.0], [1.0, 0.0]])  # one perfect, one as wrong as can be
+        >>> metric.update_state([0, 1], [[1.0, 0.0], [1.0, 0.0]])  # best and worst possible score
         >>> float(metric.result())
         1.0
 
     Args:
-        from_logits: whether predictions are logits; False for probabilities.
+        from_logits: True for logits, False for probabilities.
         name, dtype: as in `keras.metrics.Metric`.
 
     Source:
@@ -175,17 +195,17 @@ class BrierScore(_ScoreMetric):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class NegativeLogLikelihood(_ScoreMetric):
-    """The mean over examples of -log p_y in nats; equals `calibration.nll` of a report.
+    """Mean over examples of -log p_y in nats; equals `calibration.nll` of a report.
 
     Example:
         >>> from tfrobust import keras as robust
         >>> metric = robust.metrics.NegativeLogLikelihood()
-        >>> metric.update_state([0, 1], [[0.0, 0.0], [0.0, 0.0]])  # undecided between two classes
+        >>> metric.update_state([0, 1], [[0.0, 0.0], [0.0, 0.0]])  # equal probabilities of two classes
         >>> round(float(metric.result()), 3)
         0.693
 
     Args:
-        from_logits: whether predictions are logits; False for probabilities.
+        from_logits: True for logits, False for probabilities.
         name, dtype: as in `keras.metrics.Metric`.
     """
 
@@ -198,7 +218,7 @@ class NegativeLogLikelihood(_ScoreMetric):
 
 
 class _RankingMetric(_ProbabilityMetric):
-    """What needs the examples in the order of their confidence: a histogram of it stands for the list."""
+    """Base of metrics that sort examples by confidence; a histogram replaces the list of examples."""
 
     def __init__(self, *, from_logits: bool = True, name: str | None = None, dtype=None):
         super().__init__(from_logits=from_logits, name=name, dtype=dtype)
@@ -207,12 +227,18 @@ class _RankingMetric(_ProbabilityMetric):
         self.correct = self._sum("correct", (len(_CELLS) - 1,))
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        """y_true: ids [n] or [n, 1], or one-hot [n, k]. y_pred: float [n, k], k >= 2. sample_weight: [n] or None."""
+        """Add a batch.
+
+        Args:
+            y_true: class ids [n] or [n, 1], or one-hot rows [n, k].
+            y_pred: float [n, k], k >= 2.
+            sample_weight: [n] or None.
+        """
         labels, values, weight = self._read(y_true, y_pred, sample_weight)
         confidence, correct = self._answers(labels, values)
         log_odds = tf.math.log(confidence) - tf.math.log1p(-confidence)
         share = (tf.clip_by_value(log_odds, _CELLS[0], _CELLS[-1]) - _CELLS[0]) / (_CELLS[-1] - _CELLS[0])
-        # An answer of NaN makes the result NaN; outside all cells it would be left out.
+        # A NaN prediction makes the result NaN; outside all cells it would be ignored.
         unknown = tf.math.is_nan(confidence)
         share, correct = tf.where(unknown, tf.zeros_like(share), share), tf.where(unknown, confidence, correct)
         cells = len(_CELLS) - 1
@@ -227,12 +253,12 @@ class _RankingMetric(_ProbabilityMetric):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class RMSCalibrationError(_RankingMetric):
-    """sqrt(sum_j (n_j / n) (accuracy_j - confidence_j)^2) over bins of `bin_size` consecutive confidences.
+    """RMS calibration error: sqrt(sum_j (n_j / n) (accuracy_j - confidence_j)^2) over bins of equal size.
 
-    The state is bounded: not a list of all examples, but the sums of those in each of 2,048 cells of confidence,
-    equally wide in log-odds. Where a bin ends inside a cell, it takes its share of the cell. So this is
-    `calibration.rms` of a report but for the order within a cell, a difference below 0.001 on 10,000 examples. From
-    2,048 bins on the bins grow instead.
+    A bin holds `bin_size` consecutive confidences. The state is bounded: it is not a list of all examples, but the sums
+    over the examples in each of 2,048 cells of confidence, equally wide in log-odds. If a bin ends inside a cell, it
+    takes its share of the cell. The result thus equals `calibration.rms` of a report except for the order within a
+    cell, a difference below 0.001 on 10,000 examples. If there would be more than 2,048 bins, the bins are larger.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -242,9 +268,9 @@ class RMSCalibrationError(_RankingMetric):
         0.4
 
     Args:
-        bin_size: examples in a bin, >= 1; the last and most confident one takes what is left over.
-        bins: "paper": all bins. "code": without the last one, as the released code sums; then 0 of a single bin.
-        from_logits: whether predictions are logits; False for probabilities.
+        bin_size: examples in a bin, >= 1; the last and most confident bin has the remainder in addition.
+        bins: "paper": all bins. "code": without the last bin, as the released code sums; 0 for a single bin.
+        from_logits: True for logits, False for probabilities.
         name, dtype: as in `keras.metrics.Metric`.
 
     Raises:
@@ -269,14 +295,14 @@ class RMSCalibrationError(_RankingMetric):
         self.bins = bins
 
     def result(self):
-        """A scalar in [0, 1]; 0 before the first example."""
+        """Return a scalar in [0, 1]; 0 before the first example."""
         weight, gap = tf.convert_to_tensor(self.weight), self.confidence - self.correct
         cells = len(_CELLS) - 1
         ends, gaps = (tf.concat([[0.0], tf.cumsum(tf.cast(part, tf.float64))], axis=0) for part in (weight, gap))
         total = ends[-1]
         size = tf.maximum(tf.cast(self.bin_size, tf.float64), total / cells)
         count = tf.maximum(tf.floor(total / size), 1.0)
-        # As many edges as there can be, so that shapes are static; those beyond the last bin have width 0.
+        # The largest possible number of edges, so that shapes are static; bins beyond the last have width 0.
         number = tf.range(cells + 1, dtype=tf.float64)
         edges = tf.where(number < count, number * size, total)
         place = tf.minimum(tf.searchsorted(ends, edges, side="right") - 1, cells - 1)
@@ -288,25 +314,27 @@ class RMSCalibrationError(_RankingMetric):
         return tf.cast(tf.sqrt(tf.reduce_sum(squares)), self.dtype)
 
     def get_config(self):
+        """Return the configuration of the metric."""
         return {**super().get_config(), "bin_size": self.bin_size, "bins": self.bins}
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class AURRA(_RankingMetric):
-    """The area under the response rate accuracy curve: the mean over i of the accuracy of the i most confident.
+    """Area under the response rate accuracy curve: the mean over i of the accuracy of the i most confident examples.
 
-    The state is bounded, as that of `RMSCalibrationError`; equally confident examples, here those of one cell, count as
-    their mean: `calibration.aurra` of a report up to 0.001 on 10,000 examples. A weight of 2 is an example seen twice.
+    The state is bounded, as that of `RMSCalibrationError`. Equally confident examples, here those of one cell, have
+    their mean accuracy. The result equals `calibration.aurra` of a report up to 0.001 on 10,000 examples. A weight of 2
+    is equivalent to two copies of the example.
 
     Example:
         >>> from tfrobust import keras as robust
         >>> metric = robust.metrics.AURRA(from_logits=False)
-        >>> metric.update_state([0, 1], [[0.9, 0.1], [0.6, 0.4]])  # the more confident answer is the right one
+        >>> metric.update_state([0, 1], [[0.9, 0.1], [0.6, 0.4]])  # the more confident prediction is correct
         >>> round(float(metric.result()), 3)
         0.75
 
     Args:
-        from_logits: whether predictions are logits; False for probabilities.
+        from_logits: True for logits, False for probabilities.
         name, dtype: as in `keras.metrics.Metric`.
 
     Source:
@@ -317,7 +345,7 @@ class AURRA(_RankingMetric):
         super().__init__(from_logits=from_logits, name=name, dtype=dtype)
 
     def result(self):
-        """A scalar in [0, 1]; 0 before the first example."""
+        """Return a scalar in [0, 1]; 0 before the first example."""
         weight, correct = (tf.reverse(tf.convert_to_tensor(part), [0]) for part in (self.weight, self.correct))
         before, right = (tf.cumsum(part, exclusive=True) for part in (weight, correct))
         accuracy = tf.math.divide_no_nan(correct, weight)

@@ -1,4 +1,4 @@
-"""Encoders from pixels to an embedding, and the heads that stand on them."""
+"""Encoders from pixels to an embedding, and their heads."""
 
 from tfrobust.models.checkpoints import classifier as classifier_from_checkpoint
 from tfrobust.models.checkpoints import load as load_checkpoint

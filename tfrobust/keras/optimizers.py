@@ -1,4 +1,4 @@
-"""Optimizers that Keras lacks; its own are in `keras.optimizers`."""
+"""Optimizers that `keras.optimizers` lacks."""
 
 from tfrobust.training.optimizers import LAMB, LARS
 

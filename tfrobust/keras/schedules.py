@@ -1,4 +1,4 @@
-"""Schedules of the step, for learning rates and term weights; Keras's own are in `keras.optimizers.schedules`."""
+"""Schedules of the step for learning rates and term weights, in addition to `keras.optimizers.schedules`."""
 
 from tfrobust.ops.schedules import LinearRamp
 
