@@ -15,16 +15,22 @@ from tfrobust.evaluation.base import Evaluator, Outcome, Setting
 class Doctor(Evaluator):
     """Evaluation checks: findings on model, data and attacks (pass, warn or fail), with evidence and remedy.
 
-    | finding | fails or warns where | |---|---| | `logits` | the outputs are probabilities, or may be (`warn`) | |
-    `deterministic` | equal images get different outputs | | `batch_independent` | an output depends on the other images
-    of the batch | | `clean_accuracy` | no better than predicting the most frequent class | | `gradients` | input
-    gradients are missing, 0, vanishing, exploding, not finite, or stochastic | | `ascent` | a small step up the
-    gradient increases the loss no more than a step in a random direction | | `monotone` | a larger epsilon leaves more
-    accuracy | | `repredict` | saved adversarial images are not misclassified again, or lie outside the threat set | |
-    `rounding` | they are correctly classified when rounded to 8 bits | | `attack_strength` | the evaluation searches
-    less than the training did | | `epsilon_units` | epsilon is not a sensible radius in pixels of [0, 1] for these
-    images | | `test_size` | too few test images for the claim | | `duplicates` | test images are among the training
-    images of either stage (if those are known) | | `selection` | the weights were selected on the test split |
+    | finding | fails or warns where |
+    |---|---|
+    | `logits` | the outputs are probabilities, or may be (`warn`) |
+    | `deterministic` | equal images get different outputs |
+    | `batch_independent` | an output depends on the other images of the batch |
+    | `clean_accuracy` | no better than predicting the most frequent class |
+    | `gradients` | input gradients are missing, 0, vanishing, exploding, not finite, or stochastic |
+    | `ascent` | a small step up the gradient increases the loss no more than a step in a random direction |
+    | `monotone` | a larger epsilon leaves more accuracy |
+    | `repredict` | saved adversarial images are not misclassified again, or lie outside the threat set |
+    | `rounding` | they are correctly classified when rounded to 8 bits |
+    | `attack_strength` | the evaluation searches less than the training did |
+    | `epsilon_units` | epsilon is not a sensible radius in pixels of [0, 1] for these images |
+    | `test_size` | too few test images for the claim |
+    | `duplicates` | test images are among the training images of either stage (if those are known) |
+    | `selection` | the weights were selected on the test split |
 
     Without input gradients, the checks that need them are left out, and `gradients` says so. The curve of the same
     attack over the same images shares its work if finished chunks are stored. For text, which no attack perturbs, the
