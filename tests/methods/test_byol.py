@@ -46,7 +46,7 @@ def test_the_loss_is_the_paper_s(forward):
     np.testing.assert_allclose(terms["regression"], oracle.byol(predictions, targets), rtol=1e-5)
 
 
-def test_the_target_follows_by_the_scheduled_rate_and_never_by_a_gradient():
+def test_the_target_follows_the_online_network_by_the_scheduled_rate():
     """tau_t = 1 - (1 - tau_0) (cos(pi t / T) + 1) / 2, the online weights those after the update, as in the code."""
     steps, first = 2, 0.75
     rate = keras.optimizers.schedules.CosineDecay(1 - first, steps)
@@ -105,7 +105,7 @@ def test_a_functional_encoder_is_copied_too():
     inputs = keras.Input(battery.IMAGE_SHAPE)
     hidden = keras.layers.BatchNormalization()(keras.layers.Dense(5)(keras.layers.Flatten()(inputs)))
     method = BYOL(keras.Model(inputs, hidden), LinearHead(3), projection=ProjectionHead((6,), dim=4))
-    method.compile("sgd", jit_compile=False)
+    method.compile("sgd", run_eagerly=True)
     images, labels = battery.data()
     method.fit(images, labels, batch_size=6, verbose=0)
     assert int(method.step) == 2 and method.target_encoder is not method.encoder
