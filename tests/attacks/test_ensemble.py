@@ -60,22 +60,6 @@ def test_config_and_size(attack):
     assert {member.threat.epsilon for member in larger.members} == {0.5} == {larger.threat.epsilon}
 
 
-def test_what_cannot_be_put_together():
-    threat = ThreatModel(epsilon=0.1)
-    for attacks, words in (
-        ((FGSM(),), "two or more"),
-        ((FGSM(), PGD(threat)), "one threat model"),
-        ((PGD(steps=2), PGD(steps=3)), "names"),
-        ((FGSM(), AutoAttack()), "an ensemble"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            Ensemble(attacks)
-    with pytest.raises(ValueError, match="apgd_ce"):
-        standard_member(name="apgd")
-    with pytest.raises(ValueError, match="Ensemble"):
-        AutoAttack(version="custom")
-
-
 def test_each_member_meets_whom_the_others_left():
     model, images = smooth_model(classes=4), examples(32)
     labels = model(images).numpy().argmax(axis=1)

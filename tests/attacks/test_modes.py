@@ -51,23 +51,3 @@ def test_a_model_becomes_a_function_of_float32_logits():
     logits = modes.as_predict(model)(images)
     np.testing.assert_array_equal(logits, model(images, training=False))
     assert modes.as_predict(lambda x: {"logits": tf.cast(x, tf.float16)})(tf.ones([2, 3])).dtype == tf.float32
-
-
-@pytest.mark.parametrize(
-    "model,message",
-    [
-        (lambda x: {"scores": x}, "named 'logits'"),
-        (lambda x: x[:, :1], "k >= 2"),
-        (lambda x: x[..., None], "b, k"),
-    ],
-)
-def test_outputs_that_are_no_logits_are_refused(model, message):
-    with pytest.raises(ValueError, match=message):
-        modes.as_predict(model)(tf.ones([2, 3]))
-
-
-def test_what_cannot_be_called_or_is_not_built_is_refused():
-    with pytest.raises(TypeError, match="not int"):
-        modes.as_predict(3)
-    with pytest.raises(ValueError, match="not built"):
-        modes.as_predict(keras.layers.Dense(2))

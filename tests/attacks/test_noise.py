@@ -80,17 +80,3 @@ def test_where_nothing_falls_the_best_draw_is_the_candidate(make):
     best = np.maximum(np.max([goal.margin(brighter(point)) for point in points], axis=0), state["margin"])
     state = attack.advance(brighter, images, goal, rounds, state, tf.constant(6))
     np.testing.assert_allclose(goal.margin(brighter(attack.candidate(state))), best, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "make,arguments,message",
-    [
-        (UniformNoise, {"draws": 0}, "UniformNoise.draws is 0"),
-        (GaussianNoise, {"draws": True}, "integer"),
-        (GaussianNoise, {"deviation": 0.0}, "GaussianNoise.deviation"),
-        (UniformNoise, {"threat": ThreatModel(norm="l0", epsilon=2)}, "ProxLogBarrier"),
-    ],
-)
-def test_bad_arguments(make, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        make(**arguments)

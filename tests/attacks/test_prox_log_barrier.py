@@ -52,17 +52,17 @@ def test_the_fewest_values_of_a_linear_model_are_found():
 
 def test_units_of_logits_and_of_pixels_do_not_matter():
     predict, images, labels, *_ = case(6)
-    threat = ThreatModel(norm="l2")
-    plain = runner.run_attack(ProxLogBarrier(threat), predict, images, labels)
-    scaled = runner.run_attack(ProxLogBarrier(threat), lambda x: 1e3 * predict(x), images, labels)
-    np.testing.assert_allclose(scaled.distance, plain.distance, rtol=1e-3)
-    wide = ThreatModel(norm="l2", bounds=(0.0, 16.0))
-    far = runner.run_attack(ProxLogBarrier(wide), lambda x: predict(x / 16.0), 16 * images, labels)
-    np.testing.assert_allclose(far.distance / 16, plain.distance, rtol=1e-3)
+    plain, wide = (ProxLogBarrier(ThreatModel(norm="l2", bounds=(0.0, top)), outer_steps=5) for top in (1.0, 16.0))
+    near = runner.run_attack(plain, predict, images, labels)
+    scaled = runner.run_attack(plain, lambda x: 1e3 * predict(x), images, labels)
+    np.testing.assert_allclose(scaled.distance, near.distance, rtol=1e-3)
+    far = runner.run_attack(wide, lambda x: predict(x / 16.0), 16 * images, labels)
+    np.testing.assert_allclose(far.distance / 16, near.distance, rtol=1e-3)
 
 
-@pytest.mark.parametrize("kind,allowed", [("linf", 1.25), ("l2", 1.25)])
-def test_as_near_as_fab_on_a_trained_network(kind, allowed):
+@pytest.fixture(scope="module")
+def trained():
+    """A network, and images with the labels that it gives them."""
     keras.utils.set_random_seed(2)
     rng = np.random.default_rng(3)
     images = rng.uniform(0, 1, [300, *SHAPE]).astype(np.float32)
@@ -74,13 +74,18 @@ def test_as_near_as_fab_on_a_trained_network(kind, allowed):
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(0.01), loss)
-    model.fit(images, labels, epochs=60, batch_size=50, verbose=0)
+    model.fit(images, labels, epochs=40, batch_size=50, verbose=0)
     images = images[:80]
-    labels = np.argmax(model(images), axis=-1).astype(np.int32)
+    return model, images, np.argmax(model(images), axis=-1).astype(np.int32)
+
+
+@pytest.mark.parametrize("kind", ["linf", "l2"])
+def test_as_near_as_fab_on_a_trained_network(trained, kind):
+    model, images, labels = trained
     found = runner.run_attack(ProxLogBarrier(ThreatModel(norm=kind)), model, images, labels)
     reference = _distances(fab.FAB(ThreatModel(norm=kind)), model, images, labels)
     assert found.success.all() and np.all(np.isfinite(reference))
-    assert np.median(found.distance) < allowed * np.median(reference)
+    assert np.median(found.distance) < 1.25 * np.median(reference)
 
 
 def _distances(attack, model, images, labels):
@@ -184,13 +189,9 @@ def test_examples_at_different_steps_do_not_disturb_each_other():
     np.testing.assert_allclose(mixed["best"][3:], late["best"][3:], atol=1e-6)
 
 
-def test_another_epsilon_is_the_same_search():
-    attack = ProxLogBarrier(ThreatModel(norm="l2", epsilon=0.5), step_size=0.2, outer_steps=3)
-    other = attack.with_epsilon(1.0)
-    assert other.threat.epsilon == 1.0 and other.step_size == 0.2 and other.outer_steps == 3
+def test_the_steps_of_a_search():
+    attack = ProxLogBarrier(ThreatModel(norm="l2", epsilon=0.5), outer_steps=3)
     assert attack.steps == 2 * 24 + 3 * 30 and attack.rounds(10) == 1
-    with pytest.raises(NotImplementedError, match="PGD"):
-        attack.perturb(lambda x: x, tf.zeros([1, 2]), tf.constant([0, 0]))
 
 
 def test_a_model_that_overflows_leaves_a_point():
@@ -204,21 +205,3 @@ def test_a_model_that_overflows_leaves_a_point():
 
     result = runner.run_attack(ProxLogBarrier(ThreatModel(), outer_steps=2), broken, images, labels)
     assert np.all(np.isfinite(result.adversarial)) and result.success.all()
-
-
-@pytest.mark.parametrize(
-    "arguments,message",
-    [
-        ({"outer_steps": 0}, "outer_steps is 0"),
-        ({"inner_steps": 2.5}, "integer"),
-        ({"step_size": 0.0}, "step_size"),
-        ({"barrier": -1.0}, "barrier is"),
-        ({"barrier_decay": 1.5}, "barrier_decay"),
-        ({"backtracking": 1.0}, "backtracking"),
-        ({"prox_parameter": 0.0}, "prox_parameter"),
-        ({"noise_scale": float("inf")}, "noise_scale"),
-    ],
-)
-def test_bad_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        ProxLogBarrier(**arguments)

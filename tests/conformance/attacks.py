@@ -191,7 +191,9 @@ def test_config_survives_a_round_trip(row):
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(attack))
     assert type(again) is type(attack) and again.get_config() == attack.get_config()
     assert again.threat == attack.threat
-    assert attack.with_epsilon(0.25).threat == dataclasses.replace(attack.threat, epsilon=0.25)
+    larger = attack.with_epsilon(0.25)
+    assert larger.threat == dataclasses.replace(attack.threat, epsilon=0.25)
+    assert larger.get_config() | {"threat": 0} == attack.get_config() | {"threat": 0}
 
 
 @pytest.mark.parametrize("row", ONE_OF_EACH_MODULE, ids=lambda row: row.label)
