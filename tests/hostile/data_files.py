@@ -210,6 +210,10 @@ def _tar(*members, of_all: bytes | None = None):
     return build
 
 
+def _each(kind: bytes, target: str = ""):
+    return _tar(*(_member(f"cifar/{name}", 0, kind, target) for name in CIFAR))
+
+
 def _lying_tar(path: pathlib.Path) -> None:
     """A header of 100 GB, and nothing behind it."""
     path.write_bytes(gzip.compress(_member("cifar/test_batch", 100 * 2**30).tobuf() + bytes(1024)))
@@ -223,6 +227,11 @@ def _endless_header(path: pathlib.Path) -> None:
 def _many_members(path: pathlib.Path) -> None:
     member = _member("a").tobuf()
     path.write_bytes(gzip.compress(b"".join(member.replace(b"a\0", f"{i}\0".encode(), 1)[:512] for i in range(12_000))))
+
+
+def _half_a_tar(path: pathlib.Path) -> None:
+    _tar(of_all=os.urandom(999))(path)
+    path.write_bytes(path.read_bytes()[:900])
 
 
 def _plain(value) -> bytes:
@@ -241,24 +250,12 @@ ARCHIVES = {
     "twelve thousand files": (_many_members, ""),
     "files above": (_tar(_member("../../../outside", 5)), "no complete CIFAR archive"),
     "absolute files": (_tar(_member("/tmp/outside", 5)), "no complete CIFAR archive"),
-    "a link for each file": (
-        _tar(*(_member(f"cifar/{name}", 0, tarfile.SYMTYPE, "/etc/passwd") for name in CIFAR)),
-        "no complete CIFAR archive",
-    ),
-    "a hard link for each file": (
-        _tar(*(_member(f"cifar/{name}", 0, tarfile.LNKTYPE, "/etc/passwd") for name in CIFAR)),
-        "no complete CIFAR archive",
-    ),
-    "a device for each file": (
-        _tar(*(_member(f"cifar/{name}", 0, tarfile.CHRTYPE) for name in CIFAR)),
-        "no complete CIFAR archive",
-    ),
+    "a link for each file": (_each(tarfile.SYMTYPE, "/etc/passwd"), "no complete CIFAR archive"),
+    "a hard link for each file": (_each(tarfile.LNKTYPE, "/etc/passwd"), "no complete CIFAR archive"),
+    "a device for each file": (_each(tarfile.CHRTYPE), "no complete CIFAR archive"),
     "empty archive": (_tar(), "no complete CIFAR archive"),
     "noise in gzip": (lambda path: path.write_bytes(gzip.compress(bytes(range(256)) * 20)), "no tar archive"),
-    "half an archive": (
-        lambda path: (_tar(of_all=os.urandom(999))(path), path.write_bytes(path.read_bytes()[:900])),
-        "no tar archive",
-    ),
+    "half an archive": (_half_a_tar, "no tar archive"),
     "another packing": (lambda path: path.write_bytes(lzma.compress(b"x" * 999)), "no tar archive"),
     "no archive": (lambda path: path.write_bytes(b"no archive"), "no tar archive"),
     "nothing": (lambda path: path.write_bytes(b""), "no tar archive"),
@@ -272,10 +269,7 @@ ARCHIVES = {
     "pickles that ask who they are": (_tar(of_all=b"\x80\x02U\x01aQ."), "damaged or cut short"),
     "pickles that number far": (_tar(of_all=b"\x80\x02}r\xff\xff\xff\x7f."), "cannot need"),
     "pickles that number far in words": (_tar(of_all=b"}p2147483647\n."), "cannot need"),
-    "pickles of endless bytes": (
-        _tar(of_all=b"\x80\x05\x96" + struct.pack("<Q", 2**60) + b"."),
-        "damaged or cut short",
-    ),
+    "pickles of endless bytes": (_tar(of_all=b"\x80\x05\x96" + struct.pack("<Q", 2**60) + b"."), "damaged or"),
     "pickles without end": (_tar(of_all=b"\x80\x02]" + b"]" * 5000), "damaged or cut short"),
     "pickles of lists in lists": (_tar(of_all=b"\x80\x02" + b"]" * 50_000 + b"a" * 49_999 + b"."), "holds no table"),
     "pickles of a number": (_tar(of_all=_plain(3)), "holds no table"),

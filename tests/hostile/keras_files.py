@@ -51,9 +51,11 @@ def _layer(class_name, module="keras.layers", **config):
     return {"class_name": class_name, "module": module, "registered_name": None, "config": config}
 
 
+_CODE = base64.b64encode(marshal.dumps(_touch.__code__)).decode()
+
+
 def _lambda() -> dict:
-    code = base64.b64encode(marshal.dumps(_touch.__code__)).decode()
-    function = {"class_name": "__lambda__", "config": {"code": code, "defaults": None, "closure": None}}
+    function = {"class_name": "__lambda__", "config": {"code": _CODE, "defaults": None, "closure": None}}
     return _layer("Lambda", function=function, name="code")
 
 
@@ -86,14 +88,8 @@ def _replace_field(signature: bytes, offset: int, value: bytes):
     return change
 
 
-def _link(path: pathlib.Path) -> None:
-    entry = zipfile.ZipInfo("assets/link")
-    entry.external_attr = 0o120777 << 16
-    _archive(path, parts={entry: "/etc/passwd"})
-
-
-def _twice(path: pathlib.Path) -> None:
-    _archive(path, parts={"config.json": "{}"})
+_LINK = zipfile.ZipInfo("assets/link")
+_LINK.external_attr = 0o120777 << 16
 
 
 def _dense_weights(change):
@@ -132,8 +128,7 @@ class _Reduced:
 
 
 def _legacy_h5(path: pathlib.Path) -> None:
-    code = base64.b64encode(marshal.dumps(_touch.__code__)).decode()
-    config = {"class_name": "Lambda", "config": {"function": [code, None, None], "function_type": "lambda"}}
+    config = {"class_name": "Lambda", "config": {"function": [_CODE, None, None], "function_type": "lambda"}}
     model = {"class_name": "Sequential", "config": {"name": "m", "layers": [config]}}
     with h5py.File(path, "w") as file:
         file.attrs["model_config"] = json.dumps(model)
@@ -183,35 +178,32 @@ CASES = {
     "endless_weights.keras": (_dense_weights(_shape_bomb), "cannot be loaded"),
     "other_weights.keras": (_of(_layer("Flatten"), _layer("Dense", units=3)), "cannot be loaded"),
     "negative.keras": (_of(_layer("Flatten"), _layer("Dense", units=-3)), "cannot be loaded"),
-    "no_json.keras": (lambda path: _archive(path, config="import os"), "cannot be loaded"),
-    "nested.keras": (lambda path: _archive(path, config=_NESTED), "cannot be loaded"),
-    "list.keras": (lambda path: _archive(path, config="[]"), "cannot be loaded"),
-    "empty_config.keras": (lambda path: _archive(path, config="{}"), "cannot be loaded"),
+    "no_json.keras": (_of(config="import os"), "cannot be loaded"),
+    "nested.keras": (_of(config=_NESTED), "cannot be loaded"),
+    "list.keras": (_of(config="[]"), "cannot be loaded"),
+    "empty_config.keras": (_of(config="{}"), "cannot be loaded"),
     "no_config.keras": (lambda path: zipfile.ZipFile(path, "w").close(), "cannot be loaded"),
-    "weights_of_text.keras": (lambda path: _archive(path, weights=b"no hdf5 at all"), "cannot be loaded"),
+    "weights_of_text.keras": (_of(weights=b"no hdf5 at all"), "cannot be loaded"),
     "empty.keras": (lambda path: path.write_bytes(b""), "truncated, or no zip"),
     "random.keras": (lambda path: path.write_bytes(bytes(range(256)) * 9), "truncated, or no zip"),
     "half.keras": (_spoiled(lambda content: content[: len(content) // 2]), "truncated, or no zip"),
     "flipped.keras": (_spoiled(_replace_field(b"keras_version", 0, b"Keras")), "is damaged"),
     "encrypted.keras": (_spoiled(_replace_field(_PART, 8, b"\1")), "truncated, or no zip"),
     "unknown_packing.keras": (_spoiled(_replace_field(_PART, 10, b"\x63")), "truncated, or no zip"),
-    "above.keras": (lambda path: _archive(path, parts={"../../outside": "x"}), "leads out of the archive"),
-    "absolute.keras": (lambda path: _archive(path, parts={"/etc/outside": "x"}), "leads out of the archive"),
-    "backslash.keras": (lambda path: _archive(path, parts={"..\\outside": "x"}), "leads out of the archive"),
-    "link.keras": (_link, "leads out of the archive"),
-    "twice.keras": (_twice, "a name stands twice"),
+    "above.keras": (_of(parts={"../../outside": "x"}), "leads out of the archive"),
+    "absolute.keras": (_of(parts={"/etc/outside": "x"}), "leads out of the archive"),
+    "backslash.keras": (_of(parts={"..\\outside": "x"}), "leads out of the archive"),
+    "link.keras": (_of(parts={_LINK: "/etc/passwd"}), "leads out of the archive"),
+    "twice.keras": (_of(parts={"config.json": "{}"}), "a name stands twice"),
     "pipe.keras": (os.mkfifo, "no regular file"),
     "device.keras": (lambda path: path.symlink_to("/dev/zero"), "no regular file"),
     "folder_inside.keras": (lambda path: path.mkdir(), "neither saved_model.pb"),
     "socket.keras": (lambda path: socket.socket(socket.AF_UNIX).bind(str(path)), "No such device"),
-    "large_config.keras": (lambda path: _archive(path, config=" " * (2**24 + 1)), "more than 16777216"),
-    "large_metadata.keras": (
-        lambda path: _archive(path, parts={"assets/layer.json": " " * (2**24 + 1)}),
-        "more than 16777216",
-    ),
+    "large_config.keras": (_of(config=" " * (2**24 + 1)), "more than 16777216"),
+    "large_metadata.keras": (_of(parts={"assets/layer.json": " " * (2**24 + 1)}), "more than 16777216"),
     "claims_a_gigabyte.keras": (_spoiled(_replace_field(_PART, 24, struct.pack("<I", 2**30))), "more than 16777216"),
     "overlapping.keras": (_overlapping, "its parts overlap"),
-    "long_names.keras": (lambda path: _archive(path, parts=_LONG), "its list of parts has"),
+    "long_names.keras": (_of(parts=_LONG), "its list of parts has"),
     "pickle.keras": (lambda path: path.write_bytes(pickle.dumps(_Reduced())), "truncated, or no zip"),
     "torch.keras": (_torch, "cannot be loaded"),
     "legacy.h5": (_legacy_h5, "save it again as .keras"),

@@ -49,14 +49,9 @@ def test_metadata(url, capsys):
     asked = (f"--url={url}", "--model=small", "--metadata")
     lines = answers(capsys, *asked).splitlines()
     assert lines[0] == "small, version 1 answers (versions: 1 AVAILABLE)"
-    assert any(
-        line.split() == ["serving_default", "takes", "images", "float32", "[b,", "8,", "8,", "1]"] for line in lines
-    )
-    found = json.loads(answers(capsys, *asked, "--format=json"))
-    assert found["endpoints"]["robustness_report"] == {
-        "inputs": {"request": "string [b]"},
-        "outputs": {"report": "string [b]"},
-    }
+    assert "serving_default takes images float32 [b, 8, 8, 1]" in [" ".join(line.split()) for line in lines]
+    found = json.loads(answers(capsys, *asked, "--format=json"))["endpoints"]["robustness_report"]
+    assert found == {"inputs": {"request": "string [b]"}, "outputs": {"report": "string [b]"}}
 
 
 def test_the_served_models_own_report(url, capsys, report):
@@ -75,18 +70,14 @@ def test_the_served_models_own_report(url, capsys, report):
         (["--url={url}", "--model=small", "--report", "--metadata"], "not allowed with"),
         (["--url={url}", "--model=small", "--report", "--version=0"], "whole number of at least 1"),
         (["--url={url}", "--model=small", "--report", "--version=1", "--label=a"], "not allowed with"),
-        (["--url=ftp://x", "--model=small", "--report"], "no URL of a server"),
         (["--url={url}", "--model=small", "--image=none.png"], "there is no file none.png"),
-        (["--url={url}", "--model=small", "--image={wide}"], "[1, 9, 9, 1]; the model takes images"),
-        (["--url={url}", "--model=smal", "--report"], "'smal': Servable not found"),
         (["--url={url}", "--model=small", "--version=9", "--metadata"], "Servable not found"),
         (["--url=https://127.0.0.1", "--model=small", "--report", "--ca=none.pem"], "there is no file none.pem"),
         (["--url={url}", "--model=small", "--reprt"], "nearest: --report"),
     ],
 )
-def test_a_mistake_is_one_line_and_2(url, flags, message, capsys, tmp_path):
-    np.save(tmp_path / "wide.npy", np.zeros((9, 9, 1)))
-    assert query.main([flag.format(url=url, wide=tmp_path / "wide.npy") for flag in flags]) == 2
+def test_a_mistake_is_one_line_and_2(server, flags, message, capsys):
+    assert query.main([flag.format(url=server.rest_url) for flag in flags]) == 2
     out, error = capsys.readouterr()
     assert out == "" and error.startswith("error: ") and message in error and error.count("\n") == 1
 

@@ -1,6 +1,5 @@
-"""The list of planted faults fits the library, and each is tried against tests that can find it."""
+"""The list of planted faults fits the library."""
 
-import ast
 import pathlib
 
 import mutants
@@ -25,24 +24,3 @@ def test_a_text_that_is_not_there_once_is_an_error(tmp_path):
         listed.write_text(f'[[fault]]\nfile = "a.py"\nold = "{old}"\nnew = "z"\n')
         with pytest.raises(ValueError, match=f"a.py holds the old text {count} times"):
             mutants.read(listed, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("text", "changed"),
-    [
-        ("a = b < 3", {"a = b <= 3", "a = b < 4"}),
-        ("a = not b", {"a = b"}),
-        ("a = b * c", {"a = b / c"}),
-        ("a = True", {"a = False"}),
-        ("raise ValueError(3)", set()),
-    ],
-)
-def test_a_drawn_fault_changes_one_operator_or_value(text, changed):
-    assert {new for _, new in mutants.changes(text)} == changed
-    assert all(ast.parse(new) for new in changed)
-
-
-def test_the_tests_of_a_fault_are_those_that_import_its_file_its_own_first():
-    found = mutants.importers("ops/norms.py")
-    assert found[0] == "tests/ops/test_norms.py" and "tests/ops/test_proximal.py" in found
-    assert "tests/methods/test_conformance.py" in mutants.importers("methods/base.py")

@@ -1,15 +1,13 @@
 """tools/serve.py: what it writes, what it starts, and what it says where it can start nothing."""
 
 import os
-import pathlib
 import re
 import stat
-import subprocess
-import sys
+import time
 
 import pytest
-
-TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "serve.py"
+from faults import processes
+from printed import ROOT
 
 
 @pytest.fixture
@@ -124,14 +122,17 @@ def test_the_development_server_says_what_it_is_and_answers(tmp_path):
     specification = tf.TensorSpec((None, 2), tf.float32, name="x")
     double = tf.function(lambda x: {"double": 2 * x}, input_signature=[specification])
     tf.saved_model.save(tf.Module(), str(tmp_path / "toy" / "1"), signatures=double)
-    command = [sys.executable, str(TOOL), str(tmp_path / "toy"), "--development", "--rest_port=0", "--grpc_port=0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    flags = [str(tmp_path / "toy"), "--development", "--rest_port=0", "--grpc_port=0"]
+    child = processes.start("faults.processes:run_file", [str(ROOT / "tools" / "serve.py"), flags], cwd=tmp_path)
     try:
-        line = process.stdout.readline()
+        for _ in range(2000):
+            if (line := child.written()).endswith("\n"):
+                break
+            time.sleep(0.05)
         rest, rpc = re.fullmatch(r"tfrobust development server, NOT TensorFlow Serving: (\S+) (\S+)\n", line).groups()
         for url in (rest, rpc):
             with Client(url, "toy", timeout=20) as client:
                 assert client.predict(tf.ones((1, 2)).numpy())["double"].tolist() == [[2.0, 2.0]]
     finally:
-        process.terminate()
-        process.wait(20)
+        child.kill()
+        child.wait()
