@@ -26,7 +26,7 @@ _DEEPEST = 3
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AugMix(Augmentation):
-    """Mix an image with chains of random operations on it; all random numbers are independent for each image.
+    """Mixture of an image with chains of random operations on it, sampled independently for each image.
 
     (1 - m) x + m sum_i w_i chain_i(x), w ~ Dirichlet(alpha, ..., alpha), m ~ Beta(alpha, alpha). A chain is a sequence
     of `depth` operations, each uniform on 9 (autocontrast, equalize, posterize, rotate, solarize, shear and translate

@@ -41,7 +41,7 @@ def draw_noise(deviation: float | tuple[float, float], key: tf.Tensor, images_sh
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AddGaussian(Augmentation):
-    """Add Gaussian noise to all values of an image: clip(x + sigma n, 0, 1), n ~ N(0, 1) for each value.
+    """Gaussian noise on all values of an image: clip(x + sigma n, 0, 1), n ~ N(0, 1) for each value.
 
     Example:
         >>> import tensorflow as tf

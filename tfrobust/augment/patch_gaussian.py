@@ -16,7 +16,7 @@ CENTRES = ("pixels", "edges")
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PatchGaussian(Augmentation):
-    """Add Gaussian noise inside a square of W x W pixels, clipped at the border of the image.
+    """Gaussian noise inside a square of W x W pixels, clipped at the border of the image.
 
     clip(x + sigma n, 0, 1) in the rows y - floor(W / 2) .. y + ceil(W / 2) - 1 and the columns likewise, x outside; n ~
     N(0, 1) for each value, (y, x) any pixel with equal probability.

@@ -17,7 +17,7 @@ ATTEMPTS = 10
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomResizedCrop(Augmentation):
-    """Crop a random area with random aspect ratio and position, and resize it (bilinear, antialiased).
+    """Crop of random area, aspect ratio and position, resized (bilinear, antialiased).
 
     Area ~ U(scale) of the image's, width / height = exp(U(log ratio)), sides rounded, corner uniform. Up to 10 attempts
     are made to fit into the image; otherwise the crop is the largest centered one within the limits of the ratio.

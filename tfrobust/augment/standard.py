@@ -13,7 +13,7 @@ from tfrobust.ops import randomness
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomFlip(Augmentation):
-    """Mirror an image left to right with some probability.
+    """Horizontal flip with some probability.
 
     Example:
         >>> import tensorflow as tf
@@ -47,7 +47,7 @@ class RandomFlip(Augmentation):
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomShift(Augmentation):
-    """Shift an image by a fraction of its size, vertically and horizontally independently.
+    """Shift by a random fraction of the image size, vertically and horizontally independently.
 
     out[i, j] = image(i + s_0, j + s_1), s_0 ~ U(-fraction h, fraction h), s_1 ~ U(-fraction w, fraction w)
     pixels, with linear interpolation between pixels (order 1).
@@ -118,7 +118,7 @@ class RandomShift(Augmentation):
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PadCrop(Augmentation):
-    """Pad with zeros on all sides and crop a window of the original size at a uniformly random position.
+    """Zero padding on all sides, and a crop of the original size at a uniformly random position.
 
     Example:
         >>> import tensorflow as tf
@@ -162,7 +162,7 @@ class PadCrop(Augmentation):
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compose(Augmentation):
-    """Apply augmentations one after another, each with a key of its own.
+    """Sequence of augmentations, each with a key of its own.
 
     Example:
         >>> import tensorflow as tf

@@ -15,7 +15,7 @@ from tfrobust.ops.configured import Configured
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenRemoval(Configured):
-    """Remove the k tokens of least utility and the k tokens of most utility from two copies of each sentence.
+    """Two copies of each sentence, without its k tokens of least and without its k of most utility.
 
     The counterpart of `UtilityPerturbation` for text: x without BOTTOM_k(u) and x without TOP_k(u); k = round(fraction
     n) for a sentence of n tokens (without padding), at least 1, and at most n // 2, so that the two sets are disjoint.

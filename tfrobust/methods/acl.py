@@ -25,7 +25,7 @@ STREAMS = {
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class ACL(Contrastive):
-    """Contrast adversarial views of an image, in place of or in addition to its clean views, without labels.
+    """Contrastive learning with adversarial views, in place of or in addition to clean views, without labels.
 
         standard_to_standard         NT-Xent(x1, x2): SimCLR
         adversarial_to_adversarial   NT-Xent(x1^a, x2^a)
@@ -53,8 +53,7 @@ class ACL(Contrastive):
         **kwargs: as in `Contrastive`.
 
     Raises:
-        ValueError: if `streams` is unknown, an adversary is given to "standard_to_standard", or the encoder has too few
-            branches.
+        ValueError: unknown `streams`, an adversary for "standard_to_standard", or an encoder with too few branches.
 
     Source:
         Jiang et al. 2020, https://arxiv.org/abs/2010.13337, section 3. The released code has the first and the last

@@ -35,7 +35,7 @@ class ADR(Method):
         **kwargs: as in `Method`.
 
     Raises:
-        ValueError: if `objective` is unknown or `label_scale` outside (0, 1].
+        ValueError: an unknown `objective`, or a `label_scale` outside (0, 1].
 
     Source:
         Bui et al. 2020, https://arxiv.org/abs/2007.05123; the rows "ADR" of paper 003, Tables 4 and 5.

@@ -87,7 +87,7 @@ class ASCL(Method):
         **kwargs: as in `Method`.
 
     Raises:
-        ValueError: if `objective` is unknown.
+        ValueError: an unknown `objective`.
 
     Source:
         Bui et al. 2021, https://arxiv.org/abs/2101.10027. Differences of the released code are arguments:

@@ -39,7 +39,7 @@ class AugMixTraining(Method):
         **kwargs: as in `Method`.
 
     Raises:
-        ValueError: if `augmentation` is not callable or `forward` unknown.
+        ValueError: an augmentation that cannot be called, or an unknown `forward`.
 
     Source:
         Hendrycks et al. 2020, https://arxiv.org/abs/1912.02781, eq. 1, and its released code.
@@ -82,7 +82,7 @@ def checked_augmentation(augmentation: Augmentation, owner: str) -> Augmentation
         owner: class that takes it, for the message.
 
     Raises:
-        ValueError: if it is not callable, such as a name.
+        ValueError: an object that cannot be called, such as a name.
     """
     if not callable(augmentation):
         raise InputError(f"{owner}.augmentation is {augmentation!r}; it is an augmentation such as AugMix().")

@@ -143,7 +143,7 @@ class Method(Configured, Trainer, keras.Model):
             class_count: k, classes of the data.
 
         Raises:
-            ValueError: if a part is missing or does not fit such examples.
+            ValueError: a part that is missing or does not fit such examples.
         """
 
     def compute_output_shape(self, input_shape):
@@ -274,7 +274,7 @@ class Method(Configured, Trainer, keras.Model):
             As `loss_terms`.
 
         Raises:
-            ValueError: if a term is missing, not declared, or not of shape [b].
+            ValueError: a term that is missing, not declared, or not of shape [b].
         """
 
         def evaluate(views):
@@ -404,7 +404,7 @@ class Method(Configured, Trainer, keras.Model):
         """Convert the data of a step with `as_batch` and build the method if necessary.
 
         Raises:
-            ValueError: if a label is not a class of the head, or a loss was compiled in addition to the terms.
+            ValueError: a label that is no class of the head, or a loss that was compiled in addition to the terms.
         """
         if self.loss is not None:
             raise InputError(f"{type(self).__name__} has a loss of its own, its terms: leave `loss` out of compile.")
@@ -473,7 +473,7 @@ def checked_forward(forward: str) -> str:
     """Return `forward`, one of `FORWARDS`.
 
     Raises:
-        ValueError: if `forward` is not one of `FORWARDS`.
+        ValueError: another value.
     """
     if forward not in FORWARDS:
         raise InputError(f"forward is {forward!r}; it is one of {list(FORWARDS)}.")

@@ -22,7 +22,7 @@ def batch_of(data, who: str, bounds: tuple[float, float]) -> Batch:
         A `Batch` with pixels as float32 and tokens and labels as int32.
 
     Raises:
-        ValueError: if pixels are integers or out of the bounds, or labels are neither ids nor one-hot.
+        ValueError: integer pixels, pixels out of the bounds, or labels that are neither ids nor one-hot.
     """
     images, labels, weight = keras.utils.unpack_x_y_sample_weight(data)
     extra = {} if weight is None else {"sample_weight": tf.reshape(weight, [-1])}

@@ -43,7 +43,7 @@ class BYOL(SelfSupervised):
         **kwargs: as in `SelfSupervised`.
 
     Raises:
-        ValueError: if `target_rate` is outside [0, 1]; when built, if the prediction's output has another size than the
+        ValueError: a `target_rate` outside [0, 1]; when built, a prediction whose output has another size than the
             projection.
 
     Source:

@@ -18,7 +18,7 @@ REGULARIZER_PASSES = ("shared", "own")
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class RoCL(Contrastive):
-    """Contrast two views of an image and an adversarial example of the first view, without labels.
+    """Contrastive learning with two views of an image and an adversarial example of the first, without labels.
 
     L = contrastive + 1/256 adversarial. The adversarial example maximizes the loss of view 1 against view 2
     (instance-wise attack). `contrastive` is NT-Xent over all three views, each with two positives. `adversarial` is

@@ -11,12 +11,12 @@ from tfrobust.ops.shapes import shape_of
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class CountedDropout(Configured, keras.layers.Layer):
-    """Set entries to 0 with probability `rate` in training, and divide the others by 1 - rate.
+    """Dropout whose random mask is a function of a saved counter.
 
-    The random mask is a function of the layer's clock, a variable that counts the passes in training mode. It starts at
-    a random number from Keras's global seed, and is saved and restored with the weights. One mask is sampled for the
-    global batch, of which each replica takes its rows. (If a pass stacks several views, several replicas take other
-    rows than a single one would.)
+    In training, entries are set to 0 with probability `rate` and the others are divided by 1 - rate. The counter is the
+    layer's clock, a variable that counts the passes in training mode. It starts at a random number from Keras's global
+    seed, and is saved and restored with the weights. One mask is sampled for the global batch, of which each replica
+    takes its rows. (If a pass stacks several views, several replicas take other rows than a single one would.)
 
     Args:
         rate: in [0, 1).
