@@ -159,7 +159,9 @@ def test_the_wheel_carries_the_gin_files_and_works_in_a_foreign_folder(tmp_path)
 
 def test_the_scaffold_refuses_bad_names_and_existing_files(capsys):
     scaffold = tool("new_method")
-    assert scaffold.main(["../evil"]) == 2 and scaffold.main([]) == 2 and scaffold.main(["Camel"]) == 2
+    for arguments in (["../evil"], [], ["Camel"]):
+        with pytest.raises(SystemExit, match="2"):
+            scaffold.main(arguments)
     assert scaffold.main(["supervised"]) == 2
     assert "nothing written" in capsys.readouterr().err
 
