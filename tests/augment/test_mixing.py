@@ -136,7 +136,9 @@ def literal_box(weight, centre, height, width):
 
 def test_boxes_are_the_released_routine_s():
     generator = np.random.default_rng(1)
-    weights, centres = generator.uniform(size=60).astype(np.float32), generator.uniform(size=(60, 2)).astype(np.float32)
+    weights, centres = (generator.uniform(size=size).astype(np.float32) for size in ((60,), (60, 2)))
+    # Nothing, everything, a side of one pixel, which has no half; boxes that the borders cut off.
+    weights[:6], centres[:3], centres[3:6] = (0, 1, 0.98, 0.75, 0.75, 0), 0.5, [(0, 0.5), (0.999, 0.999), (0, 0)]
     boxes, left = mixing.cut_box(tf.constant(weights), tf.constant(centres), 9, 14)
     for box, share, weight, centre in zip(boxes.numpy(), left.numpy(), weights, centres, strict=True):
         pixels, expected = literal_box(weight, centre, 9, 14)
@@ -145,24 +147,6 @@ def test_boxes_are_the_released_routine_s():
     alone, share = mixing.cut_box(tf.constant(weights[0]), tf.constant(centres[0]), 9, 14)
     np.testing.assert_array_equal(alone, boxes[0])
     assert alone.shape == (9, 14) and share.shape == ()
-
-
-@pytest.mark.parametrize(
-    ("weight", "centre", "left"),
-    [
-        (0.75, (0.5, 0.5), 0.75),  # side 4 of 8, in full
-        (0.75, (0.0, 0.5), 1 - 2 * 4 / 64),  # half of it beyond the upper border
-        (0.75, (0.999, 0.999), 1 - 3 * 3 / 64),  # the last pixel: two rows above it and its own
-        (1.0, (0.5, 0.5), 1.0),
-        (0.0, (0.5, 0.5), 0.0),
-        (0.0, (0.0, 0.0), 1 - 4 * 4 / 64),
-        (0.98, (0.5, 0.5), 1.0),  # a side of one pixel has no half
-    ],
-)
-def test_the_weight_is_the_area_outside_the_box(weight, centre, left):
-    box, share = mixing.cut_box(tf.constant(weight), tf.constant(centre), 8, 8)
-    assert float(share) == pytest.approx(left, abs=1e-6)
-    assert np.mean(~box.numpy()) == pytest.approx(left, abs=1e-6)
 
 
 def test_boxes_lie_anywhere_with_equal_chance():

@@ -17,22 +17,6 @@ def test_flip_mirrors_only_the_chosen():
     assert np.array_equal(result[1], images[1])
 
 
-@pytest.mark.parametrize(
-    "fill, shift, rows",
-    [
-        ("nearest", (1, 0), [[4, 5, 6, 7], [8, 9, 10, 11], [8, 9, 10, 11]]),
-        ("nearest", (0, -1), [[0, 0, 1, 2], [4, 4, 5, 6], [8, 8, 9, 10]]),
-        ("nearest", (0.5, 0), [[2, 3, 4, 5], [6, 7, 8, 9], [8, 9, 10, 11]]),
-        ("nearest", (0, -0.25), [[0, 0.75, 1.75, 2.75], [4, 4.75, 5.75, 6.75], [8, 8.75, 9.75, 10.75]]),
-        ("constant", (1, 0), [[4, 5, 6, 7], [8, 9, 10, 11], [0, 0, 0, 0]]),
-        ("constant", (0, 0.5), [[0.5, 1.5, 2.5, 1.5], [4.5, 5.5, 6.5, 3.5], [8.5, 9.5, 10.5, 5.5]]),
-    ],
-)
-def test_shift_closed_form(fill, shift, rows):
-    result = RandomShift(fill=fill).apply(RAMP, {"shift": tf.constant([shift], tf.float32)})
-    assert np.array_equal(result[0, :, :, 0] * 16, rows)
-
-
 @pytest.mark.parametrize("fill, mode", [("nearest", "nearest"), ("constant", "grid-constant")])
 def test_shift_equals_scipy(fill, mode):
     generator = np.random.default_rng(1)

@@ -1,8 +1,6 @@
 """Contrastive views beside a literal one: one image at a time, with colorsys, scipy and `tf.image`."""
 
 import colorsys
-import dataclasses
-import re
 
 import numpy as np
 import PIL.Image
@@ -181,15 +179,6 @@ def test_views_beside_literal_ones(paper, channels):
     found = views.apply(tf.constant(images), draw).numpy()
     for row, image in enumerate(images):
         np.testing.assert_allclose(found[row], literal_view(image.astype(float), of_one(draw, row), views), atol=1e-5)
-
-
-def test_the_docstring_names_these_settings():
-    """What it says of a paper is what is compared here."""
-    text = ContrastiveViews.__doc__.partition("Example:")[0]
-    named = [eval(call) for call in re.findall(r"ContrastiveViews\([^A-Z]*\)(?=\n|,)", text)]  # noqa: S307
-    assert len(named) == len(PAPERS)
-    assert [views for views in PAPERS.values() if views not in named] == [PAPERS["report_002"]]
-    assert PAPERS["report_002"] == dataclasses.replace(named[-1], colors="mean")
 
 
 def test_draws_have_the_probabilities_and_ranges_they_say():

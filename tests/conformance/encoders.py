@@ -25,10 +25,10 @@ from tfrobust.models.wide_resnet import WideResNet
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """make(**encoder arguments) -> encoder; `parameters` counts trainable ones, from arithmetic.
+    """make(**encoder arguments) -> encoder; their numbers of parameters are those of tests/models/test_sizes.py.
 
-    None: the encoder's own test has the published count. `l2` is the weight of the sum of squared kernels. `smallest`:
-    the least image side that is accepted. An encoder of text has no stages (None) and an `image_shape` (length,).
+    `l2` is the weight of the sum of squared kernels. `smallest`: the least image side that is accepted. An encoder of
+    text has no stages (None) and an `image_shape` (length,); what it refuses has tests of its own.
     """
 
     name: str
@@ -36,7 +36,6 @@ class Row:
     image_shape: tuple[int, ...]
     dim: int
     stage_count: int | None
-    parameters: int | None
     normalizes: bool
     l2: float
     smallest: int
@@ -54,116 +53,46 @@ class Row:
         return "int32" if self.is_text else "float32"
 
 
-def convolution(size: int, inputs: int, outputs: int, bias: bool = True) -> int:
-    return size * size * inputs * outputs + (outputs if bias else 0)
-
-
-def dense(inputs: int, outputs: int) -> int:
-    return inputs * outputs + outputs
-
-
-def basic_resnet(blocks: int, channels: int) -> int:
-    """Trainable parameters of the 6n+2 network without logits: stem, three stages, scale and offset."""
-    total = convolution(3, channels, 16) + 2 * 16
-    inputs = 16
-    for width in (16, 32, 64):
-        total += convolution(3, inputs, width) + (2 * blocks - 1) * convolution(3, width, width)
-        total += 2 * blocks * 2 * width
-        total += convolution(1, inputs, width) if inputs != width else 0
-        inputs = width
-    return total
-
-
-def preactivation_resnet(stem: int, widths: tuple[int, ...], blocks: int, bias: bool = False) -> int:
-    """Trainable parameters of a stem, stages of two-convolution blocks, and a final scale and offset, for colour."""
-    total, inputs = convolution(3, 3, stem, bias), stem
-    for width in widths:
-        for _ in range(blocks):
-            total += 2 * inputs + convolution(3, inputs, width, bias) + 2 * width + convolution(3, width, width, bias)
-            total += convolution(1, inputs, width, bias) if inputs != width else 0
-            inputs = width
-    return total + 2 * inputs
-
-
-def postactivation_resnet(stem: int, widths: tuple[int, ...], blocks: int) -> int:
-    """Trainable parameters without biases of a 3x3 stem and stages of two-convolution blocks, for colour."""
-    total, inputs = convolution(3, 3, stem, False) + 2 * stem, stem
-    for width in widths:
-        for _ in range(blocks):
-            total += convolution(3, inputs, width, False) + convolution(3, width, width, False) + 4 * width
-            total += convolution(1, inputs, width, False) + 2 * width if inputs != width else 0
-            inputs = width
-    return total
-
-
 WORDS = 20
 
 ENCODERS = (
-    # 9*32 + 9*32*64 + 9*64*128 without bias, 2 * (32 + 64 + 128) for batch norm, 128 averages to 128 units.
+    Row("digits_cnn", DigitsCNN, (8, 8, 1), 128, 3, True, 0.0, 4),
     Row(
-        "digits_cnn", DigitsCNN, (8, 8, 1), 128, 3,
-        288 + 18432 + 73728 + 448 + dense(128, 128), True, 0.0, 4,
+        "cnn", functools.partial(CNN, ((3, 4), (5,)), dense=(), kernel_regularization=0.01, pooling="average"),
+        (6, 6, 2), 5, 2, True, 0.01, 2,
     ),
+    Row("paper_cnn_mnist", functools.partial(PaperCNN, "mnist"), (8, 8, 1), 200, 2, False, 1e-4, 4),
+    Row("paper_cnn_cifar100", functools.partial(PaperCNN, "cifar100"), (4, 4, 3), 256, 2, False, 1e-4, 4),
+    Row("lenet", LeNet, (28, 28, 1), 84, 2, False, 0.0, 12),
+    Row("resnet8", functools.partial(ResNet, 8), (8, 8, 3), 64, 3, True, 1e-4, 4),
+    Row("resnet50", functools.partial(ResNet50, stem="imagenet", width=2), (32, 32, 3), 64, 4, True, 1e-4, 32),
+    Row("resnet50_v2", functools.partial(ResNet50, "bottleneck_v2", width=2), (8, 8, 3), 64, 4, True, 1e-4, 8),
+    Row("resnet50_pooled", functools.partial(ResNet50, "pooled"), (8, 8, 3), 512, 4, True, 1e-4, 8),
+    Row("resnet18", functools.partial(ResNet18, width=4, kernel_regularization=0.01), (8, 8, 3), 32, 4, True, 0.01, 8),
     Row(
-        "cnn",
-        functools.partial(CNN, ((3, 4), (5,)), dense=(), kernel_regularization=0.01, pooling="average"),
-        (6, 6, 2), 5, 2,
-        convolution(3, 2, 3, False) + convolution(3, 3, 4, False) + convolution(3, 4, 5, False) + 2 * 12,
-        True, 0.01, 2,
-    ),
-    Row(
-        "paper_cnn_mnist", functools.partial(PaperCNN, "mnist"), (8, 8, 1), 200, 2,
-        convolution(3, 1, 32) + convolution(3, 32, 32) + convolution(3, 32, 64) + convolution(3, 64, 64)
-        + dense(2 * 2 * 64, 200) + dense(200, 200),
-        False, 1e-4, 4,
-    ),
-    Row(
-        "paper_cnn_cifar100", functools.partial(PaperCNN, "cifar100"), (4, 4, 3), 256, 2,
-        convolution(3, 3, 64) + 2 * convolution(3, 64, 64) + convolution(3, 64, 128)
-        + 2 * convolution(3, 128, 128) + dense(128, 256) + 2 * dense(256, 256),
-        False, 1e-4, 4,
-    ),
-    # LeNet-5 on 28x28x1 with ten logits (850) is known to have 61,706 parameters.
-    Row("lenet", LeNet, (28, 28, 1), 84, 2, 61_706 - 850, False, 0.0, 12),
-    Row("resnet8", functools.partial(ResNet, 8), (8, 8, 3), 64, 3, basic_resnet(1, 3), True, 1e-4, 4),
-    Row("resnet50", functools.partial(ResNet50, stem="imagenet", width=2), (32, 32, 3), 64, 4, None, True, 1e-4, 32),
-    Row("resnet50_v2", functools.partial(ResNet50, "bottleneck_v2", width=2), (8, 8, 3), 64, 4, None, True, 1e-4, 8),
-    Row("resnet50_pooled", functools.partial(ResNet50, "pooled"), (8, 8, 3), 512, 4, None, True, 1e-4, 8),
-    Row(
-        "resnet18", functools.partial(ResNet18, width=4, kernel_regularization=0.01), (8, 8, 3), 32, 4,
-        postactivation_resnet(4, (4, 8, 16, 32), 2), True, 0.01, 8,
-    ),
-    Row(
-        "preact_resnet18", functools.partial(PreActResNet18, width=4, kernel_regularization=0.01), (8, 8, 3), 32, 4,
-        preactivation_resnet(4, (4, 8, 16, 32), 2), True, 0.01, 8,
+        "preact_resnet18", functools.partial(PreActResNet18, width=4, kernel_regularization=0.01),
+        (8, 8, 3), 32, 4, True, 0.01, 8,
     ),
     Row(
         "preact_resnet18_noisymix",
-        functools.partial(PreActResNet18, width=4, shortcut="activated", final_normalization=False), (8, 8, 3), 32, 4,
-        preactivation_resnet(4, (4, 8, 16, 32), 2) - 2 * 32, True, 0.0, 8,
+        functools.partial(PreActResNet18, width=4, shortcut="activated", final_normalization=False),
+        (8, 8, 3), 32, 4, True, 0.0, 8,
     ),
-    Row(
-        "wide_resnet10", functools.partial(WideResNet, 10, 1), (4, 4, 3), 64, 3,
-        preactivation_resnet(16, (16, 32, 64), 1), True, 0.0, 4,
-    ),
+    Row("wide_resnet10", functools.partial(WideResNet, 10, 1), (4, 4, 3), 64, 3, True, 0.0, 4),
     Row(
         "wide_resnet10_noisymix", functools.partial(WideResNet, 10, 2, variant="noisymix", kernel_regularization=0.01),
-        (4, 4, 3), 128, 3, preactivation_resnet(16, (32, 64, 128), 1, bias=True), True, 0.01, 4,
+        (4, 4, 3), 128, 3, True, 0.01, 4,
     ),
     *(
-        # Word and place vectors; in each layer four matrices of attention, two of the feed-forward, two norms.
         Row(
             f"text_transformer_{pooling}_{where}",
             functools.partial(
                 TextTransformer, WORDS, 6, width=8, depth=2, heads=2, inner=5, pooling=pooling,
                 style=TransformerStyle(dropout=0.0, positions=positions, normalization=where),
             ),
-            (6,), 8, None,
-            8 * (WORDS + extra) + 2 * (4 * 8 * 8 + dense(8, 5) + dense(5, 8) + 2 * 2 * 8), False, 0.0, 1,
+            (6,), 8, None, False, 0.0, 1,
         )
-        for pooling, positions, where, extra in (
-            ("average", "learned", "before", 6 + 2), ("class", "sinusoidal", "behind", 1),
-        )
+        for pooling, positions, where in (("average", "learned", "before"), ("class", "sinusoidal", "behind"))
     ),
 )  # fmt: skip
 
@@ -229,10 +158,6 @@ def keeps_the_contract(row: Row) -> None:
     before = [id(variable) for variable in encoder.variables]
     encoder.build((None, *row.image_shape))
     assert [id(variable) for variable in encoder.variables] == before
-    if row.parameters is not None:
-        single = row.make()
-        single.build((None, *row.image_shape))
-        assert sum(int(np.prod(v.shape)) for v in single.trainable_variables) == row.parameters
 
 
 def accepts_its_smallest_image(row: Row) -> None:

@@ -33,12 +33,6 @@ def test_projection_is_a_strided_linear_map():
     assert block.compute_output_shape((None, 4, 4, 2)) == (None, 2, 2, 3)
 
 
-def test_middle_units_activate_and_the_last_does_not():
-    block = ResidualBlock(((2, 1, 1), (2, 3, 1), (8, 1, 1)), project=True, normalize_projection=True)
-    assert [unit.activate for unit in block.units] == [True, True, False]
-    assert block.shortcut[0].normalize and not block.shortcut[0].activate
-
-
 def test_layers_survive_their_config_and_a_file(tmp_path):
     style = ConvolutionStyle(activation="tanh", kernel_regularization=0.1, branches=2, use_bias=False)
     inputs = keras.Input((4, 4, 2))

@@ -1,18 +1,11 @@
-"""The CIFAR ResNets."""
+"""The CIFAR ResNets and the readings of ResNet-50; sizes and recorded networks are compared elsewhere."""
 
 import keras
 import numpy as np
 
+from tfrobust.models.blocks import PreActivationBlock
 from tfrobust.models.resnet import ResNet
-
-
-def test_resnet20_has_nineteen_convolutions_two_projections_and_biases():
-    encoder = ResNet(20)
-    encoder.build((None, 32, 32, 3))
-    convolutions = [v for v in encoder.trainable_variables if v.path.endswith("kernel")]
-    assert len(convolutions) == 19 + 2, "19 counted convolutions and two projections"
-    assert len([v for v in encoder.trainable_variables if v.path.endswith("bias")]) == 21
-    assert len([v for v in encoder.trainable_variables if v.path.endswith("gamma")]) == 19
+from tfrobust.models.resnet50 import ResNet50
 
 
 def test_embedding_is_the_mean_over_the_last_map():
@@ -29,3 +22,23 @@ def test_activation_and_regularisation_reach_every_layer():
         layer.activation for layer in encoder._flatten_layers() if isinstance(layer, keras.layers.Activation)
     }
     assert activations == {keras.activations.softplus} and not encoder.losses
+
+
+def test_the_second_version_has_the_same_paths():
+    encoders = [ResNet50(width=2), ResNet50("bottleneck_v2", width=2)]
+    first, second = ([b for stage in one.stage_layers for b in stage if hasattr(b, "project")] for one in encoders)
+    assert [(b.convolutions, b.project) for b in first] == [(b.convolutions, b.project) for b in second]
+    assert all(isinstance(b, PreActivationBlock) and b.shortcut == "standard" for b in second)
+    stem = encoders[1].stage_layers[0][0]
+    assert not (stem.normalize or stem.activate or stem.style.use_bias) and len(encoders[1].neck) == 3
+
+
+def test_the_pooled_reading_has_identities_of_constant_width():
+    encoder = ResNet50("pooled")
+    blocks = [[b for b in stage if hasattr(b, "convolutions")] for stage in encoder.stage_layers]
+    assert [len(stage) for stage in blocks] == [3, 4, 6, 3] and encoder.dim == 512
+    for stage, width in zip(blocks, (64, 128, 256, 512), strict=True):
+        quarter = width // 4
+        assert {b.convolutions for b in stage} == {((quarter, 1, 1), (quarter, 3, 1), (width, 1, 1))}
+        assert not any(b.project for b in stage)
+    assert [type(stage[1]).__name__ for stage in encoder.stage_layers[1:]] == ["AveragePooling2D"] * 3

@@ -11,9 +11,12 @@ from tfrobust.models.preact_resnet import PreActResNet18
 from tfrobust.models.resnet import ResNet
 from tfrobust.models.resnet18 import ResNet18
 from tfrobust.models.resnet50 import ResNet50
+from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
 from tfrobust.models.wide_resnet import WideResNet
 
 COLOR, GREY = (32, 32, 3), (28, 28, 1)
+TEXT = functools.partial(TextTransformer, 20, 6, width=8, depth=2, heads=2, inner=5)
+BEFORE, BEHIND = TransformerStyle(), TransformerStyle(positions="sinusoidal", normalization="behind")
 NOISYMIX = functools.partial(PreActResNet18, shortcut="activated", final_normalization=False)
 
 
@@ -37,6 +40,14 @@ NOISYMIX = functools.partial(PreActResNet18, shortcut="activated", final_normali
         (NOISYMIX, COLOR, 10, 11_171_146),
         (functools.partial(WideResNet, 28, 2), COLOR, 10, 1_467_610),
         (functools.partial(WideResNet, 28, 10), COLOR, 10, 36_479_194),
+        # Biases where the paper's variant has none.
+        (functools.partial(WideResNet, 10, 2, variant="noisymix"), COLOR, 0, 303_104),
+        (LeNet, GREY, 10, 61_706),
+        # 9*32 + 9*32*64 + 9*64*128 without bias, 2 * (32 + 64 + 128) for batch norm, 128 * 128 + 128
+        (DigitsCNN, (8, 8, 1), 0, 109_408),
+        # Word and place vectors; in each layer four matrices of attention, two of the feed-forward, two norms.
+        (functools.partial(TEXT, pooling="average", style=BEFORE), (6,), 0, 8 * (20 + 6 + 2) + 2 * 381),
+        (functools.partial(TEXT, pooling="class", style=BEHIND), (6,), 0, 8 * (20 + 1) + 2 * 381),
         # 1,792 + 36,928 + 73,856 + 147,584 + (8*8*128 * 256 + 256 = 2,097,408) + 65,792
         (PaperCNN, COLOR, 0, 2_423_360),
         # + one more 64-64 (36,928), 128-128 (147,584) and 256-256 (65,792)

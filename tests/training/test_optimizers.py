@@ -218,20 +218,6 @@ def test_foreign_encoders_keep_their_norms_and_biases_out():
     assert sorted(plain) == sorted(one.path for one in variables if one.path not in kernels)
 
 
-def test_warm_up_and_cosine_are_keras_s_own():
-    """SimCLR's: straight up to the peak, then a cosine to 0 at the last step."""
-    warm_up, total, peak = 30, 130, 2.0
-    schedule = keras.optimizers.schedules.CosineDecay(
-        0.0, decay_steps=total - warm_up, warmup_target=peak, warmup_steps=warm_up
-    )
-    for step in range(total + 2):
-        passed = min(step - warm_up, total - warm_up)
-        rest = (
-            peak * step / warm_up if step < warm_up else peak * 0.5 * (1 + np.cos(np.pi * passed / (total - warm_up)))
-        )
-        assert float(schedule(step)) == pytest.approx(rest, abs=1e-6)
-
-
 @pytest.mark.parametrize(
     ("make", "named"),
     [
