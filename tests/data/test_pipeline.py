@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from tfrobust.augment.standard import Compose, RandomFlip, RandomShift
-from tfrobust.data.pipeline import shuffled, steps_per_epoch, training_batches
+from tfrobust.data.pipeline import of_all, shuffled, steps_per_epoch, training_batches
 from tfrobust.data.spec import ArrayExamples
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch
@@ -89,6 +89,12 @@ def test_orders_do_not_recur():
         counts = np.bincount(column, minlength=count)
         counts = counts[counts > 0]
         assert np.sum((counts - expected) ** 2 / expected) / (len(counts) - 1) < 2
+
+
+def test_a_function_of_positions_sees_each_once():
+    calls = []
+    assert of_all(lambda places: calls.append(len(places)) or 2 * places, 7, 3).tolist() == [*range(0, 14, 2)]
+    assert calls == [3, 3, 1]
 
 
 def test_single_example():

@@ -230,7 +230,7 @@ def _of_tensorflow_1(tmp_path, place):
         lambda tmp_path, place: _picture_model().export(place, verbose=False),
         lambda tmp_path, place: tf.saved_model.save(_plain_model(), place),
         lambda tmp_path, place: _text_model(tmp_path).export(place, verbose=False),
-        _tables,
+        pytest.param(_tables, marks=pytest.mark.first),
         _of_tensorflow_1,
     ],
     ids=["pictures, exported", "pictures, saved", "text", "tables", "TensorFlow 1"],
