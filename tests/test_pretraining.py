@@ -3,14 +3,16 @@
 import functools
 import json
 import pathlib
+from unittest import mock
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from faults.whole_run import unverified
 
 from conformance import methods as battery
-from tfrobust import experiment, train
+from tfrobust import estimate, experiment, train
 from tfrobust.data.sources.digits import Digits
 from tfrobust.errors import InputError
 from tfrobust.methods.byol import BYOL
@@ -70,11 +72,8 @@ def published(tmp_path_factory):
         seen.append([weight.numpy() for weight in network.weights])
         plain(self, network)
 
-    Pretraining.hand_over = hand_over
-    try:
+    with mock.patch.object(Pretraining, "hand_over", hand_over), unverified():
         report = run(folder, data=Digits(validation_size=1309), batch_size=128, pretraining=pretraining(data=DIGITS))
-    finally:
-        Pretraining.hand_over = plain
     return folder, report, seen
 
 
@@ -242,6 +241,7 @@ def test_a_branch_that_the_encoder_lacks_is_named_with_the_remedy():
 
 def test_the_contrast_of_two_epochs_of_text_never_begins(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(estimate, "_LONGEST_STEP", 0.0)  # the word is said before steps are made
     for epochs, count in ((2, 1), (6, 0)):
         caplog.clear()
         assert train.main(["--gin_file=gin/fcl_text.gin", f"--gin_param=EPOCHS={epochs}", "--dry_run"]) == 0
@@ -256,6 +256,8 @@ def test_a_batch_of_one_image_has_nothing_to_contrast(tmp_path):
 @pytest.mark.parametrize(("file", "passes"), [("simclr", 2), ("simclr_tikhonov", 4)])
 def test_a_dry_run_estimates_both_stages(tmp_path, monkeypatch, capsys, file, passes):
     monkeypatch.chdir(tmp_path)
+    if passes == 4:  # the closed form alone: the steps of one recipe are measured
+        monkeypatch.setattr(estimate, "_LONGEST_STEP", 0.0)
     assert train.main([f"--gin_file=gin/{file}.gin", "--gin_param=Pretraining.epochs=3", "--dry_run"]) == 0
     said = capsys.readouterr().out
     first, _, second = said.partition("stage 1 of 2, SimCLR:")[2].partition("stage 2 of 2, Supervised:")

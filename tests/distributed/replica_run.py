@@ -1,21 +1,14 @@
-"""Trains every row of the method battery for two steps on R logical CPUs and saves what came out.
+"""What a row of the method battery, the draws, the views and the loop leave on one replica and on several.
 
-A process of its own for each replica count: `replica_run.py REPLICAS OUTPUT.npz`. A second
-MirroredStrategy in one process breaks the collectives of the first. `case/name` in the output:
-
-    ROW/OPTIMIZER/ADVERSARIES[/EXTRA]: gradient/NN (of the first step), weight/NN (before, after), log/NAME
-    draws/NAME: one random draw for the global batch, row by row
-    views/ROW/NAME: the views of a first step
-    loop: a `training.loop.Loop`, ended after its first epoch and resumed where there are several replicas
-    refused/ROW: the sentence that a row is refused with
+The functions `update`, `refusals`, `rows_of_batches` and `loop` run in a process of their own, for a second
+MirroredStrategy in one process breaks the collectives of the first. Each saves its arrays: `one/NAME` of a single
+replica and `many/NAME`. The single replica runs operation by operation, which costs less than tracing. So do several,
+unless the step is to be traced: then it is traced once and run twice.
 """
 
 import dataclasses
 import pathlib
-import sys
 import tempfile
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import keras
 import numpy as np
@@ -35,27 +28,22 @@ from tfrobust.ops import distribution, norms, randomness
 from tfrobust.training.loop import Loop
 
 GLOBAL_BATCH = 8
-STEPS = 2
 RATE = 0.05
 
 OPTIMIZERS = {
     "sgd": lambda: keras.optimizers.SGD(RATE, momentum=0.9),
     "adam": lambda: keras.optimizers.Adam(0.01, epsilon=1e-3),
 }
-# What runs, by the number of replicas: (optimizer/adversaries, every row or the first of each method). Tracing takes
-# nearly all of the time, and grows with the replicas.
-CASES = {2: (("sgd/given", "every"), ("adam/attack", "first")), 4: (("sgd/attack", "first"),)}
-# Of one row each: gradients that are really clipped; examples that count for more, less, and nothing; a penalty by
-# the difference of the batch loss, of a step so long that rounding does not show.
+# Gradients that are really clipped; examples that count for more, less, and nothing; a penalty by the difference of
+# the batch loss, of a step so long that rounding does not show; batch norm in the projection as well.
 EXTRAS = {
     "clipped": {"clip_norm": 0.05},
     "weighted": {},
     "difference": {"penalty": Tikhonov(form="batch", mode="finite_difference", step=1.0)},
+    "normalized": {"normalized": True},
 }
-EXTRA_ROW = "ascl"
-# Batch norm in the projection as well; in the second, in the prediction and in a momentum network, too.
-NORMALIZED_ROWS = ("simclr_adaptive_fnc", "byol")
-LOOP_ROW = "ascl_leaked"
+WEIGHTS = np.array([0, 2, 1, 0.5, 3, 0, 0, 1], np.float32)
+LOOP_ROW = "supervised_contrastive"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,14 +62,6 @@ def first_rows() -> list[str]:
     for row in battery.ROWS:
         first.setdefault(type(battery.build(row, compiled=False)), row)
     return list(first.values())
-
-
-def cases_of(replicas: int) -> list[str]:
-    """ROW/OPTIMIZER/ADVERSARIES of all that runs; one replica runs what any other number does."""
-    if replicas == 1:
-        return [*cases_of(2), *cases_of(4)]
-    rows = {"every": list(battery.ROWS), "first": first_rows()}
-    return [f"{row}/{case}" for case, which in CASES[replicas] for row in rows[which]]
 
 
 def smooth_encoder(activation="softplus", **keywords):
@@ -125,139 +105,141 @@ def build(strategy, row: str, optimizer: str, adversaries: str, *, mode: bool = 
         battery.encoder, battery.adversary, battery._head = kept
 
 
-def train_function(strategy, method):
-    @tf.function(autograph=False)
-    def step(*batch):
-        strategy.run(method.train_step, args=(batch,))
-        return method.get_metrics_result()
-
-    return step
-
-
 def distributed(strategy, *arrays):
     """Global batches, cut into equal shards of adjacent rows."""
     dataset = tf.data.Dataset.from_tensor_slices(arrays).batch(GLOBAL_BATCH, drop_remainder=True)
     return strategy.experimental_distribute_dataset(dataset)
 
 
-def weights_of(method, when: str) -> dict:
-    """Without the clock, and without the sums that metrics keep."""
+def state_of(method, when: str) -> dict:
+    """Every float, without the sums that metrics keep, and the clock."""
     weights = [weight for weight in method.weights if weight.dtype == "float32"]
-    return {f"weight/{when}/{place:02}": weight.numpy() for place, weight in enumerate(weights)}
+    found = {f"weight/{when}/{place:02}": weight.numpy() for place, weight in enumerate(weights)}
+    return found | {f"clock/{when}": method.step.numpy()}
 
 
-def run_row(strategy, row: str, case: str) -> dict:
-    """Weights before and after, the gradients of the first step, and the logs."""
+def train(strategy, row: str, case: str, *, traced: bool, steps: int) -> dict:
+    """Weights before and after some steps, the gradients of the first, and the last logs."""
     optimizer, adversaries, *extra = case.split("/")
-    keywords = {**EXTRAS, "normalized": {"normalized": True}}[extra[0]] if extra else {}
-    method = build(strategy, row, optimizer, adversaries, **keywords)
-    arrays = battery.data(GLOBAL_BATCH * STEPS, row)
+    method = build(strategy, row, optimizer, adversaries, **(EXTRAS[extra[0]] if extra else {}))
+    arrays = battery.data(GLOBAL_BATCH * steps, row)
     if extra == ["weighted"]:
-        arrays = (*arrays, np.tile(np.array([0, 2, 1, 0.5, 3, 0, 0, 1], np.float32), STEPS))
-    found = weights_of(method, "before")
-    step = train_function(strategy, method)
+        arrays = (*arrays, np.tile(WEIGHTS, steps))
+    found = state_of(method, "before")
+
+    def step(*batch):
+        strategy.run(method.train_step, args=(batch,))
+        return method.get_metrics_result()
+
+    if traced:
+        step = tf.function(step, autograph=False)
     for number, batch in enumerate(distributed(strategy, *arrays)):
         logs = step(*batch)
         if number == 0 and optimizer == "sgd":  # the first velocity is -rate x gradient, exactly
             moments = method.optimizer.momentums
             found |= {f"gradient/{place:02}": m.numpy() / -RATE for place, m in enumerate(moments)}
-    return found | weights_of(method, "after") | {f"log/{name}": np.float32(value) for name, value in logs.items()}
+    return found | state_of(method, "after") | {f"log/{name}": np.float32(value) for name, value in logs.items()}
 
 
-def refusal(strategy, row: str) -> str:
-    """The error of a row as the battery has it, or "" if it trains."""
-    method = build(strategy, row, "sgd", "attack", mode=True)
-    try:
-        train_function(strategy, method)(*next(iter(distributed(strategy, *battery.data(GLOBAL_BATCH)))))
-    except ValueError as error:
-        return str(error)
-    return ""
+# ------------------------------------------------------------------------------------- what runs in a process
 
 
-def draws(strategy) -> dict:
-    """What is drawn for equal images: whatever differs between rows comes from the draws."""
-    local = GLOBAL_BATCH // strategy.num_replicas_in_sync
-    ramp = tf.reshape(tf.linspace(0.0, 1.0, 64), [1, 8, 8, 1])
-
-    def made():
-        images, key = tf.tile(ramp, [local, 1, 1, 1]), randomness.make_key(7, "draws")
-        parts = {"shift": RandomShift(fraction=0.3), "flip": RandomFlip(), "crop": PadCrop(padding=2)}
-        views = {name: part(images, key) for name, part in parts.items()}
-        return views | {kind: norms.random_in_ball(key, images, kind, 0.5) for kind in norms.KINDS}
-
-    found = tf.function(lambda: strategy.run(made), autograph=False)()
-    return {name: np.concatenate(strategy.experimental_local_results(value)) for name, value in found.items()}
+def update(output: str, replicas: int, case: str, traced: bool) -> None:
+    """A case ROW/OPTIMIZER/ADVERSARIES[/EXTRA]; of an extra, also what one replica does without it, as `plain`."""
+    one, many = strategies(replicas)
+    row, _, rest = case.partition("/")
+    how = {"steps": 2 if traced else 1}
+    found = {"one": train(one, row, rest, traced=False, **how), "many": train(many, row, rest, traced=traced, **how)}
+    if rest.count("/") == 2:
+        found["plain"] = train(one, row, rest.rpartition("/")[0], traced=False, **how)
+    save(output, **found)
 
 
-def views(strategy, row: str) -> dict:
-    """The views of a row's first step, over the global batch."""
-    method = build(strategy, row, "sgd", "given")
+def refusals(output: str, replicas: int) -> None:
+    """ROW: the error of a row as the battery has it, or "" if it trains; of those with adversaries by batch."""
 
-    @tf.function(autograph=False)
-    def made(*data):
-        def one(*data):
-            batch = method.as_batch(data)
-            return method.make_views(batch, method.context(batch))
+    def refusal(strategy, row):
+        method = build(strategy, row, "sgd", "attack", mode=True)
+        step = tf.function(lambda *batch: strategy.run(method.train_step, args=(batch,)), autograph=False)
+        try:
+            step.get_concrete_function(*next(iter(distributed(strategy, *battery.data(GLOBAL_BATCH)))))
+        except ValueError as error:
+            return str(error)
+        return ""
 
-        return strategy.run(one, args=data)
+    one, many = strategies(replicas)
+    adversaries = {row: getattr(battery.build(row, compiled=False), "adversary", None) for row in battery.ROWS}
+    rows = [row for row, adversary in adversaries.items() if adversary and adversary.mode != "inference"]
+    save(output, **{name: {row: refusal(each, row) for row in rows} for name, each in (("one", one), ("many", many))})
 
-    found = made(*next(iter(distributed(strategy, *battery.data(GLOBAL_BATCH)))))
-    return {name: np.concatenate(strategy.experimental_local_results(value)) for name, value in found.items()}
+
+def rows_of_batches(output: str, replicas: int, rows: list[str]) -> None:
+    """What is drawn for equal images, `draws/NAME`, and the views of a row's first step, `ROW/NAME`."""
+
+    def made(strategy) -> dict:
+        def draw():
+            ramp = tf.reshape(tf.linspace(0.0, 1.0, 64), [1, 8, 8, 1])
+            images = tf.tile(ramp, [GLOBAL_BATCH // strategy.num_replicas_in_sync, 1, 1, 1])
+            key = randomness.make_key(7, "draws")
+            parts = {"shift": RandomShift(fraction=0.3), "flip": RandomFlip(), "crop": PadCrop(padding=2)}
+            drawn = {name: part(images, key) for name, part in parts.items()}
+            return drawn | {kind: norms.random_in_ball(key, images, kind, 0.5) for kind in norms.KINDS}
+
+        def view(method):
+            def views(*data):
+                batch = method.as_batch(data)
+                return method.make_views(batch, method.context(batch))
+
+            return strategy.run(views, args=next(iter(distributed(strategy, *battery.data(GLOBAL_BATCH)))))
+
+        found = {"draws": strategy.run(draw)} | {row: view(build(strategy, row, "sgd", "given")) for row in rows}
+        return {
+            f"{kind}/{name}": np.concatenate(strategy.experimental_local_results(value))
+            for kind, values in found.items()
+            for name, value in values.items()
+        }
+
+    one, many = strategies(replicas)
+    save(output, one=made(one), many=made(many))
 
 
-def run_loop(strategy) -> dict:
+def loop(output: str, replicas: int) -> None:
     """Two epochs of three steps, in one go on one replica and with a new start between them on several."""
+    one, many = strategies(replicas)
     examples = ArrayExamples(*battery.data(3 * GLOBAL_BATCH + 2))
-    with tempfile.TemporaryDirectory() as directory:
-        for epochs in (2,) if strategy.num_replicas_in_sync == 1 else (1, 2):
-            loop = Loop(
-                method=build(strategy, LOOP_ROW, "sgd", "attack"),
-                strategy=strategy,
-                batches=lambda step: pipeline.training_batches(
-                    examples, batch_size=GLOBAL_BATCH, seed=3, augmentation=RandomShift(), start_step=step
-                ),
-                steps_per_epoch=3,
-                epochs=epochs,
-                checkpoint_directory=directory,
-                verbose=0,
-            )
-            history = loop.run()
-    found = {f"log/{name}": np.array(values, np.float32) for name, values in history.items()}
-    return found | weights_of(loop.method, "after") | {"step": loop.method.step.numpy()}
+
+    def ran(strategy, ends) -> dict:
+        with tempfile.TemporaryDirectory() as directory:
+            for epochs in ends:
+                loop = Loop(
+                    method=build(strategy, LOOP_ROW, "sgd", "attack"),
+                    strategy=strategy,
+                    batches=lambda step: pipeline.training_batches(
+                        examples, batch_size=GLOBAL_BATCH, seed=3, augmentation=RandomShift(), start_step=step
+                    ),
+                    steps_per_epoch=3,
+                    epochs=epochs,
+                    checkpoint_directory=directory,
+                    verbose=0,
+                )
+                history = loop.run()
+        return {f"log/{name}": np.array(v, np.float32) for name, v in history.items()} | state_of(loop.method, "after")
+
+    save(output, one=ran(one, (2,)), many=ran(many, (1, 2)))
 
 
-def main(replicas: int, output: str) -> None:
+def strategies(replicas: int) -> tuple:
+    """One replica, and several logical CPUs; before anything else of TensorFlow."""
     tf.get_logger().setLevel("ERROR")  # many functions, each traced once
-    # Each function runs twice: improving its graph first does not pay.
+    # Each function runs once or twice: improving its graph first does not pay.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * replicas
     )
-    strategy = tf.distribute.get_strategy()
-    if replicas > 1:
-        strategy = tf.distribute.MirroredStrategy([f"CPU:{place}" for place in range(replicas)])
-    found = {}
-
-    def add(case, values):
-        found.update({f"{case}/{name}": value for name, value in values.items()})
-
-    for case in cases_of(replicas):
-        add(case, run_row(strategy, *case.split("/", 1)))
-    add("draws", draws(strategy))
-    if replicas < 4:
-        for row in battery.ROWS:
-            adversary = getattr(battery.build(row, compiled=False), "adversary", None) or Adversary()
-            if adversary.mode != "inference":
-                add("refused", {row: refusal(strategy, row)})
-        for extra in EXTRAS:
-            add(f"{EXTRA_ROW}/sgd/given/{extra}", run_row(strategy, EXTRA_ROW, f"sgd/given/{extra}"))
-        for row in NORMALIZED_ROWS:
-            add(f"{row}/sgd/given/normalized", run_row(strategy, row, "sgd/given/normalized"))
-        for row in ("supervised_contrastive", "ascl_two_transforms"):
-            add(f"views/{row}", views(strategy, row))
-        add("loop", run_loop(strategy))
-    np.savez(output, **found)
+    mirrored = tf.distribute.MirroredStrategy([f"CPU:{place}" for place in range(replicas)])
+    return tf.distribute.get_strategy(), mirrored
 
 
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+def save(output: str, **found: dict) -> None:
+    pathlib.Path(output).parent.mkdir(exist_ok=True)
+    np.savez(output, **{f"{part}/{name}": value for part, values in found.items() for name, value in values.items()})

@@ -1,27 +1,26 @@
 """Pre-training and a probe on two replicas are those on one, from the first step to the logistic regression."""
 
-import os
-import pathlib
-import subprocess
-import sys
-
 import numpy as np
+import once
 import pytest
-from distributed import two_stage_run
+from faults import processes
 
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
     """What one replica and what two leave, by name."""
-    folder = tmp_path_factory.mktemp("two_stages")
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    found = []
+
+    def make(folder):
+        children = [
+            processes.start("distributed.two_stage_run:main", [replicas, str(folder / f"{replicas}.npz")], cwd=folder)
+            for replicas in (1, 2)
+        ]
+        for ended in [child.wait() for child in children]:
+            assert ended.code == 0, ended.err
+
+    folder, found = once.made(tmp_path_factory, "two_stages_on_replicas", make), []
     for replicas in (1, 2):
-        output = folder / f"{replicas}.npz"
-        command = [sys.executable, str(pathlib.Path(two_stage_run.__file__)), str(replicas), str(output)]
-        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, done.stderr[-4000:]
-        with np.load(output) as arrays:
+        with np.load(folder / f"{replicas}.npz") as arrays:
             found.append(dict(arrays))
     assert [int(arrays.pop("replicas")) for arrays in found] == [1, 2]
     assert found[0].keys() == found[1].keys()

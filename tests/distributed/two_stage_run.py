@@ -1,14 +1,11 @@
-"""Runs two stages on R logical CPUs and saves what came out: `two_stage_run.py REPLICAS OUTPUT.npz`.
+"""Runs two stages on R logical CPUs and saves what came out.
 
 In the output: first/NN and second/NN (every float of the two methods), log/STAGE/NAME, and fitted/NN: the kernel and
 bias of a logistic regression in the place of the probe.
 """
 
 import pathlib
-import sys
 import tempfile
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import tensorflow as tf
@@ -40,7 +37,3 @@ def main(replicas: int, output: str) -> None:
     found |= {f"fitted/{place:02}": variable.numpy() for place, variable in enumerate(fitted.head.variables)}
     found["replicas"] = np.int64(second.distribute_strategy.num_replicas_in_sync)
     np.savez(output, **found)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])

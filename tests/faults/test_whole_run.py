@@ -7,40 +7,23 @@ import subprocess
 import sys
 
 import pytest
-from faults import processes
-from faults.processes import CRITICAL, Trap
-from faults.whole_run import EVALUATE, TINY, WORKDIR, check_equal, listing, numbers, report_of, train
+from faults import processes, whole_run
+from faults.processes import Trap
+from faults.whole_run import EVALUATE, PROGRESS, TINY, WORKDIR, check_equal, copy, listing, numbers, report_of, train
 
 from tfrobust.training import checkpoint
 
-KILLS = int(os.environ.get("TFROBUST_KILLS", "20"))
+KILLS = int(os.environ.get("TFROBUST_KILLS", "8"))
 SEED = int(os.environ.get("TFROBUST_KILL_SEED", "1"))
 # A checkpoint makes 9 of the counted calls; a whole run makes hundreds.
 LAST_CALLS = 20
-
-# Calls that happen all along a run: training steps, graph calls of attacks, and what makes a file last.
-PROGRESS = [
-    *CRITICAL,
-    "tfrobust.training.loop:Loop._check_finite",
-    "tfrobust.attacks.engine:_Campaign._report",
-    "tfrobust.evaluation.runner:_run_one",
-    "tfrobust.report.render:html",
-    "tfrobust.serving.golden:record",
-    "tfrobust.serving.verify:verify",
-    "shutil:copytree",
-    "shutil:rmtree",
-]
 PUBLISH = "tfrobust.serving.publish"
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """The folder of an uninterrupted run."""
-    folder = tmp_path_factory.mktemp("trained")
-    ended = train(folder, counts=PROGRESS)
-    assert ended.code == 0, ended.err
-    (folder / "calls").write_text(ended.err.splitlines()[-1])
-    return folder
+    return whole_run.trained(tmp_path_factory)
 
 
 @pytest.fixture
@@ -50,10 +33,6 @@ def evaluated(trained, tmp_path):
     for name in ("publication.json", *(f"robustness_report.{end}" for end in ("json", "html", "md"))):
         (tmp_path / WORKDIR / name).unlink()
     return tmp_path
-
-
-def copy(source, target, *names) -> None:
-    subprocess.run(["cp", "-r", *(f"{source}/{name}" for name in names), str(target)], check=True)
 
 
 def test_the_same_command_in_a_new_process_gives_the_same_bits(trained, tmp_path):
@@ -71,8 +50,10 @@ def test_killed_at_random_points_of_the_whole_run(trained, tmp_path_factory):
     folder, killed, finished, places = tmp_path_factory.mktemp("run"), 0, 0, []
     # Every run that ends was killed at least once where kills come early enough: this ends.
     while killed < KILLS:
-        # Half of the kills hit just before a call, the others somewhere in the computation behind it.
-        trap = Trap(PROGRESS, draws.randrange(1, calls // 2), signal.SIGKILL, draws.choice([0.0, draws.random()]))
+        # By turns soon and late in what is left of a run. Half of the kills hit just before a call, the others
+        # somewhere in the computation behind it.
+        call = 1 + int(calls / 2 * (killed % 4 + draws.random()) / 4)
+        trap = Trap(PROGRESS, call, signal.SIGKILL, draws.choice([0.0, draws.random()]))
         places.append((trap.call, round(trap.delay, 3)))
         ended = train(folder, traps=[trap])
         trace = f"seed {SEED}, {killed} kills in {finished + 1} runs at {places} in {folder}: {ended.err}"
@@ -115,15 +96,15 @@ def test_killed_inside_the_publication_between_write_fsync_and_rename(trained, e
     check_equal(evaluated, trained)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_everything_at_once_and_the_rerun_finishes(trained, tmp_path, number):
+def test_a_signal_stops_everything_at_once_and_the_rerun_finishes(trained, tmp_path):
     """At once: with the calls of the step at hand and of one checkpoint, of the hundreds that a run makes."""
-    for target, call in [
-        ("tfrobust.training.loop:Loop._check_finite", 3),
-        ("tfrobust.attacks.engine:_Campaign._report", 2),
-        ("tfrobust.report.render:html", 1),
-        ("tfrobust.serving.verify:verify", 1),
-        (f"{PUBLISH}:_complete", 1),
+    for target, call, number in [
+        ("tfrobust.training.loop:Loop._check_finite", 3, signal.SIGTERM),
+        ("tfrobust.training.loop:Loop._check_finite", 2, signal.SIGINT),
+        ("tfrobust.attacks.engine:_Campaign._report", 2, signal.SIGTERM),
+        ("tfrobust.report.render:html", 1, signal.SIGINT),
+        ("tfrobust.serving.verify:verify", 1, signal.SIGTERM),
+        (f"{PUBLISH}:_complete", 1, signal.SIGINT),
     ]:
         ended = train(tmp_path, traps=[Trap([target], call, number)], counts=PROGRESS)
         assert ended.code == 75 and ended.later <= LAST_CALLS, (target, ended)
@@ -144,7 +125,7 @@ def test_a_full_disk_is_one_line_and_the_earlier_checkpoint_survives(trained, tm
     assert line.startswith("error: ") and "step-00000006 could not be written" in line and len(line) <= 300
     assert checkpoint.find_damage(before) is None and not list(before.parent.glob(".tmp-*"))
     ended = train(tmp_path)
-    assert ended.code == 0 and "resuming at step 5 of 20" in ended.out, ended.err
+    assert ended.code == 0 and "resuming at step 5 of 10" in ended.out, ended.err
     check_equal(tmp_path, trained)
 
 

@@ -1,28 +1,98 @@
 """A run of the command `train` that takes a few seconds, and what must be equal of two such runs."""
 
+import contextlib
+import importlib
 import os
 import pathlib
 import resource
+import subprocess
+import types
+from unittest import mock
 
 import numpy as np
+import once
 import tensorflow as tf
 from faults import processes
 
+from tfrobust.ops import rehearsal
 from tfrobust.report.schema import Report
+from tfrobust.serving import verify
 
-TRAIN, EVALUATE, EXPORT = "tfrobust.train:main", "tfrobust.evaluate:main", "tfrobust.export:main"
+# Commands without the processes of `unverified`.
+TRAIN, EVALUATE, EXPORT = (f"faults.whole_run:{name}_unverified" for name in ("train", "evaluate", "export"))
 
-# Two epochs of 10 steps, clean and FGSM and PGD accuracy. The seed is not the default.
+# Two epochs of 5 steps, clean and FGSM and PGD accuracy. The seed is not the default.
 TINY = [
     "--gin_file=gin/adversarial_training.gin",
     "--gin_file=gin/eval/quick.gin",
     "--gin_param=EPOCHS=2",
     "--gin_param=STEPS=1",
+    "--gin_param=BATCH_SIZE=256",
+    "--gin_param=LEARNING_RATE=0.02",
     "--gin_param=SEED=5",
     "--gin_param=NAME='tiny'",
+    "--gin_param=ENCODER=@CNN",
+    "--gin_param=CNN.stages=((8,),)",
+    "--gin_param=CNN.dense=(8,)",
+    "--gin_param=train.validation=None",
     "--gin_param=train.checkpoint_seconds=0.0",
 ]
 WORKDIR = pathlib.Path("runs", "adversarial_training")
+
+# Calls that happen all along a run: training steps, graph calls of attacks, and what makes a file last.
+PROGRESS = [
+    *processes.CRITICAL,
+    "tfrobust.training.loop:Loop._check_finite",
+    "tfrobust.attacks.engine:_Campaign._report",
+    "tfrobust.evaluation.runner:_run_one",
+    "tfrobust.report.render:html",
+    "tfrobust.serving.golden:record",
+    "tfrobust.serving.verify:verify",
+    "shutil:copytree",
+    "shutil:rmtree",
+]
+
+
+@contextlib.contextmanager
+def unverified():
+    """Let publications and evaluations go without the processes that load a model once more, which take 5 s each."""
+
+    def run(command, **_):
+        pathlib.Path(command[-1]).write_text("{}")
+        return subprocess.CompletedProcess(command, 0)
+
+    clean = types.SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
+    with mock.patch.object(verify, "subprocess", clean), mock.patch.object(rehearsal, "run", lambda *_: ""):
+        yield
+
+
+def train_unverified(flags: list[str], command: str = "train") -> int:
+    with unverified():
+        return importlib.import_module(f"tfrobust.{command}").main(flags)
+
+
+def evaluate_unverified(flags: list[str]) -> int:
+    return train_unverified(flags, "evaluate")
+
+
+def export_unverified(flags: list[str]) -> int:
+    return train_unverified(flags, "export")
+
+
+def trained(factory) -> pathlib.Path:
+    """The folder of a whole run that nothing has interrupted, for all tests; `calls` in it: how many of PROGRESS."""
+
+    def make(folder):
+        ended = processes.run("tfrobust.train:main", [TINY], cwd=folder, counts=PROGRESS)
+        assert ended.code == 0, ended.err
+        (folder / "calls").write_text(ended.err.splitlines()[-1])
+
+    return once.made(factory, "tiny", make)
+
+
+def copy(source: pathlib.Path, target: pathlib.Path, *names: str) -> None:
+    """Copy what a run has left, or some of it."""
+    subprocess.run(["cp", "-r", *(f"{source}/{name}" for name in names or ("runs", "exported")), target], check=True)
 
 
 def train(folder, *flags, **keywords) -> processes.Ended:
@@ -32,10 +102,8 @@ def train(folder, *flags, **keywords) -> processes.Ended:
 
 def train_on_a_small_disk(flags: list[str], size: int) -> int:
     """The command in a process that can write no file larger than `size` bytes."""
-    from tfrobust import train as command
-
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))  # Python ignores SIGXFSZ: writing fails with EFBIG
-    return command.main(flags)
+    return train_unverified(flags)
 
 
 def report_of(directory) -> Report:

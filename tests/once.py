@@ -1,0 +1,25 @@
+"""What is costly to make and nobody changes: made by the first test that asks for it, for all workers of a run."""
+
+import fcntl
+import os
+import pathlib
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+
+def made(factory: pytest.TempPathFactory, name: str, make: Callable[[pathlib.Path], None]) -> pathlib.Path:
+    """Return the folder that `make` has filled. What fails is tried again by the next test that asks."""
+    base = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # without workers, that folder's parent belongs to all runs
+        base = base.parent
+    folder, whole = base / f"once-{name}", base / f"once-{name}.whole"
+    with open(base / f"once-{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not whole.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            whole.touch()
+    return folder
