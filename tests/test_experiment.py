@@ -1,7 +1,6 @@
 """The whole path: one line in a shell to a judged, reported, published SavedModel, however often it is stopped."""
 
 import os
-import pathlib
 import re
 import signal
 import subprocess
@@ -9,17 +8,16 @@ import sys
 
 import numpy as np
 import pytest
-from faults import processes
+from faults import processes, whole_run
 from faults.processes import Trap
-from faults.whole_run import EVALUATE, EXPORT, listing, numbers, report_of, train, versions
+from faults.whole_run import EVALUATE, EXPORT, TRAIN, copy, listing, numbers, report_of, train, versions
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A folder with `runs/adversarial_training` and `exported/tiny/1`, from one uninterrupted run."""
     folder = tmp_path_factory.mktemp("trained")
-    ended = train(folder)
-    assert ended.code == 0, ended.err
+    copy(whole_run.trained(tmp_path_factory), folder)
     return folder
 
 
@@ -28,7 +26,9 @@ def trained(tmp_path_factory):
 
 def test_the_sentence_from_a_foreign_folder(tmp_path):
     """One real shell line with the real evaluation; then `evaluate` with another file reproduces its PGD."""
-    command = [sys.executable, "-m", "tfrobust.train", "--gin_file=gin/ascl_leaked.gin", "--gin_param=EPOCHS=2"]
+    values = ["EPOCHS=1", "Digits.test_size=60", "ENCODER=@CNN", "CNN.stages=((8,),)", "CNN.dense=(8,)"]
+    command = [sys.executable, "-m", "tfrobust.train", "--gin_file=gin/ascl_leaked.gin"]
+    command += [f"--gin_param={value}" for value in values]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     version, workdir = tmp_path / "exported" / "ascl_leaked" / "1", tmp_path / "runs" / "ascl_leaked"
@@ -40,7 +40,7 @@ def test_the_sentence_from_a_foreign_folder(tmp_path):
     assert report_of(workdir) == report
     assert {"accuracy.clean", "attack.pgd_linf_0.2.accuracy", "calibration.ece"} <= set(numbers(report))
     flags = [f"--model={version}", "--gin_file=gin/eval/pgd.gin", "--output=judged"]
-    judged = processes.run(EVALUATE, [flags], cwd=tmp_path)
+    judged = processes.run("tfrobust.evaluate:main", [flags], cwd=tmp_path)
     assert judged.code == 0, judged.err
     again = numbers(report_of(tmp_path / "judged"))
     assert "attack.pgd_linf_0.2.accuracy" in again
@@ -87,7 +87,7 @@ def test_a_changed_evaluation_is_the_next_version_of_the_same_weights(trained, t
     copy(trained, tmp_path)
     ended = train(tmp_path, "--gin_param=EVAL_EPSILON=0.1")
     assert ended.code == 0, ended.err
-    assert versions(tmp_path) == ["1", "2"] and "resuming at step 20 of 20" in ended.out
+    assert versions(tmp_path) == ["1", "2"] and "resuming at step 10 of 10" in ended.out
     first, second = (report_of(tmp_path / "exported" / "tiny" / n / "assets.extra") for n in "12")
     assert first.model["weights_sha256"] == second.model["weights_sha256"]
     assert "attack.pgd_linf_0.1.accuracy" in numbers(second) and first.run_sha256 != second.run_sha256
@@ -134,14 +134,14 @@ def test_a_workdir_of_another_training_is_refused_with_the_difference(trained, c
 def test_export_publishes_a_finished_workdir_elsewhere_and_refuses_an_unfinished_one(trained, tmp_path):
     copy(trained, tmp_path)
     flags = ["--workdir=runs/adversarial_training", "--export_dir=elsewhere"]
-    ended = processes.run(EXPORT, [flags], cwd=tmp_path)
+    ended = processes.run("tfrobust.export:main", [flags], cwd=tmp_path)
     assert ended.code == 0, ended.err
     report = report_of(tmp_path / "elsewhere/tiny/1/assets.extra")
     assert numbers(report) == numbers(report_of(trained / "exported/tiny/1/assets.extra"))
 
     trap = Trap(["tfrobust.training.loop:Loop._check_finite"], 3, signal.SIGTERM)
     assert train(tmp_path, "--workdir=half", traps=[trap]).code == 75
-    refused(processes.run(EXPORT, [["--workdir=half"]], cwd=tmp_path), "training is at step 3 of 20")
+    refused(processes.run(EXPORT, [["--workdir=half"]], cwd=tmp_path), "training is at step 3 of 10")
 
 
 # --------------------------------------------------------------------------------------------- wrong input
@@ -201,7 +201,7 @@ def test_wrong_input_is_one_line_and_nothing_is_written(tmp_path, arrays, flags,
     if arrays is not None:
         np.savez(tmp_path / "mine.npz", **arrays)
     data = ["--gin_file=gin/data/npz.gin", "--gin_param=Npz.path='mine.npz'", "--gin_param=BATCH_SIZE=16"]
-    refused(train(tmp_path, *data, *flags), part)
+    refused(processes.run(TRAIN, [["--gin_file=gin/adversarial_training.gin", *data, *flags]], cwd=tmp_path), part)
     assert [path.name for path in tmp_path.iterdir() if path.name != "mine.npz"] == []
 
 
@@ -230,7 +230,3 @@ def refused(ended: processes.Ended, *parts: str) -> None:
     (line,) = ended.err.splitlines()
     assert line.startswith("error: ") and len(line) <= 300
     assert all(part in line for part in parts), line
-
-
-def copy(source: pathlib.Path, target: pathlib.Path) -> None:
-    subprocess.run(["cp", "-r", f"{source}/runs", f"{source}/exported", str(target)], check=True)

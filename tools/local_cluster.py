@@ -1,22 +1,24 @@
 #!/usr/bin/env python3
-"""Runs a training command on several workers of this machine, to try STRATEGY='multi_worker'.
+"""Run a training command on several workers of this machine, to try STRATEGY='multi_worker'.
 
     python tools/local_cluster.py --workers=2 -- --gin_file=gin/ascl.gin --gin_param="EPOCHS=2"
 
-What follows `--` are the flags of `python -m tfrobust.train`; STRATEGY='multi_worker' is added. Each worker gets a
-TF_CONFIG with free ports of the loopback interface, and its lines begin with its number. The workers share one
-workdir; worker 0 is the chief: it writes checkpoints, shows progress, evaluates and publishes.
+The flags after `--` are those of `python -m tfrobust.train`; STRATEGY='multi_worker' is added. Each worker gets a
+TF_CONFIG with free ports of the loopback interface, and its output lines begin with its number. The workers share one
+workdir. Worker 0 is the chief: it writes checkpoints, shows progress, evaluates and publishes.
 
-One for all: when a worker fails, the others notice and end by themselves; who is still there after --grace seconds
-is killed. A worker cannot join again on its own, so --restarts starts all of them anew, and they resume. Ctrl-C and
-SIGTERM are passed on: all workers stop after the same step, with their state saved.
+When a worker fails, the others notice and end by themselves; workers that still run after --grace seconds are killed. A
+single worker cannot rejoin, so --restarts starts all of them again, and they resume. Ctrl-C and SIGTERM are passed on:
+all workers stop after the same step, with their state saved.
 
-Exit code: 0 all workers are done; otherwise the one of the worker that failed first (75: stopped on request, run
-again to resume), 128 + n if it was killed by signal n.
+Exit code: 0 if all workers are done; otherwise that of the worker that failed first (75: stopped on request, run again
+to resume), or 128 + n if it was killed by signal n. No worker outlives this tool.
 """
 
 import argparse
 import contextlib
+import ctypes
+import functools
 import json
 import os
 import random
@@ -28,12 +30,12 @@ import threading
 import time
 
 DONE, WRONG_INPUT, REFUSED, STOPPED = 0, 2, 3, 75
-# Below the ports that systems give to outgoing connections: nobody takes one between our look and a worker's bind.
+# Below the ephemeral ports, so that no outgoing connection takes a port between our check and a worker's bind.
 PORTS = range(20000, 32000)
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct ports of the loopback interface that nobody listens on."""
+    """Return distinct ports of the loopback interface on which no process listens."""
     found = []
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -45,20 +47,30 @@ def free_ports(count: int) -> list[int]:
 
 
 def environment(index: int, ports: list[int]) -> dict[str, str]:
-    """The environment of one worker."""
+    """Return the environment of one worker."""
     cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
     task = {"type": "worker", "index": index}
     return {**os.environ, "PYTHONUNBUFFERED": "1", "TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
 
 
+def die_with(parent: int) -> None:
+    """Make the kernel kill this process when `parent`, which starts it, ends in any way (on Linux)."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
 class Gang:
-    """The workers of one attempt. Each leads a process group, so that a signal to us reaches it through us alone."""
+    """The workers of one attempt. Each leads a process group, so that signals reach it only through this process."""
 
     def __init__(self, command: list[str], count: int):
         ports = free_ports(count)
-        self.workers, self._readers, self._first = [], [], None
-        for index in range(count):
-            worker = subprocess.Popen(
+        self._first = None
+        # All processes start before the threads: after a fork in a process with threads, Python code is not safe.
+        self.workers = [
+            subprocess.Popen(
                 command,
                 env=environment(index, ports),
                 stdin=subprocess.DEVNULL,
@@ -67,24 +79,35 @@ class Gang:
                 text=True,
                 errors="replace",
                 start_new_session=True,
+                preexec_fn=functools.partial(die_with, os.getpid()),
             )
-            self.workers.append(worker)
-            reader = threading.Thread(target=_relay, args=(worker.stdout, index), daemon=True)
+            for index in range(count)
+        ]
+        self._readers = [
+            threading.Thread(target=_relay, args=(worker.stdout, index), daemon=True)
+            for index, worker in enumerate(self.workers)
+        ]
+        for reader in self._readers:
             reader.start()
-            self._readers.append(reader)
 
     def send(self, number: int) -> None:
-        """Sends a signal to every worker that still runs, and to what it started."""
+        """Send a signal to every worker that still runs, and to the processes it started."""
         for worker in self.workers:
             if worker.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(worker.pid, number)
 
-    def wait(self, grace: float, stop: threading.Event) -> int:
-        """Waits for all; from the first failure or the request to stop on, `grace` seconds at most."""
-        deadline = None
+    def wait(self, grace: float, asked: list[int]) -> int:
+        """Wait for all workers, and pass on the signals in `asked`, to which more may be appended.
+
+        From the first failure or the first signal on it waits `grace` seconds at most; a second signal kills.
+        """
+        deadline, passed = None, 0
         while any(worker.poll() is None for worker in self.workers):
-            if deadline is None and (stop.is_set() or self._failure() is not None):
+            for number in asked[passed:]:
+                self.send(number if passed == 0 else signal.SIGKILL)
+                passed += 1
+            if deadline is None and (asked or self._failure() is not None):
                 deadline = time.monotonic() + grace
             if deadline is not None and time.monotonic() > deadline:
                 late = [str(index) for index, worker in enumerate(self.workers) if worker.poll() is None]
@@ -97,10 +120,10 @@ class Gang:
         return self._failure() or DONE
 
     def _failure(self) -> int | None:
-        """The exit code of the worker that failed first, as a shell would give it."""
+        """Return the exit code of the worker that failed first, as a shell would report it."""
         if self._first is None:
             codes = [worker.poll() for worker in self.workers if worker.poll()]
-            # A signal from outside is the cause where others only saw its effect.
+            # The smallest code counts: a worker killed by a signal (negative) caused the failures of the others.
             self._first = min(codes, default=None)
         return self._first if self._first is None or self._first >= 0 else 128 - self._first
 
@@ -111,48 +134,45 @@ def _relay(stream, index: int) -> None:
 
 
 def run(command: list[str], workers: int, restarts: int, grace: float) -> int:
-    """Runs the command on all workers, again after a failure while `restarts` last; returns the exit code."""
-    stop, gangs = threading.Event(), []
-
-    def forward(number, _frame):
-        again = stop.is_set()
-        stop.set()
-        for gang in gangs[-1:]:
-            gang.send(signal.SIGKILL if again else number)
-
-    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    """Run the command on all workers, again after a failure while `restarts` last; return the exit code."""
+    # The handler only records a signal, so that one that arrives while workers are started is not lost.
+    asked: list[int] = []
+    before = {
+        one: signal.signal(one, lambda number, _: asked.append(number)) for one in (signal.SIGINT, signal.SIGTERM)
+    }
+    gang = None
     try:
         for left in reversed(range(restarts + 1)):
-            if stop.is_set():
+            if asked:
                 return STOPPED
-            gangs.append(Gang(command, workers))
-            code = gangs[-1].wait(grace, stop)
-            if stop.is_set() or not left or code in (DONE, WRONG_INPUT, REFUSED, STOPPED):
+            gang = Gang(command, workers)
+            code = gang.wait(grace, asked)
+            if asked or not left or code in (DONE, WRONG_INPUT, REFUSED, STOPPED):
                 return code
             print(f"a worker ended with {code}: starting all again ({left} restarts left)", flush=True)
     finally:
-        for gang in gangs[-1:]:
+        if gang is not None:
             gang.send(signal.SIGKILL)
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The tool's flags."""
+    """Return the tool's flags."""
     flags = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     flags.add_argument("--workers", type=int, default=2, metavar="N", help="how many; default: 2")
     flags.add_argument("--restarts", type=int, default=0, metavar="N", help="how often all start again; default: 0")
     flags.add_argument(
-        "--grace", type=float, default=60.0, metavar="SECONDS", help="from failure or Ctrl-C to SIGKILL; default: 60"
+        "--grace", type=float, default=30.0, metavar="SECONDS", help="from failure or Ctrl-C to SIGKILL; default: 30"
     )
     flags.add_argument("train_flags", nargs="+", metavar="FLAG", help="of `python -m tfrobust.train`, after --")
     return flags
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the tool; returns the exit code."""
+    """Run the tool; return the exit code."""
     flags = parser().parse_args(arguments)
     if flags.workers < 1 or flags.restarts < 0 or flags.grace <= 0:
         print("error: --workers counts from 1, --restarts from 0, and --grace is above 0.", file=sys.stderr)

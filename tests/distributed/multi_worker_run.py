@@ -1,13 +1,8 @@
-"""What one worker of a cluster sees, and what the test imports into the command's configuration.
-
-As a process: `multi_worker_run.py FOLDER` joins the cluster of TF_CONFIG, iterates over the distributed batches and
-writes what it was handed to `FOLDER/<worker>.json`.
-"""
+"""What one worker of a cluster sees, and what the test imports into the command's configuration."""
 
 import json
 import os
 import pathlib
-import sys
 import time
 
 import keras
@@ -47,7 +42,7 @@ def batches(start: int):
 
 
 def main(folder: str) -> None:
-    """Joins, looks at the input, disagrees about the step, parts."""
+    """Join the cluster of TF_CONFIG, look at the input, disagree about the step, part; write `FOLDER/<worker>.json`."""
     from tfrobust.errors import InputError
     from tfrobust.training import cluster, strategy
     from tfrobust.training.loop import Loop
@@ -73,7 +68,3 @@ def main(folder: str) -> None:
 
 def _local(scope, value) -> list:
     return [part.numpy() for part in scope.experimental_local_results(value)]
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

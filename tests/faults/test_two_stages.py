@@ -4,10 +4,11 @@ import json
 import pathlib
 import signal
 
+import once
 import pytest
 from faults import processes, small_stages
 from faults.processes import Trap
-from faults.whole_run import EXPORT, TRAIN, numbers, report_of, variables_of
+from faults.whole_run import EXPORT, TRAIN, copy, numbers, report_of, variables_of
 
 # Ten steps of each stage.
 FLAGS = [
@@ -18,6 +19,9 @@ FLAGS = [
             "Pretraining.epochs=2",
             "EPOCHS=2",
             "BATCH_SIZE=256",
+            "ENCODER=@CNN",
+            "CNN.stages=((8,),)",
+            "CNN.dense=(8,)",
             "train.validation=None",
             "train.checkpoint_seconds=0.0",
             "EVALUATORS=[@CleanAccuracy()]",
@@ -35,11 +39,13 @@ def train(folder, *flags, **keywords):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """The folder of an uninterrupted run."""
-    folder = tmp_path_factory.mktemp("two_stages")
-    ended = train(folder)
-    assert ended.code == 0, ended.err
-    assert "stage 1 of 2, SimCLR: Epoch 2/2" in ended.out and "stage 2 of 2, Supervised: Epoch 1/2" in ended.out
-    return folder
+
+    def make(folder):
+        ended = train(folder)
+        assert ended.code == 0, ended.err
+        assert "stage 1 of 2, SimCLR: Epoch 2/2" in ended.out and "stage 2 of 2, Supervised: Epoch 1/2" in ended.out
+
+    return once.made(tmp_path_factory, "two_stages", make)
 
 
 def test_killed_in_either_stage_or_between_them(trained, tmp_path):
@@ -60,12 +66,13 @@ def test_killed_in_either_stage_or_between_them(trained, tmp_path):
     assert numbers(here) == numbers(there) and here.series == there.series and here.training == there.training
 
 
-def test_a_finished_run_is_exported_elsewhere_and_refused_with_another_first_stage(trained):
-    ended = processes.run(EXPORT, [["--workdir=runs/simclr", "--export_dir=elsewhere"]], cwd=trained)
+def test_a_finished_run_is_exported_elsewhere_and_refused_with_another_first_stage(trained, tmp_path):
+    copy(trained, tmp_path)
+    ended = processes.run(EXPORT, [["--workdir=runs/simclr", "--export_dir=elsewhere"]], cwd=tmp_path)
     assert ended.code == 0, ended.err
-    elsewhere = report_of(trained / "elsewhere" / "simclr" / "1" / "assets.extra")
+    elsewhere = report_of(tmp_path / "elsewhere" / "simclr" / "1" / "assets.extra")
     assert numbers(elsewhere) == numbers(report_of(trained / VERSION / "assets.extra"))
-    refused = train(trained, "--gin_param=Pretraining.frozen=False")
+    refused = train(tmp_path, "--gin_param=Pretraining.frozen=False")
     assert refused.code == 2 and "pretraining.frozen is true there and false here" in refused.err
 
 
