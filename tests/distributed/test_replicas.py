@@ -31,6 +31,7 @@ OTHERWISE = {
 CASES = [
     *((2, OTHERWISE.get(row, f"{row}/sgd/attack")) for row in (*replica_run.first_rows(), *VARIANTS)),
     *((2, f"ascl/sgd/given/{extra}") for extra in ("weighted", "difference")),
+    pytest.param(2, "supervised/sgd/given/weighted", marks=pytest.mark.first),  # cheap, and needs the global count
     *((4, f"{row}/sgd/given") for row in ("supervised_contrastive", "byol")),
 ]
 # What a graph may refuse, of each kind: gathers beside the loop of an attack, running averages, adversaries of
