@@ -66,7 +66,7 @@ def _source(text: str):
         return npz.Npz(path=text, test_size=1.0)
     if path.name.endswith(".tar.gz") or cifar.is_cifar_folder(path):
         return cifar.Cifar(path=text)
-    if path.is_dir() and not any(path.glob("**/dataset_info.json")):
+    if path.is_dir() and not tfds.is_prepared(path):
         return functools.partial(folder.ImageFolder, path=text, test_size=1.0)
     return tfds.TensorFlowDatasets(dataset=text)
 

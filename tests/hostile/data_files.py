@@ -50,6 +50,20 @@ def _zipped(images: bytes, packing=zipfile.ZIP_STORED, **more: bytes):
     return build
 
 
+def _also(**parts: bytes):
+    """An archive of whole images with parts of any bytes."""
+    labels = io.BytesIO()
+    np.save(labels, LABELS)
+    parts = {"images": _header("(6, 8, 8, 1)") + IMAGES.tobytes(), "labels": labels.getvalue(), **parts}
+
+    def build(path: pathlib.Path) -> None:
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in parts.items():
+                archive.writestr(f"{name}.npy", content)
+
+    return build
+
+
 def _spoiled(change):
     def build(path: pathlib.Path) -> None:
         np.savez_compressed(path, images=IMAGES, labels=LABELS)
@@ -99,6 +113,12 @@ ARRAYS = {
     "endless numbers": (_saved(images=np.full(IMAGES.shape, np.inf)), "must be finite"),
     "negative labels": (_saved(labels=LABELS - 5), "is negative"),
     "labels of 64 bits": (_saved(labels=LABELS + 2**40), "out of range"),
+    "a label of two billion": (_saved(labels=LABELS + 2**31 - 3), "out of range"),
+    "labels without bytes": (_also(labels=_header("(1000000000000, 0)")), "damaged or cut short"),
+    "names without letters": (_also(class_names=_header("(1000000000000,)", "<U0")), "damaged or cut short"),
+    "names without bytes": (_also(class_names=_header("(1000000000000, 0)", "<U1")), "damaged or cut short"),
+    "a name twice among many": (_saved(class_names=[*map(str, range(60_000)), "59999"]), "'59999' stands twice"),
+    "more names than classes are read": (_saved(class_names=np.zeros(2**20 + 1, "U1")), "more than 1048576"),
     "fractions for labels": (_saved(labels=LABELS / 2), "not integer class ids"),
     "too few labels": (_saved(labels=LABELS[:3]), "3 labels for 6 images"),
     "no pixels": (_saved(images=np.zeros((6, 0, 8, 1), np.uint8)), "hold no pixels"),
@@ -270,11 +290,53 @@ ARCHIVES = {
     "pickles that number far": (_tar(of_all=b"\x80\x02}r\xff\xff\xff\x7f."), "cannot need"),
     "pickles that number far in words": (_tar(of_all=b"}p2147483647\n."), "cannot need"),
     "pickles of endless bytes": (_tar(of_all=b"\x80\x05\x96" + struct.pack("<Q", 2**60) + b"."), "damaged or"),
+    "pickles of endless numbers": (_tar(of_all=_plain({2**61 - 1: 0})), "more than 32 bits"),
     "pickles without end": (_tar(of_all=b"\x80\x02]" + b"]" * 5000), "damaged or cut short"),
     "pickles of lists in lists": (_tar(of_all=b"\x80\x02" + b"]" * 50_000 + b"a" * 49_999 + b"."), "holds no table"),
     "pickles of a number": (_tar(of_all=_plain(3)), "holds no table"),
     "pickles of other tables": (_tar(of_all=_plain({b"x": 1})), ""),
     "pickles of text": (_tar(of_all=b"(dp0\nS'data'\np1\nNs."), ""),
+}
+
+# --------------------------------------------------------------------------------------------- prepared folders
+
+_FACTS = {"name": "tiny", "version": "1.0.0", "fileFormat": "tfrecord"}
+_TFDS = "tensorflow_datasets.core.features."
+
+
+def _feature(kind: str, **more) -> dict:
+    return {"pythonClassName": kind, **more}
+
+
+def _classes(**content) -> dict:
+    return {"type": f"{_TFDS}class_label_feature.ClassLabel", "content": content}
+
+
+# Name -> (the content of features.json, that of dataset_info.json, a part of the line). `stranger` is a module that
+# makes the canary; it can be imported.
+PREPARED = {
+    "a class of its own": ({"type": "stranger.Feature", "content": {}}, _FACTS, "is not read"),
+    "a class of its own inside": ({"a": [_feature("stranger.Feature")]}, _FACTS, "is not read"),
+    "by the name of the field": ({"python_class_name": "stranger.Feature"}, _FACTS, "is not read"),
+    "in JSON inside JSON": (
+        _feature(f"{_TFDS}features_dict.FeaturesDict", jsonFeature={"json": '{"x": {"type": "stranger.X"}}'}),
+        _FACTS,
+        "is not read",
+    ),
+    "labels of another file": (_classes(names_file="/dev/zero"), _FACTS, "is not read"),
+    "labels by way of segments": (_feature(f"{_TFDS}labeled_image.LabeledImage"), _FACTS, "is not read"),
+    "a billion classes": (_classes(num_classes=10**9), _FACTS, "is not read"),
+    "a billion classes in words": (_feature("x", classLabel={"numClasses": "1" * 30}), _FACTS, "is not read"),
+    "examples of another folder": ({}, {**_FACTS, "splits": [{"filepathTemplate": "../x"}]}, "is not read"),
+    "nothing": ({}, _FACTS, "no data set that TFDS reads"),
+    "a list": ([], _FACTS, "no data set that TFDS reads"),
+    "half a file": (b"{", _FACTS, "no JSON"),
+    "brackets": (b"[" * 100_000 + b"]" * 100_000, _FACTS, "no JSON"),
+    "facts of nothing": ({}, b"", "no JSON"),
+    "facts without a version": ({}, {"name": "tiny"}, "no data set that TFDS reads"),
+    "megabytes": (b" " * (2**24 + 1), _FACTS, "at most 16777216"),
+    "a pipe": (os.mkfifo, _FACTS, "no regular file"),
+    "a device": (lambda path: path.symlink_to("/dev/zero"), _FACTS, "no regular file"),
 }
 
 # --------------------------------------------------------------------------------------------- vocabularies
@@ -284,6 +346,7 @@ VOCABULARIES = {
     "UTF-16": "[PAD]\n[UNK]\nword\n".encode("utf-16"),
     "without unknown": b"a\nb\n",
     "a word twice": b"[PAD]\n[UNK]\nword\nword\n",
+    "a word twice among many": "\n".join(["[PAD]", "[UNK]", *map(str, range(90_000)), "89999"]).encode(),
     "an empty line": b"[PAD]\n[UNK]\n\nword\n",
     "no words": b"[PAD]\n[UNK]\n",
     "nothing": b"",

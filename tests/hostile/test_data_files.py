@@ -2,19 +2,24 @@
 
 import contextlib
 import functools
+import json
 import os
+import struct
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from hostile import data_files
 
-from tfrobust import compare
+from tfrobust import compare, evaluate
+from tfrobust.data.sources import restricted_pickle
+from tfrobust.data.sources.folder import ImageFolder
+from tfrobust.data.sources.tfds import TensorFlowDatasets
 from tfrobust.data.wordpiece import WordPiece
 from tfrobust.errors import InputError
 from tfrobust.evaluation import predictor
 from tfrobust.models import weight_files
-from tfrobust.ops import archives, picture_files
+from tfrobust.ops import archives, picture_files, saved_models
 from tfrobust.serving import export, inputs
 
 _load = functools.cache(predictor.load)
@@ -52,6 +57,64 @@ def test_archives(tmp_path, not_judged, name):
     build, part = data_files.ARCHIVES[name]
     build(tmp_path / "cifar.tar.gz")
     not_judged(data=tmp_path / "cifar.tar.gz", part=part)
+
+
+def test_pickles_of_many_operations(tmp_path, not_judged, monkeypatch):
+    monkeypatch.setattr(restricted_pickle, "MOST_OPERATIONS", 1000)
+    data_files._tar(of_all=b"\x80\x02" + b"]" * 1001 + b".")(tmp_path / "cifar.tar.gz")
+    not_judged(data=tmp_path / "cifar.tar.gz", part="more than 1000 operations")
+
+
+def _prepare(folder, name) -> None:
+    *contents, _ = data_files.PREPARED[name]
+    folder.mkdir(parents=True)
+    for file, content in zip(("features.json", "dataset_info.json"), contents, strict=True):
+        if callable(content):
+            content(folder / file)
+        else:
+            (folder / file).write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+
+
+@pytest.mark.parametrize("name", data_files.PREPARED)
+def test_prepared_folders(tmp_path, not_judged, monkeypatch, name):
+    (tmp_path / "stranger.py").write_text("import os\nopen(os.environ['TFROBUST_CANARY'], 'w').close()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    _prepare(tmp_path / "tiny" / "1.0.0", name)
+    not_judged(data=tmp_path / "tiny", part=data_files.PREPARED[name][-1])
+
+
+def test_a_prepared_folder_behind_the_name_of_a_known_set(tmp_path, canary, monkeypatch):
+    """TFDS has no code for that version, so it takes the set from its files."""
+    (tmp_path / "stranger.py").write_text("import os\nopen(os.environ['TFROBUST_CANARY'], 'w').close()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    _prepare(tmp_path / "mnist" / "9.9.9", "a class of its own")
+    with pytest.raises(InputError, match="is not read"):
+        TensorFlowDatasets(dataset="mnist:9.9.9", data_dir=str(tmp_path)).load()
+
+
+def test_folders_inside_folders(tmp_path):
+    """No search follows them down: each level would be a call inside a call."""
+    place = tmp_path.joinpath("a", *"b" * 60)
+    place.mkdir(parents=True)
+    (place / "dataset_info.json").write_text("{}")
+    (tmp_path / "saved_model.pb").write_text("")
+    (found,) = saved_models.scan(tmp_path)
+    assert "more than 50 deep" in found.evidence
+    assert evaluate._source(str(tmp_path)).func is ImageFolder
+
+
+@pytest.mark.parametrize("shape", [(10**12, 0), (0, 8), (10**12, 0, 8, 1)])
+def test_empty_arrays_are_not_asked_about(tmp_path, shape):
+    (tmp_path / "array.npy").write_bytes(data_files._header(str(shape)))
+    with pytest.raises(InputError, match="holds an empty array"):
+        inputs.read([str(tmp_path / "array.npy")])
+
+
+def test_a_long_list_of_tensors_is_not_read(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(struct.pack("<Q", 2**22 + 2) + b"{}".ljust(2**22 + 2))
+    with pytest.raises(InputError, match="list of tensors has 4194306 bytes"), weight_files.opened(path):
+        pass
 
 
 def test_what_would_grow(tmp_path, not_judged, monkeypatch):

@@ -1,10 +1,14 @@
 """Checks of arrays that readers load; messages name the file, the fault and the correct form."""
 
+import collections
+from collections.abc import Sequence
+
 import numpy as np
 
 from tfrobust.errors import InputError
 from tfrobust.ops.labels import without_one_hot
 
+MOST_CLASSES = 2**20
 # Ids 0 and 1 of every vocabulary.
 PADDING_WORD, UNKNOWN_WORD = "[PAD]", "[UNK]"
 
@@ -175,8 +179,7 @@ def check_vocabulary(vocabulary, where: str = "vocabulary") -> tuple[str, ...]:
     if broken is not None:
         raise InputError(f"{where}: {broken!r} is no word of one line.")
     if len(set(words)) < len(words):
-        twice = next(word for position, word in enumerate(words) if word in words[:position])
-        raise InputError(f"{where}: the word {twice!r} stands twice.")
+        raise InputError(f"{where}: the word {shorten(_twice(words))!r} stands twice.")
     return words
 
 
@@ -184,17 +187,22 @@ def check_class_names(class_names, where: str) -> tuple[str, ...]:
     """Check that there are at least two different class names, and return them as a tuple.
 
     Raises:
-        ValueError: fewer than two names, a duplicate, or a name that is not UTF-8.
+        ValueError: fewer than two names, more than `MOST_CLASSES`, a duplicate, or a name that is not UTF-8.
     """
+    if len(class_names) > MOST_CLASSES:
+        raise InputError(f"{where}: {len(class_names)} classes, more than {MOST_CLASSES}.")
     names = tuple(str(name) for name in class_names)
     if len(names) < 2:
         raise InputError(f"{where}: a classifier needs at least 2 classes, found {len(names)}.")
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"{where}: the class name {twice!r} stands twice.")
+        raise InputError(f"{where}: the class name {shorten(_twice(names))!r} stands twice.")
     for name in names:
         check_utf8(name, f"{where}: the class name")
     return names
+
+
+def _twice(names: Sequence[str]) -> str:
+    return next(name for name, count in collections.Counter(names).items() if count > 1)
 
 
 def check_utf8(name: str, what: str) -> None:

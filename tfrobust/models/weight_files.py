@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tfrobust.errors import InputError
-from tfrobust.ops import archives
+from tfrobust.ops import archives, files
 
+LARGEST_LIST = 2**22  # bytes of the header of a .safetensors file; 20,000 tensors have half of that
 SUFFIXES = (".safetensors", ".npz")
 PICKLES = (".pt", ".pth", ".tar", ".bin", ".ckpt", ".pkl", ".pickle")
 CONVERSION = (
@@ -113,6 +114,10 @@ def _safetensors(path: pathlib.Path, stack: contextlib.ExitStack) -> dict[str, S
             f"{shown(path)} is read by the package safetensors, which is missing: pip install 'tfrobust[checkpoints]', "
             "or save the arrays with numpy.savez as .npz."
         ) from None
+    with files.regular(path) as start:
+        size = int.from_bytes(start.read(8), "little")
+    if size > LARGEST_LIST and size < path.stat().st_size:
+        raise InputError(f"{shown(path)} is not read: its list of tensors has {size} bytes.")
     file = stack.enter_context(safe_open(str(path), framework="numpy"))
     tensors = {}
     for name in file.keys():  # noqa: SIM118 - not a mapping

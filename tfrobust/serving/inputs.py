@@ -72,6 +72,8 @@ def _array(path: str) -> np.ndarray:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path} is no NumPy file of numbers: {' '.join(str(error).split())}"[:300]) from None
+    if not np.size(array):  # an empty array may have an axis of any length
+        raise InputError(f"{path} holds an empty array of shape {list(array.shape)}."[:300])
     if np.ndim(array) not in (1, 2, 3, 4):
         raise InputError(
             f"{path} holds an array of {np.ndim(array)} axes; images have 3, a batch 4; tokens 1, a batch 2."

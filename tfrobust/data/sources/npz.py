@@ -8,7 +8,7 @@ import zipfile
 import keras
 import numpy as np
 
-from tfrobust.data.checks import DataNotFoundError, check_class_names, check_images, check_labels, shorten
+from tfrobust.data.checks import MOST_CLASSES, DataNotFoundError, check_class_names, check_images, check_labels, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import ArrayExamples, Dataset
 from tfrobust.errors import InputError
@@ -38,14 +38,16 @@ class Npz(Source):
         images, labels = read_npz(self.path)
         train, test = ArrayExamples(images, labels), None
         with _opened(self.path) as file:
-            names = self.class_names or tuple(_read(file, "class_names", self.path, optional=True))
+            names = self.class_names or _read(file, "class_names", self.path, optional=True).ravel()
             has_test = "test_images" in file.files
         if has_test:
             test = ArrayExamples(*read_npz(self.path, "test_images", "test_labels"))
         else:
             train, test = self.hold_out(train, self.test_size, "test")
-        names = names or tuple(str(one) for one in range(int(labels.max()) + 1))
         name = os.path.basename(self.path)
+        if not len(names):
+            check_labels(labels, len(labels), MOST_CLASSES, name)
+            names = tuple(str(one) for one in range(int(labels.max()) + 1))
         check_labels(labels, len(labels), len(names), name)
         return self.assemble(os.path.splitext(name)[0], check_class_names(names, name), train, test)
 
@@ -121,4 +123,7 @@ def _has_objects(file, key: str) -> bool:
         shape, _, dtype = read(stream)
         if not dtype.hasobject and math.prod(shape) * dtype.itemsize != part.file_size - stream.tell():
             raise InputError("another size than its header says")
+        # An empty array may have an axis of any length.
+        if max(shape, default=0) > part.file_size:
+            raise InputError("an axis longer than the file")
     return dtype.hasobject

@@ -9,6 +9,9 @@ import numpy as np
 
 from tfrobust.errors import InputError
 
+# A batch of CIFAR has 300,000 operations. Each may take 60 times as much memory as it has bytes.
+MOST_OPERATIONS = 2_000_000
+
 
 class ForbiddenPickleError(InputError):
     """Pickle that is damaged, or contains something other than plain data."""
@@ -28,7 +31,7 @@ def load_plain(content: bytes):
         ForbiddenPickleError: damaged, cut short, or anything but plain data.
     """
     try:
-        _refuse_far_places(content)
+        _refuse_costly(content)
         return _finished(_Reader(io.BytesIO(content), encoding="bytes").load())
     except ForbiddenPickleError:
         raise
@@ -36,16 +39,21 @@ def load_plain(content: bytes):
         raise ForbiddenPickleError(f"the pickle is damaged or cut short ({type(error).__name__}).") from error
 
 
-def _refuse_far_places(content: bytes) -> None:
-    """Refuse memo indices larger than the number of opcodes.
+def _refuse_costly(content: bytes) -> None:
+    """Refuse too many operations, memo indices larger than their number, and integers of more than 32 bits.
 
     A pickle numbers the objects that it uses again, and the reader allocates memory up to the largest number at once.
+    Large integers can be chosen such that a table of them takes quadratic time; no file of CIFAR holds any.
     """
     room = 0
     for opcode, argument, _ in pickletools.genops(content):
         room += 1
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > room:
             raise ForbiddenPickleError("the pickle asks for memory that it cannot need.")
+        if room > MOST_OPERATIONS:
+            raise ForbiddenPickleError(f"the pickle has more than {MOST_OPERATIONS} operations.")
+        if opcode.name in ("INT", "LONG", "LONG1", "LONG4") and abs(argument) >= 2**32:
+            raise ForbiddenPickleError("the pickle holds an integer of more than 32 bits.")
 
 
 class _PickledType:

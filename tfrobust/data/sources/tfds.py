@@ -2,7 +2,10 @@
 
 import dataclasses
 import difflib
+import json
+import os
 import pathlib
+import re
 import socket
 import threading
 import urllib.request
@@ -13,13 +16,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.data.checks import DataNotFoundError, check_class_names, check_images, check_labels, shorten
+from tfrobust.data.checks import MOST_CLASSES, DataNotFoundError, check_class_names, check_images, check_labels, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import PIXEL_SCALE, ArrayExamples, Dataset
 from tfrobust.errors import InputError
+from tfrobust.ops import files
 
 _HOST = "storage.googleapis.com"  # the host that TFDS contacts first for every data set
 _CHUNK = 256
+_LARGEST_TEXT = 2**24  # bytes of a description or of a list of labels
+# The classes of TFDS itself; that of segmented images reads the file that its labels name.
+_OWN_FEATURE = re.compile(r"tensorflow_datasets\.core\.features\.(?!labeled_image)\w+\.\w+", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +92,13 @@ class PreparedSource(Source):
 
         folder = pathlib.Path(self.dataset).expanduser()
         if folder.is_dir():
-            return tfds.builder_from_directory(str(_prepared_folder(folder)))
+            place = _prepared_folder(folder)
+            _check_prepared(place)
+            try:
+                return tfds.builder_from_directory(str(place))
+            except Exception as error:  # TFDS raises whatever the part at fault raises
+                reason = shorten(" ".join(str(error).split()), 100)
+                raise InputError(f"{shorten(place)} is no data set that TFDS reads: {reason}") from error
         if folder.is_absolute() or self.dataset.startswith((".", "~")):
             raise DataNotFoundError(f"there is no folder {shorten(folder)} with a prepared TFDS data set.")
         name = self.dataset.split("/")[0].split(":")[0]
@@ -96,9 +109,13 @@ class PreparedSource(Source):
             raise InputError(
                 f"There is no folder {shorten(folder)}, and TFDS has no data set {shorten(name, 60)!r}{hint}."
             )
+        for pattern in ("*", "*/*") if self.data_dir else ():
+            # TFDS takes a version that it has no code for from its files.
+            for file in pathlib.Path(self.data_dir, name).glob(f"{pattern}/features.json"):
+                _check_prepared(file.parent)
         try:
             return tfds.builder(self.dataset, data_dir=self.data_dir)
-        except (AssertionError, ValueError) as error:
+        except Exception as error:  # see above
             reason = shorten(" ".join(str(error).split())[-150:], 150)
             raise InputError(f"TFDS cannot build {shorten(self.dataset, 60)!r}: {reason}") from error
 
@@ -213,14 +230,77 @@ def network_reachable(timeout: float = 3.0) -> bool:
     return bool(found)
 
 
+def is_prepared(folder: pathlib.Path) -> bool:
+    """Return True if a folder holds a prepared set, itself or one or two levels below."""
+    return bool(_prepared_folders(folder))
+
+
+def _prepared_folders(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the prepared folders at the first level that has any."""
+    levels = (folder.glob(f"{pattern}dataset_info.json") for pattern in ("", "*/", "*/*/"))
+    return next((found for level in levels if (found := sorted(file.parent for file in level))), [])
+
+
+def _check_prepared(folder: pathlib.Path) -> None:
+    """Refuse a prepared folder that would make TFDS run code, wait, or read elsewhere.
+
+    TFDS imports the module of each class that features.json names, reads any file that its labels name, and counts all
+    classes.
+
+    Raises:
+        InputError (a ValueError): names the file at fault.
+    """
+    for entry in os.scandir(folder):
+        if not (entry.is_file() or entry.is_dir()):
+            raise InputError(f"{shorten(entry.path)} is no regular file, as those of a prepared data set are.")
+        if entry.name.endswith((".json", ".txt")):
+            content = files.read_bounded(entry.path, _LARGEST_TEXT)
+            fault = _text_fault(entry.name, content)
+            if fault:
+                raise InputError(f"{shorten(entry.path)}: {fault}.")
+
+
+def _text_fault(name: str, content: bytes) -> str:
+    """Return what TFDS must not read in a text of a prepared folder, or ""."""
+    is_harmless = {"features.json": _is_harmless_feature, "dataset_info.json": _is_harmless_fact}.get(name)
+    if is_harmless is None:
+        return ""
+    try:
+        waiting = [json.loads(content)]
+    except (ValueError, RecursionError):
+        return "it is no JSON"
+    while waiting:
+        part = waiting.pop()
+        fields = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+        for key, value in fields:
+            if not is_harmless(key, value):
+                return f"{key} {shorten(repr(value), 60)} is not read"
+            waiting.append(value)
+    return ""
+
+
+def _is_harmless_feature(key, value) -> bool:
+    if key in ("numClasses", "num_classes") and not isinstance(value, dict):
+        digits = str(value)[:20]
+        return digits.isdecimal() and int(digits) <= MOST_CLASSES
+    if not isinstance(value, str):
+        return key not in ("jsonFeature", "json_feature")  # JSON inside JSON
+    if key in ("type", "pythonClassName", "python_class_name"):
+        return _OWN_FEATURE.fullmatch(value) is not None
+    return key != "names_file"  # a file anywhere
+
+
+def _is_harmless_fact(key, value) -> bool:
+    return key not in ("filepathTemplate", "filepath_template") or (isinstance(value, str) and "/" not in value)
+
+
 def _prepared_folder(folder: pathlib.Path) -> pathlib.Path:
-    for pattern in ("", "*/", "*/*/"):
-        found = sorted(file.parent for file in folder.glob(f"{pattern}dataset_info.json"))
-        if len(found) == 1:
-            return found[0]
-        if found:
-            names = ", ".join(str(one.relative_to(folder)) for one in found)
-            raise InputError(f"{shorten(folder)} holds several data sets, name one: {shorten(names, 120)}.")
+    found = _prepared_folders(folder)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(str(one.relative_to(folder)) for one in found)
+        raise InputError(f"{shorten(folder)} holds several data sets, name one: {shorten(names, 120)}.")
     raise DataNotFoundError(f"{shorten(folder)} holds no prepared TFDS data set (no dataset_info.json).")
 
 
