@@ -4,12 +4,14 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf.message import Message
 from hostile import detours, large, programs
+from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.framework import op_def_registry
 
 from tfrobust.errors import InputError
 from tfrobust.evaluation import predictor
-from tfrobust.ops import saved_models
+from tfrobust.ops import program_files, program_parts, saved_models
 from tfrobust.ops.allowed_operations import ALLOWED, FILE_INPUTS, SAVERS
 from tfrobust.serving import scan, verify
 
@@ -122,6 +124,30 @@ def test_the_list_knows_only_operations_of_tensorflow_and_none_twice():
     old |= {"LookupTableExport", "LookupTableFind", "LookupTableImport", "LookupTableSize", "VariableV2"}
     assert (ALLOWED | SAVERS | set(FILE_INPUTS)) - known - old <= {"InitializeTableFromTextFile"}
     assert not ALLOWED & (SAVERS | set(FILE_INPUTS))
+
+
+def test_parts_are_counted_before_they_are_parsed(whole, export_copy, monkeypatch):
+    content = (whole / "export" / "saved_model.pb").read_bytes()
+    program = saved_model_pb2.SavedModel.FromString(content)
+    found, waiting = 0, [program]
+    while waiting:
+        for field, value in waiting.pop().ListFields():
+            if field.message_type is None:
+                continue
+            is_map = field.message_type.GetOptions().map_entry
+            parts = list(value.values()) if is_map else list(value) if field.is_repeated else [value]
+            found += len(parts) * (2 if is_map and isinstance(parts[0], Message) else 1)
+            waiting += [part for part in parts if isinstance(part, Message)]
+    assert program_parts.count(content, program.DESCRIPTOR, 10**9) == found
+    monkeypatch.setattr(program_files, "MOST_PARTS", found - 1)
+    (finding,) = scan.scan(export_copy)
+    assert f"more than {found - 1} parts" in finding.evidence
+
+
+@pytest.mark.parametrize("end", [b"\xff" * 20, b"\x12\xff", b"\x12\x05ab", b"\x0b\x12\0\x0c", b"\x80", b"\0"])
+def test_damaged_parts_end_the_count(end):
+    kind = saved_model_pb2.SavedModel.DESCRIPTOR
+    assert 3 <= program_parts.count(b"\x12\0" * 3 + end, kind, 100) <= 5
 
 
 def test_why_it_is_a_list():

@@ -1,5 +1,6 @@
 """TensorFlow loads a model of others in a process of its own first; a crash or a lack of memory there is one line."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -53,6 +54,18 @@ def test_how_it_ends_is_one_line(another, tmp_path, monkeypatch, name):
         predictor.load(str(another))
     assert str(error.value).isprintable() and len(str(error.value)) <= 300
     assert verify.verify(another).problems == (str(error.value),)
+
+
+def test_memory_is_given_for_what_lies_on_the_disk(tmp_path):
+    """A terabyte of nothing, or a thousand links to one file, would otherwise allow as much."""
+    least = rehearsal.memory_limit(tmp_path)
+    (tmp_path / "whole").write_bytes(b"x" * 2**20)
+    for number in range(50):
+        (tmp_path / f"link{number}").symlink_to("whole")
+        os.link(tmp_path / "whole", tmp_path / f"name{number}")
+    with open(tmp_path / "hole", "wb") as file:
+        file.truncate(2**40)
+    assert least + 2**20 < rehearsal.memory_limit(tmp_path) < least + 2**24
 
 
 def test_all_but_what_was_written_here_is_rehearsed(whole, another, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.framework import graph_debug_info_pb2
 from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 
+from tfrobust.ops import program_parts
 from tfrobust.structs import Finding
 
 PROGRAM = "saved_model.pb"
@@ -19,10 +20,12 @@ _OTHER_PROGRAMS = ("saved_model.cpb", "saved_model.pbtxt")
 _LARGEST_PROGRAM = 2**29  # bytes; weights lie in variables/
 _MOST_FILES = 10_000
 _MOST_GRAPHS = 100
+_DEEPEST_FOLDER = 50
+MOST_PARTS = 5_000_000  # messages at all depths
 # Name -> (its message type, maximum number of bytes).
 _SMALL_PARTS = {
     "fingerprint.pb": (fingerprint_pb2.FingerprintDef, 2**16),
-    "debug/saved_model_debug_info.pb": (graph_debug_info_pb2.GraphDebugInfo, 2**28),
+    "debug/saved_model_debug_info.pb": (graph_debug_info_pb2.GraphDebugInfo, 2**24),
 }
 _AGAIN = "Export the model again, or get an unchanged copy."
 
@@ -91,6 +94,9 @@ def _entry_findings(directory: pathlib.Path) -> list[Finding]:
                 return [finding(f"the link {inside} leads out of the folder", "Copy the file itself there.")]
             if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
                 return [finding(f"{inside} is neither a file nor a folder", "Remove it.")]
+        # os.walk calls itself for each level, and Python limits that.
+        if len(pathlib.Path(folder).relative_to(root).parts) > _DEEPEST_FOLDER:
+            return [finding(f"it has folders more than {_DEEPEST_FOLDER} deep", "Name the folder of the model alone.")]
         if count > _MOST_FILES:
             return [finding(f"it holds more than {_MOST_FILES} files", "Name the folder of the model alone.")]
     return []
@@ -99,8 +105,11 @@ def _entry_findings(directory: pathlib.Path) -> list[Finding]:
 def parsed(directory: pathlib.Path) -> saved_model_pb2.SavedModel | Finding:
     """Return the program as a protocol buffer, or the fault that prevents it."""
     program = saved_model_pb2.SavedModel()
+    content = (directory / PROGRAM).read_bytes()
+    if program_parts.count(content, program.DESCRIPTOR, MOST_PARTS) > MOST_PARTS:
+        return finding(f"{PROGRAM} has more than {MOST_PARTS} parts", "Export a smaller model.")
     try:
-        program.ParseFromString((directory / PROGRAM).read_bytes())
+        program.ParseFromString(content)
     except DecodeError:
         return finding(f"{PROGRAM} is damaged, or no SavedModel at all", _AGAIN)
     if not program.meta_graphs:

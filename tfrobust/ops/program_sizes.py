@@ -19,7 +19,6 @@ from tfrobust.structs import Finding
 LARGEST_CONSTANTS = 2**31  # bytes in total; a few bytes in a file can represent any number of equal values
 MOST_DIMENSIONS = 254
 MOST_ELEMENTS = 2**40
-_MOST_MESSAGES = 10_000_000
 _MOST_OPERATIONS = 10_000_000
 _MOST_CALLS_DEEP = 200
 _MOST_OBJECTS = 200_000
@@ -50,11 +49,8 @@ def findings(graph: meta_graph_pb2.MetaGraphDef, calls: Mapping, main) -> list[F
 
 def _tensor_findings(graph: meta_graph_pb2.MetaGraphDef) -> list[Finding]:
     """Reject constants with too many bytes and shapes with too many elements, in any field of the file."""
-    total, count = 0, 0
+    total = 0
     for message, path in _sized_messages(graph):
-        count += 1
-        if count > _MOST_MESSAGES:
-            return [finding(f"its graph has more than {_MOST_MESSAGES} parts", _SMALLER)]
         kind, fault = message.DESCRIPTOR, ""
         if kind is _TENSOR:
             size = _bytes(message)
@@ -85,11 +81,16 @@ def _bytes(tensor: tensor_pb2.TensorProto) -> int | None:
     sizes = [dimension.size for dimension in tensor.tensor_shape.dim]
     if tensor.tensor_shape.unknown_rank or min(sizes, default=0) < 0 or len(sizes) > MOST_DIMENSIONS:
         return None
+    each = element_size(tensor.dtype)
+    return None if each is None else each * math.prod(sizes)
+
+
+def element_size(kind: int) -> int | None:
+    """Return the bytes in memory of one element of a DataType; None where there is no such type."""
     try:
-        each = _ELEMENT_SIZES.get(tensor.dtype) or tf.as_dtype(tensor.dtype).size
+        return _ELEMENT_SIZES.get(kind) or tf.as_dtype(kind).size or None
     except TypeError:
         return None
-    return each * math.prod(sizes)
 
 
 def _sized_messages(graph: Message) -> Iterator[tuple[Message, tuple]]:

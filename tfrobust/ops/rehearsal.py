@@ -14,7 +14,7 @@ from tfrobust.errors import InputError
 from tfrobust.ops import rehearsal_process
 from tfrobust.ops.program_files import shown
 
-LARGEST = 2**32  # bytes, plus 4 times the size of the model's files
+LARGEST = 2**32  # bytes, plus 4 times what the model's files take on the disk
 SECONDS = 300
 _TIMES_FILES = 4
 # Digests of models whose content this process has written itself.
@@ -38,8 +38,7 @@ def rehearse(directory) -> None:
     directory = pathlib.Path(directory).resolve()
     if _digest(directory) in _own:
         return
-    largest = LARGEST + _TIMES_FILES * sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
-    fault = run(str(directory), largest, SECONDS)
+    fault = run(str(directory), memory_limit(directory), SECONDS)
     if fault:
         raise InputError(f"{named(directory)} is not loaded: {fault}. Export it again, or get an unchanged copy."[:300])
 
@@ -67,6 +66,16 @@ def verdict(code: int, printed: bytes, largest: int) -> str:
     except (ValueError, IndexError):
         return f"TensorFlow crashes on it (code {code})"
     return f"TensorFlow cannot load it ({shown(fault, 160)[1:-1]})" if fault else ""
+
+
+def memory_limit(directory: pathlib.Path) -> int:
+    """Return the bytes that a process may take which loads a model.
+
+    Files count by what they take on the disk, so holes do not, and a file of many links counts once.
+    """
+    found = (path.stat() for path in directory.rglob("*") if path.is_file())
+    stored = {(each.st_dev, each.st_ino): min(each.st_size, 512 * each.st_blocks) for each in found}
+    return LARGEST + _TIMES_FILES * sum(stored.values())
 
 
 def named(directory) -> str:

@@ -13,7 +13,7 @@ from tfrobust.data.checks import check_vocabulary
 from tfrobust.data.spec import decode_image
 from tfrobust.errors import InputError
 from tfrobust.ops import fingerprint, rehearsal
-from tfrobust.ops.files import write_atomically
+from tfrobust.ops.files import read_bounded, write_atomically
 from tfrobust.serving import probe
 
 PREDICT = "serving_default"
@@ -111,7 +111,7 @@ def read_vocabulary(directory) -> tuple[str, ...]:
     if not path.is_file():
         return ()
     try:
-        return tuple(path.read_text(encoding="utf-8").splitlines())
+        return tuple(read_bounded(path).decode().splitlines())
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no text in UTF-8; export the model again."[:300]) from error
 

@@ -1,6 +1,6 @@
 """Checks of a version directory that need only TensorFlow; also a program to run in a clean process.
 
-    python -P probe.py DIRECTORY RESULT.json
+    python -P probe.py DIRECTORY RESULT.json [BYTES]
 
 As a program it refuses every import of tfrobust and of Keras, which proves that the SavedModel does not need them. For
 the same reason this module imports nothing of tfrobust; the other modules of this package import it.
@@ -14,6 +14,7 @@ import importlib.machinery
 import json
 import os
 import pathlib
+import resource
 import sys
 
 import numpy as np
@@ -200,8 +201,16 @@ def check(directory) -> dict[str, list[str]]:
     return problems
 
 
-def main(directory: str, result_file: str) -> None:
-    """Write the problems of a version directory as JSON; an exception counts as one."""
+def main(directory: str, result_file: str, largest: str = "") -> None:
+    """Write the problems of a version directory as JSON; an exception counts as one.
+
+    Args:
+        directory: the version directory.
+        result_file: where the problems go.
+        largest: the most bytes that this process may take; "" for any.
+    """
+    if largest:
+        resource.setrlimit(resource.RLIMIT_DATA, (int(largest), resource.getrlimit(resource.RLIMIT_DATA)[1]))
     sys.meta_path.insert(0, RefuseImports())
     try:
         problems = check(directory)

@@ -69,7 +69,14 @@ def verify(directory, *, timeout: float = 300.0) -> VerifyResult:
     with tempfile.TemporaryDirectory(prefix="tfrobust-verify-") as empty:
         result_file = os.path.join(empty, "result.json")
         # -P keeps the folder of probe.py, and thus this package, off the path.
-        command = [sys.executable, "-P", probe.__file__, str(directory), result_file]
+        command = [
+            sys.executable,
+            "-P",
+            probe.__file__,
+            str(directory),
+            result_file,
+            str(rehearsal.memory_limit(directory)),
+        ]
         environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
         try:
             done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, timeout=timeout)
