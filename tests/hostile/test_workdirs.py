@@ -1,15 +1,20 @@
 """Workdirs that others have spoiled: a run stops with one line and leaves what was there."""
 
+import contextlib
 import fcntl
 import json
 import os
 import shutil
+import types
 
+import keras
 import pytest
-from hostile import gin_texts, reports
+import tensorflow as tf
+from hostile import gin_texts, reports, variable_tables
 
 from tfrobust import compare, evaluate, export, train
-from tfrobust.training import checkpoint
+from tfrobust.errors import InputError
+from tfrobust.training import checkpoint, loop
 
 FLAGS = ["--gin_file=gin/supervised.gin", "--gin_param=EPOCHS=1"]
 TRAINING, CONFIGURATION = "training.json", "config.gin"
@@ -131,6 +136,75 @@ def test_a_spoiled_checkpoint_is_named_and_never_read(tmp_path, name):
     STATES[name](folder)
     problem = checkpoint.find_damage(folder)
     assert problem and len(problem) <= 200
+
+
+def _index(name: str):
+    return lambda folder: (folder / "variables.index").write_bytes(variable_tables.CASES[name][0])
+
+
+def _kept(text: str):
+    return lambda folder: (folder / "state.json").write_text(text)
+
+
+# Name -> what spoils a checkpoint, which then gets its checksums.
+SUMMED = {name: _index(name) for name in variable_tables.CASES} | {
+    "no JSON": _kept("{"),
+    "a list": _kept("[]"),
+    "brackets": _kept("[" * 100_000 + "]" * 100_000),
+    "no step": _kept("{}"),
+    "a step that is true": _kept('{"step": true}'),
+    "a step below nothing": _kept('{"step": -1}'),
+    "other variables": lambda folder: [path.replace(folder / path.name) for path in _other(folder)],
+}
+
+
+def _other(folder):
+    tf.train.Checkpoint(other=tf.Variable([1.0])).write(str(folder.parent / "variables"))
+    return list(folder.parent.glob("variables.*"))
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_a_checkpoint_of_others_with_checksums(tmp_path, name):
+    """Nothing is restored: it is skipped as damaged, or refused; TensorFlow reads no index that would crash it."""
+    kept = tf.Variable([1.0, 2.0])
+    store = checkpoint.CheckpointStore(tmp_path, tf.train.Checkpoint(kept=kept))
+    folder = store.save(3, {})
+    assert store.restore() == {"step": 3}
+    kept.assign([3.0, 4.0])
+    SUMMED[name](folder)
+    (folder / "SHA256SUMS").write_text(checkpoint._checksums(folder))
+    with contextlib.suppress(InputError):
+        assert store.restore() is None
+    assert kept.numpy().tolist() == [3.0, 4.0]
+
+
+_STATE = {"history": [], "callbacks": [], "stopped": False, "seconds": 1.0}
+_CALLBACK = {"class": "Callback", "values": {"wait": 1, "best": None}}
+FOREIGN_STATES = [
+    {name: value for name, value in _STATE.items() if name != "history"},
+    _STATE | {"stopped": "no"},
+    _STATE | {"seconds": "1"},
+    _STATE | {"history": [1]},
+    _STATE | {"history": [{"loss": "x"}]},
+    _STATE | {"callbacks": ["Callback"]},
+    _STATE | {"callbacks": [{"class": 1, "values": {}}]},
+    _STATE | {"callbacks": [{"class": "Callback"}]},
+    _STATE | {"callbacks": [{"class": "Callback", "values": {"best": "x"}}]},
+]
+
+
+@pytest.mark.parametrize("state", FOREIGN_STATES)
+def test_states_of_others(state):
+    assert loop._is_state(_STATE | {"history": [{"loss": 1.0}], "callbacks": [_CALLBACK]})
+    assert not loop._is_state(state)
+
+
+def test_a_state_sets_nothing_but_what_was_kept():
+    """Else a callback that writes files would write them where the state says."""
+    callback = keras.callbacks.EarlyStopping()
+    values = {"wait": 5, "monitor": 7, "on_epoch_end": 7}
+    loop.Loop._restore_callbacks(types.SimpleNamespace(callbacks=[callback]), [{"values": values}])
+    assert (callback.wait, callback.monitor) == (5, "val_loss") and callable(callback.on_epoch_end)
 
 
 def test_names_of_versions_that_are_no_numbers(tmp_path, refused):

@@ -65,14 +65,15 @@ class Store:
     def read(self, attack: Attack, positions: np.ndarray) -> Found | None:
         """Return a finished chunk; None if there is none, or (with a warning) if its file is damaged."""
         path = self.path(attack, positions)
+        if not path.exists():
+            return None
         try:
+            archives.check_zip(path, whole=False)
             with np.load(path, allow_pickle=False) as arrays:
                 found = Found(arrays["success"], arrays["distance"])
             if found.success.shape != positions.shape or found.distance.shape != positions.shape:
                 raise InputError(f"{found.success.shape} results for {len(positions)} images")
             return found
-        except FileNotFoundError:
-            return None
         except archives.ARRAY_ERRORS as error:
             _log.warning("The kept chunk %s cannot be read (%s); it is made again.", path, error)
             return None

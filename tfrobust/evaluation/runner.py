@@ -297,7 +297,7 @@ def _training_data(setting: Setting) -> str | None:
 def _read(path: pathlib.Path) -> tuple[Outcome, float] | None:
     """Return a cached outcome; None if there is none, or (with a warning) if the file is damaged."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(files.read_bounded(path))
         outcome = record["outcome"]
         if record["format"] != _FORMAT:
             raise InputError(f"format {record['format']}")

@@ -54,20 +54,30 @@ def findings(directory: pathlib.Path) -> list[Finding]:
     index, data = folder / "variables.index", list(folder.glob("variables.data-*"))
     if not index.is_file():
         return [finding("variables/variables.index is missing", _AGAIN)] if data else []
+    found = fault(index)
+    return [finding(found, _AGAIN)] if found else []
+
+
+def fault(index: pathlib.Path) -> str:
+    """Return why the variables of an index cannot be read, or do not fit into the data files beside it; "" if they do.
+
+    Args:
+        index: an existing file, of a SavedModel or of a checkpoint.
+    """
     try:
         variables, stored = _read(index)
     except (_DamagedIndexError, DecodeError, struct.error) as error:
-        reason = f": {error}" if isinstance(error, _DamagedIndexError) else ""
-        return [finding(f"variables/variables.index is damaged{reason}", _AGAIN)]
+        return f"{index.name} is damaged" + (f": {error}" if isinstance(error, _DamagedIndexError) else "")
     for wanted in (
         sum(variable.stored for variable in variables),
         sum(variable.size for variable in variables if variable.sliced),
     ):
         if wanted > stored:
             largest = max(variables, key=lambda variable: variable.size)
-            evidence = f"its files hold {stored} bytes, less than its variables, such as {shown(largest.name)}"
-            return [finding(f"{evidence} {largest.shape}", _AGAIN)]
-    return []
+            return (
+                f"its files hold {stored} bytes, less than its variables, such as {shown(largest.name)} {largest.shape}"
+            )
+    return ""
 
 
 def _read(index: pathlib.Path) -> tuple[list[_Variable], int]:

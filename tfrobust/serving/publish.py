@@ -20,7 +20,7 @@ import pathlib
 import shutil
 
 from tfrobust.errors import InputError
-from tfrobust.ops.files import check_writable, fsync_directory, fsync_tree, write_atomically
+from tfrobust.ops.files import check_writable, fsync_directory, fsync_tree, read_bounded, write_atomically
 from tfrobust.serving import probe
 
 PUBLISHER_FILE = f"{probe.EXTRAS}/publication.json"
@@ -234,8 +234,8 @@ def _publisher(base, version: int) -> dict | None:
 
 def _read_json(path: pathlib.Path) -> dict | None:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        value = json.loads(read_bounded(path))
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

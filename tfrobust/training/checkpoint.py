@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfrobust.ops import files
+from tfrobust.errors import InputError
+from tfrobust.ops import files, variable_index
 
 _log = logging.getLogger(__name__)
 
@@ -114,13 +115,22 @@ class CheckpointStore:
 
         Returns:
             Its state with `step`, or None if there is no valid checkpoint.
+
+        Raises:
+            InputError: an intact checkpoint that is none of this run's.
         """
         for folder in reversed(self._all()):
-            problem = find_damage(folder)
-            if problem is None:
-                state = json.loads((folder / "state.json").read_text())
+            # TensorFlow trusts an index, and the checksums of a workdir from somebody else prove nothing.
+            problem = find_damage(folder) or variable_index.fault(folder / "variables.index")
+            if not problem:
+                state = _state(folder)
                 check(state)
-                self.checkpoint.read(str(folder / "variables")).assert_consumed()
+                try:
+                    self.checkpoint.read(str(folder / "variables")).assert_consumed()
+                except (AssertionError, ValueError, tf.errors.OpError) as error:
+                    raise InputError(
+                        f"{folder} holds the variables of another training. Use another --workdir."[:300]
+                    ) from error
                 return state
             _log.warning("checkpoint %s is damaged (%s): skipped.", folder, problem)
         return None
@@ -137,7 +147,7 @@ def find_damage(folder: pathlib.Path) -> str | None:
     sums = folder / "SHA256SUMS"
     if not sums.is_file():
         return "SHA256SUMS is missing"
-    lines = sums.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = files.read_bounded(sums).decode(errors="replace").splitlines()
     expected = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     present = {entry.name for entry in folder.iterdir()} - {sums.name}
     for name in sorted({"variables.index", "state.json"} | present):
@@ -150,6 +160,16 @@ def find_damage(folder: pathlib.Path) -> str | None:
         if _sha256(path) != digest:
             return f"{name} does not match its checksum"
     return None
+
+
+def _state(folder: pathlib.Path) -> dict:
+    try:
+        state = json.loads(files.read_bounded(folder / "state.json"))
+    except (ValueError, RecursionError):
+        state = None
+    if not isinstance(state, dict) or type(state.get("step")) is not int or state["step"] < 0:
+        raise InputError(f"{folder} holds no state of a training. Use another --workdir."[:300])
+    return state
 
 
 def _step(folder: pathlib.Path) -> int:

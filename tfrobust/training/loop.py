@@ -22,6 +22,7 @@ from tfrobust.training.interrupt import heard_between_steps
 
 # State of Keras's callbacks between epochs. Restoring every plain attribute would break EarlyStopping,
 # whose `min_delta` changes its sign on first use.
+_STATE = {"history": list, "callbacks": list, "stopped": bool, "seconds": (int, float)}
 CALLBACK_STATE = ("wait", "best", "best_epoch", "stopped_epoch", "cooldown_counter", "epochs_since_last_save")
 
 # Steps before a profile starts, because the first steps trace and allocate.
@@ -222,6 +223,8 @@ class Loop:
         return state
 
     def _check_callbacks(self, state: dict) -> None:
+        if not _is_state(state):
+            raise InputError(f"{self.checkpoint_directory} holds no state of a training. Use another --workdir."[:300])
         before = [item["class"] for item in state["callbacks"]]
         now = [type(callback).__name__ for callback in self.callbacks]
         if before != now:
@@ -233,8 +236,9 @@ class Loop:
     def _restore_callbacks(self, state: list[dict]) -> None:
         # Not strict: a fresh start has an empty state.
         for callback, item in zip(self.callbacks, state, strict=False):
-            for name, value in item["values"].items():
-                setattr(callback, name, value)
+            for name in CALLBACK_STATE:
+                if name in item["values"]:
+                    setattr(callback, name, item["values"][name])
 
     def _check_finite(self, logs: dict[str, float], step: int) -> None:
         broken = [name for name, value in logs.items() if not math.isfinite(value)]
@@ -336,3 +340,21 @@ def history_columns(history: list[dict]) -> dict[str, list]:
 def _without(variables, others) -> list:
     known = {id(variable) for variable in others}
     return [variable for variable in variables if id(variable) not in known]
+
+
+def _is_state(state: dict) -> bool:
+    """Return True if a checkpoint's state has the entries that `TrainingLoop` writes, by type."""
+    number = (int, float, type(None))
+    return (
+        all(isinstance(state.get(name), kind) for name, kind in _STATE.items())
+        and all(
+            isinstance(row, dict) and all(isinstance(each, number) for each in row.values()) for row in state["history"]
+        )
+        and all(
+            isinstance(item, dict)
+            and isinstance(item.get("class"), str)
+            and isinstance(item.get("values"), dict)
+            and all(isinstance(each, number) for each in item["values"].values())
+            for item in state["callbacks"]
+        )
+    )

@@ -18,6 +18,7 @@ TRAINING_FILE = "training.json"
 CONFIGURATION_FILE = "config.gin"
 OWNER_FILE = "owner"
 LOCK_FILE = "lock"
+_LARGEST_TRAINING = 2**24  # bytes
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ def open_workdir(workdir: str, training: dict, *, must_exist: bool = False) -> p
 def owner(workdir) -> str:
     """Return the owner id a folder publishes as: constant across kills and moves, "" before it holds a run."""
     path = pathlib.Path(workdir, OWNER_FILE)
-    return path.read_text() if path.is_file() else ""
+    return files.read_bounded(path).decode(errors="replace") if path.is_file() else ""
 
 
 def canonical(value):
@@ -116,7 +117,7 @@ def canonical(value):
 
 def _read(path: pathlib.Path):
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(files.read_bounded(path, _LARGEST_TRAINING))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read ({type(error).__name__}). Use another --workdir."[:300]) from error
 
