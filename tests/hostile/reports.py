@@ -61,6 +61,8 @@ CASES = {
     "brackets without end": _BEGIN + b'"other": ' + b"[" * 100_000 + b"}",
     "brackets a hundred thousand deep": _BEGIN + b'"other": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     "brackets nine hundred deep": _text()[:-1] + b', "other": ' + b"[" * 900 + b"]" * 900 + b"}",
+    "brackets two hundred deep": _text()[:-1] + b', "other": ' + b"[" * 200 + b"]" * 200 + b"}",
+    "megabytes": _text().ljust(2**24 + 1),
     "a list": b'["tfrobust/robustness_report/1"]',
     "a text": b'"tfrobust/robustness_report/1"',
     "the schema alone": b'{"schema": "tfrobust/robustness_report/1"}',

@@ -7,8 +7,10 @@ import pytest
 import tfrobust
 from tfrobust import query
 from tfrobust.configuration import checks
+from tfrobust.data import checks as data_checks
 from tfrobust.data import spec
-from tfrobust.data.sources import cifar, stanford_sentiment
+from tfrobust.data.sources import cifar, restricted_pickle, stanford_sentiment, tfds
+from tfrobust.models import weight_files
 from tfrobust.ops import (
     archives,
     files,
@@ -31,7 +33,7 @@ LIMITS = {
         f"{program_files._LARGEST_PROGRAM >> 20} MiB",
         f"{program_files._MOST_GRAPHS} graphs",
         f"{program_graph._MOST_NODES:,} nodes",
-        f"{program_sizes._MOST_MESSAGES:,} constants",
+        f"{program_files.MOST_PARTS:,} parts",
     ),
     "SavedModel: constants": (
         f"{program_sizes.LARGEST_CONSTANTS >> 30} GiB",
@@ -46,17 +48,23 @@ LIMITS = {
     "SavedModel: objects": (f"{program_sizes._MOST_OBJECTS:,}", f"{program_sizes._MOST_OBJECTS_DEEP} steps"),
     "SavedModel: `variables.index`": (f"{variable_index.LARGEST_INDEX >> 20} MiB",),
     "SavedModel: `fingerprint.pb`": (f"{_SMALL_PARTS[0] >> 10} KiB", f"{_SMALL_PARTS[1] >> 20} MiB"),
-    "SavedModel: files": (f"{program_files._MOST_FILES:,}",),
+    "SavedModel: files": (f"{program_files._MOST_FILES:,}", f"{program_files._DEEPEST_FOLDER} deep"),
     "SavedModel: memory": (f"{rehearsal.LARGEST >> 30} GiB", f"{rehearsal._TIMES_FILES} times"),
     "SavedModel: time": (f"{rehearsal.SECONDS} s",),
     "report: measurements": (f"{schema._LONGEST_LIST:,}",),
-    "report: size": (f"{files.LARGEST_TEXT >> 20} MiB",),
+    "report: size": (f"{schema._LONGEST_TEXT >> 20} MiB", f"{schema._DEEPEST} deep"),
     "`robustness_report`": (f"{export.MOST_REPORTS} requests",),
     "`.keras`, `.npz`: parts": (f"{archives._MOST_PARTS:,}", f"{archives._LARGEST_LIST >> 20} MiB"),
     "`.keras`, `.npz`: growth": (f"{archives._MOST_GROWTH} times", f"{archives._LARGEST_UNASKED >> 20} MiB"),
     "`.keras`: a JSON part": (f"{archives._LARGEST_JSON >> 20} MiB",),
-    "archives of CIFAR": (f"{archives._LARGEST_TAR >> 30} GiB", f"{cifar.LARGEST_FILE >> 20} MiB"),
+    "archives of CIFAR": (
+        f"{archives._LARGEST_TAR >> 30} GiB",
+        f"{cifar.LARGEST_FILE >> 20} MiB",
+        f"{restricted_pickle.MOST_OPERATIONS:,} operations",
+    ),
     "pictures": (f"{spec._LARGEST_FILE >> 20} MiB", f"2^{picture_files.LARGEST.bit_length() - 1}"),
+    "weights": (f"{weight_files.LARGEST_LIST >> 20} MiB",),
+    "data: classes": (f"2^{data_checks.MOST_CLASSES.bit_length() - 1}", f"{tfds._LARGEST_TEXT >> 20} MiB"),
     "vocabularies": (f"{files.LARGEST_TEXT >> 20} MiB", f"{stanford_sentiment.LARGEST_FILE >> 20} MiB"),
     "gin: whole numbers": (f"-{checks._LARGEST_WHOLE}", f"{checks._LARGEST_WHOLE}"),
     "development server": (

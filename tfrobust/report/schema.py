@@ -116,14 +116,18 @@ class Report:
         Raises:
             ValueError: the text is no JSON or no valid report of version 1; one sentence with the JSON path.
         """
+        if len(text) > _LONGEST_TEXT:
+            raise InputError(f"The robustness report has more than {_LONGEST_TEXT} bytes.")
         try:
             document = json.loads(text, parse_constant=_refuse_constant, parse_int=_whole, parse_float=_real)
         except (ValueError, RecursionError) as error:
             raise InputError(f"The robustness report is not JSON: {str(error)[:200]}.") from None
-        try:
-            return cls._of(document)
-        except RecursionError:
-            raise InputError("The robustness report nests too deeply to be one.") from None
+        level = [document]
+        for _ in range(_DEEPEST):
+            level = [item for part in level if isinstance(part, (dict, list)) for item in _items(part)]
+        if level:
+            raise InputError("The robustness report nests too deeply to be one.")
+        return cls._of(document)
 
     @classmethod
     def _of(cls, document) -> "Report":
@@ -137,6 +141,8 @@ class Report:
 
 _LISTS = {"measurements": Measurement, "doctor": Finding, "series": Series, "not_measured": str}
 _LONGEST_LIST = 10_000
+_LONGEST_TEXT = 2**24  # bytes; in memory up to 50 times as many
+_DEEPEST = 100  # indented JSON is longer by the depth of each value
 _FIELDS = frozenset(f.name for f in dataclasses.fields(Report)) - {"other"}
 # JSON escapes line breaks inside strings, so a bracket followed by a literal line break always opens a list.
 _FLAT_LIST = re.compile(r"\[\n[^\[\]{}]*?\n\s*\]")
@@ -201,6 +207,10 @@ def plain(value):
     if hasattr(value, "tolist"):  # NumPy arrays and scalars, without importing NumPy
         return plain(value.tolist())
     raise TypeError(f"A report holds JSON values only, not {type(value).__name__}: {str(value)[:100]}.")
+
+
+def _items(part: dict | list):
+    return part.values() if isinstance(part, dict) else part
 
 
 def _as_dict(item):

@@ -55,7 +55,7 @@ class _Version:
         try:
             tensors = {key: tf.constant(_array(key, value)) for key, value in inputs.items()}
             return self.signatures[name](**tensors)
-        except (ValueError, TypeError, IndexError, tf.errors.OpError) as error:
+        except (ValueError, TypeError, LookupError, tf.errors.OpError) as error:
             raise Failure("INVALID_ARGUMENT", " ".join(str(error).split())[:500]) from None
 
 
@@ -63,9 +63,11 @@ def _array(name: str, value) -> np.ndarray:
     """Convert a TensorProto to an array; refuse non-finite values and tensors larger than a request may be."""
     import tensorflow as tf
 
+    from tfrobust.ops.program_sizes import element_size
+
     sizes = [axis.size for axis in value.tensor_shape.dim]
     # A TensorProto of a few bytes can stand for any number of equal values.
-    if min(sizes, default=0) < 0 or math.prod(sizes) * max(tf.dtypes.as_dtype(value.dtype).size, 1) > LARGEST_REQUEST:
+    if min(sizes, default=0) < 0 or math.prod(sizes) * (element_size(value.dtype) or 1) > LARGEST_REQUEST:
         raise Failure("INVALID_ARGUMENT", f"{name} has more than {LARGEST_REQUEST} bytes, or none that can be counted")
     array = tf.make_ndarray(value)
     if array.dtype.kind == "f" and not np.isfinite(array).all():

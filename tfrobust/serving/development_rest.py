@@ -95,6 +95,8 @@ def application(answers: Answers) -> Callable:
             status = 200
         except Failure as failure:
             status, found = _STATUS.get(failure.code, 500), {"error": failure.message}
+        except UnicodeEncodeError:  # JSON can write halves of a surrogate pair, which no name holds
+            status, found = 400, {"error": "a name in the request is no UTF-8"}
         except Exception as error:
             status, found = 500, {"error": f"{type(error).__name__}: {error}"[:500]}
         content = json.dumps(found).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import urllib.parse
 
@@ -12,6 +13,7 @@ from tfrobust.serving.transport import LARGEST_ANSWER, ServerUnavailable, Tensor
 
 # Status codes of requests that can never succeed; any other failure is the server's.
 _REFUSED = {"NOT_FOUND", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE", "UNIMPLEMENTED"}
+_MOST_VALUES = LARGEST_ANSWER // 4
 
 
 class Rpc:
@@ -78,13 +80,15 @@ class Rpc:
         answer = self._ask(self.prediction.Predict, request).outputs
         if set(answer) != set(outputs):
             raise ServerUnavailable(f"{self._name()} answers without {sorted(set(outputs) - set(answer))}.")
-        for name, value in answer.items():
-            # A TensorProto of a few bytes can stand for any number of equal values.
-            if math.prod(axis.size for axis in value.tensor_shape.dim) > LARGEST_ANSWER:
-                raise ServerUnavailable(f"{self._name()} answers with a tensor {plain(name, 60)} that is too large.")
+        # A TensorProto of a few bytes can stand for any number of equal values.
+        sizes = [[axis.size for axis in value.tensor_shape.dim] for value in answer.values()]
+        if min(itertools.chain(*sizes), default=0) < 0 or sum(map(math.prod, sizes)) > _MOST_VALUES:
+            raise ServerUnavailable(
+                f"{self._name()} answers with tensors that are too large: more than {_MOST_VALUES} values."
+            )
         try:
             return {name: tf.make_ndarray(value) for name, value in answer.items()}
-        except (ValueError, TypeError, RuntimeError) as error:
+        except (ValueError, TypeError, LookupError, RuntimeError) as error:
             raise ServerUnavailable(f"{self._name()} answers with a damaged tensor: {plain(error)}") from None
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from tfrobust.errors import InputError
 
 # Maximum size of a response in bytes. A report with pictures is far larger than gRPC's own limit of 4 MiB.
-LARGEST_ANSWER = 256 * 2**20
+LARGEST_ANSWER = 64 * 2**20
 
 _DTYPES = {
     "DT_FLOAT": "float32",
