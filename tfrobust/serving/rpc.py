@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import urllib.parse
 
@@ -81,8 +80,8 @@ class Rpc:
         if set(answer) != set(outputs):
             raise ServerUnavailable(f"{self._name()} answers without {sorted(set(outputs) - set(answer))}.")
         # A TensorProto of a few bytes can stand for any number of equal values.
-        sizes = [[axis.size for axis in value.tensor_shape.dim] for value in answer.values()]
-        if min(itertools.chain(*sizes), default=0) < 0 or sum(map(math.prod, sizes)) > _MOST_VALUES:
+        shapes = [value.tensor_shape.dim for value in answer.values()]
+        if sum(math.prod(abs(axis.size) for axis in shape) for shape in shapes) > _MOST_VALUES:
             raise ServerUnavailable(
                 f"{self._name()} answers with tensors that are too large: more than {_MOST_VALUES} values."
             )
