@@ -26,6 +26,7 @@ def fault(path: pathlib.Path) -> str | None:
     from tfrobust import cli
     from tfrobust.errors import InputError
 
+    path = path if path.exists() else ROOT / path
     inside = path.resolve().relative_to(ROOT / "gin").parts
     try:
         host = _HOSTS.get(inside[0])

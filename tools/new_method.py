@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 
-METHOD = '''"""What {title} is, in one sentence."""
+METHOD = '''"""{title} (authors, year): what it trains for, in one sentence."""
 
 import keras
 import tensorflow as tf
@@ -29,6 +29,9 @@ class {cls}(Method):
 
     Terms: `ce`, `ce_noisy`. Needs: labels.
 
+    Args:
+        deviation: standard deviation s of the noise, in pixels of [0, 1], >= 0.
+
     Source:
         Authors and year, link, equation; every deviation from it.
     """
@@ -36,21 +39,19 @@ class {cls}(Method):
     terms = ("ce", "ce_noisy")
 
     def __init__(self, encoder, head, *, deviation: float = 0.1, **kwargs):
-        """Args beyond the base's:
-
-        deviation: standard deviation s of the noise, in pixels of [0, 1], >= 0.
-        """
         super().__init__(encoder, head, **kwargs)
         if deviation < 0:
             raise InputError(f"deviation of {cls} is {{deviation}}; it must not be negative.")
         self.deviation = deviation
 
     def make_views(self, batch, context):
+        """Add a noisy copy of the images."""
         key = randomness.fold(context.key, "noise")
         noise = randomness.draw(randomness.normal(self.deviation), key, tf.unstack(tf.shape(batch.images)))
         return {{"images": batch.images, "noisy": batch.images + tf.ensure_shape(noise, batch.images.shape)}}
 
     def loss_terms(self, views, batch, context):
+        """Return cross-entropy on both views, and the logits of the images."""
         _, logits = self.propagate(views["images"])
         _, noisy = self.propagate(views["noisy"])
         return {{
@@ -59,7 +60,7 @@ class {cls}(Method):
         }}, logits
 '''
 
-GIN = """# What {title} is, in one sentence.
+GIN = """# {title} (authors, year): what it trains for, in one sentence.
 include 'base/train.gin'
 include 'base/digits.gin'
 
@@ -131,7 +132,7 @@ def targets(root: pathlib.Path, name: str) -> dict[pathlib.Path, str]:
     words = {
         "name": name,
         "cls": "".join(part.capitalize() for part in name.split("_")),
-        "title": name.replace("_", " "),
+        "title": name.replace("_", " ").capitalize(),
     }
     return {
         root / "tfrobust" / "methods" / f"{name}.py": METHOD.format(**words),

@@ -235,7 +235,8 @@ class NegativesWarning(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         """Record the epoch and the sum of `negatives_left` at its start."""
-        self._epoch, self._before = epoch, self._total()
+        # `fit` builds a subclassed model, and with it the sum, only in its first step.
+        self._epoch, self._before = epoch, self._total() or 0.0
 
     def on_train_batch_end(self, batch, logs=None):
         """Warn if the step added nothing to the sum of `negatives_left`."""
