@@ -1,4 +1,4 @@
-"""What is costly to make and nobody changes: made by the first test that asks for it, for all workers of a run."""
+"""Share read-only results that are costly to make: the first test that needs one makes it for all workers."""
 
 import fcntl
 import os

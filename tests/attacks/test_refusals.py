@@ -1,4 +1,4 @@
-"""What attacks refuse, and what they say of it."""
+"""Refusals of attacks, and their messages."""
 
 import fractions
 

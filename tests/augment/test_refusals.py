@@ -1,4 +1,4 @@
-"""What augmentations refuse, and what they say of it."""
+"""Refusals of augmentations, and their messages."""
 
 import pytest
 import tensorflow as tf

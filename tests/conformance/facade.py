@@ -263,7 +263,7 @@ def data(count: int = 12):
 
 
 def inputs_of(name: str) -> list[np.ndarray]:
-    """What a model around a layer is called with: images; for some tokens, or a pair."""
+    """Return the inputs of a model around a layer: images; for some layers tokens, or a pair."""
     images, _ = data()
     if name in TOKEN_LAYERS:
         return [np.random.default_rng(3).integers(1, WORDS, (len(images), 6)).astype("int32")]

@@ -42,7 +42,7 @@ def arguments(*names: str, params=()) -> dict:
 
 
 def first_stage(given: dict) -> dict:
-    """What trains first: of two stages the pre-training, else all there is."""
+    """Return the method that trains first: of two stages the pre-training's."""
     pretraining = given.get("pretraining")
     if pretraining is None:
         return given

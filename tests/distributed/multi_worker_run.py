@@ -1,4 +1,4 @@
-"""What one worker of a cluster sees, and what the test imports into the command's configuration."""
+"""Record what one worker of a cluster computes, and offer the test's classes to the command's configuration."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a row of the method battery, the draws, the views and the loop leave on one replica and on several.
+"""Compute rows of the method battery, draws, views and the loop on one replica and on several.
 
 The functions `update`, `refusals`, `rows_of_batches` and `loop` run in a process of their own, for a second
 MirroredStrategy in one process breaks the collectives of the first. Each saves its arrays: `one/NAME` of a single
@@ -174,7 +174,7 @@ def refusals(output: str, replicas: int) -> None:
 
 
 def rows_of_batches(output: str, replicas: int, rows: list[str]) -> None:
-    """What is drawn for equal images, `draws/NAME`, and the views of a row's first step, `ROW/NAME`."""
+    """Return the draws for equal images, `draws/NAME`, and the views of a row's first step, `ROW/NAME`."""
 
     def made(strategy) -> dict:
         def draw():

@@ -349,6 +349,6 @@ def test_workers_end_with_the_tool_however_it_ends(tmp_path):
 
 
 def runs(pid: int) -> bool:
-    """Whether a process still does anything; one that nobody waits for stays as a zombie."""
+    """Return True if a process still runs; one that is not waited for stays as a zombie."""
     stat = pathlib.Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"

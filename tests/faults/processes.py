@@ -188,7 +188,7 @@ def _serve() -> None:
     from tfrobust.configuration import registry
 
     registry.collect(())
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are not waited for
     server = os.getpid()
     with socket.socket(fileno=os.dup(0)) as orders:
         while True:

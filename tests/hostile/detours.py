@@ -150,7 +150,7 @@ CASES |= {
         _table("secret", "secret:0", lambda graph: setattr(graph.saver_def, "restore_op_name", "canary")),
         _READS,
     ),
-    "table of an asset nobody looks for": (_table("secret", "other:0", _older_asset), _READS),
+    "table of an asset that nothing reads": (_table("secret", "other:0", _older_asset), _READS),
     "table of an asset's second output": (
         _table("two:1", "two:0", lambda graph: new_node(graph.graph_def.node, "two", "IdentityN", ["secret"] * 2)),
         _READS,

@@ -82,7 +82,7 @@ def _serving_node(graph):
 
 
 def run_by_the_graph(graph) -> None:
-    """Whoever asks the model runs `canary` in the main graph."""
+    """Run `canary` in the main graph with every call of the model."""
     _serving_node(graph).input.append("^canary")
 
 

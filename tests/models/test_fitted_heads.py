@@ -122,7 +122,7 @@ def test_nearest_neighbours_have_the_gradient_of_their_formula(neighbours):
 def test_what_was_kept_is_never_trained():
     values, labels = features(30)
     head = KNearestNeighbours(CLASSES, examples=30)
-    assert np.ptp(head(values)) == 0  # nobody votes yet
+    assert np.ptp(head(values)) == 0  # no example votes yet
     head.fit_features(values, labels)
     assert head.trainable_variables == [] and {one.shape for one in head.variables} == {(30, 6), (30,)}
 

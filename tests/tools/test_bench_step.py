@@ -114,7 +114,7 @@ def test_waiting_is_the_time_until_a_batch_is_there(tool, monkeypatch):
     waited = tool.Waited(Slow())
     for expected, batch in zip(range(3), waited, strict=False):
         assert batch == expected
-        clock[0] += 100.0  # a step, for which nobody waits
+        clock[0] += 100.0  # a step, which is not waited for
     assert waited.seconds == [2.0, 3.0, 4.0] and waited.element_spec == Slow.element_spec
 
 
