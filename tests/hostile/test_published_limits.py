@@ -49,7 +49,11 @@ LIMITS = {
     "SavedModel: `variables.index`": (f"{variable_index.LARGEST_INDEX >> 20} MiB",),
     "SavedModel: `fingerprint.pb`": (f"{_SMALL_PARTS[0] >> 10} KiB", f"{_SMALL_PARTS[1] >> 20} MiB"),
     "SavedModel: files": (f"{program_files._MOST_FILES:,}", f"{program_files._DEEPEST_FOLDER} deep"),
-    "SavedModel: memory": (f"{rehearsal.LARGEST >> 30} GiB", f"{rehearsal._TIMES_FILES} times"),
+    "SavedModel: memory": (
+        f"{rehearsal.LARGEST >> 30} GiB",
+        f"{rehearsal._TIMES_FILES} times",
+        f"{rehearsal._PER_PROCESSOR >> 20} MiB",
+    ),
     "SavedModel: time": (f"{rehearsal.SECONDS} s",),
     "report: measurements": (f"{schema._LONGEST_LIST:,}",),
     "report: size": (f"{schema._LONGEST_TEXT >> 20} MiB", f"{schema._DEEPEST} deep"),

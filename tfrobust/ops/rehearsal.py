@@ -14,9 +14,11 @@ from tfrobust.errors import InputError
 from tfrobust.ops import rehearsal_process
 from tfrobust.ops.program_files import shown
 
-LARGEST = 2**32  # bytes, plus 4 times what the model's files take on the disk
+LARGEST = 2**32  # bytes, plus 4 times what the model's files take on the disk, plus the processors' share
 SECONDS = 300
 _TIMES_FILES = 4
+# TensorFlow starts several threads for each processor, and their stacks count.
+_PER_PROCESSOR = 2**26
 # Digests of models whose content this process has written itself.
 _own: set[str] = set()
 
@@ -75,7 +77,7 @@ def memory_limit(directory: pathlib.Path) -> int:
     """
     found = (path.stat() for path in directory.rglob("*") if path.is_file())
     stored = {(each.st_dev, each.st_ino): min(each.st_size, 512 * each.st_blocks) for each in found}
-    return LARGEST + _TIMES_FILES * sum(stored.values())
+    return LARGEST + _TIMES_FILES * sum(stored.values()) + _PER_PROCESSOR * (os.cpu_count() or 1)
 
 
 def named(directory) -> str:

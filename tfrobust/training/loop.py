@@ -20,9 +20,11 @@ from tfrobust.training import cluster, observability
 from tfrobust.training.checkpoint import CheckpointStore
 from tfrobust.training.interrupt import heard_between_steps
 
+# The entries of a checkpoint's state, by type.
+_STATE = {"history": list, "callbacks": list, "stopped": bool, "seconds": (int, float)}
+
 # State of Keras's callbacks between epochs. Restoring every plain attribute would break EarlyStopping,
 # whose `min_delta` changes its sign on first use.
-_STATE = {"history": list, "callbacks": list, "stopped": bool, "seconds": (int, float)}
 CALLBACK_STATE = ("wait", "best", "best_epoch", "stopped_epoch", "cooldown_counter", "epochs_since_last_save")
 
 # Steps before a profile starts, because the first steps trace and allocate.
@@ -343,7 +345,7 @@ def _without(variables, others) -> list:
 
 
 def _is_state(state: dict) -> bool:
-    """Return True if a checkpoint's state has the entries that `TrainingLoop` writes, by type."""
+    """Return True if a checkpoint's state has the entries that `Loop` writes, by type."""
     number = (int, float, type(None))
     return (
         all(isinstance(state.get(name), kind) for name, kind in _STATE.items())
