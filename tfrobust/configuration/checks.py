@@ -71,11 +71,11 @@ def unnamed(bindings: list[Binding], paths: list[str]) -> Binding | None:
     Returns:
         The binding; None if a file sets NAME, if there are no defaults, or if the stems make no name.
     """
-    named = [binding for binding in bindings if binding.macro == "NAME"]
-    if not named or any(not binding.from_flag for binding in named[1:]):
+    default, *given = [binding for binding in bindings if binding.macro == "NAME"] or [None]
+    if default is None or default.value is not None or not all(binding.from_flag for binding in given):
         return None
-    if named[1:]:
-        return named[-1]
+    if given:
+        return given[-1]
     stems = "_".join(pathlib.PurePath(path).stem for path in paths)
     return Binding("", "NAME", "", stems, "the names of the gin files") if KNOBS["NAME"][0](stems) else None
 
