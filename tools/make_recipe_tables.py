@@ -147,7 +147,7 @@ def page(paper: str) -> str:
         "What its rows share, what is open, and what numbers and costs mean is in the comments of",
         f"{', '.join(f'[{name}]({name})' for name in shared)}.",
         "A pass is one forward and backward pass over a batch. Deviations from the paper that all rows of a base share",
-        "are above its table. The recipes have been built and stepped, not trained to the end: all numbers are published.",
+        "are above its table. The recipes have been built and stepped, not trained to the end.",
     ]
     for base in given["rows"]:
         lines += ["", *_section(paper, base, [row for row in found if row.base == base])]
