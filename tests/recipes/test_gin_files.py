@@ -51,9 +51,10 @@ METHODS = {
 }
 FILES = [pytest.param(method, name, id=name) for method, names in METHODS.items() for name in names.split()]
 BASES = [f"{paper}/{base}" for paper in tables.papers() for base in tables.bases(paper) if base != "imagenet_resnet50"]
-STEPS = [(names.split()[0], method) for method, names in METHODS.items()]
-STEPS += [("fcl_text", "FCL"), ("supervised_text", "Supervised")]
-STEPS += [(name, method) for name, (_, method) in recipes.TRACED.items()]
+STEPS = {names.split()[0]: method for method, names in METHODS.items()}
+STEPS |= {"fcl_text": "FCL", "supervised_text": "Supervised"} | {
+    name: kind for name, (_, kind) in recipes.TRACED.items()
+}
 
 # Half the size where the networks take it: a step costs a quarter.
 ARCHIVES = {
@@ -208,7 +209,10 @@ def test_an_evaluation_file_builds_and_obeys_the_knobs(name):
     assert all((a.threat.norm, a.threat.epsilon) == ("l2", 0.07) for a in attacks)
 
 
-@pytest.mark.parametrize(("name", "kind"), STEPS)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [pytest.param(*one, id=f"{'papers/' * ('/' in one[0])}{one[0]}.gin-{one[1]}") for one in STEPS.items()],
+)
 def test_a_network_and_a_method_take_a_step(name, kind, archives):
     archive = data_of(name) and archives[data_of(name)]
     small = next((params for data, params in EMBEDDED.items() if data in name), [])
