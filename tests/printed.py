@@ -10,7 +10,8 @@ import shlex
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 GUIDES = ROOT / "tfrobust" / "guides"
 READ = [ROOT / "README.md", *sorted(GUIDES.glob("*.md"))]
-CHECKED = [*READ, ROOT / "gin" / "README.md", ROOT / "exported" / "README.md"]
+RECIPES = sorted((ROOT / "gin" / "papers").glob("*/README.md"))
+CHECKED = [*READ, ROOT / "gin" / "README.md", *RECIPES, ROOT / "exported" / "README.md"]
 OURS = r"(?:-m (?:tfrobust|pytest)|-c |(?:\S*/)?tools/)"
 # What a reader replaces by a word of his own, and a word that parses.
 PLACEHOLDERS = {

@@ -96,6 +96,12 @@ def check(command: Command) -> None:
         check(Command("tfrobust.train", tuple(flags["train_flags"])))
 
 
+def check_text(command: Command) -> None:
+    """Raise for the command of a recipe whose flags or gin text are refused; tests/recipes build what they say."""
+    flags = parse(command)
+    files.read(flags.gin_file, flags.gin_param)
+
+
 def method_stems(command: Command, flags: dict) -> list[str]:
     stems = flags.get("methods") or [] if command.program == "tools/digits_table.py" else []
     return stems.split(",") if isinstance(stems, str) else stems
@@ -112,17 +118,17 @@ def test_the_commands_of_a_program_parse(program, written, monkeypatch):
     monkeypatch.syspath_prepend(str(written))
     refused = []
     for command in COMMANDS:
-        if command.program == program and not recipe_of_a_paper(command):
+        if command.program == program:
             try:
-                check(command)
+                (check_text if recipe_of_a_paper(command) else check)(command)
             except (InputError, SystemExit, SyntaxError) as error:
                 refused.append(f"{command.places}: {command}: {error}")
     assert refused == []
 
 
 def recipe_of_a_paper(command: Command) -> bool:
-    """Return True for the header of a recipe that names the recipe alone; tests/recipes parse and train those."""
-    return command.places == (command.arguments[0].removeprefix("--gin_file="),) if command.arguments else False
+    """Return True for a command of a paper's page: tests/recipes build them all, and train with some."""
+    return not set(command.places).isdisjoint(map(printed.relative, printed.RECIPES))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +164,7 @@ ONLY_HELP = {
     r"tools/serve\.py exported/\S+( --label=\S+)*$": "needs Docker or TF Serving; tests/tools start stand-ins",
     r"tools/serve\.py .*--development|tfrobust\.query": "needs a server; tests/serving and tests/tools ask one",
     r"tools/new_method\.py": "writes into the checkout; tests/test_repository.py runs it in a copy",
-    r"tools/(mutants|make_api_pages)\.py": "runs the tests, or writes into the checkout",
+    r"tools/(mutants|make_\w+)\.py": "runs the tests, or writes into the checkout",
     r"tools/local_cluster\.py": "tests/distributed trains on a cluster",
     r"--parts=(resnet20|standing|bfloat16)": "traces a ResNet-20 for minutes; other parts of the same tools run",
 }

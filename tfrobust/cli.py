@@ -139,20 +139,25 @@ def count(text: str) -> int:
 # ----------------------------------------------------------------------------------------------------- gin
 
 
-def prepare(flags: argparse.Namespace) -> None:
+def prepare(flags: argparse.Namespace) -> str | None:
     """Read, check and bind the gin configuration that the flags name.
 
     Args:
         flags: with `gin_file`, `gin_param`, `gin_import`.
 
+    Returns:
+        As `configure`.
+
     Raises:
         InputError: any mistake in it.
     """
-    configure(flags.gin_file, flags.gin_param, flags.gin_import)
+    return configure(flags.gin_file, flags.gin_param, flags.gin_import)
 
 
-def configure(paths: list[str], params=(), imports=(), *, partial: bool = False, defaults: bool = True) -> None:
+def configure(paths: list[str], params=(), imports=(), *, partial: bool = False, defaults: bool = True) -> str | None:
     """Read, check and bind the gin configuration of lists of files and parameters.
+
+    NAME is by default the stems of the files, joined by `_`.
 
     Args:
         paths: the values of --gin_file.
@@ -162,11 +167,16 @@ def configure(paths: list[str], params=(), imports=(), *, partial: bool = False,
             may come from others.
         defaults: True to read the knobs' defaults first.
 
+    Returns:
+        NAME if no file sets it, else None.
+
     Raises:
         InputError: any mistake in it.
     """
     global _registry
     bindings = files.read(paths, params, KNOBS_FILE if defaults else None)
+    name = checks.unnamed(bindings, paths)
+    bindings += [name] if name else []
     macros = checks.check_macros(bindings, partial)
     with quiet_stderr():
         importlib.import_module("keras")
@@ -176,6 +186,7 @@ def configure(paths: list[str], params=(), imports=(), *, partial: bool = False,
     resolved = checks.check_objects(bindings, macros, _registry, partial)
     if not partial:
         checks.bind(resolved, _registry)
+    return name.value if name else None
 
 
 def call(name: str, **runtime):

@@ -11,7 +11,8 @@ def parser() -> cli.Parser:
     """Return the command's flags."""
     flags = cli.Parser("train", "Train a robust model, judge it, write its report and publish it as a SavedModel.")
     flags.add_gin_flags("gin/ascl_leaked.gin")
-    flags.add_argument("--workdir", metavar="DIR", help="checkpoints and report; default runs/<first gin file>")
+    what = "checkpoints and report; default: runs/<first gin file>, or runs/<NAME> if no gin file sets NAME"
+    flags.add_argument("--workdir", metavar="DIR", help=what)
     flags.add_argument("--export_dir", metavar="DIR", default="exported", help="default: exported")
     what = "version to publish, the next one by default; without N: print versions and devices, for a bug report"
     flags.add_argument("--version", metavar="N", type=cli.count, nargs="?", action=cli.PrintEnvironment, help=what)
@@ -22,10 +23,10 @@ def parser() -> cli.Parser:
 
 def run(flags: argparse.Namespace) -> None:
     """Configure and start the experiment."""
-    cli.prepare(flags)
+    unnamed = cli.prepare(flags)
     cli.call(
         "train",
-        workdir=flags.workdir or str(pathlib.Path("runs") / pathlib.Path(flags.gin_file[0]).stem),
+        workdir=flags.workdir or str(pathlib.Path("runs") / (unnamed or pathlib.Path(flags.gin_file[0]).stem)),
         export_dir=flags.export_dir,
         version=flags.version,
         profile=flags.profile,

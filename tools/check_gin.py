@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Check that every gin file parses and resolves: names, parameters, types, macros, scopes. Build nothing.
 
-A file directly in gin/ and every recipe in gin/papers/ is complete and is checked alone, as are the files of gin/eval/.
+A file directly in gin/ and every base in gin/papers/ is complete and is checked alone, as are the files of gin/eval/.
 Data and models are checked after a method's file, as users add them. Files for one of two stages are checked after a
-method in two stages, and files in gin/base/ as a part.
+method in two stages, and files in gin/base/ as a part. The methods of gin/papers/ are checked in the rows that use
+them, and the other files there as a part.
 
 Usage: tools/check_gin.py [FILE ...]; without files, all of gin/. Prints each fault and exits with 1, or exits with 0.
 """
@@ -13,6 +14,8 @@ import os
 import pathlib
 import sys
 
+import make_recipe_tables as tables
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -21,19 +24,31 @@ _HOSTS = dict.fromkeys(("data", "models"), "gin/supervised.gin")
 _HOSTS |= dict.fromkeys(("stage_two", "optimizers"), "gin/simclr.gin")
 
 
-def fault(path: pathlib.Path) -> str | None:
-    """Return the fault of one file, or None."""
+def faults(path: pathlib.Path) -> list[str]:
+    """Return the faults of one file, one for each configuration that it is checked in."""
+    path = path if path.exists() else ROOT / path
+    inside = path.resolve().relative_to(ROOT / "gin")
+    if inside.parts[0] == "papers":
+        paper, *rest = inside.parts[1:]
+        rows = [row for row in tables.rows(paper) if inside.as_posix() in row.files]
+        if rest[0] != "methods":
+            return _fault(path, [str(path)], partial=path.stem not in tables.bases(paper))
+        if not rows:
+            return [f"{path}: no row of rows.toml uses it"]
+        return [one for row in rows for one in _fault(path, [f"gin/{file}" for file in row.files], row.all_params)]
+    host = _HOSTS.get(inside.parts[0])
+    return _fault(path, [host, str(path)] if host else [str(path)], partial=inside.parts[0] == "base")
+
+
+def _fault(path: pathlib.Path, paths: list[str], params=(), partial: bool = False) -> list[str]:
     from tfrobust import cli
     from tfrobust.errors import InputError
 
-    path = path if path.exists() else ROOT / path
-    inside = path.resolve().relative_to(ROOT / "gin").parts
     try:
-        host = _HOSTS.get(inside[0])
-        cli.configure([host, str(path)] if host else [str(path)], partial=inside[0] == "base")
+        cli.configure(paths, params, partial=partial)
     except InputError as error:
-        return f"{path}: {error}"
-    return None
+        return [f"{path}: {error}"]
+    return []
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("files", metavar="FILE", nargs="*", type=pathlib.Path, help="default: all below gin/")
     paths = flags.parse_args(arguments).files or sorted((ROOT / "gin").rglob("*.gin"))
-    found = [text for text in map(fault, paths) if text]
+    found = [text for path in paths for text in faults(path)]
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0
 

@@ -37,6 +37,12 @@ def test_train_hands_its_flags_and_defaults_on(asked):
     assert asked["runtime"] == {**defaults, "dry_run": False, "training_must_be_done": False}
 
 
+def test_a_run_that_no_file_names_works_in_a_folder_of_its_name(asked, monkeypatch):
+    monkeypatch.setattr(cli, "configure", lambda *_: "cifar_adv")
+    assert train.main(["--gin_file=cifar.gin", "--gin_file=adv.gin"]) == 0
+    assert asked["runtime"]["workdir"] == "runs/cifar_adv"
+
+
 def test_evaluate_hands_its_flags_on(asked):
     flags = ["--model=m", "--gin_file=a.gin", "--logits_output=logits", "--output=o"]
     assert evaluate.main(flags) == 0

@@ -86,6 +86,31 @@ def complaint(tmp_path, text, *params, **keywords) -> str:
     return message
 
 
+@pytest.mark.parametrize(
+    ("stems", "text", "params", "name"),
+    [
+        (["base", "part"], "", [], "base_part"),
+        (["base"], "", [], "base"),
+        (["base", "part"], "", ["NAME='mine'"], "mine"),
+        (["base", "part"], "NAME = 'own'", [], None),
+        (["base", "part"], "NAME = 'own'", ["NAME='mine'"], None),
+        (["a base", "part"], "", [], None),
+    ],
+)
+def test_a_run_is_named_after_its_files_unless_one_sets_a_name(tmp_path, stems, text, params, name):
+    paths = [tmp_path / f"{stem}.gin" for stem in stems]
+    for path in paths:
+        path.write_text(text)
+    found = checks.unnamed(files.read(list(map(str, paths)), params, "base/knobs.gin"), paths)
+    assert (found and found.value) == name
+
+
+def test_the_configuration_of_a_workdir_keeps_its_name(tmp_path):
+    path = tmp_path / "config.gin"
+    path.write_text("NAME = 'own'")
+    assert checks.unnamed(files.read([str(path)]), [str(path)]) is None
+
+
 def test_builds_the_exact_classes(tmp_path):
     load(tmp_path, RUN, "EPSILON=0.1", "PGD.steps = 3".replace("PGD", "train/gradient.PGD"))
     method, optimizer, _, _ = gin.get_configurable("tfrobust.experiment.train")()

@@ -1,18 +1,19 @@
-"""What the tests of papers' recipes share: what gin hands to the training, headers, rates."""
+"""What the tests of papers' recipes share: what gin hands to the training, rows as their pages print them, rates."""
 
 import functools
 import pathlib
 from collections.abc import Iterable
 
 import gin
+import make_recipe_tables as tables
 
 from tfrobust import cli
 
 GIN = pathlib.Path(__file__).resolve().parents[2] / "gin"
-PAPERS = GIN / "papers"
+ROWS = {f"{paper}/{row.name}": row for paper in tables.papers() for row in tables.rows(paper)}
 # Recipes that take a step in test_gin_files.py, with what trains first: each network and each method of a paper once.
 TRACED = {
-    "ascl/base_cifar100_cnn": ("PaperCNN", "Supervised"),
+    "ascl/cifar100_cnn": ("PaperCNN", "Supervised"),
     "ascl/cifar10_cnn_adv": ("PaperCNN", "AdversarialTraining"),
     "ascl/cifar10_resnet20_adr": ("ResNet", "ADR"),
     "ascl/cifar10_resnet20_scl": ("ResNet", "SupervisedContrastive"),
@@ -49,13 +50,27 @@ def first_stage(given: dict) -> dict:
     return given | {name: getattr(pretraining, name) for name in ("method", "optimizer", "batch_size", "augmentation")}
 
 
+def recipe(name: str, params=()) -> dict:
+    """The arguments of a row, of a base alone (both as <paper>/<name>), or of a file gin/<name>.gin."""
+    if name in ROWS:
+        return arguments(*ROWS[name].files, params=[*ROWS[name].all_params, *params])
+    return arguments(f"papers/{name}.gin" if "/" in name else f"{name}.gin", params=params)
+
+
+def names(paper: str) -> set[str]:
+    """The names of the rows of a paper's page."""
+    return {row.name for row in tables.rows(paper)}
+
+
 def bound(paper: str, stem: str) -> dict:
-    """The arguments of a recipe gin/papers/<paper>/<stem>.gin, after what holds for all of them was checked.
+    """The arguments of a recipe as a page prints its command, after what holds for all of them was checked.
 
     Each call of its encoder gives the same one: constructing a ResNet takes longer than all the rest.
     """
-    given = arguments(f"papers/{paper}/{stem}.gin")
+    given, row = recipe(f"{paper}/{stem}"), ROWS.get(f"{paper}/{stem}")
     check_complete(given, stem)
+    if row:
+        assert getattr(given["data"], "path", "") in tables.header(GIN / row.files[0])["Data"]
     for names, part in zip(zip(*TRACED.values(), strict=True), ("encoder", "method"), strict=True):
         assert first_stage(given)[part].__name__ in names, "a network or method that no recipe of TRACED has"
     return given | {"encoder": functools.cache(given["encoder"])}
@@ -73,17 +88,6 @@ def method_of(given: dict):
     from tfrobust.models.heads import LinearHead
 
     return given["method"](encoder=CNN(((1,), (1,), (1,)), dense=()), head=LinearHead(10), seed=0)
-
-
-def header_of(paper: str, stem: str) -> list[str]:
-    """The comment above a recipe, wrapped lines put together, after its form was checked."""
-    header = (PAPERS / paper / f"{stem}.gin").read_text().partition("include")[0]
-    assert all(line.startswith("#") for line in header.splitlines())
-    assert f"python -m tfrobust.train --gin_file=gin/papers/{paper}/{stem}.gin" in header
-    joined = header.replace("\n#             ", " ").splitlines()
-    words = [line[2:].partition(":")[0] for line in joined[2:]]
-    assert words == ["Run", "Data", "Cost", "Published", "Deviations"]
-    return joined
 
 
 def rates(optimizer, updates: Iterable[int]) -> list[float]:

@@ -6,9 +6,11 @@ What the papers' recipes hold is tested beside this file, each by its paper.
 import json
 import pathlib
 import re
+import shlex
 
 import gin
 import keras
+import make_recipe_tables as tables
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,6 +18,7 @@ import tensorflow as tf
 from conformance import recipes
 from conformance.recipes import GIN, arguments, check_complete, first_stage
 from tfrobust import cli
+from tfrobust.configuration import files
 from tfrobust.data import pipeline
 from tfrobust.models.heads import LinearHead
 from tfrobust.ops import configured
@@ -47,14 +50,11 @@ METHODS = {
     "TRADES": "trades",
 }
 FILES = [pytest.param(method, name, id=name) for method, names in METHODS.items() for name in names.split()]
-BASES = sorted(
-    path.relative_to(GIN).as_posix()
-    for path in recipes.PAPERS.glob("*/base_*.gin")
-    if "imagenet_resnet50" not in path.stem
-)
-STEPS = [(f"{names.split()[0]}.gin", method) for method, names in METHODS.items()]
-STEPS += [("fcl_text.gin", "FCL"), ("supervised_text.gin", "Supervised")]
-STEPS += [(f"papers/{stem}.gin", method) for stem, (_, method) in recipes.TRACED.items()]
+BASES = [f"{paper}/{base}" for paper in tables.papers() for base in tables.bases(paper) if base != "imagenet_resnet50"]
+STEPS = {names.split()[0]: method for method, names in METHODS.items()}
+STEPS |= {"fcl_text": "FCL", "supervised_text": "Supervised"} | {
+    name: kind for name, (_, kind) in recipes.TRACED.items()
+}
 
 # Half the size where the networks take it: a step costs a quarter.
 ARCHIVES = {
@@ -91,8 +91,8 @@ SHAPES = {"CornerDigits": ((28, 28, 1), 15), "SentimentGrammar": ((16,), 2), "Ss
 
 
 def data_of(name: str) -> str | None:
-    """Which archive stands for the data of a gin file; None for the embedded digits."""
-    if "papers/" not in name or any(data in name for data in EMBEDDED):
+    """Which archive stands for the data of a recipe; None for the embedded digits."""
+    if "/" not in name or any(data in name for data in EMBEDDED):
         return None
     kind = "cifar" if "imagenet" in name else "half"
     return f"{kind}100" if "cifar100" in name else f"{kind}10"
@@ -133,7 +133,7 @@ def test_a_complete_file_builds(kind, name):
 
 @pytest.mark.parametrize("name", BASES)
 def test_the_base_of_recipes_is_complete(name):
-    given = arguments(name)
+    given = recipes.recipe(name)
     check_complete(given, pathlib.Path(name).stem)
     assert recipes.method_of(first_stage(given)).terms and given["encoder"]().dim
 
@@ -151,10 +151,45 @@ def test_a_part_behind_a_method_builds(name, archives):
         assert configured.deserialize(configured.serialize(given["data"])) == given["data"]  # touches no disk
 
 
-def test_no_file_includes_another_twice():
-    for path in GIN.rglob("*.gin"):
-        included = re.findall(r"^include .*$", path.read_text(), re.MULTILINE)
-        assert len(included) == len(set(included)), path.relative_to(GIN)
+class Never(set):
+    """A set that forgets: with it an include is read again, as plain gin does."""
+
+    def __contains__(self, _):
+        return False
+
+
+@pytest.mark.parametrize("paper", ["", *tables.papers()])
+def test_plain_gin_reads_the_same(paper):
+    """gin reads an include each time, tfrobust at its first mention: the last statements must be equal."""
+    runs = [row.files for row in tables.rows(paper)] if paper else [[path] for path in GIN.rglob("*.gin")]
+    for run in runs:
+        once, plain = (
+            {
+                (one.scope, one.selector, one.argument): one.value
+                for file in run
+                for one in files._read_file(GIN / file, (), seen)
+            }
+            for seen in (set(), Never())
+        )
+        assert once == plain, run
+
+
+def test_the_papers_files_are_few_flat_and_all_used():
+    def depth(path):
+        return 1 + max(
+            (depth(GIN / name) for name in re.findall(r"^include '(.*)'", path.read_text(), re.M)), default=0
+        )
+
+    found = sorted((GIN / "papers").rglob("*.gin"))
+    assert len(found) <= 95 and max(map(depth, found)) <= 4
+    used = {GIN / file for row in recipes.ROWS.values() for file in row.files}
+    used |= {GIN / f"papers/{name}.gin" for name in BASES}
+    used |= {GIN / name for path in found for name in re.findall(r"^include '(.*)'", path.read_text(), re.M)}
+    assert set(found) <= used
+
+
+def test_the_pages_of_the_papers_are_current():
+    assert tables.stale() == [], "run python tools/make_recipe_tables.py"
 
 
 def test_a_label_takes_the_steps_that_it_names_from_the_attack():
@@ -174,16 +209,17 @@ def test_an_evaluation_file_builds_and_obeys_the_knobs(name):
     assert all((a.threat.norm, a.threat.epsilon) == ("l2", 0.07) for a in attacks)
 
 
-@pytest.mark.parametrize(("name", "kind"), STEPS)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [pytest.param(*one, id=f"{'papers/' * ('/' in one[0])}{one[0]}.gin-{one[1]}") for one in STEPS.items()],
+)
 def test_a_network_and_a_method_take_a_step(name, kind, archives):
     archive = data_of(name) and archives[data_of(name)]
     small = next((params for data, params in EMBEDDED.items() if data in name), [])
-    given = first_stage(arguments(name, params=[*instead(archive), "STEPS=1", "BATCH_SIZE=4", *small]))
+    given = first_stage(recipes.recipe(name, [*instead(archive), "STEPS=1", "BATCH_SIZE=4", *small]))
     dataset = given["data"].load()
     method = build(given, dataset.image_shape, dataset.class_count)
-    traced = recipes.TRACED.get(
-        name.removeprefix("papers/").removesuffix(".gin"), (type(method.encoder).__name__, kind)
-    )
+    traced = recipes.TRACED.get(name, (type(method.encoder).__name__, kind))
     assert traced == (type(method.encoder).__name__, type(method).__name__)
     if getattr(method, "adversary", None) is not None:
         assert method.adversary.attack.steps == 1
@@ -205,7 +241,8 @@ def test_the_command_prints_a_recipe_s_cost(archives, tmp_path, monkeypatch, cap
 
     monkeypatch.chdir(tmp_path)
     flags = [f"--gin_param={param}" for param in [*instead(archives["cifar10"]), "BATCH_SIZE=20"]]
-    code = train.main(["--gin_file=gin/papers/ascl/cifar10_resnet20_ascl_leaked.gin", *flags, "--dry_run"])
+    row = shlex.split(recipes.ROWS["ascl/cifar10_resnet20_ascl_leaked"].command)[3:]
+    code = train.main([*row, *flags, "--dry_run"])
     said = capsys.readouterr().out
     assert code == 0 and "12 forward and backward passes over the batch a step, 2400 in all" in said
     assert list(tmp_path.iterdir()) == []
@@ -217,7 +254,7 @@ def test_a_recipe_without_validation_split_trains_reports_and_publishes(archives
     monkeypatch.chdir(tmp_path)
     params = [*instead(archives["half10"]), "EPOCHS=1", "BATCH_SIZE=4", "STEPS=1", "EVALUATORS=[@CleanAccuracy()]"]
     flags = [f"--gin_param={param}" for param in params]
-    assert train.main(["--gin_file=gin/papers/ascl/cifar10_cnn_adv.gin", *flags]) == 0
+    assert train.main([*shlex.split(recipes.ROWS["ascl/cifar10_cnn_adv"].command)[3:], *flags]) == 0
     report = json.loads((tmp_path / "runs/cifar10_cnn_adv/robustness_report.json").read_text())
     assert report["data"]["validation_size"] == 0 and report["data"]["train_size"] == 20
     assert tf.saved_model.contains_saved_model(str(tmp_path / "exported/cifar10_cnn_adv/1"))

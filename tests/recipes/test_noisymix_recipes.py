@@ -85,15 +85,15 @@ noisymix 97.7 81.8 60.3 88.9 85.9 60.3 34.5 68.8"""
 # Table 4 beyond the rows that are Table 3's: CIFAR-100, CIFAR-100-C and its row, where section 4.4 tells which it is;
 # augmentations, mixing, noise, JSD loss.
 ABLATION = {
-    "noise": ("CIFAR-100 79.1, CIFAR-100-C 49.5 (row 2).", (False, False, True, False)),
-    "aug": ("CIFAR-100 79.1, CIFAR-100-C 64.0 (row 5).", (True, False, False, False)),
+    "noise": ("CIFAR-100 79.1, CIFAR-100-C 49.5 (row 2)", (False, False, True, False)),
+    "aug": ("CIFAR-100 79.1, CIFAR-100-C 64.0 (row 5)", (True, False, False, False)),
     "aug_mix": (None, (True, True, False, False)),
     "aug_noise": (None, (True, False, True, False)),
-    "aug_mix_noise": ("CIFAR-100 82.1, CIFAR-100-C 69.3 (row 9).", (True, True, True, False)),
+    "aug_mix_noise": ("CIFAR-100 82.1, CIFAR-100-C 69.3 (row 9)", (True, True, True, False)),
     "aug_mix_jsd": (None, (True, True, False, True)),
     "aug_noise_jsd": (None, (True, False, True, True)),
 }
-OPEN = "one of rows 6 to 8 or none of them: CIFAR-100 80.9, CIFAR-100-C 66.7; 80.5, 66.9; 80.4, 68.6."
+OPEN = "one of rows 6 to 8 or none of them: CIFAR-100 80.9, CIFAR-100-C 66.7; 80.5, 66.9; 80.4, 68.6"
 SEQUENCES = ("White", "Shot", "Motion", "Zoom", "Snow", "Bright", "Translate", "Rotate", "Tilt", "Scale")
 
 
@@ -105,33 +105,29 @@ def table(text: str) -> dict[str, list[str]]:
 
 def flips(name: str, network: str, row: str) -> str:
     *each, mean = table(FLIPPED[network])[row]
-    return f"{name} {', '.join(map(' '.join, zip(SEQUENCES, each, strict=True)))}, mean {mean}."
+    return f"{name} {', '.join(map(' '.join, zip(SEQUENCES, each, strict=True)))}, mean {mean}"
 
 
 def published() -> dict[str, str]:
-    """stem -> what its header must print."""
+    """stem -> what its page must print."""
     found = {}
     for network, text in CLASSIFIED.items():
         for row, (ten, ten_c, hundred, hundred_c) in table(text).items():
             sequences = flips("CIFAR-10-P", network, row)
             found[f"cifar10_{network}_{row}"] = f"CIFAR-10 {ten}, CIFAR-10-C {ten_c}. {sequences}"
-            found[f"cifar100_{network}_{row}"] = f"CIFAR-100 {hundred}, CIFAR-100-C {hundred_c}."
+            found[f"cifar100_{network}_{row}"] = f"CIFAR-100 {hundred}, CIFAR-100-C {hundred_c}"
     for row, (clean, corrupted, renditions, rate) in table(IMAGENET).items():
         text = f"ImageNet {clean}, ImageNet-C {corrupted}, ImageNet-R {renditions}, mean flip rate {rate}; "
         sequences = flips("ImageNet-P", "imagenet", row)
         found[f"imagenet_resnet50_{row}"] = f"{text}in parentheses without noise. {sequences}"
     for row, cells in table(TRANSFER).items():
         for data, (clean, mean, noise, others) in (("10", cells[:4]), ("100", cells[4:])):
-            text = f"CIFAR-{data} {clean}, CIFAR-{data}-C {mean} (noise {noise}, the others {others})."
+            text = f"CIFAR-{data} {clean}, CIFAR-{data}-C {mean} (noise {noise}, the others {others})"
             found[f"transfer_cifar{data}_{row}"] = text
     return found | {f"cifar100_wrn28_ablation_{row}": text or OPEN for row, (text, _) in ABLATION.items()}
 
 
 PUBLISHED = published()
-BASES = {
-    *(f"base_cifar{data}_{network}" for data in ("10", "100") for network in ("resnet18", "wrn28")),
-    *("base_imagenet_resnet50", "base_transfer_cifar10", "base_transfer_cifar100"),
-}
 ADDED = {"mixing": 1.0, "stages": (0, 1, 2, 3)}
 # Row -> class, passes a step, attributes; `mixing` is its alpha, `noise` its levels, sparsity and scale.
 METHODS = {
@@ -157,21 +153,18 @@ def row_of(stem: str) -> str:
 
 
 def test_there_is_a_recipe_for_each_row_and_for_nothing_else():
-    assert {path.stem for path in (recipes.PAPERS / "noisymix").glob("*.gin")} == set(PUBLISHED) | BASES
-    assert len(PUBLISHED) == 4 * 8 + 9 + 2 * 6 + 7
+    assert recipes.names("noisymix") == set(PUBLISHED) and len(PUBLISHED) == 4 * 8 + 9 + 2 * 6 + 7
 
 
 @pytest.mark.parametrize("stem", PUBLISHED)
 def test_a_recipe_is_the_row_s(stem):
-    given, row = bound(stem), row_of(stem)
-    lines = recipes.header_of("noisymix", stem)
-    header = "\n".join(lines)
-    assert f"# Published:  {PUBLISHED[stem]}" in lines and "(Table" in lines[0]
+    given, row, printed = bound(stem), row_of(stem), recipes.ROWS[f"noisymix/{stem}"]
+    assert printed.published == PUBLISHED[stem] and printed.tables.startswith("Table")
     method = method_of(given)
     passes = method.passes_per_step
     steps = 1_000_800 if stem.startswith("imagenet") else 117_150 if stem.startswith("transfer") else 78_000
-    assert f"training {steps:,} steps x {passes} = {steps * passes:,} passes" in header
-    assert given["name"] == stem and given["data"].validation_size == 0
+    assert printed.cost.startswith(f"{steps:,} x {passes} = {steps * passes:,}")
+    assert given["data"].validation_size == 0
     check = check_imagenet if stem.startswith("imagenet") else check_transfer if "transfer" in stem else check_cifar
     check(stem, given)
     if stem.startswith("transfer"):

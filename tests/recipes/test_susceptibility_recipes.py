@@ -1,13 +1,14 @@
 """The recipes of paper 004 hold the numbers that it prints: literal here, none read from gin/."""
 
 import functools
+import shlex
 
 import gin
 import pytest
 
 from conformance import recipes
 from conformance.recipes import method_of, rates
-from tfrobust import cli
+from tfrobust import cli, evaluate
 
 bound = functools.partial(recipes.bound, "susceptibility")
 
@@ -42,11 +43,11 @@ TABLE_2 = {
     "swav": "75.34 23.35 5.95 11.73 0.20 4.1 10.81",
     "byol": "74.56 39.40 13.50 32.61 1.89 12.51 17.34",
 }
-FORM_2 = "clean {}; FGSM 0.25/255 {}, 1/255 {}; PGD 0.25/255 {}, 1/255 {}; PGD L2 0.5 {}; AutoAttack 0.25/255 {}."
+FORM_2 = "clean {}; FGSM 0.25/255 {}, 1/255 {}; PGD 0.25/255 {}, 1/255 {}; PGD L2 0.5 {}; AutoAttack 0.25/255 {}"
 FORMS = (
-    (TABLE_1, "clean {}; FGSM 8/255 {}, 16/255 {}; PGD L2 0.1 {}, 0.25 {}; PGD L1 8 {}; AutoAttack 1/255 {}."),
-    (TABLE_4, "clean {}; FGSM 8/255 {}, 16/255 {}; AutoAttack 1/255 {}, 2/255 {}."),
-    (TABLE_5, "clean {}; PGD Linf 8/255 {}, 16/255 {}; PGD L2 0.25 {}; PGD L1 12 {}; AutoAttack 8/255 {}, 16/255 {}."),
+    (TABLE_1, "clean {}; FGSM 8/255 {}, 16/255 {}; PGD L2 0.1 {}, 0.25 {}; PGD L1 8 {}; AutoAttack 1/255 {}"),
+    (TABLE_4, "clean {}; FGSM 8/255 {}, 16/255 {}; AutoAttack 1/255 {}, 2/255 {}"),
+    (TABLE_5, "clean {}; PGD Linf 8/255 {}, 16/255 {}; PGD L2 0.25 {}; PGD L1 12 {}; AutoAttack 8/255 {}, 16/255 {}"),
 )
 PUBLISHED = {
     row.replace("_", "_resnet50_", 1): form.format(*cells.split())
@@ -70,18 +71,15 @@ ATTACKS = {
 
 
 def test_there_is_a_recipe_for_each_row_and_for_nothing_else():
-    found = {path.stem for path in (recipes.PAPERS / "susceptibility").glob("*.gin")}
-    judged = {f"imagenet_resnet50_{row}" for row in TABLE_2} | {"base_imagenet_resnet50"}
-    assert found == {*PUBLISHED, "base_cifar10_resnet50", *judged} and len(PUBLISHED) == 6 + 5 + 4
+    evaluated = {f"imagenet_resnet50_{row}" for row in TABLE_2}
+    assert recipes.names("susceptibility") == {*PUBLISHED, *evaluated} and len(PUBLISHED) == 6 + 5 + 4
 
 
 @pytest.mark.parametrize("stem", PUBLISHED)
 def test_a_recipe_is_the_row_s(stem):
-    given, (data, _, row) = bound(stem), stem.split("_", 2)
-    header = recipes.header_of("susceptibility", stem)
-    line = next(line for line in header if line.startswith("# Published:"))
-    assert line.removeprefix("# Published:  ").startswith(PUBLISHED[stem]) and "(Table" in header[0]
-    assert given["name"] == stem and given["data"].path == f"data/cifar-{data.removeprefix('cifar')}-python.tar.gz"
+    given, (data, _, row), printed = bound(stem), stem.split("_", 2), recipes.ROWS[f"susceptibility/{stem}"]
+    assert printed.published.startswith(PUBLISHED[stem]) and printed.tables.startswith("Table")
+    assert given["data"].path == f"data/cifar-{data.removeprefix('cifar')}-python.tar.gz"
     assert given["data"].validation_size == 0
     check_encoder(row, given["encoder"](), data)
     check_attacks(given["evaluators"])
@@ -90,19 +88,17 @@ def test_a_recipe_is_the_row_s(stem):
         assert given["augmentation"].jitter == (0.2, 0.2, 0.2, 0.05)
         check_cosine(given["optimizer"](), 480, 48_000, 0.01, 0.8, 0.0008)
     else:
-        check_stages(row, given, "\n".join(header))
+        check_stages(row, given, printed.cost)
 
 
 @pytest.mark.parametrize("row", TABLE_2)
 def test_somebody_s_weights_are_judged_as_the_row_was(row):
-    path = recipes.PAPERS / "susceptibility" / f"imagenet_resnet50_{row}.gin"
-    cli.configure([str(path)])
+    printed = recipes.ROWS[f"susceptibility/imagenet_resnet50_{row}"]
+    flags = evaluate.parser().parse_args(shlex.split(printed.command)[3:])
+    cli.prepare(flags)
     given = gin.get_bindings("tfrobust.experiment.evaluate", resolve_references=True)
-    header = path.read_text().partition("include")[0].replace("\n#             ", " ")
-    published = next(line for line in header.splitlines() if line.startswith("# Published:"))
-    assert published == f"# Published:  {FORM_2.format(*TABLE_2[row].split())}"
-    command = f"python -m tfrobust.evaluate --model=data/resnet50_{row}.safetensors --output=runs/resnet50_{row}"
-    assert f"{command} --gin_file=gin/papers/susceptibility/{path.name}" in header
+    assert printed.published == FORM_2.format(*TABLE_2[row].split()) and "Weights: " in printed.deviations
+    assert (flags.model, flags.output) == (f"data/resnet50_{row}.safetensors", f"runs/resnet50_{row}")
     encoder, data = given["encoder"](), given["data"]
     assert (encoder.stem, encoder.symmetric, encoder.dim) == ("imagenet", True, 2048)
     pixels = {"simclr": None, "swav": (0.228, 0.224, 0.225)}
@@ -160,7 +156,7 @@ def check_cosine(optimizer, warmup: int, steps: int, first: float, peak: float, 
     assert rates(optimizer, places) == pytest.approx(expected, rel=1e-3, abs=1e-7)
 
 
-def check_stages(row: str, given: dict, header: str) -> None:
+def check_stages(row: str, given: dict, cost: str) -> None:
     first = given["pretraining"]
     name, passes = METHODS[next(part for part in row.split("_") if part in METHODS)]
     batch, steps = (512, 97_000) if name in ("RoCL", "ACL") else (1024, 48_000)
@@ -172,7 +168,7 @@ def check_stages(row: str, given: dict, header: str) -> None:
         method = first.method(encoder=CNN(((1,),), dense=(), branches=2), head=LinearHead(10), seed=0)
     else:
         method = method_of({"method": first.method})
-    assert type(method).__name__ == name and f"{steps:,} steps x {passes} = {steps * passes:,} passes" in header
+    assert type(method).__name__ == name and cost.startswith(f"{steps:,} x {passes} = {steps * passes:,}")
     assert method.passes_per_step == passes and method.temperature == (0.1 if name == "SupCon" else 0.5)
     rates_of = {"SimCLR": (0.01, 0.5, 0.0005), "SupCon": (0.01, 0.5, 0.0005), "RoCL": (0.1, 1.5, 0), "ACL": (0, 5.0, 0)}
     check_cosine(first.optimizer(), steps // 100, steps, *rates_of[name])

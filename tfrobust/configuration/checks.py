@@ -1,6 +1,7 @@
 """Checks that turn statements into a bound gin configuration; any mistake is one line, before anything runs."""
 
 import dataclasses
+import pathlib
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -58,6 +59,25 @@ KNOBS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "EVAL_EPSILON": _EPSILON,
     "EVAL_NORM": _NORM,
 }
+
+
+def unnamed(bindings: list[Binding], paths: list[str]) -> Binding | None:
+    """Return the binding of NAME for gin files that do not set it: that of a flag, or their stems joined by `_`.
+
+    Args:
+        bindings: of the files and flags, after the knobs' defaults.
+        paths: the values of --gin_file.
+
+    Returns:
+        The binding; None if a file sets NAME, if there are no defaults, or if the stems make no name.
+    """
+    default, *given = [binding for binding in bindings if binding.macro == "NAME"] or [None]
+    if default is None or default.value is not None or not all(binding.from_flag for binding in given):
+        return None
+    if given:
+        return given[-1]
+    stems = "_".join(pathlib.PurePath(path).stem for path in paths)
+    return Binding("", "NAME", "", stems, "the names of the gin files") if KNOBS["NAME"][0](stems) else None
 
 
 # -------------------------------------------------------------------------------------------------- macros

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Write gin/papers/<paper>/README.md: the command, the published numbers, the cost and the deviations of each row.
+
+Usage: tools/make_recipe_tables.py [--check]
+
+The rows are in gin/papers/<paper>/rows.toml; data, costs and deviations of bases and methods are in the comments of
+their gin files. With --check nothing is written: prints the pages that are not current, and exits with 1 if there are
+any.
+
+In rows.toml, `[rows.<base>]` has a line for each row, in order: its key, and `tables`, `published`, and as far as they
+differ from the rule: `method` (the key names the file methods/<key>.gin; "" for none), `params` (--gin_param), `title`
+(the first line of the method's file), `deviations` and `weights` of this row. The run of a row is called <base>_<key>.
+`[passes]` has the passes a step of a method, if not 1, and `[steps]` the steps of a base; `[notes]` adds to that cost,
+and `[cost]` replaces it.
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import re
+import sys
+import tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAPERS = ROOT / "gin" / "papers"
+_MADE = "<!-- Made by tools/make_recipe_tables.py from rows.toml and the comments of the gin files; do not edit. -->"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A published row: what it is called, its command, and what is known about it."""
+
+    paper: str
+    base: str
+    key: str
+    method: str
+    params: tuple[str, ...]
+    title: str
+    tables: str
+    published: str
+    cost: str
+    deviations: str
+    evaluated: bool
+
+    @property
+    def name(self) -> str:
+        """The NAME of its run."""
+        return f"{self.base}_{self.key}"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Its gin files below gin/: base, then method."""
+        files = (f"{self.base}.gin", f"methods/{self.method}.gin")
+        return tuple(f"papers/{self.paper}/{file}" for file in files[: 2 if self.method else 1])
+
+    @property
+    def all_params(self) -> tuple[str, ...]:
+        """Its values of --gin_param, with NAME unless the files' names say it."""
+        named = self.evaluated or self.name == "_".join(pathlib.Path(file).stem for file in self.files)
+        return self.params if named else (*self.params, f"NAME={self.name!r}")
+
+    @property
+    def command(self) -> str:
+        """Its command, on one line."""
+        words = ["python -m tfrobust.train"]
+        if self.evaluated:
+            model = f"resnet50_{self.key}"
+            words = [f"python -m tfrobust.evaluate --model=data/{model}.safetensors --output=runs/{model}"]
+        words += [f"--gin_file=gin/{file}" for file in self.files]
+        return " ".join([*words, *(f'--gin_param="{param}"' for param in self.all_params)])
+
+
+# ------------------------------------------------------------------------------------------------- reading
+
+
+def papers() -> list[str]:
+    """Return the names of the papers' folders."""
+    return sorted(path.parent.name for path in PAPERS.glob("*/rows.toml"))
+
+
+def rows(paper: str) -> list[Row]:
+    """Return the rows of a paper, in the order of its page."""
+    given = _given(paper)
+    return [_row(paper, given, base, key, one) for base, some in given["rows"].items() for key, one in some.items()]
+
+
+def bases(paper: str) -> list[str]:
+    """Return the stems of the gin files that are complete alone."""
+    return list(_given(paper)["rows"])
+
+
+def header(path: pathlib.Path) -> dict[str, str]:
+    """Return the comment above a gin file by label: title (its first line), Data, Cost and Deviations."""
+    lines = []
+    for line in path.read_text("utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line)
+    joined = "\n".join(lines).replace("\n#             ", " ").splitlines()
+    found = dict(match.groups() for line in joined if (match := re.match(r"# (Data|Cost|Deviations): +(.*)", line)))
+    return {"title": joined[0].removeprefix("# "), **found}
+
+
+def _given(paper: str) -> dict:
+    return tomllib.loads((PAPERS / paper / "rows.toml").read_text("utf-8"))
+
+
+def _row(paper: str, given: dict, base: str, key: str, one: dict) -> Row:
+    method = one.get("method", key)
+    about = header(PAPERS / paper / "methods" / f"{method}.gin") if method else {}
+    deviations = [one.get("deviations"), one.get("weights") and f"Weights: {one['weights']}.", about.get("Deviations")]
+    evaluated = base in given.get("evaluated", ())
+    return Row(
+        paper=paper,
+        base=base,
+        key=key,
+        method=method,
+        params=tuple(one.get("params", ())),
+        title=one.get("title") or about["title"],
+        tables=one["tables"],
+        published=one["published"],
+        cost="" if evaluated else _cost(given, base, method),
+        deviations=" ".join(filter(None, deviations)),
+        evaluated=evaluated,
+    )
+
+
+def _cost(given: dict, base: str, method: str) -> str:
+    if method in given.get("cost", ()):
+        return given["cost"][method]
+    steps, passes = given["steps"][base], given["passes"].get(method, 1)
+    note = given.get("notes", {}).get(method, "")
+    return f"{steps:,} x {passes:.3g} = {steps * passes:,.0f} {note}".rstrip()
+
+
+# ------------------------------------------------------------------------------------------------- writing
+
+
+def page(paper: str) -> str:
+    """Return the page of a paper."""
+    given, found = _given(paper), rows(paper)
+    title = f"[{given['paper']}]({given['address']})" if "address" in given else given["paper"]
+    lines = [_MADE, "", f"# {given['paper'].partition(':')[0]}", "", f"{title}."]
+    files = sorted((PAPERS / paper).glob("*.gin"))
+    shared = [path.name for path in files if path.stem not in given["rows"]] or [path.name for path in files]
+    lines += [
+        "What its rows share, what is open, and what numbers and costs mean is in the comments of",
+        f"{', '.join(f'[{name}]({name})' for name in shared)}.",
+        "A pass is one forward and backward pass over a batch. Deviations from the paper that all rows of a base share",
+        "are above its table. The recipes have been built and stepped, not trained to the end.",
+    ]
+    for base in given["rows"]:
+        lines += ["", *_section(paper, base, [row for row in found if row.base == base])]
+    return "\n".join(lines) + "\n"
+
+
+def _section(paper: str, base: str, found: list[Row]) -> list[str]:
+    about = header(PAPERS / paper / f"{base}.gin")
+    lines = [f"## {about['title']}", "", f"Base: [{base}.gin]({base}.gin)", ""]
+    lines += [f"- {label}: {_marked(about[label])}" for label in ("Data", "Cost", "Deviations") if label in about]
+    if not found:
+        return [*lines, "", f"    python -m tfrobust.train --gin_file=gin/papers/{paper}/{base}.gin"]
+    lines += ["", "| row | published | steps x passes | command | deviations |", "|---|---|---|---|---|"]
+    for row in found:
+        cells = (f"{row.title} ({row.tables})", row.published, row.cost, f"`{row.command}`", _marked(row.deviations))
+        lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
+    return lines
+
+
+def _marked(text: str) -> str:
+    """Return a comment as Markdown: flags and names of parameters in backticks, links to web pages."""
+    text = re.sub(r'--gin_(?:param="[^"]*"|file=\S+)|\b[A-Za-z]+\d*\.[a-z_]+ = \'\w+\'', r"`\g<0>`", text)
+    return re.sub(r"https://[^\s,;]+[^\s,;.]", r"<\g<0>>", text)
+
+
+def stale() -> list[str]:
+    """Return the papers whose page is not current."""
+    pages = ((paper, PAPERS / paper / "README.md") for paper in papers())
+    return [paper for paper, path in pages if not path.is_file() or path.read_text("utf-8") != page(paper)]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the pages, or compare them; return the exit code."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is not current")
+    check, changed = flags.parse_args(arguments).check, stale()
+    for paper in changed:
+        if not check:
+            (PAPERS / paper / "README.md").write_text(page(paper), encoding="utf-8")
+        print(f"gin/papers/{paper}/README.md {'is not current' if check else 'written'}")
+    return 1 if check and changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
