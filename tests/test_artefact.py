@@ -3,15 +3,15 @@
 import pytest
 import tensorflow as tf
 
-from tfrobust import artefact
 from tfrobust.attacks.gradient import PGD
+from tfrobust.common import configured
 from tfrobust.data.sources.digits import Digits
-from tfrobust.evaluation import doctor_data
-from tfrobust.evaluation.accuracy import CleanAccuracy
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.doctor import Doctor
-from tfrobust.evaluation.predictor import from_function
-from tfrobust.ops import configured
+from tfrobust.evaluation.doctor import data as doctor_data
+from tfrobust.evaluation.doctor.evaluator import Doctor
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.runs import artefact
 
 DATASET = Digits(validation_size=100).load()
 JUDGES = (Doctor(attack=PGD()),)

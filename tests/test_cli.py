@@ -11,9 +11,9 @@ import textwrap
 
 import pytest
 
-from tfrobust import cli, train
+from tfrobust.commands import cli, train
 from tfrobust.errors import InputError, RefusedByGate, StopRequested
-from tfrobust.serving.publish import VersionExists
+from tfrobust.serving.export.publish import VersionExists
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -203,7 +203,7 @@ def test_sigterm_ends_with_75(capfd):
 def test_a_reader_that_goes_away_is_no_error(body, wires):
     program = f"""
         import sys
-        from tfrobust import cli
+        from tfrobust.commands import cli
 
         def run(flags):
             {body}

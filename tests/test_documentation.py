@@ -22,8 +22,9 @@ import sys
 import pytest
 from printed import CHECKED, GUIDES, READ, ROOT, Block, blocks, prose, relative, spans
 
-from tfrobust import cli
-from tfrobust.configuration import checks, files, registry
+from tfrobust.commands import cli
+from tfrobust.commands.configuration import binding as checks
+from tfrobust.commands.configuration import files, registry
 from tfrobust.errors import InputError
 
 PAGES = sorted(GUIDES.glob("api/*.md"))
@@ -191,10 +192,10 @@ def table_of_terms() -> dict[str, list[tuple[str, ...]]]:
 def test_the_table_of_terms_has_each_recipe_s(path):
     import gin
 
-    from tfrobust.models.heads import LinearHead
+    from tfrobust.models.heads.linear import LinearHead
 
     cli.configure([str(path)])
-    given = gin.get_bindings("tfrobust.experiment.train")
+    given = gin.get_bindings("tfrobust.runs.experiment.train")
     encoder, first = given["encoder"](), given.get("pretraining")
     stages = [first.method, given["method"]] if first is not None else [given["method"]]
     found = [tuple(stage(encoder=encoder, head=LinearHead(10), seed=0).terms) for stage in stages]

@@ -5,10 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from tfrobust import estimate, train
-from tfrobust.attacks import ensemble, gradient, threat
-from tfrobust.evaluation.accuracy import CleanAccuracy
-from tfrobust.evaluation.adversarial import AccuracyCurve, AttackAccuracy
+from tfrobust.attacks import ensemble, gradient
+from tfrobust.attacks.shared import threat
+from tfrobust.commands import train
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve, AttackAccuracy
+from tfrobust.runs import estimate
 
 PGD = gradient.PGD(threat.ThreatModel(), steps=7, restarts=2)
 

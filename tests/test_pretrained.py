@@ -11,10 +11,10 @@ from tfrobust import saving
 from tfrobust.errors import InputError
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.cnn import CNN
-from tfrobust.models.heads import LinearHead
-from tfrobust.ops import rehearsal
-from tfrobust.pretrained import Pretrained
-from tfrobust.serving import export
+from tfrobust.models.heads.linear import LinearHead
+from tfrobust.runs.initial_encoder import Pretrained
+from tfrobust.security import rehearsal
+from tfrobust.serving.export import saved_model as export
 
 SHAPE = (8, 8, 1)
 IMAGES = np.random.default_rng(0).uniform(size=(6, *SHAPE)).astype("float32")
@@ -78,8 +78,8 @@ def test_a_frozen_encoder_is_frozen_when_read_again(source, tmp_path):
 
 
 def test_weights_from_pytorch_start_an_encoder(tmp_path, capsys):
-    from tfrobust.models import checkpoints
-    from tfrobust.models.wide_resnet import WideResNet
+    from tfrobust.models.resnets.wide_resnet import WideResNet
+    from tfrobust.models.weights import checkpoints
 
     encoder = WideResNet(10, 1)
     encoder.build((None, 8, 8, 3))
@@ -144,7 +144,7 @@ def test_what_is_no_source_is_named(tmp_path):
 
 def test_the_recipe_takes_an_export_to_other_digits(tmp_path, monkeypatch, capsys):
     """The two commands of gin/transfer.gin, then another size of network, which is refused."""
-    from tfrobust import train
+    from tfrobust.commands import train
 
     monkeypatch.chdir(tmp_path)
     quick = ["--gin_param=EVALUATORS=[@CleanAccuracy()]", "--gin_param=EPOCHS=3"]

@@ -12,22 +12,23 @@ import tensorflow as tf
 from faults.whole_run import unverified
 
 from conformance import methods as battery
-from tfrobust import estimate, experiment, train
+from tfrobust.commands import train
+from tfrobust.common import fingerprint
 from tfrobust.data.sources.digits import Digits
 from tfrobust.errors import InputError
 from tfrobust.methods.byol import BYOL
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.cnn import CNN
-from tfrobust.models.heads import LinearHead
-from tfrobust.models.projection import ProjectionHead
-from tfrobust.ops import fingerprint
+from tfrobust.models.heads.linear import LinearHead
+from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.ops.schedules import LinearRamp
 from tfrobust.pairs.false_negatives import IFND
-from tfrobust.pretrained import Pretrained
-from tfrobust.pretraining import Pretraining, Stage
+from tfrobust.runs import estimate, experiment
+from tfrobust.runs.first_stage import Pretraining, Stage
+from tfrobust.runs.initial_encoder import Pretrained
+from tfrobust.runs.workdir import canonical
 from tfrobust.training.callbacks import BestWeights, CollapseWarning
-from tfrobust.training.workdir import canonical
 
 DIGITS = Digits(validation_size=100)
 

@@ -20,8 +20,8 @@ import tensorflow as tf
 from faults import processes
 from printed import ROOT, Command
 
-from tfrobust import cli
-from tfrobust.configuration import files
+from tfrobust.commands import cli
+from tfrobust.commands.configuration import files
 from tfrobust.errors import InputError
 
 COMMANDS = printed.collect()
@@ -103,7 +103,7 @@ def check_text(command: Command) -> None:
 
 
 def method_stems(command: Command, flags: dict) -> list[str]:
-    stems = flags.get("methods") or [] if command.program == "tools/digits_table.py" else []
+    stems = flags.get("methods") or [] if command.program == "tools/benchmarks/digits_table.py" else []
     return stems.split(",") if isinstance(stems, str) else stems
 
 
@@ -143,9 +143,9 @@ def recipe_of_a_paper(command: Command) -> bool:
         "python -c 'import os; print('",
         "python tools/nothing.py",
         "python tools/gate.py exported/trades --requires x",
-        "python tools/digits_table.py --methods=supervised,fcll",
+        "python tools/benchmarks/digits_table.py --methods=supervised,fcll",
         "python tools/local_cluster.py --workers=2 -- --gin_file=gin/nothing.gin",
-        "python tools/record_encoders.py --repositories=there",
+        "python tools/golden/record_encoders.py --repositories=there",
     ],
 )
 def test_a_wrong_command_is_found(line, capsys):
@@ -194,7 +194,7 @@ SMALLEST = {
     r"tfrobust\.train.*_text.*": "--gin_param=SentimentGrammar.validation_size=8",
 }
 # A tiny model may well be refused, and a ratio of tiny sizes be below its aim.
-ACCEPTED = {"tools/gate.py": (0, 3), "tools/bench_augmix.py": (0, 1)}
+ACCEPTED = {"tools/gate.py": (0, 3), "tools/benchmarks/bench_augmix.py": (0, 1)}
 
 
 def reason(command: Command) -> str:

@@ -5,7 +5,7 @@ import keras
 import state
 from tensorflow.python.framework import config
 
-from tfrobust import cli
+from tfrobust.commands import cli
 from tfrobust.training import strategy
 
 

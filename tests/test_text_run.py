@@ -7,15 +7,15 @@ import pytest
 from faults.whole_run import unverified
 
 from oracles.bag_of_words import BagOfWords
-from tfrobust import artefact, experiment
 from tfrobust.data.sources.sentiment_grammar import SentimentGrammar
 from tfrobust.data.wordpiece import WordPiece
-from tfrobust.evaluation.accuracy import CleanAccuracy
-from tfrobust.evaluation.calibration import Calibration
-from tfrobust.evaluation.doctor import Doctor
+from tfrobust.evaluation.doctor.evaluator import Doctor
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.calibration import Calibration
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.supervised import Supervised
-from tfrobust.serving import export
+from tfrobust.runs import artefact, experiment
+from tfrobust.serving.export import saved_model as export
 
 DATA = SentimentGrammar(train_size=300, test_size=120, validation_size=60)
 EVALUATORS = (CleanAccuracy(), Calibration(), Doctor())
@@ -105,9 +105,9 @@ def test_what_is_for_images_is_refused_before_training(change, said, tmp_path):
 
 
 def test_sources_are_told_by_their_numbers_alone():
+    from tfrobust.common import configured
     from tfrobust.data.sources.sst2 import Sst2
     from tfrobust.data.sources.stanford_sentiment import StanfordSentimentTreebank
-    from tfrobust.ops import configured
 
     tokenizer = WordPiece(size=500, strength_of="first")
     for source in (DATA, Sst2(tokenizer=tokenizer), StanfordSentimentTreebank(path="there", tokenizer=tokenizer)):

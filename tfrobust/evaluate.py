@@ -1,80 +1,10 @@
-"""The command `python -m tfrobust.evaluate`: evaluate an export, any other SavedModel, or a `.keras` file."""
+"""The code is in tfrobust.commands.evaluate; this path stays importable."""
 
-import argparse
-import functools
-import pathlib
 import sys
 
-from tfrobust import cli
+from tfrobust.commands.evaluate import main, parser, run
 
-
-def parser() -> cli.Parser:
-    """Return the command's flags."""
-    flags = cli.Parser("evaluate", "Measure how robust a model is: an export, any SavedModel, any .keras file.")
-    flags.add_argument(
-        "--model",
-        metavar="DIR|FILE.keras",
-        required=True,
-        help="the model; of weights from PyTorch (.safetensors, .npz) a file of gin/models says the network",
-    )
-    flags.add_argument(
-        "--data",
-        metavar="NAME|FILE.npz|DIR",
-        help="images in [0, 1] and labels; default: the data and split that the export's report names",
-    )
-    flags.add_gin_flags("gin/eval/pgd.gin")
-    flags.add_argument("--logits_output", metavar="NAME", help="which output of a foreign model holds the logits")
-    flags.add_argument("--output", metavar="DIR", help="where the report goes (JSON, HTML, Markdown); resumes there")
-    flags.add_argument("--shard", metavar="I/N", type=_shard, help="make share I of N only; then run without it")
-    return flags
-
-
-def run(flags: argparse.Namespace) -> None:
-    """Configure and start the evaluation."""
-    cli.prepare(flags)
-    # gin may name the data too, so the flag is passed only if given.
-    data = {} if flags.data is None else {"data": _source(flags.data)}
-    cli.call(
-        "evaluate",
-        model=flags.model,
-        logits_output=flags.logits_output,
-        output=flags.output,
-        shard=flags.shard,
-        configuration=cli.operative_text,
-        **data,
-    )
-
-
-def _shard(text: str) -> tuple[int, int]:
-    number, _, count = text.partition("/")
-    if not (number.isascii() and number.isdecimal() and count.isascii() and count.isdecimal() and len(text) < 20):
-        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not I/N, such as 1/4")
-    return int(number), int(count)
-
-
-def _source(text: str):
-    """Return the data source of --data: a file, a folder, or a name (`digits`, or one that TFDS knows).
-
-    For an image folder, return the constructor, which still needs the model's input size.
-    """
-    from tfrobust.data.sources import cifar, digits, folder, npz, tfds
-
-    path = pathlib.Path(text).expanduser()
-    if text == "digits":
-        return digits.Digits()
-    if path.suffix == ".npz":
-        return npz.Npz(path=text, test_size=1.0)
-    if path.name.endswith(".tar.gz") or cifar.is_cifar_folder(path):
-        return cifar.Cifar(path=text)
-    if path.is_dir() and not tfds.is_prepared(path):
-        return functools.partial(folder.ImageFolder, path=text, test_size=1.0)
-    return tfds.TensorFlowDatasets(dataset=text)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    return cli.main(parser(), run, arguments)
-
+__all__ = ["main", "parser", "run"]
 
 if __name__ == "__main__":
     sys.exit(main())

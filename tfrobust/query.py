@@ -1,81 +1,10 @@
-"""The command `python -m tfrobust.query`: request predictions, metadata or the report from a TensorFlow Serving."""
+"""The code is in tfrobust.commands.query; this path stays importable."""
 
-import argparse
-import json
 import sys
 
-from tfrobust import cli
-from tfrobust.errors import InputError
+from tfrobust.commands.query import main, parser, run
 
-
-def parser() -> cli.Parser:
-    """Return the command's flags."""
-    flags = cli.Parser("query", "Ask a model that TensorFlow Serving serves, over REST or gRPC.")
-    flags.add_argument(
-        "--url", required=True, help="http(s)://host:8501 for REST, grpc(s)://host:8500 for gRPC; REST is the default"
-    )
-    flags.add_argument("--model", required=True, metavar="NAME", help="the name it is served under")
-    which = flags.add_mutually_exclusive_group()
-    which.add_argument("--version", metavar="N", type=cli.count, help="default: the newest")
-    which.add_argument("--label", metavar="NAME", help="a version by its label, such as stable")
-    what = flags.add_mutually_exclusive_group()
-    what.add_argument(
-        "--image",
-        metavar="FILE",
-        action="append",
-        help="predict: a PNG or JPEG, or .npy or .npz arrays: images in [0, 1], or tokens of text; may be repeated",
-    )
-    what.add_argument("--metadata", action="store_true", help="show the served versions and endpoints")
-    what.add_argument("--report", action="store_true", help="show the served model's own robustness report")
-    flags.add_argument("--format", choices=("table", "json"), default="table", help="default: table")
-    flags.add_argument(
-        "--timeout", metavar="SECONDS", type=float, default=60.0, help="for one whole answer; default: 60"
-    )
-    flags.add_argument("--ca", metavar="FILE", help="certificates that an https or grpcs server must be signed by")
-    return flags
-
-
-def run(flags: argparse.Namespace) -> None:
-    """Send the request, and print the response."""
-    from tfrobust.report import render
-    from tfrobust.serving import answers, client, inputs
-
-    if not (flags.image or flags.metadata or flags.report):
-        raise InputError("say what to ask: --image=FILE, --metadata or --report.")
-    names, images = inputs.read(flags.image) if flags.image else ([], None)
-    where = dict(version=flags.version, label=flags.label, timeout=flags.timeout, authority=flags.ca)
-    with cli.quiet_stderr():
-        asked = client.Client(flags.url, flags.model, **where)
-    with asked:
-        if flags.report:
-            print(asked.report_text().rstrip("\n") if flags.format == "json" else _report_table(asked))
-            return
-        found = answers.describe(asked) if flags.metadata else answers.predict(asked, names, images)
-    if flags.format == "json":
-        print(json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False))
-    elif flags.metadata:
-        print(answers.metadata_heading(found), *render.align(answers.metadata_rows(found)), sep="\n")
-    else:
-        rows = answers.prediction_rows(found)
-        print(*render.align(rows, tuple(range(2, len(rows[0]), 2))), sep="\n")
-
-
-def _report_table(asked) -> str:
-    from tfrobust.report import render
-    from tfrobust.report.schema import Report
-
-    text = asked.report_text()
-    try:
-        report = Report.from_json(text)
-    except InputError as error:
-        raise InputError(f"the server's report cannot be read, --format=json shows it: {error}"[:300]) from None
-    return f"{render.console_table(report, short=True)}\n\n{report.threat}"
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    return cli.main(parser(), run, arguments)
-
+__all__ = ["main", "parser", "run"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,9 +11,9 @@ import keras
 import tensorflow as tf
 
 import tfrobust
+from tfrobust.common.files import replacing
 from tfrobust.errors import InputError
-from tfrobust.ops import archives
-from tfrobust.ops.files import replacing
+from tfrobust.security import archives
 from tfrobust.training.strategy import use_xla
 
 SUFFIX = ".keras"

@@ -41,7 +41,7 @@ def faults(path: pathlib.Path) -> list[str]:
 
 
 def _fault(path: pathlib.Path, paths: list[str], params=(), partial: bool = False) -> list[str]:
-    from tfrobust import cli
+    from tfrobust.commands import cli
     from tfrobust.errors import InputError
 
     try:

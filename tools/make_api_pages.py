@@ -62,9 +62,9 @@ class Page:
 def collect() -> dict[str, Page]:
     """Return page name -> page, by walking the facade and the registry of what gin files may name."""
     from tfrobust import keras as facade
-    from tfrobust.configuration import registry
+    from tfrobust.commands.configuration import registry
     from tfrobust.data.sources.base import Source
-    from tfrobust.evaluation.base import Evaluator
+    from tfrobust.evaluation.engine.base import Evaluator
 
     pages = {"keras": Page(*_TITLES["keras"], {})}
     for name in facade.__all__:

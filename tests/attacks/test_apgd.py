@@ -7,10 +7,11 @@ import tensorflow as tf
 from conformance.attacks import SHAPE, Linear, examples, smooth_model
 from oracles import apgd as oracle
 from oracles import seeded_networks
-from tfrobust.attacks import apgd, apgd_schedule, runner
-from tfrobust.attacks.apgd_steps import Momentum, Sparse
-from tfrobust.attacks.goal import Goal
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks import apgd
+from tfrobust.attacks.shared import apgd_schedule, runner
+from tfrobust.attacks.shared.apgd_steps import Momentum, Sparse
+from tfrobust.attacks.shared.goal import Goal
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.losses import classification
 from tfrobust.ops import norms, randomness
 

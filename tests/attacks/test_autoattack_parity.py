@@ -8,12 +8,13 @@ import pytest
 import tensorflow as tf
 
 from oracles import official_autoattack, seeded_networks
-from tfrobust.attacks import apgd, apgd_schedule, fab, objectives, square, square_patterns
-from tfrobust.attacks.goal import Goal
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks import apgd, fab, square
+from tfrobust.attacks.shared import apgd_schedule, objectives, square_patterns
+from tfrobust.attacks.shared.goal import Goal
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.losses import classification
-from tfrobust.models.heads import LinearHead
-from tfrobust.models.resnet import ResNet
+from tfrobust.models.heads.linear import LinearHead
+from tfrobust.models.resnets.resnet import ResNet
 from tfrobust.ops import hyperplane
 from tfrobust.ops.gradients import input_gradient
 
@@ -328,7 +329,7 @@ def test_the_digits_models_are_the_same_functions(name):
 # ------------------------------------------------------------------------------------------------- verdicts
 
 
-# One case per norm; `tools/autoattack_equality.py` runs all of them, members alone included.
+# One case per norm; `tools/golden/autoattack_equality.py` runs all of them, members alone included.
 @pytest.mark.parametrize(
     ("model", "norm"), [("ascl_leaked", "linf"), ("supervised", "l2"), ("adversarial_training", "l1")]
 )

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.attacks import checks
 from tfrobust.attacks.gradient import FGSM
-from tfrobust.attacks.runner import run_attack
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared import checks
+from tfrobust.attacks.shared.runner import run_attack
+from tfrobust.attacks.shared.threat import ThreatModel
 
 IMAGES = np.full([3, 2, 2, 1], 0.5)
 

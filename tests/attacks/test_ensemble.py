@@ -5,14 +5,14 @@ import pytest
 import tensorflow as tf
 
 from conformance.attacks import examples, smooth_model
-from tfrobust.attacks import runner
 from tfrobust.attacks.ensemble import AutoAttack, Ensemble, standard_member
 from tfrobust.attacks.gradient import FGSM, PGD
-from tfrobust.attacks.threat import ThreatModel
-from tfrobust.evaluation import adversarial
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.predictor import from_keras
-from tfrobust.ops import configured
+from tfrobust.attacks.shared import runner
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.common import configured
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_keras
+from tfrobust.evaluation.evaluators import adversarial
 
 
 def parameters(attack):

@@ -8,10 +8,11 @@ import tensorflow as tf
 from conformance.attacks import SIZE, Linear, examples
 from oracles import hyperplane as oracle
 from oracles import projections, tiny_network
-from tfrobust.attacks import fab, runner
-from tfrobust.attacks.goal import Goal
-from tfrobust.attacks.modes import as_predict
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks import fab
+from tfrobust.attacks.shared import runner
+from tfrobust.attacks.shared.goal import Goal
+from tfrobust.attacks.shared.modes import as_predict
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.ops import randomness
 
 KINDS = ["linf", "l2", "l1"]

@@ -4,9 +4,10 @@ import tensorflow as tf
 
 from conformance.attacks import SHAPE, SIZE, Linear, examples
 from oracles import projections
-from tfrobust.attacks import gradient, runner
-from tfrobust.attacks.goal import Goal
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks import gradient
+from tfrobust.attacks.shared import runner
+from tfrobust.attacks.shared.goal import Goal
+from tfrobust.attacks.shared.threat import ThreatModel
 
 
 @pytest.mark.parametrize("kind,epsilon", [("linf", 0.3), ("l2", 0.9), ("l1", 1.7)])

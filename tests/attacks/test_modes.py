@@ -4,8 +4,9 @@ import pytest
 import tensorflow as tf
 
 from conformance.attacks import examples, smooth_model
-from tfrobust.attacks import gradient, modes, objectives
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks import gradient
+from tfrobust.attacks.shared import modes, objectives
+from tfrobust.attacks.shared.threat import ThreatModel
 
 
 def _attack_in(mode, model):

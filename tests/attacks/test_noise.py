@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.attacks import runner
-from tfrobust.attacks.goal import Goal
 from tfrobust.attacks.noise import GaussianNoise, UniformNoise
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared import runner
+from tfrobust.attacks.shared.goal import Goal
+from tfrobust.attacks.shared.threat import ThreatModel
 
 SHAPE = (5, 5, 2)
 SIZE = 50

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from oracles import instances
-from tfrobust.attacks import objectives
+from tfrobust.attacks.shared import objectives
 from tfrobust.structs import PairMasks
 
 LOGITS = np.array([[1.0, 2.0, -1.0], [0.5, 0.0, 3.0]])

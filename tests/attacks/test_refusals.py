@@ -8,10 +8,11 @@ import pytest
 import tensorflow as tf
 
 from conformance.attacks import Linear, examples
-from tfrobust.attacks import apgd, fab, gradient, modes, noise, prox_log_barrier, runner, square
+from tfrobust.attacks import apgd, fab, gradient, noise, prox_log_barrier, square
 from tfrobust.attacks.ensemble import AutoAttack, Ensemble, standard_member
 from tfrobust.attacks.gradient import FGSM, PGD
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared import modes, runner
+from tfrobust.attacks.shared.threat import ThreatModel
 
 PROX, FAB = prox_log_barrier.ProxLogBarrier, fab.FAB
 L0 = ThreatModel(norm="l0", epsilon=2)

@@ -5,8 +5,9 @@ import pytest
 import tensorflow as tf
 
 from conformance.attacks import Linear, examples, smooth_model
-from tfrobust.attacks import base, engine, fab, gradient, runner, square
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks import fab, gradient, square
+from tfrobust.attacks.shared import base, engine, runner
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.ops import randomness
 
 

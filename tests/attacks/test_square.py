@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from oracles import projections
 from oracles import square as oracle
-from tfrobust.attacks import runner, square_patterns
-from tfrobust.attacks.goal import Goal
+from tfrobust.attacks.shared import runner, square_patterns
+from tfrobust.attacks.shared.goal import Goal
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
-from tfrobust.attacks.threat import ThreatModel
 
 KINDS = ["linf", "l2", "l1"]
 EPSILONS = {"linf": 0.1, "l2": 0.8, "l1": 4.0}

@@ -9,7 +9,8 @@ import pytest
 import scipy.ndimage
 import tensorflow as tf
 
-from tfrobust.augment import colour, resampling
+from tfrobust.augment import color as colour
+from tfrobust.augment import resampling
 from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.augment.views import ORDERS, ContrastiveViews
 from tfrobust.ops import randomness

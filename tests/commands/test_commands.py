@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tfrobust import cli, compare, evaluate, export, train
+from tfrobust.commands import cli, compare, evaluate, export, train
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -89,7 +89,7 @@ def test_wrong_usage_is_one_line_and_nothing_is_written(tmp_path, monkeypatch, c
 def test_mistakes_in_a_gin_file_are_found_without_tensorflow(tmp_path):
     (tmp_path / "bad.gin").write_text("import os\n")
     code = (
-        "import sys; from tfrobust import train; c = train.main(['--gin_file=bad.gin']); "
+        "import sys; from tfrobust.commands import train; c = train.main(['--gin_file=bad.gin']); "
         "print('tensorflow' in sys.modules); sys.exit(c)"
     )
     done = subprocess.run(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust import evaluate
-from tfrobust.ops import rehearsal
+from tfrobust.commands import evaluate
+from tfrobust.security import rehearsal
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHAPE, CLASSES = (6, 5, 3), 3

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 
 from oracles import seeded_networks
-from tfrobust import evaluate
+from tfrobust.commands import evaluate
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NETWORK = "trades_wide_resnet"

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from oracles import published
-from tfrobust import corruptions, evaluate
+from tfrobust import corruptions
+from tfrobust.commands import evaluate
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 IMAGES = np.random.default_rng(0).integers(0, 256, (10, 32, 32, 3), np.uint8)

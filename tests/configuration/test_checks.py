@@ -7,10 +7,11 @@ import gin
 import keras
 import pytest
 
-from tfrobust.configuration import checks, files
-from tfrobust.configuration.registry import Registry
+from tfrobust.commands.configuration import binding as checks
+from tfrobust.commands.configuration import files
+from tfrobust.commands.configuration.registry import Registry
+from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
-from tfrobust.ops.configured import Configured
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,11 +42,11 @@ def train(*, method: Callable, optimizer: Callable = None, weights: dict = None,
 def registry() -> Registry:
     return Registry(
         {
-            "tfrobust.experiment.train": train,
+            "tfrobust.runs.experiment.train": train,
             "tfrobust.methods.ascl.ASCL": ASCL,
             "tfrobust.attacks.gradient.PGD": PGD,
             "tfrobust.attacks.other.PGD": OtherPGD,
-            "tfrobust.attacks.threat.ThreatModel": ThreatModel,
+            "tfrobust.attacks.shared.threat.ThreatModel": ThreatModel,
             "keras.optimizers.SGD": keras.optimizers.SGD,
             "keras.optimizers.schedules.CosineDecay": keras.optimizers.schedules.CosineDecay,
         }
@@ -113,7 +114,7 @@ def test_the_configuration_of_a_workdir_keeps_its_name(tmp_path):
 
 def test_builds_the_exact_classes(tmp_path):
     load(tmp_path, RUN, "EPSILON=0.1", "PGD.steps = 3".replace("PGD", "train/gradient.PGD"))
-    method, optimizer, _, _ = gin.get_configurable("tfrobust.experiment.train")()
+    method, optimizer, _, _ = gin.get_configurable("tfrobust.runs.experiment.train")()
     assert type(method) is ASCL and type(optimizer) is keras.optimizers.SGD
     assert method.attack == PGD(threat=ThreatModel(epsilon=0.1), steps=3)
     assert float(optimizer.learning_rate) == pytest.approx(0.01)
@@ -121,10 +122,10 @@ def test_builds_the_exact_classes(tmp_path):
 
 def test_the_printed_configuration_reads_back_the_same(tmp_path):
     load(tmp_path, RUN)
-    gin.get_configurable("tfrobust.experiment.train")()
+    gin.get_configurable("tfrobust.runs.experiment.train")()
     for text in (gin.config_str(), gin.operative_config_str()):
         load(tmp_path, text)
-        method, *_ = gin.get_configurable("tfrobust.experiment.train")()
+        method, *_ = gin.get_configurable("tfrobust.runs.experiment.train")()
         assert method.attack.steps == 5 and method.attack.threat.epsilon == 0.2
     assert gin.config_str() == (load(tmp_path, gin.config_str()), gin.config_str())[1]
 
@@ -135,7 +136,7 @@ def test_a_called_part_in_a_nest_and_a_schedule(tmp_path):
         RUN + "train.weights = {'vat': [@w/CosineDecay(), 2]}\nw/CosineDecay.initial_learning_rate = 1.0\n"
         "w/CosineDecay.decay_steps = 10\n",
     )
-    _, _, weights, _ = gin.get_configurable("tfrobust.experiment.train")()
+    _, _, weights, _ = gin.get_configurable("tfrobust.runs.experiment.train")()
     assert type(weights["vat"][0]) is keras.optimizers.schedules.CosineDecay and weights["vat"][1] == 2
 
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tfrobust import compare, train
-from tfrobust.configuration import completion, files
+from tfrobust.commands import compare, train
+from tfrobust.commands.configuration import completion, files
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -74,7 +74,7 @@ def test_other_programs_are_left_alone(script, tmp_path):
 @pytest.mark.parametrize("shell", completion.SHELLS)
 def test_the_command_prints_it_without_tensorflow(shell):
     code = (
-        f"import sys; from tfrobust import train; c = train.main(['--completion={shell}']); "
+        f"import sys; from tfrobust.commands import train; c = train.main(['--completion={shell}']); "
         "print([m for m in ('tensorflow', 'keras', 'numpy') if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env=dict(os.environ))

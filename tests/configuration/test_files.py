@@ -2,8 +2,8 @@
 
 import pytest
 
-from tfrobust.configuration import files
-from tfrobust.configuration.files import Macro, Reference
+from tfrobust.commands.configuration import files
+from tfrobust.commands.configuration.files import Macro, Reference
 from tfrobust.errors import InputError
 
 

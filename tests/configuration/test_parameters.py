@@ -7,9 +7,9 @@ import typing
 import keras
 import pytest
 
-from tfrobust.configuration.files import Macro, Reference
-from tfrobust.configuration.parameters import Parameter, fits, parameters
-from tfrobust.ops.configured import Configured
+from tfrobust.commands.configuration.files import Macro, Reference
+from tfrobust.commands.configuration.parameters import Parameter, fits, parameters
+from tfrobust.common.configured import Configured
 
 
 class Part:

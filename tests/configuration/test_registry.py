@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tfrobust.configuration import registry
+from tfrobust.commands.configuration import registry
 from tfrobust.errors import InputError
 
 
@@ -20,9 +20,9 @@ def known():
         ("supervised.Supervised", "tfrobust.methods.supervised.Supervised"),
         ("methods.supervised.Supervised", "tfrobust.methods.supervised.Supervised"),
         ("tfrobust.methods.supervised.Supervised", "tfrobust.methods.supervised.Supervised"),
-        ("experiment.train", "tfrobust.experiment.train"),
-        ("train", "tfrobust.experiment.train"),
-        ("evaluate", "tfrobust.experiment.evaluate"),
+        ("experiment.train", "tfrobust.runs.experiment.train"),
+        ("train", "tfrobust.runs.experiment.train"),
+        ("evaluate", "tfrobust.runs.experiment.evaluate"),
         ("SGD", "keras.optimizers.SGD"),
         ("keras.optimizers.Adam", "keras.optimizers.Adam"),
         ("CosineDecay", "keras.optimizers.schedules.CosineDecay"),

@@ -12,8 +12,9 @@ import pytest
 import tensorflow as tf
 
 from oracles import projections
-from tfrobust.attacks import apgd, fab, gradient, noise, objectives, prox_log_barrier, runner, square
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks import apgd, fab, gradient, noise, prox_log_barrier, square
+from tfrobust.attacks.shared import objectives, runner
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.ops import randomness
 
 SHAPE = (4, 4, 1)

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from conformance import methods as battery
-from tfrobust.models.heads import LinearHead
+from tfrobust.models.heads.linear import LinearHead
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch, Context
 

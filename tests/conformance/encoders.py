@@ -15,12 +15,12 @@ import tensorflow as tf
 
 from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
 from tfrobust.models.lenet import LeNet
-from tfrobust.models.preact_resnet import PreActResNet18
-from tfrobust.models.resnet import ResNet
-from tfrobust.models.resnet18 import ResNet18
-from tfrobust.models.resnet50 import ResNet50
+from tfrobust.models.resnets.preact_resnet import PreActResNet18
+from tfrobust.models.resnets.resnet import ResNet
+from tfrobust.models.resnets.resnet18 import ResNet18
+from tfrobust.models.resnets.resnet50 import ResNet50
+from tfrobust.models.resnets.wide_resnet import WideResNet
 from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
-from tfrobust.models.wide_resnet import WideResNet
 
 
 @dataclasses.dataclass(frozen=True)

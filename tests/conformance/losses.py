@@ -10,7 +10,17 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.losses import classification, consistency, contrastive, feature_contrast, keras_api, mixed, robust
+from tfrobust.adapters import losses as keras_api
+from tfrobust.losses import (
+    classification,
+    consistency,
+    contrastive,
+    mixed,
+    robust,
+)
+from tfrobust.losses import (
+    feature_margin as feature_contrast,
+)
 from tfrobust.pairs import masks, selection
 
 LABELS = np.array([0, 0, 1, 1, 2, 0], np.int32)

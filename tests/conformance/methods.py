@@ -7,10 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.instance_adversary import InstanceAdversary
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.augment.puzzlemix import Puzzle
@@ -25,10 +23,8 @@ from tfrobust.methods.ascl import ASCL, TwoTransforms
 from tfrobust.methods.augmix import AugMixTraining
 from tfrobust.methods.byol import BYOL
 from tfrobust.methods.cl_gaussian import CLGaussian
-from tfrobust.methods.contrast import Contrast
 from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.fcl import FCL
-from tfrobust.methods.feature_contrast import FeatureMargin
 from tfrobust.methods.layer_wise import LayerWiseContrastive
 from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mixup import Mixup
@@ -36,14 +32,18 @@ from tfrobust.methods.nfm import NFM
 from tfrobust.methods.noisymix import Branches, NoisyMix
 from tfrobust.methods.puzzlemix import PuzzleMix
 from tfrobust.methods.rocl import RoCL
+from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.shared.batch_contrast import Contrast
+from tfrobust.methods.shared.feature_objectives import FeatureMargin
+from tfrobust.methods.shared.instance_adversary import InstanceAdversary
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supcon import SupCon
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
 from tfrobust.methods.trades import TRADES
 from tfrobust.models.cnn import CNN
-from tfrobust.models.heads import LinearHead, LinearProjection
-from tfrobust.models.projection import ProjectionHead
+from tfrobust.models.heads.linear import LinearHead, LinearProjection
+from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
 from tfrobust.pairs.false_negatives import AdaptiveFNC
 from tfrobust.pairs.selection import HardSelection, LeakedSelection, SoftSelection

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import gin
 import make_recipe_tables as tables
 
-from tfrobust import cli
+from tfrobust.commands import cli
 
 GIN = pathlib.Path(__file__).resolve().parents[2] / "gin"
 ROWS = {f"{paper}/{row.name}": row for paper in tables.papers() for row in tables.rows(paper)}
@@ -37,9 +37,9 @@ TRACED = {
 
 
 def arguments(*names: str, params=()) -> dict:
-    """The arguments of `experiment.train`, constructors and built parts, as these files below gin/ hand them over."""
+    """The arguments of `runs.experiment.train`, constructors and built parts, as these files below gin/ hand them over."""
     cli.configure([str(GIN / name) for name in names], list(params))
-    return gin.get_bindings("tfrobust.experiment.train", resolve_references=True)
+    return gin.get_bindings("tfrobust.runs.experiment.train", resolve_references=True)
 
 
 def first_stage(given: dict) -> dict:
@@ -85,7 +85,7 @@ def check_complete(given: dict, stem: str) -> None:
 def method_of(given: dict):
     """The method with stand-ins for its networks: only its own numbers matter here."""
     from tfrobust.models.cnn import CNN
-    from tfrobust.models.heads import LinearHead
+    from tfrobust.models.heads.linear import LinearHead
 
     return given["method"](encoder=CNN(((1,), (1,), (1,)), dense=()), head=LinearHead(10), seed=0)
 

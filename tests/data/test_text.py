@@ -14,7 +14,7 @@ from tfrobust.data.sources.digits import Digits
 from tfrobust.data.spec import Dataset
 from tfrobust.data.text import TokenExamples
 from tfrobust.methods.supervised import Supervised
-from tfrobust.models.heads import LinearHead
+from tfrobust.models.heads.linear import LinearHead
 
 TOKENS = np.array([[2, 3, 4, 0], [4, 0, 0, 0], [3, 1, 2, 2], [2, 2, 0, 0], [4, 4, 3, 0]])
 LABELS = np.array([0, 1, 1, 0, 1])

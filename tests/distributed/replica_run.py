@@ -15,15 +15,15 @@ import numpy as np
 import tensorflow as tf
 
 from conformance import methods as battery
-from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.standard import PadCrop, RandomFlip, RandomShift
 from tfrobust.data import pipeline
 from tfrobust.data.spec import ArrayExamples
 from tfrobust.losses.gradient_penalty import Tikhonov
+from tfrobust.methods.shared.adversary import Adversary
 from tfrobust.models.cnn import CNN
-from tfrobust.models.projection import ProjectionHead
+from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.ops import distribution, norms, randomness
 from tfrobust.training.loop import Loop
 

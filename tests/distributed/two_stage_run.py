@@ -13,7 +13,7 @@ from faults import small_stages
 
 from tfrobust.data.sources.digits import Digits
 from tfrobust.methods.supervised import Supervised
-from tfrobust.models.fitted_heads import LogisticRegression
+from tfrobust.models.heads.fitted import LogisticRegression
 from tfrobust.training.head_fit import HeadFit
 
 

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from oracles import linear_model
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.predictor import from_function
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_function
 
 
 @pytest.fixture(scope="module")

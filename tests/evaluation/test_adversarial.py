@@ -8,15 +8,16 @@ import tensorflow as tf
 
 from oracles import linear_model
 from tfrobust.attacks.apgd import APGDTargeted
-from tfrobust.attacks.base import Attack
 from tfrobust.attacks.ensemble import AutoAttack, Ensemble
 from tfrobust.attacks.gradient import FGSM, PGD, MultiTargetedPGD
+from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
-from tfrobust.attacks.threat import ThreatModel
-from tfrobust.evaluation import adversarial, chunks, searching, statistics
-from tfrobust.evaluation.accuracy import CleanAccuracy
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.predictor import from_function
+from tfrobust.evaluation.engine import chunks, searching, statistics
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.evaluators import adversarial
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.report import protocol
 
 

@@ -5,11 +5,11 @@ import tensorflow as tf
 
 from oracles import linear_model
 from tfrobust.attacks.gradient import FGSM
-from tfrobust.attacks.threat import ThreatModel
-from tfrobust.evaluation.accuracy import CleanAccuracy
-from tfrobust.evaluation.adversarial import AttackAccuracy
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.predictor import from_function
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.ops.probabilities import kind_of_answers
 

@@ -9,22 +9,22 @@ import tensorflow as tf
 from oracles import linear_model
 from tfrobust.attacks.ensemble import AutoAttack, Ensemble
 from tfrobust.attacks.gradient import FGSM, PGD
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
-from tfrobust.attacks.threat import ThreatModel
-from tfrobust.evaluation import predictor as predictors
-from tfrobust.evaluation.accuracy import CleanAccuracy
-from tfrobust.evaluation.adversarial import AccuracyCurve, AttackAccuracy
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.calibration import Calibration
-from tfrobust.evaluation.chunks import Shard
-from tfrobust.evaluation.doctor import Doctor
-from tfrobust.evaluation.examples import AdversarialExamples
-from tfrobust.evaluation.geometry import Divergence
-from tfrobust.evaluation.predictor import from_function
+from tfrobust.evaluation.doctor.evaluator import Doctor
+from tfrobust.evaluation.engine import predictor as predictors
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.chunks import Shard
+from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve, AttackAccuracy
+from tfrobust.evaluation.evaluators.calibration import Calibration
+from tfrobust.evaluation.evaluators.examples import AdversarialExamples
+from tfrobust.evaluation.evaluators.geometry import Divergence
+from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
 from tfrobust.evaluation.runner import run_evaluation, run_shard, runnable
-from tfrobust.evaluation.sensitivity import Sensitivity
-from tfrobust.ops import rehearsal
 from tfrobust.report import not_measured, threat_statement
+from tfrobust.security import rehearsal
 
 PREDICT, IMAGES, LABELS, _, _ = linear_model.make(20)
 THREAT = ThreatModel(epsilon=0.04)

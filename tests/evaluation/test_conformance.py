@@ -7,20 +7,20 @@ import pytest
 
 from oracles import linear_model
 from tfrobust.attacks.gradient import FGSM
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.noise import AddGaussian
-from tfrobust.evaluation.accuracy import CleanAccuracy
-from tfrobust.evaluation.adversarial import AccuracyCurve, AttackAccuracy
-from tfrobust.evaluation.calibration import Calibration
-from tfrobust.evaluation.corruption import CorruptionAccuracy
-from tfrobust.evaluation.embedding import EmbeddingGeometry
-from tfrobust.evaluation.examples import AdversarialExamples
-from tfrobust.evaluation.geometry import Divergence, FeatureMap
-from tfrobust.evaluation.predictor import from_function
-from tfrobust.evaluation.replaced_pixels import ReplacedPixels
+from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve, AttackAccuracy
+from tfrobust.evaluation.evaluators.calibration import Calibration
+from tfrobust.evaluation.evaluators.corruption import CorruptionAccuracy
+from tfrobust.evaluation.evaluators.embedding import EmbeddingGeometry
+from tfrobust.evaluation.evaluators.examples import AdversarialExamples
+from tfrobust.evaluation.evaluators.geometry import Divergence, FeatureMap
+from tfrobust.evaluation.evaluators.replaced_pixels import ReplacedPixels
+from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
+from tfrobust.evaluation.evaluators.stability import Stability
 from tfrobust.evaluation.runner import run_evaluation
-from tfrobust.evaluation.sensitivity import Sensitivity
-from tfrobust.evaluation.stability import Stability
 
 ATTACK = FGSM(threat=ThreatModel(epsilon=0.03))
 EVALUATORS = (

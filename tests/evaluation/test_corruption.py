@@ -10,10 +10,11 @@ import pytest
 import tensorflow as tf
 
 from tfrobust import corruptions
-from tfrobust.evaluation import baseline, corruption, statistics
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.corruption import ALEXNET, CorruptionAccuracy
-from tfrobust.evaluation.predictor import from_function
+from tfrobust.evaluation.engine import baseline, statistics
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.evaluators import corruption
+from tfrobust.evaluation.evaluators.corruption import ALEXNET, CorruptionAccuracy
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.ops import randomness
 

@@ -5,14 +5,16 @@ import pytest
 import tensorflow as tf
 
 from oracles import linear_model
-from tfrobust.attacks import objectives
-from tfrobust.attacks.engine import Engine
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.prox_log_barrier import ProxLogBarrier
-from tfrobust.attacks.threat import ThreatModel
-from tfrobust.evaluation import doctor, doctor_model, searching
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.predictor import from_function
+from tfrobust.attacks.shared import objectives
+from tfrobust.attacks.shared.engine import Engine
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.evaluation.doctor import evaluator as doctor
+from tfrobust.evaluation.doctor import model as doctor_model
+from tfrobust.evaluation.engine import searching
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_function
 
 ATTACK = PGD(threat=ThreatModel(epsilon=0.02), steps=10)
 PREDICT, IMAGES, LABELS, _, _ = linear_model.make(400)

@@ -9,12 +9,13 @@ import tensorflow as tf
 
 from oracles import linear_model
 from tfrobust.attacks.gradient import FGSM, PGD
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
-from tfrobust.attacks.threat import ThreatModel
-from tfrobust.evaluation import doctor_attack, searching
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.chunks import Found
-from tfrobust.evaluation.predictor import from_function
+from tfrobust.evaluation.doctor import attack as doctor_attack
+from tfrobust.evaluation.engine import searching
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.chunks import Found
+from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.structs import AttackResult
 
 ATTACK = PGD(threat=ThreatModel(epsilon=0.02), steps=3)

@@ -5,11 +5,11 @@ import pytest
 
 from oracles import linear_model
 from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.data.spec import ArrayExamples
-from tfrobust.evaluation import doctor_data
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.predictor import from_function
+from tfrobust.evaluation.doctor import data as doctor_data
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_function
 
 PREDICT, IMAGES, LABELS, _, _ = linear_model.make(40)
 

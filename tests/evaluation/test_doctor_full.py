@@ -7,11 +7,12 @@ import tensorflow as tf
 from oracles import linear_model
 from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.prox_log_barrier import ProxLogBarrier
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
-from tfrobust.attacks.threat import ThreatModel
-from tfrobust.evaluation import doctor_full, surrogate
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.predictor import from_function
+from tfrobust.evaluation.doctor import full as doctor_full
+from tfrobust.evaluation.doctor import surrogate
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.runner import run_evaluation
 
 PREDICT, IMAGES, LABELS, _, _ = linear_model.make(40)

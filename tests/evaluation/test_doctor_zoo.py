@@ -5,10 +5,18 @@ import pytest
 from oracles import flawed_models
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.square import Square
-from tfrobust.evaluation import doctor_attack, doctor_full, doctor_model
-from tfrobust.evaluation.doctor import Doctor
-from tfrobust.evaluation.doctor_full import FullDoctor, enlarged, stronger
-from tfrobust.evaluation.searching import search
+from tfrobust.evaluation.doctor import (
+    attack as doctor_attack,
+)
+from tfrobust.evaluation.doctor import (
+    full as doctor_full,
+)
+from tfrobust.evaluation.doctor import (
+    model as doctor_model,
+)
+from tfrobust.evaluation.doctor.evaluator import Doctor
+from tfrobust.evaluation.doctor.full import FullDoctor, enlarged, stronger
+from tfrobust.evaluation.engine.searching import search
 
 LIMIT = 64
 

@@ -6,9 +6,15 @@ from scipy.spatial.distance import cdist, pdist, squareform
 
 from oracles import embedding as oracle
 from tfrobust.augment.noise import AddGaussian
-from tfrobust.evaluation import embedding
-from tfrobust.evaluation.embedding import EmbeddingGeometry, alignment, inter_intra_ratio, on_sphere, uniformity
-from tfrobust.evaluation.geometry import FeatureMap
+from tfrobust.evaluation.evaluators import embedding
+from tfrobust.evaluation.evaluators.embedding import (
+    EmbeddingGeometry,
+    alignment,
+    inter_intra_ratio,
+    on_sphere,
+    uniformity,
+)
+from tfrobust.evaluation.evaluators.geometry import FeatureMap
 
 
 def drawn(count=13, classes=3, seed=0):

@@ -7,13 +7,14 @@ import pytest
 
 from tfrobust.attacks.ensemble import AutoAttack
 from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.threat import ThreatModel
-from tfrobust.evaluation import examples, searching
-from tfrobust.evaluation.calibration import Calibration
-from tfrobust.evaluation.examples import AdversarialExamples
-from tfrobust.evaluation.geometry import Divergence
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.common import pictures
+from tfrobust.evaluation.engine import searching
+from tfrobust.evaluation.evaluators import examples
+from tfrobust.evaluation.evaluators.calibration import Calibration
+from tfrobust.evaluation.evaluators.examples import AdversarialExamples
+from tfrobust.evaluation.evaluators.geometry import Divergence
 from tfrobust.evaluation.runner import run_evaluation
-from tfrobust.ops import pictures
 
 ATTACK = PGD(threat=ThreatModel(epsilon=0.03), steps=3)
 

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from oracles import geometry as oracle
 from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.threat import ThreatModel
-from tfrobust.evaluation import geometry
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.evaluation.evaluators import geometry
 from tfrobust.ops.geometry import batched_divergences, divergences
 
 

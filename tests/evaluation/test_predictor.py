@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.evaluation import predictor
-from tfrobust.ops import fingerprint, rehearsal
+from tfrobust.common import fingerprint
+from tfrobust.evaluation.engine import predictor
+from tfrobust.security import rehearsal
 
 IMAGES = np.random.default_rng(0).uniform(size=(5, 4, 4, 1)).astype(np.float32)
 

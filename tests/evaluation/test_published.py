@@ -12,14 +12,14 @@ import tensorflow as tf
 from oracles import published
 from tfrobust import corruptions
 from tfrobust.data.published.cifar import CifarC, CifarP
-from tfrobust.evaluation import published as evaluation_published
-from tfrobust.evaluation import statistics
-from tfrobust.evaluation.accuracy import CleanAccuracy
-from tfrobust.evaluation.base import Evaluator, Outcome, Setting
-from tfrobust.evaluation.corruption import CorruptionAccuracy, mean_corruption_errors
-from tfrobust.evaluation.predictor import from_function
+from tfrobust.evaluation.engine import published as evaluation_published
+from tfrobust.evaluation.engine import statistics
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.corruption import CorruptionAccuracy, mean_corruption_errors
+from tfrobust.evaluation.evaluators.stability import Stability, flip_probabilities
 from tfrobust.evaluation.runner import run_evaluation
-from tfrobust.evaluation.stability import Stability, flip_probabilities
 from tfrobust.ops import randomness
 
 COUNT, SHAPE = 30, (8, 8, 3)

@@ -1,15 +1,15 @@
 import numpy as np
 import pytest
 
-from tfrobust.evaluation import predictor
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.replaced_pixels import (
+from tfrobust.common import pictures
+from tfrobust.evaluation.engine import predictor
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.evaluators.replaced_pixels import (
     ReplacedPixels,
     replace_pixels,
     replacement_probabilities,
     replacement_weights,
 )
-from tfrobust.ops import pictures
 
 SHAPE = (10, 8, 3)
 

@@ -11,18 +11,18 @@ import tensorflow as tf
 
 from oracles import linear_model
 from tfrobust.attacks.gradient import FGSM, PGD
-from tfrobust.attacks.runner import Engine
-from tfrobust.attacks.threat import ThreatModel
-from tfrobust.evaluation.accuracy import CleanAccuracy
-from tfrobust.evaluation.adversarial import AccuracyCurve, AttackAccuracy
-from tfrobust.evaluation.base import Evaluator, Outcome, Setting
-from tfrobust.evaluation.calibration import Calibration
-from tfrobust.evaluation.chunks import Shard
-from tfrobust.evaluation.doctor import Doctor
-from tfrobust.evaluation.geometry import Divergence, FeatureMap
-from tfrobust.evaluation.predictor import from_function
+from tfrobust.attacks.shared.runner import Engine
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.evaluation.doctor.evaluator import Doctor
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.chunks import Shard
+from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve, AttackAccuracy
+from tfrobust.evaluation.evaluators.calibration import Calibration
+from tfrobust.evaluation.evaluators.geometry import Divergence, FeatureMap
+from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
 from tfrobust.evaluation.runner import run_evaluation, run_shard
-from tfrobust.evaluation.sensitivity import Sensitivity
 from tfrobust.evaluation.summary import evaluate
 from tfrobust.structs import Finding, Measurement, Series
 
@@ -239,7 +239,7 @@ def test_what_a_time_budget_ended_is_not_kept_but_its_finished_chunks_are(search
     expected = undisturbed().measurements[0]
     hurried = [dataclasses.replace(ATTACKS[0], seconds=1000.0)]
     clock = Clock()
-    monkeypatch.setattr("tfrobust.attacks.runner.time.monotonic", clock)
+    monkeypatch.setattr("tfrobust.attacks.shared.runner.time.monotonic", clock)
     counted = Engine.run
 
     def slow(self, *arguments, **keywords):

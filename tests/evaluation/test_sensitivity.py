@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from oracles import linear_model
 from oracles import sensitivity as oracle
-from tfrobust.evaluation import statistics
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.predictor import from_function
-from tfrobust.evaluation.sensitivity import Sensitivity
-from tfrobust.ops import pictures
+from tfrobust.common import pictures
+from tfrobust.evaluation.engine import statistics
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
 from tfrobust.ops import sensitivity as maps
 
 WIDTH = 20

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from oracles import published
 from tfrobust.data.published.imagenet import ImageNetA, ImageNetR
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.predictor import from_function
-from tfrobust.evaluation.shift import ShiftAccuracy
-from tfrobust.evaluation.statistics import wilson_interval
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.engine.statistics import wilson_interval
+from tfrobust.evaluation.evaluators.shift import ShiftAccuracy
 
 CLASSES, PER_CLASS = ("n1", "n3", "n4"), 8  # of six, n0 to n5
 NAMES = tuple(f"n{place}" for place in range(6))

@@ -9,10 +9,11 @@ import tensorflow as tf
 
 from oracles import sequences as oracle
 from tfrobust import corruptions
-from tfrobust.evaluation import stability, statistics
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.predictor import from_function
-from tfrobust.evaluation.stability import ALEXNET, Stability
+from tfrobust.evaluation.engine import statistics
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.evaluators import stability
+from tfrobust.evaluation.evaluators.stability import ALEXNET, Stability
 from tfrobust.ops import randomness
 
 SHAPE = (8, 8, 1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from tfrobust.evaluation import statistics
+from tfrobust.evaluation.engine import statistics
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,15 @@ import tensorflow as tf
 
 from oracles.bag_of_words import BagOfWords
 from tfrobust.attacks.gradient import FGSM
-from tfrobust.evaluation.accuracy import CleanAccuracy
-from tfrobust.evaluation.adversarial import AttackAccuracy
-from tfrobust.evaluation.base import Evaluator, Outcome, Setting
-from tfrobust.evaluation.calibration import Calibration, brier_scores
-from tfrobust.evaluation.doctor import Doctor
-from tfrobust.evaluation.predictor import from_function, from_keras
+from tfrobust.evaluation.doctor.evaluator import Doctor
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.predictor import from_function, from_keras
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
+from tfrobust.evaluation.evaluators.calibration import Calibration, brier_scores
 from tfrobust.evaluation.runner import cache_key, run_evaluation
 from tfrobust.methods.supervised import Supervised
-from tfrobust.models.heads import LinearHead
+from tfrobust.models.heads.linear import LinearHead
 
 GENERATOR = np.random.default_rng(0)
 SIZES = GENERATOR.integers(1, 7, (60, 1))

@@ -7,10 +7,10 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from tfrobust.evaluation import statistics
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.predictor import from_function
-from tfrobust.evaluation.token_sensitivity import TokenSensitivity, correlation
+from tfrobust.evaluation.engine import statistics
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.evaluators.token_sensitivity import TokenSensitivity, correlation
 
 LENGTH, WORDS, FEATURES = 8, 40, 3
 TABLE = np.random.default_rng(0).normal(size=(WORDS, FEATURES)).astype(np.float32)

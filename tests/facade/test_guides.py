@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tfrobust import keras as robust
-from tfrobust.ops.configured import constructor_arguments
+from tfrobust.common.configured import constructor_arguments
 
 GUIDES = pathlib.Path(robust.__file__).resolve().parents[1] / "guides"
 LIBRARIES = ("Foolbox", "Adversarial Robustness Toolbox", "CleverHans", "TensorFlow Similarity", "TensorFlow Addons")

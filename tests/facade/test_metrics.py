@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from tfrobust import keras as robust
-from tfrobust.evaluation import calibration
+from tfrobust.evaluation.evaluators import calibration
 
 GENERATOR = np.random.default_rng(4)
 LOGITS = GENERATOR.normal(scale=2.0, size=(103, 5)).astype("float32")

@@ -8,7 +8,7 @@ import pytest
 
 from conformance import facade
 from tfrobust import keras as robust
-from tfrobust.evaluation import predictor
+from tfrobust.evaluation.engine import predictor
 from tfrobust.training.callbacks import deployable_variables
 
 

@@ -184,8 +184,9 @@ def die_with(parent: int) -> None:
 def _serve() -> None:
     import tensorflow  # noqa: F401 - imported once for all; nothing of it may run before the forks
 
-    from tfrobust import evaluate, experiment, export, train  # noqa: F401
-    from tfrobust.configuration import registry
+    from tfrobust.commands import evaluate, export, train  # noqa: F401
+    from tfrobust.commands.configuration import registry
+    from tfrobust.runs import experiment  # noqa: F401
 
     registry.collect(())
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are not waited for

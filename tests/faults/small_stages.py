@@ -11,19 +11,19 @@ import types
 
 import keras
 
-from tfrobust import experiment
 from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.instance_adversary import InstanceAdversary
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.standard import RandomShift
 from tfrobust.data.sources.digits import Digits
 from tfrobust.methods.acl import ACL
 from tfrobust.methods.rocl import RoCL
+from tfrobust.methods.shared.instance_adversary import InstanceAdversary
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.cnn import CNN
-from tfrobust.models.projection import ProjectionHead
-from tfrobust.pretraining import Pretraining
+from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.runs import experiment
+from tfrobust.runs.first_stage import Pretraining
 
 STEPS = 8  # of each stage
 

@@ -28,7 +28,7 @@ FLAGS = [
         )
     ),
 ]
-STEP, BETWEEN = "tfrobust.training.loop:Loop._check_finite", "tfrobust.pretraining:Pretraining.hand_over"
+STEP, BETWEEN = "tfrobust.training.loop:Loop._check_finite", "tfrobust.runs.first_stage:Pretraining.hand_over"
 VERSION = pathlib.Path("exported", "simclr", "1")
 
 

@@ -17,7 +17,7 @@ KILLS = int(os.environ.get("TFROBUST_KILLS", "8"))
 SEED = int(os.environ.get("TFROBUST_KILL_SEED", "1"))
 # A checkpoint makes 9 of the counted calls; a whole run makes hundreds.
 LAST_CALLS = 20
-PUBLISH = "tfrobust.serving.publish"
+PUBLISH = "tfrobust.serving.export.publish"
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +101,9 @@ def test_a_signal_stops_everything_at_once_and_the_rerun_finishes(trained, tmp_p
     for target, call, number in [
         ("tfrobust.training.loop:Loop._check_finite", 3, signal.SIGTERM),
         ("tfrobust.training.loop:Loop._check_finite", 2, signal.SIGINT),
-        ("tfrobust.attacks.engine:_Campaign._report", 2, signal.SIGTERM),
-        ("tfrobust.report.render:html", 1, signal.SIGINT),
-        ("tfrobust.serving.verify:verify", 1, signal.SIGTERM),
+        ("tfrobust.attacks.shared.engine:_Campaign._report", 2, signal.SIGTERM),
+        ("tfrobust.report.renderers.console:html", 1, signal.SIGINT),
+        ("tfrobust.serving.export.verify:verify", 1, signal.SIGTERM),
         (f"{PUBLISH}:_complete", 1, signal.SIGINT),
     ]:
         ended = train(tmp_path, traps=[Trap([target], call, number)], counts=PROGRESS)
@@ -133,7 +133,7 @@ def test_a_long_evaluation_goes_on_and_is_shared_out(trained, tmp_path):
     """By the command: killed in the middle of an attack, then by two shards, to the numbers of the report."""
     copy(trained, tmp_path, "exported")
     expected = numbers(report_of(trained / WORKDIR))
-    engine = "tfrobust.attacks.engine:Engine.run"
+    engine = "tfrobust.attacks.shared.engine:Engine.run"
     flags = ["--model=exported/tiny", "--gin_file=gin/eval/quick.gin", "--gin_param=evaluate.chunk_size=100"]
 
     def evaluate(*more, **keywords):

@@ -14,9 +14,9 @@ import once
 import tensorflow as tf
 from faults import processes
 
-from tfrobust.ops import rehearsal
 from tfrobust.report.schema import Report
-from tfrobust.serving import verify
+from tfrobust.security import rehearsal
+from tfrobust.serving.export import verify
 
 # Commands without the processes of `unverified`.
 TRAIN, EVALUATE, EXPORT = (f"faults.whole_run:{name}_unverified" for name in ("train", "evaluate", "export"))
@@ -43,11 +43,11 @@ WORKDIR = pathlib.Path("runs", "adversarial_training")
 PROGRESS = [
     *processes.CRITICAL,
     "tfrobust.training.loop:Loop._check_finite",
-    "tfrobust.attacks.engine:_Campaign._report",
+    "tfrobust.attacks.shared.engine:_Campaign._report",
     "tfrobust.evaluation.runner:_run_one",
-    "tfrobust.report.render:html",
-    "tfrobust.serving.golden:record",
-    "tfrobust.serving.verify:verify",
+    "tfrobust.report.renderers.console:html",
+    "tfrobust.serving.export.golden:record",
+    "tfrobust.serving.export.verify:verify",
     "shutil:copytree",
     "shutil:rmtree",
 ]

@@ -50,7 +50,7 @@ def evaluate_flags(whole, tmp_path):
 @pytest.fixture
 def not_judged(refused, evaluate_flags):
     """Runs the command that judges a model on data, which must refuse it."""
-    from tfrobust import evaluate
+    from tfrobust.commands import evaluate
 
     def run(model=None, data=None, part="", more=()):
         return refused(evaluate.main, *evaluate_flags(model, data), *more, part=part)
@@ -69,7 +69,7 @@ def whole(tmp_path_factory):
 @pytest.fixture
 def rehearsed_here(monkeypatch):
     """Models of others are rehearsed in this process; one of its own takes seconds to start."""
-    from tfrobust.ops import rehearsal, rehearsal_process
+    from tfrobust.security import rehearsal, rehearsal_process
 
     def run(directory, largest, seconds):
         return rehearsal.verdict(0, json.dumps(rehearsal_process.rehearse(directory)).encode(), largest)

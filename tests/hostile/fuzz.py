@@ -105,7 +105,7 @@ def some(numbers: list[int], folder: str) -> None:
 
     import state
 
-    from tfrobust.ops import rehearsal
+    from tfrobust.security import rehearsal
 
     resource.setrlimit(resource.RLIMIT_DATA, (LARGEST, LARGEST))
     for number in numbers:
@@ -136,8 +136,8 @@ def one(number: int, whole: pathlib.Path, place: pathlib.Path) -> int:
     """Change a copy of a valid file, give it to a command, and return the command's exit code."""
     from hostile import mutations
 
-    from tfrobust import compare, evaluate
-    from tfrobust.ops import rehearsal
+    from tfrobust.commands import compare, evaluate
+    from tfrobust.security import rehearsal
 
     kind, chance = KINDS[number % len(KINDS)], random.Random(number)
     gin, data, model = place / "fuzz.gin", whole / "data.npz", whole / "model.keras"
@@ -173,7 +173,7 @@ def _rehearsal(mark: pathlib.Path):
     """The rehearsal in this process, which has imported TensorFlow; `mark` is there while it runs."""
     import json
 
-    from tfrobust.ops import rehearsal, rehearsal_process
+    from tfrobust.security import rehearsal, rehearsal_process
 
     def run(directory: str, largest: int, seconds: int) -> str:
         mark.touch()

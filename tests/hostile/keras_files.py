@@ -169,7 +169,7 @@ CASES = {
     ),
     "importer.keras": (_of(_layer("import_module", "importlib", name="antigravity")), "cannot be loaded"),
     "own_module.keras": (_of(_layer("Layer", "hostile_module_that_is_not_there")), "cannot be loaded"),
-    "class_of_ours.keras": (_of(_layer("write_atomically", "tfrobust.ops.files", path="x", data="y")), "cannot be"),
+    "class_of_ours.keras": (_of(_layer("write_atomically", "tfrobust.common.files", path="x", data="y")), "cannot be"),
     "saved_model_inside.keras": (_of(_layer("TFSMLayer", filepath="/tmp/other")), "cannot be loaded"),
     "vocabulary_of_a_file.keras": (_of(_layer("StringLookup", vocabulary="/etc/passwd")), "cannot be loaded"),
     "text_of_a_file.keras": (_of(_layer("TextVectorization", vocabulary="/etc/passwd")), "cannot be loaded"),

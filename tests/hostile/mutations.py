@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from hostile import variable_tables as tables
 from tensorflow.core.protobuf import saved_model_pb2, tensor_bundle_pb2
 
-from tfrobust.ops import variable_index
+from tfrobust.security import variable_index
 
 _WORDS = ("", "\0", "a" * 5000, *"x a:0 ^a ä .. /etc/passwd unknown images %s <b> serving_default".split())
 _SMALL = (0, 1, -1, 2, 3, 7, 255, 256)

@@ -10,7 +10,7 @@ def write(folder) -> None:
     import numpy as np
     from hostile import reports
 
-    from tfrobust.serving import export
+    from tfrobust.serving.export import saved_model as export
 
     folder = pathlib.Path(folder)
     keras.utils.set_random_seed(0)

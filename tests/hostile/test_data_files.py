@@ -11,16 +11,17 @@ import pytest
 import tensorflow as tf
 from hostile import data_files
 
-from tfrobust import compare, evaluate
-from tfrobust.data.sources import restricted_pickle
+from tfrobust.commands import compare, evaluate
 from tfrobust.data.sources.folder import ImageFolder
 from tfrobust.data.sources.tfds import TensorFlowDatasets
 from tfrobust.data.wordpiece import WordPiece
 from tfrobust.errors import InputError
-from tfrobust.evaluation import predictor
-from tfrobust.models import weight_files
-from tfrobust.ops import archives, picture_files, saved_models
-from tfrobust.serving import export, inputs
+from tfrobust.evaluation.engine import predictor
+from tfrobust.models.weights import weight_files
+from tfrobust.security import archives, picture_files, saved_models
+from tfrobust.security import pickles as restricted_pickle
+from tfrobust.serving.client import inputs
+from tfrobust.serving.export import saved_model as export
 
 _load = functools.cache(predictor.load)
 

@@ -5,10 +5,11 @@ import pytest
 import tensorflow as tf
 from hostile import failing
 
-from tfrobust import evaluate, pretrained
+from tfrobust.commands import evaluate
 from tfrobust.errors import InputError
-from tfrobust.methods.teacher import TeacherUtility
-from tfrobust.ops import saved_models
+from tfrobust.methods.shared.teacher import TeacherUtility
+from tfrobust.runs import initial_encoder as pretrained
+from tfrobust.security import saved_models
 
 pytestmark = pytest.mark.usefixtures("rehearsed_here")
 

@@ -7,8 +7,8 @@ import random
 import pytest
 from hostile import gin_texts
 
-from tfrobust import evaluate, train
-from tfrobust.configuration import files, registry
+from tfrobust.commands import evaluate, train
+from tfrobust.commands.configuration import files, registry
 from tfrobust.errors import InputError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -93,7 +93,7 @@ def test_no_name_in_the_registry_reaches_files_or_other_programs():
         if code is not None and words & set(code.co_names):
             found.append(name)
     # The roots: what the commands run, which no value may name.
-    assert [name for name in found if not name.startswith("tfrobust.experiment.")] == []
+    assert [name for name in found if not name.startswith("tfrobust.runs.experiment.")] == []
 
 
 def test_evaluation_obeys_the_same_rule(tmp_path, refused):

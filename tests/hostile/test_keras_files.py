@@ -26,7 +26,7 @@ def test_the_command_refuses(tmp_path, not_judged, name):
 @pytest.mark.parametrize("noise", [0, 2**18])
 def test_a_bomb_is_refused_before_it_grows(tmp_path, not_judged, monkeypatch, noise):
     """The growth of each part counts, not that of the whole alone, which noise beside it lessens."""
-    monkeypatch.setattr("tfrobust.ops.archives._LARGEST_UNASKED", 2**20)
+    monkeypatch.setattr("tfrobust.security.archives._LARGEST_UNASKED", 2**20)
     with zipfile.ZipFile(tmp_path / "bomb.keras", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("config.json", "{}")
         archive.writestr("model.weights.h5", bytes(2**22))
@@ -57,5 +57,8 @@ def test_every_saved_model_is_scanned_before_it_is_loaded():
             if "tf.saved_model.load(" in line:
                 calls[str(path.relative_to(ROOT / "tfrobust"))] = "".join(lines[max(0, number - 3) : number])
     # Two are processes of their own without tfrobust; `saved_models` and `verify` scan before they start them.
-    assert calls.keys() == {"ops/saved_models.py", "ops/rehearsal_process.py", "serving/probe.py"}
-    assert "check(directory)" in calls["ops/saved_models.py"] and "rehearse(directory)" in calls["ops/saved_models.py"]
+    assert calls.keys() == {"security/saved_models.py", "security/rehearsal_process.py", "serving/export/probe.py"}
+    assert (
+        "check(directory)" in calls["security/saved_models.py"]
+        and "rehearse(directory)" in calls["security/saved_models.py"]
+    )

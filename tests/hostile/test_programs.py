@@ -10,10 +10,11 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.framework import op_def_registry
 
 from tfrobust.errors import InputError
-from tfrobust.evaluation import predictor
-from tfrobust.ops import program_files, program_parts, saved_models
-from tfrobust.ops.allowed_operations import ALLOWED, FILE_INPUTS, SAVERS
-from tfrobust.serving import scan, verify
+from tfrobust.evaluation.engine import predictor
+from tfrobust.security import program_files, program_parts, saved_models
+from tfrobust.security.allowed_operations import ALLOWED, FILE_INPUTS, SAVERS
+from tfrobust.serving import scan
+from tfrobust.serving.export import verify
 
 
 @pytest.fixture
@@ -105,12 +106,12 @@ def test_the_canary_is_real(tmp_path, canary):
 
 
 def test_a_program_too_large_is_not_read(export_copy, monkeypatch):
-    monkeypatch.setattr("tfrobust.ops.program_files._LARGEST_PROGRAM", 100)
+    monkeypatch.setattr("tfrobust.security.program_files._LARGEST_PROGRAM", 100)
     assert "more than 100" in scan.scan(export_copy)[0].evidence
     monkeypatch.undo()
-    monkeypatch.setattr("tfrobust.ops.program_graph._MOST_NODES", 3)
+    monkeypatch.setattr("tfrobust.security.program_graph._MOST_NODES", 3)
     assert "more than 3" in scan.scan(export_copy)[0].evidence
-    monkeypatch.setattr("tfrobust.ops.program_files._MOST_FILES", 1)
+    monkeypatch.setattr("tfrobust.security.program_files._MOST_FILES", 1)
     assert "more than 1 files" in scan.scan(export_copy)[0].evidence
 
 

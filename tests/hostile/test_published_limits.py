@@ -5,15 +5,16 @@ import pathlib
 import pytest
 
 import tfrobust
-from tfrobust import query
-from tfrobust.configuration import checks
+from tfrobust.commands import query
+from tfrobust.commands.configuration import binding as checks
+from tfrobust.common import files
 from tfrobust.data import checks as data_checks
 from tfrobust.data import spec
-from tfrobust.data.sources import cifar, restricted_pickle, stanford_sentiment, tfds
-from tfrobust.models import weight_files
-from tfrobust.ops import (
+from tfrobust.data.sources import cifar, stanford_sentiment, tfds
+from tfrobust.models.weights import weight_files
+from tfrobust.report import schema
+from tfrobust.security import (
     archives,
-    files,
     picture_files,
     program_files,
     program_graph,
@@ -21,8 +22,10 @@ from tfrobust.ops import (
     rehearsal,
     variable_index,
 )
-from tfrobust.report import schema
-from tfrobust.serving import development, development_rest, export, transport
+from tfrobust.security import pickles as restricted_pickle
+from tfrobust.serving.client import transport
+from tfrobust.serving.export import saved_model as export
+from tfrobust.serving.server import development, development_rest
 
 GUIDE = (pathlib.Path(tfrobust.__file__).parent / "guides" / "safety.md").read_text("utf-8")
 _SMALL_PARTS = [largest for _, largest in program_files._SMALL_PARTS.values()]

@@ -11,9 +11,9 @@ import tensorflow as tf
 from hostile import programs
 
 from tfrobust.errors import InputError
-from tfrobust.evaluation import predictor
-from tfrobust.ops import rehearsal, rehearsal_process, saved_models
-from tfrobust.serving import verify
+from tfrobust.evaluation.engine import predictor
+from tfrobust.security import rehearsal, rehearsal_process, saved_models
+from tfrobust.serving.export import verify
 
 
 class _Called(Exception):

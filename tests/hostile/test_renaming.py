@@ -6,7 +6,7 @@ import random
 import pytest
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from tfrobust.ops import program_graph
+from tfrobust.security import program_graph
 
 PROGRAMS = 1_000
 HARMLESS = ("NoOp", "Placeholder", "Relu", "MatMul", "Identity", "StringJoin")

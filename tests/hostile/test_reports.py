@@ -8,8 +8,8 @@ import re
 import pytest
 from hostile import reports
 
-from tfrobust import compare, evaluate
-from tfrobust.report import render
+from tfrobust.commands import compare, evaluate
+from tfrobust.report.renderers import console as render
 from tfrobust.report.schema import Report
 
 QUICK = "--gin_file=gin/eval/quick.gin"

@@ -8,8 +8,8 @@ from hostile import small
 from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow_serving.apis import predict_pb2
 
-from tfrobust.serving import development, development_rest, transport
-from tfrobust.serving.client import Client
+from tfrobust.serving.client import Client, transport
+from tfrobust.serving.server import development, development_rest
 
 
 def _tensor(dtype: int, sizes, **values) -> tensor_pb2.TensorProto:

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from hostile import variable_tables as tables
 
-from tfrobust.ops import variable_index
+from tfrobust.security import variable_index
 
 
 def _model(folder, content: bytes):

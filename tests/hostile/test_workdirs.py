@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from hostile import gin_texts, reports, variable_tables
 
-from tfrobust import compare, evaluate, export, train
+from tfrobust.commands import compare, evaluate, export, train
 from tfrobust.errors import InputError
 from tfrobust.training import checkpoint, loop
 

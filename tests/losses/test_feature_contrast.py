@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.losses.feature_contrast import feature_margin
+from tfrobust.losses.feature_margin import feature_margin
 
 
 def _oracle(z, least, most, margin, form, usable):

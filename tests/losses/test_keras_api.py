@@ -7,7 +7,7 @@ import pytest
 
 from oracles import contrastive as oracle
 from oracles import robust
-from tfrobust.losses import keras_api
+from tfrobust.adapters import losses as keras_api
 
 GENERATOR = np.random.default_rng(6)
 EMBEDDING = GENERATOR.normal(size=(6, 4)).astype(np.float32)

@@ -10,17 +10,17 @@ import tensorflow as tf
 from conformance import methods as battery
 from oracles import instances, tiny_network
 from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.instance_adversary import InstanceAdversary
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.standard import RandomShift
 from tfrobust.methods.acl import ACL, ADVERSARIAL
+from tfrobust.methods.shared.instance_adversary import InstanceAdversary
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.cnn import CNN
-from tfrobust.models.heads import LinearHead
-from tfrobust.models.projection import ProjectionHead
+from tfrobust.models.heads.linear import LinearHead
+from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.pairs.false_negatives import AdaptiveFNC
-from tfrobust.pretraining import Pretraining
+from tfrobust.runs.first_stage import Pretraining
 
 ATTACK = PGD(ThreatModel(epsilon=0.2), steps=5)
 TEMPERATURE = 0.4

@@ -6,11 +6,11 @@ import tensorflow as tf
 
 from conformance import methods as battery
 from oracles import tiny_network
-from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.methods.adversarial_training import AdversarialTraining
-from tfrobust.models.heads import LinearHead
+from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.models.heads.linear import LinearHead
 from tfrobust.ops import randomness
 
 EPSILON, STEP, STEPS = 0.1, 0.04, 4

@@ -7,7 +7,6 @@ import pytest
 from conformance import methods as battery
 from oracles import tiny_network as tiny
 from oracles.mixing import Staged
-from tfrobust.attacks.instance_adversary import InstanceAdversary
 from tfrobust.augment.augmix import AugMix
 from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.augment.puzzlemix import Puzzle
@@ -19,10 +18,8 @@ from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL
 from tfrobust.methods.augmix import AugMixTraining
 from tfrobust.methods.byol import BYOL
-from tfrobust.methods.contrast import Contrast
 from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.fcl import FCL
-from tfrobust.methods.feature_contrast import FeatureContrast, FeatureMargin
 from tfrobust.methods.layer_wise import LayerWiseContrastive
 from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mixup import Mixup
@@ -30,12 +27,15 @@ from tfrobust.methods.nfm import NFM
 from tfrobust.methods.noisymix import Branches, NoisyMix
 from tfrobust.methods.puzzlemix import PuzzleMix
 from tfrobust.methods.rocl import RoCL
+from tfrobust.methods.shared.batch_contrast import Contrast
+from tfrobust.methods.shared.feature_objectives import FeatureContrast, FeatureMargin
+from tfrobust.methods.shared.instance_adversary import InstanceAdversary
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supcon import SupCon
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
 from tfrobust.models.cnn import CNN
-from tfrobust.models.heads import LinearHead
-from tfrobust.models.projection import ProjectionHead
+from tfrobust.models.heads.linear import LinearHead
+from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.pairs.false_negatives import IFND, AdaptiveFNC
 
 

@@ -6,13 +6,13 @@ import pytest
 import tensorflow as tf
 
 from oracles import contrastive, robust, tiny_network
-from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.standard import RandomShift
 from tfrobust.methods.ascl import ASCL, TwoTransforms
-from tfrobust.methods.contrast import Contrast
-from tfrobust.models.heads import LinearProjection, MLPProjection
+from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.shared.batch_contrast import Contrast
+from tfrobust.models.heads.linear import LinearProjection, MLPProjection
 from tfrobust.pairs.selection import GlobalSelection, HardSelection, LeakedSelection, SoftSelection
 
 SELECTIONS = {

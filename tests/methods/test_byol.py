@@ -9,8 +9,8 @@ from conformance import methods as battery
 from oracles import self_supervised as oracle
 from oracles import tiny_network
 from tfrobust.methods.byol import BYOL
-from tfrobust.models.heads import LinearHead
-from tfrobust.models.projection import ProjectionHead
+from tfrobust.models.heads.linear import LinearHead
+from tfrobust.models.heads.projection import ProjectionHead
 
 
 def networks(method, kind: str) -> list[np.ndarray]:

@@ -9,7 +9,7 @@ from tfrobust.augment.noise import AddGaussian
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
 from tfrobust.methods.cl_gaussian import CLGaussian
 from tfrobust.methods.fcl import FCL
-from tfrobust.methods.feature_contrast import FeatureContrast
+from tfrobust.methods.shared.feature_objectives import FeatureContrast
 
 TEMPERATURE = 0.3
 

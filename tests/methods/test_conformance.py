@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from conformance import methods as battery
 from tfrobust import saving
-from tfrobust.training.workdir import canonical
+from tfrobust.runs.workdir import canonical
 
 
 class Trial:

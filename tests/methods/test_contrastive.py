@@ -9,7 +9,7 @@ from conformance import methods as battery
 from conformance.contrast import COUNT, LABELS, contrast, projections
 from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.methods.simclr import SimCLR
-from tfrobust.models.heads import LinearHead
+from tfrobust.models.heads.linear import LinearHead
 from tfrobust.ops import randomness
 from tfrobust.pairs import masks, selection
 from tfrobust.pairs.false_negatives import FNC, IFND, AdaptiveFNC

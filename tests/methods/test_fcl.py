@@ -7,14 +7,14 @@ import tensorflow as tf
 
 from oracles import feature_contrast
 from oracles import tiny_network as tiny
-from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.token_removal import TokenRemoval
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
 from tfrobust.methods.cl_gaussian import CLGaussian
 from tfrobust.methods.fcl import FCL
-from tfrobust.methods.feature_contrast import FeatureContrast, FeatureMargin
+from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.shared.feature_objectives import FeatureContrast, FeatureMargin
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch, Context
 

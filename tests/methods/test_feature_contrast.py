@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.methods.feature_contrast import FeatureContrast, FeatureMargin
+from tfrobust.methods.shared.feature_objectives import FeatureContrast, FeatureMargin
 
 
 def test_equal_embeddings_give_the_logarithm_of_their_number():

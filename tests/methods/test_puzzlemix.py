@@ -10,7 +10,7 @@ from oracles.mixing import GROUP, drawn, mixed_entropy, step, terms_of
 from tfrobust.augment.mixing import Mix, Mixing
 from tfrobust.augment.puzzlemix import Puzzle
 from tfrobust.methods.puzzlemix import PuzzleMix
-from tfrobust.models.heads import LinearHead
+from tfrobust.models.heads.linear import LinearHead
 from tfrobust.ops import randomness
 
 SQUARE = (8, 8, 1)

@@ -7,11 +7,11 @@ import tensorflow as tf
 
 from oracles import instances, tiny_network
 from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.instance_adversary import InstanceAdversary
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.standard import RandomShift
 from tfrobust.methods.rocl import ADVERSARIAL, RoCL
-from tfrobust.models.projection import ProjectionHead
+from tfrobust.methods.shared.instance_adversary import InstanceAdversary
+from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.ops import distribution
 from tfrobust.pairs.false_negatives import AdaptiveFNC
 

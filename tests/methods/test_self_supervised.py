@@ -9,9 +9,9 @@ from conformance import methods as battery
 from tfrobust import saving
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.losses.gradient_penalty import Tikhonov
-from tfrobust.methods.self_supervised import embedding_deviation
+from tfrobust.methods.shared.self_supervised import embedding_deviation
 from tfrobust.methods.simclr import SimCLR
-from tfrobust.models.heads import LinearHead, LinearProjection
+from tfrobust.models.heads.linear import LinearHead, LinearProjection
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch
 

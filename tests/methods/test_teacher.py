@@ -6,13 +6,13 @@ import pytest
 import tensorflow as tf
 
 from oracles import tiny_network as tiny
-from tfrobust import experiment
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
 from tfrobust.data.sources.digits import Digits
 from tfrobust.methods.fcl import FCL
+from tfrobust.methods.shared.teacher import TeacherUtility
 from tfrobust.methods.supervised import Supervised
-from tfrobust.methods.teacher import TeacherUtility
-from tfrobust.ops import rehearsal
+from tfrobust.runs import experiment
+from tfrobust.security import rehearsal
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from oracles import robust, tiny_network
-from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.methods.shared.adversary import Adversary
 from tfrobust.methods.trades import TRADES
 
 

@@ -11,14 +11,14 @@ import tensorflow as tf
 
 from oracles import seeded_networks
 from tfrobust.errors import InputError
-from tfrobust.models import checkpoints
 from tfrobust.models.cnn import CNN
-from tfrobust.models.heads import LinearHead, MLPHead
-from tfrobust.models.preact_resnet import PreActResNet18
-from tfrobust.models.resnet import ResNet
-from tfrobust.models.resnet18 import ResNet18
-from tfrobust.models.resnet50 import ResNet50
-from tfrobust.models.wide_resnet import WideResNet
+from tfrobust.models.heads.linear import LinearHead, MLPHead
+from tfrobust.models.resnets.preact_resnet import PreActResNet18
+from tfrobust.models.resnets.resnet import ResNet
+from tfrobust.models.resnets.resnet18 import ResNet18
+from tfrobust.models.resnets.resnet50 import ResNet50
+from tfrobust.models.resnets.wide_resnet import WideResNet
+from tfrobust.models.weights import checkpoints
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "checkpoints.npz"
 FULL_SIZE = os.environ.get("TFROBUST_FULL_SIZE")

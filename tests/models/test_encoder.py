@@ -5,8 +5,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.models.cnn import CNN, DigitsCNN
-from tfrobust.models.encoder import Encoder
-from tfrobust.models.heads import LinearHead
+from tfrobust.models.heads.linear import LinearHead
+from tfrobust.models.shared.encoder import Encoder
 
 
 def convolve(images, kernel, bias=None):

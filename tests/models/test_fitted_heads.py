@@ -10,8 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression as Peer
 from sklearn.neighbors import KNeighborsClassifier
 
-from tfrobust.models.fitted_heads import KNearestNeighbours, LogisticRegression
-from tfrobust.models.heads import LinearHead, MLPHead
+from tfrobust.models.heads.fitted import KNearestNeighbours, LogisticRegression
+from tfrobust.models.heads.linear import LinearHead, MLPHead
 
 CLASSES, COUNT = 4, 120
 

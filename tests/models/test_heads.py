@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.models.heads import LinearHead, LinearProjection, MLPHead, MLPProjection
-from tfrobust.models.normalization import BranchedBatchNormalization
-from tfrobust.models.projection import ProjectionHead
+from tfrobust.models.heads.linear import LinearHead, LinearProjection, MLPHead, MLPProjection
+from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.models.shared.normalization import BranchedBatchNormalization
 
 EMBEDDING = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
 NORMAL = keras.initializers.RandomNormal(stddev=0.1)

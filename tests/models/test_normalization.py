@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from tfrobust.models.normalization import BranchedBatchNormalization
+from tfrobust.models.shared.normalization import BranchedBatchNormalization
 
 
 def test_formula_in_training_and_inference():

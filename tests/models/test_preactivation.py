@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 from oracles import seeded_networks
-from tfrobust.models.blocks import ConvolutionUnit, PreActivationBlock
-from tfrobust.models.dropout import CountedDropout
-from tfrobust.models.preact_resnet import PreActResNet18
-from tfrobust.models.wide_resnet import WideResNet
+from tfrobust.models.resnets.preact_resnet import PreActResNet18
+from tfrobust.models.resnets.wide_resnet import WideResNet
+from tfrobust.models.shared.blocks import ConvolutionUnit, PreActivationBlock
+from tfrobust.models.shared.dropout import CountedDropout
 from tfrobust.ops import distribution
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "encoders.npz"

@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.models.blocks import PreActivationBlock, ResidualBlock
 from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
-from tfrobust.models.fitted_heads import KNearestNeighbours, LogisticRegression
-from tfrobust.models.heads import LinearHead, LinearProjection, MLPHead, MLPProjection
+from tfrobust.models.heads.fitted import KNearestNeighbours, LogisticRegression
+from tfrobust.models.heads.linear import LinearHead, LinearProjection, MLPHead, MLPProjection
+from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.models.lenet import LeNet
-from tfrobust.models.normalization import BranchedBatchNormalization
-from tfrobust.models.preact_resnet import PreActResNet18
-from tfrobust.models.projection import ProjectionHead
-from tfrobust.models.resnet import ResNet
-from tfrobust.models.resnet18 import ResNet18
-from tfrobust.models.resnet50 import ResNet50
+from tfrobust.models.resnets.preact_resnet import PreActResNet18
+from tfrobust.models.resnets.resnet import ResNet
+from tfrobust.models.resnets.resnet18 import ResNet18
+from tfrobust.models.resnets.resnet50 import ResNet50
+from tfrobust.models.resnets.wide_resnet import WideResNet
+from tfrobust.models.shared.blocks import PreActivationBlock, ResidualBlock
+from tfrobust.models.shared.normalization import BranchedBatchNormalization
 from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
-from tfrobust.models.wide_resnet import WideResNet
 
 PICTURE = np.zeros((2, 8, 8, 1), np.float32)
 Norm = BranchedBatchNormalization

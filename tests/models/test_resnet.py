@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 
-from tfrobust.models.blocks import PreActivationBlock
-from tfrobust.models.resnet import ResNet
-from tfrobust.models.resnet50 import ResNet50
+from tfrobust.models.resnets.resnet import ResNet
+from tfrobust.models.resnets.resnet50 import ResNet50
+from tfrobust.models.shared.blocks import PreActivationBlock
 
 
 def test_embedding_is_the_mean_over_the_last_map():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.models.stems import SymmetricMaxPooling
+from tfrobust.models.resnets.stems import SymmetricMaxPooling
 
 
 @pytest.mark.parametrize("shape", [(8, 6), (7, 5), (1, 2)])

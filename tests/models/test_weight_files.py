@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tfrobust.errors import InputError
-from tfrobust.models import weight_files
+from tfrobust.models.weights import weight_files
 
 TENSORS = {"a.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "a.steps": np.array(3, np.int64)}
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import keras
 
-from tfrobust.ops.configured import Configured, constructor_arguments, deserialize, serialize
+from tfrobust.common.configured import Configured, constructor_arguments, deserialize, serialize
 
 
 @keras.saving.register_keras_serializable(package="test_configured")

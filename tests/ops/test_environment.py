@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.ops import environment
+from tfrobust.common import environment
 
 
 def test_the_line_tells_the_truth_and_no_more():

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tfrobust.ops import files
+from tfrobust.common import files
 
 
 def test_write_atomically_replaces_the_whole_file(tmp_path):
@@ -41,7 +41,7 @@ def test_the_data_is_on_the_disk_before_the_name_and_the_name_before_the_return(
 
 def test_leftovers_of_killed_processes_go_and_those_of_running_ones_stay(tmp_path):
     code = (
-        "import os, signal, sys; from tfrobust.ops import files\n"
+        "import os, signal, sys; from tfrobust.common import files\n"
         "with files.replacing(sys.argv[1]) as temporary:\n"
         "    temporary.write_text('half')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.ops import fingerprint
+from tfrobust.common import fingerprint
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.array([1, 2], dtype=np.int64)

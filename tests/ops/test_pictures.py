@@ -3,7 +3,7 @@ import base64
 import numpy as np
 import pytest
 
-from tfrobust.ops import pictures
+from tfrobust.common import pictures
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 1), (4, 2, 3)])

@@ -6,7 +6,7 @@ import scipy.stats
 import tensorflow as tf
 
 from oracles import tiny_network
-from tfrobust.attacks import objectives
+from tfrobust.attacks.shared import objectives
 from tfrobust.methods.supervised import Supervised
 from tfrobust.ops import randomness
 from tfrobust.ops import sensitivity as maps

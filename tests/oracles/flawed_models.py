@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.data.sources.digits import Digits
-from tfrobust.evaluation.base import Setting
-from tfrobust.evaluation.predictor import from_function, from_keras
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_function, from_keras
 
 EPSILON, TESTED = 0.1, 150
 ATTACK = PGD(threat=ThreatModel(epsilon=EPSILON), steps=10)

@@ -7,8 +7,8 @@ import tensorflow as tf
 from oracles import tiny_network
 from tfrobust.augment.mixing import Mixing
 from tfrobust.methods.nfm import NFM
-from tfrobust.models.encoder import Encoder
-from tfrobust.models.heads import LinearHead
+from tfrobust.models.heads.linear import LinearHead
+from tfrobust.models.shared.encoder import Encoder
 from tfrobust.ops import randomness
 from tfrobust.structs import Context
 

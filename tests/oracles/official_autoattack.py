@@ -7,10 +7,11 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from tfrobust.attacks import ensemble, runner
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks import ensemble
+from tfrobust.attacks.shared import runner
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.models.cnn import DigitsCNN
-from tfrobust.models.heads import LinearHead
+from tfrobust.models.heads.linear import LinearHead
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
 MEMBERS = ("apgd-ce", "apgd-t", "fab-t", "square")

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.models.heads import LinearHead
+from tfrobust.models.heads.linear import LinearHead
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch, Context
 

@@ -24,7 +24,7 @@ def flags_in(file: str) -> list[str]:
 
 @pytest.mark.parametrize(("name", "patch_first"), [("fcl", True), ("fcl_margin", False), ("cl_gaussian", True)])
 def test_a_method_with_an_adversary_and_patch_gaussian_takes_two_steps(name, patch_first):
-    from tfrobust.models.heads import LinearHead
+    from tfrobust.models.heads.linear import LinearHead
 
     adversary = flags_in("cl_gaussian.gin" if name == "cl_gaussian" else "fcl.gin")
     compose = flags_in("patch_gaussian_fcl.gin")

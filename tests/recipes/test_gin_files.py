@@ -17,11 +17,11 @@ import tensorflow as tf
 
 from conformance import recipes
 from conformance.recipes import GIN, arguments, check_complete, first_stage
-from tfrobust import cli
-from tfrobust.configuration import files
+from tfrobust.commands import cli
+from tfrobust.commands.configuration import files
+from tfrobust.common import configured
 from tfrobust.data import pipeline
-from tfrobust.models.heads import LinearHead
-from tfrobust.ops import configured
+from tfrobust.models.heads.linear import LinearHead
 
 HOST = "adversarial_training.gin"
 PARTS = sorted(f"{folder}/{path.name}" for folder in ("data", "models") for path in (GIN / folder).glob("*.gin"))
@@ -103,7 +103,7 @@ def instead(archive: str | None) -> list[str]:
 
 
 def build(given: dict, shape: tuple, class_count: int):
-    """The method as `experiment.train` builds it."""
+    """The method as `runs.experiment.train` builds it."""
     head = given.get("head", LinearHead)(class_count=class_count)
     method = given["method"](encoder=given["encoder"](), head=head, seed=given["seed"])
     if hasattr(method, "examples"):
@@ -202,7 +202,7 @@ def test_a_label_takes_the_steps_that_it_names_from_the_attack():
 @pytest.mark.parametrize("name", sorted(path.name for path in (GIN / "eval").glob("*.gin")))
 def test_an_evaluation_file_builds_and_obeys_the_knobs(name):
     cli.configure([str(GIN / "eval" / name)], ["EPSILON=0.07", "NORM='l2'"])
-    evaluators = gin.get_bindings("tfrobust.experiment.evaluate", resolve_references=True)["evaluators"]
+    evaluators = gin.get_bindings("tfrobust.runs.experiment.evaluate", resolve_references=True)["evaluators"]
     attacks = [evaluator.attack for evaluator in evaluators if getattr(evaluator, "attack", None) is not None]
     text = (GIN / "eval" / name).read_text()
     assert bool(attacks) != ("include 'base/evaluators.gin'" in text)  # which has no threat to attack by
@@ -237,7 +237,7 @@ def test_a_network_and_a_method_take_a_step(name, kind, archives):
 
 
 def test_the_command_prints_a_recipe_s_cost(archives, tmp_path, monkeypatch, capsys):
-    from tfrobust import train
+    from tfrobust.commands import train
 
     monkeypatch.chdir(tmp_path)
     flags = [f"--gin_param={param}" for param in [*instead(archives["cifar10"]), "BATCH_SIZE=20"]]
@@ -249,7 +249,7 @@ def test_the_command_prints_a_recipe_s_cost(archives, tmp_path, monkeypatch, cap
 
 
 def test_a_recipe_without_validation_split_trains_reports_and_publishes(archives, tmp_path, monkeypatch):
-    from tfrobust import train
+    from tfrobust.commands import train
 
     monkeypatch.chdir(tmp_path)
     params = [*instead(archives["half10"]), "EPOCHS=1", "BATCH_SIZE=4", "STEPS=1", "EVALUATORS=[@CleanAccuracy()]"]

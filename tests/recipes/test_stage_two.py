@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from conformance.recipes import GIN, arguments, rates
-from tfrobust.models.fitted_heads import KNearestNeighbours, LogisticRegression
-from tfrobust.models.heads import LinearHead, MLPHead
+from tfrobust.models.heads.fitted import KNearestNeighbours, LogisticRegression
+from tfrobust.models.heads.linear import LinearHead, MLPHead
 from tfrobust.training.optimizers import LARS
 
 PARTS = sorted(

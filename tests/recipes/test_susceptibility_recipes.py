@@ -8,7 +8,7 @@ import pytest
 
 from conformance import recipes
 from conformance.recipes import method_of, rates
-from tfrobust import cli, evaluate
+from tfrobust.commands import cli, evaluate
 
 bound = functools.partial(recipes.bound, "susceptibility")
 
@@ -96,7 +96,7 @@ def test_somebody_s_weights_are_judged_as_the_row_was(row):
     printed = recipes.ROWS[f"susceptibility/imagenet_resnet50_{row}"]
     flags = evaluate.parser().parse_args(shlex.split(printed.command)[3:])
     cli.prepare(flags)
-    given = gin.get_bindings("tfrobust.experiment.evaluate", resolve_references=True)
+    given = gin.get_bindings("tfrobust.runs.experiment.evaluate", resolve_references=True)
     assert printed.published == FORM_2.format(*TABLE_2[row].split()) and "Weights: " in printed.deviations
     assert (flags.model, flags.output) == (f"data/resnet50_{row}.safetensors", f"runs/resnet50_{row}")
     encoder, data = given["encoder"](), given["data"]
@@ -163,7 +163,7 @@ def check_stages(row: str, given: dict, cost: str) -> None:
     assert (first.epochs, first.batch_size, 50_000 // batch * 1000) == (1000, batch, steps) and first.frozen
     if name == "ACL":
         from tfrobust.models.cnn import CNN
-        from tfrobust.models.heads import LinearHead
+        from tfrobust.models.heads.linear import LinearHead
 
         method = first.method(encoder=CNN(((1,),), dense=(), branches=2), head=LinearHead(10), seed=0)
     else:

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import PIL.Image
 
-from tfrobust.ops import pictures
+from tfrobust.common import pictures
 from tfrobust.report import Report, not_measured, threat_statement
 from tfrobust.structs import Finding, Measurement, Series
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from report.synthetic import attack, classes, examples, images, make_report
 
-from tfrobust.ops import pictures
-from tfrobust.report import section_classes, section_examples
-from tfrobust.report.card import build
-from tfrobust.report.sentences import sentence
+from tfrobust.common import pictures
+from tfrobust.report.renderers.markdown import build
+from tfrobust.report.sections import classes as section_classes
+from tfrobust.report.sections import examples as section_examples
+from tfrobust.report.sections.sentences import sentence
 from tfrobust.structs import Series
 
 

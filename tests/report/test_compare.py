@@ -8,8 +8,9 @@ import pytest
 from report.synthetic import fraction, make_report, measurements
 from report.test_render import Page
 
-from tfrobust import compare as command
-from tfrobust.report import compare, compare_views
+from tfrobust.commands import compare as command
+from tfrobust.report.comparison import reports as compare
+from tfrobust.report.comparison import views as compare_views
 from tfrobust.structs import Finding, Series
 
 

@@ -5,8 +5,8 @@ import re
 
 from report.synthetic import extended, fraction
 
-from tfrobust.report import section_corruption
-from tfrobust.report.render import html, markdown
+from tfrobust.report.renderers.console import html, markdown
+from tfrobust.report.sections import corruptions as section_corruption
 
 ACCURACY = {"gaussian_noise": (0.91, 0.82), "fog": (0.73, 0.005)}
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from tfrobust.evaluation.statistics import wilson_interval
+from tfrobust.evaluation.engine.statistics import wilson_interval
 from tfrobust.report.difference import independent_interval, paired_shares
 
 

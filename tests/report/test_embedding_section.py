@@ -2,7 +2,7 @@
 
 from report.synthetic import make_report
 
-from tfrobust.report import section_plots
+from tfrobust.report.sections import figures as section_plots
 from tfrobust.structs import Series
 
 

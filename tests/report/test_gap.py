@@ -6,9 +6,9 @@ import re
 import pytest
 from report.synthetic import attack, fraction, make_report
 
-from tfrobust import compare as command
-from tfrobust.report.compare import names
-from tfrobust.report.gap import gap_closed, gap_table
+from tfrobust.commands import compare as command
+from tfrobust.report.comparison.gap import gap_closed, gap_table
+from tfrobust.report.comparison.reports import names
 
 # Paper 004, Table 4, in per cent: relative drops and shares of the gap closed under FGSM 8/255 and 16/255, AutoAttack
 # 1/255 and 2/255.

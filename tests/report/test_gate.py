@@ -5,8 +5,8 @@ import dataclasses
 import gate as tool
 import pytest
 
+from tfrobust.common import configured
 from tfrobust.errors import InputError
-from tfrobust.ops import configured
 from tfrobust.report import Report
 from tfrobust.report.gate import Gate
 from tfrobust.structs import Finding, Measurement, Series

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from report.synthetic import extended, fraction, images
 
-from tfrobust.ops import pictures
-from tfrobust.report import section_noise
+from tfrobust.common import pictures
+from tfrobust.report.sections import noise as section_noise
 from tfrobust.structs import Series
 
 HEIGHT, WIDTH = 4, 6

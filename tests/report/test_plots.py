@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tfrobust.report import plots
-from tfrobust.report.palette import ROLES
+from tfrobust.report.blocks import plots
+from tfrobust.report.blocks.palette import ROLES
 from tfrobust.report.reading import history_groups
 
 

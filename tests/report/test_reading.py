@@ -2,8 +2,10 @@
 
 from report.synthetic import fraction, make_report
 
-from tfrobust.report import compare_views, reading, render
+from tfrobust.report import reading
+from tfrobust.report.comparison import views as compare_views
 from tfrobust.report.difference import Difference
+from tfrobust.report.renderers import console as render
 from tfrobust.structs import Measurement
 
 

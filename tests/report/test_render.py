@@ -9,10 +9,21 @@ from html import unescape
 import pytest
 from report.synthetic import CONFIGURATION, attack, classes, examples, make_report
 
-from tfrobust.report import Report, markup, section_plots, section_results, sections, sentences, write_report
-from tfrobust.report.render import console_table, markdown
-from tfrobust.report.render import html as render_html
-from tfrobust.report.sections import SECTIONS
+from tfrobust.report import Report, write_report
+from tfrobust.report.blocks import markdown as markup
+from tfrobust.report.renderers import html as sections
+from tfrobust.report.renderers.console import console_table, markdown
+from tfrobust.report.renderers.console import html as render_html
+from tfrobust.report.renderers.html import SECTIONS
+from tfrobust.report.sections import (
+    figures as section_plots,
+)
+from tfrobust.report.sections import (
+    results as section_results,
+)
+from tfrobust.report.sections import (
+    sentences,
+)
 from tfrobust.structs import Finding, Measurement, Series
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}

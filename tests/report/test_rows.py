@@ -5,8 +5,10 @@ import dataclasses
 import pytest
 from report.synthetic import make_report
 
-from tfrobust.report import compare, compare_views, reading
-from tfrobust.report.render import console_table, html, markdown
+from tfrobust.report import reading
+from tfrobust.report.comparison import reports as compare
+from tfrobust.report.comparison import views as compare_views
+from tfrobust.report.renderers.console import console_table, html, markdown
 from tfrobust.structs import Measurement
 
 # One of each kind that an evaluator gives, and a kind that no one knows yet.

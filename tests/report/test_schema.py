@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 from report.synthetic import make_report
 
-from tfrobust.report import render, schema, sections
+from tfrobust.report import schema
+from tfrobust.report.renderers import console as render
+from tfrobust.report.renderers import html as sections
 from tfrobust.report.schema import JSON_SCHEMA, SCHEMA_FILE, Report, check_document
 from tfrobust.report.validator import KEYWORDS, first_problem
 from tfrobust.structs import Finding, Measurement, Series
@@ -254,10 +256,10 @@ def test_validate_and_lookup():
 
 def test_needs_no_tensorflow_and_matplotlib_only_to_draw():
     program = (
-        "import sys, tfrobust.report, tfrobust.report.compare, tfrobust.report.render\n"
+        "import sys, tfrobust.report, tfrobust.report.comparison.reports, tfrobust.report.renderers.console\n"
         "assert 'matplotlib' not in sys.modules and 'jsonschema' not in sys.modules\n"
         "from report.synthetic import make_report\n"
-        "tfrobust.report.render.html(make_report(series=make_report().series[:1]))\n"
+        "tfrobust.report.renderers.console.html(make_report(series=make_report().series[:1]))\n"
         "assert 'tensorflow' not in sys.modules and 'keras' not in sys.modules\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )

@@ -12,17 +12,25 @@ from report import (
 )
 from report.synthetic import make_report
 
-from tfrobust.report import (
-    Report,
-    compare,
-    compare_views,
-    section_corruption,
-    section_noise,
-    section_sensitivity,
-    section_stability,
-    section_tokens,
+from tfrobust.report import Report
+from tfrobust.report.comparison import reports as compare
+from tfrobust.report.comparison import views as compare_views
+from tfrobust.report.renderers.console import console_table, html, markdown
+from tfrobust.report.sections import (
+    corruptions as section_corruption,
 )
-from tfrobust.report.render import console_table, html, markdown
+from tfrobust.report.sections import (
+    noise as section_noise,
+)
+from tfrobust.report.sections import (
+    sensitivity as section_sensitivity,
+)
+from tfrobust.report.sections import (
+    stability as section_stability,
+)
+from tfrobust.report.sections import (
+    tokens as section_tokens,
+)
 
 # Anchor: the section, a report that has it, and a number that stands in it alone: identity, name, value.
 CASES = {

@@ -7,8 +7,8 @@ import pytest
 import scipy.stats
 from report.synthetic import extended, images, make_report
 
-from tfrobust.ops import pictures
-from tfrobust.report import section_sensitivity
+from tfrobust.common import pictures
+from tfrobust.report.sections import sensitivity as section_sensitivity
 from tfrobust.structs import Measurement, Series
 
 HEIGHT, WIDTH = 3, 5

@@ -4,8 +4,10 @@ import re
 
 from report.synthetic import extended, fraction
 
-from tfrobust.report import plots, reading, section_stability
-from tfrobust.report.render import console_table, html, markdown
+from tfrobust.report import reading
+from tfrobust.report.blocks import plots
+from tfrobust.report.renderers.console import console_table, html, markdown
+from tfrobust.report.sections import stability as section_stability
 from tfrobust.structs import Measurement
 
 FLIPS = {"gaussian_noise": 0.125, "rotate": 0.0625, "tilt": 0.031}

@@ -7,7 +7,7 @@ import re
 import pytest
 from report.synthetic import extended, make_report
 
-from tfrobust.report import section_tokens
+from tfrobust.report.sections import tokens as section_tokens
 from tfrobust.structs import Measurement, Series
 
 SENTENCES = (

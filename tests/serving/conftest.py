@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tfrobust.report.schema import Report
-from tfrobust.serving import assets, publish
-from tfrobust.serving.development import Server
+from tfrobust.serving.export import assets, publish
+from tfrobust.serving.server.development import Server
 from tfrobust.structs import Measurement
 
 IMAGE_SHAPE = (8, 8, 1)

@@ -5,7 +5,7 @@ import io
 
 from PIL import Image
 
-from tfrobust.serving.development import Server
+from tfrobust.serving.server.development import Server
 
 
 @contextlib.contextmanager

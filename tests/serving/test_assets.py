@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.serving import assets, export, golden, probe
+from tfrobust.serving.export import assets, golden, probe
+from tfrobust.serving.export import saved_model as export
 
 
 def names(directory):

@@ -17,10 +17,11 @@ import tensorflow as tf
 from serving.helpers import encoded
 
 from tfrobust.errors import InputError
-from tfrobust.ops import rehearsal
-from tfrobust.serving import development, golden, probe
+from tfrobust.security import rehearsal
 from tfrobust.serving.client import Client
-from tfrobust.serving.transport import ServerUnavailable
+from tfrobust.serving.client.transport import ServerUnavailable
+from tfrobust.serving.export import golden, probe
+from tfrobust.serving.server import development
 
 
 @pytest.fixture
@@ -267,7 +268,7 @@ def test_nan_and_infinity_cross_both_wires(tmp_path):
 def test_tls_is_spoken_and_checked(server, certificate, answer, tmp_path):
     import grpc
 
-    from tfrobust.serving import development_rest
+    from tfrobust.serving.server import development_rest
 
     key, place = certificate
     answers = development.Answers(server.models)

@@ -25,9 +25,9 @@ from tensorflow_serving.apis import (
 )
 
 from tfrobust.errors import InputError
-from tfrobust.serving import golden, probe
 from tfrobust.serving.client import Client
-from tfrobust.serving.development import Server
+from tfrobust.serving.export import golden, probe
+from tfrobust.serving.server.development import Server
 
 
 def ask(server, path, document=None):
@@ -330,7 +330,7 @@ def test_it_listens_on_loopback_alone_and_says_what_it_is(server):
 
 
 def test_a_request_without_a_length_or_with_too_long_a_body_is_refused(server, monkeypatch):
-    from tfrobust.serving import development_rest
+    from tfrobust.serving.server import development_rest
 
     monkeypatch.setattr(development_rest, "LARGEST_REQUEST", 100)
     status, answer = ask(server, "/v1/models/small:predict", {"inputs": IMAGES})

@@ -6,9 +6,11 @@ from serving.helpers import encoded
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.framework import op_def_registry
 
+from tfrobust.common import fingerprint
 from tfrobust.data.spec import decode_image
-from tfrobust.ops import fingerprint
-from tfrobust.serving import export, golden, probe, recipes
+from tfrobust.serving.export import golden, probe
+from tfrobust.serving.export import saved_model as export
+from tfrobust.serving.server import recipes
 
 IMAGE_SHAPE = (8, 8, 1)
 

@@ -8,8 +8,8 @@ import threading
 import numpy as np
 import pytest
 
-from tfrobust import query
-from tfrobust.serving.transport import ServerUnavailable
+from tfrobust.commands import query
+from tfrobust.serving.client.transport import ServerUnavailable
 
 
 def tensor(dtype, *sizes):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tfrobust.errors import InputError
-from tfrobust.serving import inputs
+from tfrobust.serving.client import inputs
 
 PNG, JPEG = b"\x89PNG\r\n\x1a\nrest", b"\xff\xd8\xff rest"
 

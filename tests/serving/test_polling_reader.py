@@ -10,7 +10,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from tfrobust.serving import publish
+from tfrobust.serving.export import publish
 
 ROOT = pathlib.Path(publish.__file__).parents[2]
 
@@ -18,7 +18,7 @@ READER = """
 import json, os, pathlib, sys
 sys.path.insert(0, {root!r})
 import tensorflow as tf
-from tfrobust.serving import probe
+from tfrobust.serving.export import probe
 base, last, seen = pathlib.Path(sys.argv[1]), int(sys.argv[2]), set()
 print("ready", flush=True)
 while last not in seen:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tfrobust.errors import InputError
-from tfrobust.serving import probe, publish
+from tfrobust.serving.export import probe, publish
 
 ROOT = pathlib.Path(publish.__file__).parents[2]
 
@@ -169,8 +169,8 @@ def test_everything_is_on_the_disk_before_the_name(base, model, monkeypatch):
 KILLED_EVERYWHERE = """
 import os, pathlib, shutil, signal, sys
 sys.path[:0] = [{root!r}, {tests!r}]
-from tfrobust.ops import files
-from tfrobust.serving import probe, publish
+from tfrobust.common import files
+from tfrobust.serving.export import probe, publish
 from test_publish import run
 traced = {{publish.__file__, files.__file__, shutil.__file__}}
 base, model, count = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), 0

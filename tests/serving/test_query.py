@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from serving.helpers import encoded, serving
 
-from tfrobust import query
-from tfrobust.serving import golden
+from tfrobust.commands import query
+from tfrobust.serving.export import golden
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_report_of_another_program_is_shown_as_it_is(attached, tmp_path, capsy
 
 def test_over_rest_the_command_needs_no_tensorflow(server):
     code = (
-        "import sys; from tfrobust import query; code = query.main(sys.argv[1:])\n"
+        "import sys; from tfrobust.commands import query; code = query.main(sys.argv[1:])\n"
         "assert not {'tensorflow', 'keras', 'grpc', 'matplotlib'} & set(sys.modules), sorted(sys.modules)\n"
         "sys.exit(code)"
     )

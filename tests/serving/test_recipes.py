@@ -16,15 +16,16 @@ from tensorflow.core.protobuf import config_pb2, named_tensor_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
 from tfrobust.errors import InputError
-from tfrobust.serving import golden, probe, recipes
 from tfrobust.serving.client import Client
+from tfrobust.serving.export import golden, probe
+from tfrobust.serving.server import recipes
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "serving_protos.binpb"
 
 
 @pytest.fixture(scope="module")
 def genuine():
-    """Messages that no package has, from the recorded definitions (tools/record_serving_protos.py), by name."""
+    """Messages that no package has, from the recorded definitions (tools/golden/record_serving_protos.py), by name."""
     assert wrappers_pb2.DESCRIPTOR and config_pb2.DESCRIPTOR and named_tensor_pb2.DESCRIPTOR  # they import these
     pool = descriptor_pool.Default()
     for file in descriptor_pb2.FileDescriptorSet.FromString(GOLDEN.read_bytes()).file:

@@ -11,9 +11,10 @@ import time
 import numpy as np
 import pytest
 
-from tfrobust.serving import golden, probe, recipes
 from tfrobust.serving.client import Client
-from tfrobust.serving.transport import ServerUnavailable
+from tfrobust.serving.client.transport import ServerUnavailable
+from tfrobust.serving.export import golden, probe
+from tfrobust.serving.server import recipes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 

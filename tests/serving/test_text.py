@@ -7,9 +7,10 @@ from serving.helpers import serving
 
 from oracles.bag_of_words import BagOfWords
 from tfrobust.errors import InputError
-from tfrobust.models.heads import LinearHead
-from tfrobust.serving import assets, export, golden, probe, verify
+from tfrobust.models.heads.linear import LinearHead
 from tfrobust.serving.client import Client
+from tfrobust.serving.export import assets, golden, probe, verify
+from tfrobust.serving.export import saved_model as export
 
 LENGTH, WORDS = 6, ("[PAD]", "[UNK]", "the", "clichés", "##s", "film")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tfrobust.serving import probe, publish, verify
+from tfrobust.serving.export import probe, publish, verify
 
 CHECKS = ["checksums", "signatures", "golden request", "warm-up", "report", "clean process"]
 

@@ -6,14 +6,14 @@ import keras
 import pytest
 import tensorflow as tf
 
-from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.instance_adversary import InstanceAdversary
 from tfrobust.data.sources.corner_digits import CornerDigits
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL
 from tfrobust.methods.augmix import AugMixTraining
 from tfrobust.methods.rocl import RoCL
+from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.shared.instance_adversary import InstanceAdversary
 from tfrobust.methods.trades import TRADES
 
 

@@ -114,7 +114,7 @@ def said(tool, text, read=printed.commands):
     """The flags of every command of this tool in a text."""
     found = []
     for command in read(text):
-        if command.program == "tools/digits_table.py":
+        if command.program == "tools/benchmarks/digits_table.py":
             flags = tool.parser().parse_args(command.arguments)
             tool.take_apart(flags)
             found.append(flags)

@@ -6,7 +6,7 @@ import pytest
 
 from oracles import geometry as oracle
 from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.training.callbacks import AveragedWeights, BestWeights, RobustAccuracy
 
 EPSILON = 0.05

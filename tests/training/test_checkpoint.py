@@ -9,7 +9,7 @@ import shutil
 import pytest
 import tensorflow as tf
 
-from tfrobust.ops import files
+from tfrobust.common import files
 from tfrobust.training import checkpoint
 from tfrobust.training.checkpoint import CheckpointNotWritten, CheckpointStore
 

@@ -9,7 +9,6 @@ import tensorflow as tf
 from sklearn.neighbors import KNeighborsClassifier
 
 from conformance import methods as battery
-from tfrobust import experiment
 from tfrobust.data.sources.digits import Digits
 from tfrobust.data.sources.labelled_fraction import LabelledFraction
 from tfrobust.errors import InputError
@@ -18,8 +17,9 @@ from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.cnn import CNN
-from tfrobust.models.fitted_heads import KNearestNeighbours, LogisticRegression
-from tfrobust.pretraining import Pretraining
+from tfrobust.models.heads.fitted import KNearestNeighbours, LogisticRegression
+from tfrobust.runs import experiment
+from tfrobust.runs.first_stage import Pretraining
 from tfrobust.training.head_fit import HeadFit
 
 DIGITS = Digits(validation_size=100)

@@ -14,7 +14,7 @@ from faults.small_run import EPOCHS, LAST, STEPS_PER_EPOCH, make_loop, outcome
 from conformance import methods as battery
 from tfrobust.errors import InputError, StopRequested
 from tfrobust.methods.supervised import Supervised
-from tfrobust.models.heads import LinearHead
+from tfrobust.models.heads.linear import LinearHead
 from tfrobust.training.interrupt import heard_between_steps
 from tfrobust.training.loop import Loop, TrainingDiverged, history_columns
 

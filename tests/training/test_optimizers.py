@@ -166,8 +166,8 @@ def test_a_keras_file_and_a_checkpoint_go_on_to_the_bit(make, tmp_path):
 
 def test_norms_biases_and_the_probe_are_left_out():
     from tfrobust.methods.supervised import Supervised
-    from tfrobust.models.heads import LinearHead
-    from tfrobust.models.resnet import ResNet
+    from tfrobust.models.heads.linear import LinearHead
+    from tfrobust.models.resnets.resnet import ResNet
 
     method = Supervised(ResNet(8, widths=(2, 2, 2)), LinearHead(3))
     method.build((None, 8, 8, 1))

@@ -10,9 +10,9 @@ import sys
 import keras
 import pytest
 
+from tfrobust.common import configured
 from tfrobust.errors import InputError
-from tfrobust.ops import configured
-from tfrobust.training import workdir
+from tfrobust.runs import workdir
 
 TRAINING = {"method": {"class_name": "ASCL", "config": {"temperature": 0.07, "weights": [1, 2]}}, "epochs": 4}
 
@@ -86,7 +86,7 @@ def test_what_is_no_run_is_refused_where_one_must_be(tmp_path):
 
 _HOLDER = """
 import sys
-from tfrobust.training import workdir
+from tfrobust.runs import workdir
 with workdir.in_use(sys.argv[1], {"epochs": 4}):
     print("held", flush=True)
     sys.stdin.read()

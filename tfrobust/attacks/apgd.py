@@ -5,10 +5,10 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks import base, checks, objectives
-from tfrobust.attacks.apgd_schedule import Schedule, schedule
-from tfrobust.attacks.apgd_steps import Momentum, Sparse
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared import base, checks, objectives
+from tfrobust.attacks.shared.apgd_schedule import Schedule, schedule
+from tfrobust.attacks.shared.apgd_steps import Momentum, Sparse
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
 from tfrobust.ops import norms, randomness
 from tfrobust.ops.gradients import finite, input_gradient

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import keras
 
-from tfrobust.attacks import base
 from tfrobust.attacks.apgd import APGDDLR, APGDCrossEntropy, APGDTargeted
 from tfrobust.attacks.fab import FAB, FABUntargeted
+from tfrobust.attacks.shared import base
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
-from tfrobust.attacks.threat import ThreatModel
 from tfrobust.errors import InputError
 
 

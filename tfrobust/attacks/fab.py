@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks import base, checks
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared import base, checks
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
 from tfrobust.ops import hyperplane, norms, randomness
 from tfrobust.ops.gradients import input_gradient

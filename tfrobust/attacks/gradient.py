@@ -5,8 +5,8 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks import base, checks, objectives
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared import base, checks, objectives
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
 from tfrobust.losses import classification
 from tfrobust.ops import randomness

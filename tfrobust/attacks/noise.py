@@ -5,9 +5,9 @@ import math
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks import checks
-from tfrobust.attacks.random_search import RandomSearch
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared import checks
+from tfrobust.attacks.shared.random_search import RandomSearch
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
 from tfrobust.ops import hashing, randomness
 from tfrobust.ops.shapes import shape_of

@@ -6,11 +6,11 @@ from typing import ClassVar
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks import base, checks
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared import base, checks
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.common.configured import constructor_arguments
 from tfrobust.errors import InputError
 from tfrobust.ops import norms, randomness
-from tfrobust.ops.configured import constructor_arguments
 from tfrobust.ops.gradients import input_gradient
 from tfrobust.ops.proximal import proximal
 from tfrobust.ops.shapes import by_example, shape_of

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks import base, checks, square_patterns
-from tfrobust.attacks.random_search import RandomSearch
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared import base, checks, square_patterns
+from tfrobust.attacks.shared.random_search import RandomSearch
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
 from tfrobust.ops import hashing
 

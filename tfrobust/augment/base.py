@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
+from tfrobust.common.configured import Configured
 from tfrobust.ops import distribution, hashing, randomness
-from tfrobust.ops.configured import Configured
 from tfrobust.ops.shapes import shape_of
 
 

@@ -14,9 +14,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.ops import distribution, randomness
-from tfrobust.ops.configured import Configured
 from tfrobust.ops.shapes import by_example, shape_of
 
 # Candidates of the rejection sampler. One is accepted with probability above 0.95, all fail once in 2e10 samples.

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.augment.mixing import Mix
+from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
-from tfrobust.ops.configured import Configured
 from tfrobust.ops.grid_energy import lowest_levels
 
 # Bits of a word: a sum of 24 powers of two is exact in float32.

@@ -7,9 +7,9 @@ import keras
 import tensorflow as tf
 
 from tfrobust.augment.utility_perturbation import NoisyCopies
+from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.ops import removal
-from tfrobust.ops.configured import Configured
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

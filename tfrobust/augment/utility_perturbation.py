@@ -8,9 +8,9 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness, sensitivity
-from tfrobust.ops.configured import Configured
 from tfrobust.ops.shapes import batch_size
 
 UNITS = ("values", "pixels")

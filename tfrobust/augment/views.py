@@ -6,7 +6,8 @@ import functools
 import keras
 import tensorflow as tf
 
-from tfrobust.augment import colour, levels, resampling
+from tfrobust.augment import color as colour
+from tfrobust.augment import levels, resampling
 from tfrobust.augment.base import Augmentation, draw_uniform
 from tfrobust.augment.resized_crop import ATTEMPTS, RandomResizedCrop
 from tfrobust.errors import InputError

@@ -18,7 +18,16 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfrobust.corruptions import blur, digital, draws, noise, resampling, severities, spatter, weather
+from tfrobust.corruptions import (
+    blur,
+    digital,
+    draws,
+    noise,
+    resampling,
+    severities,
+    spatter,
+    weather,
+)
 from tfrobust.corruptions.sequences import EXTRA_SEQUENCES, SEQUENCES, sequence
 from tfrobust.corruptions.severities import SEVERITIES
 from tfrobust.errors import InputError

@@ -26,7 +26,16 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.corruptions import blur, digital, draws, noise, resampling, severities, spatter, weather
+from tfrobust.corruptions import (
+    blur,
+    digital,
+    draws,
+    noise,
+    resampling,
+    severities,
+    spatter,
+    weather,
+)
 from tfrobust.errors import InputError
 
 # ImageNet-P's ten, in its order, and the four for validation.

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfrobust.corruptions import severities
 from tfrobust.errors import InputError
-from tfrobust.ops import picture_files
+from tfrobust.security import picture_files
 
 # The benchmark has five pictures.
 PICTURES = 5

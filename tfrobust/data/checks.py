@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tfrobust.common.labels import without_one_hot
 from tfrobust.errors import InputError
-from tfrobust.ops.labels import without_one_hot
 
 MOST_CLASSES = 2**20
 # Ids 0 and 1 of every vocabulary.

@@ -10,9 +10,16 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.augment.resized_crop import RandomResizedCrop, resized
-from tfrobust.data.checks import check_images, check_labels, check_tokens, check_utf8, check_vocabulary, shorten
+from tfrobust.data.checks import (
+    check_images,
+    check_labels,
+    check_tokens,
+    check_utf8,
+    check_vocabulary,
+    shorten,
+)
 from tfrobust.errors import InputError
-from tfrobust.ops import picture_files
+from tfrobust.security import picture_files
 
 # Always multiply, never divide: TensorFlow's graph optimizer turns x / 255 into x * (1 / 255), which differs from
 # the eager quotient in the last bit of 126 of the 256 values. 255 * PIXEL_SCALE is exactly 1.

@@ -9,11 +9,17 @@ from collections.abc import Iterable, Sequence
 import keras
 import numpy as np
 
-from tfrobust.data.checks import PADDING_WORD, UNKNOWN_WORD, DataNotFoundError, check_vocabulary, shorten
+from tfrobust.common import files
+from tfrobust.common.configured import Configured
+from tfrobust.data.checks import (
+    PADDING_WORD,
+    UNKNOWN_WORD,
+    DataNotFoundError,
+    check_vocabulary,
+    shorten,
+)
 from tfrobust.data.text import PADDING, TokenExamples, padded, vocabulary_of
 from tfrobust.errors import InputError
-from tfrobust.ops import files
-from tfrobust.ops.configured import Configured
 
 STRENGTH_OF = ("every", "first")
 _CONTINUED = "##"

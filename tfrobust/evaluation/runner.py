@@ -20,14 +20,15 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks.base import Attack
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.common import configured, files, fingerprint
 from tfrobust.errors import InputError
-from tfrobust.evaluation import doctor_model, searching
-from tfrobust.evaluation.base import Evaluator, Outcome, Setting
-from tfrobust.evaluation.chunks import Shard, Store
-from tfrobust.evaluation.predictor import in_batches
-from tfrobust.ops import configured, files, fingerprint
+from tfrobust.evaluation.doctor import model as doctor_model
+from tfrobust.evaluation.engine import searching
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.chunks import Shard, Store
+from tfrobust.evaluation.engine.predictor import in_batches
 from tfrobust.ops.probabilities import kind_of_answers
 from tfrobust.structs import Finding, Measurement, Series
 

@@ -9,14 +9,14 @@ import keras
 import numpy as np
 
 from tfrobust.attacks.gradient import FGSM, PGD
-from tfrobust.attacks.threat import ThreatModel
-from tfrobust.evaluation import predictor as predictors
-from tfrobust.evaluation.accuracy import CleanAccuracy
-from tfrobust.evaluation.adversarial import AttackAccuracy
-from tfrobust.evaluation.base import Evaluator, Outcome, Setting
-from tfrobust.evaluation.calibration import Calibration
-from tfrobust.evaluation.doctor import Doctor
-from tfrobust.evaluation.predictor import Predictor
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.evaluation.doctor.evaluator import Doctor
+from tfrobust.evaluation.engine import predictor as predictors
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.predictor import Predictor
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
+from tfrobust.evaluation.evaluators.calibration import Calibration
 from tfrobust.evaluation.runner import run_evaluation
 
 _DOCTOR_STEPS = 10

@@ -1,15 +1,15 @@
 """Attacks on any Keras model or function `images -> logits`, their threat models and their objectives."""
 
-from tfrobust.attacks import objectives
 from tfrobust.attacks.apgd import APGDDLR, APGDCrossEntropy, APGDTargeted
 from tfrobust.attacks.ensemble import AutoAttack, Ensemble, standard_member
 from tfrobust.attacks.fab import FAB, FABUntargeted
 from tfrobust.attacks.gradient import FGSM, PGD, MomentumPGD, MultiTargetedPGD
 from tfrobust.attacks.noise import GaussianNoise, UniformNoise
 from tfrobust.attacks.prox_log_barrier import ProxLogBarrier
-from tfrobust.attacks.runner import run_attack
+from tfrobust.attacks.shared import objectives
+from tfrobust.attacks.shared.runner import run_attack
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
-from tfrobust.attacks.threat import ThreatModel
 
 __all__ = [
     "APGDCrossEntropy",

@@ -1,10 +1,10 @@
 """Losses for `compile(loss=...)`, and the per-example functions of which they and the methods consist."""
 
+from tfrobust.adapters.losses import LogitsKLDivergence, SupervisedContrastiveLoss
 from tfrobust.losses.classification import cross_entropy, margin
 from tfrobust.losses.consistency import jensen_shannon
 from tfrobust.losses.contrastive import masked_contrastive
-from tfrobust.losses.feature_contrast import feature_margin
-from tfrobust.losses.keras_api import LogitsKLDivergence, SupervisedContrastiveLoss
+from tfrobust.losses.feature_margin import feature_margin
 from tfrobust.losses.mixed import mixed_cross_entropy, softmax_binary_cross_entropy
 from tfrobust.losses.robust import trades_kl, virtual_adversarial
 from tfrobust.structs import PairMasks

@@ -1,7 +1,5 @@
 """Training methods, which are Keras models to compile and fit, and the objects that configure them."""
 
-from tfrobust.attacks.adversary import Adversary
-from tfrobust.attacks.instance_adversary import InstanceAdversary
 from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.augment.puzzlemix import Puzzle
 from tfrobust.losses.gradient_penalty import LayerWiseTikhonov, Tikhonov
@@ -10,13 +8,10 @@ from tfrobust.methods.adr import ADR
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL, TwoTransforms
 from tfrobust.methods.augmix import AugMixTraining
-from tfrobust.methods.base import Method
 from tfrobust.methods.byol import BYOL
 from tfrobust.methods.cl_gaussian import CLGaussian
-from tfrobust.methods.contrast import Contrast
 from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.fcl import FCL
-from tfrobust.methods.feature_contrast import FeatureContrast, FeatureMargin
 from tfrobust.methods.layer_wise import LayerWiseContrastive
 from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mixup import Mixup
@@ -24,11 +19,16 @@ from tfrobust.methods.nfm import NFM
 from tfrobust.methods.noisymix import Branches, NoisyMix
 from tfrobust.methods.puzzlemix import PuzzleMix
 from tfrobust.methods.rocl import RoCL
+from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.batch_contrast import Contrast
+from tfrobust.methods.shared.feature_objectives import FeatureContrast, FeatureMargin
+from tfrobust.methods.shared.instance_adversary import InstanceAdversary
+from tfrobust.methods.shared.teacher import TeacherUtility
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supcon import SupCon
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
-from tfrobust.methods.teacher import TeacherUtility
 from tfrobust.methods.trades import TRADES
 from tfrobust.pairs.false_negatives import FNC, IFND, AdaptiveFNC
 from tfrobust.pairs.selection import GlobalSelection, HardSelection, LeakedSelection, SoftSelection

@@ -1,20 +1,20 @@
 """Encoders from pixels to an embedding, and their heads."""
 
-from tfrobust.models.checkpoints import classifier as classifier_from_checkpoint
-from tfrobust.models.checkpoints import load as load_checkpoint
 from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
-from tfrobust.models.encoder import Encoder
-from tfrobust.models.fitted_heads import KNearestNeighbours, LogisticRegression
-from tfrobust.models.heads import LinearHead, LinearProjection, MLPHead, MLPProjection
+from tfrobust.models.heads.fitted import KNearestNeighbours, LogisticRegression
+from tfrobust.models.heads.linear import LinearHead, LinearProjection, MLPHead, MLPProjection
+from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.models.lenet import LeNet
-from tfrobust.models.normalization import BranchedBatchNormalization
-from tfrobust.models.preact_resnet import PreActResNet18
-from tfrobust.models.projection import ProjectionHead
-from tfrobust.models.resnet import ResNet
-from tfrobust.models.resnet18 import ResNet18
-from tfrobust.models.resnet50 import ResNet50
+from tfrobust.models.resnets.preact_resnet import PreActResNet18
+from tfrobust.models.resnets.resnet import ResNet
+from tfrobust.models.resnets.resnet18 import ResNet18
+from tfrobust.models.resnets.resnet50 import ResNet50
+from tfrobust.models.resnets.wide_resnet import WideResNet
+from tfrobust.models.shared.encoder import Encoder
+from tfrobust.models.shared.normalization import BranchedBatchNormalization
 from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
-from tfrobust.models.wide_resnet import WideResNet
+from tfrobust.models.weights.checkpoints import classifier as classifier_from_checkpoint
+from tfrobust.models.weights.checkpoints import load as load_checkpoint
 
 __all__ = [
     "BranchedBatchNormalization",

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.ops import distribution
-from tfrobust.ops.configured import Configured
 from tfrobust.ops.shapes import by_example
 
 FORMS = ("example", "batch", "released")

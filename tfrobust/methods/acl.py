@@ -4,13 +4,13 @@ import keras
 import tensorflow as tf
 
 from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.instance_adversary import InstanceAdversary
-from tfrobust.attacks.modes import check_mode
-from tfrobust.attacks.threat import ThreatModel
+from tfrobust.attacks.shared.modes import check_mode
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
-from tfrobust.methods.contrastive import Contrastive
 from tfrobust.methods.rocl import adversary_of_first, projected
-from tfrobust.methods.self_supervised import VIEWS
+from tfrobust.methods.shared.instance_adversary import InstanceAdversary
+from tfrobust.methods.shared.nt_xent import Contrastive
+from tfrobust.methods.shared.self_supervised import VIEWS
 from tfrobust.ops import randomness
 
 ADVERSARIAL = ("adversarial_1", "adversarial_2")

@@ -2,11 +2,11 @@
 
 import keras
 
-from tfrobust.attacks.adversary import Adversary
 from tfrobust.errors import InputError
 from tfrobust.losses import robust
-from tfrobust.methods.adversarial import ROBUST_TERMS, adversarial_views, robust_terms
-from tfrobust.methods.base import Method, checked_forward
+from tfrobust.methods.shared.adversarial_terms import ROBUST_TERMS, adversarial_views, robust_terms
+from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.shared.base import Method, checked_forward
 from tfrobust.ops import distribution
 
 

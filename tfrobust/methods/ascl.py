@@ -5,17 +5,17 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks.adversary import Adversary
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.standard import RandomShift
+from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.losses import robust
-from tfrobust.methods import parts
-from tfrobust.methods.adversarial import ROBUST_TERMS, adversarial_views, robust_terms
-from tfrobust.methods.base import Method, checked_forward
-from tfrobust.methods.contrast import Contrast
+from tfrobust.methods.shared import projections as parts
+from tfrobust.methods.shared.adversarial_terms import ROBUST_TERMS, adversarial_views, robust_terms
+from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.shared.base import Method, checked_forward
+from tfrobust.methods.shared.batch_contrast import Contrast
 from tfrobust.ops import randomness
-from tfrobust.ops.configured import Configured
 from tfrobust.pairs import masks
 from tfrobust.pairs.selection import PAIR_COUNTS
 

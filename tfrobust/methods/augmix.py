@@ -10,7 +10,7 @@ from tfrobust.augment.base import Augmentation
 from tfrobust.errors import InputError
 from tfrobust.losses.classification import cross_entropy
 from tfrobust.losses.consistency import jensen_shannon
-from tfrobust.methods.base import Method, checked_forward
+from tfrobust.methods.shared.base import Method, checked_forward
 from tfrobust.ops import randomness
 
 AUGMENTED = ("augmented_1", "augmented_2")

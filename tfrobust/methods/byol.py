@@ -4,9 +4,9 @@ import keras
 import tensorflow as tf
 
 from tfrobust.errors import InputError
-from tfrobust.methods import parts
-from tfrobust.methods.self_supervised import VIEWS, SelfSupervised, embedding_deviation
-from tfrobust.models.projection import ProjectionHead
+from tfrobust.methods.shared import projections as parts
+from tfrobust.methods.shared.self_supervised import VIEWS, SelfSupervised, embedding_deviation
+from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.ops import distribution, similarity
 
 

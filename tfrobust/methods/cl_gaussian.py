@@ -2,13 +2,13 @@
 
 import keras
 
-from tfrobust.attacks.adversary import Adversary
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.losses.classification import cross_entropy
-from tfrobust.methods.adversarial import adversarial_views
-from tfrobust.methods.base import Method, checked_forward
-from tfrobust.methods.feature_contrast import FeatureContrast, FeatureObjective
+from tfrobust.methods.shared.adversarial_terms import adversarial_views
+from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.shared.base import Method, checked_forward
+from tfrobust.methods.shared.feature_objectives import FeatureContrast, FeatureObjective
 from tfrobust.ops import randomness
 
 

@@ -5,15 +5,15 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks import modes, objectives
-from tfrobust.attacks.adversary import Adversary
+from tfrobust.attacks.shared import modes, objectives
 from tfrobust.augment.token_removal import TokenRemoval
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
 from tfrobust.errors import InputError
 from tfrobust.losses.classification import cross_entropy
-from tfrobust.methods.adversarial import adversarial_views
-from tfrobust.methods.base import Method, checked_forward
-from tfrobust.methods.feature_contrast import FeatureContrast, FeatureObjective
+from tfrobust.methods.shared.adversarial_terms import adversarial_views
+from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.shared.base import Method, checked_forward
+from tfrobust.methods.shared.feature_objectives import FeatureContrast, FeatureObjective
 from tfrobust.ops import randomness
 
 COMBINATIONS = ("replace", "add")

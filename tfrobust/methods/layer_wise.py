@@ -4,8 +4,8 @@ import keras
 import tensorflow as tf
 
 from tfrobust.errors import InputError
-from tfrobust.methods.contrastive import Contrastive
-from tfrobust.methods.self_supervised import VIEWS
+from tfrobust.methods.shared.nt_xent import Contrastive
+from tfrobust.methods.shared.self_supervised import VIEWS
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

@@ -3,8 +3,8 @@
 import keras
 
 from tfrobust.errors import InputError
-from tfrobust.methods.contrastive import Contrastive
-from tfrobust.methods.self_supervised import VIEWS
+from tfrobust.methods.shared.nt_xent import Contrastive
+from tfrobust.methods.shared.self_supervised import VIEWS
 from tfrobust.pairs import selection
 
 

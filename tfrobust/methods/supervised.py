@@ -4,7 +4,7 @@ import keras
 
 from tfrobust.augment.base import Augmentation
 from tfrobust.losses import classification
-from tfrobust.methods.base import Method, checked_forward
+from tfrobust.methods.shared.base import Method, checked_forward
 from tfrobust.ops import randomness
 
 

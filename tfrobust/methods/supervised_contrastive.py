@@ -6,9 +6,9 @@ import tensorflow as tf
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.standard import RandomShift
 from tfrobust.losses import classification
-from tfrobust.methods import parts
-from tfrobust.methods.base import Method, checked_forward
-from tfrobust.methods.contrast import Contrast
+from tfrobust.methods.shared import projections as parts
+from tfrobust.methods.shared.base import Method, checked_forward
+from tfrobust.methods.shared.batch_contrast import Contrast
 from tfrobust.ops import randomness
 from tfrobust.pairs import masks
 from tfrobust.pairs.selection import PAIR_COUNTS

@@ -2,10 +2,10 @@
 
 import keras
 
-from tfrobust.attacks.adversary import Adversary
 from tfrobust.attacks.gradient import PGD
-from tfrobust.methods.adversarial import adversarial_views, robust_terms
-from tfrobust.methods.base import Method, checked_forward
+from tfrobust.methods.shared.adversarial_terms import adversarial_views, robust_terms
+from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.shared.base import Method, checked_forward
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

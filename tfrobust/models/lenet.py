@@ -3,9 +3,9 @@
 import keras
 
 from tfrobust.errors import InputError
-from tfrobust.models.blocks import ConvolutionUnit, require_wholes
 from tfrobust.models.cnn import dense_neck
-from tfrobust.models.encoder import Encoder
+from tfrobust.models.shared.blocks import ConvolutionUnit, require_wholes
+from tfrobust.models.shared.encoder import Encoder
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

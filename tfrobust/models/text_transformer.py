@@ -6,11 +6,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
-from tfrobust.models.blocks import build_chain, require_choice, require_whole, run_chain
-from tfrobust.models.dropout import CountedDropout
+from tfrobust.models.shared.blocks import build_chain, require_choice, require_whole, run_chain
+from tfrobust.models.shared.dropout import CountedDropout
 from tfrobust.ops import removal
-from tfrobust.ops.configured import Configured
 
 POOLINGS = ("average", "class")
 POSITIONS = ("learned", "sinusoidal", "none")

@@ -3,8 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
-from tfrobust.ops.configured import Configured
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

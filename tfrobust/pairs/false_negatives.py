@@ -12,9 +12,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.ops import distribution
-from tfrobust.ops.configured import Configured
 from tfrobust.ops.similarity import normalize
 from tfrobust.pairs import masks as facts
 from tfrobust.structs import PairMasks, Tags

@@ -9,8 +9,8 @@ from typing import Literal
 import keras
 import tensorflow as tf
 
+from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
-from tfrobust.ops.configured import Configured
 from tfrobust.pairs import masks as facts
 from tfrobust.structs import PairMasks, Tags
 

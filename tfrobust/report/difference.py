@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from tfrobust.evaluation import statistics
+from tfrobust.evaluation.engine import statistics
 from tfrobust.report import protocol
 from tfrobust.report.schema import Report
 

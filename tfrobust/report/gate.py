@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 import keras
 
+from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
-from tfrobust.ops.configured import Configured
-from tfrobust.report import compare, protocol, reading
+from tfrobust.report import protocol, reading
+from tfrobust.report.comparison import reports as compare
 from tfrobust.report.difference import outcomes
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement

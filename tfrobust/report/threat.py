@@ -1,7 +1,14 @@
 """The threat statement, the summary and the list of what a report does not measure."""
 
 from tfrobust.report import intervals
-from tfrobust.report.reading import NORM_NAMES, attack_rows, examples_of, number, quantity, strongest
+from tfrobust.report.reading import (
+    NORM_NAMES,
+    attack_rows,
+    examples_of,
+    number,
+    quantity,
+    strongest,
+)
 from tfrobust.report.schema import Report
 
 _MAIN_NORMS = ("linf", "l2", "l1")

@@ -4,8 +4,8 @@ import hashlib
 import os
 import pathlib
 
-from tfrobust.ops.files import write_atomically
-from tfrobust.report.render import html, markdown
+from tfrobust.common.files import write_atomically
+from tfrobust.report.renderers.console import html, markdown
 from tfrobust.report.schema import Report
 
 

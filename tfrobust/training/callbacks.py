@@ -9,11 +9,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks import checks, modes, objectives, runner
-from tfrobust.attacks.base import Attack
 from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared import checks, modes, objectives, runner
+from tfrobust.attacks.shared.base import Attack
 from tfrobust.errors import InputError
-from tfrobust.methods.base import Method
+from tfrobust.methods.shared.base import Method
 from tfrobust.ops import geometry, probabilities, randomness
 from tfrobust.pairs.false_negatives import LEFT
 from tfrobust.training.checkpoint import CheckpointStore

@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tfrobust.common import files
 from tfrobust.errors import InputError
-from tfrobust.ops import files, variable_index
+from tfrobust.security import variable_index
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from tfrobust.errors import InputError
 
 
 def fitted_at_once(head) -> bool:
-    """Return True if a head, or its constructor, is fitted to features (`models.fitted_heads`) instead of by steps."""
+    """Return True if a head, or its constructor, is fitted to features (`models.heads.fitted`) instead of by steps."""
     return hasattr(head, "fit_features")
 
 

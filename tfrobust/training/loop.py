@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 import keras
 import tensorflow as tf
 
+from tfrobust.common import files
 from tfrobust.errors import InputError, StopRequested
-from tfrobust.ops import files
 from tfrobust.training import cluster, observability
 from tfrobust.training.checkpoint import CheckpointStore
 from tfrobust.training.interrupt import heard_between_steps

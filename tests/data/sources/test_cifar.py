@@ -8,9 +8,9 @@ import tarfile
 import numpy as np
 import pytest
 
-from tfrobust.data.sources import restricted_pickle
 from tfrobust.data.sources.cifar import Cifar
-from tfrobust.data.sources.restricted_pickle import ForbiddenPickleError, load_plain
+from tfrobust.security import pickles as restricted_pickle
+from tfrobust.security.pickles import ForbiddenPickleError, load_plain
 
 GENERATOR = np.random.default_rng(0)
 NAMES = [f"class{i}" for i in range(10)]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tfrobust.common import configured
 from tfrobust.data.sources.corner_digits import CornerDigits
 from tfrobust.data.sources.digits import Digits
 from tfrobust.data.sources.labelled_fraction import LabelledFraction
@@ -9,7 +10,6 @@ from tfrobust.data.sources.npz import Npz
 from tfrobust.data.sources.sentiment_grammar import SentimentGrammar
 from tfrobust.data.sources.stanford_sentiment import StanfordSentimentTreebank
 from tfrobust.data.sources.subset import ClassSubset
-from tfrobust.ops import configured
 
 DIGITS = Digits(validation_size=100)
 NEEDED = {

@@ -8,10 +8,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.common import fingerprint
+from tfrobust.common.configured import Configured
 from tfrobust.data.checks import DataNotFoundError, shorten
 from tfrobust.errors import InputError
-from tfrobust.ops import fingerprint
-from tfrobust.ops.configured import Configured
 
 
 class Target(NamedTuple):

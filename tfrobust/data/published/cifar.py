@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 import keras
 import numpy as np
 
+from tfrobust.common import files
 from tfrobust.data.checks import check_labels, shorten
 from tfrobust.data.published.base import CorruptedImages, Opened, PerturbedImages, Target
 from tfrobust.data.published.checksums import CIFAR10_C, CIFAR100_C
 from tfrobust.data.spec import PIXEL_SCALE
 from tfrobust.errors import InputError
-from tfrobust.ops import files
 
 _SEVERITIES = 5
 _IMAGES = 10_000  # images of the test split, at each severity and in each sequence

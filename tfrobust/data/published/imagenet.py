@@ -10,11 +10,18 @@ from typing import ClassVar
 import keras
 import numpy as np
 
+from tfrobust.common.files import read_bounded
 from tfrobust.data.checks import DataNotFoundError, shorten
-from tfrobust.data.published.base import CorruptedImages, Opened, PerturbedImages, ShiftedImages, Target, decoded
+from tfrobust.data.published.base import (
+    CorruptedImages,
+    Opened,
+    PerturbedImages,
+    ShiftedImages,
+    Target,
+    decoded,
+)
 from tfrobust.data.spec import decode_image
 from tfrobust.errors import InputError
-from tfrobust.ops.files import read_bounded
 
 _IMAGES, _CLASSES = 50_000, 1_000  # images and classes of the validation split
 _SUFFIXES = (".jpeg", ".jpg", ".png")

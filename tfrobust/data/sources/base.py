@@ -4,10 +4,10 @@ import dataclasses
 
 import numpy as np
 
+from tfrobust.common.configured import Configured
 from tfrobust.data.spec import Dataset, Examples
 from tfrobust.data.splits import resolve_size, stratified
 from tfrobust.errors import InputError
-from tfrobust.ops.configured import Configured
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 
+from tfrobust.common.files import read_bounded
 from tfrobust.data.checks import DataNotFoundError, check_class_names, check_labels, shorten
 from tfrobust.data.sources.base import Source
-from tfrobust.data.sources.restricted_pickle import ForbiddenPickleError, load_plain
 from tfrobust.data.spec import ArrayExamples, Dataset
 from tfrobust.errors import InputError
-from tfrobust.ops import archives
-from tfrobust.ops.files import read_bounded
+from tfrobust.security import archives
+from tfrobust.security.pickles import ForbiddenPickleError, load_plain
 
 _SITE = "https://www.cs.toronto.edu/~kriz/"
 _SHAPE = (3, 32, 32)  # the channel axis is first in the files

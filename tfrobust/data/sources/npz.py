@@ -8,11 +8,18 @@ import zipfile
 import keras
 import numpy as np
 
-from tfrobust.data.checks import MOST_CLASSES, DataNotFoundError, check_class_names, check_images, check_labels, shorten
+from tfrobust.data.checks import (
+    MOST_CLASSES,
+    DataNotFoundError,
+    check_class_names,
+    check_images,
+    check_labels,
+    shorten,
+)
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import ArrayExamples, Dataset
 from tfrobust.errors import InputError
-from tfrobust.ops import archives
+from tfrobust.security import archives
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

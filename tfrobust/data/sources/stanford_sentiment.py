@@ -7,12 +7,12 @@ import pathlib
 import keras
 import numpy as np
 
+from tfrobust.common import files
 from tfrobust.data.checks import DataNotFoundError, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.data.wordpiece import WordPiece
 from tfrobust.errors import InputError
-from tfrobust.ops import files
 
 LARGEST_FILE = 2**28
 TRAIN_ON = ("sentences", "phrases")

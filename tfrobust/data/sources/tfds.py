@@ -16,11 +16,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.data.checks import MOST_CLASSES, DataNotFoundError, check_class_names, check_images, check_labels, shorten
+from tfrobust.common import files
+from tfrobust.data.checks import (
+    MOST_CLASSES,
+    DataNotFoundError,
+    check_class_names,
+    check_images,
+    check_labels,
+    shorten,
+)
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import PIXEL_SCALE, ArrayExamples, Dataset
 from tfrobust.errors import InputError
-from tfrobust.ops import files
 
 _HOST = "storage.googleapis.com"  # the host that TFDS contacts first for every data set
 _CHUNK = 256

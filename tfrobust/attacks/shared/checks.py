@@ -1,0 +1,139 @@
+"""Checks of an attack's settings, images, labels and logits before the search begins."""
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.common.labels import without_one_hot
+from tfrobust.errors import InputError
+from tfrobust.ops import inputs
+from tfrobust.ops.probabilities import kind_of_answers
+
+
+def check_norm(attack) -> None:
+    """Raise ValueError if the attack does not support the norm of its threat model (see `norms`)."""
+    if attack.threat.norm not in attack.norms:
+        raise InputError(
+            f"{type(attack).__name__} searches in {list(attack.norms)}, not in {attack.threat.norm!r}: take "
+            "ProxLogBarrier (gin/eval/prox_log_barrier.gin) there."
+        )
+
+
+def check_counts(attack, *names: str) -> None:
+    """Raise ValueError unless the named attributes are integers >= 1 and the attack supports the threat's norm."""
+    for name in names:
+        value = getattr(attack, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise InputError(f"{type(attack).__name__}.{name} is {value!r}; it is an integer >= 1.")
+    check_norm(attack)
+
+
+def check_images(images, low: float, high: float) -> np.ndarray:
+    """Return images as float32 [n, ...] inside the bounds.
+
+    Args:
+        images: float [n, ...], n >= 1.
+        low: lower bound of the threat model.
+        high: upper bound of the threat model.
+
+    Returns:
+        float32 [n, ...], contiguous.
+
+    Raises:
+        ValueError: empty, not floating, not finite, or outside the bounds.
+    """
+    images = np.asarray(images)
+    if images.ndim < 2 or not len(images):
+        raise InputError(f"Images are [n, h, w, c] with n >= 1; found the shape {images.shape}.")
+    if not np.issubdtype(images.dtype, np.floating):
+        raise InputError(f"Images are float in [{low:g}, {high:g}]; found {images.dtype}: divide by 255 first.")
+    # One sum finds NaN and infinity without a copy. The float64 sum of finite float16 values cannot overflow.
+    if not np.isfinite(images.sum(dtype=np.float64)):
+        raise InputError(f"Images hold NaN or infinity; pixels are finite and in [{low:g}, {high:g}].")
+    smallest, largest = images.min(), images.max()
+    if smallest < low or largest > high:
+        raise InputError(
+            f"Pixels lie in [{smallest:.9g}, {largest:.9g}], the bounds are [{low:g}, {high:g}]: "
+            "rescale the images (bytes: divide by 255; rounding: np.clip) and keep normalisation inside the model."
+        )
+    return np.ascontiguousarray(images, np.float32)
+
+
+def check_views(attack, images) -> None:
+    """Raise ValueError if a nest of views holds no pixels in the attack's bounds; checks only eager tensors."""
+    if tf.executing_eagerly():
+        for view in tf.nest.flatten(images):
+            inputs.check_pixels(tf.convert_to_tensor(view), type(attack).__name__, *attack.threat.bounds)
+
+
+def label_ids(labels, count: int) -> np.ndarray:
+    """Return labels as int32 ids [n], from ids or one-hot rows.
+
+    Raises:
+        ValueError: a length other than `count`, neither ids nor one-hot rows, or negative ids.
+    """
+    labels = np.asarray(labels)
+    if labels.ndim not in (1, 2) or len(labels) != count:
+        raise InputError(f"Labels are ids [n] or one-hot rows [n, k] with n = {count}; found the shape {labels.shape}.")
+    labels = without_one_hot(labels)
+    if labels.dtype.kind not in "iuf" or not np.all(np.isfinite(labels)):
+        raise InputError(f"Labels are class ids 0, 1, 2, ... or one-hot rows; found {labels.dtype} that is no number.")
+    ids = labels.astype(np.int32)
+    if np.any(ids != labels) or np.any(ids < 0):
+        raise InputError("Labels are class ids 0, 1, 2, ...; found negative or fractional values.")
+    return ids
+
+
+def target_ids(targets, labels: np.ndarray) -> np.ndarray:
+    """Return targets as int32 ids [n], from ids or one-hot rows.
+
+    Args:
+        targets: int [n] or [n, k].
+        labels: int32 [n], the true classes.
+
+    Raises:
+        ValueError: as `label_ids`, or a target that equals the label.
+    """
+    try:
+        ids = label_ids(targets, len(labels))
+    except ValueError as error:
+        raise InputError(f"Targets: {error}") from None
+    if np.any(ids == labels):
+        raise InputError(f"The target of image {int(np.argmax(ids == labels))} is its own label; aim at another class.")
+    return ids
+
+
+def check_logits(logits, ids: np.ndarray, judged: bool = False) -> int:
+    """Raise ValueError unless the model's outputs are logits that fit the labels.
+
+    Args:
+        logits: float [n, k], of the clean images.
+        ids: int32 [n].
+        judged: True if the outputs are already known to be logits, so that looking like probabilities is no error.
+
+    Returns:
+        k.
+
+    Raises:
+        ValueError: NaN or infinity, labels outside 0 .. k-1, or probabilities: their gradients vanish where the model
+            is confident, and an attack on them overestimates robustness.
+    """
+    logits = np.asarray(logits)
+    class_count = logits.shape[1]
+    if not np.all(np.isfinite(logits)):
+        raise InputError("The model answers clean images with NaN or infinity: it cannot be judged.")
+    if ids.max() >= class_count:
+        raise InputError(
+            f"A label is {ids.max()}, but the model knows {class_count} classes (ids 0 to {class_count - 1})."
+        )
+    kind = "logits" if judged else kind_of_answers(logits)
+    if kind == "softmax":
+        raise InputError(
+            "The model returns probabilities (rows >= 0 that sum to 1), which hide gradients: pass logits, or log(p)."
+        )
+    if kind == "sigmoid":
+        raise InputError(
+            "The model returns probabilities (from end to end of [0, 1], like sigmoids), which hide gradients: pass "
+            "logits, or log(p / (1 - p)). If these are logits that end at 0 and 1, pass logits - 1, which no attack "
+            "tells apart."
+        )
+    return class_count

@@ -1,0 +1,348 @@
+"""Engine: an attack compiled for a model, which runs over a data set in one refilled batch.
+
+An example leaves the batch when the attack succeeds or a round ends, and the next waiting example takes its slot. When
+none waits any more, the batch shrinks. The graphs are traced once, for any batch size. An example's outcome follows
+from its own key, not from the other examples in the batch.
+"""
+
+import collections
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.attacks.shared import base, checks
+from tfrobust.attacks.shared.goal import Goal
+from tfrobust.attacks.shared.modes import as_predict
+from tfrobust.errors import InputError
+from tfrobust.ops import randomness
+from tfrobust.structs import AttackResult
+
+# Half of the 5 s within which progress is shown and signals are handled: a call may be slower than the last.
+_CALL_SECONDS = 2.5
+# Slots are emptied and filled after a tenth of a round. Fewer steps would make the copies expensive; more steps would
+# waste passes on examples that are already misclassified.
+_STAGES = 10
+_SHORTEST_STAGE, _LONGEST_STAGE = 5, 50
+# Number of batch sizes while the batch shrinks: kernels are prepared anew for every shape.
+_SIZES = 8
+
+
+class Engine:
+    """Attack compiled for a model; it can run repeatedly, and the weights may change in between.
+
+    Args:
+        attack: the attack, with its threat model.
+        predict: a built Keras model (called with training=False; no variable is updated), or a function images ->
+            logits [b, k] made of TensorFlow operations.
+        judged: True if the outputs are already known, from more images, to be logits: none are then rejected for
+            looking like probabilities.
+    """
+
+    def __init__(self, attack: base.Attack, predict, *, judged: bool = False):
+        self.attack, self.judged = attack, judged
+        self._predict = as_predict(predict)
+        self._graphs = {}
+
+    def run(
+        self,
+        images: np.ndarray,
+        labels: np.ndarray,
+        *,
+        seed: int = 0,
+        batch_size: int = 128,
+        index: np.ndarray | None = None,
+        targets: np.ndarray | None = None,
+        progress: Callable | None = None,
+        seconds: float | None = None,
+    ) -> AttackResult:
+        """Attack every correctly classified image, round by round, until the attack succeeds or its rounds end.
+
+        Args:
+            images: float [n, h, w, c] inside the threat's bounds.
+            labels: int [n], or one-hot [n, k].
+            seed: together with the attack's name, the round and the example's index it determines all random draws. The
+                outcome does not depend on `batch_size` or on the other examples (up to rounding in kernels).
+            batch_size: examples per graph call, >= 1.
+            index: int [n], the examples' positions in their split; None: 0 .. n-1. Shards pass their own.
+            targets: int [n], the classes to be reached, or one-hot [n, k]; None: any wrong class.
+            progress: called as progress(done, total, standing) after every graph call: example-steps done and in total,
+                and the number of remaining (not yet misclassified) examples.
+            seconds: wall time after which the search ends; examples that then remain were not searched fully.
+
+        Returns:
+            NumPy arrays. `complete` is False where the time limit ended the search.
+
+        Raises:
+            ValueError: invalid images, labels or outputs; see `checks`.
+        """
+        data = checked(self.attack, images, labels, index, targets, batch_size)
+        deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
+        campaign = _Campaign(self, data, seed, min(batch_size, len(data.images)), progress)
+        complete = campaign.run(deadline)
+        return AttackResult(campaign.adversarial, campaign.success, campaign.distance, complete)
+
+    def graphs(self, image_shape: Sequence[int], targeted: bool) -> "Graphs":
+        """Return the attack's graphs for batches of any size, traced once per image shape."""
+        known = (tuple(image_shape), targeted)
+        if known not in self._graphs:
+            self._graphs[known] = self._compile(*known)
+        return self._graphs[known]
+
+    def _compile(self, image_shape: tuple[int, ...], targeted: bool) -> "Graphs":
+        images, number = tf.TensorSpec([None, *image_shape]), tf.TensorSpec([None], tf.int32)
+        goal = Goal(number, number if targeted else None)
+        key = tf.TensorSpec([2], tf.int32)
+        start = _compiled(self._start, images, goal, key, number, number)
+        state = tf.nest.map_structure(
+            lambda each: tf.TensorSpec([None, *each.shape[1:]], each.dtype), start.structured_outputs
+        )
+        advance = _compiled(self._advance, images, goal, number, state, tf.TensorSpec([], tf.int32))
+        return Graphs(start, advance, _compiled(self._judge, images, goal, images))
+
+    def _start(self, images, goal, key, index, rounds):
+        keys = base.round_keys(randomness.example_keys(key, index), rounds)
+        return self.attack.start(self._predict, images, goal, keys, rounds)
+
+    def _advance(self, images, goal, rounds, state, count):
+        return self.attack.advance(self._predict, images, goal, rounds, state, count)
+
+    def _judge(self, images, goal, candidate):
+        return base.judge(self.attack, self._predict, images, goal, candidate)
+
+
+class Graphs(NamedTuple):
+    """Compiled graphs of an attack, for batches of any size."""
+
+    start: Callable
+    advance: Callable
+    judge: Callable
+
+
+@dataclasses.dataclass(frozen=True)
+class _Examples:
+    """Checked arrays: images float32 [n, ...]; labels, index and targets (or None) int [n]."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    index: np.ndarray
+    targets: np.ndarray | None
+
+
+def checked(attack: base.Attack, images, labels, index, targets, batch_size: int) -> _Examples:
+    """Check the arguments of a run and return them as arrays; arguments and errors as in `Engine.run`."""
+    images = checks.check_images(images, *attack.threat.bounds)
+    labels = checks.label_ids(labels, len(images))
+    index = np.arange(len(images)) if index is None else np.asarray(index)
+    if index.shape != labels.shape:
+        raise InputError(f"index has the shape {index.shape}; it names one position per image, ({len(images)},).")
+    if batch_size < 1:
+        raise InputError(f"batch_size is {batch_size}; it is at least 1.")
+    return _Examples(images, labels, index, None if targets is None else checks.target_ids(targets, labels))
+
+
+class _Slots:
+    """Batch of examples under attack: for each slot the example, its round and step, and the attack's state.
+
+    Some slots at the end may hold copies of the first example, so that few batch sizes occur.
+    """
+
+    def __init__(self):
+        self.example = np.zeros(0, np.int64)
+        self.rounds = np.zeros(0, np.int32)
+        self.step = np.zeros(0, np.int64)
+        self.state = None
+
+    def __len__(self):
+        return len(self.example)
+
+    def keep(self, staying: np.ndarray) -> None:
+        """Keep only the slots in the mask bool [m], out of m occupied ones."""
+        for name in ("example", "rounds", "step"):
+            setattr(self, name, getattr(self, name)[staying])
+        places = tf.constant(np.flatnonzero(staying))
+        self.state = tf.nest.map_structure(lambda each: tf.gather(each, places), self.state) if len(self) else None
+
+    def add(self, rows: np.ndarray, rounds: np.ndarray, state: dict) -> None:
+        """Append new examples [m] to the occupied slots, with a state of at least m rows."""
+        fresh = tf.nest.map_structure(lambda each: each[: len(rows)], state)
+        if self.state is not None:
+            old = tf.nest.map_structure(lambda each: each[: len(self)], self.state)
+            fresh = tf.nest.map_structure(lambda *both: tf.concat(both, axis=0), old, fresh)
+        self.state = fresh
+        self.example = np.concatenate([self.example, rows])
+        self.rounds = np.concatenate([self.rounds, rounds]).astype(np.int32)
+        self.step = np.concatenate([self.step, np.zeros(len(rows), np.int64)])
+
+
+class _Campaign:
+    """One run over a data set: the results so far, waiting examples, the batch, and candidates to be verified."""
+
+    def __init__(self, engine: Engine, data: _Examples, seed: int, size: int, progress: Callable | None):
+        count = len(data.images)
+        self.attack, self.data, self.size, self.progress = engine.attack, data, size, progress
+        self.judged = engine.judged
+        self.graphs = engine.graphs(data.images.shape[1:], data.targets is not None)
+        self.key = randomness.make_key(seed, "attack", engine.attack.name)
+        self.adversarial = data.images.copy()
+        self.success = np.zeros(count, bool)
+        self.distance = np.zeros(count, np.float32)
+        self.rounds_done = np.zeros(count, np.int64)
+        self.rounds = 0
+        self.waiting = collections.deque()
+        self.pending = []
+        self.slots = _Slots()
+        self.inputs = None
+        self.seconds_per_step = None
+        self.timed = False
+
+    def run(self, deadline: float) -> bool:
+        """Search until no remaining example has a round left (True) or the deadline has passed (False)."""
+        self._judge_clean()
+        in_time = True
+        while in_time:
+            self._fill()
+            if len(self.slots):
+                in_time = self._stage(deadline)
+                self._harvest()
+            self._settle(everything=not in_time)
+            if not self.waiting and not self.pending and not len(self.slots):
+                break
+        return bool(np.all(self.success | (self.rounds_done >= self.rounds)))
+
+    def _judge_clean(self):
+        everyone = np.arange(len(self.data.images))
+        batches = [everyone[i : i + self.size] for i in range(0, len(everyone), self.size)]
+        logits = np.concatenate([self._judge(rows, self.data.images[rows]) for rows in batches])
+        highest = self.data.labels if self.data.targets is None else np.maximum(self.data.labels, self.data.targets)
+        class_count = checks.check_logits(logits, highest, self.judged)
+        self.rounds = self.attack.rounds(class_count)
+        self.waiting.extend(np.flatnonzero(~self.success))
+        self._report()
+
+    def _fill(self):
+        """Fill free slots with waiting examples, at least a quarter of the batch at a time."""
+        count = min(self.size - len(self.slots), len(self.waiting))
+        if count and (count >= self.size // 4 or count == len(self.waiting)):
+            rows = np.array([self.waiting.popleft() for _ in range(count)])
+            padded = self._padded(rows)
+            state = self.graphs.start(
+                *self._inputs(padded),
+                self.key,
+                tf.constant(self.data.index[padded], tf.int32),
+                tf.constant(self.rounds_done[padded], tf.int32),
+            )
+            self.slots.add(rows, self.rounds_done[rows], state)
+        elif self.inputs is not None:
+            return  # the batch is unchanged
+        if len(self.slots):
+            places = self._padded(np.arange(len(self.slots)))
+            if len(places) > len(self.slots):
+                self.slots.state = tf.nest.map_structure(lambda each: tf.gather(each, places), self.slots.state)
+            self.inputs = (*self._inputs(self.slots.example[places]), tf.constant(self.slots.rounds[places]))
+
+    def _stage(self, deadline: float) -> bool:
+        """Advance the batch by one stage, in graph calls short enough to interrupt; return False past the deadline."""
+        slots, steps = self.slots, self.attack.steps
+        # Examples enter the batch at the end of a stage. Stages, unlike calls, do not depend on the clock, so neither
+        # does which examples share a batch.
+        left = min(max(_SHORTEST_STAGE, -(-steps // _STAGES)), _LONGEST_STAGE, steps - int(slots.step.max()))
+        while left:
+            if time.monotonic() > deadline:
+                return False
+            count = 1 if self.seconds_per_step is None else int(_CALL_SECONDS / self.seconds_per_step)
+            count = max(1, min(count, left))
+            began = time.monotonic()
+            slots.state = self.graphs.advance(*self.inputs, slots.state, tf.constant(count, tf.int32))
+            slots.state["found"].numpy()  # waits for the device
+            if self.timed:  # the first call also prepares the kernels
+                self.seconds_per_step = max((time.monotonic() - began) / count, 1e-6)
+            self.timed = True
+            slots.step += count
+            left -= count
+            self._report()
+        return True
+
+    def _harvest(self):
+        """Remove finished examples from the batch and queue their candidates; verify claims of success at once."""
+        slots, count = self.slots, len(self.slots)
+        found, ended = slots.state["found"].numpy(), slots.step >= self.attack.steps
+        if not (found[:count].any() or ended.any()):
+            return
+        candidates = self.attack.candidate(slots.state).numpy()[:count]
+        # A candidate equal to the clean image was verified before: repeating that would find errors by chance.
+        asked = _differ(candidates, self.data.images[slots.example])
+        early = found[:count] & asked
+        if early.any():
+            self._judge(slots.example[early], candidates[early])
+        refused = found[:count] & ~self.success[slots.example]
+        if refused.any():
+            # A stochastic model may have erred once: where the verification fails, the round continues.
+            slots.state = self.attack.refuse(slots.state, tf.constant(np.pad(refused, (0, len(found) - count))))
+            others = self.attack.candidate(slots.state).numpy()[:count]
+            asked = _differ(others, self.data.images[slots.example]) & (~refused | _differ(others, candidates))
+            candidates = others
+        asked &= ended & ~self.success[slots.example]
+        self.pending += list(zip(slots.example[asked], candidates[asked], strict=True))
+        leaving = ended | self.success[slots.example]
+        if leaving.any():
+            self.rounds_done[slots.example[leaving]] += 1
+            self._wait(slots.example[leaving & ~asked])
+            slots.keep(~leaving)
+            self.inputs = None
+            self._report()
+
+    def _settle(self, everything: bool):
+        """Verify full batches of candidates, and the rest if examples need the result before their next round."""
+        needed = self.rounds > 1 and len(self.waiting) < self.size - len(self.slots)
+        everything = everything or needed or not (self.waiting or len(self.slots))
+        while self.pending and (everything or len(self.pending) >= self.size):
+            batch, self.pending = self.pending[: self.size], self.pending[self.size :]
+            rows = np.array([row for row, _ in batch])
+            self._judge(rows, np.stack([candidate for _, candidate in batch]))
+            self._wait(rows)
+            self._report()
+
+    def _wait(self, rows: np.ndarray):
+        """Queue verified examples that remain, if they have another round."""
+        self.waiting.extend(rows[~self.success[rows] & (self.rounds_done[rows] < self.rounds)])
+
+    def _judge(self, rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+        places = self._padded(np.arange(len(rows)))
+        adversarial, reached, distance, logits = (
+            answer.numpy()[: len(rows)]
+            for answer in self.graphs.judge(*self._inputs(rows[places]), tf.constant(candidates[places]))
+        )
+        self.adversarial[rows], self.success[rows], self.distance[rows] = adversarial, reached, distance
+        return logits
+
+    def _padded(self, rows: np.ndarray) -> np.ndarray:
+        """Pad rows [m], m >= 1, with copies of the first, up to one of the few batch sizes."""
+        unit = -(-self.size // _SIZES)
+        return np.concatenate([rows, np.repeat(rows[:1], -len(rows) % unit)])
+
+    def _inputs(self, rows: np.ndarray):
+        targets = None if self.data.targets is None else tf.constant(self.data.targets[rows])
+        return tf.constant(self.data.images[rows]), Goal(tf.constant(self.data.labels[rows]), targets)
+
+    def _report(self):
+        if self.progress is None:
+            return
+        steps = self.attack.steps
+        done = steps * np.where(self.success, self.rounds, self.rounds_done).sum() + self.slots.step.sum()
+        self.progress(int(done), int(steps * self.rounds * len(self.success)), int(np.sum(~self.success)))
+
+
+def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return the examples that differ anywhere: [m, ...] twice -> bool [m]."""
+    return np.any(one != other, axis=tuple(range(1, one.ndim)))
+
+
+def _compiled(method: Callable, *specs) -> Callable:
+    # TensorFlow counts traces by code object, so the engines of a curve would look like one function that retraces. A
+    # partial has no code object of its own.
+    return tf.function(functools.partial(method), autograph=False).get_concrete_function(*specs)

@@ -1,0 +1,87 @@
+"""Random search: points proposed without a gradient, kept where the margin increases."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tfrobust.attacks.shared import base
+
+# Number of steps whose draws are made together: few large operations instead of many small ones per step.
+_DRAWN_TOGETHER = 64
+
+
+class RandomSearch(base.Attack):
+    """Base of black-box attacks: one forward pass per step, and the best point so far.
+
+    A proposal is kept if the goal is reached or its margin (see `Goal.margin`) is above the best one. A subclass
+    defines the start (`_first_point`), its random draws (`_draws`) and the proposals made from them (`_proposals`).
+    """
+
+    needs_gradient = False
+
+    def rounds(self, class_count: int) -> int:
+        """Return 1: the search has one round."""
+        return 1
+
+    def start(self, predict, images, goal, keys, rounds):
+        """Predict the first point; see `Attack.start`."""
+        point = tf.ensure_shape(self._first_point(images, keys), images.shape)
+        logits = predict(point)
+        margin = goal.margin(logits)
+        return {
+            "point": point,
+            # Any finite margin of a later point must be larger than NaN at the start.
+            "margin": tf.where(tf.math.is_nan(margin), tf.fill(tf.shape(margin), margin.dtype.min), margin),
+            "found": goal.reached(logits),
+            "iteration": tf.zeros_like(goal.labels),
+            "key": keys,
+        }
+
+    def advance(self, predict, images, goal, rounds, state, count):
+        """Try `count` proposals; see `Attack.advance`."""
+        propose = self._proposals(images)
+
+        def some_steps(done, point, margin, found):
+            together = tf.minimum(count - done, _DRAWN_TOGETHER)
+            draws = self._draws(images, state["key"], state["iteration"] + done + tf.range(together)[:, None])
+
+            def step(place, point, margin, found):
+                proposed = propose(point, tf.nest.map_structure(lambda each: each[place], draws))
+                logits = predict(proposed)
+                reached, risen = goal.reached(logits), goal.margin(logits)
+                # NaN is never larger, so only a goal that counts NaN as reached accepts it.
+                better = ~found & (reached | (risen > margin))
+                point = tf.ensure_shape(base.select(better, proposed, point), images.shape)
+                return place + 1, point, tf.where(better, risen, margin), found | reached
+
+            loop = (tf.constant(0), point, margin, found)
+            _, *after = tf.while_loop(lambda place, *_: place < together, step, loop, parallel_iterations=1)
+            return done + together, *after
+
+        loop = (tf.constant(0), state["point"], state["margin"], state["found"])
+        _, *after = tf.while_loop(lambda done, *_: done < count, some_steps, loop, parallel_iterations=1)
+        moved = dict(zip(("point", "margin", "found"), after, strict=True))
+        return state | moved | {"iteration": state["iteration"] + count}
+
+    def candidate(self, state):
+        """Return the best point so far."""
+        return state["point"]
+
+    def refuse(self, state, refused):
+        """Forget the margin where the verification failed; see `Attack.refuse`."""
+        # The margin was reached by chance, and few points would exceed it: the next proposal is accepted and becomes
+        # the new best.
+        margin = tf.where(refused, state["margin"].dtype.min, state["margin"])
+        return super().refuse(state, refused) | {"margin": margin}
+
+    def _first_point(self, images, keys) -> tf.Tensor:
+        """Return the point before the first step, float32 [b, ...]."""
+        raise NotImplementedError
+
+    def _draws(self, images, keys, iterations):
+        """Return the random draws of steps int32 [n, b], for keys int32 [b, 2]: a nest of tensors [n, b, ...]."""
+        raise NotImplementedError
+
+    def _proposals(self, images) -> Callable:
+        """Return the function (point [b, ...], draws of one step) -> the proposed point, inside the threat set."""
+        raise NotImplementedError

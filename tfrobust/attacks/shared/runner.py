@@ -1,0 +1,123 @@
+"""Runner: attacks, single or ensembles, over a data set, at a cost that follows the number of remaining examples."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from tfrobust.attacks.shared import base
+from tfrobust.attacks.shared.engine import Engine, checked
+from tfrobust.structs import AttackResult
+
+
+def run_attack(
+    attack: base.Attack,
+    predict,
+    images: np.ndarray,
+    labels: np.ndarray,
+    *,
+    seed: int = 0,
+    batch_size: int = 128,
+    index: np.ndarray | None = None,
+    targets: np.ndarray | None = None,
+    progress: Callable | None = None,
+    seconds: float | None = None,
+) -> AttackResult:
+    """Attack a data set: `compile_attack(attack, predict).run(...)`, see `Engine.run`.
+
+    Example:
+        >>> import keras, numpy as np
+        >>> from tfrobust import keras as robust
+        >>> dense = keras.layers.Dense(2, kernel_initializer="identity")
+        >>> model = keras.Sequential([keras.Input((1, 1, 2)), keras.layers.Flatten(), dense])
+        >>> images = np.array([[0.7, 0.4], [1.0, 0.2]], "float32").reshape(2, 1, 1, 2)
+        >>> attack = robust.attacks.FGSM(robust.attacks.ThreatModel(epsilon=0.2))
+        >>> robust.attacks.run_attack(attack, model, images, np.array([0, 0])).success.tolist()
+        [True, False]
+    """
+    return compile_attack(attack, predict).run(
+        images,
+        labels,
+        seed=seed,
+        batch_size=batch_size,
+        index=index,
+        targets=targets,
+        progress=progress,
+        seconds=seconds,
+    )
+
+
+def compile_attack(attack: base.Attack, predict, *, judged: bool = False) -> "Engine | EnsembleEngine":
+    """Compile an attack, single or ensemble, for a model; arguments as for `Engine`."""
+    return (EnsembleEngine if attack.members else Engine)(attack, predict, judged=judged)
+
+
+class EnsembleEngine:
+    """Ensemble compiled for a model: each member attacks the examples on which all before it failed.
+
+    Every member starts from the clean images.
+
+    Args:
+        attack: an attack with members.
+        predict: as for `Engine`.
+        judged: as for `Engine`.
+    """
+
+    def __init__(self, attack: base.Attack, predict, *, judged: bool = False):
+        self.attack = attack
+        self.engines = tuple(Engine(member, predict, judged=judged) for member in attack.members)
+
+    def run(self, images, labels, *, index=None, targets=None, seconds=None, batch_size=128, **options) -> AttackResult:
+        """Attack as `Engine.run` does; the result names the `member` that succeeded on each example.
+
+        `progress` starts from zero with each member.
+        """
+        data = checked(self.attack, images, labels, index, targets, batch_size)
+        deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
+
+        def run_member(number, standing):
+            return self.engines[number].run(
+                data.images[standing],
+                data.labels[standing],
+                index=data.index[standing],
+                targets=None if data.targets is None else data.targets[standing],
+                seconds=None if seconds is None else max(0.0, deadline - time.monotonic()),
+                batch_size=batch_size,
+                **options,
+            )
+
+        adversarial = data.images.copy()
+        columns = cascade(len(self.engines), len(adversarial), run_member, adversarial)
+        return AttackResult(adversarial, *columns)
+
+
+def cascade(members: int, count: int, run_member: Callable, adversarial: np.ndarray | None = None):
+    """Run the members of an ensemble one after the other, each on the examples that remain.
+
+    Args:
+        members: number of members.
+        count: number of examples.
+        run_member: (number of the member, positions int64 [m] of the remaining examples) -> a tuple with success bool
+            [m], distance float32 [m], complete, and, if `adversarial` is given, adversarial [m, ...].
+        adversarial: [count, ...], the clean images; overwritten where a member succeeds. Or None.
+
+    Returns:
+        (success bool [count], distance float32 [count], complete, member int64 [count]: the member that succeeded, -1
+        where none did or the clean image was already misclassified).
+    """
+    success, distance, complete = np.zeros(count, bool), np.zeros(count, np.float32), True
+    member = np.full(count, -1)
+    for number in range(members):
+        standing = np.flatnonzero(~success)
+        if not len(standing):
+            break
+        found = run_member(number, standing)
+        fallen = np.asarray(found.success)
+        rows = standing[fallen]
+        success[rows], distance[rows] = True, found.distance[fallen]
+        # Examples on which the first member succeeds at distance 0 were misclassified before any attack.
+        member[rows] = np.where((number == 0) & (distance[rows] == 0), -1, number)
+        complete = complete and found.complete
+        if adversarial is not None:
+            adversarial[rows] = found.adversarial[fallen]
+    return success, distance, complete, member

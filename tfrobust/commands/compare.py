@@ -1,0 +1,77 @@
+"""The command `python -m tfrobust.compare`: one table and one HTML page over many reports."""
+
+import argparse
+import pathlib
+import shutil
+import sys
+
+from tfrobust.commands import cli
+from tfrobust.errors import InputError
+
+
+def parser() -> cli.Parser:
+    """Return the command's flags."""
+    flags = cli.Parser("compare", "Compare reports: the newest version of each exported model, or report files.")
+    flags.add_argument("paths", metavar="PATH", nargs="+", help="exported/*, workdirs, or report files")
+    flags.add_argument(
+        "--output",
+        metavar="FILE.html",
+        default="runs/comparison.html",
+        help="where the page goes; default: runs/comparison.html",
+    )
+    flags.add_argument("--sort", metavar="ID", help="order by this measurement, such as accuracy.clean, largest first")
+    flags.add_argument("--ascending", action="store_true", help="with --sort: smallest first")
+    flags.add_argument("--reference", metavar="NAME", help="show the differences from this model, with intervals")
+    flags.add_argument("--strict", action="store_true", help="refuse reports whose numbers may not be compared")
+    flags.add_argument("--format", choices=("table", "markdown", "json"), default="table", help="default: table")
+    flags.add_argument(
+        "--gap_from", metavar="NAME", help="show what share of the gap between this model's relative drops"
+    )
+    flags.add_argument("--gap_to", metavar="NAME", help="and this one's the others close, attack by attack")
+    return flags
+
+
+def run(flags: argparse.Namespace) -> None:
+    """Read the reports, print the table and write the page."""
+    from tfrobust.common.files import write_atomically
+    from tfrobust.report.comparison import reports as compare
+    from tfrobust.report.comparison import views as compare_views
+
+    if bool(flags.gap_from) != bool(flags.gap_to):
+        raise InputError("a gap has two ends: give both --gap_from and --gap_to.")
+    if flags.ascending and not flags.sort:
+        raise InputError("--ascending says in which order to sort: give --sort=ID too.")
+    ends = (flags.gap_from, flags.gap_to) if flags.gap_from else None
+    reports = compare.load_reports(flags.paths)
+    if not reports:
+        raise InputError(
+            f"no robustness report below {', '.join(flags.paths)[:120]}; name exported models or workdirs."
+        )
+    comparison = compare.arrange(reports, flags.sort, flags.ascending, flags.reference)
+    if flags.strict and comparison.notes:
+        first, *others = comparison.notes
+        more = f" (and {len(others)} more)" if others else ""
+        raise InputError(f"these may not be compared: {first[:200]}{more} Without --strict they are marked.")
+    if flags.format == "json":
+        text = compare_views.as_json(comparison)
+    elif flags.format == "markdown":
+        text = compare_views.markdown(comparison, ends)
+    else:
+        width = shutil.get_terminal_size((0, 0)).columns or None  # None if it is not a terminal
+        text = compare_views.table(comparison, ends, width)
+    page = compare_views.html(comparison, ends)
+    output = pathlib.Path(flags.output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(output, page)
+    print(text)
+    if flags.format == "table":
+        print(output)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    return cli.main(parser(), run, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,372 @@
+"""Checks that turn statements into a bound gin configuration; any mistake is one line, before anything runs."""
+
+import dataclasses
+import pathlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tfrobust.commands.configuration.files import Binding, Macro, Reference, nearest, shown
+from tfrobust.commands.configuration.parameters import Parameter, described, fits, parameters
+from tfrobust.commands.configuration.registry import Registry
+from tfrobust.errors import InputError
+
+_REQUIRED = "gin.REQUIRED"
+_DEEPEST = 100
+_LARGEST_VALUE = 100_000
+_LARGEST_NUMBER = sys.float_info.max
+_LARGEST_WHOLE = 2**31 - 1  # TensorFlow counts with 32 bits in many places
+_ROOTS = "tfrobust.runs.experiment."
+
+
+def _number(value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST_NUMBER
+
+
+def _whole(low: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= _LARGEST_WHOLE
+
+
+def _epsilon(value) -> bool:
+    return _number(value) and value > 0
+
+
+_NORMS = ("linf", "l2", "l1", "l0")
+_STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
+_COUNT = (_whole(1), f"an int from 1 to {_LARGEST_WHOLE}")
+_EPSILON = (_epsilon, "a number above 0")
+_NORM = (lambda value: value in _NORMS, f"one of {', '.join(map(repr, _NORMS))} (prox_log_barrier only)")
+
+# The knobs (macros of gin/base/knobs.gin): a check of the value, and its description. A knob may be set although
+# nothing uses it.
+KNOBS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "NAME": (
+        lambda value: isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value) is not None,
+        "a name of letters, digits, '.', '_' and '-', for a folder",
+    ),
+    "SEED": (_whole(0), f"an int from 0 to {_LARGEST_WHOLE}"),
+    "EPOCHS": _COUNT,
+    "BATCH_SIZE": _COUNT,
+    "NORM": _NORM,
+    "EPSILON": _EPSILON,
+    "STEPS": _COUNT,
+    "LEARNING_RATE": (
+        lambda value: _epsilon(value) or isinstance(value, Reference),
+        "a number above 0, or a schedule written @Name()",
+    ),
+    "STRATEGY": (lambda value: value in _STRATEGIES, f"one of {', '.join(map(repr, _STRATEGIES))}"),
+    "EVAL_EPSILON": _EPSILON,
+    "EVAL_NORM": _NORM,
+}
+
+
+def unnamed(bindings: list[Binding], paths: list[str]) -> Binding | None:
+    """Return the binding of NAME for gin files that do not set it: that of a flag, or their stems joined by `_`.
+
+    Args:
+        bindings: of the files and flags, after the knobs' defaults.
+        paths: the values of --gin_file.
+
+    Returns:
+        The binding; None if a file sets NAME, if there are no defaults, or if the stems make no name.
+    """
+    default, *given = [binding for binding in bindings if binding.macro == "NAME"] or [None]
+    if default is None or default.value is not None or not all(binding.from_flag for binding in given):
+        return None
+    if given:
+        return given[-1]
+    stems = "_".join(pathlib.PurePath(path).stem for path in paths)
+    return Binding("", "NAME", "", stems, "the names of the gin files") if KNOBS["NAME"][0](stems) else None
+
+
+# -------------------------------------------------------------------------------------------------- macros
+
+
+def walk(value) -> Iterator:
+    """Yield every reference, macro and literal in a value, including those inside containers."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from walk(key)
+            yield from walk(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from walk(item)
+    else:
+        yield value
+
+
+def check_macros(bindings: list[Binding], partial: bool = False) -> dict[str, Binding]:
+    """Check the macros: each defined, each used or a knob, none defined by itself, knobs in range.
+
+    Args:
+        bindings: all bindings, in order.
+        partial: True if the files are only a part of a configuration, so that macros may be defined or used elsewhere.
+
+    Returns:
+        Macro name -> the binding in force.
+
+    Raises:
+        InputError: the first mistake.
+    """
+    macros = {binding.macro: binding for binding in bindings if binding.macro is not None}
+    used = set()
+    for binding in bindings:
+        for item in walk(binding.value):
+            if isinstance(item, Macro) and item.name != _REQUIRED:
+                used.add(item.name)
+                if item.name not in macros and not partial:
+                    near = nearest(item.name, {*macros, *KNOBS})
+                    hint = f"nearest: {near}" if near else "add the --gin_file or --gin_param that sets it"
+                    raise InputError(
+                        f"{binding.place}: the macro %{shown(item.name, quote=False)} is set nowhere; {hint}"
+                    )
+    for name, binding in macros.items():
+        if name not in used and name not in KNOBS and not partial:
+            near = nearest(name, used | set(KNOBS))
+            hint = f"nearest: {near}" if near else f"the knobs are {', '.join(KNOBS)}"
+            raise InputError(f"{binding.place}: nothing uses {shown(name, quote=False)}; {hint}")
+    for name, binding in macros.items():
+        value = substitute(binding.value, macros, binding.place)
+        if name in KNOBS:
+            _check_knob(name, value, binding, bindings)
+    return macros
+
+
+def _check_knob(name: str, value, binding: Binding, bindings: list[Binding]) -> None:
+    default = next(item.value for item in bindings if item.macro == name)
+    missing = isinstance(value, Macro) and value.name == _REQUIRED
+    # A default of None or REQUIRED means "not set"; a user cannot set a knob to either.
+    if missing or (value is None and default is None):
+        return
+    allowed, words = KNOBS[name]
+    if not allowed(value) and not isinstance(value, Macro):
+        raise InputError(f"{binding.place}: {name} must be {words}, not {_written(value)}")
+
+
+def substitute(value, macros: dict[str, Binding], place: str, above: tuple[str, ...] = (), room: list | None = None):
+    """Replace the macros in a value by their values; undefined ones stay."""
+    room = [_LARGEST_VALUE] if room is None else room
+    room[0] -= 1
+    if room[0] < 0:  # nested macros can grow a value exponentially
+        raise InputError(f"{place}: a value grows to more than {_LARGEST_VALUE} parts by its macros.")
+    if isinstance(value, Macro):
+        if value.name in above or len(above) > _DEEPEST:
+            names = " > ".join((*above[:5], value.name))
+            raise InputError(f"{place}: the macros run in a circle: {shown(names, 120, quote=False)}")
+        if value.name not in macros:
+            return value
+        return substitute(macros[value.name].value, macros, macros[value.name].place, (*above, value.name), room)
+    if isinstance(value, dict):
+        return {
+            _hashable(substitute(k, macros, place, above, room)): substitute(v, macros, place, above, room)
+            for k, v in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return type(value)(substitute(item, macros, place, above, room) for item in value)
+    return value
+
+
+def _hashable(key):
+    return key if isinstance(key, (str, int, float, bool, tuple, type(None), Reference, Macro)) else str(key)
+
+
+# ------------------------------------------------------------------------------------------------- objects
+
+
+@dataclasses.dataclass(frozen=True)
+class Resolved:
+    """A checked configuration, as `bind` needs it.
+
+    Attributes:
+        bindings: macros and arguments in order, with complete names.
+        names: complete name of every selector used.
+    """
+
+    bindings: list[Binding]
+    names: set[str]
+
+
+def check_objects(
+    bindings: list[Binding], macros: dict[str, Binding], registry: Registry, partial: bool = False
+) -> Resolved:
+    """Resolve every name and check every argument, scope and type.
+
+    Raises:
+        InputError: the first mistake.
+    """
+    resolved = []
+    for binding in bindings:
+        value = _completed(binding.value, registry, binding.place)
+        if binding.macro is None:
+            complete = registry.resolve(binding.selector, binding.place)
+            binding = dataclasses.replace(binding, selector=complete)
+            _check_argument(binding, registry)
+        resolved.append(dataclasses.replace(binding, value=value))
+    macros = {name: item for name, item in ((item.macro, item) for item in resolved) if name is not None}
+    final = {(item.scope, item.selector, item.argument): item for item in resolved if item.macro is None}
+    references = [item for binding in resolved for item in walk(binding.value) if isinstance(item, Reference)]
+    if not partial:
+        _check_scopes(final.values(), references, macros)
+        _check_flags_used(final, macros)
+    for binding in final.values():
+        _check_value(binding, macros, registry, partial)
+    if not partial:
+        _check_required(references, final, registry)
+    names = {item.selector for item in references} | {item.selector for item in final.values()}
+    return Resolved(resolved, names)
+
+
+def _completed(value, registry: Registry, place: str):
+    if isinstance(value, Reference):
+        complete = registry.resolve(value.selector, place)
+        if complete.startswith(_ROOTS):  # a reference to it would run a command with paths from a file
+            raise InputError(f"{place}: {complete.rpartition('.')[2]} is what a command runs, and no value.")
+        return dataclasses.replace(value, selector=complete)
+    if isinstance(value, dict):
+        return {_completed(k, registry, place): _completed(v, registry, place) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_completed(item, registry, place) for item in value)
+    return value
+
+
+def _check_argument(binding: Binding, registry: Registry) -> None:
+    target = registry.objects[binding.selector]
+    known = parameters(target)
+    if binding.argument not in known:
+        short = binding.selector.rpartition(".")[2]
+        near = nearest(binding.argument, known, count=1)
+        hint = f"nearest: {near}; " if near else ""
+        raise InputError(
+            f"{binding.place}: {short} has no parameter {shown(binding.argument)}; {hint}it takes {', '.join(known)}"
+        )
+
+
+def _check_scopes(bindings, references: list[Reference], macros: dict) -> None:
+    """Raise for a scope that no reference opens, since its bindings would silently have no effect."""
+    opened = {"", *macros}
+    for reference in references:
+        parts = reference.scope.split("/")
+        opened.update("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+    for binding in bindings:
+        if binding.scope not in opened:
+            near = nearest(binding.scope, opened - {""})
+            hint = f"nearest: {near}" if near else f"nothing is written @{binding.scope[:30]}/Name"
+            raise InputError(f"{binding.place}: no object is built in the scope {shown(binding.scope)}; {hint}")
+
+
+def _check_flags_used(final: dict[tuple, Binding], macros: dict[str, Binding]) -> None:
+    """Raise for a flag that configures an object which nothing builds, since it would silently have no effect."""
+    by_selector: dict[str, list[Binding]] = {}
+    for item in final.values():
+        by_selector.setdefault(item.selector, []).append(item)
+    waiting = [name for name in by_selector if name.startswith(_ROOTS)]
+    reached = set(waiting)
+    while waiting:
+        for binding in by_selector.get(waiting.pop(), ()):
+            for item in walk(substitute(binding.value, macros, binding.place)):
+                if isinstance(item, Reference) and item.selector not in reached:
+                    reached.add(item.selector)
+                    waiting.append(item.selector)
+    for binding in final.values():
+        if binding.from_flag and binding.selector not in reached:
+            short = binding.selector.rpartition(".")[2]
+            built = ", ".join(sorted(name.rpartition(".")[2] for name in reached))
+            raise InputError(f"{binding.place}: nothing here uses {short}; this configuration uses {built}")
+
+
+def _check_value(binding: Binding, macros: dict[str, Binding], registry: Registry, partial: bool) -> None:
+    value = substitute(binding.value, macros, binding.place)
+    short = f"{binding.selector.rpartition('.')[2]}.{binding.argument}"
+    place = binding.place
+    if isinstance(binding.value, Macro) and binding.value.name in macros:
+        place = macros[binding.value.name].place
+        short += f" (%{binding.value.name})"
+    # A knob with the default None must be set by a later file, like a macro set to %gin.REQUIRED.
+    unset = value is None and isinstance(binding.value, Macro) and binding.value.name in KNOBS
+    if unset or any(isinstance(item, Macro) for item in walk(value)):
+        if partial:
+            return
+        raise InputError(f'{binding.place}: {short} must be set; add --gin_param="{_setter(binding)}=..."')
+    for item in walk(value):
+        if isinstance(item, int) and abs(item) > _LARGEST_WHOLE:
+            raise InputError(f"{place}: {short} holds {_written(item)}; whole numbers go to {_LARGEST_WHOLE}")
+    parameter: Parameter = parameters(registry.objects[binding.selector])[binding.argument]
+    if not fits(value, parameter, lambda reference: registry.objects[reference.selector]):
+        raise InputError(f"{place}: {short} must be {described(parameter)}, not {_written(value)}")
+
+
+def _setter(binding: Binding) -> str:
+    if isinstance(binding.value, Macro) and binding.value.name != _REQUIRED:
+        return binding.value.name
+    return f"{binding.selector.rpartition('.')[2]}.{binding.argument}"
+
+
+def _written(value) -> str:
+    if isinstance(value, Reference):
+        return f"@{value.selector.rpartition('.')[2]}{'()' if value.called else ''}"
+    return shown(value)
+
+
+def _check_required(references: list[Reference], final: dict[tuple, Binding], registry: Registry) -> None:
+    given: dict[str, set[str]] = {}
+    for _, selector, argument in final:
+        given.setdefault(selector, set()).add(argument)
+    for reference in references:
+        if reference.called:
+            missing_arguments(reference.selector, given.get(reference.selector, set()), registry)
+
+
+def missing_arguments(selector: str, given: set[str], registry: Registry) -> None:
+    """Raise InputError if an object that is called without arguments lacks a required one."""
+    missing = [p.name for p in parameters(registry.objects[selector]).values() if p.required and p.name not in given]
+    if missing:
+        short = selector.rpartition(".")[2]
+        raise InputError(
+            f"{short} needs {', '.join(missing)}; set it in a gin file, such as {short}.{missing[0]} = ..."
+        )
+
+
+# ------------------------------------------------------------------------------------------------- binding
+
+
+def bind(resolved: Resolved, registry: Registry) -> None:
+    """Make this the process's gin configuration, and lock it."""
+    import gin
+
+    gin.clear_config()
+    for name in sorted(resolved.names):
+        register(name, registry)
+    for binding in resolved.bindings:
+        key = (binding.macro, "gin.macro", "value")
+        if binding.macro is None:
+            key = (binding.scope, binding.selector, binding.argument)
+        gin.bind_parameter(key, _for_gin(binding.value))
+    gin.finalize()
+
+
+def register(name: str, registry: Registry) -> None:
+    """Register an object with gin, and all objects with the same last name, so that gin prints unambiguous names."""
+    import gin
+
+    # Interactive mode allows registering a name again: names are unique within a registry, but a later registry of the
+    # same process may hold other objects.
+    with gin.unlock_config(), gin.config.interactive_mode():
+        for complete in registry.same_name(name):
+            module, _, last = complete.rpartition(".")
+            gin.register(last, module=module)(registry.objects[complete])
+
+
+def _for_gin(value):
+    from gin import config
+
+    if isinstance(value, Macro):
+        return config.ParserDelegate().macro(value.name)
+    if isinstance(value, Reference):
+        scope = f"{value.scope}/" if value.scope else ""
+        return config.ConfigurableReference(scope + value.selector, value.called)
+    if isinstance(value, dict):
+        return {_for_gin(key): _for_gin(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_for_gin(item) for item in value)
+    return value

@@ -1,0 +1,266 @@
+"""Reading of gin files into plain statements: finds files, follows includes, refuses imports. Runs nothing.
+
+gin's own parser reads the text, with values in which `@name` and `%NAME` stay inert. Every mistake that the text alone
+shows is reported here, before TensorFlow is imported.
+"""
+
+import contextlib
+import dataclasses
+import difflib
+import importlib.util
+import pathlib
+import re
+import tokenize
+from typing import Any
+
+from gin import config_parser
+
+from tfrobust.errors import InputError
+
+_LARGEST_FILE = 1_000_000
+_DEEPEST_VALUE = 100
+_DEEPEST_INCLUDE = 100
+_PACKAGE = pathlib.Path(__file__).resolve().parents[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """`@scope/name` (called is False) or `@scope/name()` in a value."""
+
+    scope: str
+    selector: str
+    called: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Macro:
+    """`%NAME` in a value."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Binding:
+    """`scope/selector.argument = value`; a macro `NAME = value` has an empty argument.
+
+    Attributes:
+        scope: the scope, or "".
+        selector: name of the object, complete or not; the macro's name for a macro.
+        argument: name of the parameter; "" for a macro.
+        value: literal, or containers of literals, `Reference` and `Macro`.
+        place: file and line or flag that holds it, for messages.
+        from_flag: True if it was given by --gin_param.
+    """
+
+    scope: str
+    selector: str
+    argument: str
+    value: Any
+    place: str
+    from_flag: bool = False
+
+    @property
+    def macro(self) -> str | None:
+        """The macro's name, or None if this binds an argument."""
+        if self.argument:
+            return None
+        return f"{self.scope}/{self.selector}" if self.scope else self.selector
+
+
+class _Inert(config_parser.ParserDelegate):
+    def configurable_reference(self, scoped_configurable_name, evaluate):
+        scope, _, selector = scoped_configurable_name.rpartition("/")
+        return Reference(scope, selector, evaluate)
+
+    def macro(self, macro_name):
+        return Macro(macro_name)
+
+
+# ------------------------------------------------------------------------------------------------- finding
+
+
+def folders() -> list[pathlib.Path]:
+    """Return the folders that hold the project's gin files: the checkout's `gin/`, then the installed copy."""
+    found = []
+    if (_PACKAGE.parent / "setup.py").is_file():
+        found.append(_PACKAGE.parent / "gin")
+    installed = importlib.util.find_spec("tfrobust.gin_files")
+    if installed is not None:
+        found.extend(pathlib.Path(place) for place in installed.submodule_search_locations or ())
+    return [folder for folder in dict.fromkeys(found) if folder.is_dir()]
+
+
+def find(path: str, place: str) -> pathlib.Path:
+    """Find a gin file: at the path as given, then under the checkout's gin/, then in the installed copy.
+
+    Args:
+        path: `gin/ascl.gin`, `ascl.gin` or any path; it ends with `.gin`.
+        place: origin of the path, for the message.
+
+    Raises:
+        InputError: no such file, with the places searched and the nearest names; or not a `.gin` file.
+    """
+    if "\0" in path or not path.endswith(".gin"):
+        raise InputError(f"{place}: {shown(path)} is not the name of a gin file; such a name ends with '.gin'.")
+    inside = path[4:] if path.startswith("gin/") else path
+    for candidate in [pathlib.Path(path), *(folder / inside for folder in folders())]:
+        with contextlib.suppress(OSError):  # a name longer than the file system allows
+            if candidate.is_file():
+                return candidate
+    known = {f"gin/{file.relative_to(f).as_posix()}" for f in folders() for file in f.rglob("*.gin")}
+    near = nearest(f"gin/{inside}", known)
+    places = ", ".join([".", *(str(folder) for folder in folders())])
+    hint = f"; nearest: {near}" if near else ""
+    raise InputError(f"{place}: no file {shown(path, 80)}{hint}; searched {shown(places, 120, quote=False)}")
+
+
+# ------------------------------------------------------------------------------------------------- reading
+
+
+def read(paths: list[str], params: list[str] | tuple = (), defaults: str | None = None) -> list[Binding]:
+    """Read all bindings of a run, in order: the knobs' defaults, the files with their includes, the flags.
+
+    An included file is read once, at its first mention: a second part that includes the same base does not reset what
+    was set in between.
+
+    Args:
+        paths: the values of --gin_file.
+        params: the values of --gin_param.
+        defaults: a file below gin/ that is read first if it exists; None for none.
+
+    Raises:
+        InputError: a missing file, an import, an include cycle, or text that is not gin.
+    """
+    seen: set[pathlib.Path] = set()
+    bindings = []
+    if defaults is not None and any((folder / defaults).is_file() for folder in folders()):
+        bindings += _read_file(find(f"gin/{defaults}", "defaults"), (), seen)
+    for path in paths:
+        bindings += _read_file(find(path, "--gin_file"), (), seen)
+    for param in params:
+        place = f"--gin_param={shown(param, 60, quote=False)}"
+        for statement in _statements(param, place):
+            if not isinstance(statement, config_parser.BindingStatement):
+                raise InputError(f'{place}: a flag sets one value, such as --gin_param="EPSILON=0.1".')
+            bindings.append(_binding(statement, place, from_flag=True))
+    return bindings
+
+
+def _read_file(path: pathlib.Path, above: tuple[pathlib.Path, ...], seen: set) -> list[Binding]:
+    seen.add(path.resolve())
+    bindings = []
+    for statement in _statements(_text(path), str(path)):
+        place = f"{path}:{statement.location.line_num}"
+        if isinstance(statement, config_parser.ImportStatement):
+            raise InputError(
+                f"{place}: a gin file holds no imports; objects of tfrobust and Keras are found by name, a module "
+                f"of your own comes by the flag --gin_import={statement.module}"
+            )
+        if isinstance(statement, config_parser.IncludeStatement):
+            included = find(statement.filename, place)
+            chain = (*above, path)
+            if included.resolve() in [file.resolve() for file in chain]:
+                names = " > ".join(file.name for file in (*chain, included))
+                raise InputError(f"{place}: the includes run in a circle: {shown(names, 120, quote=False)}")
+            if len(chain) > _DEEPEST_INCLUDE:
+                raise InputError(f"{place}: more than {_DEEPEST_INCLUDE} files include one another.")
+            if included.resolve() not in seen:
+                bindings += _read_file(included, chain, seen)
+        elif isinstance(statement, config_parser.BindingStatement):
+            bindings.append(_binding(statement, place))
+    return bindings
+
+
+def _binding(statement, place: str, from_flag: bool = False) -> Binding:
+    scope, selector, argument, value, _ = statement
+    # gin splits NAME into ('', 'NAME', ''); a dotted name always has an argument.
+    return Binding(scope, selector, argument, value, place, from_flag)
+
+
+def _text(path: pathlib.Path) -> str:
+    if path.stat().st_size > _LARGEST_FILE:
+        raise InputError(f"{path}: larger than {_LARGEST_FILE} bytes; this is no gin file.")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not a text file in UTF-8.") from None
+    if "\0" in text:
+        raise InputError(f"{path}: not a text file.")
+    return text
+
+
+def _statements(text: str, place: str) -> list:
+    statements = []
+    try:
+        parser = config_parser.ConfigParser(text, _Inert())
+        while (statement := parser.parse_statement()) is not None:
+            statements.append(statement)
+    except SyntaxError as error:
+        raise _syntax_error(error, place) from None
+    except RecursionError:
+        raise InputError(f"{place}: values nested too deeply.") from None
+    except (tokenize.TokenError, StopIteration):
+        raise InputError(f"{place}: ends in the middle of a value; is a bracket or a quote left open?") from None
+    except Exception as error:  # gin's parser may raise anything on malicious input
+        reason = str(error) or type(error).__name__
+        raise InputError(f"{place}: {shown(reason, 150, quote=False)}") from None
+    for statement in statements:
+        _check_value(getattr(statement, "value", None), place)
+    return statements
+
+
+def _check_value(value, place: str) -> None:
+    """Refuse values that are nested too deeply or hold null characters; iterative, since recursion has a limit."""
+    level, depth = [value], 0
+    while level:
+        if depth > _DEEPEST_VALUE:
+            raise InputError(f"{place}: values nested too deeply.")
+        if any(isinstance(item, str) and "\0" in item for item in level):
+            raise InputError(f"{place}: a text holds a null character, which no name and no path does.")
+        level = [item for each in level for item in _items(each)]
+        depth += 1
+
+
+def _items(value) -> list:
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values()]
+    return list(value) if isinstance(value, (list, tuple)) and not hasattr(value, "_fields") else []
+
+
+def _syntax_error(error: SyntaxError, place: str) -> InputError:
+    if error.lineno and not place.startswith("--gin_param"):
+        place = f"{place}:{error.lineno}"
+    word = re.search(r"Failed to parse token '(.*)'", error.msg, re.DOTALL)
+    if word is None:
+        return InputError(f"{place}: {shown(error.msg.splitlines()[0], 150, quote=False)}")
+    token = word.group(1)
+    if token.lower() in ("true", "false", "none"):
+        return InputError(f"{place}: {token} is no value; write {token.capitalize()}.")
+    if token.isidentifier():
+        return InputError(
+            f"{place}: {shown(token)} is a bare word; write '{token[:40]}' for text, @{token[:40]} for an "
+            f"object, %{token[:40]} for a macro."
+        )
+    return InputError(f"{place}: cannot read the value {shown(token)}")
+
+
+# ---------------------------------------------------------------------------------------------- formatting
+
+
+def shown(value, width: int = 60, quote: bool = True) -> str:
+    """Format a value on one line of at most `width` printable characters, for a message."""
+    try:
+        text = repr(value) if quote else str(value)
+    except ValueError:  # an integer with more digits than Python converts
+        text = f"a {type(value).__name__} with too long a number"
+    text = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+    return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
+def nearest(name: str, names, count: int = 3) -> str:
+    """Return the names most similar to `name`, ignoring case, joined by commas; "" if none is similar."""
+    by_folded: dict[str, str] = {}
+    for known in sorted(names):
+        by_folded.setdefault(known.lower(), known)
+    close = difflib.get_close_matches(name.lower(), by_folded, n=count, cutoff=0.6)
+    return ", ".join(by_folded[folded] for folded in close)

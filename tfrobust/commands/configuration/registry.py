@@ -1,0 +1,138 @@
+"""The objects a gin file can name: tfrobust's, and Keras's optimizers, schedules, initializers and regularizers.
+
+They are found by walking the package, so that a new method needs one new file and no list. A gin file causes no import:
+a name that is not in this table does not resolve.
+"""
+
+import importlib
+import inspect
+import pkgutil
+from typing import Any
+
+import tfrobust
+from tfrobust.commands.configuration.files import nearest, shown
+from tfrobust.errors import InputError
+
+# Not offered: the layer above configuration, which is the commands and the modules that only they use.
+_COMMANDS = {"train", "evaluate", "export", "compare", "query", "cli", "configuration", "gin_files", "errors"}
+# Layers whose functions are not offered: a configuration builds objects, but must not read, write, publish or
+# deserialize files through functions of the library.
+_NO_FUNCTIONS = (
+    *("saving", "serving", "report", "evaluation", "training", "data", "ops", "corruptions"),
+    *("artefact", "estimate", "pretrained", "pretraining", "models"),
+)
+# Layers of which only classes with `get_config` are offered.
+_CONFIGURED_ONLY = ("saving", "serving", "report", "ops")
+_KERAS = ("optimizers", "optimizers.schedules", "initializers", "regularizers")
+
+
+class Registry:
+    """Complete name -> object, looked up by any unambiguous suffix of the name."""
+
+    def __init__(self, objects: dict[str, Any]):
+        self.objects = objects
+        self._by_name: dict[str, list[str]] = {}
+        for complete in objects:
+            self._by_name.setdefault(complete.rpartition(".")[2], []).append(complete)
+
+    def resolve(self, selector: str, place: str) -> str:
+        """Return the complete name of `ASCL`, `ascl.ASCL`, `methods.ascl.ASCL`, ...
+
+        If several match, the roots in tfrobust.runs.experiment come first, and Keras's objects last.
+
+        Raises:
+            InputError: the name is unknown (with the nearest names) or ambiguous (with all of them).
+        """
+        if selector in self.objects:
+            return selector
+        matches = [name for name in self.same_name(selector) if name.endswith("." + selector)]
+        roots = [name for name in matches if name.startswith("tfrobust.runs.experiment.")]
+        others = [name for name in matches if not name.startswith("keras.")]
+        matches = roots or others or matches
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise InputError(
+                f"{place}: {shown(selector)} may be any of {', '.join(sorted(matches))}; write more of it."
+            )
+        near = nearest(selector.rpartition(".")[2], self._by_name)
+        hint = f"nearest: {near}" if near else "a module of your own comes by --gin_import=pkg.mod"
+        raise InputError(f"{place}: there is no {shown(selector)}; {hint}")
+
+    def same_name(self, selector: str) -> list[str]:
+        """Return the complete names with the same last part."""
+        return self._by_name.get(selector.rpartition(".")[2], [])
+
+
+def collect(imports: list[str] | tuple = ()) -> Registry:
+    """Collect everything public in tfrobust by name, then Keras's parts, then the user's modules.
+
+    Args:
+        imports: the values of --gin_import.
+
+    Raises:
+        InputError: a user's module cannot be imported.
+    """
+    objects: dict[str, Any] = {}
+    for module in _walk():
+        for name, item in _public(module, module.__name__).items():
+            if _offered(item, module.__name__.split(".")[1]):
+                objects[f"{module.__name__}.{name}"] = item
+    objects.update(_keras_parts())
+    for path in imports:
+        objects.update({f"{path}.{name}": item for name, item in _public(_import(path), path).items()})
+    return Registry(objects)
+
+
+def _offered(item, layer: str) -> bool:
+    if inspect.isfunction(item):
+        return layer not in _NO_FUNCTIONS
+    return layer not in _CONFIGURED_ONLY or hasattr(item, "get_config")
+
+
+def _walk():
+    for entry in pkgutil.iter_modules(tfrobust.__path__, "tfrobust."):
+        top = entry.name.split(".")[1]
+        if top in _COMMANDS or top.startswith("_"):
+            continue
+        module = importlib.import_module(entry.name)
+        yield module
+        if entry.ispkg:
+            for inner in pkgutil.walk_packages(module.__path__, entry.name + "."):
+                if not any(part.startswith("_") for part in inner.name.split(".")):
+                    yield importlib.import_module(inner.name)
+
+
+def _public(module, prefix: str) -> dict[str, Any]:
+    """Return the classes and functions that a module itself defines, by name."""
+    found = {}
+    for name, item in vars(module).items():
+        if name.startswith("_") or not (inspect.isclass(item) or inspect.isfunction(item)):
+            continue
+        if inspect.isclass(item) and issubclass(item, BaseException):
+            continue
+        if item.__module__ == prefix and item.__name__ == name:
+            found[name] = item
+    return found
+
+
+def _keras_parts() -> dict[str, Any]:
+    import keras
+
+    found = {}
+    for path in _KERAS:
+        module = keras
+        for part in path.split("."):
+            module = getattr(module, part)
+        for item in vars(module).values():
+            if inspect.isclass(item) and not item.__name__.startswith("_"):
+                found[f"keras.{path}.{item.__name__}"] = item
+    return found
+
+
+def _import(path: str):
+    try:
+        return importlib.import_module(path)
+    except Exception as error:  # whatever a user's module raises while it is imported
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"--gin_import={shown(path, 80, quote=False)}: {shown(reason, 150, quote=False)}") from error

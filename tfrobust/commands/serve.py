@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Serve exported models with the official TensorFlow Serving: its Docker image, or tensorflow_model_server if present.
+
+    python tools/serve.py exported/ascl_leaked                           # REST on 8501, gRPC on 8500, loopback only
+    python tools/serve.py exported/ascl_leaked --label=ascl_leaked:stable=1
+    python tools/serve.py exported/ascl_leaked --write_only              # the files and the command, nothing started
+    python tools/serve.py exported/ascl_leaked --development             # a small substitute, NOT TensorFlow Serving
+
+Writes the server's configuration (models and version labels, batching, monitoring, and an nginx.conf for TLS in front
+of it) to --config_dir, prints the command and replaces itself by it. Returns 2, with what to install, if neither Docker
+nor the binary is available. See tfrobust/guides/serving.md.
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+
+from tfrobust.common.files import write_atomically
+from tfrobust.errors import InputError
+from tfrobust.serving.export import publish
+from tfrobust.serving.server import recipes
+
+WRONG_INPUT = 2
+BINARY = "tensorflow_model_server"
+INSTALL = (
+    "Install one: Docker (docs.docker.com/engine/install), then `docker pull tensorflow/serving`; or the package "
+    "tensorflow-model-server (tensorflow.org/tfx/serving/setup). Or try --development, which is NOT TF Serving."
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the tool's flags."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("models", metavar="DIR", nargs="+", type=pathlib.Path, help="exported/NAME, with its versions")
+    flags.add_argument(
+        "--label", metavar="MODEL:LABEL=N", action="append", default=[], help="serve version N by a name"
+    )
+    flags.add_argument("--rest_port", type=int, default=recipes.REST_PORT, help="default: 8501")
+    flags.add_argument("--grpc_port", type=int, default=recipes.GRPC_PORT, help="default: 8500")
+    flags.add_argument(
+        "--image", default=recipes.IMAGE, help=f"Docker image, better with a tag; default: {recipes.IMAGE}"
+    )
+    flags.add_argument(
+        "--config_dir", metavar="DIR", type=pathlib.Path, default=pathlib.Path("runs/serving"), help="for the files"
+    )
+    flags.add_argument("--tls_key", metavar="FILE", type=pathlib.Path, help="PEM; with --tls_certificate: TLS for gRPC")
+    flags.add_argument("--tls_certificate", metavar="FILE", type=pathlib.Path)
+    flags.add_argument(
+        "--all_interfaces",
+        action="store_true",
+        help=f"{BINARY} listens on every network interface, without passwords: say that a firewall stands before it",
+    )
+    flags.add_argument("--write_only", action="store_true", help="write the files and print the command, start nothing")
+    flags.add_argument("--development", action="store_true", help="start a small stand-in, which is NOT TF Serving")
+    return flags
+
+
+def find_server(all_interfaces: bool) -> str:
+    """Return "docker" or the path of the binary.
+
+    Raises:
+        InputError: neither can be used; the message says what to install.
+    """
+    docker, binary = shutil.which("docker"), shutil.which(BINARY)
+    if docker:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            command = [docker, "version", "--format", "{{.Server.Version}}"]
+            if subprocess.run(command, capture_output=True, timeout=20).returncode == 0:
+                return "docker"
+    if binary and all_interfaces:
+        return binary
+    if binary:
+        raise InputError(f"{BINARY} listens on every network interface: give --all_interfaces behind a firewall.")
+    lacking = "Docker is installed but its daemon does not answer" if docker else "There is no Docker"
+    raise InputError(f"{lacking}, and no {BINARY}. {INSTALL}")
+
+
+def read_labels(texts: list[str], folders: dict[str, pathlib.Path]) -> dict[str, dict[str, int]]:
+    """Parse --label=MODEL:LABEL=N and check that the versions exist: model -> {label: version}."""
+    labels: dict[str, dict[str, int]] = {}
+    for text in texts:
+        match = re.fullmatch(r"([^:=]+):([^:=]+)=(\d{1,18})", text)
+        if match is None or match[1] not in folders:
+            raise InputError(f"--label={text[:80]} is no MODEL:LABEL=N of {', '.join(folders)[:120]}.")
+        if int(match[3]) not in publish.versions(folders[match[1]]):
+            raise InputError(f"--label={text[:80]}: {folders[match[1]]} has {publish.versions(folders[match[1]])}.")
+        labels.setdefault(match[1], {})[match[2]] = int(match[3])
+    return labels
+
+
+def read_folders(paths: list[pathlib.Path]) -> dict[str, pathlib.Path]:
+    """Return model name -> its folder, which must hold versions."""
+    folders = {path.resolve().name: path.resolve() for path in paths}
+    if len(folders) < len(paths):
+        raise InputError("Two of the models have one name.")
+    for path in folders.values():
+        if not publish.versions(path):
+            raise InputError(f"{path} holds no versions (folders 1, 2, ...); name one exported model, exported/NAME.")
+    return folders
+
+
+def write_files(flags: argparse.Namespace, folders: dict[str, pathlib.Path], labels, *, in_container: bool) -> None:
+    """Write the server's configuration to --config_dir."""
+    seen = recipes.container_models(list(folders)) if in_container else {n: str(p) for n, p in folders.items()}
+    texts = {
+        recipes.MODELS_FILE: recipes.models_config(seen, labels),
+        recipes.BATCHING_FILE: recipes.batching_parameters(threads=os.cpu_count() or 1),
+        recipes.MONITORING_FILE: recipes.monitoring(),
+        recipes.PROXY_FILE: recipes.nginx(list(folders), rest_port=flags.rest_port, grpc_port=flags.grpc_port),
+    }
+    if flags.tls_key:
+        texts[recipes.SSL_FILE] = recipes.ssl_config(flags.tls_key.read_text(), flags.tls_certificate.read_text())
+    flags.config_dir.mkdir(parents=True, exist_ok=True)
+    flags.config_dir.chmod(0o755)
+    for name, text in texts.items():
+        write_atomically(flags.config_dir / name, text)
+        (flags.config_dir / name).chmod(0o600 if name == recipes.SSL_FILE else 0o644)
+    if flags.tls_key and in_container and os.getuid() == 0:
+        os.chown(flags.config_dir / recipes.SSL_FILE, *map(int, user().split(":")))
+
+
+def user() -> str:
+    """Return the user of the server in the container: the caller, who can read the files, or nobody instead of root."""
+    return "65534:65534" if os.getuid() == 0 else f"{os.getuid()}:{os.getgid()}"
+
+
+def develop(flags: argparse.Namespace, folders: dict[str, pathlib.Path], labels) -> None:
+    """Run the development server until Ctrl-C."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    from tfrobust.serving.server.development import NAME, Server
+
+    with Server(folders, labels, rest_port=flags.rest_port, grpc_port=flags.grpc_port) as server:
+        print(f"{NAME}: {server.rest_url} {server.grpc_url}", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                time.sleep(3600)
+
+
+def serve(flags: argparse.Namespace) -> None:
+    """Write the files and replace this process by the server."""
+    if bool(flags.tls_key) != bool(flags.tls_certificate):
+        raise InputError("TLS takes two files: give both --tls_key and --tls_certificate.")
+    folders = read_folders(flags.models)
+    labels = read_labels(flags.label, folders)
+    if flags.development:
+        develop(flags, folders, labels)
+        return
+    server = "docker" if flags.write_only else find_server(flags.all_interfaces)
+    write_files(flags, folders, labels, in_container=server == "docker")
+    ports = {"grpc_port": flags.grpc_port, "rest_port": flags.rest_port, "tls": flags.tls_key is not None}
+    if server == "docker":
+        command = recipes.docker_command(folders, flags.config_dir, user=user(), image=flags.image, **ports)
+    else:
+        command = [server, *recipes.server_flags(str(flags.config_dir.resolve()), **ports)]
+    print(shlex.join(command), flush=True)
+    if not flags.write_only:
+        os.execvp(command[0], command)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve; return the exit code if nothing could be started."""
+    try:
+        serve(parser().parse_args(arguments))
+    except (InputError, OSError) as error:
+        print(f"error: {error}"[:400], file=sys.stderr)
+        return WRONG_INPUT
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""Expensive evaluation checks of the search effort: each runs attacks of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared.base import Attack
+from tfrobust.common.configured import constructor_arguments
+from tfrobust.errors import InputError
+from tfrobust.evaluation.doctor import model as doctor_model
+from tfrobust.evaluation.doctor import surrogate
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.searching import perturbed, search
+from tfrobust.structs import Finding
+
+# Shares of the images on which only the other attack succeeds: above these a finding warns or fails. More effort finds
+# slightly more on any robust model.
+_SOME, _MUCH, _VERY_MUCH = 0.02, 0.05, 0.1
+_OTHERS = 4
+_TRANSFER_STEPS = 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FullDoctor(Evaluator):
+    """Expensive evaluation checks: is there an attack that succeeds on clearly more images?
+
+    | finding | fails or warns where |
+    |---|---|
+    | `large_epsilon` | the attack leaves accuracy at a radius at which every image can become gray |
+    | `more_effort` | several times the steps and restarts succeed on images on which the attack fails |
+    | `black_box` | an attack without gradients succeeds on images on which the white-box attacks fail |
+    | `transfer` | so does one that attacks an undefended model of its own instead |
+
+    Without input gradients, `more_effort` is left out, and the black-box attack is examined by the other checks.
+
+    Attributes:
+        attack: the white-box attack, as strong as the evaluation's.
+        black_box: an attack that needs no gradients.
+        limit: maximum number of images, drawn by the seed.
+        more: factor of the steps, and of the restarts, in `more_effort`.
+        surrogate_steps: training steps of the undefended model.
+    """
+
+    attack: Attack
+    black_box: Attack
+    limit: int = 500
+    more: int = 4
+    surrogate_steps: int = 400
+
+    uses_training: ClassVar[bool] = True
+    uses_attacks: ClassVar[bool] = True
+
+    def __post_init__(self):
+        for name, least in (("limit", 1), ("more", 2), ("surrogate_steps", 1)):
+            if getattr(self, name) < least:
+                raise InputError(f"FullDoctor.{name} is {getattr(self, name)}; it must be at least {least}.")
+        if self.attack.minimal or self.black_box.minimal:
+            raise InputError("FullDoctor compares attacks of one epsilon; give it such as PGD and Square.")
+        if self.black_box.needs_gradient:
+            raise InputError("FullDoctor.black_box follows gradients; give it an attack that needs none, like Square.")
+
+    def run(self, setting: Setting) -> Outcome:
+        """Run all checks that apply."""
+        positions = setting.subset(self.limit)
+        chosen = [attack for attack, _ in self.attacks(setting)]
+        robust = [~search(setting, attack, positions).success for attack in chosen]
+        if self._climbs(setting):
+            plain, longer, blind, large = robust
+            white = plain & longer
+            findings = [
+                check_large(setting, chosen[3], positions, large),
+                check_effort(chosen[:2], plain, longer),
+                check_black_box(self.black_box, white, blind),
+            ]
+        else:
+            white, large = robust
+            findings = [check_large(setting, chosen[1], positions, large), only_black_box(self.black_box, white)]
+        findings.append(check_transfer(setting, self.attack, positions, white, self.surrogate_steps))
+        return Outcome(findings=findings)
+
+    def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
+        """Return the attacks of the checks, on the images drawn by the seed."""
+        if self._climbs(setting):
+            attacks = (self.attack, stronger(self.attack, self.more), self.black_box, enlarged(self.attack, setting))
+        else:
+            attacks = (self.black_box, enlarged(self.black_box, setting))
+        positions = setting.subset(self.limit)
+        return tuple((attack, positions) for attack in attacks)
+
+    def _climbs(self, setting: Setting) -> bool:
+        return not isinstance(doctor_model.gradients(setting), str)
+
+
+def stronger(attack: Attack, more: int) -> Attack:
+    """Return the attack with `more` times its steps and, if it starts at random, its restarts."""
+    names = constructor_arguments(type(attack))
+    arguments = {name: getattr(attack, name) for name in names}
+    if "steps" not in names:  # one step by construction
+        return PGD(threat=attack.threat, steps=10 * more, restarts=more)
+    arguments["steps"] *= more
+    if "restarts" in names and arguments.get("random_start") != "none":
+        arguments["restarts"] *= more
+    return type(attack)(**arguments)
+
+
+def enlarged(attack: Attack, setting: Setting) -> Attack:
+    """Return the attack with the radius at which every image can become gray: half the box's diameter in the norm."""
+    low, high = attack.threat.bounds
+    values = int(np.prod(setting.images.shape[1:]))
+    size = {"linf": 1.0, "l2": float(np.sqrt(values)), "l1": float(values), "l0": 2.0 * values}[attack.threat.norm]
+    return attack.with_epsilon(size * (high - low) / 2)
+
+
+def check_large(setting: Setting, attack: Attack, positions: np.ndarray, robust: np.ndarray) -> Finding:
+    """Check that an attack with such a large radius succeeds at least as often as simple points within it."""
+    left, trivial = float(robust.mean()), float(_plainly_robust(setting, attack, positions).mean())
+    evidence = (
+        f"Within {attack.threat.norm} {attack.threat.epsilon:.4g}, where every image can become grey, {attack.name} "
+        f"leaves {left:.1%} of {len(robust)} images; grey itself and a few mixtures with other images leave "
+        f"{trivial:.1%}."
+    )
+    if left <= _MUCH:
+        return Finding("large_epsilon", "pass", evidence)
+    remedy = "The attack is blind: gradients are masked, or the steps too few. Do not believe its numbers."
+    return Finding("large_epsilon", "fail" if left > trivial + _SOME else "warn", evidence, remedy)
+
+
+def check_effort(attacks: list[Attack], plain: np.ndarray, longer: np.ndarray) -> Finding:
+    """Check that a longer search with more restarts succeeds on few further images."""
+    once, more = (f"{attack.steps} steps (restarts: {getattr(attack, 'restarts', 1)})" for attack in attacks)
+    evidence = f"{more} bring down {_only(plain, longer):.1%} of {len(plain)} images that {once} leave."
+    remedy = "The search has not converged: take more steps and restarts, or gin/eval/autoattack.gin."
+    return _gain("more_effort", plain, longer, evidence, remedy, _VERY_MUCH)
+
+
+def check_black_box(attack: Attack, white: np.ndarray, blind: np.ndarray) -> Finding:
+    """Check that an attack without gradients succeeds on few images on which attacks with gradients fail."""
+    evidence = (
+        f"{attack.name}, which sees no gradients, brings down {_only(white, blind):.1%} of {len(white)} images that "
+        f"the white-box attacks leave; alone it leaves {blind.mean():.1%}, they {white.mean():.1%}."
+    )
+    remedy = "Gradients are masked: remove what masks them, or count only what all attacks together leave."
+    return _gain("black_box", white, blind, evidence, remedy)
+
+
+def only_black_box(attack: Attack, blind: np.ndarray) -> Finding:
+    """Return the finding for models on which no white-box attack can run."""
+    return Finding(
+        "black_box",
+        "warn",
+        f"There are no input gradients; {attack.name}, which needs none, leaves {blind.mean():.1%} of {len(blind)} "
+        "images.",
+        "Read this as an upper bound: an attack on a differentiable copy of the model may find much more.",
+    )
+
+
+def check_transfer(
+    setting: Setting, attack: Attack, positions: np.ndarray, white: np.ndarray, surrogate_steps: int
+) -> Finding:
+    """Check that adversarial images of an undefended surrogate succeed on few images on which direct attacks fail."""
+    other = surrogate.train(setting, surrogate_steps)
+    climb = PGD(threat=attack.threat, steps=_TRANSFER_STEPS)
+    images = perturbed(other, climb, positions)
+    labels = setting.labels[positions]
+    moved = setting.predict(images).argmax(axis=-1) == labels
+    fooled = np.mean(other.predict(images).argmax(axis=-1) != labels)
+    evidence = (
+        f"Adversaries of an undefended network ({other.clean_correct.mean():.1%} right on clean images, "
+        f"{fooled:.1%} of them fooled by their own) bring down {_only(white, moved):.1%} of {len(white)} images that "
+        f"attacks on this model leave; alone they leave {moved.mean():.1%}."
+    )
+    remedy = "Gradients are masked: remove what masks them, or count only what all attacks together leave."
+    return _gain("transfer", white, moved, evidence, remedy)
+
+
+def _gain(check: str, base: np.ndarray, other: np.ndarray, evidence: str, remedy: str, much: float = _MUCH) -> Finding:
+    share, count = _only(base, other), int(np.sum(base & ~other))
+    if share > much and count > 2:
+        return Finding(check, "fail", evidence, remedy)
+    if share > _SOME and count > 1:
+        return Finding(check, "warn", evidence, remedy)
+    return Finding(check, "pass", evidence)
+
+
+def _only(base: np.ndarray, other: np.ndarray) -> float:
+    """Return the share of images on which only the second attack succeeds."""
+    return float(np.mean(base & ~other))
+
+
+def _plainly_robust(setting: Setting, attack: Attack, positions: np.ndarray) -> np.ndarray:
+    """Return images that resist gray and the points nearest to some other images, without any search; bool [m]."""
+    images, labels = setting.images[positions], setting.labels[positions]
+    grey = np.full_like(images, np.mean(attack.threat.bounds))
+    turns = [np.roll(images, 1 + turn * max(1, len(images) // (_OTHERS + 1)), axis=0) for turn in range(_OTHERS)]
+    robust = setting.clean_correct[positions]
+    for candidate in (grey, *turns):
+        points = attack.threat.project(tf.constant(images), tf.constant(candidate))
+        robust = robust & (setting.predict(np.asarray(points)).argmax(axis=-1) == labels)
+    return robust

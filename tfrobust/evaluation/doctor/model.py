@@ -1,0 +1,196 @@
+"""Evaluation checks of the model alone: its outputs and its gradients."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.attacks.shared import objectives
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.evaluators.calibration import log_probabilities
+from tfrobust.ops import randomness
+from tfrobust.ops.probabilities import kind_of_answers
+from tfrobust.structs import Finding
+
+# Shares of images above which a finding warns or fails.
+_FEW, _MANY = 0.05, 0.5
+_SAME = 1e-5
+_ALONE = 4
+_PROBES = 128
+# Bounds of the largest entry of a gradient. Float32 ends at 1e-38. At the upper bound the loss changes by 1 within a
+# 4000th of one of 255 gray levels, so the gradient does not predict the loss a step away.
+_VANISHING, _EXPLODING = 1e-30, 1e6
+# Length of the step along the gradient at which the loss is compared, as a share of epsilon.
+_SMALL_STEP = 0.1
+
+
+class Gradients(NamedTuple):
+    """Input gradients of the cross-entropy at some clean images.
+
+    Attributes:
+        rows: float32 [m, d].
+        again: the same gradients, computed a second time.
+    """
+
+    rows: np.ndarray
+    again: np.ndarray
+
+
+def check_logits(setting: Setting) -> Finding:
+    """Check that the model returns logits: log(p) has no gradient where rounding has made p 0 or 1."""
+    predictor, largest = setting.predictor, setting.clean_logits.max(axis=-1)
+    if not predictor.outputs_probabilities:
+        if kind_of_answers(setting.clean_logits) == "logits":
+            return Finding("logits", "pass", "The answers are logits, not probabilities.")
+        return Finding(
+            "logits",
+            "warn",
+            f"All answers lie in [0, 1] (the largest of each of the {setting.examples} from {largest.min():.3g} to "
+            f"{largest.max():.3g}): they may be probabilities. They were judged as logits.",
+            "If the model ends with sigmoids, let it answer with logits: attacks and calibration are wrong without.",
+        )
+    attacked, last = ("log(p / (1 - p))", "sigmoids") if predictor.one_per_class else ("log(p)", "softmax")
+    top = log_probabilities(largest[:, None], one_per_class=True) if predictor.one_per_class else largest
+    return Finding(
+        "logits",
+        "fail",
+        f"The answers are probabilities; {attacked} is attacked instead. For {np.mean(top > -1e-7):.1%} of the "
+        f"{setting.examples} p rounds to 1, which leaves no gradient.",
+        f"Let the model answer with logits (drop the {last}), or name them with --logits_output.",
+    )
+
+
+def check_deterministic(setting: Setting) -> Finding:
+    """Check that the same images get the same output twice, compiled and not."""
+    images = setting.images[: setting.batch_size]
+    first = np.asarray(setting.predictor.compiled_logits(tf.constant(images)))
+    second = np.asarray(setting.predictor.compiled_logits(tf.constant(images)))
+    # A random draw in Python is frozen into the compiled function, so only an uncompiled call reveals it.
+    third = np.asarray(setting.predictor.logits(tf.constant(images)))
+    gap, scale = max(np.abs(first - second).max(), np.abs(first - third).max()), np.abs(first).max()
+    if gap <= _SAME * max(1.0, scale):
+        return Finding(
+            "deterministic", "pass", f"Equal {setting.examples} get equal answers (largest difference {gap:.1e})."
+        )
+    return Finding(
+        "deterministic",
+        "fail",
+        f"Equal {setting.examples} get answers up to {gap:.3g} apart (largest logit {scale:.3g}): the model draws.",
+        "Export it in inference mode (no dropout, no noise), or attack the expectation over its draws.",
+    )
+
+
+def check_batch_independent(setting: Setting) -> Finding:
+    """Check that an image's output does not depend on the other images in the batch, or on its position among them."""
+    images = setting.images[: max(setting.batch_size, 2 * _ALONE)]
+    count = min(_ALONE, len(images))
+    together = np.asarray(setting.predictor.compiled_logits(tf.constant(images)))[:count]
+    alone = np.concatenate([np.asarray(setting.predictor.logits(tf.constant(images[i : i + 1]))) for i in range(count)])
+    gap, scale = np.abs(together - alone).max(), np.abs(together).max()
+    if gap <= 1e-3 * max(1.0, scale):
+        evidence = f"{count} {setting.examples} get the same answers alone as in their batch (largest {gap:.1e} apart)."
+        return Finding("batch_independent", "pass", evidence)
+    return Finding(
+        "batch_independent",
+        "fail",
+        f"Answers move by {gap:.3g} when {setting.examples} stand alone: they depend on the batch.",
+        "Call the model with training=False, so that batch norm uses its moving statistics and dropout drops nothing.",
+    )
+
+
+def gradients(setting: Setting) -> Gradients | str:
+    """Return input gradients at correctly classified images (any, if there are none), or why there are none."""
+    return setting.keep("input gradients", lambda: _gradients(setting))
+
+
+def check_gradients(setting: Setting) -> Finding:
+    """Check that the loss has usable input gradients: finite, neither 0 nor lost in rounding."""
+    found = gradients(setting)
+    if isinstance(found, str):
+        return Finding(
+            "gradients",
+            "fail",
+            f"Input gradients cannot be had: {found.rstrip('.')}. White-box attacks were left out.",
+            "Judge the model by black-box attacks (gin/eval/square.gin), and read the numbers as upper bounds.",
+        )
+    largest = np.abs(found.rows).max(axis=1)
+    faults = {
+        "of exactly 0": np.mean(largest == 0),
+        f"below {_VANISHING:g}": np.mean((largest > 0) & (largest < _VANISHING)),
+        f"above {_EXPLODING:g}": np.mean(largest > _EXPLODING),
+        "that is not finite": np.mean(~np.isfinite(largest)),
+        "that changes when asked for again": np.mean(np.abs(found.rows - found.again).max(axis=1) > 1e-3 * largest),
+    }
+    seen = " and ".join(f"{share:.1%} have a gradient {fault}" for fault, share in faults.items() if share)
+    evidence = f"Of {len(largest)} images {seen or 'all have a gradient that is finite and not 0'}; its largest entry "
+    evidence += f"is {np.median(largest):.2g} in the median."
+    zero, vanishing, exploding, broken, drawn = faults.values()
+    remedy = "Attacks along gradients overstate this model: add black-box attacks, or remove what masks them."
+    worst = max(zero + vanishing, exploding, drawn)
+    if broken > 0 or worst > _MANY:
+        return Finding("gradients", "fail", evidence, remedy)
+    return Finding("gradients", "warn", evidence, remedy) if worst > _FEW else Finding("gradients", "pass", evidence)
+
+
+def check_ascent(setting: Setting, threat: ThreatModel) -> Finding | None:
+    """Check that a step up the gradient increases the loss more than a step in a random direction.
+
+    The cross-entropy a tenth of epsilon along the steepest direction is compared with that along a random direction. A
+    gradient of pure noise is better for half of the images. The result is None if no image has a gradient to follow:
+    `gradients` reports that.
+    """
+    positions = _probed(setting)
+    images, labels = tf.constant(setting.images[positions]), setting.labels[positions]
+    gradient = tf.reshape(tf.constant(np.nan_to_num(gradients(setting).rows)), images.shape)
+    key = randomness.make_key(setting.seed, "evaluation", "ascent")
+    drawn = tf.random.stateless_normal(images.shape, key)
+    stepped = [threat.step(images, each, _SMALL_STEP * threat.epsilon) for each in (gradient, drawn)]
+    up, anywhere = (np.asarray(threat.project(images, point)) for point in stepped)
+    followed = np.abs(up - images).max(axis=(1, 2, 3)) > 0
+    if not followed.any():
+        return None
+    losses = [_cross_entropy(setting.predict(points)[followed], labels[followed]) for points in (up, anywhere)]
+    won = float(np.mean(losses[0] > losses[1]))
+    evidence = (
+        f"A step of {_SMALL_STEP:g} epsilon up the gradient raises the loss more than one drawn at random for "
+        f"{won:.1%} of {followed.sum()} images."
+    )
+    if won >= 0.9:
+        return Finding("ascent", "pass", evidence)
+    remedy = "The gradient does not show where the loss rises: average it over noise, or add black-box attacks."
+    return Finding("ascent", "fail" if won < 0.75 else "warn", evidence, remedy)
+
+
+def _cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Compute log(sum_k exp(z_k - z_y)) in float64, which distinguishes confident outputs where float32 gives 0."""
+    logits = logits.astype(np.float64)
+    apart = logits - logits[np.arange(len(labels)), labels][:, None]
+    apart[np.arange(len(labels)), labels] = -np.inf
+    largest = apart.max(axis=1)
+    return np.logaddexp(0, largest + np.log(np.exp(apart - largest[:, None]).sum(axis=1)))
+
+
+def _probed(setting: Setting) -> np.ndarray:
+    """Return the positions of the images at which gradients are examined; int64 [m]."""
+    right = np.flatnonzero(setting.clean_correct)
+    chosen = right if len(right) else np.arange(len(setting.images))
+    return chosen[: min(_PROBES, setting.batch_size)]
+
+
+def _gradients(setting: Setting) -> Gradients | str:
+    if not setting.predictor.differentiable:
+        return setting.predictor.no_gradient or f"{setting.predictor.name} gives none"
+    positions = _probed(setting)
+    return Gradients(*(_input_gradient(setting, positions) for _ in range(2)))
+
+
+def _input_gradient(setting: Setting, positions: np.ndarray) -> np.ndarray:
+    """Compute the gradient of the summed cross-entropy, float32 [m, d]."""
+    images, labels = tf.constant(setting.images[positions]), tf.constant(setting.labels[positions])
+    with tf.GradientTape() as tape:
+        tape.watch(images)
+        loss = tf.reduce_sum(objectives.cross_entropy(setting.predictor.logits, labels)(images))
+    return tf.reshape(tape.gradient(loss, images), [len(positions), -1]).numpy()

@@ -1,0 +1,237 @@
+"""Interfaces of evaluation: `Setting` (predictor and data), `Evaluator` and `Outcome`."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.attacks.shared import checks
+from tfrobust.attacks.shared.base import Attack
+from tfrobust.common.configured import Configured
+from tfrobust.data.checks import check_tokens
+from tfrobust.data.spec import Examples
+from tfrobust.errors import InputError
+from tfrobust.evaluation.engine.chunks import Store
+from tfrobust.evaluation.engine.predictor import Predictor, in_batches
+from tfrobust.ops import randomness
+from tfrobust.structs import Finding, Measurement, Series
+
+
+@dataclasses.dataclass
+class Outcome:
+    """Results of an evaluation: measurements, series and findings, in the order in which they were made."""
+
+    measurements: list[Measurement] = dataclasses.field(default_factory=list)
+    series: list[Series] = dataclasses.field(default_factory=list)
+    findings: list[Finding] = dataclasses.field(default_factory=list)
+
+    def extend(self, other: Outcome) -> None:
+        """Append another outcome."""
+        self.measurements += other.measurements
+        self.series += other.series
+        self.findings += other.findings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Predictor and data of an evaluation; results that several evaluators need are computed once and kept.
+
+    It is checked on construction. If the predictor returns probabilities, `predictor` here is its `judged_on` form.
+
+    Attributes:
+        predictor: the model to evaluate.
+        images: float [n, h, w, c] in [0, 1], stored as float32; for a text model its tokens, integer [n, length].
+        labels: ids [n] in [0, k), integers of any dtype, or one-hot [n, k]; stored as int32 ids.
+        class_names: k names, or None.
+        seed: seed of every random draw.
+        batch_size: largest number of images in one graph call.
+        progress: (task, done, total), called between graph calls; or None.
+        train_images: images of the training split, for evaluators that need them; or None.
+        train_labels: labels of the training split; or None.
+        pretraining_examples: training examples of a first stage if they are another split, a `data.spec.Examples`; or
+            None. No attack uses them.
+        selected_on: the split on which the published weights were selected: "last" (no selection), "validation",
+            "test"; "" if unknown.
+        training_attack: {"norm", "epsilon", "steps"} of the attack inside training; None if there was none, or if
+            unknown.
+        evaluation_attacks: attacks of the whole evaluation; `run_evaluation` sets it.
+        chunk_size: images per chunk of an attack, which is stored as a whole or not at all.
+        store: storage of finished chunks; `run_evaluation` sets it.
+        strengths: for text, float32 [n, length], |sentiment - 0.5| of every token, NaN if unknown; or None.
+        vocabulary: for text, the word of each id.
+
+    Raises:
+        ValueError: labels out of range, of another length, or neither ids nor one-hot; pixels outside [0, 1], NaN or
+            bytes; shapes that do not match the model; no data.
+    """
+
+    predictor: Predictor
+    images: np.ndarray
+    labels: np.ndarray
+    class_names: tuple[str, ...] | None = None
+    seed: int = 0
+    batch_size: int = 128
+    progress: Callable | None = None
+    train_images: np.ndarray | None = None
+    train_labels: np.ndarray | None = None
+    pretraining_examples: Examples | None = None
+    selected_on: str = ""
+    training_attack: dict | None = None
+    evaluation_attacks: tuple[Attack, ...] = ()
+    chunk_size: int = 1000
+    store: Store | None = None
+    strengths: np.ndarray | None = None
+    vocabulary: tuple[str, ...] = ()
+    # Not an argument, so that `dataclasses.replace` with another predictor or seed starts with an empty cache.
+    _kept: dict = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self):
+        images, labels = checked_examples(self.images, self.labels, self.predictor)
+        names = self.class_names
+        if names is not None and len(names) != self.predictor.class_count:
+            raise InputError(f"There are {len(names)} class names for a model of {self.predictor.class_count} classes.")
+        for name in ("batch_size", "chunk_size"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        object.__setattr__(self, "images", images)
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "predictor", self.predictor.judged_on(images, self.batch_size))
+
+    @property
+    def examples(self) -> str:
+        """Name of the examples: "images" or "sentences"."""
+        return "sentences" if self.predictor.is_text else "images"
+
+    @functools.cached_property
+    def clean_logits(self) -> np.ndarray:
+        """Logits of the clean images, float32 [n, k]."""
+        return self.predict(self.images, "clean predictions")
+
+    @functools.cached_property
+    def clean_correct(self) -> np.ndarray:
+        """Correctly classified clean images, bool [n]; logits with NaN count as wrong, as in attacks."""
+        return (self.clean_logits.argmax(axis=-1) == self.labels) & ~np.isnan(self.clean_logits).any(axis=-1)
+
+    def predict(self, images: np.ndarray, task: str = "predictions") -> np.ndarray:
+        """Return the logits of images, float32 [n, k]."""
+        return in_batches(self.predictor.compiled_logits, images, self.batch_size, self.reporter(task))
+
+    def embed(self, images: np.ndarray, task: str = "embeddings") -> np.ndarray:
+        """Return the penultimate features of images, float32 [n, d]."""
+        return in_batches(self.predictor.compiled_embedding, images, self.batch_size, self.reporter(task))
+
+    def reporter(self, task: str) -> Callable | None:
+        """Return `progress` with its task filled in, (done, total) -> None; or None."""
+        if self.progress is None:
+            return None
+        return functools.partial(self.progress, task)
+
+    def subset(self, limit: int | None, count: int | None = None) -> np.ndarray:
+        """Return positions of at most `limit` of `count` images (None: all), drawn by the seed, ascending; int64."""
+        count = len(self.images) if count is None else count
+        if limit is None or limit >= count:
+            return np.arange(count)
+        return np.sort(self.order("subset", count)[:limit])
+
+    def order(self, purpose: str, count: int | None = None) -> np.ndarray:
+        """Return a random order of `count` images (None: all) that depends on the seed and `purpose`; int64."""
+        key = randomness.make_key(self.seed, "evaluation", purpose)
+        count = len(self.images) if count is None else count
+        return np.argsort(tf.random.stateless_uniform([count], key).numpy(), kind="stable")
+
+    def within(self, store: Store | None, evaluation_attacks: tuple[Attack, ...]) -> Setting:
+        """Return the same setting inside a run; it shares all results computed so far."""
+        setting = copy.copy(self)
+        object.__setattr__(setting, "store", store)
+        object.__setattr__(setting, "evaluation_attacks", evaluation_attacks)
+        return setting
+
+    def keep(self, name: str, make: Callable):
+        """Return the value stored under a name, or compute it by `make()` and store it for the life of the setting."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
+
+
+class Evaluator(Configured):
+    """Base of evaluators: frozen dataclasses that measure a predictor and neither print nor write.
+
+    Attributes of a subclass:
+        uses_training: True if the outcome depends on how the model was trained, and on which images.
+        uses_attacks: True if it examines the attacks of the other evaluators.
+        uses_embedding: True if the outcome depends on the predictor's embedding, or on its absence.
+        judges_text: True if it supports text, which has no pixels to perturb.
+        judges_images: True if it supports images.
+    """
+
+    uses_training: ClassVar[bool] = False
+    uses_attacks: ClassVar[bool] = False
+    uses_embedding: ClassVar[bool] = False
+    judges_text: ClassVar[bool] = False
+    judges_images: ClassVar[bool] = True
+
+    def run(self, setting: Setting) -> Outcome:
+        """Measure the predictor.
+
+        Args:
+            setting: a checked setting.
+
+        Returns:
+            Measurements, series and findings, a function of the setting and the configuration alone.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how it runs.")
+
+    def check(self, setting: Setting) -> None:
+        """Raise, before any evaluator runs, the errors that `run` would raise for the files it reads.
+
+        Raises:
+            ValueError: files that do not fit the setting.
+            FileNotFoundError: files that are missing.
+        """
+
+    def files_read(self) -> str:
+        """Return a hash of the state of the files that `run` reads, for the cache key; "" if it reads none."""
+        return ""
+
+    def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
+        """Return the attacks whose chunks may be computed in advance or elsewhere, each with positions int64 [m]."""
+        return ()
+
+    def without_gradients(self) -> tuple[Evaluator, ...]:
+        """Return the evaluators to run in place of this one for a predictor without input gradients.
+
+        That is the evaluator itself, unless its `attack` needs gradients: then none. Evaluators that examine the
+        attacks of others leave out by themselves what needs gradients.
+        """
+        attack = getattr(self, "attack", None)
+        return (self,) if attack is None or self.uses_attacks or not attack.needs_gradient else ()
+
+    def ids(self) -> tuple[str, ...]:
+        """Return the ids that `run` will produce, so that clashes are rejected before hours of work."""
+        return ()
+
+
+def checked_examples(images, labels, predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
+    """Return float32 images (or int32 tokens) and int32 labels that fit the predictor, or raise ValueError."""
+    images = np.asarray(images)
+    if not images.size:
+        raise InputError("There are no examples to evaluate on.")
+    if (images.ndim == 2) != predictor.is_text:
+        kinds = ("images [n, h, w, c]", "tokens [n, length]")
+        raise InputError(f"{predictor.name} takes {kinds[predictor.is_text]}; the data are {kinds[images.ndim == 2]}.")
+    images = check_tokens(images, "the test split") if predictor.is_text else checks.check_images(images, 0.0, 1.0)
+    have, expected = images.shape[1:], tuple(predictor.image_shape)
+    if len(have) != len(expected) or any(want not in (None, size) for want, size in zip(expected, have, strict=True)):
+        raise InputError(f"Examples have the shape {have}, but {predictor.name} takes {expected}.")
+    labels = checks.label_ids(labels, len(images))
+    if labels.max() >= predictor.class_count:
+        raise InputError(
+            f"A label is {labels.max()}, but {predictor.name} has the classes 0 to {predictor.class_count - 1}."
+        )
+    return images, labels

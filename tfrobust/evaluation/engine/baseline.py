@@ -1,0 +1,84 @@
+"""Baselines: another model's report, by whose numbers the measured numbers are divided."""
+
+import json
+from collections.abc import Iterable
+
+import numpy as np
+
+from tfrobust.common import files, fingerprint
+from tfrobust.errors import InputError
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.structs import Finding, Measurement
+
+# Settings that two numbers must share to be divided by each other: the images, and how they were changed.
+_COMPARED = ("images_sha256", "source", "constants_of", "frost")
+
+
+def values_of(path: str, mean: str) -> tuple[str, dict[str, float | None], dict]:
+    """Return the model's name, the values by id, and the evaluated images of a report.
+
+    Args:
+        path: path of a `robustness_report.json`.
+        mean: id of the measurement whose settings describe the evaluated images.
+
+    Returns:
+        (name, values, judged): `judged` as from `judged_by`; {} without such a measurement.
+
+    Raises:
+        ValueError: the file is not a report.
+    """
+    try:
+        report = json.loads(files.read_bounded(path).decode())
+        values = {one["id"]: one["value"] for one in report["measurements"]}
+        means = [one for one in report["measurements"] if one["id"] == mean]
+        judged = judged_by(means[0].get("settings", {}), means[0].get("n")) if means else {}
+        return report["model"]["name"], values, judged
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"The baseline {path} is neither 'alexnet' nor a robustness_report.json.") from error
+
+
+def images_of(setting: Setting, positions: np.ndarray) -> dict:
+    """Return settings that identify the evaluated images: a hash of all images and labels, and of the positions [m]."""
+    whole = setting.keep("images_sha256", lambda: fingerprint.data_sha256(setting.images, setting.labels))
+    return {"images_sha256": fingerprint.json_sha256([whole, positions])}
+
+
+def judged_by(settings: dict, count: int | None) -> dict:
+    """Return the basis of a measurement: the number of images, and its settings on which images and how changed."""
+    return {"images": count, **{name: settings.get(name) for name in _COMPARED}}
+
+
+def numbers_of(values: dict[str, float]) -> dict:
+    """Return settings that identify a baseline's numbers by a hash, since two baselines may share a name.
+
+    AlexNet's numbers need no hash: they are constants.
+    """
+    return {"baseline_sha256": fingerprint.json_sha256({name: repr(float(one)) for name, one in values.items()})}
+
+
+def findings(baseline: dict, what: str, mean: str, measurements: Iterable[Measurement]) -> list[Finding]:
+    """Return a warning if the baseline's numbers are not known to be of the same images; [] otherwise.
+
+    Args:
+        baseline: a baseline, with `judged` if it comes from a report; without it (constants, given numbers) there is
+            nothing to compare.
+        what: the numbers that depend on the baseline, in words.
+        mean: id of the measurement, among `measurements`, whose settings describe the evaluated images.
+        measurements: the measurements of this evaluation.
+
+    Returns:
+        At most one finding.
+    """
+    if "judged" not in baseline:
+        return []
+    (own,) = (judged_by(one.settings, one.n) for one in measurements if one.id == mean)
+    unlike = [
+        name.replace("_sha256", "").replace("_", " ")
+        for name, value in own.items()
+        if baseline["judged"].get(name) != value
+    ]
+    if not unlike:
+        return []
+    evidence = f"{what} divide by the numbers of {baseline['name']}, whose report differs in, or does not say: "
+    evidence += f"{', '.join(dict.fromkeys(unlike))}."
+    return [Finding("baseline", "warn", evidence, "Judge the baseline on the same data by the same file of gin/eval.")]

@@ -1,0 +1,422 @@
+"""Predictors: models under evaluation, as functions `images -> logits` (Keras models, SavedModels, functions)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.common import files, fingerprint
+from tfrobust.errors import InputError
+from tfrobust.ops import probabilities
+from tfrobust.security import archives, saved_models
+
+_SIGNATURE = "serving_default"
+_PROBE_SIZE = 32
+_GRADIENT_PROBES = 2
+# Layers that may follow the last dense layer.
+_AFTER_LOGITS = (keras.layers.Activation, keras.layers.Softmax)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Predictor:
+    """Classifier under evaluation: of images, or of text, with tokens int32 [b, length] in place of `images`.
+
+    Attributes:
+        logits: float32 [b, h, w, c] in [0, 1] -> float [b, k]. Always the same object, so that callers that compile it
+            can share the compiled function.
+        embedding: float32 [b, h, w, c] -> float [b, d], the penultimate features; None if unknown.
+        image_shape: (h, w, c); None in a position where the model accepts any size. For text: (length,).
+        class_count: k.
+        name: name in reports.
+        differentiable: False if there are no input gradients; white-box attacks reject it. `judged_on` tries one.
+        no_gradient: the reason, if it was determined.
+        outputs_probabilities: True if the model's own output is probabilities p; `logits` is then log(p).
+        one_per_class: True if these are sigmoids, which need not sum to 1; `logits` is then log(p / (1 - p)).
+        parameters: number of values in its variables; None if unknown.
+        weights_sha256: hash of its variables (`common.fingerprint.weights_sha256`); None if unknown.
+    """
+
+    logits: Callable
+    embedding: Callable | None
+    image_shape: tuple[int | None, ...]
+    class_count: int
+    name: str
+    differentiable: bool = True
+    no_gradient: str = ""
+    outputs_probabilities: bool = False
+    one_per_class: bool = False
+    parameters: int | None = None
+    weights_sha256: str | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """True if it takes tokens, which have no gradient."""
+        return len(self.image_shape) == 1
+
+    @functools.cached_property
+    def compiled_logits(self) -> Callable:
+        """`logits` as one compiled function, traced once per batch shape."""
+        return tf.function(lambda images: tf.cast(self.logits(images), tf.float32), autograph=False)
+
+    @functools.cached_property
+    def compiled_embedding(self) -> Callable:
+        """`embedding` as one compiled function, traced once per batch shape."""
+        if self.embedding is None:
+            raise InputError(f"{self.name} names no embedding: an output called 'embedding' is needed here.")
+        return tf.function(lambda images: tf.cast(self.embedding(images), tf.float32), autograph=False)
+
+    def judged_on(self, images: np.ndarray, batch_size: int = 128) -> Predictor:
+        """Return this predictor, converted to logits if its outputs for `images` are probabilities.
+
+        Probabilities taken for logits hide the gradient from an attack. For a softmax, log(p) differs from the logits
+        by a constant per image, which affects no attack here; for sigmoids, log(p / (1 - p)) are the logits. The
+        existence of input gradients is tested here, once.
+
+        Args:
+            images: float32 [n, h, w, c] in [0, 1]; a first batch with outputs outside [0, 1] is sufficient, otherwise
+                all images are predicted.
+            batch_size: b, the largest number of images in one graph call.
+
+        Returns:
+            The predictor, itself if nothing changes.
+
+        Raises:
+            ValueError: the outputs for the first batch are not finite or not [b, class_count].
+        """
+        answers = np.asarray(self.compiled_logits(images[:batch_size]))
+        wanted = (min(batch_size, len(images)), self.class_count)
+        if answers.shape != wanted:
+            raise InputError(
+                f"{self.name} answers {wanted[0]} examples with shape {answers.shape}; logits have the shape {wanted}."
+            )
+        if not np.all(np.isfinite(answers)):
+            raise InputError(f"{self.name} answers NaN or infinity to examples of this data set.")
+        kind = "logits" if self.outputs_probabilities else probabilities.kind_of_answers(answers)
+        if kind != "logits":  # decided on all images, so that batch_size does not matter
+            answers = in_batches(self.compiled_logits, images, batch_size)
+            kind = probabilities.kind_of_answers(answers[np.isfinite(answers).all(axis=-1)])
+        changes = {}
+        if kind in probabilities.INVERSES:
+            changes = {"outputs_probabilities": True, "one_per_class": kind == "sigmoid"}
+            changes["logits"] = functools.partial(probabilities.INVERSES[kind], self.logits)
+        fault = ""
+        if self.is_text:
+            fault = "it takes words, which are no numbers to move"
+        elif self.differentiable:
+            fault = self._gradient_fault(images[:_GRADIENT_PROBES])
+        if fault:
+            changes |= {"differentiable": False, "no_gradient": fault}
+        judged = dataclasses.replace(self, **changes) if changes else self
+        judged.__dict__["_fault"] = fault
+        return judged
+
+    def _gradient_fault(self, images: np.ndarray) -> str:
+        """Return why there is no input gradient, or ""; tested once in the life of the predictor."""
+        if "_fault" not in self.__dict__:
+            self.__dict__["_fault"] = _gradient_fault(self.logits, images)
+        return self.__dict__["_fault"]
+
+
+def _gradient_fault(logits: Callable, images: np.ndarray) -> str:
+    images = tf.constant(images)
+    try:
+        logits(images)
+    except Exception:  # noqa: BLE001 - it may not accept such a small batch; the attacks will show
+        return ""
+    try:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(images)
+            # For a SavedModel the backward pass is already built here.
+            total = tf.reduce_sum(tf.cast(logits(images), tf.float32))
+        gradient = tape.gradient(total, images)
+    except Exception as error:  # noqa: BLE001 - it worked without a tape, so the backward pass fails
+        return _first_line(error)
+    return "the answers do not depend on the pixels by differentiable operations" if gradient is None else ""
+
+
+def in_batches(function: Callable, images: np.ndarray, batch_size: int, progress: Callable | None = None):
+    """Apply a function to many images, in batches of one static size.
+
+    Args:
+        function: float32 [b, h, w, c] -> [b, ...].
+        images: float32 [n, h, w, c], n >= 1; or tokens, int32 [n, length].
+        batch_size: b; the last batch is padded with copies of the last image, whose outputs are dropped.
+        progress: (done, total) after each batch.
+
+    Returns:
+        NumPy [n, ...].
+    """
+    size, count, answers = min(batch_size, len(images)), len(images), []
+    for start in range(0, count, size):
+        rows = np.minimum(np.arange(start, start + size), count - 1)
+        answers.append(np.asarray(function(tf.constant(images[rows])))[: count - start])
+        if progress is not None:
+            progress(min(start + size, count), count)
+    return np.concatenate(answers)
+
+
+def from_function(
+    logits: Callable,
+    *,
+    image_shape: tuple[int | None, ...],
+    class_count: int | None = None,
+    embedding: Callable | None = None,
+    name: str = "function",
+    differentiable: bool = True,
+) -> Predictor:
+    """Make a predictor from any function `images -> logits`.
+
+    Args:
+        logits: float32 [b, h, w, c] (tokens: int32 [b, length]) -> float [b, k], made of TensorFlow operations.
+        image_shape: (h, w, c), or (length,).
+        class_count: k; None: determined by predicting one gray image.
+        embedding: float32 [b, h, w, c] -> [b, d], or None.
+        name: name in reports.
+        differentiable: False for a function without input gradients.
+
+    Returns:
+        The predictor.
+
+    Raises:
+        ValueError: the output is not [b, k] with k >= 2.
+    """
+    return Predictor(
+        logits=logits,
+        embedding=embedding,
+        image_shape=tuple(image_shape),
+        class_count=class_count or _probe(logits, image_shape, name),
+        name=name,
+        differentiable=differentiable,
+    )
+
+
+def from_keras(model: keras.Model, logits_output: str | None = None) -> Predictor:
+    """Make a predictor from a built Keras model, run in inference mode.
+
+    The embedding is `model.embed`, an output named 'embedding', or, in a Sequential or functional model that ends with
+    a dense layer, that layer's input.
+
+    Args:
+        model: images -> logits [b, k], or several named outputs. Probabilities are detected later.
+        logits_output: name of the output that holds the logits; None: the one named 'logits', else the only one.
+
+    Returns:
+        The predictor.
+
+    Raises:
+        ValueError: the model is not built, or has no such output.
+    """
+    if not model.built:
+        raise InputError(f"The Keras model {model.name!r} is not built: call it once on a batch, or build it.")
+    shape = _keras_image_shape(model)
+    # A tfrobust method has parts that are not deployed; encoder and head are evaluated.
+    parts = [model.encoder, model.head] if hasattr(model, "propagate") else [model]
+    weights = [variable.numpy() for variable in {id(v): v for part in parts for v in part.variables}.values()]
+
+    def logits(images):
+        answers = _named_outputs(model, model(images, training=False))
+        return answers[_output_name(list(answers), logits_output, f"The Keras model {model.name!r}")]
+
+    return Predictor(
+        logits=logits,
+        embedding=_keras_embedding(model),
+        image_shape=shape,
+        class_count=_probe(logits, shape, model.name),
+        name=model.name,
+        parameters=_parameters(weights),
+        weights_sha256=fingerprint.weights_sha256(weights),
+    )
+
+
+def from_saved_model(directory: str, logits_output: str | None = None) -> Predictor:
+    """Make a predictor from a SavedModel's `serving_default`.
+
+    Args:
+        directory: holds saved_model.pb.
+        logits_output: name of the output that holds the logits; None: the one named 'logits', else the only one.
+
+    Returns:
+        The predictor.
+
+    Raises:
+        ValueError: no such signature, several inputs, or no output that must be the logits.
+    """
+    place = pathlib.Path(directory).resolve()
+    name = f"{place.parent.name}/{place.name}" if place.name.isdecimal() else place.name
+    loaded = saved_models.load(directory)
+    with saved_models.answering(name, (Exception,)):
+        return _from_loaded(loaded, directory, name, logits_output)
+
+
+def _from_loaded(loaded, directory: str, name: str, logits_output: str | None) -> Predictor:
+    signatures = saved_models.signatures(loaded)
+    if _SIGNATURE not in signatures:
+        raise InputError(f"{directory} has no signature {_SIGNATURE!r}; it has {sorted(signatures)}."[:300])
+    signature = signatures[_SIGNATURE]
+    inputs = signature.structured_input_signature[1]
+    if len(inputs) != 1:
+        raise InputError(
+            f"{directory} takes the inputs {sorted(inputs)}; only models of one image tensor are judged."[:300]
+        )
+    ((key, spec),) = inputs.items()
+    if (spec.shape.rank, spec.dtype.is_floating, spec.dtype.is_integer) not in ((4, True, False), (2, False, True)):
+        raise InputError(
+            f"{directory} takes {spec.dtype.name} {spec.shape}; a float input [b, h, w, c] is needed, or tokens, "
+            "integers [b, length]."[:300]
+        )
+    output = _output_name(list(signature.structured_outputs), logits_output, directory)
+
+    def answer(images, which):
+        # The loaded object owns the variables: this reference keeps them alive as long as the function.
+        with saved_models.answering(name, (Exception,)):
+            return loaded.signatures[_SIGNATURE](**{key: tf.cast(images, spec.dtype)})[which]
+
+    logits = functools.partial(answer, which=output)
+    width = signature.structured_outputs[output].shape
+    classes = _class_count(width, name) if width[-1:].is_fully_defined() else _probe(logits, spec.shape[1:], name)
+    variables = _saved_variables(loaded, directory)
+    return Predictor(
+        logits=logits,
+        embedding=functools.partial(answer, which="embedding") if "embedding" in signature.structured_outputs else None,
+        image_shape=tuple(spec.shape[1:]),
+        class_count=classes,
+        name=name,
+        parameters=_parameters(variables),
+        weights_sha256=fingerprint.weights_sha256(variables),
+    )
+
+
+def load(path: str, logits_output: str | None = None) -> Predictor:
+    """Make a predictor from a path: a SavedModel, a folder of numbered SavedModels, or a `.keras` file.
+
+    Args:
+        path: a directory with saved_model.pb; or with numbered versions, of which the newest is loaded; or a `.keras`
+            file, loaded with safe_mode=True (import its own classes beforehand).
+        logits_output: as in `from_saved_model`.
+
+    Returns:
+        The predictor.
+
+    Raises:
+        FileNotFoundError: the path does not exist.
+        ValueError: the path is something else.
+    """
+    place = pathlib.Path(path)
+    if not place.exists():
+        raise FileNotFoundError(f"There is no model at {path}: name a SavedModel directory or a .keras file.")
+    if place.is_dir():
+        return from_saved_model(str(files.saved_model_directory(place)), logits_output)
+    if place.suffix in (".h5", ".hdf5"):
+        raise InputError(f"{path} is a legacy HDF5 model, whose loading can run code: save it again as .keras.")
+    if place.suffix != ".keras":
+        raise InputError(f"{path} is neither a SavedModel directory nor a .keras file.")
+    archives.check_zip(place)
+    try:
+        model = keras.saving.load_model(place, compile=False, safe_mode=True)
+    except Exception as error:  # noqa: BLE001 - a damaged or foreign file can raise anything in Keras
+        raise InputError(f"{path} cannot be loaded as a .keras file: {_first_line(error)}") from error
+    return from_keras(model, logits_output)
+
+
+def _named_outputs(model: keras.Model, answers) -> dict:
+    """Return the outputs of a Keras model by name: a dict's keys, or the names of the layers that produce them."""
+    if isinstance(answers, dict):
+        return answers
+    answers = list(answers) if isinstance(answers, (list, tuple)) else [answers]
+    names = getattr(model, "output_names", None) or []
+    if len(names) != len(answers):  # a subclassed model has no output names
+        names = [f"output_{number}" for number in range(len(answers))]
+    return dict(zip(names, answers, strict=True))
+
+
+class _NoSuchOutputError(InputError):
+    """Error for a missing output, or for an ambiguous choice of the logits."""
+
+
+def _output_name(names: list[str], wanted: str | None, where: str) -> str:
+    if wanted is not None and wanted not in names:
+        raise _NoSuchOutputError(f"{where} has no output {wanted!r}, only {sorted(names)} (--logits_output).")
+    if wanted is not None:
+        return wanted
+    if "logits" in names:
+        return "logits"
+    if len(names) == 1:
+        return names[0]
+    raise _NoSuchOutputError(f"{where} has the outputs {sorted(names)}: name the logits with --logits_output.")
+
+
+def _saved_variables(loaded, directory: str) -> list[np.ndarray]:
+    """Return the values of a SavedModel's variables: those it lists, else all in its checkpoint."""
+    if getattr(loaded, "variables", None):
+        return [variable.numpy() for variable in {id(v): v for v in loaded.variables}.values()]
+    prefix = pathlib.Path(directory) / "variables" / "variables"
+    if not prefix.with_suffix(".index").exists():
+        return []
+    checkpoint = tf.train.load_checkpoint(str(prefix))
+    values = [checkpoint.get_tensor(name) for name in checkpoint.get_variable_to_shape_map()]
+    return [value for value in values if isinstance(value, np.ndarray) and not value.dtype.hasobject]
+
+
+def _parameters(values: list[np.ndarray]) -> int:
+    # Random-seed states are integers, not parameters.
+    return sum(int(np.size(value)) for value in values if value.dtype.kind not in "iu")
+
+
+def _keras_image_shape(model) -> tuple[int | None, ...]:
+    shape = getattr(model, "input_shape", None) or (model.get_build_config() or {}).get("input_shape")
+    if not isinstance(shape, (tuple, list, tf.TensorShape)) or len(shape) not in (2, 4):
+        raise InputError(
+            f"The Keras model {model.name!r} takes neither images [b, h, w, c] nor tokens [b, length]: its input is "
+            f"{shape}."
+        )
+    return tuple(shape[1:])
+
+
+def _keras_embedding(model) -> Callable | None:
+    embed = getattr(model, "embed", None)
+    if callable(embed) and not isinstance(embed, keras.Layer):  # a layer with that name is not a function of images
+        return embed
+    if "embedding" in (*(getattr(model, "output_names", None) or ()), *_keys(getattr(model, "output", None))):
+        return lambda images: _named_outputs(model, model(images, training=False))["embedding"]
+    # Only Sequential and functional models have a known graph.
+    inputs = getattr(model, "inputs", None)
+    layers = [each for each in model.layers if not isinstance(each, _AFTER_LOGITS)]
+    if not inputs or len(model.outputs) != 1 or not layers or not isinstance(layers[-1], keras.layers.Dense):
+        return None
+    penultimate = keras.Model(inputs, layers[-1].input)
+    return lambda images: penultimate(images, training=False)
+
+
+def _keys(output) -> tuple[str, ...]:
+    return tuple(output) if isinstance(output, dict) else ()
+
+
+def _probe(logits: Callable, image_shape, name: str) -> int:
+    # One gray image, or a sentence that consists of one unknown word.
+    example = tf.fill([1, *[size or _PROBE_SIZE for size in image_shape]], 1 if len(image_shape) == 1 else 0.5)
+    try:
+        answer = tf.convert_to_tensor(logits(example))
+    except _NoSuchOutputError:
+        raise
+    except (tf.errors.InvalidArgumentError, ValueError, TypeError) as error:
+        raise InputError(
+            f"{name} cannot answer one example of shape {tuple(image_shape)}: {_first_line(error)}"[:300]
+        ) from error
+    return _class_count(answer.shape, name)
+
+
+def _class_count(shape, name: str) -> int:
+    if shape.rank != 2 or shape[1] < 2:
+        raise InputError(f"{name} answers with shape {shape}; logits are [b, k] with at least two classes."[:300])
+    return int(shape[1])
+
+
+def _first_line(error: Exception, limit: int = 160) -> str:
+    text = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return text if len(text) <= limit else text[: limit - 3] + "..."

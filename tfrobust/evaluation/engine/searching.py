@@ -1,0 +1,243 @@
+"""Attacks on the images of a setting: stored chunk by chunk, shared between evaluators, or reduced to last iterates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.attacks.shared import objectives, runner
+from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.engine import Engine
+from tfrobust.common import configured, fingerprint
+from tfrobust.errors import InputError
+from tfrobust.evaluation.engine import chunks
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.ops import randomness
+from tfrobust.structs import AttackResult
+
+
+def attacked(setting: Setting, attack: Attack, limit: int | None) -> tuple[np.ndarray, AttackResult]:
+    """Return the result of an attack on at most `limit` images, computed once per setting.
+
+    Returns:
+        (positions int64 [m], result over these m images).
+
+    Raises:
+        ValueError: the attack needs gradients and the predictor has none.
+    """
+    positions = setting.subset(limit)
+    name = f"attacked {_identity(attack)} {len(positions)}"
+    return positions, setting.keep(name, lambda: run(setting, attack, positions))
+
+
+def check_gradients(setting: Setting, attack: Attack) -> None:
+    """Raise ValueError if the attack needs gradients and the predictor has none."""
+    predictor = setting.predictor
+    if not predictor.differentiable and attack.needs_gradient:
+        raise InputError(
+            f"{type(attack).__name__} needs input gradients, which {predictor.name} does not give; only "
+            "attacks that need none can judge it."
+        )
+
+
+def run(setting: Setting, attack: Attack, positions: np.ndarray) -> AttackResult:
+    """Run an attack on the images at `positions`, in memory; errors as in `attacked`."""
+    check_gradients(setting, attack)
+    report = setting.reporter(_task(attack))
+    return runner.compile_attack(attack, setting.predictor.logits, judged=True).run(
+        setting.images[positions],
+        setting.labels[positions],
+        seed=setting.seed,
+        batch_size=setting.batch_size,
+        index=positions,
+        progress=None if report is None else (lambda done, total, standing: report(done, total)),
+    )
+
+
+def search(
+    setting: Setting,
+    attack: Attack,
+    positions: np.ndarray,
+    *,
+    seconds: float | None = None,
+    shard: chunks.Shard = chunks.Shard(1, 1),  # noqa: B008 - immutable
+) -> chunks.Found:
+    """Run an attack chunk by chunk; chunks in the setting's store are not searched again.
+
+    Random draws depend on each image's position, so the chunks do not affect the results (up to rounding in kernels).
+
+    Args:
+        setting: predictor, images, labels, seed, chunk size and store.
+        attack: the attack, single or ensemble.
+        positions: int64 [m], m >= 1, positions of the images.
+        seconds: wall time after which images are only predicted, not searched; None: no limit.
+        shard: the shard whose chunks are searched; by default all.
+
+    Returns:
+        Results in the order of `positions` (those of the shard).
+
+    Raises:
+        ValueError: as `attacked`.
+    """
+    check_gradients(setting, attack)
+    own = shard.own(chunks.split(positions, setting.chunk_size))
+    deadline = None if seconds is None else time.monotonic() + seconds
+    if not attack.members:
+        return _joined(_search_chunks(setting, attack, own, deadline))
+    found = []
+    for chunk in own:
+        # Members are stored separately: the images that remain before a member follow from the stored results.
+        def run_member(number, standing, chunk=chunk):
+            (one,) = _search_chunks(setting, attack.members[number], [chunk[standing]], deadline, attack.name)
+            return one
+
+        found.append(chunks.Found(*runner.cascade(len(attack.members), len(chunk), run_member)))
+    return _joined(found)
+
+
+def _search_chunks(
+    setting: Setting, attack: Attack, own: list[np.ndarray], deadline: float | None, ensemble: str = ""
+) -> list[chunks.Found]:
+    """Return a single attack's chunks: read if stored, else searched and stored."""
+    # Without a store, chunks are kept in memory: a curve counts the distances of a search that was already made.
+    memory = setting.keep(f"finished {_identity(attack)}", dict) if setting.store is None else {}
+    found = [setting.store.read(attack, chunk) if setting.store else memory.get(chunk.tobytes()) for chunk in own]
+    missing = [number for number, kept in enumerate(found) if kept is None]
+    engine = _engine(setting, attack) if missing else None
+    done, total = 0, sum(len(own[number]) for number in missing)
+    task = f"{ensemble}: {_task(attack)}" if ensemble else _task(attack)
+    for number in missing:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        result = engine.run(
+            setting.images[own[number]],
+            setting.labels[own[number]],
+            seed=setting.seed,
+            batch_size=setting.batch_size,
+            index=own[number],
+            progress=_progress(setting.reporter(task), done, len(own[number]), total),
+            seconds=left,
+        )
+        found[number] = chunks.Found(result.success, result.distance, bool(result.complete))
+        if setting.store is not None:
+            setting.store.write(attack, own[number], found[number])
+        elif result.complete:
+            memory[own[number].tobytes()] = found[number]
+        done += len(own[number])
+    return found
+
+
+def _engine(setting: Setting, attack: Attack) -> Engine:
+    """Return the attack compiled for the setting's predictor, once: an ensemble uses it for every chunk."""
+    return setting.keep(f"engine {_identity(attack)}", lambda: Engine(attack, setting.predictor.logits, judged=True))
+
+
+def _joined(found: list[chunks.Found]) -> chunks.Found:
+    if not found:
+        return chunks.Found(np.zeros(0, bool), np.zeros(0, np.float32))
+    success, distance = (np.concatenate([getattr(one, name) for one in found]) for name in ("success", "distance"))
+    member = None if found[0].member is None else np.concatenate([one.member for one in found])
+    return chunks.Found(success, distance, all(one.complete for one in found), member)
+
+
+def _progress(report: Callable | None, before: int, size: int, total: int) -> Callable | None:
+    """Return a chunk's progress as a part of the whole remaining search, so that the estimated time is right."""
+    if report is None:
+        return None
+    # A chunk's own total is its size times the steps of one image.
+    return lambda done, steps, standing: report(done + steps // size * before, steps // size * total)
+
+
+def _task(attack: Attack) -> str:
+    return f"{attack.name} {attack.threat.norm} {attack.threat.epsilon:.6g}"
+
+
+class LastPoints(NamedTuple):
+    """Last points of an attack on some images.
+
+    Attributes:
+        positions: int64 [m].
+        images: float32 [m, h, w, c].
+        logits: float32 [m, k].
+    """
+
+    positions: np.ndarray
+    images: np.ndarray
+    logits: np.ndarray
+
+
+def last_points(setting: Setting, attack: Attack, limit: int | None) -> LastPoints:
+    """Return `perturbed` on at most `limit` images with their logits, computed once per setting."""
+    positions = setting.subset(limit)
+
+    def make():
+        images = perturbed(setting, attack, positions)
+        return LastPoints(positions, images, setting.predict(images, "answers under attack"))
+
+    return setting.keep(f"last points {_identity(attack)} {len(positions)}", make)
+
+
+def check_last_points(owner: str, attack: Attack) -> None:
+    """Raise ValueError for an attack that does not return a last point of every image, even where it fails."""
+    if attack.members or attack.minimal or not attack.needs_gradient:
+        raise InputError(
+            f"{owner}.attack is {type(attack).__name__}, which gives no last point of every image; take one that "
+            "climbs the loss, such as PGD."
+        )
+
+
+def perturbed(setting: Setting, attack: Attack, positions: np.ndarray) -> np.ndarray:
+    """Return the attack's last iterate for every image, also where the prediction was wrong throughout.
+
+    This is the transformation T(x) of paper 003, section 2. `run_attack` instead stops at the first success and does
+    not attack misclassified images, which is right for accuracies, but not for distances between features.
+
+    Args:
+        setting: predictor, images, labels and seed.
+        attack: an attack with `perturb`; it maximizes the cross-entropy.
+        positions: int64 [m], positions of the images.
+
+    Returns:
+        float32 [m, h, w, c].
+    """
+    size = min(setting.batch_size, len(positions))
+    function = setting.keep(
+        f"perturb {_identity(attack)} {size}",
+        lambda: _compiled_perturb(attack, setting.predictor.logits, (size, *setting.images.shape[1:])),
+    )
+    key = randomness.make_key(setting.seed, "evaluation", "perturb")
+    report = setting.reporter(f"adversaries {attack.threat.norm} {attack.threat.epsilon:.6g}")
+    found = []
+    for start in range(0, len(positions), size):
+        rows = positions[np.minimum(np.arange(start, start + size), len(positions) - 1)]
+        answer = function(
+            tf.constant(setting.images[rows]),
+            tf.constant(setting.labels[rows]),
+            key,
+            tf.constant(rows, tf.int64),
+        )
+        found.append(answer.numpy()[: len(positions) - start])
+        if report is not None:
+            report(min(start + size, len(positions)), len(positions))
+    return np.concatenate(found)
+
+
+def _compiled_perturb(attack: Attack, predict: Callable, shape: tuple[int, ...]) -> Callable:
+    def perturb(images, labels, key, index):
+        objective = objectives.cross_entropy(objectives.ranged(predict), labels)
+        return attack.perturb(objective, images, randomness.example_keys(key, index))
+
+    # Traced here, once: one function per epsilon would look like needless retracing to TensorFlow.
+    return tf.function(perturb, autograph=False).get_concrete_function(
+        tf.TensorSpec(shape),
+        tf.TensorSpec(shape[:1], tf.int32),
+        tf.TensorSpec([2], tf.int32),
+        tf.TensorSpec(shape[:1], tf.int64),
+    )
+
+
+def _identity(attack: Attack) -> str:
+    return fingerprint.json_sha256(configured.serialize(attack))

@@ -1,0 +1,116 @@
+"""Clean accuracy, and accuracies with Wilson's interval as measurements and series."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from tfrobust.evaluation.engine import statistics
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.structs import Measurement, Series
+
+
+def accuracy(identifier: str, correct: np.ndarray, settings: dict, examples: str = "images") -> Measurement:
+    """Return an accuracy as a measurement, with Wilson's interval over examples.
+
+    Args:
+        identifier: the measurement's id.
+        correct: bool [n], True for correctly classified examples; n >= 1.
+        settings: the settings that produced it.
+        examples: name of the examples, "images" or "sentences".
+
+    Returns:
+        The measurement.
+    """
+    low, high = statistics.wilson_interval(int(correct.sum()), len(correct))
+    return Measurement(
+        id=identifier,
+        value=float(correct.mean()),
+        n=len(correct),
+        low=low,
+        high=high,
+        settings={**settings, "interval": f"95 % over {examples}, Wilson"},
+    )
+
+
+def by_class(identifier: str, correct: np.ndarray, labels: np.ndarray, examples: str = "images") -> Series:
+    """Return the accuracy of each class that occurs, with Wilson's interval, as the series `<identifier>.classes`.
+
+    Args:
+        identifier: id of the accuracy over all classes, without its last part.
+        correct: bool [n], True for correctly classified examples.
+        labels: integer [n].
+        examples: name of the examples, "images" or "sentences".
+
+    Returns:
+        Columns label, n, accuracy, low, high, one row per class.
+    """
+    columns = {"label": [], "n": [], "accuracy": [], "low": [], "high": []}
+    for label in np.unique(labels):
+        own = correct[labels == label]
+        row = (int(label), len(own), float(own.mean()), *statistics.wilson_interval(int(own.sum()), len(own)))
+        for name, value in zip(columns, row, strict=True):
+            columns[name].append(value)
+    settings = {"interval": f"95 % over {examples} of the class, Wilson"}
+    return Series(f"{identifier}.classes", "Accuracy of each class", columns, settings)
+
+
+def class_measurements(classes: Series, settings: dict) -> list[Measurement]:
+    """Return the rows of a `by_class` series as measurements `<identifier>.class.<label>`.
+
+    Args:
+        classes: the series.
+        settings: the settings that produced it.
+
+    Returns:
+        One measurement per class.
+    """
+    prefix, settings = classes.id.removesuffix("es"), {**settings, **classes.settings}
+    rows = zip(*(classes.columns[name] for name in ("label", "accuracy", "n", "low", "high")), strict=True)
+    return [
+        Measurement(f"{prefix}.{label}", value, "fraction", n, low, high, settings)
+        for label, value, n, low, high in rows
+    ]
+
+
+def outcomes(identifier: str, correct: np.ndarray) -> Series:
+    """Return which examples are correctly classified as the series `outcomes.<id>`, for paired comparison of reports.
+
+    Args:
+        identifier: the measurement's id.
+        correct: bool [n], in the order of the test split.
+
+    Returns:
+        One row, whose column `right` holds a "1" or a "0" for each example.
+    """
+    row = "".join("01"[int(right)] for right in correct)
+    return Series(f"outcomes.{identifier}", "Right (1) or wrong (0), one by one", {"right": [row]})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CleanAccuracy(Evaluator):
+    """Clean accuracy, `accuracy.clean`: the share of test examples whose largest logit is the label's.
+
+    The series `accuracy.classes` has the accuracy of each class.
+
+    Attributes:
+        per_class: True: also measure `accuracy.class.<label>` for every class, for use in a gate; the series has the
+            same numbers.
+    """
+
+    per_class: bool = False
+
+    judges_text: ClassVar[bool] = True
+
+    def run(self, setting: Setting) -> Outcome:
+        """Measure the clean accuracy."""
+        classes = by_class("accuracy", setting.clean_correct, setting.labels, setting.examples)
+        found = class_measurements(classes, {}) if self.per_class else []
+        series = [classes, outcomes("accuracy.clean", setting.clean_correct)]
+        return Outcome([accuracy("accuracy.clean", setting.clean_correct, {}, setting.examples), *found], series)
+
+    def ids(self) -> tuple[str, ...]:
+        """Return ("accuracy.clean",)."""
+        return ("accuracy.clean",)

@@ -1,0 +1,258 @@
+"""Adversarial accuracy: at one epsilon, and as a curve over epsilon."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tfrobust.attacks.ensemble import AutoAttack
+from tfrobust.attacks.shared.base import Attack
+from tfrobust.common import configured
+from tfrobust.errors import InputError
+from tfrobust.evaluation.engine import chunks, statistics
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.searching import search
+from tfrobust.evaluation.evaluators import accuracy
+from tfrobust.structs import Finding, Measurement, Series
+
+# Values of epsilon in a curve, as multiples of the attack's own epsilon.
+CURVE_FACTORS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+# Settings that a report lists for every attack, also where a subclass fixes them.
+_ALWAYS = ("steps", "step_size", "restarts", "random_start")
+# Points in the curve of a minimal-norm attack, which take no additional search.
+_MINIMAL_POINTS = 40
+
+
+def attack_label(attack: Attack, label: str | None = None) -> str:
+    """Return the attack's part of an id: the label, with "{steps}" replaced by its steps, or else its `name`."""
+    label = label or attack.name
+    return label.replace("{steps}", str(attack.steps)) if "{steps}" in label else label
+
+
+def attack_id(attack: Attack, label: str | None = None) -> str:
+    """Return `attack.<label>_<norm>_<epsilon>`, with epsilon to six significant digits."""
+    return f"attack.{attack_label(attack, label)}_{attack.threat.norm}_{attack.threat.epsilon:.6g}"
+
+
+def curve_epsilons(attack: Attack, epsilons: tuple[float, ...] | None) -> tuple[float, ...]:
+    """Return the given epsilons in ascending order, or multiples of the attack's own from 0 to 2."""
+    if epsilons is None:
+        return tuple(factor * float(attack.threat.epsilon) for factor in CURVE_FACTORS)
+    return tuple(sorted(float(epsilon) for epsilon in epsilons))
+
+
+def check_epsilons(owner: str, epsilons: tuple[float, ...] | None) -> None:
+    """Raise ValueError unless epsilons are None or distinct numbers >= 0."""
+    if epsilons is not None and (not epsilons or min(epsilons) < 0 or len(set(epsilons)) < len(epsilons)):
+        raise InputError(f"{owner}.epsilons is {tuple(epsilons)}; it must hold distinct numbers >= 0.")
+
+
+def attack_settings(attack: Attack, setting: Setting, complete: bool = True) -> dict:
+    """Return an attack's settings for a report: threat, effort, objective, seed; `bound` if it did not finish."""
+    threat = attack.threat
+    settings = {"attack": attack.name, "norm": threat.norm, "epsilon": threat.epsilon}
+    if attack.members:
+        settings["members"] = [member.name for member in attack.members]
+        settings |= _efforts(attack, len(attack.members))
+    for name in (*_ALWAYS, *configured.constructor_arguments(type(attack))):
+        if name not in ("threat", "attacks") and not (attack.members and name in _ALWAYS) and hasattr(attack, name):
+            # The attack's own default, resolved, so that readers of the report need not know it.
+            settings[name] = getattr(attack, f"resolved_{name}", getattr(attack, name))
+    settings = {name: value for name, value in settings.items() if value is not None}
+    if attack.needs_gradient and not attack.members:
+        settings["objective"] = getattr(attack, "objective", "cross_entropy")
+    words = attack.fallback(setting.predictor.class_count) if hasattr(attack, "fallback") else ""
+    if words:
+        settings["fallback"] = words
+    settings |= {"seed": setting.seed, "batch_norm": "inference"}
+    if not complete:
+        settings["bound"] = "upper"
+    return settings
+
+
+def _efforts(attack: Attack, count: int) -> dict:
+    """Return the efforts of the first members of an ensemble; {} for AutoAttack, as its version determines them."""
+    return {} if type(attack) is AutoAttack else {"member_efforts": [_effort(one) for one in attack.members[:count]]}
+
+
+def _effort(member: Attack) -> str:
+    """Return a member's arguments other than its defaults, as text: "apgd_t (100 steps, 1 restart, 5 targets)"."""
+    counts = {name: getattr(member, name) for name in ("steps", "restarts", "targets") if hasattr(member, name)}
+    said = [f"{count} {name if count != 1 else name[:-1]}" for name, count in counts.items()]
+    for name, parameter in configured.constructor_arguments(type(member)).items():
+        value = getattr(member, name, parameter.default)
+        if name not in ("threat", *counts) and str(value) != str(parameter.default):
+            said.append(f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}")
+    return f"{member.name} ({', '.join(said)})"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttackAccuracy(Evaluator):
+    """Accuracy under attack, `attack.<label>_<norm>_<epsilon>.accuracy`, and its relative drop, `.drop`.
+
+    drop = (clean - robust) / clean over the same images (paper 004, eq. 3). An ensemble also gives, cumulative and in
+    order, `attack.<label>_<norm>_<epsilon>.<member>.accuracy`: the accuracy after that member. A minimal-norm attack
+    gives the accuracy of images whose nearest misclassified point found lies beyond epsilon, and
+    `attack.<label>_<norm>_<epsilon>.median_distance` over all images. The series
+    `attack.<label>_<norm>_<epsilon>.classes` has the accuracy of each class.
+
+    Attributes:
+        attack: the attack, with its own threat model.
+        label: the attack's part of the ids, in which "{steps}" is replaced by its steps; None: the attack's own name.
+        seconds: wall time after which the search ends. Remaining images then count as robust, and the settings state
+            that the accuracy is an upper bound. A further run continues with the missing chunks.
+        per_class: True: also measure `attack.<label>_<norm>_<epsilon>.class.<label of the class>`, for use in a gate.
+    """
+
+    attack: Attack
+    label: str | None = None
+    seconds: float | None = None
+    per_class: bool = False
+
+    def __post_init__(self):
+        if self.seconds is not None and self.seconds <= 0:
+            raise InputError(f"AttackAccuracy.seconds is {self.seconds}; a time budget is more than 0, or None.")
+
+    def run(self, setting: Setting) -> Outcome:
+        """Run the attack and measure the accuracy it leaves."""
+        ((attack, positions),) = self.attacks(setting)
+        result = search(setting, attack, positions, seconds=self.seconds)
+        robust = ~fallen(attack, result)
+        settings = attack_settings(attack, setting, result.complete)
+        if not result.complete:
+            settings["seconds"] = self.seconds
+        name = attack_id(attack, self.label)
+        found = [accuracy.accuracy(f"{name}.accuracy", robust, settings), self._drop(setting, robust, settings)]
+        for number, member in enumerate(attack.members):
+            standing = ~(result.success & (result.member <= number))
+            after = {**attack_settings(member, setting, result.complete), "ensemble": attack.name, "cumulative": True}
+            after |= _efforts(attack, number + 1)
+            found.append(accuracy.accuracy(f"{name}.{member.name}.accuracy", standing, after))
+        if attack.minimal:
+            found.append(self._median(name, result, settings))
+        classes = accuracy.by_class(name, robust, setting.labels)
+        if self.per_class:
+            found += accuracy.class_measurements(classes, settings)
+        series = [classes, accuracy.outcomes(f"{name}.accuracy", robust)]
+        return Outcome(found, series, [] if result.complete else [self._cut_short(name, result)])
+
+    def _cut_short(self, name: str, result: chunks.Found) -> Finding:
+        count = f"{result.success.sum()} of {len(result.success)} images had fallen"
+        evidence = f"{name} was ended after {self.seconds:g} s; {count}."
+        return Finding(
+            "complete_search", "warn", evidence, "Give it more time, or run again to go on: this is a bound."
+        )
+
+    def _drop(self, setting: Setting, robust: np.ndarray, settings: dict) -> Measurement:
+        drop, low, high = statistics.relative_drop(setting.clean_correct, robust)
+        settings = {**settings, "interval": "95 % over images, Wilson among the rightly classified"}
+        if "bound" in settings:
+            settings["bound"] = "lower"
+        identifier = f"{attack_id(self.attack, self.label)}.drop"
+        return Measurement(identifier, drop, "fraction of clean", len(robust), low, high, settings)
+
+    def _median(self, name: str, result: chunks.Found, settings: dict) -> Measurement:
+        # Images without a misclassified point count as farther than all others; if they are the majority, there is no
+        # median.
+        distances = np.where(result.success, result.distance, np.inf)
+        value, low, high = statistics.median(distances)
+        unit = "changed values" if self.attack.threat.norm == "l0" else "pixel units"
+        settings = {**settings, "interval": "95 % over images, order statistics", "found": float(result.success.mean())}
+        return Measurement(f"{name}.median_distance", value, unit, len(distances), low, high, settings)
+
+    def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
+        """Return the attack, on all images."""
+        return ((self.attack, np.arange(len(setting.images))),)
+
+    def without_gradients(self) -> tuple[Evaluator, ...]:
+        """Return the members of an ensemble that need no gradients, as separate evaluators; see `Evaluator`."""
+        members = [member for member in self.attack.members if not member.needs_gradient]
+        if not members or not self.attack.needs_gradient:
+            return super().without_gradients()
+        # The remaining members are not the ensemble, so each has its own name.
+        return tuple(AttackAccuracy(attack=member, seconds=self.seconds) for member in members)
+
+    def ids(self) -> tuple[str, ...]:
+        """Return the ids of the accuracies, the drop and the median distance."""
+        name = attack_id(self.attack, self.label)
+        extra = [f"{name}.{member.name}.accuracy" for member in self.attack.members]
+        if self.attack.minimal:
+            extra.append(f"{name}.median_distance")
+        return (f"{name}.accuracy", f"{name}.drop", *extra)
+
+
+def fallen(attack: Attack, result, epsilon: float | None = None) -> np.ndarray:
+    """Return where an attack succeeded within epsilon (None: its own), bool [m]; minimal-norm results are cut there."""
+    if not attack.minimal:
+        return np.asarray(result.success)
+    epsilon = attack.threat.epsilon if epsilon is None else epsilon
+    return np.asarray(result.success) & (np.asarray(result.distance) <= epsilon * (1 + 1e-6))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AccuracyCurve(Evaluator):
+    """Accuracy against epsilon, the series `attack.<label>_<norm>.curve`; every point is a separate attack.
+
+    Results are not carried from one epsilon to the next. That a larger epsilon never leaves more accuracy is then
+    evidence (the doctor checks it), not true by construction. A minimal-norm attack is run once, and its distances are
+    counted at every epsilon.
+
+    Attributes:
+        attack: the attack; it runs at its own epsilon times 0, 1/4, 1/2, 3/4, 1, 3/2, 2, or at `epsilons`.
+        epsilons: values >= 0, with 0 for the clean accuracy; None: the multiples above.
+        label: the attack's part of the id, in which "{steps}" is replaced by its steps; None: the attack's own name.
+        limit: maximum number of images, drawn by the seed; None: all.
+    """
+
+    attack: Attack
+    epsilons: tuple[float, ...] | None = None
+    label: str | None = None
+    limit: int | None = 1000
+
+    def __post_init__(self):
+        check_epsilons("AccuracyCurve", self.epsilons)
+
+    def run(self, setting: Setting) -> Outcome:
+        """Measure the accuracy at every epsilon."""
+        columns = {"epsilon": [], "accuracy": [], "low": [], "high": [], "n": []}
+        positions = setting.subset(self.limit)
+        once = search(setting, self.attack, positions) if self.attack.minimal else None
+        for epsilon in self._sizes(once):
+            if epsilon == 0:
+                robust = setting.clean_correct[positions]
+            elif once is not None:
+                robust = ~fallen(self.attack, once, epsilon)
+            else:
+                robust = ~search(setting, self.attack.with_epsilon(epsilon), positions).success
+            low, high = statistics.wilson_interval(int(robust.sum()), len(robust))
+            point = (epsilon, float(robust.mean()), low, high, len(robust))
+            for name, value in zip(columns, point, strict=True):
+                columns[name].append(value)
+        settings = attack_settings(self.attack, setting) | {"interval": "95 % over images, Wilson"}
+        # Epsilon, and with it the step size, differs from point to point.
+        settings = {name: value for name, value in settings.items() if name not in ("epsilon", "step_size")}
+        return Outcome(series=[Series(self._id(), "Accuracy against epsilon", columns, settings)])
+
+    def _sizes(self, once: chunks.Found | None) -> tuple[float, ...]:
+        """Return the epsilons; for a minimal-norm attack without given ones, up to the largest distance found."""
+        if once is None or self.epsilons is not None or not np.any(once.distance[once.success] > 0):
+            return curve_epsilons(self.attack, self.epsilons)
+        largest = float(once.distance[once.success].max())
+        if self.attack.threat.norm == "l0":  # epsilon counts values
+            return tuple(map(float, np.unique(np.linspace(0, largest, _MINIMAL_POINTS + 1).round())))
+        return tuple(largest * number / _MINIMAL_POINTS for number in range(_MINIMAL_POINTS + 1))
+
+    def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
+        """Return the attack at every epsilon > 0, on the images of the curve."""
+        if self.attack.minimal:
+            return ((self.attack, setting.subset(self.limit)),)
+        sizes = [epsilon for epsilon in curve_epsilons(self.attack, self.epsilons) if epsilon > 0]
+        return tuple((self.attack.with_epsilon(epsilon), setting.subset(self.limit)) for epsilon in sizes)
+
+    def ids(self) -> tuple[str, ...]:
+        """Return the id of the series."""
+        return (self._id(),)
+
+    def _id(self) -> str:
+        return f"attack.{attack_label(self.attack, self.label)}_{self.attack.threat.norm}.curve"

@@ -1,0 +1,109 @@
+"""Example images under an attack, for visual inspection."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from tfrobust.attacks.shared.base import Attack
+from tfrobust.common import pictures
+from tfrobust.errors import InputError
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.predictor import Predictor
+from tfrobust.evaluation.engine.searching import LastPoints, check_last_points, last_points
+from tfrobust.evaluation.evaluators.adversarial import attack_id, attack_settings
+from tfrobust.evaluation.evaluators.calibration import known, log_probabilities
+from tfrobust.structs import Series
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdversarialExamples(Evaluator):
+    """Example images: clean, adversarial, and their amplified difference.
+
+    The series is `attack.<label>_<norm>_<epsilon>.examples`. Images are drawn by the seed among the correctly
+    classified clean images: some that the attack's last point misclassifies, some that it does not. Their numbers say
+    nothing about accuracy. Each image has one row: label; predicted class and its probability, clean and adversarial;
+    three pictures encoded by `common.pictures.encode` (large images are averaged over squares of pixels; differences keep
+    the largest value in each square). The third picture is 1/2 + factor x difference, with one factor for all, in the
+    settings.
+
+    Attributes:
+        attack: an attack that maximizes the loss, such as PGD.
+        label: the attack's part of the id, in which "{steps}" is replaced by its steps; None: the attack's own name.
+        fallen: maximum number of images on which the attack succeeds.
+        standing: maximum number of images on which it fails.
+        limit: maximum number of images to choose from, drawn by the seed; None: all.
+    """
+
+    attack: Attack
+    label: str | None = None
+    fallen: int = 4
+    standing: int = 2
+    limit: int | None = 1000
+
+    def __post_init__(self):
+        check_last_points("AdversarialExamples", self.attack)
+        if min(self.fallen, self.standing) < 0 or self.fallen + self.standing < 1:
+            raise InputError(
+                f"AdversarialExamples shows {self.fallen} fallen and {self.standing} standing images; neither is "
+                "negative, and together at least 1."
+            )
+
+    def run(self, setting: Setting) -> Outcome:
+        """Attack the images and encode some of them."""
+        found = last_points(setting, self.attack, self.limit)
+        rows = self._chosen(setting, found)
+        if not len(rows):
+            return Outcome()
+        differences = found.images[rows] - setting.images[found.positions[rows]]
+        factor = _factor(float(np.abs(differences).max()))
+        settings = attack_settings(self.attack, setting) | {"difference_factor": factor}
+        shown = [_row(setting, found, row, factor) for row in rows]
+        columns = {name: [one[name] for one in shown] for name in shown[0]}
+        return Outcome(series=[Series(self.ids()[0], "Images clean and attacked", columns, settings)])
+
+    def ids(self) -> tuple[str, ...]:
+        """Return the id of the series."""
+        return (f"{attack_id(self.attack, self.label)}.examples",)
+
+    def _chosen(self, setting: Setting, found: LastPoints) -> np.ndarray:
+        """Return rows of `found`, those on which the attack succeeded first."""
+        order = setting.order("examples", len(found.positions))
+        order = order[setting.clean_correct[found.positions[order]]]
+        right = found.logits.argmax(axis=-1) == setting.labels[found.positions]
+        return np.concatenate([order[~right[order]][: self.fallen], order[right[order]][: self.standing]])
+
+
+def _factor(largest: float) -> float:
+    """Return a factor that keeps differences of at most `largest` within 1/2, rounded down to two digits."""
+    if largest <= 0.0:
+        return 1.0
+    unit = 10.0 ** (math.floor(math.log10(0.5 / largest)) - 1)
+    # Tolerance: a float32 difference may exceed the radius by its last bit.
+    return float(f"{math.floor(0.5 / largest / unit + 1e-3) * unit:.6g}")
+
+
+def _row(setting: Setting, found: LastPoints, row: int, factor: float) -> dict:
+    position = found.positions[row]
+    image, adversary = setting.images[position], found.images[row]
+    drawn = {
+        "image": pictures.shrunk(image),
+        "adversarial": pictures.shrunk(adversary),
+        "difference": 0.5 + factor * pictures.extremes(adversary - image),
+    }
+    sizes = dict(zip(("height", "width", "channels"), drawn["image"].shape, strict=True))
+    return {
+        "position": int(position),
+        "label": int(setting.labels[position]),
+        **_answer("clean", setting.clean_logits[position], setting.predictor),
+        **_answer("attacked", found.logits[row], setting.predictor),
+        **sizes,
+        **{name: pictures.encode(picture) for name, picture in drawn.items()},
+    }
+
+
+def _answer(name: str, logits: np.ndarray, predictor: Predictor) -> dict:
+    confidence = known(float(np.exp(log_probabilities(logits, predictor.one_per_class).max())))
+    return {f"{name}_class": int(logits.argmax()), f"{name}_confidence": confidence}

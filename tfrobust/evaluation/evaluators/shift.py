@@ -1,0 +1,90 @@
+"""Accuracy and calibration on published images of another domain, with some of the model's classes: ImageNet-R, -A."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tfrobust.data.published.base import ShiftedImages
+from tfrobust.errors import InputError
+from tfrobust.evaluation.engine import published
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.evaluators import calibration
+from tfrobust.evaluation.evaluators.accuracy import accuracy
+from tfrobust.structs import Measurement
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShiftAccuracy(Evaluator):
+    """Accuracy and calibration under distribution shift: `shift.<set>.accuracy`, `.ece`, `.rms`, `.aurra`.
+
+    The published set shows some of the model's classes. Only their logits are used; prediction and confidence are the
+    largest of their softmax.
+
+    Attributes:
+        source: the set.
+        limit: maximum number of its images, drawn by the seed; None: all.
+        bins, rms_bin_size, rms_bins: as in `Calibration`.
+
+    Source:
+        Hendrycks et al. 2021 (arXiv 2006.16241, 1907.07174).
+    """
+
+    source: ShiftedImages
+    limit: int | None = None
+    bins: int = 15
+    rms_bin_size: int = 100
+    rms_bins: str = "paper"
+
+    def __post_init__(self):
+        if self.limit is not None and self.limit < 1:
+            raise InputError(f"ShiftAccuracy.limit is {self.limit}; it must be at least 1.")
+        if self.bins < 1:
+            raise InputError(f"ShiftAccuracy.bins is {self.bins}; it must be at least 1.")
+        calibration.check_adaptive_bins(self.rms_bin_size, self.rms_bins)
+
+    def check(self, setting: Setting) -> None:
+        """Open the set, and raise its errors early."""
+        published.open_once(setting, self.source)
+
+    def files_read(self) -> str:
+        """Return a hash of the state of the set's files."""
+        return self.source.state()
+
+    def run(self, setting: Setting) -> Outcome:
+        """Measure accuracy and calibration on the set."""
+        opened = published.open_once(setting, self.source)
+        positions = setting.subset(self.limit, len(opened.labels))
+        kept = np.unique(opened.labels)
+        logits, done, size = [], 0, min(setting.batch_size, len(positions))
+        for images, found in published.answers(setting, opened.read((), positions, size), size):
+            logits.append(found[:, kept])
+            done += len(images)
+            if setting.progress is not None:
+                setting.progress(self.source.title, done, len(positions))
+        logits = np.concatenate(logits)
+        correct = (kept[logits.argmax(axis=-1)] == opened.labels[positions]) & ~np.isnan(logits).any(axis=-1)
+        logarithms = calibration.log_probabilities(logits, setting.predictor.one_per_class)
+        confidence = np.exp(logarithms.max(axis=-1))
+        settings = {**opened.notes, "classes": f"{len(kept)} of {setting.predictor.class_count}"}
+        return Outcome(self._measurements(confidence, correct, settings))
+
+    def _measurements(self, confidence: np.ndarray, correct: np.ndarray, settings: dict) -> list[Measurement]:
+        prefix, count = f"shift.{self.source.name}", len(correct)
+        adaptive = {"bin_size": self.rms_bin_size, "bins": self.rms_bins}
+        ece = calibration.expected_calibration_error(confidence, correct, self.bins)
+        rms = calibration.rms_calibration_error(confidence, correct, bin_size=self.rms_bin_size, bins=self.rms_bins)
+        aurra = calibration.known(float(calibration.response_accuracy(confidence, correct).mean()))
+        return [
+            accuracy(f"{prefix}.accuracy", correct, settings),
+            Measurement(
+                f"{prefix}.ece", calibration.known(ece), "fraction", count, settings={**settings, "bins": self.bins}
+            ),
+            Measurement(f"{prefix}.rms", calibration.known(rms), "fraction", count, settings={**settings, **adaptive}),
+            Measurement(f"{prefix}.aurra", aurra, "fraction", count, settings=settings),
+        ]
+
+    def ids(self) -> tuple[str, ...]:
+        """Return the ids of the measurements."""
+        return tuple(f"shift.{self.source.name}.{what}" for what in ("accuracy", "ece", "rms", "aurra"))

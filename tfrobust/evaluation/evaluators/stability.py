@@ -1,0 +1,244 @@
+"""Stability of predictions along perturbation sequences, in which an image changes slightly from frame to frame."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust import corruptions
+from tfrobust.corruptions import sequences, severities
+from tfrobust.data.published.base import PerturbedImages
+from tfrobust.errors import InputError
+from tfrobust.evaluation.engine import baseline, published, statistics
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.predictor import in_batches
+from tfrobust.ops import randomness
+from tfrobust.structs import Measurement
+
+# AlexNet's flip probabilities on ImageNet-P, from clovaai/assembled-cnn (mce/eval_robustness.py); the benchmark's
+# authors keep theirs in a spreadsheet outside their repository (its issue 49).
+ALEXNET = {
+    "name": "AlexNet",
+    "flip_probabilities": {
+        "gaussian_noise": 0.23653,
+        "shot_noise": 0.30062,
+        "motion_blur": 0.09297,
+        "zoom_blur": 0.05942,
+        "snow": 0.11928,
+        "brightness": 0.04889,
+        "translate": 0.11007,
+        "rotate": 0.13104,
+        "tilt": 0.07050,
+        "scale": 0.23531,
+        "speckle_noise": 0.18649,
+        "gaussian_blur": 0.02775,
+        "spatter": 0.05053,
+        "shear": 0.10658,
+    },
+}
+_KNOWN = (*corruptions.SEQUENCES, *corruptions.EXTRA_SEQUENCES)
+_MEAN = "stability.mean.flip_probability"
+_INTERVAL = "95 % over images, of each image's mean, normal; Wilson's where all are 0 or all 1"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stability(Evaluator):
+    """Flip probabilities and rates along perturbation sequences: `stability.<name>.flip_probability`, `.flip_rate`.
+
+    The means are `stability.mean.flip_probability` and `stability.mfr`. The sequences are generated here
+    (`corruptions.sequence`, level 1), or read from a published set; the settings state which. With f(x_j) the
+    prediction on frame j of an image, FP = mean over images and over j = 1, 2, ... of [f(x_j) != f(reference)]. The
+    reference is frame j - 1, or frame 0 for noise, whose frames are independent. A prediction from logits with NaN
+    differs from every other. The flip rate is FP divided by the baseline's, which is taken as exact. `stability.mfr` is
+    its mean over the benchmark's ten types, if all were requested; `stability.mean.flip_probability` is the mean of FP
+    over all requested types.
+
+    Attributes:
+        names: some of `corruptions.SEQUENCES` or `corruptions.EXTRA_SEQUENCES`. Public numbers on CIFAR-P have spatter
+            in place of snow.
+        limit: maximum number of images, drawn by the seed; None: all.
+        baseline: the model whose flip probabilities are the denominators: "alexnet" (meaningful for ImageNet's 1000
+            classes only); a `robustness_report.json` with the same sequences of the same images (a finding warns of
+            others); or {"name", "flip_probabilities": {name: value}}. A report's values are read on construction, and
+            kept. "": no flip rates.
+        source: a published set of such sequences, of any images; None: they are generated.
+
+    Raises:
+        ValueError: unknown names, or a baseline that lacks one of them.
+
+    Source:
+        Hendrycks and Dietterich 2019 (arXiv 1903.12261), section 4; paper 001, section 4.3.
+    """
+
+    names: tuple[str, ...] = corruptions.SEQUENCES
+    limit: int | None = None
+    baseline: str | dict = ""
+    source: PerturbedImages | None = None
+
+    def __post_init__(self):
+        names = tuple(self.names)
+        wrong = [name for name in names if name not in _KNOWN]
+        if wrong or not names or len(set(names)) < len(names):
+            fault = f"has {wrong[0]!r}" if wrong else "is empty or names something twice"
+            raise InputError(f"Stability.names {fault}; it is some of {', '.join(_KNOWN)}.")
+        if self.limit is not None and self.limit < 1:
+            raise InputError(f"Stability.limit is {self.limit}; it must be at least 1.")
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "baseline", _baseline(self.baseline, names))
+
+    def run(self, setting: Setting) -> Outcome:
+        """Measure flip probabilities and flip rates."""
+        films = self._films(setting)
+        flips, found = {}, []
+        for place, name in enumerate(self.names):
+            answers, noise = self._answers(setting, films, place), sequences.is_noise(name)
+            flips[name] = flip_probabilities(answers, noise=noise)
+            reference = "first frame" if noise else "previous frame"
+            settings = {"sequence": name, "frames": answers.shape[1], "level": 1, "reference": reference}
+            settings = {**films.settings, **settings}
+            found.append(_mean(f"stability.{name}.flip_probability", flips[name], [1.0], settings))
+            if self.baseline:
+                found.append(_mean(f"stability.{name}.flip_rate", flips[name], *self._rates([name], settings)))
+        each = np.mean([flips[name] for name in self.names], axis=0)
+        settings = {**films.settings, **films.judged, "sequences": list(self.names)}
+        found.append(_mean(_MEAN, each, [1.0], settings))
+        unlike = baseline.findings(self.baseline, "Flip rates", _MEAN, found)
+        if self._has_mean_rate:
+            each = np.stack([flips[name] for name in corruptions.SEQUENCES], axis=-1)
+            settings = {**films.settings, "sequences": list(corruptions.SEQUENCES)}
+            found.append(_mean("stability.mfr", each, *self._rates(corruptions.SEQUENCES, settings)))
+        return Outcome(found, findings=unlike)
+
+    def ids(self) -> tuple[str, ...]:
+        """Return the ids of the measurements."""
+        kinds = ("flip_probability", "flip_rate") if self.baseline else ("flip_probability",)
+        found = [f"stability.{name}.{kind}" for name in self.names for kind in kinds]
+        return (*found, _MEAN, *(("stability.mfr",) if self._has_mean_rate else ()))
+
+    @property
+    def _has_mean_rate(self) -> bool:
+        return bool(self.baseline) and set(corruptions.SEQUENCES) <= set(self.names)
+
+    def _rates(self, names, settings: dict) -> tuple[list[float], dict, str]:
+        """Return the baseline's flip probabilities, the settings that name it, and the unit of rates."""
+        others = {name: self.baseline["flip_probabilities"][name] for name in names}
+        settings = {**settings, "baseline": self.baseline["name"]}
+        if self.baseline != ALEXNET:
+            settings |= baseline.numbers_of(others)
+        return list(others.values()), settings, "fraction of the baseline's flip probability"
+
+    def _films(self, setting: Setting) -> _Generated | published.Perturbed:
+        if self.source is None:
+            return _Generated(setting, setting.subset(self.limit))
+        return published.Perturbed(setting, self.source, self.names, self.limit)
+
+    def check(self, setting: Setting) -> None:
+        """Open the published set, and raise its errors early."""
+        if self.source is not None:
+            published.open_once(setting, self.source, self.names)
+
+    def files_read(self) -> str:
+        """Return a hash of the state of the published set's files."""
+        return "" if self.source is None else self.source.state()
+
+    def _answers(self, setting: Setting, films: _Generated | published.Perturbed, place: int) -> np.ndarray:
+        """Return the predicted classes along sequence number `place`, float [n, frames], NaN where there is none."""
+        found, done = [], place * films.count
+        for part in films.films(self.names[place]):
+            frames = part.reshape(-1, *part.shape[2:])
+            logits = in_batches(setting.predictor.compiled_logits, frames, setting.batch_size)
+            answers = np.where(np.isnan(logits).any(axis=-1), np.nan, logits.argmax(axis=-1))
+            found.append(answers.reshape(part.shape[:2])[: films.count * (place + 1) - done])
+            done += len(found[-1])
+            if setting.progress is not None:
+                setting.progress("perturbation sequences", done, len(self.names) * films.count)
+        return np.concatenate(found)
+
+
+class _Generated:
+    """Sequences generated from the clean images; `published.Perturbed` is the counterpart for published ones."""
+
+    def __init__(self, setting: Setting, positions: np.ndarray):
+        self._setting, self._positions, self.count = setting, positions, len(positions)
+        self._key = randomness.make_key(setting.seed, "evaluation", "stability")
+        side = severities.reference_side(min(setting.images.shape[1:3]))
+        self.settings = {"source": "generated", "constants_of": f"{side} x {side} pixels", "seed": setting.seed}
+        self.judged = baseline.images_of(setting, positions)
+
+    def films(self, name: str) -> Iterator[np.ndarray]:
+        """Yield sequences float32 [b, frames, h, w, c], as many at once as fill a batch; the last batch is padded."""
+        frame = self._setting.images.shape[1:]
+        frames = sequences.constants(name, *frame[:2]).frames
+        size = min(max(1, self._setting.batch_size // frames), self.count)
+        make = tf.function(lambda images, keys: corruptions.sequence(images, name, keys), autograph=False)
+        make = make.get_concrete_function(tf.TensorSpec([size, *frame]), tf.TensorSpec([size, 2], tf.int32))
+        for start in range(0, self.count, size):
+            # Padded, so that nothing is traced twice.
+            rows = self._positions[np.minimum(np.arange(start, start + size), self.count - 1)]
+            images = tf.constant(self._setting.images[rows])
+            yield make(images, randomness.example_keys(self._key, rows)).numpy()
+
+
+def flip_probabilities(answers: np.ndarray, *, noise: bool) -> np.ndarray:
+    """Compute the share of an image's frames whose prediction differs from that of their reference frame.
+
+    Args:
+        answers: [n, frames], the predictions, frames >= 2; NaN equals nothing.
+        noise: True: the reference is the first frame; False: the previous frame.
+
+    Returns:
+        float64 [n] in [0, 1].
+    """
+    answers = np.asarray(answers)
+    return np.mean(answers[:, 1:] != (answers[:, :1] if noise else answers[:, :-1]), axis=1)
+
+
+def _mean(identity: str, flips: np.ndarray, others: list[float], settings: dict, unit: str = "fraction") -> Measurement:
+    """Return the mean of flips / others, with its interval over images; no value if one of the others is 0.
+
+    Args:
+        identity: id of the measurement.
+        flips: [n] or [n, m] in [0, 1], each image's flip probability by type.
+        others: m divisors, taken as exact; if m > 1 the ratios are averaged.
+        settings: the settings of the measurement.
+        unit: its unit.
+    """
+    count = len(flips)
+    settings = {**settings, "interval": _INTERVAL}
+    if not all(others):
+        return Measurement(identity, None, unit, count, settings=settings)
+    each = np.mean(flips.reshape(count, -1) / np.array(others), axis=1)
+    largest = float(np.mean(1 / np.array(others)))
+    extreme = [place for place in (0, 1) if np.allclose(each, place * largest)]
+    if extreme:
+        low, high = (largest * bound for bound in statistics.wilson_interval(extreme[0] * count, count))
+    else:
+        low, high = statistics.mean_interval(each)
+    return Measurement(identity, float(each.mean()), unit, count, max(0.0, low), min(largest, high), settings)
+
+
+def _baseline(given: str | dict, names: tuple[str, ...]) -> dict:
+    """Return a baseline's name and flip probabilities; {} for none."""
+    if not given:
+        return {}
+    if given == "alexnet":
+        return ALEXNET
+    if isinstance(given, str):
+        given = _from_report(given)
+    missing = [name for name in names if name not in given.get("flip_probabilities", {})]
+    if missing or "name" not in given:
+        raise InputError(
+            f"The baseline lacks {missing[0] if missing else 'its name'}: it needs the flip probability of each of the "
+            f"{len(names)} sequences asked for."
+        )
+    return given
+
+
+def _from_report(path: str) -> dict:
+    name, values, judged = baseline.values_of(path, _MEAN)
+    found = {known: values.get(f"stability.{known}.flip_probability") for known in _KNOWN}
+    flips = {known: value for known, value in found.items() if value is not None}
+    return {"name": name, "flip_probabilities": flips, "judged": judged}

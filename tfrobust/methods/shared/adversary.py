@@ -1,0 +1,67 @@
+"""Adversarial examples inside training: the attack, its objective, and the mode of batch norm."""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared import modes, objectives
+from tfrobust.attacks.shared.base import Attack
+from tfrobust.common.configured import Configured
+from tfrobust.errors import InputError
+
+OBJECTIVES = ("cross_entropy", "kl")
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Adversary(Configured):
+    """An attack inside training.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> attack = robust.attacks.PGD(robust.attacks.ThreatModel(epsilon=8 / 255), steps=7)
+        >>> robust.methods.Adversary(attack=attack, mode="batch").attack.steps
+        7
+
+    Attributes:
+        attack: the attack, with its threat model.
+        objective: "cross_entropy" with the labels (PGD adversarial training), or "kl", the divergence from the
+            prediction of the clean images (TRADES), which is computed once.
+        mode: batch norm during the attack: "inference", "batch" (batch statistics; moving statistics are not updated)
+            or "train" (every attack step updates the moving statistics, as in the released ASCL code).
+
+    Source:
+        Madry et al. 2018; Zhang et al. 2019 (TRADES), section 4; paper 003, section 4.1.
+    """
+
+    attack: Attack = dataclasses.field(default_factory=lambda: PGD(steps=10))
+    objective: str = "cross_entropy"
+    mode: str = "inference"
+
+    def __post_init__(self):
+        if self.objective not in OBJECTIVES:
+            raise InputError(f"Adversary.objective is {self.objective!r}; it is one of {list(OBJECTIVES)}.")
+        modes.check_mode(self.mode)
+
+    def perturb(self, predict: Callable, images: tf.Tensor, labels: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+        """Return adversarial images for a batch, with gradients stopped.
+
+        Args:
+            predict: (images, training=bool) -> logits [b, k].
+            images: float32 [b, h, w, c] in [0, 1].
+            labels: int32 [b]; ignored by the "kl" objective.
+            key: int32 [2].
+
+        Returns:
+            float32 [b, h, w, c], inside the attack's threat set.
+        """
+        forward = objectives.ranged(modes.forward_in_mode(predict, self.mode), alone=self.mode == "inference")
+        if self.objective == "kl":
+            # The reference code runs the clean pass again in every step; its result is the same each time.
+            objective = objectives.kl(forward, tf.stop_gradient(forward(images)))
+        else:
+            objective = objectives.cross_entropy(forward, labels)
+        return self.attack.perturb(objective, images, key)

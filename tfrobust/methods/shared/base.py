@@ -1,0 +1,481 @@
+"""Base class of the training methods: hooks, named per-example terms, and one place that reduces them."""
+
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tfrobust.common.configured import Configured
+from tfrobust.errors import InputError
+from tfrobust.losses.gradient_penalty import GradientPenalty
+from tfrobust.methods.shared import batches
+from tfrobust.methods.shared import projections as parts
+from tfrobust.methods.shared.trainer import Trainer
+from tfrobust.ops import distribution, inputs, randomness
+from tfrobust.structs import Batch, Context
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class Method(Configured, Trainer, keras.Model):
+    """An encoder, a head, and a way to train them.
+
+    A subclass names its `terms`, makes views outside the weight tape (`make_views`) and returns the per-example values
+    of the terms inside it (`loss_terms`). The base class weights the terms, averages them over the global batch,
+    differentiates, applies the gradients and logs. `call` is the deployed path and nothing else: its output is what is
+    served. `build(images_shape)` creates the variables.
+
+    Example:
+        >>> import keras
+        >>> from tfrobust import keras as robust
+        >>> @keras.saving.register_keras_serializable(package="mine")
+        ... class Confident(robust.methods.Method):
+        ...     terms = ("margin",)
+        ...
+        ...     def loss_terms(self, views, batch, context):
+        ...         _, logits = self.propagate(views["images"])
+        ...         return {"margin": robust.losses.margin(logits, batch.labels)}, logits
+        >>> Confident(robust.models.DigitsCNN(), robust.models.LinearHead(10)).terms
+        ('margin',)
+
+    Args:
+        encoder: images [b, h, w, c] -> embedding [b, d]; an encoder of this library or any Keras model.
+        head: embedding [b, d] -> logits [b, k].
+        term_weights: weight by term name, a number or a schedule of the step. Other terms keep their default weights.
+        penalty: penalty on input gradients (`Tikhonov`), added to the loss as one more term.
+        clip_norm: largest global norm of the gradients, > 0. They are clipped after the reduction over replicas; those
+            of `clipped_apart` are clipped by a norm of their own. None does not clip.
+        seed: seed of all random numbers of the training.
+        name: Keras name.
+
+    Attributes of a subclass:
+        terms: names of its own trained terms, used as log names, gin keys and report keys.
+        observations: names of per-example values that are logged every epoch and never trained.
+        default_weights: weight by term, where it is not 1.
+        host_view_names: names of the views that `host_views` returns.
+        differentiable_views: the views with respect to which a penalty differentiates.
+        least_batch: the smallest global batch from which the method can learn.
+        trains_text: whether the method accepts tokens, int32 [b, length], in place of images. Most methods change
+            pixels.
+        needs_labels: whether a batch without labels is refused at once.
+    """
+
+    terms: tuple[str, ...] = ()
+    observations: tuple[str, ...] = ()
+    default_weights: dict[str, float] = {}
+    host_view_names: tuple[str, ...] = ()
+    differentiable_views: tuple[str, ...] = ("images",)
+    least_batch: int = 1
+    trains_text: bool = False
+    needs_labels: bool = True
+
+    def __init__(
+        self,
+        encoder: keras.layers.Layer,
+        head: keras.layers.Layer,
+        *,
+        term_weights: dict | None = None,
+        penalty: GradientPenalty | None = None,
+        clip_norm: float | None = None,
+        seed: int = 0,
+        name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        self.encoder = encoder
+        self.head = head
+        self.term_weights = term_weights
+        self.penalty = penalty
+        self.clip_norm = clip_norm
+        self.seed = seed
+        if clip_norm is not None and clip_norm <= 0:
+            raise InputError(f"clip_norm of {type(self).__name__} is {clip_norm}: it must be positive or None.")
+        # A step counter of its own: `optimizer.iterations` does not advance on skipped float16 steps.
+        self.step = self.add_weight(
+            name="step", shape=(), dtype="int64", initializer="zeros", trainable=False, aggregation="only_first_replica"
+        )
+        self.total = keras.metrics.Mean(name="loss")
+        self.means: dict[str, keras.metrics.Mean] = {}
+
+    # ------------------------------------------------------------------------------------------- building
+
+    def build(self, input_shape=None):
+        """Build all parts, once.
+
+        Args:
+            input_shape: (batch or None, h, w, c).
+        """
+        if self.built:
+            return
+        images_shape = (None, *tuple(input_shape)[1:])
+        embedding_dim, self._class_count = parts.build(self, images_shape)
+        self.build_parts(images_shape[1:], embedding_dim)
+        self._make_metrics()
+        self._image_shape = images_shape[1:]
+        self.built = True
+
+    def build_parts(self, image_shape: tuple[int, ...], embedding_dim: int) -> None:
+        """Build the parts that are not deployed (hook).
+
+        Examples are a projector, a predictor or a target network.
+
+        Args:
+            image_shape: (h, w, c), or (length,) for tokens.
+            embedding_dim: d, features of the embedding.
+        """
+
+    def _make_metrics(self) -> None:
+        unknown = sorted(set(self.term_weights or {}) - set(self.terms))
+        if unknown:
+            raise InputError(
+                f"term_weights of {type(self).__name__} names {unknown}; its terms are {list(self.terms)}."
+            )
+        if self.penalty is not None:
+            self.penalty.check(self.terms)
+        names = [*self.all_terms, *self.observations]
+        if self.losses:
+            names.append("regularization")
+        self.means = {name: keras.metrics.Mean(name=name) for name in names}
+
+    def check_ready(self, image_shape: tuple[int, ...], class_count: int) -> None:
+        """Check the parts against the data before a run creates its folder (hook).
+
+        Args:
+            image_shape: (h, w, c), or (length,) for tokens.
+            class_count: k, classes of the data.
+
+        Raises:
+            ValueError: a part that is missing or does not fit such examples.
+        """
+
+    def compute_output_shape(self, input_shape):
+        """Return the shape of the logits, (b, k)."""
+        return parts.output_shape(self.head, parts.output_shape(self.encoder, input_shape))
+
+    # -------------------------------------------------------------------------------------------- forward
+
+    def call(self, inputs, training=None):
+        """Compute the logits of images.
+
+        Args:
+            inputs: images [b, h, w, c] in [0, 1], or a dict batch that holds them under `images`.
+            training: as in `propagate`.
+
+        Returns:
+            Logits, float32 [b, k].
+        """
+        images = inputs["images"] if isinstance(inputs, dict) else inputs
+        return self.propagate(images, training=training)[1]
+
+    def propagate(self, images: tf.Tensor, *, training: bool | None = True, **keywords) -> tuple[tf.Tensor, tf.Tensor]:
+        """Run one forward pass through encoder and head.
+
+        Args:
+            images: float [b, h, w, c].
+            training: whether batch norm uses the statistics of the batch.
+            **keywords: `branch` and `at_stage`, for encoders that accept them.
+
+        Returns:
+            Embedding [b, d] and logits, float32 [b, k].
+        """
+        # A frozen encoder runs as it will be served: its statistics do not change, and dropout is off.
+        embedding = self.encoder(images, training=training and self.encoder.trainable, **keywords)
+        return embedding, tf.cast(self.head(embedding, training=training), tf.float32)
+
+    def propagate_views(self, *views: tf.Tensor, forward: str) -> list[tuple[tf.Tensor, tf.Tensor]]:
+        """Run training-mode passes of several views [b, ...].
+
+        Args:
+            *views: images, equally many in each view.
+            forward: "separate" runs one pass per view, so that batch norm sees each view alone. "joint" runs one pass
+                of the stacked views.
+
+        Returns:
+            One (embedding [b, d], logits [b, k]) per view.
+        """
+        if forward == "separate":
+            return [self.propagate(view) for view in views]
+        stacked = self.propagate(tf.concat(views, axis=0))
+        return list(zip(*(tf.split(part, len(views)) for part in stacked), strict=True))
+
+    def embed(self, images: tf.Tensor) -> tf.Tensor:
+        """Return the penultimate features [b, d] of images in inference mode."""
+        return self.encoder(images, training=False)
+
+    # ---------------------------------------------------------------------------------------------- hooks
+
+    def host_views(self, images: tf.Tensor, key: tf.Tensor) -> dict:
+        """Compute further views that need no weights, in the input pipeline (hook).
+
+        Args:
+            images: float32 [b, h, w, c], after the augmentation of the recipe.
+            key: int32 [b, 2], one per example; [2] for a whole batch if `extra_views` makes the views.
+
+        Returns:
+            A dict from `host_view_names` to tensors [b, ...], which the pipeline puts into `batch.extra`.
+        """
+        return {}
+
+    def extra_views(self, batch: Batch, context: Context) -> dict:
+        """Return the `host_views` of a batch.
+
+        They come from the pipeline, or are computed here for a plain `fit` on (x, y).
+        """
+        if all(name in batch.extra for name in self.host_view_names):
+            return {name: batch.extra[name] for name in self.host_view_names}
+        return self.host_views(batch.images, randomness.fold(context.key, "host_views"))
+
+    def make_views(self, batch: Batch, context: Context) -> dict:
+        """Compute the named views [b, ...] outside the weight tape (hook).
+
+        The base class stops the gradients of the views.
+        """
+        return {"images": batch.images}
+
+    def loss_terms(self, views: dict, batch: Batch, context: Context) -> tuple[dict, tf.Tensor | None]:
+        """Compute the terms inside the weight tape (hook).
+
+        Args:
+            views: the output of `make_views`, gradients stopped.
+            batch: the batch.
+            context: key, step and rows of this step.
+
+        Returns:
+            A dict from each term or observation to its per-example values [b], and the logits [b, k] of the images or
+            None.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must say its loss_terms.")
+
+    @property
+    def all_terms(self) -> tuple[str, ...]:
+        """All terms: `terms`, then those of the penalty."""
+        return (*self.terms, *(self.penalty.weights if self.penalty is not None else ()))
+
+    @property
+    def differentiable_terms(self) -> tuple[str, ...]:
+        """The terms that a penalty differentiates unless it names its own."""
+        return self.terms
+
+    @property
+    def clipped_apart(self) -> list:
+        """The variables whose gradients `clip_norm` clips by a norm of their own.
+
+        Their size then has no influence on the scale of the other gradients.
+        """
+        return []
+
+    def evaluate_terms(self, views: dict, batch: Batch, context: Context) -> tuple[dict, tf.Tensor | None]:
+        """Compute `loss_terms`, check them, cast them to float32, and add the terms of the penalty.
+
+        Args:
+            views: the output of `make_views`.
+            batch: the batch.
+            context: key, step and rows of this step.
+
+        Returns:
+            As `loss_terms`.
+
+        Raises:
+            ValueError: a term that is missing, not declared, or not of shape [b].
+        """
+
+        def evaluate(views):
+            values, logits = self.loss_terms(views, batch, context)
+            return self._checked(values, batch.images.shape[0]), logits
+
+        if self.penalty is None:
+            return evaluate(views)
+        names, own = self.differentiable_views, set(self.terms)
+
+        def terms_alone(views):
+            values, logits = evaluate(views)
+            observed = {name: value for name, value in values.items() if name not in own}
+            return {name: values[name] for name in self.terms}, (observed, logits)
+
+        penalty = self.penalty.over(self.differentiable_terms)
+        values, (observed, logits) = penalty(terms_alone, views, names, self._weight)
+        return {**values, **observed}, logits
+
+    def after_update(self) -> None:
+        """Update momentum encoders, centers or prototypes after the weights (hook)."""
+
+    @property
+    def passes_per_step(self) -> int:
+        """Forward and backward passes over the batch in one step, for cost estimates."""
+        adversary = getattr(self, "adversary", None)
+        return 1 if adversary is None else adversary.attack.steps + 2
+
+    # ----------------------------------------------------------------------------------------------- step
+
+    def train_step(self, data):
+        """Run one update.
+
+        Args:
+            data: a `Batch`, or (x, y[, sample_weight]) as Keras passes it.
+
+        Returns:
+            The current value of each metric by name.
+        """
+        batch = self._ready_batch(data)
+        if batch.labels is None and self.needs_labels:
+            raise InputError(
+                f"{type(self).__name__} learns from labels: fit(images, labels). A method that needs none sets "
+                "needs_labels = False."
+            )
+        context = self.context(batch)
+        views = tf.nest.map_structure(tf.stop_gradient, self.make_views(batch, context))
+        weight = batch.extra.get("sample_weight")
+        weight = tf.ones(tf.shape(batch.images)[:1]) if weight is None else tf.cast(weight, tf.float32)
+        count = distribution.global_sum(tf.reduce_sum(weight))
+        # A batch of weight 0 has no gradient; 0 / 0 would make the weights NaN.
+        count = tf.where(tf.equal(count, 0.0), tf.ones_like(count), count)
+        with tf.GradientTape() as tape:
+            values, logits = self.evaluate_terms(views, batch, context)
+            each = tf.add_n([self._weight(name) * values[name] for name in self.all_terms])
+            # The only reduction of the library. It divides by the global count, so that gradients can be summed over
+            # replicas.
+            loss = tf.reduce_sum(weight * each) / count
+            penalties = self.losses
+            if penalties:
+                regularization = tf.add_n([tf.cast(penalty, tf.float32) for penalty in penalties])
+                loss += regularization / distribution.replica()[0]
+                each += regularization
+                values["regularization"] = tf.broadcast_to(regularization, tf.shape(each))
+            scaled = self.optimizer.scale_loss(loss)
+        self._apply(tape.gradient(scaled, self.trainable_variables))
+        self.step.assign_add(1)
+        self.after_update()
+        self.total.update_state(each, weight)
+        for name, mean in self.means.items():
+            if name in values:
+                mean.update_state(values[name], weight)
+        if logits is not None:
+            self.compute_metrics(batch.images, batches.given_labels(data, batch), logits, weight)
+        return self.get_metrics_result()
+
+    def context(self, batch: Batch) -> Context:
+        """Return the key, the step and the global rows of this step, for the hooks."""
+        key = randomness.make_key(self.seed, "train", self.step)
+        rows = distribution.global_rows(tf.shape(batch.images)[0])
+        return Context(key, tf.convert_to_tensor(self.step), rows)
+
+    def test_step(self, data):
+        """Evaluate the deployed path on clean examples.
+
+        Args:
+            data: as in `train_step`, with labels.
+
+        Returns:
+            The cross-entropy as `loss`, and the compiled metrics.
+        """
+        batch = self._ready_batch(data)
+        if batch.labels is None:
+            raise InputError(f"{type(self).__name__} is judged by labels: evaluate(images, labels).")
+        logits = self(batch.images, training=False)
+        values = tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, logits)
+        weight = batch.extra.get("sample_weight")
+        self.total.update_state(values, weight)
+        given = batches.given_labels(data, batch)
+        return {"loss": self.total.result(), **self.compute_metrics(batch.images, given, logits, weight)}
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Update the compiled metrics and return them without the terms of the training step."""
+        results = super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        own = {"loss", *self.means}
+        return {name: value for name, value in results.items() if name not in own}
+
+    @property
+    def metrics(self):
+        """The total loss, the terms and the compiled metrics, without Keras's own loss tracker."""
+        own = [self.total, *self.means.values()] if hasattr(self, "means") else []
+        known = {id(metric) for metric in own}
+        return own + [m for m in super().metrics if m.name != "loss" and id(m) not in known]
+
+    def as_batch(self, data) -> Batch:
+        """Convert (x, y[, sample_weight]) to a checked `Batch` with labels int32 [b].
+
+        A `Batch` is returned unchanged.
+        """
+        if isinstance(data, Batch):
+            return data
+        # The attribute `adversary` of a subclass may be something else, such as a discriminator.
+        threat = getattr(getattr(getattr(self, "adversary", None), "attack", None), "threat", None)
+        return batches.batch_of(data, type(self).__name__, (0.0, 1.0) if threat is None else threat.bounds)
+
+    def _ready_batch(self, data) -> Batch:
+        """Convert the data of a step with `as_batch` and build the method if necessary.
+
+        Raises:
+            ValueError: a label that is no class of the head, or a loss that was compiled in addition to the terms.
+        """
+        if self.loss is not None:
+            raise InputError(f"{type(self).__name__} has a loss of its own, its terms: leave `loss` out of compile.")
+        batch = self.as_batch(data)
+        if not self.built:
+            with tf.init_scope():
+                self.build(tuple(batch.images.shape))
+        if batch.labels is None or isinstance(data, Batch):
+            return batch
+        return batch._replace(labels=inputs.known_classes(batch.labels, self._class_count, type(self).__name__))
+
+    # -------------------------------------------------------------------------------------------- details
+
+    def weight_of(self, name: str):
+        """Return the weight of a term: a number, or a schedule of the step."""
+        defaults = {**self.default_weights, **(self.penalty.weights if self.penalty is not None else {})}
+        return (self.term_weights or {}).get(name, defaults.get(name, 1.0))
+
+    def _weight(self, name: str):
+        weight = self.weight_of(name)
+        if isinstance(weight, Callable):
+            weight = weight(tf.convert_to_tensor(self.step))
+        return tf.cast(weight, tf.float32)
+
+    def _checked(self, values: dict, count: int | None) -> dict:
+        missing = sorted(set(self.terms) - set(values))
+        extra = sorted(set(values) - set(self.terms) - set(self.observations))
+        if missing or extra:
+            raise InputError(f"loss_terms of {type(self).__name__}: missing {missing}, not declared {extra}.")
+        checked = {}
+        for name, value in values.items():
+            if value.shape.rank != 1 or not tf.TensorShape([count]).is_compatible_with(value.shape):
+                raise InputError(
+                    f"term {name!r} of {type(self).__name__} has shape {value.shape}; a term is one value "
+                    f"per example, [{count}]."
+                )
+            checked[name] = tf.cast(value, tf.float32)
+            if name in self.observations:
+                checked[name] = tf.stop_gradient(checked[name])
+        return checked
+
+    def _apply(self, gradients: list) -> None:
+        if self.clip_norm is not None:
+            gradients = self._clipped(gradients)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+
+    def _clipped(self, gradients: list) -> list:
+        replicas, _ = distribution.replica()
+        # Keras would clip the gradient of each replica. The norm to clip by is that of the reduced gradient.
+        gradients = [None if g is None else distribution.global_sum(g) for g in gradients]
+        scale = self.optimizer.scale_loss(tf.constant(1.0))
+        alone = {id(variable) for variable in self.clipped_apart}
+        apart = [id(variable) in alone for variable in self.trainable_variables]
+        for group in set(apart):
+            places = [place for place, own in enumerate(apart) if own == group]
+            clipped, _ = tf.clip_by_global_norm([gradients[place] for place in places], self.clip_norm * scale)
+            for place, gradient in zip(places, clipped, strict=True):
+                gradients[place] = None if gradient is None else gradient / replicas
+        return gradients
+
+
+FORWARDS = ("separate", "joint")
+
+
+def checked_forward(forward: str) -> str:
+    """Return `forward`, one of `FORWARDS`.
+
+    Raises:
+        ValueError: another value.
+    """
+    if forward not in FORWARDS:
+        raise InputError(f"forward is {forward!r}; it is one of {list(FORWARDS)}.")
+    return forward

@@ -1,0 +1,161 @@
+"""Base class of SimCLR, SupCon, RoCL and ACL: contrasted views, with cancellation of false negatives."""
+
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tfrobust.errors import InputError
+from tfrobust.losses.contrastive import masked_contrastive
+from tfrobust.methods.shared.self_supervised import SelfSupervised, embedding_deviation
+from tfrobust.ops import distribution
+from tfrobust.pairs import masks, selection
+from tfrobust.pairs.false_negatives import LEFT, SHARES, FalseNegatives, Sifted, detection
+from tfrobust.structs import Batch, Context, PairMasks, Tags
+
+SCALES = ("mean", "sum")
+
+
+class Contrastive(SelfSupervised):
+    """Base of the contrastive methods: NT-Xent over all views of the global batch, by sample ids.
+
+    l_i = -mean over the other views j of i's image of log( exp(s_ij / t) / sum_(k != i) exp(s_ik / t) ), s the cosine
+    of the projections. Negatives are all other images of the batch, on all replicas, except those that
+    `false_negatives` removes. A subclass with other pairs overrides `pairs`.
+
+    Args:
+        encoder, head: as in `Method`.
+        temperature: t > 0, a number or a schedule of the step.
+        false_negatives: changes the pairs of each anchor (`FNC`, `IFND`, `AdaptiveFNC`); None leaves them unchanged.
+        scale: "mean" over all anchors (SimCLR's paper: over 2N). "sum" over the anchors of an image, then the mean over
+            images (SimCLR's code: twice as large).
+        self_in_denominator: let k run over i, too: eq 1 of paper 002 as printed. Its code and SimCLR leave i out.
+        examples: images in the training split, for false negatives by pseudo-labels; `runs.experiment.train` sets it.
+            Pseudo-labels are looked up by the batch's `index`, which a plain `fit` does not know.
+        **kwargs: as in `SelfSupervised`.
+
+    Raises:
+        ValueError: a temperature that is not above 0, or an unknown scale; when built, missing `examples`.
+    """
+
+    least_batch = 2  # a single image has no negatives
+    # If true, gradients flow through anchors only, not through keys.
+    detached_keys = False
+
+    def __init__(
+        self,
+        encoder,
+        head,
+        *,
+        temperature=0.5,
+        false_negatives: FalseNegatives | None = None,
+        scale: str = "mean",
+        self_in_denominator: bool = False,
+        examples: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(encoder, head, **kwargs)
+        self.temperature = temperature
+        self.false_negatives = false_negatives
+        self.scale = scale
+        self.self_in_denominator = self_in_denominator
+        self.examples = examples
+        self.pseudo_labels = None
+        if isinstance(temperature, (int, float)) and not temperature > 0:
+            raise InputError(f"{type(self).__name__}.temperature is {temperature}; it must be > 0.")
+        if scale not in SCALES:
+            raise InputError(f"{type(self).__name__}.scale is {scale!r}; it is one of {list(SCALES)}.")
+
+    @property
+    def observations(self):
+        """`embedding_deviation`; with `false_negatives` also their detection rates and the negatives left."""
+        return (*super().observations, *((*SHARES, LEFT) if self.false_negatives is not None else ()))
+
+    def build_parts(self, image_shape, embedding_dim):
+        """Build the projection and, if needed, the pseudo-labels of the training images."""
+        super().build_parts(image_shape, embedding_dim)
+        if self.false_negatives is None or not self.false_negatives.needs_pseudo_labels:
+            return
+        if self.examples is None:
+            rule = type(self.false_negatives).__name__
+            raise InputError(
+                f"{rule} needs a pseudo-label of each training image: say with examples= how many there are."
+            )
+        self.false_negatives.check_count(self.examples)
+        self.pseudo_labels = self.add_weight(
+            name="pseudo_labels",
+            shape=(self.examples,),
+            dtype="int32",
+            initializer=keras.initializers.Constant(-1),
+            trainable=False,
+        )
+
+    def pairs(self, anchors: Tags, keys: Tags) -> PairMasks:
+        """Return the positives and negatives before false negatives are removed (hook).
+
+        Args:
+            anchors: int32 [n] each.
+            keys: int32 [m] each.
+
+        Returns:
+            Masks, bool [n, m] each.
+        """
+        return selection.sample_ids(anchors, keys)
+
+    def temperature_at(self, step: tf.Tensor):
+        """Return the temperature at a step, a number or a float32 scalar."""
+        return self.temperature(step) if callable(self.temperature) else self.temperature
+
+    def contrast(
+        self, embeddings: list, context: Context, batch: Batch, *, features: list | None = None
+    ) -> tuple[tf.Tensor, dict]:
+        """Compute the contrastive term of each image over all views given.
+
+        Args:
+            embeddings: the compared vectors, one float [b, d] per view: projections. Keys are gathered over the
+                replicas.
+            context: key, step and rows of this step.
+            batch: its labels, if there are any, are the class ids of `pairs` and of the logs.
+            features: the encoder's embeddings, one float [b, e] per view, for false negatives that are detected in
+                them. None if they are detected in `embeddings`.
+
+        Returns:
+            The term, float32 [b], and the observations, float32 [b] each.
+        """
+        count = len(embeddings)
+        known = {"label": batch.labels, "prediction": self._pseudo_labels(batch)}
+        tags = [masks.tag(context.rows, view=view, **known) for view in range(count)]
+        anchors, own = tf.concat(embeddings, axis=0), masks.join(*tags)
+        keys, others = distribution.gather((anchors, own))
+        if self.detached_keys:
+            keys = tf.stop_gradient(keys)
+        observed = {"embedding_deviation": tf.fill(tf.shape(context.rows), embedding_deviation(keys))}
+        pairs = masks.ByRows(self.pairs, own, others)
+        if self.false_negatives is not None:
+            compared = tf.concat(features, axis=0) if self.false_negatives.features == "embedding" else anchors
+            everything = distribution.gather(tf.stop_gradient(compared))
+            given = (own, others, compared, everything, context.step)
+            pairs = Sifted(self.pairs, self.false_negatives, *given, views=count)
+            seen = {name: tf.fill(tf.shape(context.rows), value) for name, value in detection(pairs).items()}
+            observed |= seen if batch.labels is not None else {LEFT: seen[LEFT]}
+        if self.self_in_denominator:
+            pairs = _with_themselves(pairs, own, others)
+        values = masked_contrastive(anchors, keys, pairs, temperature=self.temperature_at(context.step))
+        term = tf.add_n(tf.split(values, count))
+        return (term if self.scale == "sum" else term / count), observed
+
+    def _pseudo_labels(self, batch: Batch) -> tf.Tensor | None:
+        """Return the pseudo-labels of the batch's images, int32 [b], or None if `false_negatives` uses none."""
+        if self.pseudo_labels is None:
+            return None
+        return tf.gather(self.pseudo_labels, batch.index)
+
+
+def _with_themselves(pairs: Callable, own: Tags, others: Tags) -> Callable:
+    """Add each anchor to its own negatives, in pairs computed by rows."""
+
+    def wider(rows):
+        positive, negative = pairs(rows)
+        return PairMasks(positive, negative | masks.themselves(masks.take(own, rows), others))
+
+    return wider

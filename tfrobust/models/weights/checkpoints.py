@@ -1,0 +1,362 @@
+"""Loading of weights trained in PyTorch into encoders and classifiers, all of them or none."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import pathlib
+import re
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from tfrobust.errors import InputError
+from tfrobust.models.heads.linear import LinearHead
+from tfrobust.models.shared.encoder import Encoder
+from tfrobust.models.weights import torch_names
+from tfrobust.models.weights.torch_names import NAMINGS, Destination, Naming
+from tfrobust.models.weights.weight_files import StoredTensor, opened, shown
+
+HEADS = ("fc", "linear", "logits", "classifier", "head")
+_PROJECTIONS = (
+    "projection_head",
+    "projection",
+    "projector",
+    "proj_head",
+    "prototypes",
+    "predictor",
+    "contrastive_head",
+)
+_MEANS, _DEVIATIONS = ("mu", "mean", "new_mean"), ("sigma", "std", "new_std")
+_PIXEL_TOLERANCE = 1e-4
+_COMPARED = 2000  # names searched for the nearest one
+
+Tensors = dict[str, StoredTensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """Result of loading a checkpoint.
+
+    Attributes:
+        naming: family whose names the file has: "torchvision", "RobustBench", "TRADES" or "DeepMind".
+        prefix: prefix of the encoder's names, such as "module.encoder.".
+        used: names of the tensors that are now in the model.
+        ignored: names of the others: batch counters, classifiers and projections that the model does not have, mean and
+            deviation of pixels (which were compared with the encoder's), and blocks that are never used.
+    """
+
+    naming: str
+    prefix: str
+    used: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+    def __str__(self) -> str:
+        told = [name for name in self.ignored if not name.endswith("num_batches_tracked")]
+        others = f"; ignored: {', '.join(told[:6])}{' ...' if len(told) > 6 else ''}" if told else ""
+        prefix = f" behind {self.prefix!r}" if self.prefix else ""
+        return f"{len(self.used)} tensors by {self.naming}'s names{prefix}{others}"
+
+
+class _Classifier(NamedTuple):
+    encoder: Encoder
+    head: keras.layers.Layer
+
+
+def load(model: keras.Model, path, *, prefix: str | None = None) -> Loaded:
+    """Load the weights of a PyTorch network into an encoder, or into the encoder and head of a classifier.
+
+    Every tensor of the file is used or known to be unnecessary, every variable is set, and shapes agree; otherwise
+    nothing changes. All batch-norm branches get the same values. Settings that no file contains must be set correctly:
+    the activation, the epsilon of batch norm (1e-5 in PyTorch and here), and where shortcuts begin.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> from tfrobust import keras as robust
+        >>> from tfrobust.models import checkpoints
+        >>> encoder = robust.models.ResNet18(width=2)
+        >>> tensors = {f"module.{name}": np.ones(shape) for name, shape in checkpoints.shapes(encoder).items()}
+        >>> path = f"{tempfile.mkdtemp()}/weights.npz"  # for want of a real one
+        >>> np.savez(path, **tensors)
+        >>> print(robust.models.load_checkpoint(encoder, path))
+        100 tensors by torchvision's names behind 'module.'
+
+    Args:
+        model: a ResNet18, ResNet50, PreActResNet18 or WideResNet; or a model with one of them as `encoder` and a
+            `LinearHead` or `Dense` as `head`, such as a method. It is built for color images of any size if it is not
+            built.
+        path: `.safetensors` or `.npz`. A pickle (`.pt`, `.pth`) is refused with the command that converts it.
+        prefix: prefix of the encoder's names if the file holds several networks; None detects it.
+
+    Returns:
+        The names of used and of ignored tensors.
+
+    Raises:
+        InputError (a ValueError): the file cannot be read or does not fit. The message names tensors that are missing,
+            left over or of another shape, and the nearest names.
+    """
+    encoder, head = (model.encoder, model.head) if hasattr(model, "encoder") else (model, None)
+    _build(encoder, head)
+    with opened(path) as tensors:
+        naming, found, wanted = _match(encoder, tensors, prefix, shown(path))
+        ignored = _account(encoder, tensors, wanted, found, naming, shown(path))
+        if head is not None:
+            name = _head_name(tensors, found, encoder.dim, shown(path))
+            wanted = wanted | torch_names.layer_destinations(name, _dense(head))
+            ignored = _account(encoder, tensors, wanted, found, naming, shown(path))
+        _check_function(encoder, naming, tensors, shown(path))
+        values = {name: _value(name, tensors[name], destination, shown(path)) for name, destination in wanted.items()}
+    for name, destination in wanted.items():
+        destination.assign(values[name])
+    return Loaded(naming.name, found, tuple(wanted), tuple(ignored))
+
+
+def classifier(encoder: Encoder, path, *, prefix: str | None = None) -> tuple[keras.Model, Loaded]:
+    """Create a classifier of images of any size: an encoder and a linear head with the classes of the file.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> from tfrobust import keras as robust
+        >>> from tfrobust.models import checkpoints
+        >>> encoder = robust.models.WideResNet(10, 1, pixel_mean=0.5, pixel_std=0.5)
+        >>> tensors = checkpoints.shapes(encoder, "TRADES") | {"fc.weight": (7, 64), "fc.bias": (7,)}
+        >>> path = f"{tempfile.mkdtemp()}/weights.npz"  # for want of a real one
+        >>> np.savez(path, **{name: np.ones(shape) for name, shape in tensors.items()})
+        >>> model, _ = robust.models.classifier_from_checkpoint(encoder, path)
+        >>> model(np.zeros([2, 32, 32, 3]))["logits"].shape
+        TensorShape([2, 7])
+
+    Args:
+        encoder: as in `load`. Images lie in [0, 1]: set the mean and deviation that the weights expect as `pixel_mean`
+            and `pixel_std` of the encoder.
+        path: as in `load`.
+        prefix: as in `load`.
+
+    Returns:
+        A functional Keras model, images -> {"logits", "embedding"}, and the names of used and of ignored tensors.
+
+    Raises:
+        InputError (a ValueError): as in `load`, or the file holds no linear classifier.
+    """
+    _build(encoder, None)
+    with opened(path) as tensors:
+        naming, found, wanted = _match(encoder, tensors, prefix, shown(path))
+        _account(encoder, tensors, wanted, found, naming, shown(path))
+        class_count = tensors[f"{_head_name(tensors, found, encoder.dim, shown(path))}.weight"].shape[0]
+    if class_count < 2:
+        raise _refused(f"{shown(path)} holds a head of {class_count} class; a classifier has at least two.")
+    head = LinearHead(class_count)
+    loaded = load(_Classifier(encoder, head), path, prefix=prefix)
+    images = keras.Input(tuple(encoder.input_spec.shape[1:]))
+    embedding = encoder(images)
+    outputs = {"logits": head(embedding), "embedding": embedding}
+    return keras.Model(images, outputs, name=_model_name(path)), loaded
+
+
+def shapes(encoder: Encoder, naming: str | None = None) -> dict[str, tuple[int, ...]]:
+    """Return the tensors that an encoder needs, with the names of a family of PyTorch networks.
+
+    Args:
+        encoder: as in `load`.
+        naming: "torchvision", "RobustBench", "TRADES" or "DeepMind"; None takes the first family with such a network.
+
+    Returns:
+        A dict from name to shape, with PyTorch's order of axes.
+
+    Raises:
+        InputError (a ValueError): no such family, or it has no such network.
+    """
+    _build(encoder, None)
+    for each in NAMINGS:
+        wanted = torch_names.destinations(encoder, each) if naming in (None, each.name) else None
+        if wanted is not None:
+            return {name: destination.shape for name, destination in wanted.items()}
+    raise _refused(f"{naming!r} names no {_described(encoder)}; families are {', '.join(n.name for n in NAMINGS)}.")
+
+
+# ---------------------------------------------------------------------------------------------------- matching
+
+
+def _build(encoder, head) -> None:
+    if not isinstance(encoder, Encoder):
+        raise _refused(f"weights are put into encoders of tfrobust, not into {type(encoder).__name__}.")
+    torch_names.require_known(encoder)
+    if not encoder.built:
+        encoder.build((None, None, None, 3))
+    if head is not None and not head.built:
+        head.build((None, encoder.dim))
+
+
+def _match(encoder, tensors: Tensors, prefix: str | None, where: str) -> tuple[Naming, str, dict[str, Destination]]:
+    """Find the family and the prefix that match most of the encoder's names, and return them with its destinations."""
+    matches = []
+    for naming in NAMINGS:
+        wanted = torch_names.destinations(encoder, naming)
+        stem = f"{naming.stem}.weight"
+        starts = {name.removesuffix(stem) for name in tensors if name.endswith(stem)} if prefix is None else {prefix}
+        for start in starts if wanted else ():
+            if not start or start.endswith("."):
+                full = {f"{start}{name}": destination for name, destination in wanted.items()}
+                matches.append((len(full.keys() & tensors.keys()), naming, start, full))
+    if not any(count for count, *_ in matches):
+        names = ", ".join(sorted(tensors)[:3]) or "nothing"
+        raise _refused(f"{where} holds no {_described(encoder)} by names that are known; it begins {names}.")
+    first, *others = sorted(matches, key=lambda match: (-match[0], len(match[2])))
+    alike = sorted({start for count, _, start, _ in others if count == first[0]} | {first[2]})
+    if len(alike) > 1 and first[0] == len(first[3]):
+        raise _refused(
+            f"{where} holds several networks, {', '.join(map(repr, alike))[:120]}: say which by prefix=, or convert "
+            "that one alone."
+        )
+    return first[1:]
+
+
+def _head_name(tensors: Tensors, prefix: str, dim: int, where: str) -> str:
+    """Return the name of the linear classifier, next to the encoder or above it."""
+    found = []
+    for name, tensor in tensors.items():
+        start, _, last = name.removesuffix(".weight").rpartition(".")
+        start = f"{start}." if start else ""
+        if name.endswith(".weight") and last in HEADS and prefix.startswith(start) and len(tensor.shape) == 2:
+            found.append((tensor.shape[1] == dim, len(start), name.removesuffix(".weight")))
+    fitting = sorted(name for fits, _, name in found if fits)
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise _refused(f"{where} holds several classifiers, {', '.join(fitting[:4])}: convert it with one.")
+    others = "; ".join(f"{name}.weight is {list(tensors[f'{name}.weight'].shape)}" for _, _, name in found[:3])
+    raise _refused(
+        f"{where} holds no classifier of {dim} features ({', '.join(HEADS)}){': ' + others if others else ''}. Add its "
+        "weight and bias when you convert, or load the encoder alone."
+    )
+
+
+def _model_name(path) -> str:
+    """Convert the name of a file to a valid name of a Keras model."""
+    return re.sub(r"\W+", "_", pathlib.Path(path).stem, flags=re.ASCII).strip("_") or "checkpoint"
+
+
+def _dense(head) -> keras.layers.Dense:
+    layer = head.chain[0] if isinstance(head, LinearHead) else head
+    if not isinstance(layer, keras.layers.Dense):
+        raise _refused(f"the head is {type(head).__name__}; the weights of a LinearHead or a Dense layer are read.")
+    return layer
+
+
+def _ignored(tensors: Tensors, wanted: dict, prefix: str, naming: Naming) -> list[str]:
+    unused = tuple(f"{prefix}{name}" for name in naming.unused)
+    return [
+        name
+        for name in tensors
+        if name not in wanted
+        and (
+            name.endswith("num_batches_tracked")
+            or _is_pixel_statistic(name, tensors[name])
+            or any(part in HEADS + _PROJECTIONS for part in name.split("."))
+            or bool(unused and name.startswith(unused))
+        )
+    ]
+
+
+def _is_pixel_statistic(name: str, tensor: StoredTensor) -> bool:
+    return name.rpartition(".")[2] in _MEANS + _DEVIATIONS and math.prod(tensor.shape) in (1, 3) and tensor.floating
+
+
+# ----------------------------------------------------------------------------------------------------- checking
+
+
+def _account(encoder, tensors: Tensors, wanted: dict, prefix: str, naming: Naming, where: str) -> list[str]:
+    """Return the names of tensors that may be ignored.
+
+    Raises:
+        InputError: a tensor is missing, left over or of another shape.
+    """
+    ignored = _ignored(tensors, wanted, prefix, naming)
+    fault = _fault(tensors, wanted, ignored)
+    if fault:
+        raise _refused(f"{where} is no {_described(encoder)}: {fault}")
+    return ignored
+
+
+def _fault(tensors: Tensors, wanted: dict[str, Destination], ignored: list[str]) -> str:
+    """Describe the first mismatch of each kind, with the nearest name; "" if there is none."""
+    missing = [name for name in wanted if name not in tensors]
+    left = sorted(tensors.keys() - wanted.keys() - set(ignored))
+    other = [
+        name for name, destination in wanted.items() if name in tensors and tensors[name].shape != destination.shape
+    ]
+    counts = [name for name in wanted if name in tensors and not tensors[name].floating]
+    faults = []
+    if other:
+        name = other[0]
+        found, here = list(tensors[name].shape), list(wanted[name].shape)
+        faults.append(f"{name} is {found}, not {here}{_more(other)}{_stem_hint(found, here)}")
+    if missing:
+        nearest = difflib.get_close_matches(missing[0], left[:_COMPARED], n=1)
+        hint = f" (nearest: {nearest[0]} {list(tensors[nearest[0]].shape)})" if nearest else ""
+        faults.append(f"there is no {missing[0]} {list(wanted[missing[0]].shape)}{_more(missing)}{hint}")
+    if left:
+        faults.append(f"nothing takes {left[0]} {list(tensors[left[0]].shape)}{_more(left)}")
+    if counts:
+        faults.append(f"{counts[0]} holds no floating-point numbers{_more(counts)}")
+    return "; ".join(faults)
+
+
+def _more(names: list[str]) -> str:
+    return f" and {len(names) - 1} more" if len(names) > 1 else ""
+
+
+def _stem_hint(found: list[int], here: list[int]) -> str:
+    stems = {7: "imagenet", 3: "cifar"}
+    if len(found) == 4 and len(here) == 4 and {found[-1], here[-1]} == set(stems):
+        return f" (stem={stems[found[-1]]!r})"
+    return ""
+
+
+def _described(encoder) -> str:
+    """Describe the class and the arguments that decide its shapes: "ResNet50 (stem='cifar', width=64)"."""
+    names = [name for name in ("depth", "stem", "width", "final_normalization") if hasattr(encoder, name)]
+    settings = ", ".join(f"{name}={getattr(encoder, name)!r}" for name in names)
+    return f"{type(encoder).__name__} ({settings})" if settings else type(encoder).__name__
+
+
+def _check_function(encoder, naming: Naming, tensors: Tensors, where: str) -> None:
+    """Check what shapes do not show: the padding, and the normalization of pixels if the file contains it."""
+    own = type(encoder).__name__
+    units = [layer for layer in encoder.stage_layers[0] if hasattr(layer, "style")]
+    if units[0].style.symmetric != naming.symmetric:
+        raise _refused(
+            f"{where} has {naming.name}'s names, whose networks pad stride 2 {_padding(naming.symmetric)}; this {own} "
+            f"does not: set {own}.symmetric = {naming.symmetric}."
+        )
+    for argument, names, neutral in (("pixel_mean", _MEANS, 0.0), ("pixel_std", _DEVIATIONS, 1.0)):
+        here = getattr(encoder, argument)
+        for name, tensor in tensors.items():
+            if not (name.rpartition(".")[2] in names and _is_pixel_statistic(name, tensor)):
+                continue
+            there = np.asarray(tensor.read(), np.float64).reshape(-1)
+            if not np.allclose(neutral if here is None else here, there, rtol=0, atol=_PIXEL_TOLERANCE):
+                told = ", ".join(f"{value:.6g}" for value in there)
+                raise _refused(f"{where}: {name} is ({told}), but {own}.{argument} is {here}: set it to that.")
+
+
+def _padding(symmetric: bool) -> str:
+    return "alike on every side, as PyTorch does" if symmetric else "as Keras does"
+
+
+def _refused(message: str) -> InputError:
+    """Create the error with its message on one line of at most 300 characters, because names may be long."""
+    return InputError(" ".join(message.split())[:300])
+
+
+def _value(name: str, tensor: StoredTensor, destination: Destination, where: str) -> np.ndarray:
+    value = np.asarray(tensor.read()).astype(np.float32)
+    if value.shape != destination.shape:
+        raise _refused(f"{where}: {name} is not of the shape that the file says.")
+    if not np.all(np.isfinite(value)):
+        raise _refused(f"{where}: {name} holds NaN or infinity.")
+    if destination.positive and value.size and value.min() < 0:
+        raise _refused(f"{where}: {name} is a variance and falls below 0.")
+    return value

@@ -1,0 +1,387 @@
+"""The report's plots. Each function returns inline SVG text that works in light and dark mode, and its legend.
+
+matplotlib is imported when the first plot is drawn. Nothing is random: the same columns give the same bytes.
+"""
+
+import contextlib
+import io
+import re
+import warnings
+from typing import NamedTuple
+
+from tfrobust.report.blocks.palette import LEVEL_COUNT, SERIES_COUNT, as_variables, stand_in
+
+_DASHES = ("solid", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+_WIDTH = 4.6  # inches at 72 points: about the width of a phone, so that text stays readable there
+_MAXIMUM_POINTS = 1500
+
+
+class Key(NamedTuple):
+    """One legend entry: text, color role, and the dash and marker of the series (-1 = none)."""
+
+    text: str
+    role: str
+    dash: int = 0
+    marker: int = -1
+
+
+class Plot(NamedTuple):
+    """Inline SVG and the legend of its colors."""
+
+    svg: str
+    legend: tuple[Key, ...] = ()
+
+
+class Line(NamedTuple):
+    """One curve: equally long x and y (None = missing), and a band if `low` and `high` are given.
+
+    Attributes:
+        text: legend entry.
+        x: x values.
+        y: y values.
+        low: lower edge of the band, or None.
+        high: upper edge of the band, or None.
+        place: index that selects color, dash and marker; None = the position among the lines drawn.
+    """
+
+    text: str
+    x: list
+    y: list
+    low: list | None = None
+    high: list | None = None
+    place: int | None = None
+
+
+def curves(
+    identity: str,
+    lines: list[Line],
+    *,
+    x_label: str,
+    y_label: str,
+    percent: bool = False,
+    logarithmic: bool = False,
+    mark: float | None = None,
+    height: float = 3.0,
+) -> Plot:
+    """Draw curves over one axis, with intervals as bands.
+
+    Args:
+        identity: unique in the page; prefixes the SVG's ids.
+        lines: the curves.
+        x_label: label of the x axis, with its unit.
+        y_label: label of the y axis, with its unit.
+        percent: True if y holds fractions, shown as 0 to 100 %.
+        logarithmic: True for a logarithmic y scale.
+        mark: x position of a dotted vertical line, or None.
+        height: height in inches.
+
+    Returns:
+        Plot.
+    """
+    with drawing(identity, height) as (figure, output):
+        axes = figure.subplots()
+        if mark is not None:
+            axes.axvline(mark, color=stand_in("ink"), linewidth=0.9, linestyle=(0, (1, 2)))
+        keys = _draw_lines(axes, lines)
+        _finish(axes, x_label, y_label, percent)
+        if logarithmic:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.yaxis.set_minor_formatter(lambda value, _: "")
+        elif not percent:
+            _from_zero(axes)
+    return Plot(output.text, keys)
+
+
+def stacked_curves(identity: str, panels: list[tuple[str, list[Line], bool]], *, x_label: str) -> Plot:
+    """Draw panels over a shared x axis, one per (y label, lines, percent); lines of the same name look the same."""
+    with drawing(identity, 1.0 + 1.45 * len(panels)) as (figure, output):
+        all_axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        keys, names = [], []
+        for axes, (y_label, lines, percent) in zip(all_axes, panels, strict=True):
+            names += [line.text for line in lines if line.text not in names]
+            keys += _draw_lines(axes, [line._replace(place=names.index(line.text)) for line in lines])
+            _finish(axes, x_label if axes is all_axes[-1] else "", y_label, percent)
+            if not percent:
+                _from_zero(axes)
+        figure.align_ylabels(all_axes)
+    return Plot(output.text, tuple(dict.fromkeys(keys)))
+
+
+def reliability(
+    identity: str, confidence: list, accuracy: list, count: list, low: list | None = None, high: list | None = None
+) -> Plot:
+    """Draw accuracy against confidence per bin, with the ideal diagonal and the number of images in each bin.
+
+    Args:
+        identity: unique in the page.
+        confidence: mean confidence per bin.
+        accuracy: accuracy per bin.
+        count: number of images per bin.
+        low: lower end of each accuracy's interval, drawn as a thin line; None if unknown.
+        high: upper end of each accuracy's interval; None if unknown.
+    """
+    empty = [None] * len(count)
+    columns = zip(confidence, accuracy, count, low or empty, high or empty, strict=True)
+    bins = [row for row in columns if row[0] is not None and row[1] is not None and row[2]]
+    with drawing(identity, 3.7) as (figure, output):
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        upper.plot([0, 1], [0, 1], color=stand_in("ink"), linewidth=0.9, linestyle=(0, (1, 2)))
+        for c, a, _, *interval in bins:
+            upper.plot([c, c], [c, a], color=stand_in("series-1"), linewidth=2.5, alpha=0.55)
+            if None not in interval:
+                upper.plot([c, c], interval, color=stand_in("ink"), linewidth=0.9)
+        keys = _draw_lines(upper, [Line("accuracy in the bin", [b[0] for b in bins], [b[1] for b in bins])])
+        width = 0.8 / max(10, len(confidence))
+        lower.bar(
+            [b[0] for b in bins],
+            [b[2] for b in bins],
+            width=width,
+            color=stand_in("series-0"),
+            alpha=0.7,
+        )
+        _finish(upper, "", "accuracy", True)
+        _finish(lower, "confidence (mean of the bin)", "count", False)
+        # A network is confident of nearly everything: on a linear scale all other bars would be invisible.
+        lower.set_yscale("log")
+        lower.set_ylim(bottom=0.5)
+        lower.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        lower.yaxis.set_minor_formatter(lambda value, _: "")
+        lower.set_xlim(-0.02, 1.02)
+        lower.xaxis.set_major_formatter(_percent_formatter())
+    more = [Key("ideal", "ink", 2), Key("gap between the two", "series-1")]
+    more += [Key("95 % interval of the accuracy", "ink")] if any(None not in row[3:] for row in bins) else []
+    return Plot(output.text, (*keys, *more))
+
+
+def bars(identity: str, names: list[str], values: list, low: list, high: list, *, x_label: str) -> Plot:
+    """Draw fractions as horizontal bars with their intervals as thin lines; None draws nothing."""
+    with drawing(identity, 0.6 + 0.26 * len(names)) as (figure, output):
+        axes = figure.subplots()
+        for place, value, *interval in zip(range(len(names)), values, low, high, strict=True):
+            axes.barh(place, value or 0.0, height=0.62, color=stand_in("series-0"), alpha=0.75)
+            if None not in interval:
+                axes.plot(interval, [place, place], color=stand_in("strong"), linewidth=1.2)
+        axes.set_yticks(range(len(names)), names)
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+        axes.set_xlim(left=0.0)
+        axes.set_xlabel(x_label)
+        axes.xaxis.set_major_formatter(_percent_formatter())
+    return Plot(output.text)
+
+
+def feature_map(identity: str, columns: dict, class_names: list | None = None) -> Plot:
+    """Draw two-dimensional embeddings: natural images colored by class, adversarial ones as black triangles."""
+    x, y, labels, adversarial = (_thin(columns[name]) for name in ("x", "y", "label", "adversarial"))
+    classes = sorted({label for label in labels if label is not None})
+    with drawing(identity, 3.9) as (figure, output):
+        axes = figure.subplots()
+        for position, label in enumerate(classes):
+            rows = [i for i, other in enumerate(labels) if other == label and not adversarial[i]]
+            colour = stand_in(f"series-{position % SERIES_COUNT}")
+            axes.scatter([x[i] for i in rows], [y[i] for i in rows], s=9, color=colour, alpha=0.75, linewidth=0)
+        rows = [i for i, flag in enumerate(adversarial) if flag]
+        axes.scatter(
+            [x[i] for i in rows],
+            [y[i] for i in rows],
+            s=14,
+            marker="^",
+            color=stand_in("strong"),
+            linewidth=0,
+        )
+        if len(classes) <= 20:
+            _name_clusters(axes, x, y, labels, adversarial, classes, class_names)
+        bare(axes)
+    natural = Key("natural images, coloured by class", "series-0", -1, 0)
+    return Plot(output.text, (natural, *([Key("adversarial images", "strong", -1, 2)] if rows else [])))
+
+
+def entropy_map(identity: str, columns: dict) -> Plot:
+    """Draw the map of `feature_map` with every point shaded by the entropy of its prediction (nats)."""
+    x, y, adversarial, entropy = (_thin(columns[name]) for name in ("x", "y", "adversarial", "entropy"))
+    highest = max((value for value in entropy if value is not None), default=0.0) or 1.0
+    levels = [min(LEVEL_COUNT - 1, int(LEVEL_COUNT * (value or 0.0) / highest)) for value in entropy]
+    with drawing(identity, 3.9) as (figure, output):
+        axes = figure.subplots()
+        for flag, marker, size in ((False, "o", 9), (True, "^", 14)):
+            for level in range(LEVEL_COUNT):
+                rows = [i for i, other in enumerate(levels) if other == level and bool(adversarial[i]) == flag]
+                axes.scatter(
+                    [x[i] for i in rows],
+                    [y[i] for i in rows],
+                    s=size,
+                    marker=marker,
+                    color=stand_in(f"level-{level}"),
+                    linewidth=0,
+                )
+        bare(axes)
+    steps = [highest * level / LEVEL_COUNT for level in range(LEVEL_COUNT)]
+    shown = (0, 2, 4, 6, 7)
+    keys = [Key(f"from {steps[level]:.2f}", f"level-{level}", -1, 0) for level in shown]
+    triangles = [Key("triangles: adversarial images", "ink", -1, 2)] if any(adversarial) else []
+    return Plot(output.text, (*keys, *triangles))
+
+
+class _Output:
+    text = ""
+
+
+@contextlib.contextmanager
+def drawing(identity: str, height: float):
+    """Yield a figure in the common style and an object whose `text` becomes its inline SVG on exit."""
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_style(identity)), warnings.catch_warnings():
+        # matplotlib's own font lacks some glyphs, but the browser that shows the SVG has them.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        FigureCanvasSVG(figure)
+        output = _Output()
+        yield figure, output
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+        output.text = _inline(buffer.getvalue(), identity)
+
+
+def _style(identity: str) -> dict:
+    ink, faint = stand_in("ink"), stand_in("faint")
+    return {
+        "svg.fonttype": "none",
+        "svg.hashsalt": identity,
+        "text.parse_math": False,
+        "font.size": 9.5,
+        "axes.labelsize": 9.5,
+        "text.color": ink,
+        "axes.labelcolor": ink,
+        "axes.edgecolor": ink,
+        "axes.linewidth": 0.7,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": faint,
+        "grid.linewidth": 0.6,
+        "xtick.color": ink,
+        "ytick.color": ink,
+        "lines.linewidth": 1.8,
+        "lines.markersize": 4.0,
+    }
+
+
+def _inline(svg: str, identity: str) -> str:
+    """Return the SVG for inlining in HTML: no prologue, metadata or page-wide style, and prefixed ids."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
+    svg = svg.replace("base64,\n", "base64,")
+    size = re.search(r'viewBox="([^"]*)"', svg)[1]
+    prefix = re.sub(r"[^A-Za-z0-9]+", "-", identity).strip("-")
+    head = f'<svg viewBox="{size}" role="img" aria-labelledby="{prefix}-caption" class="plot">'
+    svg = head + svg[svg.index(">") + 1 :]
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", svg)
+    svg = re.sub(r'(?:xlink:)?href="#([^"]+)"', rf'href="#{prefix}-\1"', svg)
+    svg = re.sub(r" font-family: [^;\"]*;", "", svg)  # the page's own font
+    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"\s+(?=[^<>]*>)", " ", svg)
+    svg = re.sub(r'(?<=[ "(,-])(\d+\.\d\d)\d+(?=[^<>]*>)', r"\1", svg)
+    return as_variables(re.sub(r">\s+<", "><", svg)).strip()
+
+
+def _draw_lines(axes, lines: list[Line]) -> tuple[Key, ...]:
+    keys = []
+    if all(isinstance(value, int) for line in lines for value in line.x):
+        axes.xaxis.get_major_locator().set_params(integer=True)  # no half epochs
+    for order, line in enumerate(lines):
+        position = order if line.place is None else line.place
+        kept = [i for i, value in enumerate(line.y) if _is_number(value) and _is_number(line.x[i])]
+        dash, marker = position % len(_DASHES), position % len(_MARKERS)
+        role = f"series-{position % SERIES_COUNT}"
+        if len(kept) > 25:
+            marker = -1
+        axes.plot(
+            [line.x[i] for i in kept],
+            [line.y[i] for i in kept],
+            color=stand_in(role),
+            linestyle=_DASHES[dash],
+            marker=_MARKERS[marker] if marker >= 0 else "",
+        )
+        if line.low and line.high:
+            banded = [i for i in kept if _is_number(line.low[i]) and _is_number(line.high[i])]
+            axes.fill_between(
+                [line.x[i] for i in banded],
+                [line.low[i] for i in banded],
+                [line.high[i] for i in banded],
+                color=stand_in(role),
+                alpha=0.16,
+                linewidth=0,
+            )
+        keys.append(Key(line.text, role, dash, marker))
+    return tuple(keys)
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _finish(axes, x_label: str, y_label: str, percent: bool) -> None:
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    if percent:
+        axes.yaxis.set_major_formatter(_percent_formatter())
+        axes.set_ylim(-0.02, 1.02)
+
+
+def _from_zero(axes) -> None:
+    """Extend the y axis to include 0 and leave room above the highest marker."""
+    low, high = axes.get_ylim()
+    low = min(0.0, low)
+    axes.set_ylim(low, high + 0.04 * (high - low))
+
+
+def _percent_formatter():
+    from matplotlib.ticker import PercentFormatter
+
+    # None lets the axis range choose the decimals, so that a tick at 2.5 % is not labeled 2 %.
+    return PercentFormatter(1.0, decimals=None)
+
+
+def bare(axes) -> None:
+    """Remove ticks, grid and frame and equalize the scales, since a map has no units."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.grid(False)
+    axes.set_aspect("equal", adjustable="datalim")
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _name_clusters(axes, x, y, labels, adversarial, classes, class_names) -> None:
+    for label in classes:
+        rows = [i for i, other in enumerate(labels) if other == label and not adversarial[i]]
+        if not rows:
+            continue
+        middle_x, middle_y = (sorted(axis[i] for i in rows)[len(rows) // 2] for axis in (x, y))
+        known = class_names and 0 <= int(label) < len(class_names)
+        text = str(class_names[int(label)])[:14] if known else str(int(label))
+        axes.text(
+            middle_x,
+            middle_y,
+            text,
+            ha="center",
+            va="center",
+            fontweight="bold",
+            fontsize=10,
+            color=stand_in("strong"),
+            gid=f"class-{int(label)}",
+        )
+
+
+def _thin(values: list) -> list:
+    """Return at most `_MAXIMUM_POINTS` evenly chosen values, the same rows of every column."""
+    step = -(-len(values) // _MAXIMUM_POINTS)
+    return values[:: max(1, step)]

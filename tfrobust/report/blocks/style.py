@@ -1,0 +1,115 @@
+"""The style sheet of all HTML pages: light and dark, phone, screen and paper."""
+
+from tfrobust.report.blocks.palette import declarations
+
+LIGHT_PAGE, DARK_PAGE = "#f6f7f9", "#111418"
+_LIGHT = f"--page:{LIGHT_PAGE};--card:#ffffff;--edge:#dfe3e8;--text:#1b1f24;--muted:#5b6470;--accent:#0b62c4;"
+_LIGHT += "--good:#17693a;--good-soft:#dff3e6;--care:#7a5200;--care-soft:#fcefcf;--bad:#a3201d;--bad-soft:#fbe1df;"
+_DARK = f"--page:{DARK_PAGE};--card:#191d23;--edge:#2d333b;--text:#e7eaee;--muted:#9aa4b0;--accent:#6cb2ff;"
+_DARK += "--good:#79d69b;--good-soft:#16321f;--care:#eec35f;--care-soft:#3a2d0d;--bad:#ff9a93;--bad-soft:#431a18;"
+
+_RULES = """
+*{box-sizing:border-box}
+html{-webkit-text-size-adjust:100%;text-size-adjust:100%}
+body{margin:0;background:var(--page);color:var(--text);font:16px/1.55 system-ui,-apple-system,"Segoe UI",
+Roboto,
+"Helvetica Neue","Noto Sans","Liberation Sans",Arial,sans-serif;overflow-wrap:break-word}
+main{max-width:1040px;margin:0 auto;padding:28px 20px 60px}
+.eyebrow{margin:0;color:var(--muted);font-size:13px;letter-spacing:.08em;text-transform:uppercase}
+h1{margin:2px 0 10px;font-size:32px;line-height:1.2;letter-spacing:-.01em}
+h1 small{font-weight:400;font-size:18px;color:var(--muted);letter-spacing:0;white-space:nowrap}
+h2{margin:0 0 4px;font-size:20px;line-height:1.3;letter-spacing:-.005em}
+h2+p:not(.lead){margin-top:10px}
+h3{margin:18px 0 4px;font-size:15px}
+p{margin:0 0 10px;max-width:74ch}
+a{color:var(--accent)}
+.summary{font-size:19px;line-height:1.45;margin:0 0 18px}
+.lead{color:var(--muted);margin-bottom:14px}
+.glance{list-style:none;margin:0 0 20px;padding:0;font-size:15px}
+.glance li{display:grid;grid-template-columns:210px 1fr;gap:2px 14px;max-width:none;margin:0;padding:5px 0;
+border-bottom:1px solid var(--edge)}
+.glance a{text-decoration:none;font-weight:600}
+.glance a:hover{text-decoration:underline}
+section{background:var(--card);border:1px solid var(--edge);border-radius:12px;padding:20px 22px;
+margin:0 0 18px}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(176px,1fr));gap:14px;margin:0 0 18px}
+.tile{background:var(--card);border:1px solid var(--edge);border-radius:12px;padding:14px 18px 16px}
+.tile b{display:block;font-size:32px;line-height:1.2;font-weight:650;font-variant-numeric:tabular-nums}
+.tile span,.tile i{display:block;font-style:normal;font-size:14px;color:var(--muted)}
+.tile span{color:var(--text)}
+.bar{display:block;position:relative;height:8px;border-radius:4px;background:var(--faint);margin:8px 0 6px;
+min-width:110px;overflow:hidden}
+.bar u{position:absolute;left:0;top:0;bottom:0;background:var(--series-0)}
+.bar s{position:absolute;top:0;bottom:0;background:var(--strong);opacity:.38}
+.scroll{overflow-x:auto;margin:0 -6px}
+table{border-collapse:collapse;width:100%;font-size:15px}
+th,td{text-align:left;vertical-align:top;padding:8px 6px;border-bottom:1px solid var(--edge)}
+th{font-size:13px;font-weight:600;color:var(--muted);vertical-align:bottom}
+tr:last-child td{border-bottom:0}
+td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+th.number{white-space:normal}
+td small{color:var(--muted);font-size:13px;display:block;white-space:normal}
+.dense td{padding:4px 6px}
+.dense td small{display:inline;margin-left:10px}
+td.name{width:34%}
+.bars td.name{width:16%}
+.heat{display:block;padding:2px 6px;border-radius:4px}
+figure.sentence{max-width:none;margin:0 0 18px}
+.tokens{max-width:none;margin:0 0 6px}
+.tokens b{display:block;font-size:13px;font-weight:400;color:var(--muted)}
+.tokens .heat{display:inline-block}
+.key{font-size:13px;color:var(--muted);margin-bottom:14px}
+code,pre,.hash{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"Liberation Mono",monospace}
+.hash{overflow-wrap:anywhere}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:10px 0 0;padding:14px;border-radius:8px;
+background:var(--page)}
+.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr));gap:26px}
+.figures+.scroll,.dense+.scroll{margin-top:20px}
+figure{margin:0;max-width:620px;break-inside:avoid}
+figure svg.plot{display:block;width:100%;height:auto;overflow:visible}
+svg.plot *{stroke-linejoin:round;stroke-linecap:butt}
+svg.plot text{font-family:inherit}
+svg.plot g[id*="-class-"] text{paint-order:stroke;stroke:var(--card);stroke-width:3px;stroke-linejoin:round}
+figcaption{font-size:14px;font-weight:600;margin:0 0 4px}
+.legend{display:flex;flex-wrap:wrap;gap:2px 16px;margin:4px 0 0;padding:0;list-style:none;font-size:13px;
+color:var(--muted)}
+.legend svg{vertical-align:-1px;margin-right:5px}
+details{margin-top:10px;font-size:14px}
+summary{cursor:pointer;color:var(--accent)}
+.badge{display:inline-block;border-radius:20px;padding:1px 10px;font-size:13px;font-weight:600;
+white-space:nowrap;font-style:normal}
+.pass{color:var(--good);background:var(--good-soft)}
+.warn{color:var(--care);background:var(--care-soft)}
+.fail{color:var(--bad);background:var(--bad-soft)}
+ul{margin:0;padding-left:20px}
+li{margin:3px 0;max-width:74ch}
+.note{border-left:4px solid var(--care);padding:6px 12px;background:var(--care-soft);color:var(--care);
+border-radius:0 8px 8px 0;margin:0 0 8px;max-width:none}
+footer{color:var(--muted);font-size:13px}
+@media (max-width:560px){main{padding:18px 12px 40px}h1{font-size:26px}.summary{font-size:17px}
+section{padding:16px 14px}.tiles{grid-template-columns:1fr 1fr;gap:10px}.tile{padding:12px}
+.tile b{font-size:25px}
+.glance li{grid-template-columns:1fr}
+td.name,.bars td.name{width:auto}.bars td.name,.bars td[data-head="n"]{display:inline-block}
+.bar{min-width:76px}.dense table{font-size:12px}.dense th{font-size:11px}
+.dense th,.dense td{padding:3px 2px}.dense .heat{padding:2px 1px}
+.stack thead{display:none}.stack,.stack tbody,.stack tr,
+.stack td{display:block}
+.stack td{border:0;padding:1px 6px}.stack tr{padding:10px 0;border-bottom:1px solid var(--edge)}
+.stack tr:last-child{border-bottom:0}.stack td.number{text-align:left}
+.stack td[data-head]::before{content:attr(data-head) ": ";color:var(--muted)}}
+@media print{body{background:#fff;font-size:10.5pt}main{max-width:none;padding:0}details:not(.whole){display:none}
+details.whole summary{display:none}details.whole::details-content{content-visibility:visible;block-size:auto}
+.tiles{grid-template-columns:repeat(auto-fit,minmax(112px,1fr));gap:8px}.tile{padding:10px}.tile b{font-size:20pt}
+.tile i,.tile span{font-size:8.5pt}.glance,table,.lead{font-size:9.5pt}td,th{padding:4px 6px}td small{font-size:8pt}
+pre,code,.hash{font-size:7.5pt}pre{padding:0}.figures{grid-template-columns:1fr 1fr}
+section,.tile{border-color:#ccc}section{padding:12px 14px;margin:0 0 12px;-webkit-box-decoration-break:clone;
+box-decoration-break:clone}
+.tile,tr,.glance li{break-inside:avoid}h2,h3,.lead,figcaption{break-after:avoid}
+*{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
+"""
+
+STYLE = (
+    f":root{{color-scheme:light dark;{_LIGHT}{declarations(dark=False)}}}"
+    f"@media screen and (prefers-color-scheme:dark){{:root{{{_DARK}{declarations(dark=True)}}}}}{_RULES}"
+)

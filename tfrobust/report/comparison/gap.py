@@ -1,0 +1,90 @@
+"""Gap closed: how much of the robustness gap between two reports a third one closes, attack by attack."""
+
+from __future__ import annotations
+
+from tfrobust.errors import InputError
+from tfrobust.report import protocol, reading
+from tfrobust.report.blocks import html as page
+from tfrobust.report.comparison.reports import find_name
+from tfrobust.report.renderers.text_table import folded
+from tfrobust.report.schema import Report
+from tfrobust.structs import Measurement
+
+Named = list[tuple[str, Report]]
+
+
+def gap_closed(start: float | None, end: float | None, method: float | None) -> float | None:
+    """Compute (drop_start - drop_method) / (drop_start - drop_end) from relative drops of accuracy.
+
+    Args:
+        start: drop of the model to improve on (paper 004: SimCLR).
+        end: drop of the model that shows what is achievable (paper 004: SupCon).
+        method: drop of the model in between.
+
+    Returns:
+        1 if the method drops as little as `end`, 0 if as much as `start`, below 0 if more. None if a drop is unknown,
+        or if `end` drops no less than `start`, so that there is no gap.
+
+    Source:
+        Paper 004, Table 4, from rounded drops: FGSM 8/255, (71 - 64) / (71 - 59) = 58 %.
+    """
+    if start is None or end is None or method is None or not start > end:
+        return None
+    return (start - method) / (start - end)
+
+
+def gap_table(reports: Named, start: str, end: str, markup: bool = False, width: int | None = None) -> str:
+    """Format the relative drops by attack and, except for the two ends, the share of the gap that is closed.
+
+    The shares are computed from the measured drops and have no intervals of their own; the intervals of the drops are
+    in each report. No share is shown if data or protocol of the three reports differ, or if a time budget made one of
+    the drops a bound.
+
+    Args:
+        reports: (name, report).
+        start: name of the report that starts the gap. A name without its version is enough where it is unique.
+        end: name of the report that ends the gap, likewise.
+        markup: True for an HTML table.
+        width: width of the terminal in characters; None for lines of any length.
+
+    Returns:
+        Aligned ASCII lines, one per report, with a column for each attack that both ends were evaluated with.
+
+    Raises:
+        ValueError: no such report, several of that name, or no common attack.
+    """
+    first, last = (find_name([name for name, _ in reports], wanted) for wanted in (start, end))
+    drops, named = {name: _drops(report) for name, report in reports}, dict(reports)
+    columns = [identity for identity in drops[first] if identity in drops[last]]
+    if not columns:
+        raise InputError(f"{first} and {last} were judged by no common attack: there is no gap between them.")
+    rows = [["relative drop (gap closed)"]]
+    rows[0] += [reading.label(drops[first][identity]).removesuffix(", relative drop") for identity in columns]
+    for name, found in drops.items():
+        cells = [name]
+        for identity in columns:
+            share = None
+            if (
+                identity in found
+                and name not in (first, last)
+                and _alike(identity, [named[x] for x in (first, last, name)])
+            ):
+                share = gap_closed(*(drops[one][identity].value for one in (first, last, name)))
+            cells.append(reading.number(found.get(identity)) + ("" if share is None else f" ({share:.0%})"))
+        rows.append(cells)
+    numeric = tuple(range(1, len(rows[0])))
+    if markup:
+        return page.table(rows[0], [[page.text(cell) for cell in row] for row in rows[1:]], numeric=numeric)
+    return "\n".join(folded(rows, numeric, width))
+
+
+def _alike(identity: str, reports: list[Report]) -> bool:
+    """Return True if the drops were measured with one protocol, to completion and on the same data."""
+    found = [report[identity] for report in reports]
+    unlike = any(protocol.differences(found[0], other) for other in found[1:])
+    return not unlike and protocol.same_data(reports) and not any("bound" in one.settings for one in found)
+
+
+def _drops(report: Report) -> dict[str, Measurement]:
+    rows = reading.attack_rows(report.measurements)
+    return {row.drop.id: row.drop for row in rows if row.drop is not None and row.drop.value is not None}

@@ -1,0 +1,175 @@
+"""Comparison of many reports: finding them, naming them, and noting what makes their numbers incomparable."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import pathlib
+
+from tfrobust.common import files
+from tfrobust.errors import InputError
+from tfrobust.report import protocol, reading
+from tfrobust.report.difference import Difference, difference
+from tfrobust.report.schema import SCHEMA, Report
+from tfrobust.structs import Measurement
+
+REPORT_FILE = "robustness_report.json"
+Located = list[tuple[pathlib.Path, Report]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Reports in display order, with their common columns and the notes on comparability; `arrange` makes one.
+
+    Attributes:
+        named: (name, report), each name once.
+        files: the file each report was read from.
+        sort: id of the measurement that orders the reports, or None. It gets a column even where it is not a main
+            measurement.
+        reference: name of the report that the others are compared with; None for none.
+    """
+
+    named: list[tuple[str, Report]]
+    files: list[pathlib.Path]
+    sort: str | None = None
+    reference: str | None = None
+
+    @functools.cached_property
+    def columns(self) -> dict[str, str]:
+        """Id -> heading of every main measurement, in the order in which one report would list them."""
+        shown = [m for _, report in self.named for m in reading.main_measurements(report)]
+        shown += filter(None, (report.get(self.sort) for _, report in self.named))
+        labels = collections.Counter(identity for identity, _ in {(m.id, reading.label(m)) for m in shown})
+        found = {m.id: reading.label(m, details=labels[m.id] == 1) for m in shown}
+        return dict(sorted(found.items(), key=lambda item: reading.place(item[0])))
+
+    @functools.cached_property
+    def notes(self) -> dict[str, list[int]]:
+        """Note on why numbers are not comparable -> ids of the columns it concerns."""
+        found = {}
+        for identity, sentences in protocol.notes(self.named, self.columns).items():
+            for sentence in sentences:
+                found.setdefault(sentence, []).append(identity)
+        return found
+
+    def marks(self, identity: str) -> str:
+        """Return the numbers of a column's notes, counted from 1: " [1] [3]", or "" without notes."""
+        return "".join(f" [{place}]" for place in self._places.get(identity, ()))
+
+    @functools.cached_property
+    def _places(self) -> dict[str, list[int]]:
+        """Id of a column -> numbers of its notes."""
+        found = {}
+        for place, ids in enumerate(self.notes.values(), 1):
+            for identity in dict.fromkeys(ids):
+                found.setdefault(identity, []).append(place)
+        return found
+
+    def differences(self, report: Report) -> dict[str, Difference | None]:
+        """Return, by column, the report's number minus the reference's; None if either number is missing."""
+        reference = dict(self.named)[self.reference]
+        return {identity: difference(identity, report, reference) for identity in self.columns}
+
+
+def arrange(
+    located: Located, sort: str | None = None, ascending: bool = False, reference: str | None = None
+) -> Comparison:
+    """Name and order reports.
+
+    Args:
+        located: as `load_reports` returns them.
+        sort: id of a measurement, the largest value first; reports without it come last. None keeps the given order.
+        ascending: True to put the smallest value first.
+        reference: name of the report that the others are compared with. A name without its version is enough where it
+            is unique.
+
+    Raises:
+        ValueError: no report has such a measurement, there is no report of that name, or there are several.
+    """
+    rows = [(name, report, file) for name, (file, report) in zip(names(located), located, strict=True)]
+    if reference is not None:
+        reference = find_name([name for name, *_ in rows], reference)
+    if sort is not None:
+        known = {m.id for _, report, _ in rows for m in report.measurements}
+        if sort not in known:
+            raise InputError(f"no report has {sort!r}; nearest: {reading.nearest(sort, known)}."[:300])
+        rows.sort(key=lambda row: _place(row[1].get(sort), ascending))
+    return Comparison([(name, report) for name, report, _ in rows], [file for *_, file in rows], sort, reference)
+
+
+def load_reports(paths) -> Located:
+    """Load the reports found at the given paths; skip JSON files that are not reports.
+
+    Args:
+        paths: JSON files, version folders (`exported/<name>/<version>`), model folders (`exported/<name>`: the newest
+            version), or folders that hold a robustness_report.json themselves.
+
+    Returns:
+        (JSON file, report) in the order given, each file once.
+
+    Raises:
+        FileNotFoundError: a path does not exist.
+        ValueError: a file claims to be a robustness report and is not a valid one.
+    """
+    found = {}
+    for path in map(pathlib.Path, paths):
+        if not path.exists():
+            raise FileNotFoundError(f"{path} does not exist; name exported models, workdirs or report files.")
+        file = find_report(path)
+        if file is None or file.resolve() in found:
+            continue
+        text = files.read_bounded(file)
+        if SCHEMA.rpartition("/")[0].encode() not in text:
+            continue
+        try:
+            found[file.resolve()] = (file, Report.from_json(text))
+        except ValueError as error:
+            raise InputError(f"{file}: {error}"[:300]) from None
+    return list(found.values())
+
+
+def names(reports: Located) -> list[str]:
+    """Return a short distinct name per report: model/version, with a number appended where two agree."""
+    found, result = {}, []
+    for _, report in reports:
+        version = report.model.get("version")
+        name = report.model["name"] if version is None else f"{report.model['name']}/{version}"
+        found[name] = found.get(name, 0) + 1
+        result.append(name if found[name] == 1 else f"{name} ({found[name]})")
+    return result
+
+
+def find_report(path) -> pathlib.Path | None:
+    """Return the report file of a path: the file itself, a version's, or the newest version's; None without one."""
+    path = pathlib.Path(path)
+    if not path.is_dir():
+        return path if path.suffix == ".json" and path.is_file() else None
+    for candidate in (path / "assets.extra" / REPORT_FILE, path / REPORT_FILE):
+        if candidate.is_file():
+            return candidate
+    # Versions that are still being written have names that are not numbers.
+    versions = [entry for entry in path.iterdir() if entry.is_dir() and entry.name.isdecimal()]
+    if not versions:
+        return None
+    newest = max(versions, key=lambda entry: int(entry.name)) / "assets.extra" / REPORT_FILE
+    return newest if newest.is_file() else None
+
+
+def find_name(known: list[str], wanted: str) -> str:
+    """Return the known name that `wanted` means: itself, or the only version of that model.
+
+    Raises:
+        ValueError: no name matches, or several do.
+    """
+    found = [wanted] if wanted in known else [name for name in known if name.partition("/")[0] == wanted]
+    if len(found) != 1:
+        fault = "is several reports" if found else "is no report here"
+        raise InputError(f"{wanted!r} {fault}: name one of {', '.join(known)}."[:300])
+    return found[0]
+
+
+def _place(measurement: Measurement | None, ascending: bool) -> tuple[bool, float]:
+    if measurement is None or measurement.value is None:
+        return True, 0.0
+    return False, measurement.value if ascending else -measurement.value

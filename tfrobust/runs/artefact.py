@@ -1,0 +1,287 @@
+"""Publication of a trained method: staging, evaluation, report, gate, verification."""
+
+import dataclasses
+import logging
+import math
+import pathlib
+import time
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tfrobust.data.sources.base import Source
+from tfrobust.data.spec import Dataset, Examples
+from tfrobust.errors import InputError, RefusedByGate
+from tfrobust.evaluation.engine import predictor as predictors
+from tfrobust.evaluation.engine.base import Outcome, Setting
+from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.methods.shared.base import Method
+from tfrobust.common import configured, files, fingerprint
+from tfrobust.report import assembly, writer
+from tfrobust.report.comparison import reports as compare
+from tfrobust.report.renderers import console as render
+from tfrobust.report.gate import Gate
+from tfrobust.report.schema import Report
+from tfrobust.serving.export import assets, saved_model as export, publish, verify
+from tfrobust.runs import workdir as workdirs
+from tfrobust.runs.progress import ConsoleProgress
+
+_log = logging.getLogger(__name__)
+
+# Maximum size in bytes of the training images, as float32, that are held during an evaluation.
+_TRAINING_BYTES = 2**30
+
+
+@dataclasses.dataclass
+class Artefact:
+    """A trained method to be published: staged, evaluated, reported, verified, published.
+
+    Attributes:
+        method: trained.
+        dataset: the examples; the test split is evaluated.
+        source: source of `dataset`.
+        evaluators: the evaluators to run.
+        folder: the workdir.
+        facts: `Report.training`.
+        history: of the training, column by log name.
+        training_seconds: duration of all stages.
+        configuration: returns the operative configuration as text.
+        first_history: of the first of two stages, or None.
+        gate: requirements on the report.
+        seen_first: training split of the first of two stages, or None.
+    """
+
+    method: Method
+    dataset: Dataset
+    source: Source
+    evaluators: tuple
+    folder: pathlib.Path
+    facts: dict
+    history: dict
+    training_seconds: float
+    configuration: Callable[[], str]
+    first_history: dict | None = None
+    gate: Gate = Gate()
+    seen_first: Examples | None = None
+
+    def publish(self, name: str, export_dir: str, version: int | None) -> Report:
+        """Evaluate, report, check and publish the model; steps that a previous run completed are not repeated.
+
+        Args:
+            name: name of the model, and of its folder in `export_dir`.
+            export_dir: folder in which `<name>/<version>` is published.
+            version: number of the version; None takes the next one.
+
+        Returns:
+            The report of the published version.
+
+        Raises:
+            RefusedByGate: the report misses a requirement; nothing was published.
+            RuntimeError: the exported model failed its verification.
+        """
+        parts = dict(
+            encoder=self.method.encoder,
+            head=self.method.head,
+            image_shape=self.dataset.image_shape,
+            class_names=self.dataset.class_names,
+            name=name,
+            short_side=self.dataset.test.short_side,
+            vocabulary=self.dataset.vocabulary,
+        )
+        staged, final = self.folder / "staged", self.folder / "final"
+        weights = assets.assemble(staged, **parts)
+        run = run_sha256(weights, self.dataset, self.evaluators, self.facts["configuration"])
+        base, owner = pathlib.Path(export_dir, name), workdirs.owner(self.folder)
+        number = publish.claim(base, owner, version, run=run)
+        if publish.is_published(base, number, owner, run=run):
+            report = earlier_report(base / str(number))
+            self._ask_gate(report, "it was published before, when less was required")
+            return self._finish(report, base, run, "published by this run before")
+        outcome, seconds = self._judge(staged)
+        report = assembly.make_report(
+            **found(outcome),
+            model={"name": name, "version": number, "weights_sha256": weights, "parameters": self._parameters()},
+            data=data_facts(self.dataset, self.source),
+            run_sha256=run,
+            configuration=self.configuration(),
+            training=self.facts,
+            history=self.history,
+            first_history=self.first_history,
+            cost={"training_seconds": self.training_seconds, "evaluation_seconds": seconds},
+        )
+        if self.gate.failures(report):
+            publish.give_back(base, number, owner)
+            self._ask_gate(dataclasses.replace(report, model=report.model | {"version": None}), "nothing was published")
+        texts = {"report_html": render.html(report), "report_markdown": render.markdown(report)}
+        assets.assemble(final, **parts, **texts, report_json=report.to_json(), judged=staged)
+        result = verify.verify(final)
+        if not result.passed:
+            raise RuntimeError(f"The model was not published: {result.problems[0]}")
+        publish.publish(final, base, number, owner, run=run)
+        return self._finish(report, base, run)
+
+    def _ask_gate(self, report: Report, consequence: str) -> None:
+        failures = self.gate.failures(report)
+        if not failures:
+            return
+        writer.write_report(report, self.folder)
+        print(render.console_table(report, short=True), *(f"gate: {failure}" for failure in failures), sep="\n")
+        count = f"{len(failures)} requirement{'s' if len(failures) > 1 else ''}"
+        raise RefusedByGate(f"the model misses {count}; {consequence}, its report lies in {self.folder}"[:300])
+
+    def _finish(self, report: Report, base: pathlib.Path, run: str, note: str = "") -> Report:
+        """Write the record and the report of a published version; repeated by a run that was killed before."""
+        number = report.model["version"]
+        publish.write_record(self.folder, {"base": str(base), "version": number, "run": run})
+        writer.write_report(report, self.folder)
+        print_result(report, base / str(number), note)
+        return report
+
+    def _judge(self, staged: pathlib.Path) -> tuple[Outcome, float]:
+        images, labels = self.dataset.test.arrays()
+        setting = Setting(
+            predictor=predictors.from_saved_model(str(staged)),
+            images=images,
+            labels=labels,
+            class_names=self.dataset.class_names,
+            seed=self.facts["seed"],
+            progress=ConsoleProgress(),
+            strengths=self.dataset.test.strengths,
+            vocabulary=self.dataset.vocabulary,
+            **training_facts(self.facts, self.dataset, self.evaluators, self.seen_first),
+        )
+        started = time.monotonic()
+        outcome = run_evaluation(self.evaluators, setting, cache_directory=str(self.folder / "evaluation"))
+        return outcome, time.monotonic() - started
+
+    def _parameters(self) -> int:
+        return int(self.method.encoder.count_params() + self.method.head.count_params())
+
+
+def described(value) -> dict:
+    """Serialize a part without what differs between processes."""
+    return workdirs.canonical(configured.serialize(value))
+
+
+def run_sha256(weights: str | None, dataset: Dataset, evaluators: tuple, training: dict) -> str:
+    """Hash what identifies an evaluated run: weights, data, training and evaluation."""
+    evaluation = [described(evaluator) for evaluator in evaluators]
+    parts = {"weights": weights, "data": dataset.fingerprint, "training": training, "evaluation": evaluation}
+    return fingerprint.json_sha256(parts)
+
+
+def training_facts(facts: dict, dataset: Dataset, evaluators: tuple, first: Examples | None = None) -> dict:
+    """Return what is known about a model's training, as arguments of `Setting`; images only if an evaluator uses them.
+
+    Args:
+        facts: `Report.training`, or {} for a model that tfrobust did not train.
+        dataset: its training split; a model that tfrobust did not train may have been trained on it, too.
+        evaluators: the evaluators to run.
+        first: training examples of a first stage; None loads them again from the source in `facts`.
+    """
+    images = labels = None
+    asked = any(evaluator.uses_training for evaluator in evaluators)
+    if len(dataset.train) and asked:
+        images, labels = dataset.train.arrays(max(1, _TRAINING_BYTES // (4 * math.prod(dataset.image_shape))))
+    attack = None
+    if facts.get("attack_steps"):
+        attack = {"norm": facts["norm"], "epsilon": facts["epsilon"], "steps": facts["attack_steps"]}
+    selected_on = facts.get("selection", {}).get("on", "")
+    told = {"train_images": images, "train_labels": labels, "training_attack": attack, "selected_on": selected_on}
+    first = (first or _pretraining_examples(facts)) if asked else None
+    if first is not None and first.fingerprint != dataset.train.fingerprint:
+        told["pretraining_examples"] = first
+    return told
+
+
+def _pretraining_examples(facts: dict) -> Examples | None:
+    """Return the training examples of a first stage with its own data; None without one or if loading fails."""
+    try:
+        described = facts.get("pretraining", {}).get("source")
+        source = described and configured.deserialize(_without_downloads(described))
+        return source.load().train if isinstance(source, Source) else None
+    except Exception as error:  # Keras, and a class that the report names, may raise anything
+        reason = " ".join(str(error).split())[:100]
+        _log.warning("The first stage's images are not looked through for test images: %s", reason)
+        return None
+
+
+def data_facts(dataset: Dataset, source: Source) -> dict:
+    """Return the report's entries about the data, which suffice to load them again."""
+    return {
+        "name": dataset.name,
+        "fingerprint": dataset.fingerprint,
+        "test_fingerprint": dataset.test.fingerprint,
+        **{f"{split}_size": size for split, size in dataset.sizes.items()},
+        "source": configured.serialize(source),
+        "class_names": list(dataset.class_names),
+        **({"vocabulary_size": len(dataset.vocabulary)} if dataset.is_text else {}),
+    }
+
+
+def found(outcome: Outcome) -> dict:
+    """Return an evaluation's outcome as arguments of `report.assembly.make_report`."""
+    return {
+        "measurements": outcome.measurements,
+        "series": outcome.series,
+        "findings": outcome.findings,
+        "devices": sorted({device.device_type for device in tf.config.list_physical_devices()}),
+    }
+
+
+def earlier_report(model) -> Report | None:
+    """Return the report inside an export, or None."""
+    found = compare.find_report(model)
+    return Report.from_json(files.read_bounded(found)) if found else None
+
+
+def named_source(model: str, report: Report | None) -> Source:
+    """Return the data source that an export's report names, with downloads disabled.
+
+    Raises:
+        InputError (a ValueError): the report names no source, or not a valid one.
+    """
+    if report is None or not report.data.get("source"):
+        raise InputError(f"{model} names no data of its own: say what to judge it on with --data.")
+    try:
+        source = configured.deserialize(_without_downloads(report.data["source"]))
+    except Exception as error:  # Keras, and a class that the report names, may raise anything
+        reason = " ".join(str(error).split())[:100]
+        raise InputError(f"the report of {model[-60:]} names data that are not read ({reason}): use --data.") from error
+    if not isinstance(source, Source):
+        raise InputError(f"the report of {model[-60:]} names no data that are read: use --data.")
+    return source
+
+
+def _without_downloads(value):
+    if isinstance(value, dict):
+        return {name: name != "download" and _without_downloads(item) for name, item in value.items()}
+    return [_without_downloads(item) for item in value] if isinstance(value, list) else value
+
+
+def check_vocabulary(model: str, dataset: Dataset) -> None:
+    """Raise if the token ids of a text dataset mean other words than those of an export.
+
+    Raises:
+        InputError (a ValueError): names the first difference.
+    """
+    place = pathlib.Path(model)
+    known = export.read_vocabulary(files.saved_model_directory(place)) if place.is_dir() else ()
+    if not known or not dataset.is_text or known == dataset.vocabulary:
+        return
+    if len(known) != len(dataset.vocabulary):
+        fault = f"there are {len(dataset.vocabulary)} words, not {len(known)}"
+    else:
+        identity = next(i for i, pair in enumerate(zip(known, dataset.vocabulary, strict=True)) if len(set(pair)) > 1)
+        fault = f"the id {identity} is {dataset.vocabulary[identity]!r} there and {known[identity]!r} here"
+    raise InputError(
+        f"{dataset.name} has another vocabulary than {model}: {fault}. Give the tokenizer the export's own "
+        "assets.extra/vocabulary.txt."[:300]
+    )
+
+
+def print_result(report: Report, directory: pathlib.Path, note: str = "") -> None:
+    """Print the table of a report, and the paths of the model and the report."""
+    print(render.console_table(report, short=True))
+    print(f"SavedModel  {directory}" + (f"  ({note})" if note else ""))
+    print(f"report      {directory / assets.HTML_FILE}")

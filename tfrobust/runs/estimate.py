@@ -1,0 +1,180 @@
+"""Cost estimate of a run before it begins: passes from the configuration, time from a few measured steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.data.spec import Dataset
+from tfrobust.evaluation.engine.base import Evaluator
+from tfrobust.runs.first_stage import Stage
+from tfrobust.report.reading import duration
+from tfrobust.training import strategy as strategies
+from tfrobust.training.head_fit import fitted_at_once
+
+# The longest step and the longest measurement in seconds, and the number of steps that a measurement takes at most.
+_LONGEST_STEP, _LONGEST_MEASUREMENT, _STEPS = 3.0, 12.0, 5
+# A backward pass takes about twice as long as a forward pass.
+_BACKWARD = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Passes:
+    """Upper bound on the passes of an evaluation's attacks, counted in passes of one image.
+
+    The bound is reached if no attack succeeds: an image for which an attack succeeded takes no further passes.
+
+    Attributes:
+        both: forward and backward passes.
+        forward: passes of black-box attacks, forward only.
+        attacks: number of attacks.
+        uncounted: names of the evaluators that are not included.
+    """
+
+    both: int
+    forward: int
+    attacks: int
+    uncounted: tuple[str, ...]
+
+    @property
+    def forward_equivalents(self) -> int:
+        """The cost in units of forward passes."""
+        return (1 + _BACKWARD) * self.both + self.forward
+
+
+def show(
+    configuration: str,
+    stages: Sequence[Stage],
+    evaluators: Sequence[Evaluator],
+    strategy: tf.distribute.Strategy,
+    jit_compile: bool | str,
+) -> None:
+    """Print the configuration, and estimates of the training stages and of the evaluation.
+
+    Args:
+        configuration: its text.
+        stages: built, in the order in which they run.
+        evaluators: of the run.
+        strategy: that of the run; steps are measured only on a single device.
+        jit_compile: of the run.
+    """
+    print(configuration)
+    seconds_per_pass = None  # forward, of one image
+    for stage in stages:
+        stage.print_estimate()
+        if fitted_at_once(stage.method.head):
+            continue
+        if strategy.num_replicas_in_sync > 1:
+            print("time        not known: no step is made on several replicas")
+            continue
+        seconds, rests_on = seconds_per_step(stage, strategy, jit_compile)
+        whole = duration(seconds * stage.epochs * stage.steps_per_epoch)
+        print(f"time        about {whole} ({duration(seconds)} a step: {rests_on})")
+        seconds_per_pass = seconds / (stage.passes_per_step * (1 + _BACKWARD) * stage.batch_size)
+    _show_evaluation(evaluators, stages[-1].dataset, seconds_per_pass)
+
+
+def attack_passes(evaluators: Sequence[Evaluator], dataset: Dataset) -> Passes:
+    """Count the passes of an evaluation's attacks if none succeeds: images x rounds x steps of each.
+
+    Args:
+        evaluators: of the run.
+        dataset: its test split is evaluated.
+    """
+    count = len(dataset.test)
+    setting = SimpleNamespace(
+        images=range(count), subset=lambda limit: np.arange(count if limit is None else min(limit, count))
+    )
+    both = forward = attacks = 0
+    uncounted = []
+    for evaluator in evaluators:
+        try:
+            found = evaluator.attacks(setting)
+        except AttributeError:  # its attacks depend on the model
+            found = ()
+        if not found:
+            uncounted.append(type(evaluator).__name__)
+        for attack, positions in found:
+            attacks += 1
+            for member in attack.members or (attack,):
+                passes = len(positions) * member.rounds(dataset.class_count) * member.steps
+                both += passes if member.needs_gradient else 0
+                forward += 0 if member.needs_gradient else passes
+    return Passes(both, forward, attacks, tuple(dict.fromkeys(uncounted)))
+
+
+def seconds_per_step(stage: Stage, strategy: tf.distribute.Strategy, jit_compile: bool | str) -> tuple[float, str]:
+    """Measure or forecast the seconds of a training step on this machine; return them and how they were obtained.
+
+    A few steps of the training itself run in a temporary folder if a forward pass predicts that they are short;
+    otherwise the forecast is returned. The method's weights change.
+    """
+    forecast = _forecast(stage)
+    if forecast > _LONGEST_STEP:
+        return forecast, "a guess from one pass forward, for a step would take too long here"
+    watch = _Stopwatch()
+    with tempfile.TemporaryDirectory() as folder, strategy.scope():
+        driven = {"checkpoint_seconds": math.inf, "jit_compile": strategies.use_xla(jit_compile, strategy)}
+        loop = stage.loop(strategy, pathlib.Path(folder), [], verbose=0, **driven)
+        loop.callbacks = [watch]
+        loop.run()
+    if len(watch.seconds) < 2:
+        return watch.seconds[0], "the first one, with its compilation"
+    count = len(watch.seconds) - 1
+    return statistics.median(watch.seconds[1:]), f"the median of {count}, made on this machine"
+
+
+class _Stopwatch(keras.callbacks.Callback):
+    """A callback that times steps, and stops the training after a few."""
+
+    def __init__(self):
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._began = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seconds.append(time.perf_counter() - self._began)
+        if len(self.seconds) > _STEPS or sum(self.seconds) > _LONGEST_MEASUREMENT:
+            self.model.stop_training = True
+
+
+def _forecast(stage: Stage) -> float:
+    """Forecast the seconds of a step from the best of three compiled forward passes of some images."""
+    count = min(32, stage.batch_size, len(stage.dataset.train))
+    images = stage.dataset.train.fetch(tf.range(count, dtype=tf.int64))
+    forward = tf.function(lambda examples: stage.method(examples, training=False), autograph=False)
+    seconds = []
+    for _ in range(4):
+        began = time.perf_counter()
+        forward(images)
+        seconds.append(time.perf_counter() - began)
+    return min(seconds[1:]) * (1 + _BACKWARD) * stage.passes_per_step * math.ceil(stage.batch_size / count)
+
+
+def _show_evaluation(evaluators: Sequence[Evaluator], dataset: Dataset, seconds_per_pass: float | None) -> None:
+    passes = attack_passes(evaluators, dataset)
+    if not evaluators:
+        print("evaluation  none")
+        return
+    black_box = f" and {passes.forward} forward alone" if passes.forward else ""
+    print(f"evaluation  at most {passes.both} passes of one image forward and backward{black_box}, by", end=" ")
+    print(f"{passes.attacks} attacks on {len(dataset.test)} examples, fewer where these fall early")
+    if passes.uncounted:
+        print(f"            besides {', '.join(passes.uncounted)}")
+    if seconds_per_pass and passes.attacks:
+        print(
+            f"time        at most about {duration(seconds_per_pass * passes.forward_equivalents)} for these attacks, at"
+            " training's pace"
+        )

@@ -1,0 +1,329 @@
+"""The root functions, which build, train, stage, evaluate, report and publish. Commands call them, gin binds them."""
+
+import contextlib
+import pathlib
+import time
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tfrobust.runs import artefact as artefacts
+from tfrobust.runs import estimate
+from tfrobust import saving
+from tfrobust.augment.base import Augmentation
+from tfrobust.data import pipeline
+from tfrobust.data.sources.base import Source
+from tfrobust.data.text import refuse_parts_of_images
+from tfrobust.errors import InputError
+from tfrobust.evaluation.engine import predictor as predictors
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.chunks import Shard
+from tfrobust.evaluation.runner import refuse_clashes, refuse_kind, run_evaluation, run_shard
+from tfrobust.methods.shared.base import Method
+from tfrobust.models.weights import checkpoints, weight_files
+from tfrobust.models.heads.linear import LinearHead
+from tfrobust.common import configured, files
+from tfrobust.security import saved_models
+from tfrobust.runs.initial_encoder import Pretrained
+from tfrobust.runs.first_stage import Pretraining, Stage
+from tfrobust.report import assembly, writer
+from tfrobust.report.renderers import console as render
+from tfrobust.report.gate import Gate
+from tfrobust.report.schema import Report
+from tfrobust.serving.export import publish
+from tfrobust.training import cluster
+from tfrobust.runs import selection
+from tfrobust.training import strategy as strategies
+from tfrobust.runs import workdir as workdirs
+from tfrobust.runs.progress import ConsoleProgress
+
+
+def train(
+    *,
+    name: str,
+    method: Callable[..., Method],
+    encoder: Callable[..., keras.Model],
+    optimizer: Callable[..., keras.optimizers.Optimizer],
+    data: Source,
+    epochs: int,
+    batch_size: int,
+    seed: int = 0,
+    strategy: str = "auto",
+    head: Callable[..., keras.layers.Layer] = LinearHead,
+    augmentation: Augmentation | None = None,
+    validation: Callable[..., keras.callbacks.Callback] | None = None,
+    callbacks: tuple = (),
+    evaluators: tuple = (),
+    pretrained: Pretrained | None = None,
+    pretraining: Pretraining | None = None,
+    gate: Gate = Gate(),  # noqa: B008 (frozen)
+    publish_weights: str = "last",
+    precision: str = "float32",
+    jit_compile: bool | str = "auto",
+    deterministic: bool | str = "auto",
+    checkpoint_seconds: float = 15.0,
+    workdir: str,
+    export_dir: str = "exported",
+    version: int | None = None,
+    profile: int = 0,
+    dry_run: bool = False,
+    training_must_be_done: bool = False,
+    configuration: Callable[[], str] = lambda: "",
+) -> Report | None:
+    """Train a model, evaluate its SavedModel, and publish that with its report. Running again resumes.
+
+    Args:
+        name: name of the model, and of its folder in `export_dir`.
+        method: constructor of a method, called as method(encoder=, head=, seed=) inside the strategy's scope.
+        encoder: constructor of an encoder.
+        optimizer: constructor of a Keras optimizer.
+        data: source of the examples.
+        epochs: >= 1.
+        batch_size: size of the global batch, >= 1; at most the number of training examples.
+        seed: seed of the initial weights and of all random draws.
+        strategy: 'auto', 'one_device', 'mirrored', 'multi_worker' or 'tpu'.
+        head: constructor of the classifier, called as head(class_count=).
+        augmentation: of the training images, or None.
+        validation: constructor of a callback, called as validation(images=, labels=) with the validation split.
+        callbacks: further Keras callbacks.
+        evaluators: evaluators to run on the test split with the staged SavedModel.
+        pretrained: a model whose encoder this one starts from, fine-tuned or frozen; None for fresh weights.
+        pretraining: a first stage, which trains the encoder that `method` then takes over; None for one stage.
+        gate: requirements that the report must meet for the model to be published; none by default.
+        publish_weights: "last", "best" (by validation robust accuracy) or "averaged" (by an AveragedWeights).
+        precision: Keras dtype policy, 'float32', 'mixed_bfloat16' or 'mixed_float16'; losses and attack gradients are
+            float32 in each.
+        jit_compile: True, False or "auto" (see `training.strategy.use_xla`).
+        deterministic: True, False or "auto" (see `training.strategy.set_determinism`).
+        checkpoint_seconds: seconds between two checkpoints.
+        workdir: folder of checkpoints, logs, the staged model, cached evaluations and the report.
+        export_dir: folder in which `<name>/<version>` is published.
+        version: an explicit version; None takes the next one.
+        profile: number of steps to trace for TensorBoard, 0 for none.
+        dry_run: True to print the configuration and a cost estimate, and stop.
+        training_must_be_done: True to refuse a workdir whose training is not finished (the command `export`).
+        configuration: returns the operative configuration as text; called after everything was built.
+
+    Returns:
+        The report; None after a dry run, and on workers other than the chief.
+
+    Raises:
+        InputError (a ValueError): wrong input or configuration, or a workdir of another training configuration.
+        RefusedByGate: the report misses a requirement; the report is in the workdir, and nothing was published.
+    """
+    _check_numbers(epochs=epochs, batch_size=batch_size)
+    gate.check_references()
+    strategies.set_determinism(deterministic)
+    scope = strategies.make_strategy(strategy)  # collectives must exist before anything else runs
+    worker = cluster.this_worker(scope)
+    _check_replicas(scope, batch_size, pretrained, pretraining)
+    strategies.set_precision(precision)
+    keras.utils.set_random_seed(seed)
+    dataset = data.load()
+    selection.check_choice(publish_weights, bool(validation and len(dataset.validation)), callbacks, head)
+    pipeline.steps_per_epoch(dataset.train, batch_size)  # raises for a batch larger than the data
+    refuse_clashes(evaluators)
+    refuse_kind(evaluators, dataset.is_text)
+    with cluster.watched(worker), scope.scope():
+        network = _encoder(encoder, scope)
+        model = method(encoder=network, head=head(class_count=dataset.class_count), seed=seed)
+        parts = {"augmentation": augmentation, "validation": validation}
+        refuse_parts_of_images(dataset, model, pretrained=pretrained, pretraining=pretraining, **parts)
+        # Both stages are built before either trains: a resumed run then draws the same initial weights.
+        first = None if pretraining is None else pretraining.stage(network, head, data, dataset, seed)
+        given = {"dataset": dataset, "source": data, "callbacks": callbacks, **parts}
+        stage = Stage(method=model, epochs=epochs, batch_size=batch_size, seed=seed, **given)
+        stage.title = f"stage 2 of 2, {type(model).__name__}" if first else ""
+        stage.build(optimizer())
+        origin = {} if pretrained is None else {"pretrained": pretrained.give(network, dataset.image_shape)}
+    if dry_run:
+        return estimate.show(configuration(), [*filter(None, [first]), stage], evaluators, scope, jit_compile)
+    training = stage.configuration() | origin
+    if first:
+        training["pretraining"] = first.configuration() | {"frozen": pretraining.frozen, "branch": pretraining.branch}
+    files.check_writable(workdir, "--workdir")
+    publish.check_available(pathlib.Path(export_dir, name), version, workdirs.owner(workdir))
+    agreement = cluster.Agreement(scope, worker)
+    with contextlib.ExitStack() as until_the_end:
+        with agreement.after_chief():
+            opened = workdirs.in_use(workdir, training, must_exist=training_must_be_done, alone=worker.chief)
+            folder = until_the_end.enter_context(opened)
+        own = cluster.own_folder(folder, worker)
+        files.write_atomically(own / workdirs.CONFIGURATION_FILE, configuration())
+        driven = {"checkpoint_seconds": checkpoint_seconds, "jit_compile": strategies.use_xla(jit_compile, scope)}
+        driven |= {"finished_only": training_must_be_done, "verbose": int(worker.chief)}
+        with cluster.watched(worker):
+            before, seconds = None, 0.0
+            if first:
+                origin["pretraining"], before, seconds = pretraining.run(first, scope, folder, own, **driven)
+            watchers = selection.watch(own, dataset.validation.arrays(), validation, callbacks, batch_size)
+            profiled = {"profile_steps": profile, "profile_directory": str(own / "logs")}
+            loop = stage.loop(scope, folder, watchers, **profiled, **driven)
+            history = loop.run()
+        if not worker.chief:
+            print(f"worker {worker.index} of {worker.count} has trained; the chief evaluates and publishes", flush=True)
+            return agreement.part()
+        facts = {**stage.facts(), **getattr(loop, "facts", {}), **origin, "precision": precision}
+        facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
+        made = (model, dataset, data, evaluators, folder, facts, history, seconds + loop.seconds)
+        seen_first = first and first.dataset.train
+        report = artefacts.Artefact(*made, configuration, before, gate, seen_first).publish(name, export_dir, version)
+        agreement.part(alone=True)
+        return report
+
+
+def evaluate(
+    *,
+    model: str,
+    evaluators: tuple,
+    data: Source | Callable[..., Source] | None = None,
+    encoder: Callable[..., keras.Model] | None = None,
+    seed: int = 0,
+    logits_output: str | None = None,
+    batch_size: int = 128,
+    chunk_size: int = 1000,
+    output: str | None = None,
+    shard: tuple[int, int] | None = None,
+    configuration: Callable[[], str] = lambda: "",
+) -> Report | None:
+    """Evaluate a model: an export, any other SavedModel, a plain `.keras` file, or weights from PyTorch.
+
+    Args:
+        model: a SavedModel folder, a folder of its versions, or a `.keras` file; or only the weights of a network from
+            PyTorch, `.safetensors` or `.npz` (see `models.weights.checkpoints`).
+        evaluators: the evaluators to run.
+        data: the test split of this source; None takes the data and split that the export's report names. A constructor
+            is called as data(image_shape=) with the model's input shape.
+        encoder: constructor of the encoder, needed for weights only; the linear head is built to fit the weights.
+        seed: seed of the attacks; 0 takes the seed of the export's own report.
+        logits_output: name of the output that holds the logits, for a model that tfrobust did not export.
+        batch_size: images per call.
+        chunk_size: images per chunk of an attack; an interrupted run loses the chunk in progress.
+        output: a folder that receives `robustness_report.json`, `.html` and `.md`, and in `cache` the finished parts,
+            from which the same command resumes; None writes nothing.
+        shard: (i, n): compute only the i-th of n shares of all attacks, which a run without `shard` finds in the same
+            `output`; None computes everything that is missing, and the report.
+        configuration: returns the operative configuration as text.
+
+    Returns:
+        The report, also printed as a table; None for a shard.
+
+    Raises:
+        InputError (a ValueError): the model cannot be read, or data are missing or do not fit it.
+    """
+    refuse_clashes(evaluators)
+    if output:
+        files.check_writable(output, "--output")
+    saving.import_all()  # registers the classes that a .keras file may name
+    predictor = _predictor(model, encoder, logits_output)
+    earlier = artefacts.earlier_report(model)
+    known = earlier.training if earlier else {}
+    if data is None:
+        data = artefacts.named_source(model, earlier)
+    elif callable(data):
+        data = data(image_shape=_input_shape(predictor))
+    dataset = data.load()
+    artefacts.check_vocabulary(model, dataset)
+    images, labels = dataset.test.arrays()
+    with saved_models.answering(predictor.name):
+        setting = Setting(
+            predictor=predictor,
+            images=images,
+            labels=labels,
+            class_names=dataset.class_names if dataset.class_count == predictor.class_count else None,
+            seed=seed or known.get("seed", 0),
+            batch_size=batch_size,
+            chunk_size=chunk_size,
+            progress=ConsoleProgress(),
+            strengths=dataset.test.strengths,
+            vocabulary=dataset.vocabulary,
+            **artefacts.training_facts(known, dataset, evaluators),
+        )
+        cache = pathlib.Path(output, "cache") if output else None
+        if shard is not None:
+            return _evaluate_shard(evaluators, setting, shard, cache)
+        started = time.monotonic()
+        outcome = run_evaluation(evaluators, setting, cache_directory=cache)
+    identity = earlier.model if earlier else {"name": pathlib.Path(model).stem, "version": None}
+    report = assembly.make_report(
+        **artefacts.found(outcome),
+        model={
+            "name": identity["name"],
+            "version": identity["version"],
+            "weights_sha256": predictor.weights_sha256,
+            "parameters": predictor.parameters,
+        },
+        data=artefacts.data_facts(dataset, data),
+        run_sha256=artefacts.run_sha256(predictor.weights_sha256, dataset, evaluators, {"seed": setting.seed}),
+        configuration=configuration(),
+        training={**known, "evaluation_seed": setting.seed},
+        history={},
+        cost={"evaluation_seconds": time.monotonic() - started},
+    )
+    paths = writer.write_report(report, output) if output else ()
+    print(render.console_table(report))
+    for path in paths:
+        print(path)
+    return report
+
+
+# -------------------------------------------------------------------------------------------------- details
+
+
+def _check_numbers(**numbers: int) -> None:
+    for name, value in numbers.items():
+        if not 1 <= value < 2**31:
+            raise InputError(f"{name.upper()} is {value}; it must be at least 1 and below 2**31."[:300])
+
+
+def _check_replicas(
+    scope: tf.distribute.Strategy, batch_size: int, pretrained: Pretrained | None, pretraining: Pretraining | None
+) -> None:
+    if pretrained is not None and pretraining is not None:
+        raise InputError("an encoder is pretrained or gets a pretraining: set one of the two alone.")
+    sizes = {"BATCH_SIZE": batch_size, "Pretraining.batch_size": pretraining.batch_size if pretraining else 0}
+    for name, size in sizes.items():
+        if size % scope.num_replicas_in_sync:
+            raise InputError(f"{name} {size} does not divide among {scope.num_replicas_in_sync} replicas.")
+
+
+def _encoder(encoder: Callable[..., keras.Model], scope: tf.distribute.Strategy) -> keras.Model:
+    """Build the encoder, with batch norm synchronized over the global batch if there are several replicas."""
+    if scope.num_replicas_in_sync > 1 and "synchronized" in configured.constructor_arguments(encoder):
+        return encoder(synchronized=True)
+    return encoder()
+
+
+def _predictor(
+    model: str, encoder: Callable[..., keras.Model] | None, logits_output: str | None
+) -> predictors.Predictor:
+    if not weight_files.is_weights(model):
+        return predictors.load(model, logits_output)
+    weight_files.require_readable(model)
+    if encoder is None:
+        raise InputError(
+            f"{weight_files.shown(model)} holds weights alone: say of which network, such as "
+            "--gin_file=gin/models/resnet18.gin."
+        )
+    judged, loaded = checkpoints.classifier(encoder(), model)
+    print(f"{weight_files.shown(model)}: {loaded}")
+    return predictors.from_keras(judged, logits_output)
+
+
+def _input_shape(predictor: predictors.Predictor) -> tuple[int, int, int]:
+    if predictor.is_text:
+        raise InputError(f"{predictor.name} takes text, and --data names images: set evaluate.data in gin instead.")
+    if None in predictor.image_shape:
+        raise InputError(
+            f"{predictor.name} takes images of any size, so that a folder does not say how to read its own: set "
+            "evaluate.data = @ImageFolder() with ImageFolder.path and ImageFolder.image_shape, without --data."
+        )
+    return tuple(int(size) for size in predictor.image_shape)
+
+
+def _evaluate_shard(evaluators: tuple, setting: Setting, shard: tuple[int, int], cache: pathlib.Path | None) -> None:
+    if cache is None:
+        raise InputError("a shard keeps its results in --output, the same for all shards; it is missing.")
+    count = run_shard(evaluators, setting, Shard(*shard), cache_directory=cache)
+    print(f"shard {shard[0]} of {shard[1]} is done: {count} images attacked; when all are, run without --shard")

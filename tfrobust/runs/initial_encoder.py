@@ -1,0 +1,176 @@
+"""Pretrained encoders: initial weights from a published or saved model."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust import saving
+from tfrobust.errors import InputError
+from tfrobust.models.weights import checkpoints, weight_files
+from tfrobust.common import files, fingerprint
+from tfrobust.security import saved_models
+from tfrobust.common.configured import Configured
+from tfrobust.report.comparison.reports import find_report
+from tfrobust.report.schema import Report
+from tfrobust.serving.export.golden import golden_images
+
+_PROBES = 2
+# Maximum relative difference of features if both are float32, and if one may have 16 bits.
+_TOLERANCE, _LOOSE_TOLERANCE = 1e-3, 0.05
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pretrained(Configured):
+    """The encoder of another model, whose weights are taken over before training (transfer).
+
+    ENCODER must be the same network as the model's encoder: the number and shapes of its variables are compared, and
+    then its features of two images. The head is always new, so the classes may differ; so may the size of the images,
+    if the network takes any size.
+
+    Args:
+        path: an export (the folder of a version, or of versions: then the newest), or a `.keras` file of a method or of
+            an encoder; or weights from PyTorch, `.safetensors` or `.npz` (see `models.weights.checkpoints`), without their
+            classifier. A resumed run reads the file again, and refuses weights that differ from those it began with.
+        frozen: True for a linear probe: the encoder is not changed and runs in inference mode (its batch norm
+            statistics are fixed, dropout is off), and only the head is trained. False for fine-tuning of all weights.
+
+    Source:
+        Paper 001, section 4.5.
+    """
+
+    path: str
+    frozen: bool = False
+
+    def give(self, encoder: keras.Model, image_shape: Sequence[int]) -> dict:
+        """Assign the weights to a built encoder, and freeze it if `frozen`.
+
+        Args:
+            encoder: built for images of `image_shape`.
+            image_shape: (h, w, c).
+
+        Returns:
+            Entries for the report: {"source", "weights_sha256", "frozen"}.
+
+        Raises:
+            InputError (a ValueError): no such model, or its encoder is another network than this one.
+        """
+        if weight_files.is_weights(self.path):
+            print(f"{weight_files.shown(self.path)}: {checkpoints.load(encoder, self.path)}")
+            return self._finish(encoder, pathlib.Path(self.path).name, encoder.variables)
+        source = _read(self.path)
+        shapes = [tuple(variable.shape) for variable in encoder.variables]
+        values = source.values[: len(shapes)]
+        self._require(len(values) == len(shapes), encoder, source, "which has too few variables")
+        for here, value in zip(shapes, values, strict=True):
+            fault = f"where a variable has the shape {list(value.shape)} in place of {list(here)}"
+            self._require(here == value.shape, encoder, source, fault)
+        judged = _of_size(encoder, image_shape, source)
+        for variables in {id(each): each for each in (encoder, judged)}.values():
+            for variable, value in zip(variables.variables, values, strict=True):
+                variable.assign(value)
+        images = tf.constant(golden_images(source.image_shape, _PROBES))
+        expected, found = (np.asarray(tf.cast(each(images), tf.float32)) for each in (source.embedding, judged))
+        tolerance = _TOLERANCE if encoder.compute_dtype == "float32" else _LOOSE_TOLERANCE
+        same = expected.shape == found.shape and np.linalg.norm(found - expected) <= tolerance * np.linalg.norm(
+            expected
+        )
+        self._require(same, encoder, source, "which gives other features with the same weights")
+        return self._finish(encoder, source.name, values)
+
+    def _finish(self, encoder: keras.Model, name: str, values: Sequence) -> dict:
+        encoder.trainable = not self.frozen
+        return {"source": name, "weights_sha256": fingerprint.weights_sha256(values), "frozen": self.frozen}
+
+    def _require(self, holds: bool, encoder, source: _Source, fault: str) -> None:
+        if not holds:
+            raise InputError(
+                f"ENCODER is {type(encoder).__name__}, another network than the encoder of {source.name}"
+                f"{source.described}, {fault}. Set ENCODER and its arguments as that model has them."[:300]
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """A model read from `path`.
+
+    Attributes:
+        name: name for messages and the report.
+        values: its variables, those of the encoder first.
+        embedding: images -> features.
+        image_shape: (h, w, c) of its inputs.
+        described: class of the encoder in parentheses, or "" if unknown.
+    """
+
+    name: str
+    values: list[np.ndarray]
+    embedding: Callable
+    image_shape: tuple[int, ...]
+    described: str = ""
+
+
+def _read(path: str) -> _Source:
+    place = pathlib.Path(path)
+    if not place.exists():
+        raise InputError(
+            f"Pretrained.path: there is no model at {path}; train and export one first, or name the folder of an "
+            "export or a .keras file."[:300]
+        )
+    try:
+        return _from_export(files.saved_model_directory(place)) if place.is_dir() else _from_keras(place)
+    except (ValueError, OSError) as error:
+        raise InputError(f"Pretrained.path: {' '.join(str(error).split())}"[:300]) from error
+
+
+def _from_export(directory: pathlib.Path) -> _Source:
+    loaded = saved_models.load(directory)
+    signature = saved_models.signatures(loaded).get("serving_default")
+    inputs = {} if signature is None else signature.structured_input_signature[1]
+    if "images" not in inputs or "embedding" not in signature.structured_outputs or not hasattr(loaded, "variables"):
+        raise InputError(f"{directory} is no export of tfrobust: it does not turn `images` into an `embedding`.")
+
+    def embedding(images):
+        with saved_models.answering(str(directory), (Exception,)):
+            return loaded.signatures["serving_default"](images=images)["embedding"]
+
+    name = f"{directory.parent.name}/{directory.name}"
+    # The encoder's variables come first, as `serving.export.saved_model` tracks them.
+    values = [variable.numpy() for variable in loaded.variables]
+    return _Source(name, values, embedding, tuple(inputs["images"].shape[1:]), _described(directory))
+
+
+def _described(directory: pathlib.Path) -> str:
+    """Return the encoder's class from the export's own report, such as " (ResNet)", or ""."""
+    found = find_report(directory)
+    training = Report.from_json(files.read_bounded(found)).training if found else {}
+    try:
+        return f" ({training['configuration']['method']['config']['encoder']['class_name']})"
+    except (KeyError, TypeError):
+        return ""
+
+
+def _from_keras(path: pathlib.Path) -> _Source:
+    model = saving.load(path)
+    encoder = getattr(model, "encoder", model)
+    shape = getattr(encoder.input_spec, "shape", None) or getattr(encoder, "input_shape", None)
+    if shape is None or len(shape) != 4:
+        raise InputError(f"{path} holds no encoder of images [b, h, w, c].")
+    values = [variable.numpy() for variable in encoder.variables]
+    shape = tuple(32 if size is None else int(size) for size in shape[1:])
+    described = f" ({type(encoder).__name__})"
+    return _Source(path.name, values, lambda images: encoder(images, training=False), shape, described)
+
+
+def _of_size(encoder: keras.Model, image_shape: Sequence[int], source: _Source) -> Callable:
+    """Return the encoder, or a copy for images of the source's size, to compare features with the source."""
+    if tuple(image_shape) == source.image_shape:
+        return encoder
+    alike = type(encoder).from_config(encoder.get_config())
+    alike.build((None, *source.image_shape))
+    return alike

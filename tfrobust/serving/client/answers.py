@@ -1,0 +1,109 @@
+"""The output of `query`: predictions with class names, versions and endpoints, as JSON values and as table rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfrobust.errors import InputError
+from tfrobust.serving.client import REPORT, Client
+from tfrobust.serving.client.transport import plain, read_version
+
+# Number of classes that a table shows per example, the most probable first.
+SHOWN_CLASSES = 4
+
+
+def predict(client: Client, names: Sequence[str], images) -> dict:
+    """Request probabilities and label them with the class names of the served report, or with numbers without one.
+
+    Args:
+        client: client of the served model.
+        names: one name per example.
+        images: the examples, as `Client.predict` takes them.
+
+    Returns:
+        {"model", "predictions": [{"input", "predicted", "probability", "probabilities": {class: p}}]}. The last three
+        are None for an example whose probabilities are not finite.
+
+    Raises:
+        InputError: the model returns no probabilities.
+    """
+    outputs = client.predict(images)
+    probabilities = outputs.get("probabilities")
+    if (
+        probabilities is None
+        or probabilities.ndim != 2
+        or not probabilities.size
+        or probabilities.dtype.kind not in "fiu"
+    ):
+        raise InputError(f"{client.model} gives {sorted(outputs)}, no probabilities [b, k]."[:300])
+    probabilities = probabilities.astype(float)
+    classes = _class_names(client, probabilities.shape[1])
+    predictions = []
+    for name, row in zip(names, probabilities, strict=True):
+        best = int(row.argmax())
+        answer = {"predicted": None, "probability": None, "probabilities": None}
+        if np.isfinite(row).all():
+            listed = dict(zip(classes, row.tolist(), strict=True))
+            answer = {"predicted": classes[best], "probability": float(row[best]), "probabilities": listed}
+        predictions.append({"input": name, **answer})
+    return {"model": client.model, "predictions": predictions}
+
+
+def prediction_rows(found: dict) -> list[list[str]]:
+    """Return table rows: the input, its most probable class, and the probabilities of the first few classes."""
+    shown = min(SHOWN_CLASSES, max(len(entry["probabilities"] or ()) for entry in found["predictions"]))
+    rows = [["input", "predicted", "probability", *["then", *[""] * (2 * shown - 3)][: 2 * (shown - 1)]]]
+    for entry in found["predictions"]:
+        cells = ["-", "not finite", *([""] * 2 * max(0, shown - 1))]
+        if entry["probabilities"] is not None:
+            likely = sorted(entry["probabilities"].items(), key=lambda item: -item[1])[:shown]
+            cells = [cell for name, share in likely for cell in (plain(name, 24), f"{100 * share:.2f} %")]
+        rows.append([plain(entry["input"], 120), *cells])
+    return rows
+
+
+def describe(client: Client) -> dict:
+    """Return the versions on the server and the endpoints of the version that handles requests.
+
+    Returns:
+        {"model", "version", "versions": [{"version", "state"}], "endpoints": {name: {"inputs", "outputs"}}}, tensors as
+        text such as "float32 [b, 8, 8, 1]".
+    """
+    metadata = client.metadata()
+    versions = [{"version": read_version(e) or 0, "state": plain(e.get("state"), 40)} for e in client.status()]
+    endpoints = {
+        plain(name): {
+            "inputs": {plain(key): str(tensor) for key, tensor in signature.inputs.items()},
+            "outputs": {plain(key): str(tensor) for key, tensor in signature.outputs.items()},
+        }
+        for name, signature in metadata["signatures"].items()
+    }
+    return {"model": client.model, "version": metadata["version"], "versions": versions, "endpoints": endpoints}
+
+
+def metadata_rows(found: dict) -> list[list[str]]:
+    """Return table rows of the endpoints: one per input and output tensor."""
+    rows = [["endpoint", "", "tensor", ""]]
+    for name, endpoint in found["endpoints"].items():
+        for way, tensors in (("takes", endpoint["inputs"]), ("gives", endpoint["outputs"])):
+            rows += [[plain(name, 60), way, plain(key, 60), text] for key, text in tensors.items()]
+    return rows
+
+
+def metadata_heading(found: dict) -> str:
+    """Return one line with the version that handles requests and all versions with their states."""
+    states = ", ".join(f"{entry['version']} {entry['state']}" for entry in found["versions"])
+    return plain(f"{found['model']}, version {found['version']} answers (versions: {states})")
+
+
+def _class_names(client: Client, count: int) -> list[str]:
+    names = []
+    if REPORT in client.metadata()["signatures"]:
+        try:
+            names = client.report()["data"]["class_names"] or []
+        except (InputError, KeyError, TypeError):
+            names = []  # exported without a report, or with a report of another program
+    known = [plain(name, 80) for name in names] if isinstance(names, list) else []
+    return known if len(known) == count == len(set(known)) else [str(number) for number in range(count)]

@@ -1,0 +1,90 @@
+"""Input files for queries to a served model: encoded images, or arrays of images or tokens. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import pathlib
+import zipfile
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfrobust.errors import InputError
+from tfrobust.security import archives
+
+ARRAYS = ("images", "tokens")
+LARGEST_FILE = 256 * 2**20
+_ENCODED = {"PNG": b"\x89PNG\r\n\x1a\n", "JPEG": b"\xff\xd8\xff"}
+
+
+def read(paths: Sequence[str]) -> tuple[list[str], list[bytes] | np.ndarray]:
+    """Read files into examples for `Client.predict`.
+
+    Args:
+        paths: image files (PNG, JPEG), or array files: `.npy`, or `.npz` with `images` or `tokens` (or with a single
+            array). A batch of images has four axes, a batch of tokens two; an array with one axis less is one example.
+
+    Returns:
+        A name for each example, and the examples: bytes of each image file, or one array.
+
+    Raises:
+        InputError: a file has none of these forms or is too large, or the files do not form one batch.
+    """
+    found = [
+        (path, _array(path) if pathlib.Path(path).suffix in (".npy", ".npz") else _encoded(path)) for path in paths
+    ]
+    if all(isinstance(content, bytes) for _, content in found):
+        return [path for path, _ in found], [content for _, content in found]
+    if any(isinstance(content, bytes) for _, content in found):
+        raise InputError("Image files and arrays go to two endpoints; ask for them in two calls.")
+    names, arrays = [], []
+    for path, array in found:
+        batch = array if array.ndim in (2, 4) else array[None]
+        names += [f"{path}[{number}]" for number in range(len(batch))] if batch is array else [path]
+        arrays.append(batch)
+    if len({(array.shape[1:], array.dtype) for array in arrays}) > 1:
+        raise InputError("The arrays differ in shape or dtype, so that they make no batch; ask for them one by one.")
+    return names, np.concatenate(arrays)
+
+
+def _encoded(path: str) -> bytes:
+    content = _checked(path).read_bytes()
+    if not content.startswith(tuple(_ENCODED.values())):
+        raise InputError(f"{path} is no {' or '.join(_ENCODED)} image; arrays are .npy or .npz files.")
+    return content
+
+
+def _array(path: str) -> np.ndarray:
+    try:
+        if zipfile.is_zipfile(_checked(path)):
+            with zipfile.ZipFile(path) as archive:
+                if sum(entry.file_size for entry in archive.infolist()) > LARGEST_FILE:
+                    raise InputError(f"{path} unpacks to more than {LARGEST_FILE >> 20} MiB.")
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            array = loaded
+        else:
+            with loaded:
+                keys = [key for key in ARRAYS if key in loaded.files] or loaded.files
+                if len(keys) != 1:
+                    raise InputError(f"{path} holds {loaded.files}; one of {list(ARRAYS)} is needed."[:300])
+                array = loaded[keys[0]]
+    except archives.ARRAY_ERRORS as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is no NumPy file of numbers: {' '.join(str(error).split())}"[:300]) from None
+    if not np.size(array):  # an empty array may have an axis of any length
+        raise InputError(f"{path} holds an empty array of shape {list(array.shape)}."[:300])
+    if np.ndim(array) not in (1, 2, 3, 4):
+        raise InputError(
+            f"{path} holds an array of {np.ndim(array)} axes; images have 3, a batch 4; tokens 1, a batch 2."
+        )
+    return array
+
+
+def _checked(path: str) -> pathlib.Path:
+    place = pathlib.Path(path)
+    if not place.is_file():
+        raise InputError(f"there is no file {path}"[:300])
+    if place.stat().st_size > LARGEST_FILE:
+        raise InputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB."[:300])
+    return place

@@ -1,0 +1,110 @@
+"""Assembly of a version directory: the SavedModel and all files of its `assets.extra/`."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+from collections.abc import Sequence
+
+from tfrobust.common.files import fsync_directory, fsync_tree, write_atomically
+from tfrobust.security import saved_models
+from tfrobust.serving.export import golden, probe, publish, warmup
+from tfrobust.serving.export import saved_model as export
+
+HTML_FILE = f"{probe.EXTRAS}/robustness_report.html"
+MARKDOWN_FILE = f"{probe.EXTRAS}/robustness_report.md"
+
+
+def assemble(
+    directory,
+    *,
+    encoder,
+    head,
+    image_shape: Sequence[int],
+    class_names: Sequence[str] = (),
+    report_json: str = "",
+    report_html: str = "",
+    report_markdown: str = "",
+    judged=None,
+    name: str = "model",
+    short_side: int | None = None,
+    vocabulary: Sequence[str] = (),
+) -> str:
+    """Write a version directory: SavedModel, reports, golden request, warm-up requests, SHA256SUMS.
+
+    It is called twice: once without a report, for the artifact that is evaluated, and once with the report and
+    `judged`, for the artifact that is published. An existing `directory` is replaced by a rename, so that a directory
+    that exists is complete.
+
+    Args:
+        directory: path of the version directory; its parent must exist.
+        encoder: see `commands.export.write_saved_model`.
+        head: see `commands.export.write_saved_model`.
+        image_shape: see `commands.export.write_saved_model`.
+        class_names: see `commands.export.write_saved_model`.
+        report_json: see `commands.export.write_saved_model`.
+        report_html: HTML rendering of the report; left out if empty.
+        report_markdown: Markdown rendering of the report; left out if empty.
+        judged: the version directory that was evaluated for the report; None if there is none yet.
+        name: the model's name, for the warm-up requests.
+        short_side: see `commands.export.write_saved_model`.
+        vocabulary: see `commands.export.write_saved_model`.
+
+    Returns:
+        The weights hash.
+
+    Raises:
+        RuntimeError: the SavedModel does not hold the weights of encoder and head, or its weights or golden response
+            differ from those of `judged`. The directory is then left unchanged.
+    """
+    directory = pathlib.Path(directory)
+    temporary = directory.with_name(f".tmp-{directory.name}")
+    old = directory.with_name(f".old-{directory.name}")
+    for leftover in (temporary, old):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+    parts = dict(encoder=encoder, head=head, image_shape=image_shape, short_side=short_side, vocabulary=vocabulary)
+    export.write_saved_model(temporary, **parts, class_names=class_names, report_json=report_json)
+    loaded = saved_models.load(temporary)  # also checks that the export passes the library's own scan
+    answer = golden.record(loaded.signatures, image_shape, len(vocabulary))
+    weights = export.saved_model_sha256(loaded)
+    if weights != export.deployable_sha256(encoder, head):
+        raise RuntimeError(f"The SavedModel written to {temporary} does not hold the weights of the live model.")
+    if judged is not None:
+        _check_judged(judged, weights, answer)
+
+    reports = {probe.REPORT_FILE: report_json, HTML_FILE: report_html, MARKDOWN_FILE: report_markdown}
+    for file, text in reports.items():
+        if text:
+            _write_text(temporary / file, text)
+    golden.write(temporary, answer)
+    asked = {"image_shape": image_shape, "vocabulary_size": len(vocabulary)}
+    warmup.write(temporary, **asked, signatures=list(loaded.signatures), name=name)
+    publish.write_sums(temporary)
+    fsync_tree(temporary)
+    _put_in_place(temporary, directory, old)
+    return weights
+
+
+def _check_judged(judged, weights: str, answer: dict) -> None:
+    if export.saved_model_sha256(saved_models.load(judged)) != weights:
+        raise RuntimeError(f"The weights are not those of {judged}, which the report is about.")
+    problems = probe.differences(golden.read(judged), answer)
+    if problems:
+        raise RuntimeError(f"The model does not answer like {judged}, which the report is about: {problems[0]}")
+
+
+def _write_text(path: pathlib.Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    write_atomically(path, text)
+
+
+def _put_in_place(temporary: pathlib.Path, directory: pathlib.Path, old: pathlib.Path) -> None:
+    """Replace `directory` by two renames: between them it is missing, but it is never incomplete."""
+    if directory.exists():
+        os.rename(directory, old)
+    os.rename(temporary, directory)
+    fsync_directory(directory.parent)
+    if old.exists():
+        shutil.rmtree(old)

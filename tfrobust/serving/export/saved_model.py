@@ -1,0 +1,203 @@
+"""Export to SavedModel: three endpoints of plain TensorFlow operations, without dependence on tfrobust or Keras."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+
+import keras
+import tensorflow as tf
+
+from tfrobust.common import fingerprint
+from tfrobust.common.files import read_bounded, write_atomically
+from tfrobust.data.checks import check_vocabulary
+from tfrobust.data.spec import decode_image
+from tfrobust.errors import InputError
+from tfrobust.security import rehearsal
+from tfrobust.serving.export import probe
+
+PREDICT = "serving_default"
+PREDICT_BYTES = "serving_bytes"
+REPORT = "robustness_report"
+# A request of a few bytes returns a whole report per element, so their number is limited, to the batching recipe's
+# largest request.
+MOST_REPORTS = 256
+CLASS_NAMES_FILE = "assets.extra/class_names.json"
+VOCABULARY_FILE = "assets.extra/vocabulary.txt"
+
+# Channels that an encoded image can be decoded to: gray, color, color with transparency.
+_DECODABLE_CHANNELS = (1, 3, 4)
+
+
+def write_saved_model(
+    directory,
+    *,
+    encoder,
+    head,
+    image_shape: Sequence[int],
+    class_names: Sequence[str] = (),
+    report_json: str = "",
+    short_side: int | None = None,
+    vocabulary: Sequence[str] = (),
+) -> None:
+    """Write encoder and head as a SavedModel with the endpoints of this project.
+
+    `serving_default`: `images` float32 [b, h, w, c] in [0, 1] -> `probabilities` [b, k], `logits` [b, k], `embedding`
+    [b, d], all float32.
+
+    `serving_bytes`: `image_bytes` string [b], PNG or JPEG of at most 2^26 pixels, -> the same outputs. Larger images
+    are refused before they are decoded. Each image is converted to c channels and resized to h x w as
+    `data.spec.decode_image` does (bilinear, antialiased). The endpoint is left out if c is not 1, 3 or 4.
+
+    `robustness_report`: `request` string [b], ignored, b at most 256 -> `report` string [b], the report's JSON once per
+    element.
+
+    For text, `serving_default` takes `tokens` int32 [b, length], and there is no `serving_bytes`. The word of each id
+    is in `assets.extra/vocabulary.txt`, one word per line, starting with id 0.
+
+    Args:
+        directory: folder of the SavedModel; files of the same names there are overwritten.
+        encoder: built Keras model or layer, images -> embedding; called with `training=False`.
+        head: built Keras model or layer, embedding -> logits [b, k]; called with `training=False`.
+        image_shape: (h, w, c), or (length,) for text.
+        class_names: k names, written to `assets.extra/class_names.json`; may be empty.
+        report_json: the report, stored as a constant in the SavedModel.
+        short_side: how `serving_bytes` crops an image, see `decode_image`.
+        vocabulary: for text, the word of each id; () for images.
+
+    Raises:
+        ValueError: encoder or head is not built, the head does not return [b, k], the number of class names is not k,
+            or text has no vocabulary.
+    """
+    image_shape = tuple(int(size) for size in image_shape)
+    if len(image_shape) not in (1, 3) or min(image_shape) < 1:
+        raise InputError(
+            f"image_shape is {image_shape}; it takes (height, width, channels), or (length,) of text, each at least 1."
+        )
+    if len(image_shape) == 1:
+        check_vocabulary(vocabulary, "the vocabulary of the export")
+    for name, part in (("encoder", encoder), ("head", head)):
+        if not part.built:
+            raise InputError(f"The {name} has no weights yet; build it, or call it once, before exporting it.")
+    forward = forward_function(encoder, head, image_shape)
+    _check_outputs(forward, image_shape, class_names)
+
+    archive = keras.export.ExportArchive()
+    _track(archive, (encoder, head), is_text=len(image_shape) == 1)
+    archive.add_endpoint(PREDICT, forward, input_signature=[_input_specification(image_shape)])
+    if len(image_shape) == 3 and image_shape[-1] in _DECODABLE_CHANNELS:
+        image_bytes = tf.TensorSpec((None,), tf.string, name="image_bytes")
+        archive.add_endpoint(
+            PREDICT_BYTES, _bytes_function(forward, image_shape, short_side), input_signature=[image_bytes]
+        )
+    request = tf.TensorSpec((None,), tf.string, name="request")
+    archive.add_endpoint(REPORT, _report_function(report_json), input_signature=[request])
+    archive.write_out(str(directory), verbose=False)
+    texts = {
+        CLASS_NAMES_FILE: json.dumps(list(class_names), ensure_ascii=False) + "\n" if class_names else "",
+        VOCABULARY_FILE: "".join(f"{word}\n" for word in vocabulary),
+    }
+    for name, text in texts.items():
+        if text:
+            path = pathlib.Path(directory, name)
+            path.parent.mkdir(exist_ok=True)
+            write_atomically(path, text)
+    rehearsal.remember(directory)
+
+
+def read_vocabulary(directory) -> tuple[str, ...]:
+    """Read the word of each token id from an exported version directory; () for images."""
+    path = pathlib.Path(directory, VOCABULARY_FILE)
+    if not path.is_file():
+        return ()
+    try:
+        return tuple(read_bounded(path).decode().splitlines())
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no text in UTF-8; export the model again."[:300]) from error
+
+
+def _track(archive, parts, *, is_text: bool) -> None:
+    """Register the variables of encoder and head with the archive."""
+    if not is_text:
+        for part in parts:
+            archive.track(part)
+        return
+    # Registers what `track` would. `track` also searches for lookup tables, for which it traces the encoder on floats.
+    for name in ("variables", "trainable_variables", "non_trainable_variables"):
+        archive.add_variable_collection(name, [variable for part in parts for variable in getattr(part, name)])
+
+
+def _input_specification(image_shape: tuple[int, ...]) -> tf.TensorSpec:
+    if len(image_shape) == 1:
+        return tf.TensorSpec((None, *image_shape), tf.int32, name=probe.TOKENS)
+    return tf.TensorSpec((None, *image_shape), tf.float32, name=probe.IMAGES)
+
+
+def forward_function(encoder, head, image_shape: Sequence[int]) -> Callable:
+    """Return the function of `serving_default`: images or tokens -> dict of probabilities, logits and embedding.
+
+    Images are [b, h, w, c], tokens [b, length].
+    """
+
+    def forward(images):
+        # A network with global pooling would accept images of a wrong size.
+        images = tf.ensure_shape(images, (None, *image_shape))
+        embedding = encoder(images, training=False)
+        logits = tf.cast(head(embedding, training=False), tf.float32)
+        return {
+            "probabilities": tf.nn.softmax(logits),
+            "logits": logits,
+            "embedding": tf.cast(embedding, tf.float32),
+        }
+
+    return forward
+
+
+def deployable_sha256(encoder, head) -> str:
+    """Return the weights hash of a deployable: `weights_sha256` of the variables of encoder and head, each once."""
+    return _variables_sha256([*encoder.variables, *head.variables])
+
+
+def saved_model_sha256(loaded) -> str:
+    """Return the weights hash of a loaded export; it equals that of the encoder and head it was made from."""
+    return _variables_sha256(loaded.variables)
+
+
+def _variables_sha256(variables) -> str:
+    once = {id(variable): variable for variable in variables}
+    return fingerprint.weights_sha256(variable.numpy() for variable in once.values())
+
+
+def _bytes_function(forward: Callable, image_shape: tuple[int, int, int], short_side: int | None) -> Callable:
+    """Return the function of `serving_bytes`, which decodes files as in training and evaluation."""
+
+    def forward_bytes(image_bytes):
+        specification = tf.TensorSpec(image_shape, tf.float32)
+        return forward(
+            tf.map_fn(
+                lambda encoded: decode_image(encoded, image_shape, short_side),
+                image_bytes,
+                fn_output_signature=specification,
+            )
+        )
+
+    return forward_bytes
+
+
+def _report_function(report_json: str) -> Callable:
+    def report(request):
+        few = tf.debugging.Assert(tf.size(request) <= MOST_REPORTS, ["more reports are asked for than", MOST_REPORTS])
+        with tf.control_dependencies([few]):
+            return {"report": tf.fill(tf.shape(request), tf.constant(report_json))}
+
+    return report
+
+
+def _check_outputs(forward: Callable, image_shape, class_names) -> None:
+    specification = _input_specification(image_shape)
+    logits = tf.function(forward, autograph=False).get_concrete_function(specification).output_shapes["logits"]
+    if logits.rank != 2:
+        raise InputError(f"The head gives logits of shape {logits}; an export needs [batch, classes].")
+    if class_names and len(class_names) != logits[-1]:
+        raise InputError(f"{len(class_names)} class names were given for {logits[-1]} classes; give one each.")

@@ -1,0 +1,93 @@
+"""Verification: a process without tfrobust and Keras loads the artifact and reproduces the recorded outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from tfrobust.errors import InputError
+from tfrobust.security import rehearsal, saved_models
+from tfrobust.serving.export import probe
+
+
+@dataclasses.dataclass(frozen=True)
+class VerifyResult:
+    """The result of a clean process: check -> problems, one sentence each, none if the check passed.
+
+    The checks are `checksums`, `signatures`, `golden request`, `warm-up`, `report` and `clean process`. `loading` holds
+    the problem of a process that did not finish them, `scan` the findings because of which the SavedModel is not loaded
+    at all.
+    """
+
+    directory: str
+    checks: dict[str, tuple[str, ...]]
+
+    @property
+    def passed(self) -> bool:
+        """True if there is no problem."""
+        return not self.problems
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """All problems, in the order of the checks."""
+        return tuple(problem for found in self.checks.values() for problem in found)
+
+
+def verify(directory, *, timeout: float = 300.0) -> VerifyResult:
+    """Check a version directory in a clean process started in an empty folder.
+
+    The checksums must hold. The SavedModel must load although importing tfrobust or Keras fails, and must have this
+    project's endpoints. The golden request and every warm-up record must reproduce the recorded bits.
+    `robustness_report` must return the text of `assets.extra/robustness_report.json`. The bits are guaranteed only on
+    the machine that recorded them: another kind of processor may round differently.
+
+    Args:
+        directory: version directory, published or staged.
+        timeout: seconds after which the process is ended.
+
+    Returns:
+        The problems by check. Failures of the process count as problems and are not raised.
+
+    Raises:
+        FileNotFoundError: there is no SavedModel.
+    """
+    directory = pathlib.Path(directory).resolve()
+    if not (directory / "saved_model.pb").is_file():
+        raise FileNotFoundError(f"{directory} holds no SavedModel (saved_model.pb is missing).")
+    findings = saved_models.scan(directory)
+    if findings:
+        return VerifyResult(str(directory), {"scan": tuple(f"{found.evidence}." for found in findings)})
+    try:
+        rehearsal.rehearse(directory)
+    except InputError as error:
+        return _failed(directory, str(error))
+    with tempfile.TemporaryDirectory(prefix="tfrobust-verify-") as empty:
+        result_file = os.path.join(empty, "result.json")
+        # -P keeps the folder of probe.py, and thus this package, off the path.
+        command = [
+            sys.executable,
+            "-P",
+            probe.__file__,
+            str(directory),
+            result_file,
+            str(rehearsal.memory_limit(directory)),
+        ]
+        environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+        try:
+            done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            return _failed(directory, f"The clean process was ended after {timeout:g} s.")
+        if not os.path.exists(result_file):
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            return _failed(directory, f"The clean process ended with code {done.returncode}: {last}"[:300])
+        problems = json.loads(pathlib.Path(result_file).read_text(encoding="utf-8"))
+    return VerifyResult(str(directory), {check: tuple(found) for check, found in problems.items()})
+
+
+def _failed(directory: pathlib.Path, problem: str) -> VerifyResult:
+    return VerifyResult(str(directory), {"loading": (problem,)})
