@@ -52,11 +52,12 @@ setup(
             "waitress",
             "wheel",
         ],
-        "serve": ["waitress"],  # tools/serve.py --development
+        "serve": ["waitress"],  # tfrobust serve --development
         "text": ["tokenizers"],
         "checkpoints": ["safetensors"],
         "dev": ["pre-commit", "ruff"],
     },
+    entry_points={"console_scripts": ["tfrobust = tfrobust.commands.__main__:main"]},
     classifiers=[
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",

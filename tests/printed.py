@@ -66,7 +66,7 @@ def relative(path: pathlib.Path) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A printed command: `tfrobust.train`, `tools/gate.py`, `pytest` or `-c`, and what follows it."""
+    """A printed command: `tfrobust.train`, `tools/check`, `pytest` or `-c`, and what follows it."""
 
     program: str
     arguments: tuple[str, ...]
@@ -118,7 +118,7 @@ def _sources():
         yield path, lambda path: commands(path.read_text("utf-8"))
     for path in sorted((ROOT / "gin").rglob("*.gin")):
         yield path, lambda path: comments(path.read_text("utf-8"))
-    for path in sorted((ROOT / "tools").glob("*.py")):
+    for path in [*sorted((ROOT / "tools").rglob("*.py")), *sorted((ROOT / "tfrobust" / "commands").glob("*.py"))]:
         yield path, lambda path: usages(ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "")
 
 
@@ -152,6 +152,8 @@ def _command(words: list[str]) -> Command | None:
         return None
     if words[:1] == ["-m"]:
         words = words[1:]
+        if words[0] == "tfrobust" and len(words) > 1:
+            words = [f"tfrobust.commands.{words[1].replace('-', '_')}", *words[2:]]
         if not re.match(r"tfrobust\.|pytest$", words[0]):
             return None
     elif not words or not re.match(r"-c$|tools/", words[0]):

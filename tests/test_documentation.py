@@ -22,9 +22,9 @@ import sys
 import pytest
 from printed import CHECKED, GUIDES, READ, ROOT, Block, blocks, prose, relative, spans
 
-from tfrobust.commands import cli
 from tfrobust.commands.configuration import binding as checks
 from tfrobust.commands.configuration import files, registry
+from tfrobust.commands.run import configure
 from tfrobust.errors import InputError
 
 PAGES = sorted(GUIDES.glob("api/*.md"))
@@ -194,7 +194,7 @@ def test_the_table_of_terms_has_each_recipe_s(path):
 
     from tfrobust.models.heads.linear import LinearHead
 
-    cli.configure([str(path)])
+    configure([str(path)])
     given = gin.get_bindings("tfrobust.runs.experiment.train")
     encoder, first = given["encoder"](), given.get("pretraining")
     stages = [first.method, given["method"]] if first is not None else [given["method"]]

@@ -20,8 +20,8 @@ import tensorflow as tf
 from faults import processes
 from printed import ROOT, Command
 
-from tfrobust.commands import cli
 from tfrobust.commands.configuration import files
+from tfrobust.commands.run import configure
 from tfrobust.errors import InputError
 
 COMMANDS = printed.collect()
@@ -68,7 +68,7 @@ def parse(command: Command):
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(sys.modules, {name: mock.MagicMock() for name in ABSENT}))
         stack.enter_context(mock.patch.object(sys, "argv", [command.program, *command.arguments]))
-        stack.enter_context(mock.patch.object(sys, "path", [str(ROOT / "tools"), *sys.path]))
+        stack.enter_context(mock.patch.object(sys, "path", [str((ROOT / command.program).parent), *sys.path]))
         if "\ndef parser(" in (ROOT / command.program).read_text("utf-8"):
             return runpy.run_path(str(ROOT / command.program))["parser"]().parse_args(command.arguments)
         original = argparse.ArgumentParser.parse_args
@@ -109,7 +109,7 @@ def method_stems(command: Command, flags: dict) -> list[str]:
 
 @functools.cache
 def configured(gin_files: tuple, parameters: tuple, imports: tuple) -> None:
-    cli.configure(list(gin_files), list(parameters), list(imports))
+    configure(list(gin_files), list(parameters), list(imports))
 
 
 @pytest.mark.parametrize("program", sorted({command.program for command in COMMANDS}))
@@ -142,7 +142,7 @@ def recipe_of_a_paper(command: Command) -> bool:
         "python -m tfrobust.serving.scan --all exported",
         "python -c 'import os; print('",
         "python tools/nothing.py",
-        "python tools/gate.py exported/trades --requires x",
+        "python -m tfrobust gate exported/trades --requires x",
         "python tools/benchmarks/digits_table.py --methods=supervised,fcll",
         "python tools/local_cluster.py --workers=2 -- --gin_file=gin/nothing.gin",
         "python tools/golden/record_encoders.py --repositories=there",
@@ -161,9 +161,8 @@ ONLY_HELP = {
     r"record_|autoattack_equality": "needs a checkout or an environment of the authors' code",
     r"--peers=|peers/": "needs the peers' environments",
     r"data/(cifar|resnet50|sst)|sst2\.gin|data/cifar\.gin|weights\.npz": "needs data or weights that are not embedded",
-    r"tools/serve\.py exported/\S+( --label=\S+)*$": "needs Docker or TF Serving; tests/tools start stand-ins",
-    r"tools/serve\.py .*--development|tfrobust\.query": "needs a server; tests/serving and tests/tools ask one",
-    r"tools/new_method\.py": "writes into the checkout; tests/test_repository.py runs it in a copy",
+    r"commands\.serve exported/\S+( --label=\S+)*$": "needs Docker or TF Serving; tests/tools start stand-ins",
+    r"commands\.serve .*--development|tfrobust\.query": "needs a server; tests/serving and tests/tools ask one",
     r"tools/(mutants|make_\w+)\.py": "runs the tests, or writes into the checkout",
     r"tools/local_cluster\.py": "tests/distributed trains on a cluster",
     r"--parts=(resnet20|standing|bfloat16)": "traces a ResNet-20 for minutes; other parts of the same tools run",
@@ -194,7 +193,7 @@ SMALLEST = {
     r"tfrobust\.train.*_text.*": "--gin_param=SentimentGrammar.validation_size=8",
 }
 # A tiny model may well be refused, and a ratio of tiny sizes be below its aim.
-ACCEPTED = {"tools/gate.py": (0, 3), "tools/benchmarks/bench_augmix.py": (0, 1)}
+ACCEPTED = {"tfrobust.commands.gate": (0, 3), "tools/benchmarks/bench_augmix.py": (0, 1)}
 
 
 def reason(command: Command) -> str:

@@ -5,14 +5,14 @@ import keras
 import state
 from tensorflow.python.framework import config
 
-from tfrobust.commands import cli
+from tfrobust.commands.run import configure
 from tfrobust.training import strategy
 
 
 def test_what_the_commands_switch_is_put_back():
     strategy.set_determinism(True)
     strategy.set_precision("mixed_float16")
-    cli.configure(["gin/supervised.gin"])
+    configure(["gin/supervised.gin"])
     assert config.is_op_determinism_enabled() and keras.config.dtype_policy().name == "mixed_float16"
     assert gin.config_str()
     state.put_back()

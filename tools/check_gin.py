@@ -41,11 +41,11 @@ def faults(path: pathlib.Path) -> list[str]:
 
 
 def _fault(path: pathlib.Path, paths: list[str], params=(), partial: bool = False) -> list[str]:
-    from tfrobust.commands import cli
+    from tfrobust.commands.run import configure
     from tfrobust.errors import InputError
 
     try:
-        cli.configure(paths, params, partial=partial)
+        configure(paths, params, partial=partial)
     except InputError as error:
         return [f"{path}: {error}"]
     return []

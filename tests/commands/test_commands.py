@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tfrobust.commands import cli, compare, evaluate, export, train
+from tfrobust.commands import compare, evaluate, export, run, train
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -19,8 +19,10 @@ def asked(monkeypatch):
     def configure(paths, params=(), imports=(), **keywords):
         record.update(paths=list(paths), params=list(params), imports=list(imports), **keywords)
 
-    monkeypatch.setattr(cli, "configure", configure)
-    monkeypatch.setattr(cli, "call", lambda name, **runtime: record.update(name=name, runtime=runtime))
+    for module in (run, export):
+        monkeypatch.setattr(module, "configure", configure)
+    for command in (train, evaluate, export):
+        monkeypatch.setattr(command, "call", lambda name, **runtime: record.update(name=name, runtime=runtime))
     return record
 
 

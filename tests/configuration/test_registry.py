@@ -46,7 +46,7 @@ def test_resolves(known, selector, complete):
         "keras.optimizers.get",
         "keras.layers.Lambda",
         "tensorflow.io.gfile.rmtree",
-        "cli.main",
+        "failures.main",
         "configuration.registry.collect",
         "write_atomically",
         "predictor.load",
@@ -72,7 +72,7 @@ def test_everything_named_is_public_and_defined_where_it_says(known):
         assert not name.startswith("_") and not name == "keras"
         if module.startswith("tfrobust."):
             assert item.__module__ == module and item.__name__ == name
-            assert module.split(".")[1] not in ("train", "evaluate", "export", "compare", "cli", "configuration")
+            assert module.split(".")[1] not in ("train", "evaluate", "export", "compare", "query", "commands")
 
 
 def test_classes_have_names_of_their_own(known):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import gin
 import make_recipe_tables as tables
 
-from tfrobust.commands import cli
+from tfrobust.commands.run import configure
 
 GIN = pathlib.Path(__file__).resolve().parents[2] / "gin"
 ROWS = {f"{paper}/{row.name}": row for paper in tables.papers() for row in tables.rows(paper)}
@@ -37,8 +37,8 @@ TRACED = {
 
 
 def arguments(*names: str, params=()) -> dict:
-    """The arguments of `runs.experiment.train`, constructors and built parts, as these files below gin/ hand them over."""
-    cli.configure([str(GIN / name) for name in names], list(params))
+    """Return the arguments of `runs.experiment.train` as these files below gin/ hand them over."""
+    configure([str(GIN / name) for name in names], list(params))
     return gin.get_bindings("tfrobust.runs.experiment.train", resolve_references=True)
 
 

@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from conformance import recipes
 from conformance.recipes import GIN, arguments, check_complete, first_stage
-from tfrobust.commands import cli
 from tfrobust.commands.configuration import files
+from tfrobust.commands.run import configure
 from tfrobust.common import configured
 from tfrobust.data import pipeline
 from tfrobust.models.heads.linear import LinearHead
@@ -201,7 +201,7 @@ def test_a_label_takes_the_steps_that_it_names_from_the_attack():
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (GIN / "eval").glob("*.gin")))
 def test_an_evaluation_file_builds_and_obeys_the_knobs(name):
-    cli.configure([str(GIN / "eval" / name)], ["EPSILON=0.07", "NORM='l2'"])
+    configure([str(GIN / "eval" / name)], ["EPSILON=0.07", "NORM='l2'"])
     evaluators = gin.get_bindings("tfrobust.runs.experiment.evaluate", resolve_references=True)["evaluators"]
     attacks = [evaluator.attack for evaluator in evaluators if getattr(evaluator, "attack", None) is not None]
     text = (GIN / "eval" / name).read_text()

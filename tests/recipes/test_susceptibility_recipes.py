@@ -8,7 +8,8 @@ import pytest
 
 from conformance import recipes
 from conformance.recipes import method_of, rates
-from tfrobust.commands import cli, evaluate
+from tfrobust.commands import evaluate
+from tfrobust.commands.run import prepare
 
 bound = functools.partial(recipes.bound, "susceptibility")
 
@@ -95,7 +96,7 @@ def test_a_recipe_is_the_row_s(stem):
 def test_somebody_s_weights_are_judged_as_the_row_was(row):
     printed = recipes.ROWS[f"susceptibility/imagenet_resnet50_{row}"]
     flags = evaluate.parser().parse_args(shlex.split(printed.command)[3:])
-    cli.prepare(flags)
+    prepare(flags)
     given = gin.get_bindings("tfrobust.runs.experiment.evaluate", resolve_references=True)
     assert printed.published == FORM_2.format(*TABLE_2[row].split()) and "Weights: " in printed.deviations
     assert (flags.model, flags.output) == (f"data/resnet50_{row}.safetensors", f"runs/resnet50_{row}")

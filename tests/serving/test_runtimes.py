@@ -94,7 +94,7 @@ def real(exported, tmp_path):
             pytest.skip("the real TensorFlow Serving was not run: docker is installed, but its daemon does not answer")
         if subprocess.run([docker, "image", "inspect", recipes.IMAGE], capture_output=True).returncode != 0:
             pytest.skip(f"the real TensorFlow Serving was not run: docker has no image {recipes.IMAGE}; docker pull it")
-    command = [sys.executable, str(ROOT / "tools" / "serve.py"), str(exported), "--label=small:stable=1"]
+    command = [sys.executable, "-m", "tfrobust", "serve", str(exported), "--label=small:stable=1"]
     command += [f"--config_dir={tmp_path}/config", *(f"--{name}={port}" for name, port in ports.items())]
     process = subprocess.Popen([*command, *(["--all_interfaces"] if binary and not docker else [])])
     try:

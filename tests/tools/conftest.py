@@ -7,6 +7,12 @@ import pytest
 from faults import processes
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
+FOLDERS = (TOOLS, TOOLS / "benchmarks", TOOLS / "golden")
+
+
+def place(name: str) -> pathlib.Path:
+    """Return the file of a tool."""
+    return next(path for folder in FOLDERS if (path := folder / f"{name}.py").is_file())
 
 
 @pytest.fixture
@@ -14,10 +20,11 @@ def load(monkeypatch):
     """Tools by name, each before those that need it, as modules of one namespace."""
 
     def loaded(*names):
-        monkeypatch.syspath_prepend(str(TOOLS))
+        for folder in FOLDERS:
+            monkeypatch.syspath_prepend(str(folder))
         found = types.SimpleNamespace()
         for name in names:
-            spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
+            spec = importlib.util.spec_from_file_location(name, place(name))
             module = importlib.util.module_from_spec(spec)
             monkeypatch.setitem(sys.modules, name, module)  # dataclasses, and the tools among each other, look it up
             spec.loader.exec_module(module)
@@ -32,7 +39,7 @@ def run_tool(tmp_path):
     """Runs a tool as a program in an empty folder: how it ended."""
 
     def run(name, *flags):
-        path = str(TOOLS / f"{name}.py")
+        path = str(place(name))
         return processes.run("faults.processes:run_file", [path, list(map(str, flags))], cwd=tmp_path)
 
     return run

@@ -1,0 +1,1 @@
+"""Keras layers, metrics and losses around the functions of the library."""

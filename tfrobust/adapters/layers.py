@@ -1,4 +1,4 @@
-"""Layers for functional and subclassed models: heads, projections, normalization, augmentation.
+"""Keras layers that augment and corrupt.
 
 The random layers (`Augment`, `AugMix`, `Corrupt`, `UtilityPerturbation`) also work inside `Dataset.map`, on batches
 and, except the last, on single images: `dataset.map(lambda image, label: (layer(image, training=True), label))`.
@@ -13,26 +13,9 @@ from tfrobust import corruptions
 from tfrobust.augment import augmix, utility_perturbation
 from tfrobust.augment.base import Augmentation
 from tfrobust.common.configured import Configured
-from tfrobust.models.heads.fitted import KNearestNeighbours, LogisticRegression
-from tfrobust.models.heads.linear import LinearHead, LinearProjection, MLPHead, MLPProjection
-from tfrobust.models.heads.projection import ProjectionHead
-from tfrobust.models.shared.normalization import BranchedBatchNormalization
 from tfrobust.ops import distribution, inputs, randomness
 
-__all__ = [
-    "AugMix",
-    "Augment",
-    "BranchedBatchNormalization",
-    "Corrupt",
-    "KNearestNeighbours",
-    "LinearHead",
-    "LinearProjection",
-    "LogisticRegression",
-    "MLPHead",
-    "MLPProjection",
-    "ProjectionHead",
-    "UtilityPerturbation",
-]
+__all__ = ["AugMix", "Augment", "Corrupt", "UtilityPerturbation"]
 
 
 class _DrawingLayer(Configured, keras.layers.Layer):

@@ -1,0 +1,1 @@
+"""The commands, one file each, and how they read their flags and gin files."""

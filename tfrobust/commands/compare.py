@@ -5,13 +5,14 @@ import pathlib
 import shutil
 import sys
 
-from tfrobust.commands import cli
+from tfrobust.commands import failures
+from tfrobust.commands.flags import Parser
 from tfrobust.errors import InputError
 
 
-def parser() -> cli.Parser:
+def parser() -> Parser:
     """Return the command's flags."""
-    flags = cli.Parser("compare", "Compare reports: the newest version of each exported model, or report files.")
+    flags = Parser("compare", "Compare reports: the newest version of each exported model, or report files.")
     flags.add_argument("paths", metavar="PATH", nargs="+", help="exported/*, workdirs, or report files")
     flags.add_argument(
         "--output",
@@ -70,7 +71,7 @@ def run(flags: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    return cli.main(parser(), run, arguments)
+    return failures.main(parser(), run, arguments)
 
 
 if __name__ == "__main__":

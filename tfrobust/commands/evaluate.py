@@ -5,12 +5,14 @@ import functools
 import pathlib
 import sys
 
-from tfrobust.commands import cli
+from tfrobust.commands import failures
+from tfrobust.commands.flags import Parser
+from tfrobust.commands.run import call, operative_text, prepare
 
 
-def parser() -> cli.Parser:
+def parser() -> Parser:
     """Return the command's flags."""
-    flags = cli.Parser("evaluate", "Measure how robust a model is: an export, any SavedModel, any .keras file.")
+    flags = Parser("evaluate", "Measure how robust a model is: an export, any SavedModel, any .keras file.")
     flags.add_argument(
         "--model",
         metavar="DIR|FILE.keras",
@@ -31,16 +33,16 @@ def parser() -> cli.Parser:
 
 def run(flags: argparse.Namespace) -> None:
     """Configure and start the evaluation."""
-    cli.prepare(flags)
+    prepare(flags)
     # gin may name the data too, so the flag is passed only if given.
     data = {} if flags.data is None else {"data": _source(flags.data)}
-    cli.call(
+    call(
         "evaluate",
         model=flags.model,
         logits_output=flags.logits_output,
         output=flags.output,
         shard=flags.shard,
-        configuration=cli.operative_text,
+        configuration=operative_text,
         **data,
     )
 
@@ -73,7 +75,7 @@ def _source(text: str):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    return cli.main(parser(), run, arguments)
+    return failures.main(parser(), run, arguments)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,15 @@ import argparse
 import pathlib
 import sys
 
-from tfrobust.commands import cli
+from tfrobust.commands import failures
+from tfrobust.commands.flags import Parser
+from tfrobust.commands.run import call, configure, operative_text
 from tfrobust.errors import InputError
 
 
-def parser() -> cli.Parser:
+def parser() -> Parser:
     """Return the command's flags."""
-    flags = cli.Parser("export", "Publish the trained model of a workdir as a SavedModel, judged if it is not yet.")
+    flags = Parser("export", "Publish the trained model of a workdir as a SavedModel, judged if it is not yet.")
     flags.add_argument("--workdir", metavar="DIR", required=True, help="workdir of a finished training run")
     flags.add_argument("--export_dir", metavar="DIR", default="exported", help="default: exported")
     flags.add_gin_import()
@@ -22,19 +24,19 @@ def run(flags: argparse.Namespace) -> None:
     configuration = pathlib.Path(flags.workdir, "config.gin")
     if not configuration.is_file():
         raise InputError(f"{flags.workdir} holds no training run: {configuration.name} is missing in it.")
-    cli.configure([str(configuration)], imports=flags.gin_import, defaults=False)
-    cli.call(
+    configure([str(configuration)], imports=flags.gin_import, defaults=False)
+    call(
         "train",
         workdir=flags.workdir,
         export_dir=flags.export_dir,
         training_must_be_done=True,
-        configuration=cli.operative_text,
+        configuration=operative_text,
     )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    return cli.main(parser(), run, arguments)
+    return failures.main(parser(), run, arguments)
 
 
 if __name__ == "__main__":

@@ -4,19 +4,21 @@ import argparse
 import json
 import sys
 
-from tfrobust.commands import cli
+from tfrobust.commands import failures
+from tfrobust.commands.flags import Parser, count
+from tfrobust.commands.run import quiet_stderr
 from tfrobust.errors import InputError
 
 
-def parser() -> cli.Parser:
+def parser() -> Parser:
     """Return the command's flags."""
-    flags = cli.Parser("query", "Ask a model that TensorFlow Serving serves, over REST or gRPC.")
+    flags = Parser("query", "Ask a model that TensorFlow Serving serves, over REST or gRPC.")
     flags.add_argument(
         "--url", required=True, help="http(s)://host:8501 for REST, grpc(s)://host:8500 for gRPC; REST is the default"
     )
     flags.add_argument("--model", required=True, metavar="NAME", help="the name it is served under")
     which = flags.add_mutually_exclusive_group()
-    which.add_argument("--version", metavar="N", type=cli.count, help="default: the newest")
+    which.add_argument("--version", metavar="N", type=count, help="default: the newest")
     which.add_argument("--label", metavar="NAME", help="a version by its label, such as stable")
     what = flags.add_mutually_exclusive_group()
     what.add_argument(
@@ -45,7 +47,7 @@ def run(flags: argparse.Namespace) -> None:
         raise InputError("say what to ask: --image=FILE, --metadata or --report.")
     names, images = inputs.read(flags.image) if flags.image else ([], None)
     where = dict(version=flags.version, label=flags.label, timeout=flags.timeout, authority=flags.ca)
-    with cli.quiet_stderr():
+    with quiet_stderr():
         asked = client.Client(flags.url, flags.model, **where)
     with asked:
         if flags.report:
@@ -75,7 +77,7 @@ def _report_table(asked) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    return cli.main(parser(), run, arguments)
+    return failures.main(parser(), run, arguments)
 
 
 if __name__ == "__main__":

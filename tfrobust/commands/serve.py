@@ -1,14 +1,14 @@
-#!/usr/bin/env python3
-"""Serve exported models with the official TensorFlow Serving: its Docker image, or tensorflow_model_server if present.
+"""The command `python -m tfrobust serve`: serve exported models with the official TensorFlow Serving.
 
-    python tools/serve.py exported/ascl_leaked                           # REST on 8501, gRPC on 8500, loopback only
-    python tools/serve.py exported/ascl_leaked --label=ascl_leaked:stable=1
-    python tools/serve.py exported/ascl_leaked --write_only              # the files and the command, nothing started
-    python tools/serve.py exported/ascl_leaked --development             # a small substitute, NOT TensorFlow Serving
+    python -m tfrobust serve exported/ascl_leaked                     # REST on 8501, gRPC on 8500, loopback only
+    python -m tfrobust serve exported/ascl_leaked --label=ascl_leaked:stable=1
+    python -m tfrobust serve exported/ascl_leaked --write_only        # the files and the command, nothing started
+    python -m tfrobust serve exported/ascl_leaked --development       # a small substitute, NOT TensorFlow Serving
 
-Writes the server's configuration (models and version labels, batching, monitoring, and an nginx.conf for TLS in front
-of it) to --config_dir, prints the command and replaces itself by it. Returns 2, with what to install, if neither Docker
-nor the binary is available. See tfrobust/guides/serving.md.
+Uses the Docker image of TensorFlow Serving, or `tensorflow_model_server` if it is installed. Writes the server's
+configuration (models and version labels, batching, monitoring, and an nginx.conf for TLS in front of it) to
+--config_dir, prints the command and replaces itself by it. Returns 2, with what to install, if neither Docker nor the
+binary is available. See tfrobust/guides/serving.md.
 """
 
 import argparse
@@ -22,12 +22,13 @@ import subprocess
 import sys
 import time
 
+from tfrobust.commands import failures
+from tfrobust.commands.flags import Parser
 from tfrobust.common.files import write_atomically
 from tfrobust.errors import InputError
 from tfrobust.serving.export import publish
 from tfrobust.serving.server import recipes
 
-WRONG_INPUT = 2
 BINARY = "tensorflow_model_server"
 INSTALL = (
     "Install one: Docker (docs.docker.com/engine/install), then `docker pull tensorflow/serving`; or the package "
@@ -35,9 +36,9 @@ INSTALL = (
 )
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the tool's flags."""
-    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> Parser:
+    """Return the command's flags."""
+    flags = Parser("serve", "Serve exported models with the official TensorFlow Serving, on loopback.")
     flags.add_argument("models", metavar="DIR", nargs="+", type=pathlib.Path, help="exported/NAME, with its versions")
     flags.add_argument(
         "--label", metavar="MODEL:LABEL=N", action="append", default=[], help="serve version N by a name"
@@ -55,10 +56,10 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument(
         "--all_interfaces",
         action="store_true",
-        help=f"{BINARY} listens on every network interface, without passwords: say that a firewall stands before it",
+        help=f"{BINARY} listens on every network interface, without passwords; a firewall is required",
     )
     flags.add_argument("--write_only", action="store_true", help="write the files and print the command, start nothing")
-    flags.add_argument("--development", action="store_true", help="start a small stand-in, which is NOT TF Serving")
+    flags.add_argument("--development", action="store_true", help="start a small substitute, which is NOT TF Serving")
     return flags
 
 
@@ -78,7 +79,7 @@ def find_server(all_interfaces: bool) -> str:
         return binary
     if binary:
         raise InputError(f"{BINARY} listens on every network interface: give --all_interfaces behind a firewall.")
-    lacking = "Docker is installed but its daemon does not answer" if docker else "There is no Docker"
+    lacking = "Docker is installed but its daemon does not respond" if docker else "There is no Docker"
     raise InputError(f"{lacking}, and no {BINARY}. {INSTALL}")
 
 
@@ -143,7 +144,7 @@ def develop(flags: argparse.Namespace, folders: dict[str, pathlib.Path], labels)
                 time.sleep(3600)
 
 
-def serve(flags: argparse.Namespace) -> None:
+def run(flags: argparse.Namespace) -> None:
     """Write the files and replace this process by the server."""
     if bool(flags.tls_key) != bool(flags.tls_certificate):
         raise InputError("TLS takes two files: give both --tls_key and --tls_certificate.")
@@ -165,13 +166,8 @@ def serve(flags: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve; return the exit code if nothing could be started."""
-    try:
-        serve(parser().parse_args(arguments))
-    except (InputError, OSError) as error:
-        print(f"error: {error}"[:400], file=sys.stderr)
-        return WRONG_INPUT
-    return 0
+    """Run the command; return its exit code if nothing could be started."""
+    return failures.main(parser(), run, arguments)
 
 
 if __name__ == "__main__":

@@ -4,27 +4,29 @@ import argparse
 import pathlib
 import sys
 
-from tfrobust.commands import cli
+from tfrobust.commands import failures
+from tfrobust.commands.flags import Parser, PrintEnvironment, count
+from tfrobust.commands.run import call, operative_text, prepare
 
 
-def parser() -> cli.Parser:
+def parser() -> Parser:
     """Return the command's flags."""
-    flags = cli.Parser("train", "Train a robust model, judge it, write its report and publish it as a SavedModel.")
+    flags = Parser("train", "Train a robust model, judge it, write its report and publish it as a SavedModel.")
     flags.add_gin_flags("gin/ascl_leaked.gin")
     what = "checkpoints and report; default: runs/<first gin file>, or runs/<NAME> if no gin file sets NAME"
     flags.add_argument("--workdir", metavar="DIR", help=what)
     flags.add_argument("--export_dir", metavar="DIR", default="exported", help="default: exported")
     what = "version to publish, the next one by default; without N: print versions and devices, for a bug report"
-    flags.add_argument("--version", metavar="N", type=cli.count, nargs="?", action=cli.PrintEnvironment, help=what)
-    flags.add_argument("--profile", metavar="N", type=cli.count, default=0, help="profile N steps for TensorBoard")
+    flags.add_argument("--version", metavar="N", type=count, nargs="?", action=PrintEnvironment, help=what)
+    flags.add_argument("--profile", metavar="N", type=count, default=0, help="profile N steps for TensorBoard")
     flags.add_argument("--dry_run", action="store_true", help="print the configuration and its cost, and stop")
     return flags
 
 
 def run(flags: argparse.Namespace) -> None:
     """Configure and start the experiment."""
-    unnamed = cli.prepare(flags)
-    cli.call(
+    unnamed = prepare(flags)
+    call(
         "train",
         workdir=flags.workdir or str(pathlib.Path("runs") / (unnamed or pathlib.Path(flags.gin_file[0]).stem)),
         export_dir=flags.export_dir,
@@ -32,13 +34,13 @@ def run(flags: argparse.Namespace) -> None:
         profile=flags.profile,
         dry_run=flags.dry_run,
         training_must_be_done=False,
-        configuration=cli.operative_text,
+        configuration=operative_text,
     )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    return cli.main(parser(), run, arguments)
+    return failures.main(parser(), run, arguments)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Files, fingerprints, the environment and pictures: no tensors and no policy."""

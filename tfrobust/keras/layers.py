@@ -1,4 +1,26 @@
-"""The code is in tfrobust.adapters.layers; this path stays importable."""
+"""Layers for functional and subclassed models: heads, projections, normalization, augmentation.
 
-from tfrobust.adapters.layers import *  # noqa: F403
-from tfrobust.adapters.layers import __all__  # noqa: F401
+The random layers (`Augment`, `AugMix`, `Corrupt`, `UtilityPerturbation`) also work inside `Dataset.map`, on batches
+and, except the last, on single images: `dataset.map(lambda image, label: (layer(image, training=True), label))`.
+"""
+
+from tfrobust.adapters.layers import Augment, AugMix, Corrupt, UtilityPerturbation
+from tfrobust.models.heads.fitted import KNearestNeighbours, LogisticRegression
+from tfrobust.models.heads.linear import LinearHead, LinearProjection, MLPHead, MLPProjection
+from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.models.shared.normalization import BranchedBatchNormalization
+
+__all__ = [
+    "AugMix",
+    "Augment",
+    "BranchedBatchNormalization",
+    "Corrupt",
+    "KNearestNeighbours",
+    "LinearHead",
+    "LinearProjection",
+    "LogisticRegression",
+    "MLPHead",
+    "MLPProjection",
+    "ProjectionHead",
+    "UtilityPerturbation",
+]

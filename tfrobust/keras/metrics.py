@@ -1,4 +1,14 @@
-"""The code is in tfrobust.adapters.metrics; this path stays importable."""
+"""Streaming metrics for `compile(metrics=...)` of a classifier.
 
-from tfrobust.adapters.metrics import *  # noqa: F403
-from tfrobust.adapters.metrics import __all__  # noqa: F401
+Accuracy under attack needs the model itself, so it is a callback: `callbacks.RobustAccuracy`.
+"""
+
+from tfrobust.adapters.metrics import (
+    AURRA,
+    BrierScore,
+    ExpectedCalibrationError,
+    NegativeLogLikelihood,
+    RMSCalibrationError,
+)
+
+__all__ = ["AURRA", "BrierScore", "ExpectedCalibrationError", "NegativeLogLikelihood", "RMSCalibrationError"]

@@ -15,7 +15,7 @@ def utility(objective: Callable, images: tf.Tensor) -> tf.Tensor:
     u_ij = |d l(y_i, f(x_i)) / d x_ij|, j over pixels and channels.
 
     Args:
-        objective: images -> float [b], the loss of each example, such as that of `attacks.shared.objectives.cross_entropy`.
+        objective: images -> float [b], the loss of each example, such as `attacks.shared.objectives.cross_entropy`.
         images: float32 [b, ...].
 
     Returns:

@@ -1,4 +1,4 @@
-"""A callback for `tools/benchmarks/bench_step.py` that records when the first training step ends, and ends the process there."""
+"""A callback for `bench_step.py` that records when the first training step ends, and ends the process there."""
 
 import os
 import pathlib

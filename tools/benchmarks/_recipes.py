@@ -25,9 +25,9 @@ def recipe(files: list[str], params: list[str] | tuple = ()) -> dict:
     Raises:
         InputError: any mistake in the configuration.
     """
-    from tfrobust.commands import cli
+    from tfrobust.commands.run import configure
 
-    cli.configure(list(files), list(params))
+    configure(list(files), list(params))
     import gin
 
     return gin.get_bindings("tfrobust.runs.experiment.train")

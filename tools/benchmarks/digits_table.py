@@ -8,13 +8,15 @@ Markdown, is the accuracies over all images, and the differences from a referenc
 the numbers of other evaluators, as means over the folds. Other gin files or values make another table, which needs its
 own --output.
 
-    python tools/benchmarks/digits_table.py                                 # the methods against attacks, about half an hour
-    python tools/benchmarks/digits_table.py --gin_file=gin/eval/full.gin --output=runs/digits_full           # with AutoAttack
-    python tools/benchmarks/digits_table.py --methods=adversarial_training,ascl --only_folds=0 --epochs=1 --output=runs/short
-    python tools/benchmarks/digits_table.py --methods=supervised,mixup,noisymix --reference=supervised --output=runs/natural \
-        --gin_file=gin/eval/natural.gin --values=corruption.mean.accuracy,calibration.rms
-    python tools/benchmarks/digits_table.py --methods=simclr --folds=10 --values=accuracy.clean --output=runs/few_labels \
-        --gin_file=gin/stage_two/labels_1_percent.gin --gin_param="LabelledFraction.seed={fold}"
+    python tools/benchmarks/digits_table.py                      # the methods against attacks, about half an hour
+    python tools/benchmarks/digits_table.py --gin_file=gin/eval/full.gin --output=runs/digits_full  # with AutoAttack
+    python tools/benchmarks/digits_table.py --methods=adversarial_training,ascl --only_folds=0 --epochs=1 \
+        --output=runs/short
+    python tools/benchmarks/digits_table.py --methods=supervised,mixup,noisymix --reference=supervised \
+        --output=runs/natural --gin_file=gin/eval/natural.gin --values=corruption.mean.accuracy,calibration.rms
+    python tools/benchmarks/digits_table.py --methods=simclr --folds=10 --values=accuracy.clean \
+        --gin_file=gin/stage_two/labels_1_percent.gin --gin_param="LabelledFraction.seed={fold}" \
+        --output=runs/few_labels
 """
 
 import argparse
@@ -31,8 +33,10 @@ import time
 from _recipes import ROOT, recipe
 from _result_tables import CLEAN, tables
 
-from tfrobust.commands import cli
+from tfrobust.commands import failures
 from tfrobust.commands.configuration import files as gin_files
+from tfrobust.commands.flags import count
+from tfrobust.commands.run import KNOBS_FILE
 from tfrobust.common import files
 from tfrobust.errors import InputError
 
@@ -66,7 +70,7 @@ def params(flags: argparse.Namespace, fold: int) -> list[str]:
 
 def fingerprint(flags: argparse.Namespace, method: str, fold: int) -> str:
     """Return the sha256 of all settings of a run in gin files and flags; needs no TensorFlow."""
-    bindings = gin_files.read([f"gin/{method}.gin", *flags.gin_file], params(flags, fold), cli.KNOBS_FILE)
+    bindings = gin_files.read([f"gin/{method}.gin", *flags.gin_file], params(flags, fold), KNOBS_FILE)
     said = [(b.scope, b.selector, b.argument, b.value) for b in bindings] + flags.values
     return hashlib.sha256(repr(said).encode()).hexdigest()
 
@@ -298,9 +302,9 @@ def parser() -> argparse.ArgumentParser:
         help="stems of gin/*.gin, in the order of the rows; default: %(default)s",
     )
     flags.add_argument("--reference", default="adversarial_training", help="what the others are compared with")
-    flags.add_argument("--folds", type=cli.count, default=5, help="number of folds; default 5")
+    flags.add_argument("--folds", type=count, default=5, help="number of folds; default 5")
     flags.add_argument("--only_folds", help="run only these, such as 0,1; default: all")
-    flags.add_argument("--epochs", type=cli.count, help="instead of the recipes' own")
+    flags.add_argument("--epochs", type=count, help="instead of the recipes' own")
     flags.add_argument("--seed", type=int, default=0, help="of fold 0; fold k has this plus k; default 0")
     flags.add_argument("--gin_file", action="append", default=[], help="after every recipe, such as other attacks")
     flags.add_argument(
@@ -339,4 +343,4 @@ def run(flags: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(cli.main(parser(), run))
+    sys.exit(failures.main(parser(), run))

@@ -6,8 +6,8 @@
 
 DIR is your checkout of https://github.com/fra31/auto-attack. Nothing of it is copied: its modules are imported and run,
 and inputs and outputs are written. Needs neither tfrobust nor TensorFlow. `verdicts` attacks the models of
-tests/golden/autoattack_models.npz (made by tools/golden/autoattack_equality.py), writes one file per case into CASES, resumes
-if it was stopped, and collects the finished cases in one golden file.
+tests/golden/autoattack_models.npz (made by tools/golden/autoattack_equality.py), writes one file per case into CASES,
+resumes if it was stopped, and collects the finished cases in one golden file.
 """
 
 import argparse

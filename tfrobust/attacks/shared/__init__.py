@@ -1,0 +1,1 @@
+"""What several attacks use: threat model, goals, objectives, the engine that runs them."""

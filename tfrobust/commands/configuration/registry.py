@@ -14,15 +14,17 @@ from tfrobust.commands.configuration.files import nearest, shown
 from tfrobust.errors import InputError
 
 # Not offered: the layer above configuration, which is the commands and the modules that only they use.
-_COMMANDS = {"train", "evaluate", "export", "compare", "query", "cli", "configuration", "gin_files", "errors"}
+_COMMANDS = {"train", "evaluate", "export", "compare", "query", "commands", "gin_files", "errors"}
 # Layers whose functions are not offered: a configuration builds objects, but must not read, write, publish or
 # deserialize files through functions of the library.
 _NO_FUNCTIONS = (
-    *("saving", "serving", "report", "evaluation", "training", "data", "ops", "corruptions"),
-    *("artefact", "estimate", "pretrained", "pretraining", "models"),
+    *("saving", "serving", "report", "evaluation", "training", "data", "ops", "corruptions", "models"),
+    *("runs", "adapters", "security", "common"),
 )
 # Layers of which only classes with `get_config` are offered.
-_CONFIGURED_ONLY = ("saving", "serving", "report", "ops")
+_CONFIGURED_ONLY = ("saving", "serving", "report", "ops", "adapters", "security", "common")
+# What the commands train and evaluate call.
+_ROOTS = "tfrobust.runs.experiment"
 _KERAS = ("optimizers", "optimizers.schedules", "initializers", "regularizers")
 
 
@@ -46,7 +48,7 @@ class Registry:
         if selector in self.objects:
             return selector
         matches = [name for name in self.same_name(selector) if name.endswith("." + selector)]
-        roots = [name for name in matches if name.startswith("tfrobust.runs.experiment.")]
+        roots = [name for name in matches if name.startswith(f"{_ROOTS}.")]
         others = [name for name in matches if not name.startswith("keras.")]
         matches = roots or others or matches
         if len(matches) == 1:
@@ -76,7 +78,7 @@ def collect(imports: list[str] | tuple = ()) -> Registry:
     objects: dict[str, Any] = {}
     for module in _walk():
         for name, item in _public(module, module.__name__).items():
-            if _offered(item, module.__name__.split(".")[1]):
+            if _offered(item, module.__name__):
                 objects[f"{module.__name__}.{name}"] = item
     objects.update(_keras_parts())
     for path in imports:
@@ -84,9 +86,10 @@ def collect(imports: list[str] | tuple = ()) -> Registry:
     return Registry(objects)
 
 
-def _offered(item, layer: str) -> bool:
+def _offered(item, module: str) -> bool:
+    layer = module.split(".")[1]
     if inspect.isfunction(item):
-        return layer not in _NO_FUNCTIONS
+        return module == _ROOTS or layer not in _NO_FUNCTIONS
     return layer not in _CONFIGURED_ONLY or hasattr(item, "get_config")
 
 

@@ -19,7 +19,7 @@ class LabelledFraction(Source):
     """Stratified fraction of the training examples of another source; validation and test splits are unchanged.
 
     round(fraction x n) of n examples are kept, with each class in proportion up to one example. A class that would have
-    none keeps one. As data of the second stage (`commands.train.data`), with all examples in the first (`Pretraining.data`),
+    none keeps one. As data of the second stage (`train.data`), with all examples in the first (`Pretraining.data`),
     this is learning from few labels.
 
     Args:

@@ -1,0 +1,1 @@
+"""The evaluation checks: does the evaluation itself deserve trust?"""

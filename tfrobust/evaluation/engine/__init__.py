@@ -1,0 +1,1 @@
+"""What every evaluator uses: predictors, chunks, statistics, published data sets."""

@@ -1,0 +1,1 @@
+"""The evaluators, one file each: what is measured of a model."""

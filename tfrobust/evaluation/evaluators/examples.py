@@ -25,9 +25,9 @@ class AdversarialExamples(Evaluator):
     The series is `attack.<label>_<norm>_<epsilon>.examples`. Images are drawn by the seed among the correctly
     classified clean images: some that the attack's last point misclassifies, some that it does not. Their numbers say
     nothing about accuracy. Each image has one row: label; predicted class and its probability, clean and adversarial;
-    three pictures encoded by `common.pictures.encode` (large images are averaged over squares of pixels; differences keep
-    the largest value in each square). The third picture is 1/2 + factor x difference, with one factor for all, in the
-    settings.
+    three pictures encoded by `common.pictures.encode` (large images are averaged over squares of pixels; differences
+    keep the largest value in each square). The third picture is 1/2 + factor x difference, with one factor for all, in
+    the settings.
 
     Attributes:
         attack: an attack that maximizes the loss, such as PGD.

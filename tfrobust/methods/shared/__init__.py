@@ -1,0 +1,1 @@
+"""What several training methods use, the base class `Method` first."""

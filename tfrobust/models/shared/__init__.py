@@ -1,0 +1,1 @@
+"""What several encoders use: blocks, normalization, the encoder base."""

@@ -1,0 +1,1 @@
+"""Weights from PyTorch files, put into our networks by their names."""

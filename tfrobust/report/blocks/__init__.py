@@ -1,0 +1,1 @@
+"""What a section is made of: Markdown, HTML, plots and pictures."""

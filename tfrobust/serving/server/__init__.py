@@ -1,0 +1,1 @@
+"""Configurations of TensorFlow Serving, and a small server for development."""

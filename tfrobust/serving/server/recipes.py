@@ -1,6 +1,6 @@
 """Configuration files and command lines for the official TensorFlow Serving: hardening, batching, labels, monitoring.
 
-`tools/serve.py` writes and runs them; `tfrobust/guides/serving.md` explains them. The server reads the text protos; the
+`tfrobust serve` writes and runs them; `tfrobust/guides/serving.md` explains them. The server reads the text protos; the
 tests parse them with the server's own definitions.
 """
 

@@ -1,14 +1,18 @@
-#!/usr/bin/env python3
-"""Create the files of a new method: its code, its gin file and its test, which run without changes.
+"""The command `python -m tfrobust new-method NAME`: create a method's code, its gin file and its test.
 
-Usage: tools/new_method.py NAME, with NAME in snake_case. The method trains on noisy copies of the images; replace the
-views and the terms by your own. No list or registry needs editing.
+The files run without changes: the method trains on noisy copies of the images. Replace the views and the terms by your
+own. In a checkout of tfrobust they go where its methods are, and no list or registry needs editing. Elsewhere all three
+go into the current folder; `--gin_import=NAME` lets a gin file name the method.
 """
 
 import argparse
 import pathlib
 import re
 import sys
+
+from tfrobust.commands import failures
+from tfrobust.commands.flags import Parser
+from tfrobust.errors import InputError
 
 METHOD = '''"""{title} (authors, year): what it trains for, in one sentence."""
 
@@ -75,7 +79,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.methods.{name} import {cls}
+from {module} import {cls}
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch, Context
 
@@ -127,38 +131,47 @@ def test_configuration_round_trip():
 '''
 
 
-def targets(root: pathlib.Path, name: str) -> dict[pathlib.Path, str]:
+def targets(folder: pathlib.Path, name: str) -> dict[pathlib.Path, str]:
     """Return the three files of a method and their text."""
+    inside = (folder / "tfrobust" / "methods").is_dir() and (folder / "tests" / "methods").is_dir()
     words = {
         "name": name,
         "cls": "".join(part.capitalize() for part in name.split("_")),
         "title": name.replace("_", " ").capitalize(),
+        "module": f"tfrobust.methods.{name}" if inside else name,
     }
+    places = (folder / "tfrobust" / "methods", folder / "gin", folder / "tests" / "methods")
+    code, gin, test = places if inside else (folder,) * 3
     return {
-        root / "tfrobust" / "methods" / f"{name}.py": METHOD.format(**words),
-        root / "gin" / f"{name}.gin": GIN.format(**words),
-        root / "tests" / "methods" / f"test_{name}.py": TEST.format(**words),
+        code / f"{name}.py": METHOD.format(**words),
+        gin / f"{name}.gin": GIN.format(**words),
+        test / f"test_{name}.py": TEST.format(**words),
     }
+
+
+def parser() -> Parser:
+    """Return the command's flags."""
+    flags = Parser("new-method", "Create the files of a new method: its code, its gin file and its test.")
+    flags.add_argument("name", metavar="NAME", help="of the method, in snake_case such as my_method")
+    return flags
+
+
+def run(flags: argparse.Namespace) -> None:
+    """Write the files and print their paths."""
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", flags.name):
+        raise InputError(f"{flags.name!r} is no name in snake_case such as my_method")
+    files = targets(pathlib.Path(), flags.name)
+    there = [str(path) for path in files if path.exists()]
+    if there:
+        raise InputError(f"nothing written: {', '.join(there)} exists")
+    for path, text in files.items():
+        path.write_text(text, encoding="utf-8")
+        print(path)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the files; return the exit code."""
-    root = pathlib.Path(__file__).resolve().parents[1]
-    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("name", metavar="NAME", help="of the method, in snake_case such as my_method")
-    name = flags.parse_args(arguments).name
-    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
-        flags.error(f"{name!r} is no name in snake_case such as my_method")
-    files = targets(root, name)
-    there = [str(path.relative_to(root)) for path in files if path.exists()]
-    if there:
-        print(f"nothing written: {', '.join(there)} exists", file=sys.stderr)
-        return 2
-    for path, text in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        print(path.relative_to(root))
-    return 0
+    """Run the command; return its exit code."""
+    return failures.main(parser(), run, arguments)
 
 
 if __name__ == "__main__":

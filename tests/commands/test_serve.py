@@ -1,5 +1,6 @@
-"""tools/serve.py: what it writes, what it starts, and what it says where it can start nothing."""
+"""The command serve: what it writes, what it starts, and what it says where it can start nothing."""
 
+import importlib
 import os
 import re
 import stat
@@ -7,12 +8,11 @@ import time
 
 import pytest
 from faults import processes
-from printed import ROOT
 
 
 @pytest.fixture
-def serve(load):
-    return load("serve").serve
+def serve():
+    return importlib.import_module("tfrobust.commands.serve")
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_the_development_server_says_what_it_is_and_answers(tmp_path):
     double = tf.function(lambda x: {"double": 2 * x}, input_signature=[specification])
     tf.saved_model.save(tf.Module(), str(tmp_path / "toy" / "1"), signatures=double)
     flags = [str(tmp_path / "toy"), "--development", "--rest_port=0", "--grpc_port=0"]
-    child = processes.start("faults.processes:run_file", [str(ROOT / "tools" / "serve.py"), flags], cwd=tmp_path)
+    child = processes.start("tfrobust.commands.serve:main", [flags], cwd=tmp_path)
     try:
         for _ in range(2000):
             if (line := child.written()).endswith("\n"):

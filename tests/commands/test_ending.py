@@ -11,11 +11,13 @@ import textwrap
 
 import pytest
 
-from tfrobust.commands import cli, train
+from tfrobust.commands import failures, train
+from tfrobust.commands.flags import Parser, count
+from tfrobust.commands.run import quiet_stderr
 from tfrobust.errors import InputError, RefusedByGate, StopRequested
 from tfrobust.serving.export.publish import VersionExists
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def run(raised=None, arguments=()):
@@ -27,9 +29,9 @@ def run(raised=None, arguments=()):
         elif raised is not None:
             raise raised
 
-    parser = cli.Parser("test", "A command for tests.")
+    parser = Parser("test", "A command for tests.")
     parser.add_argument("--workdir")
-    return cli.main(parser, command, list(arguments))
+    return failures.main(parser, command, list(arguments))
 
 
 def lines(capfd) -> list[str]:
@@ -98,11 +100,11 @@ def test_completion_of_another_shell_is_refused(capfd):
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "x", "", "١", "9" * 50 + "x"])
 def test_count_refuses(text):
     with pytest.raises(argparse.ArgumentTypeError):
-        cli.count(text)
+        count(text)
 
 
 def test_count():
-    assert cli.count("12") == 12
+    assert count("12") == 12
 
 
 def test_a_value_error_that_is_no_input_error_is_a_bug():
@@ -159,10 +161,10 @@ def test_while_gin_builds_a_value_error_is_a_configuration_error(capfd):
 
     with gin.unlock_config():
         part = gin.register("PartOfTestCli", module="tests")(Part)
-        gin.register("late_of_test_cli", module="tests")(late)
+        gin.register("late_of_test_ending", module="tests")(late)
     assert run(gin.get_configurable(part)) == 2
     assert lines(capfd) == ["error: rate is wrong"]
-    assert run(lambda: gin.get_configurable("tests.late_of_test_cli")(part=1)) == 1
+    assert run(lambda: gin.get_configurable("tests.late_of_test_ending")(part=1)) == 1
 
 
 def test_an_error_inside_a_tf_function_keeps_its_class(capfd):
@@ -185,7 +187,7 @@ def test_keras_wrapping_is_taken_off():
     wrapped = ValueError(
         "Exception encountered when calling CNN.call().\n\n\x1b[1mimages are too small\x1b[0m\n\nArguments received by"
     )
-    assert cli.one_line(wrapped) == "images are too small"
+    assert failures.one_line(wrapped) == "images are too small"
 
 
 def test_sigterm_ends_with_75(capfd):
@@ -197,25 +199,25 @@ def test_sigterm_ends_with_75(capfd):
     [
         ("print('short')", "stdout"),  # fails only when the buffer is emptied
         ("print('long ' * 100_000)", "stdout"),
-        ("raise cli.InputError('no')", "stdout stderr"),
+        ("raise failures.InputError('no')", "stdout stderr"),
     ],
 )
 def test_a_reader_that_goes_away_is_no_error(body, wires):
     program = f"""
         import sys
-        from tfrobust.commands import cli
+        from tfrobust.commands import failures, flags
 
-        def run(flags):
+        def run(_):
             {body}
 
-        sys.exit(cli.main(cli.Parser("test", "A command for tests."), run, []))
+        sys.exit(failures.main(flags.Parser("test", "A command for tests."), run, []))
     """
     reading, writing = os.pipe()
     os.close(reading)
     streams = {"stdout": writing, "stderr": writing if "stderr" in wires else subprocess.PIPE}
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT, check=False, **streams)
     os.close(writing)
-    assert ended.returncode == cli.UNREAD == 128 + signal.SIGPIPE and not ended.stderr
+    assert ended.returncode == failures.UNREAD == 128 + signal.SIGPIPE and not ended.stderr
 
 
 def test_a_broken_pipe_of_our_own_is_an_error(capfd):
@@ -224,10 +226,10 @@ def test_a_broken_pipe_of_our_own_is_an_error(capfd):
 
 
 def test_quiet_stderr_speaks_if_the_block_fails(capfd):
-    with cli.quiet_stderr():
+    with quiet_stderr():
         os.write(2, b"chatter\n")
     assert capfd.readouterr().err == ""
-    with pytest.raises(RuntimeError), cli.quiet_stderr():
+    with pytest.raises(RuntimeError), quiet_stderr():
         os.write(2, b"why\n")
         raise RuntimeError
     assert capfd.readouterr().err == "why\n"

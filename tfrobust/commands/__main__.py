@@ -1,0 +1,42 @@
+"""The console script `tfrobust`, also `python -m tfrobust`: its first word is the command."""
+
+import importlib
+import sys
+
+from tfrobust.commands import failures
+from tfrobust.commands.configuration.files import nearest, shown
+
+# The file of a command has its name, with an underscore for a hyphen.
+COMMANDS = {
+    "train": "train a robust model, evaluate it and publish it with its report",
+    "evaluate": "measure how robust a model is",
+    "export": "publish the trained model of a workdir",
+    "compare": "compare reports",
+    "query": "query a model that TensorFlow Serving serves",
+    "gate": "refuse a model whose report misses a requirement",
+    "serve": "serve exports with TensorFlow Serving",
+    "new-method": "create the files of a new method",
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command that the first word names; return its exit code.
+
+    Args:
+        arguments: instead of sys.argv[1:].
+    """
+    name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if name in ("-h", "--help"):
+        width = max(map(len, COMMANDS))
+        print("usage: tfrobust COMMAND [--help] ...\n\ncommands:")
+        print("\n".join(f"  {command:{width}}  {what}" for command, what in COMMANDS.items()))
+        return failures.DONE
+    if name not in COMMANDS:
+        near = nearest(name, COMMANDS, count=1) or ", ".join(COMMANDS)
+        print(f"error: there is no command {shown(name)}; nearest: {near}", file=sys.stderr)
+        return failures.WRONG_INPUT
+    return importlib.import_module(f"tfrobust.commands.{name.replace('-', '_')}").main(rest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

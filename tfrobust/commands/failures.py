@@ -1,0 +1,190 @@
+"""How a command ends: errors as one line, with the right exit code.
+
+Exit codes: 0 done; 2 wrong usage, configuration or input; 3 refused by a gate; 75 stopped on request, run again to
+resume; 141 the reader of standard output has closed it, as `| head` does; 1 anything else, with a traceback.
+"""
+
+import argparse
+import contextlib
+import errno
+import os
+import re
+import select
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+
+from tfrobust.errors import InputError, RefusedByGate, StopRequested
+
+DONE, FAILED, WRONG_INPUT, REFUSED, STOPPED, UNREAD = 0, 1, 2, 3, 75, 128 + 13
+_LONGEST_LINE = 300
+_DISK_FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_FILE_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
+_FILE_NUMBERS = (errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
+
+Command = Callable[[argparse.Namespace], None]
+
+# Failures that are no bugs: one line says what to do, and a traceback would hide it.
+_ONE_LINE_FAILURES = (
+    ("tfrobust.training.loop", "TrainingDiverged"),
+    ("tfrobust.training.cluster", "WorkerLost"),
+    ("tfrobust.training.checkpoint", "CheckpointNotWritten"),
+    ("tfrobust.serving.client.transport", "ServerUnavailable"),
+)
+
+
+def main(parser: argparse.ArgumentParser, run: Command, arguments: list[str] | None = None) -> int:
+    """Parse the flags, run the command, and report how it ended.
+
+    Args:
+        parser: the command's flags.
+        run: the command.
+        arguments: instead of sys.argv[1:].
+
+    Returns:
+        The exit code.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        code = _ran(parser, run, arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where a failure can still be handled
+    except BrokenPipeError:
+        code = _unread()
+    return _left(code)
+
+
+def _ran(parser: argparse.ArgumentParser, run: Command, arguments: list[str] | None) -> int:
+    try:
+        with _terminable():
+            run(parser.parse_args(arguments))
+    except SystemExit as error:  # --help
+        return error.code if isinstance(error.code, int) else DONE
+    except BaseException as error:
+        if isinstance(error, BrokenPipeError) and _reader_gone(sys.stdout):
+            raise
+        return _ended_by(error)
+    return DONE
+
+
+def _unread() -> int:
+    """Redirect closed output streams to /dev/null, so that the interpreter's flush at exit does not fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if _reader_gone(stream):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+    return UNREAD
+
+
+def _reader_gone(stream) -> bool:
+    try:
+        waiting = select.poll()
+        waiting.register(stream.fileno(), select.POLLOUT)
+    except (AttributeError, OSError, ValueError):  # no such stream, or no file descriptor
+        return False
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in waiting.poll(0))
+
+
+def _left(code: int) -> int:
+    """Return the code, or end a cluster's worker here: TensorFlow's shutdown would wait for others, forever if gone."""
+    cluster = sys.modules.get("tfrobust.training.cluster")
+    if cluster is not None and cluster.joined():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+@contextlib.contextmanager
+def _terminable():
+    """Make SIGTERM end the command as Ctrl-C does; the training loop handles both itself while it runs."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _ended_by(error: BaseException) -> int:
+    if isinstance(error, (KeyboardInterrupt, StopRequested)):
+        _say(one_line(error) or "stopped on request; run the same command again to resume")
+        return STOPPED
+    if isinstance(error, RefusedByGate):
+        _say(f"refused: {one_line(error)}")
+        return REFUSED
+    if is_input_error(error):
+        _say(f"error: {one_line(error)}")
+        return WRONG_INPUT
+    disk_full = any(text in str(error) for text in _DISK_FULL)  # in messages of Python and of TensorFlow
+    if disk_full or any(_is(error, *failure) for failure in _ONE_LINE_FAILURES):
+        _say(f"error: {one_line(error)}")
+        return FAILED
+    traceback.print_exception(error)
+    return FAILED
+
+
+def _is(error: BaseException, module: str, name: str) -> bool:
+    """Return isinstance(error, the class), False while its module has not been imported."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(error, kind)
+
+
+def _say(line: str) -> None:
+    # A file's name or text may hold control characters that a terminal interprets.
+    line = "".join(letter if letter.isprintable() else "?" for letter in line)
+    print(line[:_LONGEST_LINE], file=sys.stderr, flush=True)
+
+
+def is_input_error(error: BaseException) -> bool:
+    """Return True if the user can correct the error, so that it is reported in one line without a traceback.
+
+    That is an InputError, a folder or file that cannot be read or written, or an error that a constructor raised for
+    the arguments that gin passed. Any other ValueError is a bug and must not look like a mistake in the input.
+    """
+    error = _unwrapped(error)
+    if isinstance(error, InputError):
+        return True
+    if isinstance(error, OSError):
+        return isinstance(error, _FILE_ERRORS) or error.errno in _FILE_NUMBERS
+    return isinstance(error, (ValueError, TypeError)) and _while_building(error.__traceback__)
+
+
+def _unwrapped(error: BaseException) -> BaseException:
+    """Return the original exception if gin raised a copy with a longer message, which has no errno or file name."""
+    while "ExceptionProxy" in type(error).__init__.__qualname__ and error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
+def _while_building(trace: TracebackType | None) -> bool:
+    built = None
+    while trace is not None:
+        if trace.tb_frame.f_code.co_name == "gin_wrapper":
+            built = trace.tb_frame.f_locals.get("fn_or_cls")
+        trace = trace.tb_next
+    return isinstance(built, type)
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's message on one line, without the text that gin, Keras and TensorFlow add to it."""
+    error = _unwrapped(error)
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    text = text.split("\n  In call to configurable")[0].split("\n  No values supplied by Gin")[0]
+    text = text.split("\n\nArguments received by")[0]
+    text = re.sub(r"^Exception encountered when calling .*?\n\n", "", text, flags=re.DOTALL)
+    if text.startswith("in user code:"):
+        text = re.sub(r"^\w+: ", "", text.rstrip().splitlines()[-1].strip())
+    return " ".join(text.split())[:_LONGEST_LINE]

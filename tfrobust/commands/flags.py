@@ -1,0 +1,101 @@
+"""The flags of the commands: a parser whose errors are one line, and the flags that several commands have."""
+
+import argparse
+import re
+import sys
+
+from tfrobust.commands import run
+from tfrobust.commands.configuration import completion, files
+from tfrobust.errors import InputError
+
+
+class PrintEnvironment(argparse.Action):
+    """The action of `--version`: print the environment on one line and exit, or store a value if one is given."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        """Store the value, or print the environment and exit."""
+        if values:
+            setattr(namespace, self.dest, values)
+            return
+        from tfrobust.common import environment
+
+        with run.quiet_stderr():
+            line = environment.line()
+        print(line)
+        parser.exit()
+
+
+class PrintCompletion(argparse.Action):
+    """The action of `--completion=SHELL`: print the script for the shell and exit."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        """Print the script and exit."""
+        print(completion.script(parser, values), end="")
+        parser.exit()
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse without abbreviations, whose errors are one line with the nearest flag."""
+
+    def __init__(self, command: str, description: str):
+        super().__init__(prog=f"tfrobust {command}", description=description, allow_abbrev=False)
+
+    def parse_args(self, args=None, namespace=None):
+        """Parse the flags, with `--version` and `--completion` added."""
+        known, absent = self._option_string_actions, {"default": argparse.SUPPRESS}
+        if "--version" not in known:
+            what = "print versions, machine and devices on one line, for a bug report"
+            self.add_argument("--version", action=PrintEnvironment, nargs=0, help=what, **absent)
+        if "--completion" not in known:
+            what = 'print shell completion: eval "$(... --completion=bash)"'
+            self.add_argument("--completion", action=PrintCompletion, choices=completion.SHELLS, help=what, **absent)
+        for argument in sys.argv[1:] if args is None else args:
+            # TensorFlow accepts only UTF-8 paths, and fails on others with an unclear error.
+            if not argument.isascii() and argument != argument.encode(errors="replace").decode():
+                raise InputError(f"the argument {ascii(argument)[:100]} is not UTF-8")
+        return self.parse_intermixed_args(args, namespace)  # paths may precede and follow flags
+
+    def error(self, message: str):
+        """Raise InputError with the message of argparse, for an unknown flag with the nearest one."""
+        unknown = re.match(r"unrecognized arguments: (\S+)", message)
+        if unknown:
+            flag = unknown.group(1).partition("=")[0]
+            known = [option for action in self._actions for option in action.option_strings]
+            near = files.nearest(flag, known, count=1) or ", ".join(known)
+            message = f"there is no flag {files.shown(flag)}; nearest: {near}"
+        raise InputError(message)
+
+    def add_gin_flags(self, example: str) -> None:
+        """Add --gin_file, --gin_param and --gin_import, each of which may be repeated."""
+        self.add_argument(
+            "--gin_file",
+            action="append",
+            required=True,
+            metavar="FILE",
+            help=f"gin file, such as {example}; later files override earlier ones",
+        )
+        self.add_argument(
+            "--gin_param",
+            action="append",
+            default=[],
+            metavar="'NAME=VALUE'",
+            help='one value, overrides the files, such as --gin_param="EPSILON=0.1"',
+        )
+        self.add_gin_import()
+
+    def add_gin_import(self) -> None:
+        """Add --gin_import, which may be repeated."""
+        self.add_argument(
+            "--gin_import",
+            action="append",
+            default=[],
+            metavar="PKG.MOD",
+            help="a module of your own whose classes and functions the gin files may name",
+        )
+
+
+def count(text: str) -> int:
+    """Parse a flag's value as an integer of at least 1."""
+    if not text.isascii() or not text.isdigit() or int(text[:18]) < 1:
+        raise argparse.ArgumentTypeError(f"{files.shown(text, 40)} is not a whole number of at least 1")
+    return int(text[:18])

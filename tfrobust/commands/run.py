@@ -1,0 +1,120 @@
+"""The gin configuration of a command, and the call of what it configures.
+
+TensorFlow is imported after the flags and the gin files have been read, so that `--help` and most errors appear at
+once.
+"""
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+import tempfile
+
+from tfrobust.commands.configuration import binding, files, registry
+from tfrobust.errors import InputError
+
+KNOBS_FILE = "base/knobs.gin"
+
+_registry: registry.Registry | None = None
+
+
+def prepare(flags: argparse.Namespace) -> str | None:
+    """Read, check and bind the gin configuration that the flags name.
+
+    Args:
+        flags: with `gin_file`, `gin_param`, `gin_import`.
+
+    Returns:
+        As `configure`.
+
+    Raises:
+        InputError: any mistake in it.
+    """
+    return configure(flags.gin_file, flags.gin_param, flags.gin_import)
+
+
+def configure(paths: list[str], params=(), imports=(), *, partial: bool = False, defaults: bool = True) -> str | None:
+    """Read, check and bind the gin configuration of lists of files and parameters.
+
+    NAME is by default the stems of the files, joined by `_`.
+
+    Args:
+        paths: the values of --gin_file.
+        params: the values of --gin_param.
+        imports: the values of --gin_import.
+        partial: True if the files are only a part of a configuration: they are checked, not bound, and what they lack
+            may come from others.
+        defaults: True to read the knobs' defaults first.
+
+    Returns:
+        NAME if no file sets it, else None.
+
+    Raises:
+        InputError: any mistake in it.
+    """
+    global _registry
+    bindings = files.read(paths, params, KNOBS_FILE if defaults else None)
+    name = binding.unnamed(bindings, paths)
+    bindings += [name] if name else []
+    macros = binding.check_macros(bindings, partial)
+    with quiet_stderr():
+        importlib.import_module("keras")
+        # Makes TensorFlow log a missing GPU here, where it is held back.
+        importlib.import_module("tensorflow").config.list_physical_devices()
+    _registry = registry.collect(imports)
+    resolved = binding.check_objects(bindings, macros, _registry, partial)
+    if not partial:
+        binding.bind(resolved, _registry)
+    return name.value if name else None
+
+
+def call(name: str, **runtime):
+    """Call `tfrobust.runs.experiment.<name>` with its gin bindings and the flags' arguments.
+
+    Args:
+        name: function of `tfrobust.runs.experiment`.
+        **runtime: arguments that come from flags; a gin file cannot set them.
+
+    Raises:
+        InputError: an argument is missing, or gin sets one that belongs to a flag.
+    """
+    import gin
+
+    complete = f"tfrobust.runs.experiment.{name}"
+    binding.register(complete, _registry)
+    bound = set(gin.get_bindings(complete, resolve_references=False))
+    for argument in sorted(bound & set(runtime)):
+        raise InputError(f"experiment.{name}.{argument} is not set in gin but by the command's flags.")
+    binding.missing_arguments(complete, bound | set(runtime), _registry)
+    return gin.get_configurable(complete)(**runtime)
+
+
+def operative_text() -> str:
+    """Return the arguments that the objects built so far received, including defaults, as gin text."""
+    import gin
+
+    return gin.operative_config_str(max_line_length=100)
+
+
+@contextlib.contextmanager
+def quiet_stderr():
+    """Hold back what TensorFlow's C++ code writes to standard error during its import; show it if the import fails."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as held:
+        try:
+            saved = os.dup(2)
+        except OSError:  # started without a standard error
+            yield
+            return
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except Exception:
+            os.dup2(saved, 2)
+            held.seek(0)
+            sys.stderr.write(held.read().decode(errors="replace"))
+            raise
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
