@@ -2,9 +2,9 @@
 
 import dataclasses
 
-import gate as tool
 import pytest
 
+from tfrobust.commands import gate as tool
 from tfrobust.common import configured
 from tfrobust.errors import InputError
 from tfrobust.report import Report
