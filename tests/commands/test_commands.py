@@ -40,7 +40,7 @@ def test_train_hands_its_flags_and_defaults_on(asked):
 
 
 def test_a_run_that_no_file_names_works_in_a_folder_of_its_name(asked, monkeypatch):
-    monkeypatch.setattr(cli, "configure", lambda *_: "cifar_adv")
+    monkeypatch.setattr(run, "configure", lambda *_: "cifar_adv")
     assert train.main(["--gin_file=cifar.gin", "--gin_file=adv.gin"]) == 0
     assert asked["runtime"]["workdir"] == "runs/cifar_adv"
 
