@@ -2,9 +2,9 @@
 
 TensorFlow never frees the graph of a function with a loop, so a worker that runs the whole suite in one process grows
 to several gigabytes. With `pytest -n`, each worker therefore imports TensorFlow once and forks. The fork collects the
-tests again, runs them and sends their reports back. Between two test files it is replaced if it holds more than
-`LIMIT` bytes. A test that kills its process fails, and the next test gets a new process. Without `-n` nothing of this
-happens.
+files again whose tests it is given, runs these tests and sends their reports back. Between two test files it is
+replaced if it holds more than `LIMIT` bytes. A test that kills its process fails, and the next test gets a new process.
+Without `-n` nothing of this happens.
 """
 
 import atexit
@@ -30,6 +30,7 @@ class _Children:
     """The worker's side: hands each test to the child and passes its reports on."""
 
     def __init__(self, session):
+        _die_with_parent()
         _import_quietly()
         # A process that never runs TensorFlow: a fork of one that does would lack its threads.
         self._orders, orders = multiprocessing.Pipe()
@@ -127,22 +128,32 @@ def _serve(session, orders) -> None:
 
 
 def _live(session, orders) -> None:
-    """Collect the tests, run those ordered, and end after the one that has no successor."""
+    """Run the tests ordered, and end after the one that has no successor."""
     _die_with_parent()
     atexit._clear()  # what the worker registered is the worker's
     plugins = session.config.pluginmanager
     for plugin in list(plugins.get_plugins()):
         if type(plugin).__name__ in ("WorkerInteractor", "TerminalReporter", "_Children"):
             plugins.unregister(plugin)
+    plugins.unregister(name="tiers")  # the worker has chosen
+    closed = _Closed()
+    plugins.register(closed)
     plugins.register(_Sender(session.config, orders))
     try:
-        session.config.hook.pytest_collection(session=session)
-        items = {item.nodeid: item for item in session.items}
+        session.perform_collect([name.partition("::")[0] for name in session.config.args])
+        plugins.unregister(closed)
+        items = {}
+
+        def find(name):
+            if name not in items:
+                items.update((item.nodeid, item) for item in session.genitems(closed.files[name.partition("::")[0]]))
+            return items[name]
+
         following = ""
         while following is not None:
             name, following = orders.recv()
-            successor = None if following is None else items[following]
-            session.config.hook.pytest_runtest_protocol(item=items[name], nextitem=successor)
+            item, successor = find(name), None if following is None else find(following)
+            session.config.hook.pytest_runtest_protocol(item=item, nextitem=successor)
             if following is None:
                 atexit._run_exitfuncs()
             orders.send(("end", None))
@@ -152,6 +163,20 @@ def _live(session, orders) -> None:
         orders.send(("error", traceback.format_exc()))
     finally:
         os._exit(0)
+
+
+class _Closed:
+    """Keeps the nodes of test files, and lets pytest take each for empty without importing it."""
+
+    def __init__(self):
+        self.files = {}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_make_collect_report(self, collector):
+        if not isinstance(collector, pytest.Module):
+            return None
+        self.files[collector.nodeid] = collector
+        return pytest.CollectReport(collector.nodeid, "passed", None, [])
 
 
 class _Sender:
