@@ -189,8 +189,8 @@ def test_one_hook_moves_the_gradient_in_training_and_evaluation():
     class Ahead(gradient.PGD):
         """Takes the gradient 0.3 away from the current point."""
 
-        def _gradient(self, objective, points, memories):
-            return super()._gradient(objective, [point + 0.3 for point in points], memories)
+        def _gradient(self, objective, leaves, points, memories):
+            return super()._gradient(objective, leaves, [point + 0.3 for point in points], memories)
 
     attack = Ahead(ThreatModel(epsilon=0.4), steps=1, step_size=0.1, random_start="none")
     # The objective rises at 0.5 and falls at 0.8.

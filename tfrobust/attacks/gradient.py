@@ -91,7 +91,7 @@ class PGD(base.Attack):
             return objective(tf.nest.pack_sequence_as(inputs, points)), None
 
         def body(step, points, memories):
-            gradients, _, _ = self._gradient(of_leaves, points, memories)
+            gradients, _, _ = self._gradient(of_leaves, leaves, points, memories)
             steered = [self._steer(*pair) for pair in zip(gradients, memories, strict=True)]
             directions, memories = zip(*steered, strict=True)
             moved = map(self._move, leaves, points, directions)
@@ -124,7 +124,7 @@ class PGD(base.Attack):
         def body(step, state):
             point, kept, found = (state[name] for name in ("point", "kept", "found"))
             memory = {name: state[name] for name in self._memory(inputs)}
-            (gradient,), (evaluated,), logits = self._gradient(objective, [point], [memory])
+            (gradient,), (evaluated,), logits = self._gradient(objective, [inputs], [point], [memory])
             reached = goal.reached(logits)
             kept = select(reached & ~found, evaluated, kept)
             direction, memory = self._steer(finite(gradient), memory)
@@ -152,16 +152,18 @@ class PGD(base.Attack):
             return self.threat.random_start(inputs, key, scale)
         return self.threat.project(inputs, inputs + randomness.draw(randomness.normal(scale), key, shape_of(inputs)))
 
-    def _gradient(self, objective: Callable, points: list, memories: list[dict]) -> tuple[list, list, tf.Tensor | None]:
+    def _gradient(self, objective: Callable, leaves: list, points: list, memories: list[dict]) -> tuple:
         """Compute the gradient of a step; the hook of attacks that take it elsewhere, average or smooth it.
 
         Args:
             objective: points -> (values float32 [b], logits [b, k] or, in training, None).
-            points: the current point of each leaf, float32 [b, ...].
+            leaves: the clean inputs, float32 [b, ...] each: one, or the leaves of a nest.
+            points: the current point of each leaf.
             memories: the memory of each leaf; see `_memory`.
 
         Returns:
-            (the gradient of each leaf, the points at which the objective was evaluated, its second output).
+            (the gradient of each leaf; the points with these logits, inside the threat set; the logits). Evaluation
+            keeps the first of these points that is misclassified.
         """
         _, gradients, logits = input_gradient(objective, points, has_auxiliary=True)
         return gradients, points, logits
