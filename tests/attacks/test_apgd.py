@@ -252,7 +252,7 @@ def test_a_batch_of_mixed_steps_is_advanced_row_by_row():
     np.testing.assert_allclose(mixed["point"], whole["point"], atol=1e-5)  # the ended rows have stayed
 
 
-def test_expectation_averages_gradients_and_judges_by_the_last():
+def test_expectation_averages_gradients_and_tests_the_last_logits():
     slopes = itertools.cycle([[3.0, -1.0], [-1.0, -1.0], [-1.0, 3.0]])  # the mean is (1/3, 1/3)
 
     def predict(images):

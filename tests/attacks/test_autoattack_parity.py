@@ -128,7 +128,7 @@ def test_apgd_takes_the_same_steps(golden, search):
     np.testing.assert_allclose(objective(best), golden[f"{name}/best_loss"], rtol=1e-2 if norm == "l1" else 1e-4)
 
 
-def test_apgd_finds_who_the_official_one_finds(golden, search):
+def test_apgd_succeeds_where_the_official_one_does(golden, search):
     _, case, name, predict, images, labels, arguments = search
     kind = {"ce": apgd.APGDCrossEntropy, "dlr": apgd.APGDDLR, "targeted": apgd.APGDTargeted}[case.split("_")[0]]
     attack = kind(**arguments, **({"targets": 1} if kind is apgd.APGDTargeted else {}))

@@ -193,7 +193,7 @@ def test_one_hook_moves_the_gradient_in_training_and_evaluation():
             return super()._gradient(objective, leaves, [point + 0.3 for point in points], memories)
 
     attack = Ahead(ThreatModel(epsilon=0.4), steps=1, step_size=0.1, random_start="none")
-    # The objective rises at 0.5 and falls at 0.8.
+    # The objective increases at 0.5 and decreases at 0.8.
     point = attack.perturb(lambda x: -tf.reduce_sum((x - 0.6) ** 2, 1), tf.fill([1, 2], 0.5), tf.constant([0, 0]))
     np.testing.assert_allclose(point, 0.4, atol=1e-6)
 

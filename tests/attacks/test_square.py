@@ -116,7 +116,7 @@ def test_reaches_the_optimum_of_a_linear_model_where_it_can_go():
     weights[-1] = weights[:, -1] = 0
     best = [projections.linear_maximiser(-weights.ravel(), x.ravel(), "linf", epsilon, 0, 1) for x in centres]
     margins = np.array(best) @ weights.ravel()
-    for left, falls in ((1e-3, False), (-1e-3, True)):
+    for left, succeeds in ((1e-3, False), (-1e-3, True)):
         # Each image's own bias: the best attack just fails, or just succeeds.
         bias = tf.constant(left - margins, tf.float32)
         attack = Square(ThreatModel(epsilon=epsilon), steps=1500)
@@ -126,7 +126,7 @@ def test_reaches_the_optimum_of_a_linear_model_where_it_can_go():
             return tf.stack([tf.zeros_like(score), score], axis=-1)
 
         _, success = run_by_hand(attack, predict, centres, tf.ones(12, tf.int32), tf.constant([7, 0]))
-        np.testing.assert_array_equal(success, np.full(12, falls))
+        np.testing.assert_array_equal(success, np.full(12, succeeds))
 
 
 def test_a_targeted_search_ends_at_the_target():
@@ -153,9 +153,9 @@ def test_the_draws_do_not_depend_on_how_steps_are_grouped():
         parts = advance(still, centres, goal, rounds, parts, tf.constant(count))
     for name, value in once.items():
         np.testing.assert_array_equal(value, parts[name])
-    # Beyond the last step nothing breaks, and whoever has fallen stays where it is.
-    fallen = once | {"found": tf.fill([4], True), "iteration": tf.fill([4], 5000)}
-    after = advance(still, centres, goal, rounds, fallen, tf.constant(20))
+    # Steps beyond the last one change no point of an example for which the attack succeeded.
+    succeeded = once | {"found": tf.fill([4], True), "iteration": tf.fill([4], 5000)}
+    after = advance(still, centres, goal, rounds, succeeded, tf.constant(20))
     np.testing.assert_array_equal(after["point"], once["point"])
 
 
@@ -175,7 +175,7 @@ def test_windows_are_drawn_evenly_and_apart_for_each_example():
     assert abs(np.mean(places[0][:, 0] == places[1][:, 0]) - 1 / 7) < 0.05
 
 
-def test_a_model_that_answers_nan():
+def test_a_model_that_returns_nan():
     linear = lambda points: tf.reduce_sum(points, [1, 2, 3])[:, None] * [[1.0, -1.0, 0.0]]  # noqa: E731
 
     def nan_above(points, level):
@@ -184,10 +184,10 @@ def test_a_model_that_answers_nan():
 
     centres = np.full([3, 4, 4, 1], 0.5, np.float32)
     attack = Square(ThreatModel(epsilon=0.1), steps=60)
-    # No right answer: an untargeted search has found something, and its point is finite.
+    # NaN counts as misclassified in an untargeted search, whose point is finite.
     result = runner.run_attack(attack, lambda points: nan_above(points, 8.0), centres, np.zeros(3, int))
     assert result.success.all() and np.all(np.isfinite(result.adversarial))
-    # But nothing that a targeted one would take: it goes on from the last number.
+    # A targeted search never accepts NaN and continues from the last finite margin.
     goal, rounds = Goal(tf.zeros(3, tf.int32), tf.ones(3, tf.int32)), tf.zeros(3, tf.int32)
     predict, keys = lambda points: nan_above(points, 8.0), tf.constant([[1, i] for i in range(3)])
     state = attack.start(predict, tf.constant(centres), goal, keys, rounds)
@@ -225,7 +225,7 @@ def test_any_image_size_is_searched_inside_the_set(shape, kind):
 
 
 def test_after_a_refused_point_the_next_one_is_taken():
-    """The refused margin was luck: few points would be above it."""
+    """The refused margin was reached by chance: few points would exceed it."""
     centres, attack = tf.fill([2, 6, 6, 1], 0.5), Square(ThreatModel(epsilon=0.1), steps=50)
     keys, goal, rounds = tf.constant([[1, 0], [1, 1]]), Goal(tf.zeros(2, tf.int32)), tf.zeros(2, tf.int32)
     state = attack.start(still, centres, goal, keys, rounds) | {"margin": tf.ones(2), "found": tf.fill([2], True)}

@@ -1,4 +1,4 @@
-"""What every attack must pass. A new attack adds rows to ATTACKS; its test module imports the tests below.
+"""Tests that every attack must pass. A new attack adds rows to ATTACKS; `test_battery` imports the tests below.
 
 The model of most tests is a linear one with two classes, on which the best attack is known in closed form.
 """
@@ -206,7 +206,7 @@ def test_stays_inside_and_raises_the_objective(row, kind):
         assert points.numpy().min() >= 0 and points.numpy().max() <= 1
         assert np.all(objective(points) >= objective(images) - 1e-5)
     np.testing.assert_array_equal(points, perturb(tf.constant([1, 2])))
-    if kind != "l1":  # whose few large steps lead everybody to one corner
+    if kind != "l1":  # where a few large steps lead all examples to one corner
         assert bool(np.any(points != perturb(tf.constant([7, 2])))) == row.random
 
 

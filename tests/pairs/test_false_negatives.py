@@ -83,7 +83,7 @@ def test_suspects_are_the_loops(name, views):
         assert as_keys(removed) == expected
         added = as_keys(after.positive[anchor] & ~before.positive[anchor])
         assert added == (expected if transformer.action == "attract" else set())
-    assert 0 < np.mean(sizes), "the case suspects nobody"
+    assert 0 < np.mean(sizes), "the case suspects no key"
 
 
 @pytest.mark.parametrize("views", [2, 3])
@@ -209,7 +209,7 @@ def test_no_gradient_flows_through_the_features():
 
 
 @pytest.mark.parametrize("shape", ["PolynomialDecay", "CosineDecay"])
-def test_the_threshold_falls_with_the_step(shape):
+def test_the_threshold_decreases_with_the_step(shape):
     ends = {"end_learning_rate": 0.7} if shape == "PolynomialDecay" else {"alpha": 0.7 / 0.99}
     falling = AdaptiveFNC(threshold=getattr(keras.optimizers.schedules, shape)(0.99, decay_steps=100, **ends))
     z, labels = drawn()
