@@ -8,12 +8,12 @@ from conformance.attacks import SHAPE, Linear, examples, smooth_model
 from oracles import apgd as oracle
 from oracles import seeded_networks
 from tfrobust.attacks import apgd
-from tfrobust.attacks.shared import apgd_schedule, runner
+from tfrobust.attacks.shared import apgd_steps, runner
 from tfrobust.attacks.shared.apgd_steps import Momentum, Sparse
 from tfrobust.attacks.shared.goal import Goal
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.losses import classification
-from tfrobust.ops import norms, randomness
+from tfrobust.ops import norms, randomness, shapes
 
 ATTACKS = [apgd.APGDCrossEntropy, apgd.APGDDLR, apgd.APGDTargeted]
 # Where no two losses of the first rows come so near each other that float32 might order them otherwise.
@@ -91,7 +91,7 @@ def test_iterates_equal_the_plain_loop(norm):
     np.testing.assert_allclose(seen, expected["iterates"][:-1], atol=2e-5)
     np.testing.assert_allclose(end["point"], expected["iterates"][-1], atol=2e-5)
     np.testing.assert_allclose(losses, expected["losses"][:-1], atol=1e-4)
-    # A turn looks back after its evaluation and before its step: a state shows the size of the step before.
+    # A checkpoint comes after its turn's evaluation and before its step: a state shows the size of the step before.
     sizes = np.array([state["step_size"] for state in states[1:]])
     np.testing.assert_allclose(sizes, expected["step_sizes"][:-1], rtol=1e-5)
     assert len(np.unique(np.round(sizes, 6))) >= 3  # the case makes APGD change its mind
@@ -108,7 +108,7 @@ def test_large_l1_radii_equal_the_plain_loop():
     phases = oracle.phases(images.astype(float), noise, lambda x: network.cross_entropy(x, labels), 0.7, 30)
     expected = np.concatenate([phase["iterates"] for phase in phases])
     seen, losses, _, end = trace(attack, network, tf.constant(images), labels, start)
-    # 30 steps and three starts; the point after the last step is the judgement's.
+    # 30 steps and three starts; the point after the last step is left to the verification.
     assert [len(phase["iterates"]) for phase in phases] == [10, 10, 13] and len(seen) == 32
     np.testing.assert_allclose(seen, expected[:-1], atol=2e-5)
     np.testing.assert_allclose(end["point"], expected[-1], atol=2e-5)
@@ -116,22 +116,22 @@ def test_large_l1_radii_equal_the_plain_loop():
 
 
 def test_checkpoints():
-    assert list(apgd_schedule.looks_back("linf", 100)) == [22, 41, 57, 70, 80, 87, 93, 99]
+    assert list(apgd_steps.checkpoints("linf", 100)) == [22, 41, 57, 70, 80, 87, 93, 99]
     for steps in (1, 3, 5, 10, 20, 30, 50, 100, 1000):
-        assert list(apgd_schedule.looks_back("l2", steps).items()) == oracle.checkpoints(steps)
-    assert apgd_schedule.looks_back("l1", 100) == {step: 4 for step in range(4, 101, 4)}
-    assert list(apgd_schedule.looks_back("l1", 30)) == list(range(1, 31))
+        assert list(apgd_steps.checkpoints("l2", steps).items()) == oracle.checkpoints(steps)
+    assert apgd_steps.checkpoints("l1", 100) == {step: 4 for step in range(4, 101, 4)}
+    assert list(apgd_steps.checkpoints("l1", 30)) == list(range(1, 31))
 
 
 def test_the_schedule_of_large_radii():
-    plan = apgd_schedule.schedule("l1", 2.0, 100, True)
+    plan = apgd_steps.schedule("l1", 2.0, 100, True)
     assert plan.turns == 102  # the start, 99 points after steps, and a start for each smaller radius
     np.testing.assert_array_equal(np.flatnonzero(plan.ends), [30, 61])
     np.testing.assert_array_equal(plan.epsilon, np.repeat([6.0, 4.0, 2.0], [31, 31, 41]))
-    np.testing.assert_array_equal(plan.counts, np.arange(103) >= 62)
+    np.testing.assert_array_equal(plan.is_final, np.arange(103) >= 62)
     assert not plan.window[[0, 31, 62]].any()
     for steps in (1, 2, 3, 4, 7):
-        plan = apgd_schedule.schedule("l1", 2.0, steps, True)
+        plan = apgd_steps.schedule("l1", 2.0, steps, True)
         assert plan.turns == steps + 2 and plan.ends.sum() == 2 and plan.epsilon[-1] == 2.0
 
 
@@ -145,12 +145,12 @@ def test_the_first_step_is_compared_with_zero(loss, expected):
     np.testing.assert_array_equal(state["increases"], [expected])
 
 
-def test_a_look_back_on_few_increases_returns_to_the_best_point_with_half_the_step():
+def test_a_checkpoint_with_few_increases_returns_to_the_best_point_with_half_the_step():
     images, ones = tf.fill([2, 3], 0.5), tf.ones([2, 3])
     moves = Momentum(ThreatModel(epsilon=0.1), images)
     state = moves.begin(images, tf.constant([0.1, 0.1])) | {"point": images + 0.05, "best_point": images - 0.05}
     state |= {"best_gradient": ones, "best_loss": tf.ones(2), "increases": tf.constant([0.0, 4.0])}
-    point, slope, changed = moves.look_back(state, 0 * ones, tf.constant([4, 4]), 0.1)
+    point, slope, changed = moves.at_checkpoint(state, 0 * ones, tf.constant([4, 4]), 0.1)
     np.testing.assert_allclose(point[:, 0], [0.45, 0.55], rtol=1e-6)
     np.testing.assert_allclose(slope[:, 0], [1.0, 0.0])
     np.testing.assert_allclose(changed["step_size"], [0.1, 0.2])
@@ -244,7 +244,7 @@ def test_a_batch_of_mixed_steps_is_advanced_row_by_row():
     whole = attack.advance(network, images, goal, rounds, fresh, 20)
     early = attack.advance(network, images, goal, rounds, fresh, 8)
     half = tf.constant([True, False, True, False])
-    mixed = {name: apgd.base.select(half, early[name], fresh[name]) for name in fresh}
+    mixed = {name: shapes.select(half, early[name], fresh[name]) for name in fresh}
     mixed = attack.advance(network, images, goal, rounds, mixed, 12)  # ends the round of every other row
     for row in (0, 2):
         np.testing.assert_allclose(mixed["point"][row], whole["point"][row], atol=1e-5)
@@ -252,7 +252,7 @@ def test_a_batch_of_mixed_steps_is_advanced_row_by_row():
     np.testing.assert_allclose(mixed["point"], whole["point"], atol=1e-5)  # the ended rows have stayed
 
 
-def test_expectation_averages_gradients_and_judges_by_the_last():
+def test_expectation_averages_gradients_and_tests_the_last_logits():
     slopes = itertools.cycle([[3.0, -1.0], [-1.0, -1.0], [-1.0, 3.0]])  # the mean is (1/3, 1/3)
 
     def predict(images):

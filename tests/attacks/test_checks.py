@@ -42,8 +42,8 @@ def test_bad_images(images, message):
         ([0, 1, 0.5], "fractional"),
         (np.full([3, 2], 0.5), "one-hot"),
         (np.eye(3)[None], "n = 3"),
-        (["cat", "dog", "cat"], "no number"),
-        ([0, 1, np.nan], "no number"),
+        (["cat", "dog", "cat"], "not a number"),
+        ([0, 1, np.nan], "not a number"),
     ],
 )
 def test_bad_labels(labels, message):
@@ -71,26 +71,22 @@ def test_what_looks_like_sigmoids_may_be_logits():
         checks.check_logits(logits, np.array([0, 1]))
     assert len(str(raised.value)) <= 300
     assert checks.check_logits(logits - 1, np.array([0, 1])) == 2
-    assert checks.check_logits(logits, np.array([0, 1]), judged=True) == 2
+    assert checks.check_logits(logits, np.array([0, 1]), known_logits=True) == 2
     with pytest.raises(ValueError, match="NaN"):
-        checks.check_logits(logits * np.nan, np.array([0, 1]), judged=True)
+        checks.check_logits(logits * np.nan, np.array([0, 1]), known_logits=True)
 
 
 def test_an_attack_says_what_is_wrong_with_labels_and_outputs():
     kernel = tf.constant(np.random.default_rng(0).normal(size=(4, 3)), tf.float32)
     predict = lambda images: tf.reshape(images, [-1, 4]) @ kernel  # noqa: E731
-    attack, key = FGSM(ThreatModel(epsilon=0.2)), tf.constant([0, 0])
+    attack = FGSM(ThreatModel(epsilon=0.2))
     images = np.random.default_rng(1).random((3, 2, 2, 1)).astype(np.float32)
     ids = np.array([0, 2, 1])
-    found = [attack.attack(predict, images, labels, key).adversarial for labels in (ids, np.eye(3)[ids])]
+    found = [run_attack(attack, predict, images, labels).adversarial for labels in (ids, np.eye(3)[ids])]
     np.testing.assert_array_equal(*found)
-    for run in (
-        lambda predict, labels: attack.attack(predict, images, labels, key),
-        lambda predict, labels: run_attack(attack, predict, images, labels),
-    ):
-        with pytest.raises(ValueError, match="one-hot"):
-            run(predict, np.full((3, 3), 1 / 3))
-        with pytest.raises(ValueError, match=r"pass logits, or log\(p\)"):
-            run(lambda images: tf.nn.softmax(predict(images)), ids)
-        with pytest.raises(ValueError, match="k >= 2"):
-            run(lambda images: predict(images)[:, :1], ids * 0)
+    with pytest.raises(ValueError, match="one-hot"):
+        run_attack(attack, predict, images, np.full((3, 3), 1 / 3))
+    with pytest.raises(ValueError, match=r"pass logits, or log\(p\)"):
+        run_attack(attack, lambda images: tf.nn.softmax(predict(images)), images, ids)
+    with pytest.raises(ValueError, match="k >= 2"):
+        run_attack(attack, lambda images: predict(images)[:, :1], images, ids * 0)

@@ -1,4 +1,4 @@
-"""Ensembles: who runs on whom, what AutoAttack consists of, and what cannot be put together."""
+"""Ensembles: which member attacks which examples, the members of AutoAttack, and invalid combinations."""
 
 import numpy as np
 import pytest
@@ -60,10 +60,10 @@ def test_config_and_size(attack):
     assert {member.threat.epsilon for member in larger.members} == {0.5} == {larger.threat.epsilon}
 
 
-def test_each_member_meets_whom_the_others_left():
+def test_each_member_attacks_the_examples_that_remain():
     model, images = smooth_model(classes=4), examples(32)
     labels = model(images).numpy().argmax(axis=1)
-    labels[:3] = (labels[:3] + 1) % 4  # wrong before anybody attacks
+    labels[:3] = (labels[:3] + 1) % 4  # misclassified before any attack
     threat = ThreatModel(epsilon=0.3)
     members = (PGD(threat, steps=1, step_size=0.08, random_start="none"), FGSM(threat))
     result = runner.run_attack(Ensemble(members), model, images, labels, seed=2)

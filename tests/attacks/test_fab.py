@@ -197,7 +197,7 @@ def test_nothing_of_a_broken_model_gets_into_the_point():
 
 
 def test_a_refused_point_is_forgotten():
-    """Else the same lucky point would be asked about until it is wrong once more."""
+    """Otherwise the same point would be verified until it is misclassified by chance."""
     attack, images = fab.FAB(ThreatModel(epsilon=0.1)), tf.fill([2, 1, 1, 2], 0.5)
     near = images + 0.05
     right = lambda points: 1.0 + tf.reshape(points, [-1, 2]) * [1.0, -1.0] + [9.0, 0.0]  # noqa: E731

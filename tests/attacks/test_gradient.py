@@ -183,3 +183,24 @@ def test_evaluation_keeps_the_first_misclassified_iterate():
     attack = gradient.PGD(ThreatModel(epsilon=0.3), steps=10, step_size=0.06, random_start="none")
     result = runner.run_attack(attack, predict, images, [1])
     assert result.success[0] and result.distance[0] == pytest.approx(0.12, abs=1e-5)  # not 0.18, wrong too
+
+
+def test_one_hook_moves_the_gradient_in_training_and_evaluation():
+    class Ahead(gradient.PGD):
+        """Takes the gradient 0.3 away from the current point."""
+
+        def _gradient(self, objective, leaves, points, memories):
+            return super()._gradient(objective, leaves, [point + 0.3 for point in points], memories)
+
+    attack = Ahead(ThreatModel(epsilon=0.4), steps=1, step_size=0.1, random_start="none")
+    # The objective increases at 0.5 and decreases at 0.8.
+    point = attack.perturb(lambda x: -tf.reduce_sum((x - 0.6) ** 2, 1), tf.fill([1, 2], 0.5), tf.constant([0, 0]))
+    np.testing.assert_allclose(point, 0.4, atol=1e-6)
+
+    # The model is wrong only near 0.8, which is evaluated although it is no iterate.
+    def predict(images):
+        x = images[:, 0, 0, 0]
+        return tf.stack([0.05 - tf.abs(x - 0.8), tf.zeros_like(x)], axis=-1)
+
+    result = runner.run_attack(attack, predict, np.full([1, *SHAPE], 0.5, np.float32), [1])
+    assert result.success[0] and result.distance[0] == pytest.approx(0.3, abs=1e-5)

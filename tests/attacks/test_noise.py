@@ -38,7 +38,7 @@ def test_the_noise_has_the_size_of_the_ball(kind):
         "l1": np.mean(np.sum(np.abs(free), axis=1)),
     }
     assert typical[kind] == pytest.approx(threat.epsilon, rel=0.02)
-    # What sticks out is projected, so the deviation within falls: Linf clips a third, L2 and L1 shrink every second.
+    # Points outside are projected, which reduces the deviation: Linf clips a third, L2 and L1 shrink every second.
     assert 0.5 < np.std(gaussian) / attack.resolved_deviation(SHAPE) < 1.0
 
 
@@ -69,7 +69,7 @@ def test_the_best_of_the_draws_counts(make):
 
 
 @pytest.mark.parametrize("make", [UniformNoise, GaussianNoise])
-def test_where_nothing_falls_the_best_draw_is_the_candidate(make):
+def test_without_success_the_best_draw_is_the_candidate(make):
     attack = make(ThreatModel(epsilon=0.1), draws=6)
     images, keys = tf.fill([3, *SHAPE], 0.2), tf.constant([[1, i] for i in range(3)])
     goal, rounds = Goal(tf.zeros(3, tf.int32)), tf.zeros(3, tf.int32)

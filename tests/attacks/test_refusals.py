@@ -84,25 +84,25 @@ KEY, IMAGES, MODEL = tf.constant([0, 0]), examples(4), Linear()
 LABELS = MODEL.labels(IMAGES)
 RUNS = [
     (FGSM(), LABELS + 2, {}, "2 classes"),
-    (FGSM(), LABELS, {"index": [1, 2]}, "one position per image"),
+    (FGSM(), LABELS, {"index": [1, 2]}, "one position per example"),
     (FGSM(), LABELS, {"batch_size": 0}, "batch_size"),
     (PGD(steps=2), LABELS, {"targets": LABELS}, "own label"),
     (PGD(steps=2), LABELS, {"targets": LABELS + 2}, "2 classes"),
     (gradient.MultiTargetedPGD(steps=2), LABELS, {"targets": 1 - LABELS}, "use PGD with targets"),
-    (fab.FABUntargeted(), LABELS, {"targets": 1 - LABELS}, "take FAB"),
-    (square.Square(), LABELS, {"images": IMAGES.reshape(4, -1)}, "h, w, c"),
+    (fab.FABUntargeted(), LABELS, {"targets": 1 - LABELS}, "use FAB"),
+    (square.Square(), LABELS, {"inputs": IMAGES.reshape(4, -1)}, "h, w, c"),
 ]
 
 
 @pytest.mark.parametrize(("attack", "labels", "given", "message"), RUNS)
 def test_a_run_that_makes_no_sense_is_named(attack, labels, given, message):
-    given = {"images": IMAGES, **given}
+    given = {"inputs": IMAGES, **given}
     with pytest.raises(ValueError, match=message):
         runner.run_attack(attack, MODEL, labels=labels, **given)
 
 
-@pytest.mark.parametrize(("attack", "message"), [(square.Square(), "judges"), (FAB(), "PGD"), (PROX(), "PGD")])
-def test_what_only_judges_says_so(attack, message):
+@pytest.mark.parametrize(("attack", "message"), [(square.Square(), "for evaluation"), (FAB(), "PGD"), (PROX(), "PGD")])
+def test_an_attack_for_evaluation_only_says_so(attack, message):
     with pytest.raises(NotImplementedError, match=message):
         attack.perturb(MODEL, tf.constant(IMAGES), KEY)
 
@@ -129,10 +129,6 @@ def test_a_model_without_logits_is_named(model, message):
 
 def test_a_model_of_probabilities_is_named():
     soft = lambda x: tf.nn.softmax(20.0 * MODEL(x))  # noqa: E731
-    for run in (
-        lambda model: runner.run_attack(FGSM(), model, IMAGES, np.zeros(4, int)),
-        lambda model: FGSM().attack(model, IMAGES, np.zeros(4, int), KEY),
-    ):
-        with pytest.raises(ValueError, match="probabilities"):
-            run(soft)
+    with pytest.raises(ValueError, match="probabilities"):
+        runner.run_attack(FGSM(), soft, IMAGES, np.zeros(4, int))
     runner.run_attack(FGSM(), lambda x: tf.math.log(soft(x)), IMAGES, np.zeros(4, int))

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from conformance.attacks import run_by_hand
 from oracles import projections
 from oracles import square as oracle
-from tfrobust.attacks.shared import runner, square_patterns
+from tfrobust.attacks import square
+from tfrobust.attacks.shared import runner
 from tfrobust.attacks.shared.goal import Goal
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
@@ -29,17 +31,17 @@ def still(points):
 @pytest.mark.parametrize("height,width", [(4, 4), (8, 8), (32, 32), (28, 17), (1, 3)])
 def test_sides_follow_the_schedule(height, width, kind):
     steps = 9000
-    sides = square_patterns.sides(height, width, kind, steps=steps, initial_share=0.8, rescale=False)
+    sides = square.sides(height, width, kind, steps=steps, initial_share=0.8, rescale=False)
     some = [*range(0, 60), *range(190, 210), 500, 501, 1000, 1001, 2001, 4000, 4001, 6000, 6001, 8000, 8001, 8999]
     assert [int(sides[step]) for step in some] == [oracle.side(step, height, width, kind) for step in some]
-    spread = square_patterns.sides(height, width, kind, steps=1000, initial_share=0.8, rescale=True)
+    spread = square.sides(height, width, kind, steps=1000, initial_share=0.8, rescale=True)
     np.testing.assert_array_equal(spread, [oracle.side(10 * step, height, width, kind) for step in range(1000)])
 
 
 @pytest.mark.parametrize("kind", ["l2", "l1"])
 def test_patterns(kind):
     for side in range(1, 12):
-        pattern = square_patterns.window_pattern(side, kind)
+        pattern = square.window_pattern(side, kind)
         np.testing.assert_allclose(pattern, oracle.pattern(side, kind), rtol=1e-12)
         assert np.linalg.norm(pattern.ravel(), 2 if kind == "l2" else 1) == pytest.approx(1)
         assert np.all(pattern[: side // 2] > 0) and np.all(pattern[side // 2 :] < 0)
@@ -57,9 +59,10 @@ def test_steps_agree_with_the_plain_ones(shape, kind):
     for step in (0, 5, 30, 100, 250):
         side = oracle.side(step, height, width, kind)
         corners = np.stack([rng.integers(0, max(limit - side, 1), 5) for limit in [height, width] * 2], axis=-1)
-        signs, turned = rng.random([5, channels]) < 0.5, rng.random(5) < 0.5
+        signs, transposed = rng.random([5, channels]) < 0.5, rng.random(5) < 0.5
         draws = [
-            tf.constant(each)[None] for each in (np.full(5, side, np.int32), corners.astype(np.int32), signs, turned)
+            tf.constant(each)[None]
+            for each in (np.full(5, side, np.int32), corners.astype(np.int32), signs, transposed)
         ]
         draw = tf.nest.map_structure(lambda each: each[0], attack._windows(tf.constant(centres), *draws))
         proposed = propose(tf.constant(best), draw).numpy()
@@ -69,7 +72,7 @@ def test_steps_agree_with_the_plain_ones(shape, kind):
             if kind == "linf":
                 expected = oracle.linf_step(*one, corners[i, :2], plus_minus)
             else:
-                expected = oracle.window_step(*one, corners[i].reshape(2, 2), plus_minus, turned[i], kind)
+                expected = oracle.window_step(*one, corners[i].reshape(2, 2), plus_minus, transposed[i], kind)
             np.testing.assert_allclose(proposed[i], expected, atol=1e-5)
         best = proposed
 
@@ -84,11 +87,11 @@ def test_starts_agree_with_the_plain_ones(shape, kind):
         expected = np.clip(centres + epsilon * np.where(signs, 1, -1), 0, 1)
         np.testing.assert_allclose(attack._striped(tf.constant(centres), tf.constant(signs)), expected, atol=1e-6)
         return
-    _, _, down, across = square_patterns.tiling(*shape[:2])
-    signs, turned = rng.random([3, down, across, shape[2]]) < 0.5, rng.random([3, down, across]) < 0.5
-    points = attack._tiled(*map(tf.constant, (centres, signs, turned))).numpy()
+    _, _, down, across = square.tiling(*shape[:2])
+    signs, transposed = rng.random([3, down, across, shape[2]]) < 0.5, rng.random([3, down, across]) < 0.5
+    points = attack._tiled(*map(tf.constant, (centres, signs, transposed))).numpy()
     for i in range(3):
-        one = centres[i].astype(np.float64), epsilon, np.where(signs[i], 1.0, -1.0), turned[i]
+        one = centres[i].astype(np.float64), epsilon, np.where(signs[i], 1.0, -1.0), transposed[i]
         np.testing.assert_allclose(points[i], oracle.tiled(*one, kind), atol=1e-5)
 
 
@@ -113,7 +116,7 @@ def test_reaches_the_optimum_of_a_linear_model_where_it_can_go():
     weights[-1] = weights[:, -1] = 0
     best = [projections.linear_maximiser(-weights.ravel(), x.ravel(), "linf", epsilon, 0, 1) for x in centres]
     margins = np.array(best) @ weights.ravel()
-    for left, falls in ((1e-3, False), (-1e-3, True)):
+    for left, succeeds in ((1e-3, False), (-1e-3, True)):
         # Each image's own bias: the best attack just fails, or just succeeds.
         bias = tf.constant(left - margins, tf.float32)
         attack = Square(ThreatModel(epsilon=epsilon), steps=1500)
@@ -122,10 +125,8 @@ def test_reaches_the_optimum_of_a_linear_model_where_it_can_go():
             score = tf.linalg.matvec(tf.reshape(points, [-1, 25]), tf.constant(weights.ravel(), tf.float32)) + bias
             return tf.stack([tf.zeros_like(score), score], axis=-1)
 
-        keys, labels = tf.constant([[7, i] for i in range(12)]), tf.ones(12, tf.int32)
-        search = tf.function(attack.attack, autograph=False)
-        result = search(predict, tf.constant(centres), labels, keys)
-        np.testing.assert_array_equal(result.success, np.full(12, falls))
+        _, success = run_by_hand(attack, predict, centres, tf.ones(12, tf.int32), tf.constant([7, 0]))
+        np.testing.assert_array_equal(success, np.full(12, succeeds))
 
 
 def test_a_targeted_search_ends_at_the_target():
@@ -152,9 +153,9 @@ def test_the_draws_do_not_depend_on_how_steps_are_grouped():
         parts = advance(still, centres, goal, rounds, parts, tf.constant(count))
     for name, value in once.items():
         np.testing.assert_array_equal(value, parts[name])
-    # Beyond the last step nothing breaks, and whoever has fallen stays where it is.
-    fallen = once | {"found": tf.fill([4], True), "iteration": tf.fill([4], 5000)}
-    after = advance(still, centres, goal, rounds, fallen, tf.constant(20))
+    # Steps beyond the last one change no point of an example for which the attack succeeded.
+    succeeded = once | {"found": tf.fill([4], True), "iteration": tf.fill([4], 5000)}
+    after = advance(still, centres, goal, rounds, succeeded, tf.constant(20))
     np.testing.assert_array_equal(after["point"], once["point"])
 
 
@@ -174,7 +175,7 @@ def test_windows_are_drawn_evenly_and_apart_for_each_example():
     assert abs(np.mean(places[0][:, 0] == places[1][:, 0]) - 1 / 7) < 0.05
 
 
-def test_a_model_that_answers_nan():
+def test_a_model_that_returns_nan():
     linear = lambda points: tf.reduce_sum(points, [1, 2, 3])[:, None] * [[1.0, -1.0, 0.0]]  # noqa: E731
 
     def nan_above(points, level):
@@ -183,10 +184,10 @@ def test_a_model_that_answers_nan():
 
     centres = np.full([3, 4, 4, 1], 0.5, np.float32)
     attack = Square(ThreatModel(epsilon=0.1), steps=60)
-    # No right answer: an untargeted search has found something, and its point is finite.
+    # NaN counts as misclassified in an untargeted search, whose point is finite.
     result = runner.run_attack(attack, lambda points: nan_above(points, 8.0), centres, np.zeros(3, int))
     assert result.success.all() and np.all(np.isfinite(result.adversarial))
-    # But nothing that a targeted one would take: it goes on from the last number.
+    # A targeted search never accepts NaN and continues from the last finite margin.
     goal, rounds = Goal(tf.zeros(3, tf.int32), tf.ones(3, tf.int32)), tf.zeros(3, tf.int32)
     predict, keys = lambda points: nan_above(points, 8.0), tf.constant([[1, i] for i in range(3)])
     state = attack.start(predict, tf.constant(centres), goal, keys, rounds)
@@ -224,7 +225,7 @@ def test_any_image_size_is_searched_inside_the_set(shape, kind):
 
 
 def test_after_a_refused_point_the_next_one_is_taken():
-    """The refused margin was luck: few points would be above it."""
+    """The refused margin was reached by chance: few points would exceed it."""
     centres, attack = tf.fill([2, 6, 6, 1], 0.5), Square(ThreatModel(epsilon=0.1), steps=50)
     keys, goal, rounds = tf.constant([[1, 0], [1, 1]]), Goal(tf.zeros(2, tf.int32)), tf.zeros(2, tf.int32)
     state = attack.start(still, centres, goal, keys, rounds) | {"margin": tf.ones(2), "found": tf.fill([2], True)}

@@ -1,4 +1,4 @@
-"""What every attack must pass. A new attack adds rows to ATTACKS; its test module imports the tests below.
+"""Tests that every attack must pass. A new attack adds rows to ATTACKS; `test_battery` imports the tests below.
 
 The model of most tests is a linear one with two classes, on which the best attack is known in closed form.
 """
@@ -14,6 +14,8 @@ import tensorflow as tf
 from oracles import projections
 from tfrobust.attacks import apgd, fab, gradient, noise, prox_log_barrier, square
 from tfrobust.attacks.shared import objectives, runner
+from tfrobust.attacks.shared.engine import round_keys
+from tfrobust.attacks.shared.goal import Goal
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.ops import randomness
 
@@ -26,7 +28,7 @@ EPSILONS = {"linf": 0.018, "l2": 0.06, "l1": 0.09}
 class Row:
     """label: the test id. make: threat -> attack. random: does it start at random? kinds: norms to try.
 
-    trains: does its training face raise the objective? passes: predictions that its graphs and the judgement's
+    trains: does its training face raise the objective? passes: predictions that its graphs and that of the verification
     contain. optimal: does it come near the best attack on a linear model?
     """
 
@@ -136,6 +138,28 @@ def search(row: Row, kind: str):
     return attack, runner.Engine(attack, predict), calls
 
 
+def run_by_hand(attack, predict, images, labels, key):
+    """Run all rounds of an attack to their ends, on one batch; (adversarial, success) after one prediction a round."""
+
+    # As a graph: thousands of eager operations take longer than the search.
+    @tf.function(autograph=False)
+    def run(images, labels):
+        goal, keys = Goal(labels), randomness.example_keys(key, tf.range(images.shape[0]))
+        clean = predict(images)
+        adversarial, success = images, goal.reached(clean)
+        for number in range(attack.rounds(clean.shape[-1])):
+            rounds = tf.fill(tf.shape(labels), number)
+            state = attack.start(predict, images, goal, round_keys(keys, rounds), rounds)
+            state = attack.advance(predict, images, goal, rounds, state, attack.steps)
+            found = attack.project(images, attack.candidate(state))
+            reached = goal.reached(predict(found)) & ~success
+            adversarial = tf.where(tf.reshape(reached, [-1] + [1] * (images.shape.rank - 1)), found, adversarial)
+            success |= reached
+        return adversarial, success
+
+    return run(tf.constant(images), tf.constant(labels))
+
+
 @pytest.mark.parametrize("row,kind", OPTIMAL)
 def test_succeeds_exactly_where_the_best_attack_on_a_linear_model_does(row, kind):
     (attack, engine, _), model, images = search(row, kind), Linear(), examples()
@@ -164,7 +188,7 @@ def test_does_not_depend_on_the_batch_or_on_the_others_and_traces_each_graph_onc
     np.testing.assert_allclose(whole.adversarial, small.adversarial, atol=1e-5)
     np.testing.assert_array_equal(whole.success[9:], shard.success)
     np.testing.assert_allclose(whole.adversarial[9:], shard.adversarial, atol=1e-5)
-    # PGD: the step and the judgement.
+    # PGD: the step and the verification.
     assert calls == [(None, *SHAPE)] * row.passes
 
 
@@ -182,7 +206,7 @@ def test_stays_inside_and_raises_the_objective(row, kind):
         assert points.numpy().min() >= 0 and points.numpy().max() <= 1
         assert np.all(objective(points) >= objective(images) - 1e-5)
     np.testing.assert_array_equal(points, perturb(tf.constant([1, 2])))
-    if kind != "l1":  # whose few large steps lead everybody to one corner
+    if kind != "l1":  # where a few large steps lead all examples to one corner
         assert bool(np.any(points != perturb(tf.constant([7, 2])))) == row.random
 
 
@@ -198,15 +222,12 @@ def test_config_survives_a_round_trip(row):
 
 
 @pytest.mark.parametrize("row", ONE_OF_EACH_MODULE, ids=lambda row: row.label)
-def test_one_batch_and_the_runner_agree(row):
+def test_the_engine_finds_what_whole_rounds_find(row):
     model, images = Linear(), examples(6)
     attack, engine, _ = search(row, row.kinds[0])
     labels = model.labels(images)
-    key = randomness.make_key(4, "attack", attack.name)
-    # As a graph: thousands of eager operations take longer than the search.
-    batch = tf.function(lambda x, y: attack.attack(model, x, y, key), autograph=False)
-    one = batch(tf.constant(images), tf.constant(labels))
-    many = engine.run(images, labels, seed=4)
-    np.testing.assert_array_equal(one.success, many.success)
-    np.testing.assert_allclose(one.adversarial, many.adversarial, atol=1e-5)
-    np.testing.assert_allclose(one.distance, many.distance, atol=1e-5)
+    adversarial, success = run_by_hand(attack, model, images, labels, randomness.make_key(4, "attack", attack.name))
+    found = engine.run(images, labels, seed=4)
+    np.testing.assert_array_equal(success, found.success)
+    np.testing.assert_allclose(adversarial, found.adversarial, atol=1e-5)
+    np.testing.assert_allclose(attack.threat.distance(tf.constant(images), adversarial), found.distance, atol=1e-5)

@@ -121,17 +121,17 @@ def test_gradients_in_range_keep_their_direction_to_the_bit():
     gradients = {}
     for name, wrap in {
         "plain": tf.identity,
-        "alone": objectives.in_range,
-        "together": lambda z: objectives.in_range(z, alone=False),
+        "per_example": objectives.in_range,
+        "together": lambda z: objectives.in_range(z, per_example=False),
     }.items():
         objective = objectives.cross_entropy(lambda x, wrap=wrap: wrap(x @ kernel), tf.constant([0, 0, 0]))
         x = logits @ tf.linalg.inv(kernel)
         gradients[name] = input_gradient(objective, x)[1].numpy()
-    plain, alone, together = gradients.values()
+    plain, per_example, together = gradients.values()
     for row in range(2):
-        factor = alone[row] / plain[row]
+        factor = per_example[row] / plain[row]
         assert np.all(factor == factor[0]) and np.log2(factor[0]) % 1 == 0 and factor[0] >= 2
-    assert np.all(plain[2] == 0) and np.all(alone[2] == 0)  # nothing is made of nothing
+    assert np.all(plain[2] == 0) and np.all(per_example[2] == 0)  # nothing is made of nothing
     factors = (together[:2] / plain[:2]).ravel()
     assert np.all(factors == factors[0]) and np.log2(factors[0]) % 1 == 0
 

@@ -11,7 +11,7 @@ from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.runner import run_evaluation
-from tfrobust.ops.probabilities import kind_of_answers
+from tfrobust.ops.probabilities import kind_of_outputs
 
 PREDICT, IMAGES, LABELS, MARGINS, _ = linear_model.make(600)
 # The surest last: no first batch holds a row that reaches from one end of [0, 1] to the other.
@@ -38,7 +38,7 @@ def _evaluated(predict, *more, count=600, batch_size=128):
 
 def test_the_kind_of_answers_is_decided_once_from_all_images():
     answers = _sigmoids(IMAGES).numpy()
-    assert [kind_of_answers(answers[:count]) for count in (2, 128, 600)] == ["unclear", "unclear", "sigmoid"]
+    assert [kind_of_outputs(answers[:count]) for count in (2, 128, 600)] == ["unclear", "unclear", "sigmoid"]
     values, findings = _evaluated(_sigmoids, ATTACK)
     alone = {"accuracy.clean": values["accuracy.clean"]}
     assert _evaluated(_sigmoids, batch_size=2) == (alone, findings) and _evaluated(_scores) == (alone, [])

@@ -34,7 +34,7 @@ def fit(made, *data, **keywords):
         ((255 * IMAGES, LABELS), "float pixels in .0, 1.*divide bytes by 255"),
         (((255 * IMAGES).astype("uint8"), LABELS), "got uint8; divide bytes by 255"),
         ((IMAGES, LABELS + 1), "no class of the model: with 3 classes 0 to 2"),
-        ((IMAGES, 0.9 * ROWS), "soft ones.*robust.methods.CutMix"),
+        ((IMAGES, 0.9 * ROWS), "soft labels.*robust.methods.CutMix"),
         ((IMAGES,), "learns from labels"),
     ],
 )

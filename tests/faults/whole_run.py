@@ -43,7 +43,7 @@ WORKDIR = pathlib.Path("runs", "adversarial_training")
 PROGRESS = [
     *processes.CRITICAL,
     "tfrobust.training.loop:Loop._check_finite",
-    "tfrobust.attacks.shared.engine:_Campaign._report",
+    "tfrobust.attacks.shared.engine:_Run._report",
     "tfrobust.evaluation.runner:_run_one",
     "tfrobust.report.renderers.console:html",
     "tfrobust.serving.export.golden:record",

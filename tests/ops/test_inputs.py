@@ -21,9 +21,9 @@ def test_ids_and_one_hot_rows_are_ids_whatever_of_their_shape_is_known(labels):
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
-        (ROWS * 0.9 + 0.1 / 3, "soft ones; mix later"),
-        (ROWS + ROWS[::-1], "soft ones"),
-        (LABELS + 0.5, "fractions or negative ones; mix later"),
+        (ROWS * 0.9 + 0.1 / 3, "soft labels; mix later"),
+        (ROWS + ROWS[::-1], "soft labels"),
+        (LABELS + 0.5, "fractional or negative values; mix later"),
         (LABELS - 1, "negative"),
         (np.array(["a", "b"]), "got string"),
     ],

@@ -1,17 +1,19 @@
-"""What is taken for probabilities, what not, and the logits behind them."""
+"""Divergences of predictions; what is taken for probabilities, what not, and the logits behind them."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from oracles import robust as oracle
 from tfrobust.ops import probabilities
 
 LOGITS = np.random.default_rng(0).normal(0, 6, (50, 10)).astype(np.float32)
+P, Q = np.random.default_rng(9).normal(size=(2, 5, 4)).astype(np.float32) * 3
 UNTRAINED = np.random.default_rng(1).normal(0.2, 0.05, (50, 2)).astype(np.float32)
 
 
 @pytest.mark.parametrize(
-    "answers,kind",
+    "outputs,kind",
     [
         (np.array([[0.25, 0.75], [1.0, 0.0]]), "softmax"),
         (tf.nn.softmax(LOGITS), "softmax"),
@@ -32,8 +34,8 @@ UNTRAINED = np.random.default_rng(1).normal(0.2, 0.05, (50, 2)).astype(np.float3
         (np.array([[0.301, 0.705], [0.3, 0.7]], np.float32), "unclear"),
     ],
 )
-def test_kinds_of_answers(answers, kind):
-    assert probabilities.kind_of_answers(np.asarray(answers)) == kind
+def test_kinds_of_outputs(outputs, kind):
+    assert probabilities.kind_of_outputs(np.asarray(outputs)) == kind
 
 
 def test_the_odds_of_sigmoids_are_their_logits_with_their_slopes():
@@ -51,3 +53,41 @@ def test_nothing_is_infinite_and_the_largest_answer_stays_the_largest():
         found = inverse(tf.identity, answers).numpy()
         assert np.all(np.isfinite(found))
         np.testing.assert_array_equal(found.argmax(axis=1), answers.argmax(axis=1))
+
+
+def test_kl_matches_the_sum_over_classes():
+    np.testing.assert_allclose(probabilities.kl_from_logits(P, Q), oracle.kl(P, Q), rtol=3e-6)
+
+
+def test_kl_is_zero_of_itself_and_ignores_shifts():
+    np.testing.assert_allclose(probabilities.kl_from_logits(P, P), np.zeros(5), atol=1e-7)
+    np.testing.assert_allclose(
+        probabilities.kl_from_logits(P, Q + 2.5), probabilities.kl_from_logits(P, Q), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_kl_of_two_classes_has_a_closed_form():
+    """p = (3/4, 1/4), q = (1/2, 1/2): 3/4 log 3 - log 2; the other way round: log 2 - 1/2 log 3."""
+    p, q = [[np.log(3.0), 0.0]], [[0.0, 0.0]]
+    np.testing.assert_allclose(probabilities.kl_from_logits(p, q), [0.75 * np.log(3) - np.log(2)], rtol=1e-5)
+    np.testing.assert_allclose(probabilities.kl_from_logits(q, p), [np.log(2) - 0.5 * np.log(3)], rtol=1e-5)
+
+
+def test_gradient_by_both_arguments():
+    """d/dq = softmax(q) - softmax(p); d/dp = p (log p/q - KL)."""
+    p, q = tf.constant(P), tf.constant(Q)
+    with tf.GradientTape() as tape:
+        tape.watch([p, q])
+        values = probabilities.kl_from_logits(p, q)
+    by_p, by_q = tape.gradient(values, [p, q])
+    soft_p, soft_q = tf.nn.softmax(p), tf.nn.softmax(q)
+    np.testing.assert_allclose(by_q, soft_q - soft_p, atol=1e-6)
+    ratio = tf.math.log(soft_p) - tf.math.log(soft_q)
+    np.testing.assert_allclose(by_p, soft_p * (ratio - values[:, None]), atol=2e-6)
+
+
+def test_entropy_runs_from_zero_to_log_k():
+    np.testing.assert_allclose(probabilities.entropy_from_logits(tf.zeros([2, 8])), [np.log(8)] * 2, rtol=1e-6)
+    np.testing.assert_allclose(probabilities.entropy_from_logits([[1e4, 0.0, 0.0]]), [0.0], atol=1e-7)
+    expected = [oracle.soft_cross_entropy(oracle.softmax(row), row) for row in P]
+    np.testing.assert_allclose(probabilities.entropy_from_logits(P), expected, rtol=3e-6)

@@ -9,7 +9,7 @@ from oracles import false_negatives as oracle
 from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.ops.schedules import LinearRamp
 from tfrobust.pairs import masks, selection
-from tfrobust.pairs.false_negatives import FNC, IFND, AdaptiveFNC, Sifted, detection
+from tfrobust.pairs.false_negatives import FNC, IFND, AdaptiveFNC, FilteredMasks, detection
 
 COUNT, FEATURES, CLASSES = 9, 4, 3
 PSEUDO_LABELS = np.array([0, 1, 1, -1, 0, 2, -1, 0, 1])
@@ -52,7 +52,7 @@ def drawn(seed=0, views=2):
     return (centres[labels] + generator.normal(size=(views, COUNT, FEATURES))).astype(np.float32), labels
 
 
-def sifted(transformer, z, labels, *, step=0, rows=None, order=None):
+def filtered(transformer, z, labels, *, step=0, rows=None, order=None):
     views = len(z)
     tags = masks.join(
         *(masks.tag(np.arange(COUNT), view=view, label=labels, prediction=PSEUDO_LABELS) for view in range(views))
@@ -61,7 +61,7 @@ def sifted(transformer, z, labels, *, step=0, rows=None, order=None):
     keys = (tags, features) if order is None else (masks.take(tags, order), features[order])
     if rows is not None:
         tags, features = masks.take(tags, rows), features[rows]
-    return Sifted(selection.sample_ids, transformer, tags, keys[0], features, keys[1], step, views)
+    return FilteredMasks(selection.sample_ids, transformer, tags, keys[0], features, keys[1], step, views)
 
 
 def as_keys(row):
@@ -73,7 +73,7 @@ def as_keys(row):
 def test_suspects_are_the_loops(name, views):
     transformer, suspects = CASES[name]
     z, labels = drawn(views=views)
-    before, after = sifted(transformer, z, labels).both(tf.range(views * COUNT))
+    before, after = filtered(transformer, z, labels).both(tf.range(views * COUNT))
     sizes = []
     for anchor in range(views * COUNT):
         view, i = divmod(anchor, COUNT)
@@ -83,7 +83,7 @@ def test_suspects_are_the_loops(name, views):
         assert as_keys(removed) == expected
         added = as_keys(after.positive[anchor] & ~before.positive[anchor])
         assert added == (expected if transformer.action == "attract" else set())
-    assert 0 < np.mean(sizes), "the case suspects nobody"
+    assert 0 < np.mean(sizes), "the case suspects no key"
 
 
 @pytest.mark.parametrize("views", [2, 3])
@@ -92,7 +92,7 @@ def test_attraction_gives_the_released_loss(views):
     transformer, suspects = CASES["fnc"]
     z, labels = drawn(1, views)
     features = np.concatenate(z)
-    values = masked_contrastive(features, features, sifted(transformer, z, labels), temperature=0.3)
+    values = masked_contrastive(features, features, filtered(transformer, z, labels), temperature=0.3)
     places = [divmod(anchor, COUNT) for anchor in range(views * COUNT)]
     expected = [oracle.attracting_loss(z, i, view, suspects(z, i, view), 0.3) for view, i in places]
     np.testing.assert_allclose(values, expected, rtol=2e-5)
@@ -103,7 +103,7 @@ def test_cancellation_gives_equation_4(name):
     transformer, suspects = CASES[name]
     z, labels = drawn(2)
     features = np.concatenate(z)
-    values = masked_contrastive(features, features, sifted(transformer, z, labels), temperature=0.3)
+    values = masked_contrastive(features, features, filtered(transformer, z, labels), temperature=0.3)
     places = [divmod(anchor, COUNT) for anchor in range(2 * COUNT)]
     expected = [oracle.cancelling_loss(z, i, view, suspects(z, i, view), 0.3) for view, i in places]
     np.testing.assert_allclose(values, expected, rtol=2e-5)
@@ -115,7 +115,7 @@ def test_in_blocks_the_loss_and_its_gradients_are_the_same(name):
     features = tf.constant(np.concatenate(z))
 
     def loss(features, block):
-        pairs = sifted(TRANSFORMERS[name], z, labels)
+        pairs = filtered(TRANSFORMERS[name], z, labels)
         return masked_contrastive(features, features, pairs, temperature=0.2, block_size=block)
 
     found = []
@@ -135,7 +135,7 @@ def test_in_blocks_the_loss_and_its_gradients_are_the_same(name):
 def test_a_threshold_of_one_changes_nothing(transformer):
     z, labels = drawn()
     z[:] = z[:, :1]  # all features equal, so that rounding puts some cosines at 1 and above
-    before, after = sifted(transformer, z, labels).both(tf.range(2 * COUNT))
+    before, after = filtered(transformer, z, labels).both(tf.range(2 * COUNT))
     for old, new in zip(before, after, strict=True):
         np.testing.assert_array_equal(old, new)
 
@@ -143,7 +143,7 @@ def test_a_threshold_of_one_changes_nothing(transformer):
 @pytest.mark.parametrize("transformer", [AdaptiveFNC(threshold=-1.0), FNC(threshold=-1.0, top_k=99, action="cancel")])
 def test_a_threshold_of_minus_one_leaves_no_negative(transformer):
     z, labels = drawn()
-    pairs = sifted(transformer, z, labels)
+    pairs = filtered(transformer, z, labels)
     before, after = pairs.both(tf.range(2 * COUNT))
     assert not after.negative.numpy().any()
     np.testing.assert_array_equal(before.positive, after.positive)
@@ -156,7 +156,7 @@ def test_a_threshold_of_minus_one_leaves_no_negative(transformer):
 def test_own_views_are_never_touched(name):
     """Also where a rule has them among its negatives."""
     z, labels = drawn()
-    pairs = sifted(TRANSFORMERS[name], z, labels)
+    pairs = filtered(TRANSFORMERS[name], z, labels)
     everything = tf.ones([2 * COUNT, 2 * COUNT], tf.bool)
     own = masks.same_sample(pairs.anchors, pairs.keys).numpy()
     after = pairs.false_negatives(
@@ -169,8 +169,8 @@ def test_own_views_are_never_touched(name):
 def test_masks_follow_a_permutation_of_the_keys(name):
     z, labels = drawn(4)
     order = np.random.default_rng(0).permutation(2 * COUNT)
-    moved = sifted(TRANSFORMERS[name], z, labels, order=order)(tf.range(2 * COUNT))
-    for mask, other in zip(sifted(TRANSFORMERS[name], z, labels)(tf.range(2 * COUNT)), moved, strict=True):
+    moved = filtered(TRANSFORMERS[name], z, labels, order=order)(tf.range(2 * COUNT))
+    for mask, other in zip(filtered(TRANSFORMERS[name], z, labels)(tf.range(2 * COUNT)), moved, strict=True):
         np.testing.assert_array_equal(mask.numpy()[:, order], other)
 
 
@@ -179,8 +179,8 @@ def test_local_anchors_take_rows_of_the_whole(name):
     """As on a replica: some images' anchors, in all their views, against the keys of all."""
     z, labels = drawn(5)
     mine = np.array([3, 4, 5, 12, 13, 14])
-    whole = sifted(TRANSFORMERS[name], z, labels)(tf.range(2 * COUNT))
-    for part, mask in zip(sifted(TRANSFORMERS[name], z, labels, rows=mine)(tf.range(6)), whole, strict=True):
+    whole = filtered(TRANSFORMERS[name], z, labels)(tf.range(2 * COUNT))
+    for part, mask in zip(filtered(TRANSFORMERS[name], z, labels, rows=mine)(tf.range(6)), whole, strict=True):
         np.testing.assert_array_equal(part, mask.numpy()[mine])
 
 
@@ -189,10 +189,10 @@ def test_detection_is_the_loops(name, monkeypatch):
     transformer, suspects = CASES[name]
     z, labels = drawn(6)
     expected = oracle.detection(labels, 2, lambda i, view: suspects(z, i, view))
-    whole = detection(sifted(transformer, z, labels))
+    whole = detection(filtered(transformer, z, labels))
     monkeypatch.setattr(masks, "BLOCK_ELEMENTS", 2 * 2 * COUNT * 5)  # five anchors, and a shorter last block
     compute = tf.function(detection, autograph=False) if name == "fnc" else detection
-    for found in (whole, compute(sifted(transformer, z, labels))):
+    for found in (whole, compute(filtered(transformer, z, labels))):
         assert list(found) == ["false_negatives_found", "true_negatives_removed", "negatives_left"]
         np.testing.assert_allclose(list(found.values()), expected, rtol=1e-6)
 
@@ -202,20 +202,20 @@ def test_no_gradient_flows_through_the_features():
     features = tf.constant(np.concatenate(z))
     with tf.GradientTape() as tape:
         tape.watch(features)
-        tags = sifted(AdaptiveFNC(threshold=0.3), z, labels).keys
-        pairs = Sifted(selection.sample_ids, AdaptiveFNC(threshold=0.3), tags, tags, features, features, 0, 2)
+        tags = filtered(AdaptiveFNC(threshold=0.3), z, labels).keys
+        pairs = FilteredMasks(selection.sample_ids, AdaptiveFNC(threshold=0.3), tags, tags, features, features, 0, 2)
         total = tf.reduce_sum(pairs.anchor_features) + tf.reduce_sum(pairs.key_features)
     assert tape.gradient(total, features) is None
 
 
 @pytest.mark.parametrize("shape", ["PolynomialDecay", "CosineDecay"])
-def test_the_threshold_falls_with_the_step(shape):
+def test_the_threshold_decreases_with_the_step(shape):
     ends = {"end_learning_rate": 0.7} if shape == "PolynomialDecay" else {"alpha": 0.7 / 0.99}
     falling = AdaptiveFNC(threshold=getattr(keras.optimizers.schedules, shape)(0.99, decay_steps=100, **ends))
     z, labels = drawn()
     for step, value in ((0, 0.99), (50, 0.845), (100, 0.7), (1000, 0.7)):
-        at = sifted(falling, z, labels, step=tf.constant(step, tf.int64))(tf.range(18))
-        fixed = sifted(AdaptiveFNC(threshold=value), z, labels)(tf.range(18))
+        at = filtered(falling, z, labels, step=tf.constant(step, tf.int64))(tf.range(18))
+        fixed = filtered(AdaptiveFNC(threshold=value), z, labels)(tf.range(18))
         np.testing.assert_array_equal(at.negative, fixed.negative)
 
 

@@ -24,7 +24,7 @@ def test_facts_of_pairs():
     """Anchors: the three clean images. Keys: the first two adversaries, and the last clean image."""
     keys = masks.join(masks.take(ADVERSARIAL, [0, 1]), masks.take(CLEAN, [2]))
     assert as_ints(masks.same_sample(CLEAN, keys)) == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
-    assert as_ints(masks.themselves(CLEAN, keys)) == [[0, 0, 0], [0, 0, 0], [0, 0, 1]]
+    assert as_ints(masks.same_embedding(CLEAN, keys)) == [[0, 0, 0], [0, 0, 0], [0, 0, 1]]
     assert as_ints(masks.counterparts(CLEAN, keys)) == [[1, 0, 0], [0, 1, 0], [0, 0, 0]]
     assert as_ints(masks.same_label(CLEAN, keys)) == [[1, 0, 1], [0, 1, 0], [1, 0, 1]]
     assert as_ints(masks.same_prediction(CLEAN, keys)) == [[0, 0, 0], [0, 0, 0], [1, 1, 1]]

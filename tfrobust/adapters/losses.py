@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfrobust.errors import InputError
 from tfrobust.losses import contrastive
-from tfrobust.ops import distribution, divergence
+from tfrobust.ops import distribution, probabilities
 from tfrobust.ops import similarity as similarities
 from tfrobust.structs import PairMasks
 
@@ -137,4 +137,4 @@ class LogitsKLDivergence(keras.losses.Loss):
                 f"LogitsKLDivergence takes two batches of logits, such as a teacher's and a student's, not "
                 f"{y_true.shape} and {y_pred.shape}; for class ids there is keras.losses.SparseCategoricalCrossentropy."
             )
-        return divergence.kl_from_logits(y_true, y_pred)
+        return probabilities.kl_from_logits(y_true, y_pred)

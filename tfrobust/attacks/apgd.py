@@ -6,13 +6,12 @@ import keras
 import tensorflow as tf
 
 from tfrobust.attacks.shared import base, checks, objectives
-from tfrobust.attacks.shared.apgd_schedule import Schedule, schedule
-from tfrobust.attacks.shared.apgd_steps import Momentum, Sparse
+from tfrobust.attacks.shared.apgd_steps import Momentum, Schedule, Sparse, schedule
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
 from tfrobust.ops import norms, randomness
 from tfrobust.ops.gradients import finite, input_gradient
-from tfrobust.ops.shapes import by_example, shape_of
+from tfrobust.ops.shapes import by_example, select, shape_of
 
 
 class APGD(base.Attack):
@@ -67,46 +66,46 @@ class APGD(base.Attack):
             name, norm = type(self).__name__, self.threat.norm
             raise InputError(f"{name}.large_radii is a schedule for norm 'l1'; the threat has {norm!r}.")
 
-    def perturb(self, objective: Callable, images, key: tf.Tensor):
+    def perturb(self, objective: Callable, inputs, key: tf.Tensor):
         """Maximize the objective and return the point where it was largest; see `Attack.perturb`."""
-        if not isinstance(images, tf.Tensor):
+        if not isinstance(inputs, tf.Tensor):
             raise InputError(
-                f"{type(self).__name__} raises one batch of images at a time: for a nest of views take PGD."
+                f"{type(self).__name__} perturbs one batch of images at a time; use PGD for a nest of views."
             )
 
-        checks.check_views(self, images)
+        checks.check_views(self, inputs)
 
         def evaluate(points):
             values, gradient = input_gradient(objective, points)
             return values, gradient, tf.zeros_like(values, tf.bool)
 
-        state = self._enter(images, self._begin(images, randomness.fold(key, "start")))
-        state = self._search(images, evaluate, state, self.steps)
+        state = self._enter(inputs, self._begin(inputs, randomness.fold(key, "start")))
+        state = self._search(inputs, evaluate, state, self.steps)
         last = tf.cast(objective(state["point"]), tf.float32)
-        return tf.stop_gradient(base.select(last > state["best_loss"], state["point"], state["best_point"]))
+        return tf.stop_gradient(select(last > state["best_loss"], state["point"], state["best_point"]))
 
     def rounds(self, class_count: int) -> int:
         """Return the number of restarts."""
         return self.restarts
 
-    def start(self, predict, images, goal, keys, rounds):
+    def start(self, predict, inputs, goal, keys, rounds):
         """Sample a starting point from the authors' distribution; see `Attack.start`."""
-        return self._enter(images, self._begin(images, keys))
+        return self._enter(inputs, self._begin(inputs, keys))
 
-    def advance(self, predict, images, goal, rounds, state, count):
+    def advance(self, predict, inputs, goal, rounds, state, count):
         """Take `count` steps of Auto-PGD; see `Attack.advance`."""
-        alone = self.expectation_samples == 1
+        single = self.expectation_samples == 1
 
         def objective(points):
             logits = predict(points)
             # Averaged gradients must keep their relative sizes, so each pass is left unscaled.
-            return self._values(objectives.in_range(logits) if alone else logits, goal, state), logits
+            return self._values(objectives.in_range(logits) if single else logits, goal, state), logits
 
         def evaluate(points):
             values, gradient, logits = input_gradient(objective, points, has_auxiliary=True)
             return values, gradient, goal.reached(logits)
 
-        return self._search(images, evaluate if alone else self._averaged(evaluate), state, count)
+        return self._search(inputs, evaluate if single else self._averaged(evaluate), state, count)
 
     def candidate(self, state):
         """Return the current point: the search stops moving at a misclassified one."""
@@ -120,24 +119,24 @@ class APGD(base.Attack):
         """Return the loss that evaluation maximizes, [b], from the logits of the points."""
         raise NotImplementedError
 
-    def _begin(self, images, key):
+    def _begin(self, inputs, key):
         """Sample a start as the authors do: on the surface of the ball, then clipped to the box.
 
         Linf: uniform, divided by its largest entry; L2: normal, divided by its norm; L1: normal, projected.
         """
         normal = self.threat.norm != "linf"
         sampler = randomness.normal() if normal else randomness.uniform(-1.0, 1.0)
-        return self._placed(images, randomness.draw(sampler, key, shape_of(images)))
+        return self._placed(inputs, randomness.draw(sampler, key, shape_of(inputs)))
 
-    def _placed(self, images, noise):
+    def _placed(self, inputs, noise):
         low, high = self.threat.bounds
         radius = float(self._schedule().epsilon[0])
         if self.threat.norm == "l1":
-            return norms.project_ball_in_box(images, images + noise, "l1", radius, low, high)
+            return norms.project_ball_in_box(inputs, inputs + noise, "l1", radius, low, high)
         size = by_example(norms.norm(noise, self.threat.norm), noise)
-        return tf.clip_by_value(images + radius * (noise / (size + 1e-12)), low, high)
+        return tf.clip_by_value(inputs + radius * (noise / (size + 1e-12)), low, high)
 
-    def _enter(self, images, point):
+    def _enter(self, inputs, point):
         """Return the state of a round that begins at `point`."""
         count, radius = tf.shape(point)[0], float(self._schedule().epsilon[0])
         zeros = tf.zeros([count], tf.int32)
@@ -145,69 +144,67 @@ class APGD(base.Attack):
             "point": point,
             "found": tf.zeros([count], tf.bool),
             # Steps requested so far, and turns done; each phase has one turn more than steps.
-            "asked": zeros,
+            "requested": zeros,
             "turn": zeros,
             "best_point": point,
             "best_gradient": tf.zeros_like(point),
             "best_loss": tf.fill([count], -float("inf")),
-        } | self._moves(images).begin(point, tf.fill([count], radius))
+        } | self._moves(inputs).begin(point, tf.fill([count], radius))
 
-    def _search(self, images, evaluate, state, count):
+    def _search(self, inputs, evaluate, state, count):
         """Return the state `count` steps later; `evaluate`: points -> (values [b], gradient, reached [b])."""
-        plan, moves = self._schedule(), self._moves(images)
-        asked = state["asked"] + count
+        plan, moves = self._schedule(), self._moves(inputs)
+        requested = state["requested"] + count
         # An example may run ahead of its requested steps while others take the extra turns of their phases; it then
         # waits at the end of the round.
-        due = base.select(asked >= self.steps, tf.fill(tf.shape(asked), plan.turns), asked)
+        due = select(requested >= self.steps, tf.fill(tf.shape(requested), plan.turns), requested)
 
         def body(old):
-            new = self._turn(images, evaluate, plan, moves, old)
+            new = self._turn(inputs, evaluate, plan, moves, old)
             return ({name: tf.ensure_shape(new[name], old[name].shape) for name in old},)
 
         (state,) = tf.while_loop(
             lambda state: tf.reduce_any(state["turn"] < due),
             body,
-            (state | {"asked": asked},),
+            (state | {"requested": requested},),
             parallel_iterations=1,
         )
         return state
 
-    def _turn(self, images, evaluate, plan: Schedule, moves, state):
+    def _turn(self, inputs, evaluate, plan: Schedule, moves, state):
         """Evaluate the current point, update the state accordingly, and take one step."""
         here, turn = state["point"], state["turn"]
         values, gradient, reached = evaluate(here)
         gradient, better = finite(gradient), values > state["best_loss"]
         state = state | {
-            "best_loss": base.select(better, values, state["best_loss"]),
-            "best_point": base.select(better, here, state["best_point"]),
-            "best_gradient": base.select(better, gradient, state["best_gradient"]),
+            "best_loss": select(better, values, state["best_loss"]),
+            "best_point": select(better, here, state["best_point"]),
+            "best_gradient": select(better, gradient, state["best_gradient"]),
             "found": state["found"]
-            | (reached & tf.gather(plan.counts, turn) if self.resolved_large_radii else reached),
+            | (reached & tf.gather(plan.is_final, turn) if self.resolved_large_radii else reached),
         }
         state |= moves.note(state, values)
         epsilon = tf.gather(plan.epsilon, turn) if self.resolved_large_radii else self.threat.epsilon
-        point, gradient, changed = _look_back(moves, state, gradient, tf.gather(plan.window, turn), epsilon)
+        point, gradient, changed = _at_checkpoint(moves, state, gradient, tf.gather(plan.window, turn), epsilon)
         state |= changed
         moved, remembered = moves.move(state, point, gradient, epsilon)
         state |= remembered
         if self.resolved_large_radii:
-            moved, entered = self._next_phase(images, plan, moves, state, moved)
+            moved, entered = self._next_phase(inputs, plan, moves, state, moved)
             state |= entered
         stays = state["found"] | (turn >= plan.turns)
-        return state | {"point": base.select(stays, here, moved), "turn": tf.minimum(turn + 1, plan.turns)}
+        return state | {"point": select(stays, here, moved), "turn": tf.minimum(turn + 1, plan.turns)}
 
-    def _next_phase(self, images, plan, moves, state, moved):
+    def _next_phase(self, inputs, plan, moves, state, moved):
         """Move examples at the end of a phase to their best point, projected into the ball of the next phase."""
         ends = tf.gather(plan.ends, state["turn"])
         names = ("best_loss", *moves.entries)
 
         def enter():
             epsilon = tf.gather(plan.epsilon, tf.minimum(state["turn"] + 1, plan.turns))
-            point = norms.project_ball_in_box(images, state["best_point"], "l1", epsilon, *self.threat.bounds)
+            point = norms.project_ball_in_box(inputs, state["best_point"], "l1", epsilon, *self.threat.bounds)
             fresh = moves.begin(point, epsilon) | {"best_loss": tf.fill(tf.shape(epsilon), -float("inf"))}
-            return base.select(ends, point, moved), {
-                name: base.select(ends, fresh[name], state[name]) for name in names
-            }
+            return select(ends, point, moved), {name: select(ends, fresh[name], state[name]) for name in names}
 
         return tf.cond(tf.reduce_any(ends), enter, lambda: (moved, {name: state[name] for name in names}))
 
@@ -219,11 +216,11 @@ class APGD(base.Attack):
     def _schedule(self) -> Schedule:
         return schedule(self.threat.norm, self.threat.epsilon, self.steps, self.resolved_large_radii)
 
-    def _moves(self, images):
+    def _moves(self, inputs):
         return (
-            Sparse(self.threat, images, self.resolved_large_radii)
+            Sparse(self.threat, inputs, self.resolved_large_radii)
             if self.threat.norm == "l1"
-            else Momentum(self.threat, images)
+            else Momentum(self.threat, inputs)
         )
 
     def _averaged(self, evaluate: Callable) -> Callable:
@@ -352,12 +349,12 @@ class APGDTargeted(APGD):
         """Return restarts x targets."""
         return self.restarts * min(self.targets, class_count - 1)
 
-    def start(self, predict, images, goal, keys, rounds):
+    def start(self, predict, inputs, goal, keys, rounds):
         """Start as in `APGD` and choose the target class of the round."""
-        state = super().start(predict, images, goal, keys, rounds)
+        state = super().start(predict, inputs, goal, keys, rounds)
         if goal.targets is not None:
             return state
-        logits = predict(images)
+        logits = predict(inputs)
         count = min(self.targets, logits.shape[-1] - 1)
         order = tf.math.top_k(logits, count + 1).indices
         return state | {"target": tf.gather(order, 1 + rounds % count, batch_dims=1)}
@@ -376,10 +373,10 @@ class APGDTargeted(APGD):
         return -objectives.dlr_of(logits, goal.targets)
 
 
-def _look_back(moves, state, gradient, window, epsilon):
-    """Call `moves.look_back` if any example is at a checkpoint."""
+def _at_checkpoint(moves, state, gradient, window, epsilon):
+    """Call `moves.at_checkpoint` if any example is at a checkpoint."""
     return tf.cond(
         tf.reduce_any(window > 0),
-        lambda: moves.look_back(state, gradient, window, epsilon),
+        lambda: moves.at_checkpoint(state, gradient, window, epsilon),
         lambda: (state["point"], gradient, {name: state[name] for name in moves.checked}),
     )

@@ -31,7 +31,7 @@ class _Cascade(base.Attack):
 
     def perturb(self, objective: Callable, images, key):
         """Raise NotImplementedError: ensembles are for evaluation."""
-        raise NotImplementedError(f"{type(self).__name__} judges models; train with one of its members.")
+        raise NotImplementedError(f"{type(self).__name__} is for evaluation; train with one of its members.")
 
     def fallback(self, class_count: int) -> str:
         """Return the losses of members that are not defined for so few classes and their substitutes, or "" if none."""
@@ -76,7 +76,7 @@ class Ensemble(_Cascade):
             raise InputError("The attacks of an Ensemble must have one threat model; these have several.")
         names = [attack.name for attack in self.attacks]
         if len(set(names)) < len(names):
-            raise InputError(f"The attacks of an Ensemble are told apart by their names; these are {names}.")
+            raise InputError(f"The attacks of an Ensemble must have distinct names; these are {names}.")
 
     @property
     def members(self):

@@ -11,7 +11,7 @@ from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
 from tfrobust.ops import hyperplane, norms, randomness
 from tfrobust.ops.gradients import input_gradient
-from tfrobust.ops.shapes import by_example, shape_of
+from tfrobust.ops.shapes import by_example, select, shape_of
 
 _DUAL = {"linf": "l1", "l2": "l2", "l1": "linf"}
 # Lower bound of lengths: at the image itself, or next to the plane, the two moves have equal weights.
@@ -91,41 +91,41 @@ class FAB(base.Attack):
         self.beta = beta
         self._check()
 
-    def perturb(self, objective: Callable, images, key: tf.Tensor):
+    def perturb(self, objective: Callable, inputs, key: tf.Tensor):
         """Raise NotImplementedError: FAB maximizes no objective other than the class boundary's."""
         raise NotImplementedError(
-            f"{type(self).__name__} looks for the boundary between classes, it raises no other objective: "
-            "make adversaries for training by PGD."
+            f"{type(self).__name__} searches for the boundary between classes and maximizes no other "
+            "objective; use PGD in training."
         )
 
     def rounds(self, class_count: int) -> int:
         """Return restarts x targets."""
         return self.restarts * self._target_count(class_count)
 
-    def start(self, predict, images, goal, keys, rounds):
+    def start(self, predict, inputs, goal, keys, rounds):
         """Start at the image, or at noise around it in restarts; see `Attack.start`."""
-        target, restart = self._aim(predict, images, goal, rounds)
-        point = tf.identity(images)
+        target, restart = self._aim(predict, inputs, goal, rounds)
+        point = tf.identity(inputs)
         if self.restarts > 1 or goal.targets is not None:
             sampler = randomness.uniform(-1.0, 1.0) if self.threat.norm == "linf" else randomness.normal()
-            noise = randomness.draw(sampler, keys, shape_of(images))
-            point = base.select(restart > 0, self._shifted(images, noise), images)
+            noise = randomness.draw(sampler, keys, shape_of(inputs))
+            point = select(restart > 0, self._shifted(inputs, noise), inputs)
         far = tf.fill(tf.shape(goal.labels), np.float32(np.inf))
         found = tf.zeros_like(goal.labels, tf.bool)
-        kept = {"image": tf.identity(images), "nearest": tf.identity(images)}
+        kept = {"image": tf.identity(inputs), "nearest": tf.identity(inputs)}
         return {**kept, "point": point, "distance": far, "found": found, "target": target}
 
-    def advance(self, predict, images, goal, rounds, state, count):
+    def advance(self, predict, inputs, goal, rounds, state, count):
         """Take `count` steps of FAB; see `Attack.advance`."""
 
         def body(step, point, nearest, distance):
-            moved = self._move(images, point, *self._plane(predict, goal, state["target"], point))
+            moved = self._move(inputs, point, *self._plane(predict, goal, state["target"], point))
             reached = goal.reached(predict(moved))
-            length = self.threat.distance(images, moved)
+            length = self.threat.distance(inputs, moved)
             nearer = reached & (length < distance)
-            nearest, distance = base.select(nearer, moved, nearest), tf.where(nearer, length, distance)
-            point = base.select(reached, images + self.beta * (moved - images), moved)
-            return step + 1, tf.ensure_shape(point, images.shape), tf.ensure_shape(nearest, images.shape), distance
+            nearest, distance = select(nearer, moved, nearest), tf.where(nearer, length, distance)
+            point = select(reached, inputs + self.beta * (moved - inputs), moved)
+            return step + 1, tf.ensure_shape(point, inputs.shape), tf.ensure_shape(nearest, inputs.shape), distance
 
         _, point, nearest, distance = tf.while_loop(
             lambda step, *_: step < count,
@@ -139,20 +139,20 @@ class FAB(base.Attack):
     def candidate(self, state):
         """Return the nearest misclassified point if it lies within epsilon, else the image."""
         # A point beyond epsilon is not returned, although its projection might succeed, as in the official code.
-        return base.select(state["found"], state["nearest"], state["image"])
+        return select(state["found"], state["nearest"], state["image"])
 
     def refuse(self, state, refused):
         """Discard the nearest point where its verification failed; see `Attack.refuse`."""
         # Otherwise the same point would be verified again until it fails by chance.
-        nearest = base.select(refused, state["image"], state["nearest"])
+        nearest = select(refused, state["image"], state["nearest"])
         distance = tf.where(refused, np.float32(np.inf), state["distance"])
         return super().refuse(state, refused) | {"nearest": nearest, "distance": distance}
 
-    def _aim(self, predict, images, goal, rounds):
+    def _aim(self, predict, inputs, goal, rounds):
         """Return the target class of a round and the number of its restart: int32 [b] each."""
         if goal.targets is not None:
             return goal.targets, rounds
-        logits = predict(images)
+        logits = predict(inputs)
         own = tf.one_hot(goal.labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
         count = self._target_count(logits.shape[-1])
         ranked = tf.math.top_k(tf.where(own, logits.dtype.min, logits), count).indices
@@ -169,26 +169,26 @@ class FAB(base.Attack):
 
         return input_gradient(difference, point)
 
-    def _move(self, images, point, excess, normal):
+    def _move(self, inputs, point, excess, normal):
         """Return x_{i+1} of the class docstring from f and w at `point`."""
-        axes = list(range(1, images.shape.rank))
-        both = tf.concat([point, images], 0), tf.concat([normal, normal], 0)
+        axes = list(range(1, inputs.shape.rank))
+        both = tf.concat([point, inputs], 0), tf.concat([normal, normal], 0)
         # The offset at the image is computed without <w, x> itself, next to which a small f would be lost to rounding.
-        excess = tf.concat([excess, excess + tf.reduce_sum(normal * (images - point), axes)], 0)
+        excess = tf.concat([excess, excess + tf.reduce_sum(normal * (inputs - point), axes)], 0)
         moves = hyperplane.move(*both, excess, self.threat.norm, *self.threat.bounds)
         lengths = tf.maximum(norms.norm(moves, self.threat.norm), _SHORTEST)
         (onto, from_image), (near, far) = tf.split(moves, 2), tf.split(lengths, 2)
-        pull = by_example(tf.minimum(near / (near + far), self.alpha_max), images)
-        moved = (1.0 - pull) * (point + self.eta * onto) + pull * (images + self.eta * from_image)
+        pull = by_example(tf.minimum(near / (near + far), self.alpha_max), inputs)
+        moved = (1.0 - pull) * (point + self.eta * onto) + pull * (inputs + self.eta * from_image)
         # Where a model overflows, the point stays instead of becoming NaN.
         moved = tf.where(tf.math.is_nan(moved), point, moved)
-        return tf.ensure_shape(tf.clip_by_value(moved, *self.threat.bounds), images.shape)
+        return tf.ensure_shape(tf.clip_by_value(moved, *self.threat.bounds), inputs.shape)
 
-    def _shifted(self, images, noise):
-        """Add noise of length epsilon / 2 to the images, inside the box."""
-        length = by_example(norms.norm(noise, self.threat.norm), images)
+    def _shifted(self, inputs, noise):
+        """Add noise of length epsilon / 2 to the inputs, inside the box."""
+        length = by_example(norms.norm(noise, self.threat.norm), inputs)
         shift = noise * tf.math.divide_no_nan(0.5 * self.threat.epsilon, length)
-        return tf.clip_by_value(images + shift, *self.threat.bounds)
+        return tf.clip_by_value(inputs + shift, *self.threat.bounds)
 
     def _target_count(self, class_count: int) -> int:
         return min(self.targets, class_count - 1)
@@ -237,9 +237,9 @@ class FABUntargeted(FAB):
     ):
         super().__init__(threat, targets=1, restarts=restarts, steps=steps, alpha_max=alpha_max, eta=eta, beta=beta)
 
-    def _aim(self, predict, images, goal, rounds):
+    def _aim(self, predict, inputs, goal, rounds):
         if goal.targets is not None:
-            raise InputError("FABUntargeted cannot reach a given class: take FAB for targeted runs.")
+            raise InputError("FABUntargeted cannot reach a given class: use FAB for targeted runs.")
         return goal.labels, rounds
 
     def _plane(self, predict, goal, target, point):
@@ -257,7 +257,7 @@ class FABUntargeted(FAB):
             difference = differences[:, number]
             away = tf.abs(difference) / (1e-12 + norms.norm(gradient, _DUAL[self.threat.norm]))
             nearer = (away < ratio) & (classes != goal.labels)
-            normal = tf.ensure_shape(base.select(nearer, gradient, normal), point.shape)
+            normal = tf.ensure_shape(select(nearer, gradient, normal), point.shape)
             return number + 1, tf.where(nearer, away, ratio), tf.where(nearer, difference, excess), normal
 
         none = tf.zeros_like(differences[:, 0])

@@ -11,7 +11,7 @@ from tfrobust.errors import InputError
 from tfrobust.losses import classification
 from tfrobust.ops import randomness
 from tfrobust.ops.gradients import finite, input_gradient
-from tfrobust.ops.shapes import shape_of
+from tfrobust.ops.shapes import select, shape_of
 
 # Default scale of a random start: the whole ball, or the standard deviation that TRADES uses.
 _START_SCALES = {"uniform": 1.0, "gaussian": 0.001, "none": 0.0}
@@ -81,16 +81,18 @@ class PGD(base.Attack):
         """Length of a step, also where `step_size` is None."""
         return 2.5 * self.threat.epsilon / self.steps if self.step_size is None else self.step_size
 
-    def perturb(self, objective: Callable, images, key: tf.Tensor):
+    def perturb(self, objective: Callable, inputs, key: tf.Tensor):
         """Maximize the objective and return the last iterate; see `Attack.perturb`."""
-        checks.check_views(self, images)
-        leaves = tf.nest.flatten(images)
+        checks.check_views(self, inputs)
+        leaves = tf.nest.flatten(inputs)
         starts = [self._begin(leaf, randomness.fold(key, "start", place)) for place, leaf in enumerate(leaves)]
 
+        def of_leaves(points):
+            return objective(tf.nest.pack_sequence_as(inputs, points)), None
+
         def body(step, points, memories):
-            nest = tf.nest.pack_sequence_as(images, points)
-            _, gradient = input_gradient(objective, nest)
-            steered = [self._steer(*pair) for pair in zip(tf.nest.flatten(gradient), memories, strict=True)]
+            gradients, _, _ = self._gradient(of_leaves, leaves, points, memories)
+            steered = [self._steer(*pair) for pair in zip(gradients, memories, strict=True)]
             directions, memories = zip(*steered, strict=True)
             moved = map(self._move, leaves, points, directions)
             points = [tf.ensure_shape(new, old.shape) for new, old in zip(moved, leaves, strict=True)]
@@ -100,33 +102,33 @@ class PGD(base.Attack):
         _, ends, _ = tf.while_loop(
             lambda step, *_: step < self.steps, body, (tf.constant(0), starts, memories), parallel_iterations=1
         )
-        return tf.nest.pack_sequence_as(images, [tf.stop_gradient(end) for end in ends])
+        return tf.nest.pack_sequence_as(inputs, [tf.stop_gradient(end) for end in ends])
 
     def rounds(self, class_count: int) -> int:
         """Return the number of restarts."""
         return self.restarts
 
-    def start(self, predict, images, goal, keys, rounds):
+    def start(self, predict, inputs, goal, keys, rounds):
         """Sample a starting point; see `Attack.start`."""
-        point = self._begin(images, randomness.fold(keys, "start", 0))
+        point = self._begin(inputs, randomness.fold(keys, "start", 0))
         found = tf.zeros_like(goal.labels, tf.bool)
-        return {"point": point, "kept": point, "found": found, **self._memory(images)}
+        return {"point": point, "kept": point, "found": found, **self._memory(inputs)}
 
-    def advance(self, predict, images, goal, rounds, state, count):
+    def advance(self, predict, inputs, goal, rounds, state, count):
         """Take `count` gradient steps; see `Attack.advance`."""
 
         def objective(points):
-            logits = predict(points)
+            logits = predict(*points)
             return self._values(objectives.in_range(logits), goal, rounds), logits
 
         def body(step, state):
             point, kept, found = (state[name] for name in ("point", "kept", "found"))
-            _, gradient, logits = input_gradient(objective, point, has_auxiliary=True)
+            memory = {name: state[name] for name in self._memory(inputs)}
+            (gradient,), (evaluated,), logits = self._gradient(objective, [inputs], [point], [memory])
             reached = goal.reached(logits)
-            kept = base.select(reached & ~found, point, kept)
-            memory = {name: state[name] for name in self._memory(images)}
+            kept = select(reached & ~found, evaluated, kept)
             direction, memory = self._steer(finite(gradient), memory)
-            moved = tf.ensure_shape(self._move(images, point, direction), images.shape)
+            moved = tf.ensure_shape(self._move(inputs, point, direction), inputs.shape)
             return step + 1, {"point": moved, "kept": kept, "found": found | reached, **memory}
 
         _, state = tf.while_loop(
@@ -135,22 +137,38 @@ class PGD(base.Attack):
         return state
 
     def candidate(self, state):
-        """Return the first misclassified iterate, or the current point if there is none."""
-        return base.select(state["found"], state["kept"], state["point"])
+        """Return the first misclassified point that was evaluated, or the current point if there is none."""
+        return select(state["found"], state["kept"], state["point"])
 
     def _values(self, logits, goal, rounds):
         """Return the loss that evaluation maximizes, [b], from the logits of the points."""
         return goal.cross_entropy(logits)
 
-    def _begin(self, images, key):
+    def _begin(self, inputs, key):
         if self.random_start == "none":
-            return tf.identity(images)
+            return tf.identity(inputs)
         scale = _START_SCALES[self.random_start] if self.start_scale is None else self.start_scale
         if self.random_start == "uniform":
-            return self.threat.random_start(images, key, scale)
-        return self.threat.project(images, images + randomness.draw(randomness.normal(scale), key, shape_of(images)))
+            return self.threat.random_start(inputs, key, scale)
+        return self.threat.project(inputs, inputs + randomness.draw(randomness.normal(scale), key, shape_of(inputs)))
 
-    def _memory(self, images) -> dict:
+    def _gradient(self, objective: Callable, leaves: list, points: list, memories: list[dict]) -> tuple:
+        """Compute the gradient of a step; the hook of attacks that take it elsewhere, average or smooth it.
+
+        Args:
+            objective: points -> (values float32 [b], logits [b, k] or, in training, None).
+            leaves: the clean inputs, float32 [b, ...] each: one, or the leaves of a nest.
+            points: the current point of each leaf.
+            memories: the memory of each leaf; see `_memory`.
+
+        Returns:
+            (the gradient of each leaf; the points with these logits, inside the threat set; the logits). Evaluation
+            keeps the first of these points that is misclassified.
+        """
+        _, gradients, logits = input_gradient(objective, points, has_auxiliary=True)
+        return gradients, points, logits
+
+    def _memory(self, inputs) -> dict:
         """Return the initial memory: tensors [b, ...] by name that each step passes on besides the point."""
         return {}
 
@@ -158,8 +176,8 @@ class PGD(base.Attack):
         """Return the direction to ascend, from the gradient and the memory, and the new memory."""
         return gradient, memory
 
-    def _move(self, images, point, direction):
-        return self.threat.project(images, self.threat.step(point, direction, self.resolved_step_size))
+    def _move(self, inputs, point, direction):
+        return self.threat.project(inputs, self.threat.step(point, direction, self.resolved_step_size))
 
     def _check(self):
         where = type(self).__name__
@@ -254,8 +272,8 @@ class MomentumPGD(PGD):
         if not 0 <= decay < float("inf"):
             raise InputError(f"MomentumPGD.decay is {decay!r}; it is a number >= 0, usually 1.")
 
-    def _memory(self, images):
-        return {"velocity": tf.zeros_like(images)}
+    def _memory(self, inputs):
+        return {"velocity": tf.zeros_like(inputs)}
 
     def _steer(self, gradient, memory):
         # Divided by the largest entry first, so that the smallest gradients do not underflow in the sum; non-finite

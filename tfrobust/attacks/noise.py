@@ -16,24 +16,24 @@ from tfrobust.ops.shapes import shape_of
 class _Noise(RandomSearch):
     """Best of several independent draws around the image; see `UniformNoise`."""
 
-    def perturb(self, objective, images, key):
+    def perturb(self, objective, inputs, key):
         """Return one draw per leaf, whatever the objective; otherwise as `Attack.perturb`."""
-        checks.check_views(self, images)
-        leaves = tf.nest.flatten(images)
+        checks.check_views(self, inputs)
+        leaves = tf.nest.flatten(inputs)
         keys = [randomness.fold(key, "start", place) for place in range(len(leaves))]
         noisy = [tf.ensure_shape(self._noisy(*pair), pair[0].shape) for pair in zip(leaves, keys, strict=True)]
-        return tf.nest.pack_sequence_as(images, [tf.stop_gradient(leaf) for leaf in noisy])
+        return tf.nest.pack_sequence_as(inputs, [tf.stop_gradient(leaf) for leaf in noisy])
 
-    def _first_point(self, images, keys):
-        return tf.identity(images)
+    def _first_point(self, inputs, keys):
+        return tf.identity(inputs)
 
-    def _draws(self, images, keys, iterations):
+    def _draws(self, inputs, keys, iterations):
         return tf.bitcast(hashing.random_bits(keys, iterations, 2, "noise"), tf.int32)
 
-    def _proposals(self, images):
-        return lambda point, keys: self._noisy(images, keys)
+    def _proposals(self, inputs):
+        return lambda point, keys: self._noisy(inputs, keys)
 
-    def _noisy(self, images, key):
+    def _noisy(self, inputs, key):
         """Return a draw around each image, inside the threat set; key int32 [2] or [b, 2]."""
         raise NotImplementedError
 
@@ -71,8 +71,8 @@ class UniformNoise(_Noise):
         self.draws = self.steps = draws
         checks.check_counts(self, "draws")
 
-    def _noisy(self, images, key):
-        return self.threat.random_start(images, key)
+    def _noisy(self, inputs, key):
+        return self.threat.random_start(inputs, key)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -135,6 +135,6 @@ class GaussianNoise(_Noise):
         typical = {"linf": 1.0, "l2": math.sqrt(size), "l1": size * math.sqrt(2 / math.pi)}
         return self.threat.epsilon / typical[self.threat.norm]
 
-    def _noisy(self, images, key):
-        normal = randomness.normal(self.resolved_deviation(images.shape[1:]))
-        return self.threat.project(images, images + randomness.draw(normal, key, shape_of(images)))
+    def _noisy(self, inputs, key):
+        normal = randomness.normal(self.resolved_deviation(inputs.shape[1:]))
+        return self.threat.project(inputs, inputs + randomness.draw(normal, key, shape_of(inputs)))

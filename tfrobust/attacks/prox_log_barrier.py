@@ -12,8 +12,7 @@ from tfrobust.common.configured import constructor_arguments
 from tfrobust.errors import InputError
 from tfrobust.ops import norms, randomness
 from tfrobust.ops.gradients import input_gradient
-from tfrobust.ops.proximal import proximal
-from tfrobust.ops.shapes import by_example, shape_of
+from tfrobust.ops.shapes import by_example, select, shape_of
 
 # The search for a first misclassified point: so many gradient steps, each 1/16 of the pixels' range, then as many tries
 # with noise. The noise grows by 1.3 per try, in total 400 times: from 1/100 of the range to every pixel at one of its
@@ -52,8 +51,8 @@ class ProxLogBarrier(base.Attack):
     perturbation shorter than 1 to the image at once. (3) T decreases with a, is halved after a step that was rejected
     and doubled after one that was not. (4) The first point is found by ascending the margin, and by growing noise only
     where that fails: noise ends in more distant basins. (5) Everything is bounded: backtracking ends at x, never at
-    x_0. (6) The operators are the exact ones (`ops.proximal`). (7) All images count: initially misclassified ones with
-    distance 0, and those for which no point was found as such.
+    x_0. (6) The operators are the exact ones (`ops.norms.proximal`). (7) All images count: initially misclassified ones
+    with distance 0, and those for which no point was found as such.
 
     Example:
         >>> import numpy as np
@@ -115,10 +114,10 @@ class ProxLogBarrier(base.Attack):
         self._check()
         self.steps = 2 * _START_STEPS + outer_steps * inner_steps
 
-    def perturb(self, objective, images, key):
+    def perturb(self, objective, inputs, key):
         """Raise NotImplementedError: the attack maximizes no objective in training."""
         raise NotImplementedError(
-            "ProxLogBarrier looks for the nearest misclassified point; it raises no objective in training. Take PGD."
+            "ProxLogBarrier searches for the nearest misclassified point, maximizing no objective; use PGD in training."
         )
 
     def rounds(self, class_count: int) -> int:
@@ -130,15 +129,15 @@ class ProxLogBarrier(base.Attack):
         arguments = {name: getattr(self, name) for name in constructor_arguments(type(self))}
         return type(self)(**(arguments | {"threat": dataclasses.replace(self.threat, epsilon=epsilon)}))
 
-    def start(self, predict, images, goal, keys, rounds):
-        """Start at the images; see `Attack.start`."""
+    def start(self, predict, inputs, goal, keys, rounds):
+        """Start at the inputs; see `Attack.start`."""
         count, no = tf.zeros_like(goal.labels), tf.zeros_like(goal.labels, tf.bool)
         return {
-            "trial": images,  # the point of the next pass
-            "point": images,  # the last misclassified one
-            "best": images,
+            "trial": inputs,  # the point of the next pass
+            "point": inputs,  # the last misclassified one
+            "best": inputs,
             "distance": tf.fill(tf.shape(goal.labels), float("inf")),
-            "noise": randomness.draw(randomness.normal(), randomness.fold(keys, "start"), shape_of(images)),
+            "noise": randomness.draw(randomness.normal(), randomness.fold(keys, "start"), shape_of(inputs)),
             "passes": count,
             "barriers": count,  # passes since the first misclassified point
             "rejected": count,  # consecutive trials that were not misclassified
@@ -147,7 +146,7 @@ class ProxLogBarrier(base.Attack):
             "found": no,  # always False: the nearest point is known only at the end
         }
 
-    def advance(self, predict, images, goal, rounds, state, count):
+    def advance(self, predict, inputs, goal, rounds, state, count):
         """Take `count` steps; see `Attack.advance`."""
 
         def objective(points):
@@ -156,7 +155,7 @@ class ProxLogBarrier(base.Attack):
 
         def body(step, old):
             margin, gradient, logits = input_gradient(objective, old["trial"], has_auxiliary=True)
-            new = self._next(images, old, goal.reached(logits), margin, gradient)
+            new = self._next(inputs, old, goal.reached(logits), margin, gradient)
             return step + 1, {name: tf.ensure_shape(new[name], old[name].shape) for name in old}
 
         _, state = tf.while_loop(lambda step, _: step < count, body, (tf.constant(0), state), parallel_iterations=1)
@@ -166,15 +165,15 @@ class ProxLogBarrier(base.Attack):
         """Return the nearest misclassified point met, or the image if there is none."""
         return state["best"]
 
-    def _next(self, images, old, reached, margin, gradient):
+    def _next(self, inputs, old, reached, margin, gradient):
         """Return the state after a pass at `trial`."""
         trial, inside, rejected = old["trial"], old["inside"] | reached, old["rejected"]
-        distance = self.threat.distance(images, trial)
+        distance = self.threat.distance(inputs, trial)
         better = reached & (distance < old["distance"])
         new = {
             **old,
-            "point": base.select(reached, trial, old["point"]),
-            "best": base.select(better, trial, old["best"]),
+            "point": select(reached, trial, old["point"]),
+            "best": select(better, trial, old["best"]),
             "distance": tf.where(better, distance, old["distance"]),
             "passes": old["passes"] + 1,
             "barriers": old["barriers"] + tf.cast(inside, tf.int32),
@@ -184,23 +183,23 @@ class ProxLogBarrier(base.Attack):
         factor = tf.where(rejected > 0, 1.0, tf.where(reached, 2.0, 0.5))
         new["pull"] = tf.where(inside, tf.minimum(factor * old["pull"], 1.0), 1.0)
         back = new["point"] + self.backtracking * (trial - new["point"])
-        back = base.select(rejected < _MOST_BACKTRACKS, back, new["point"])
-        outside = base.select(inside, back, self._search(images, new, gradient))
-        following = base.select(reached, self._propose(images, new, margin, gradient), outside)
+        back = select(rejected < _MOST_BACKTRACKS, back, new["point"])
+        outside = select(inside, back, self._search(inputs, new, gradient))
+        following = select(reached, self._propose(inputs, new, margin, gradient), outside)
         # Where a model overflows, the trial must not become NaN.
         new["trial"] = tf.where(tf.math.is_finite(following), following, new["point"])
         return new
 
-    def _search(self, images, state, gradient):
+    def _search(self, inputs, state, gradient):
         """Return the next try for a first misclassified point."""
         low, high = self.threat.bounds
         tries = tf.cast(state["passes"] - _START_STEPS, tf.float32)
         deviation = (high - low) * self.noise_scale * _NOISE_GROWTH**tries
-        noisy = images + by_example(deviation, images) * state["noise"]
+        noisy = inputs + by_example(deviation, inputs) * state["noise"]
         climbed = state["trial"] + _CLIMB * (high - low) * tf.sign(gradient)
-        return tf.clip_by_value(base.select((0 <= tries) & (tries < _START_STEPS), noisy, climbed), low, high)
+        return tf.clip_by_value(select((0 <= tries) & (tries < _START_STEPS), noisy, climbed), low, high)
 
-    def _propose(self, images, state, margin, gradient):
+    def _propose(self, inputs, state, margin, gradient):
         """Move a misclassified trial (`margin` > 0) away from the boundary, then towards the image."""
         low, high = self.threat.bounds
         trial, pull = state["trial"], self.prox_parameter * state["pull"]
@@ -210,25 +209,25 @@ class ProxLogBarrier(base.Attack):
         if self.threat.norm == "l0":
             diagonal = (high - low) * trial.shape[1:].num_elements() ** 0.5
             moved = trial + by_example(_SPARSE_PUSH * diagonal * push, trial) * norms.unit_steepest(gradient, "l2")
-            return self._sparsest(images, moved, tf.floor(state["distance"] * (1.0 - pull)))
+            return self._sparsest(inputs, moved, tf.floor(state["distance"] * (1.0 - pull)))
         gradient = tf.where(tf.where(gradient > 0, trial < high, trial > low), gradient, 0.0)
         direction = norms.unit_steepest(gradient, "l2")
-        push *= norms.norm(state["best"] - images, "l2")
+        push *= norms.norm(state["best"] - inputs, "l2")
         length = norms.norm(gradient, "l2")
         away = tf.math.divide_no_nan(margin, length)
         moved = trial + by_example(0.5 * (tf.sqrt(away**2 + 4.0 * push**2) - away), trial) * direction
         # A flat margin has no direction to push: the norm alone pulls, until that step is rejected.
         strength = pull * push * tf.where(length > 0, norms.norm(direction, _DUAL[self.threat.norm]), 1.0)
-        shrunk = proximal(moved - images, self.threat.norm, tf.maximum(strength, 1e-30))
-        return tf.clip_by_value(images + shrunk, low, high)
+        shrunk = norms.proximal(moved - inputs, self.threat.norm, tf.maximum(strength, 1e-30))
+        return tf.clip_by_value(inputs + shrunk, low, high)
 
-    def _sparsest(self, images, moved, count):
+    def _sparsest(self, inputs, moved, count):
         """Return the proximal point of T |.|_0 plus the pixel box, with the T that leaves `count` [b] changes."""
         low, high = self.threat.bounds
-        difference = moved - images
-        room = tf.where(difference > 0, high - images, images - low)
-        kept = norms.largest(norms.saved(difference, room), tf.maximum(count, 1.0))
-        return tf.where(kept, tf.clip_by_value(moved, low, high), images)
+        difference = moved - inputs
+        room = tf.where(difference > 0, high - inputs, inputs - low)
+        kept = norms.largest_mask(norms.distance_reduction(difference, room), tf.maximum(count, 1.0))
+        return tf.where(kept, tf.clip_by_value(moved, low, high), inputs)
 
     def _check(self):
         checks.check_counts(self, "outer_steps", "inner_steps")

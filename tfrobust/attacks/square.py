@@ -6,16 +6,21 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks.shared import base, checks, square_patterns
+from tfrobust.attacks.shared import checks
 from tfrobust.attacks.shared.random_search import RandomSearch
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
 from tfrobust.ops import hashing
+from tfrobust.ops.shapes import select
 
 # Added to denominators, as in the official code.
 _TINY = 1e-12
 # Tolerance by which a norm may exceed epsilon, in units of epsilon.
 _ROUNDING = 1e-6
+# Last steps of each share: it starts at `initial_share` and is halved after each of them.
+_HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
+# Number of steps for which the schedule was written.
+_SCHEDULED = 10_000
 
 
 class _Draws(NamedTuple):
@@ -44,7 +49,7 @@ class Square(RandomSearch):
 
         Linf: start: vertical stripes of +-epsilon. Step: the whole window, for each channel, to +epsilon or
               -epsilon of the image (what adding +-2 epsilon and clipping comes to).
-        L2:   start: tiles of `square_patterns.window_pattern` with random signs, scaled to norm epsilon. Step:
+        L2:   start: tiles of `window_pattern` with random signs, scaled to norm epsilon. Step:
               window A gets the pattern +- its own normalized content, with the norm that window B gives up and
               that is not used yet; B is emptied; the change is scaled to norm epsilon and clipped.
         L1:   as L2, with the L1 norm, and projected instead of scaled.
@@ -102,9 +107,9 @@ class Square(RandomSearch):
             )
 
     def perturb(self, objective, images, key):
-        """Raise NotImplementedError: Square sees logits only and is for evaluation."""
+        """Raise NotImplementedError: Square uses logits only and is for evaluation."""
         raise NotImplementedError(
-            "Square takes thousands of queries and sees logits only: it judges, it does not train."
+            "Square takes thousands of queries and uses logits only; it is for evaluation, not for training."
         )
 
     def rounds(self, class_count: int) -> int:
@@ -113,7 +118,7 @@ class Square(RandomSearch):
 
     def _sides(self, images) -> np.ndarray:
         height, width, _ = images.shape[1:]
-        return square_patterns.sides(
+        return sides(
             height,
             width,
             self.threat.norm,
@@ -131,7 +136,7 @@ class Square(RandomSearch):
         coins = hashing.coins(bits[..., 4:])
         return self._windows(images, side, corners, coins[..., 1:], coins[..., 0])
 
-    def _windows(self, images, side, corners, signs, turned) -> _Draws:
+    def _windows(self, images, side, corners, signs, transposed) -> _Draws:
         """Build the masks that a step needs from its random draws.
 
         Args:
@@ -139,7 +144,7 @@ class Square(RandomSearch):
             side: int32 [n, b].
             corners: int32 [n, b, 4], row and column of the first and of the second window.
             signs: bool [n, b, c].
-            turned: bool [n, b], True where the pattern is transposed.
+            transposed: bool [n, b], True where the pattern is transposed.
         """
         height, width, _ = images.shape[1:]
 
@@ -153,7 +158,7 @@ class Square(RandomSearch):
             return _Draws(*first, signs)
         known = np.unique(self._sides(images))
         place = tf.constant(np.searchsorted(known, np.arange(known[-1] + 1)), tf.int32)
-        table = 2 * tf.gather(place, side) + tf.cast(turned, tf.int32)
+        table = 2 * tf.gather(place, side) + tf.cast(transposed, tf.int32)
         corner = (table * 2 * height + height - row) * 2 * width + width - column
         return _Draws(*first, signs, (corner[..., None], *window(*other)))
 
@@ -165,7 +170,7 @@ class Square(RandomSearch):
             upper = tf.minimum(images + self.threat.epsilon, high)
             return lambda point, draw: tf.where(draw.rows & draw.columns, tf.where(draw.signs, upper, lower), point)
         height, width, _ = images.shape[1:]
-        patterns = square_patterns.placed_patterns(np.unique(self._sides(images)), height, width, self.threat.norm)
+        patterns = placed_patterns(np.unique(self._sides(images)), height, width, self.threat.norm)
         patterns = tf.constant(patterns.ravel())
         inside = tf.constant((np.arange(height)[:, None] * 2 * width + np.arange(width)).reshape(1, -1), tf.int32)
 
@@ -205,7 +210,7 @@ class Square(RandomSearch):
         outside = self.threat.distance(images, clipped) > self.threat.epsilon * (1 + _ROUNDING)
         return tf.cond(
             tf.reduce_any(outside),
-            lambda: base.select(outside, self.threat.project(images, candidate), clipped),
+            lambda: select(outside, self.threat.project(images, candidate), clipped),
             lambda: clipped,
         )
 
@@ -222,7 +227,7 @@ class Square(RandomSearch):
         if self.threat.norm == "linf":
             bits = hashing.random_bits(keys, step, width * channels, "square start")
             return self._striped(images, tf.reshape(hashing.coins(bits), [-1, 1, width, channels]))
-        _, _, down, across = square_patterns.tiling(height, width)
+        _, _, down, across = tiling(height, width)
         bits = hashing.random_bits(keys, step, down * across * (1 + channels), "square start")
         coins = hashing.coins(tf.reshape(bits, [-1, down, across, 1 + channels]))
         return self._tiled(images, coins[..., 1:], coins[..., 0])
@@ -231,17 +236,111 @@ class Square(RandomSearch):
         """Return the Linf start from signs bool [b, 1, w, c]."""
         return tf.clip_by_value(images + self.threat.epsilon * _plus_minus(signs), *self.threat.bounds)
 
-    def _tiled(self, images, signs, turned):
-        """Return the L2 and L1 start from signs bool [b, down, across, c] and turned bool [b, down, across]."""
+    def _tiled(self, images, signs, transposed):
+        """Return the L2 and L1 start from signs bool [b, down, across, c] and transposed bool [b, down, across]."""
         height, width, channels = images.shape[1:]
-        side, before, down, across = square_patterns.tiling(height, width)
-        pattern = square_patterns.window_pattern(side, self.threat.norm).astype(np.float32)
+        side, before, down, across = tiling(height, width)
+        pattern = window_pattern(side, self.threat.norm).astype(np.float32)
         upright, lying = (tf.constant(each.reshape(side, 1, side, 1)) for each in (pattern, pattern.T))
-        tiles = tf.where(turned[:, :, None, :, None, None], lying, upright)
+        tiles = tf.where(transposed[:, :, None, :, None, None], lying, upright)
         tiles *= _plus_minus(signs)[:, :, None, :, None, :]
         tiles = tf.reshape(tiles, [-1, down * side, across * side, channels])
         around = [[before, height - before - down * side], [before, width - before - across * side]]
         return self._bounded(images, tf.pad(tiles, [[0, 0], *around, [0, 0]]))
+
+
+def sides(height: int, width: int, kind: str, *, steps: int, initial_share: float, rescale: bool) -> np.ndarray:
+    """Return the side of the window at each step.
+
+    s = round(sqrt(share x h x w)), at least 1 (Linf), or at least 3 and odd (L2, L1); never above min(h, w).
+
+    Args:
+        height: of the images, in pixels, >= 1.
+        width: of the images, in pixels, >= 1.
+        kind: 'linf', 'l2' or 'l1'.
+        steps: of one round, >= 1.
+        initial_share: share of the pixels in the first window, 0 < share <= 1.
+        rescale: True: spread the schedule of 10,000 steps over `steps`.
+
+    Returns:
+        int32 [steps], in pixels.
+    """
+    iterations = np.arange(steps)
+    if rescale:
+        iterations = (iterations / steps * _SCHEDULED).astype(np.int64)
+    share = initial_share / 2.0 ** np.searchsorted(_HALVINGS, iterations, side="left")
+    side = np.rint(np.sqrt(share * height * width)).astype(np.int32)
+    if kind == "linf":
+        side = np.maximum(side, 1)
+    else:
+        side = np.maximum(side, 3)
+        side += side % 2 == 0
+    return np.minimum(side, min(height, width)).astype(np.int32)
+
+
+def window_pattern(side: int, kind: str) -> np.ndarray:
+    """Return the pattern of an L2 or L1 window: two hills of opposite sign, one above the other, of norm 1.
+
+    Both hills have the same norm. Their height decreases in rectangular rings from the center.
+
+    Args:
+        side: of the window, >= 1; a window of one pixel has one hill, negative.
+        kind: 'l2' or 'l1'.
+
+    Returns:
+        float64 [side, side].
+    """
+    upper = _hill(side // 2, side, kind) if side > 1 else np.zeros([0, side])
+    return _normalized(np.concatenate([upper, -_hill(side - side // 2, side, kind)]), kind)
+
+
+def placed_patterns(window_sides: np.ndarray, height: int, width: int, kind: str) -> np.ndarray:
+    """Return all patterns, upright and transposed, each in the center of zeros.
+
+    The pattern with its corner at (row, column) of an image is then the part [h - row, 2 h - row) x [w - column, 2 w -
+    column) of a table.
+
+    Args:
+        window_sides: int [m], each <= min(h, w).
+        height: of the images, in pixels.
+        width: of the images, in pixels.
+        kind: 'l2' or 'l1'.
+
+    Returns:
+        float32 [m, 2, 2 h, 2 w].
+    """
+    tables = np.zeros([len(window_sides), 2, 2 * height, 2 * width], np.float32)
+    for table, side in zip(tables, window_sides, strict=True):
+        pattern = window_pattern(int(side), kind)
+        table[0, height : height + side, width : width + side] = pattern
+        table[1, height : height + side, width : width + side] = pattern.T
+    return tables
+
+
+def tiling(height: int, width: int) -> tuple[int, int, int, int]:
+    """Return the grid of the L2 and L1 start: (side, margin before the first tile, tiles down, tiles across).
+
+    Five by five tiles of side min(h, w) // 5, with the remaining pixels before and after. Small images have tiles of
+    one pixel, as many as fit after the margin.
+    """
+    short = min(height, width)
+    side = max(short // 5, 1)
+    before = max((short - 5 * side) // 2, 0)
+    return side, before, (height - before) // side, (width - before) // side
+
+
+def _hill(height: int, width: int, kind: str) -> np.ndarray:
+    """Return a hill of norm 1: ring i around the center adds 1 / (i + 1)^2 (L2) or 1 / (i + 1)^4 (L1) to its inside."""
+    hill = np.zeros([height, width])
+    row, column = height // 2, width // 2
+    for ring in range(max(row, column) + 1):
+        rows = slice(max(row - ring, 0), row + ring + 1)
+        hill[rows, max(column - ring, 0) : column + ring + 1] += (ring + 1.0) ** (-2 if kind == "l2" else -4)
+    return _normalized(hill, kind)
+
+
+def _normalized(pattern: np.ndarray, kind: str) -> np.ndarray:
+    return pattern / (np.sqrt(np.sum(pattern**2)) if kind == "l2" else np.sum(np.abs(pattern)))
 
 
 def _check_images(images):

@@ -29,7 +29,7 @@ from tfrobust.evaluation.engine import searching
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.chunks import Shard, Store
 from tfrobust.evaluation.engine.predictor import in_batches
-from tfrobust.ops.probabilities import kind_of_answers
+from tfrobust.ops.probabilities import kind_of_outputs
 from tfrobust.structs import Finding, Measurement, Series
 
 _log = logging.getLogger("tfrobust")
@@ -227,7 +227,7 @@ def _said_anyway(findings: list[Finding], setting: Setting) -> list[Finding]:
     if not predictor.outputs_probabilities:
         # One batch with outputs outside [0, 1] is sufficient, so cached results need no pass over all images.
         answers = np.asarray(predictor.compiled_logits(setting.images[: setting.batch_size]))
-        if kind_of_answers(answers) == "logits":
+        if kind_of_outputs(answers) == "logits":
             return []
     finding = doctor_model.check_logits(setting)
     return [] if finding.verdict == "pass" else [finding]

@@ -174,4 +174,4 @@ def _check(anchors, keys, masks, temperature, block_size):
     wanted = [anchors.shape[0], keys.shape[0]]
     for name, mask in zip(PairMasks._fields, masks, strict=True):
         if not mask.shape.is_compatible_with(wanted):
-            raise InputError(f"masks.{name} has shape {tuple(mask.shape)}; anchors and keys want {wanted}.")
+            raise InputError(f"masks.{name} has shape {tuple(mask.shape)}; anchors and keys require {wanted}.")

@@ -9,12 +9,12 @@ FORMS = ("paper", "inside")
 
 def feature_margin(
     embeddings: tf.Tensor,
-    least: tf.Tensor,
-    most: tf.Tensor,
+    low_utility: tf.Tensor,
+    high_utility: tf.Tensor,
     *,
     margin: float = 1.0,
     form: str = "paper",
-    usable: tf.Tensor | None = None,
+    mask: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Compute the feature contrastive loss |z - z+|^2 + max(0, margin - |z - z-|)^2, per example.
 
@@ -29,12 +29,12 @@ def feature_margin(
 
     Args:
         embeddings: z, float [b, d].
-        least: z+, float [b, d], of the images with noise on the features of least utility.
-        most: z-, float [b, d], of the images with noise on the features of highest utility.
+        low_utility: z+, float [b, d], of the images with noise on the features of lowest utility.
+        high_utility: z-, float [b, d], of the images with noise on the features of highest utility.
         margin: > 0, the paper's gamma, whose value it does not state.
         form: "paper": the square of the hinge, as printed. "inside": max(0, margin - |z - z-|^2), with a margin for
             squared distances.
-        usable: bool [b]; for examples with False only the first term counts. None: all True.
+        mask: bool [b]; for examples with False only the first term counts. None: all True.
 
     Returns:
         float32 [b], >= 0. The gradient of a distance of 0 is 0.
@@ -47,9 +47,11 @@ def feature_margin(
     """
     if not margin > 0 or form not in FORMS:
         raise InputError(f"feature_margin takes a margin > 0 and one of {list(FORMS)}, not {margin} and {form!r}.")
-    embeddings, least, most = (tf.cast(each, tf.float32) for each in (embeddings, least, most))
-    near = tf.reduce_sum(tf.square(embeddings - least), axis=-1)
-    far = tf.reduce_sum(tf.square(embeddings - most), axis=-1)
+    embeddings, low_utility, high_utility = (
+        tf.cast(each, tf.float32) for each in (embeddings, low_utility, high_utility)
+    )
+    near = tf.reduce_sum(tf.square(embeddings - low_utility), axis=-1)
+    far = tf.reduce_sum(tf.square(embeddings - high_utility), axis=-1)
     if form == "inside":
         short = tf.nn.relu(margin - far)
     else:
@@ -57,4 +59,4 @@ def feature_margin(
         # The inner `where` keeps the infinite slope of the square root at 0 out of the gradient.
         distance = tf.where(apart, tf.sqrt(tf.where(apart, far, 1.0)), 0.0)
         short = tf.square(tf.nn.relu(margin - distance))
-    return near + (short if usable is None else tf.where(usable, short, 0.0))
+    return near + (short if mask is None else tf.where(mask, short, 0.0))

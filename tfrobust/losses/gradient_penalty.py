@@ -41,7 +41,7 @@ class GradientPenalty(Configured):
         if unknown:
             raise InputError(f"{type(self).__name__} penalizes {unknown}; the method's terms are {list(terms)}.")
 
-    def over(self, terms: tuple[str, ...]) -> "GradientPenalty":
+    def for_terms(self, terms: tuple[str, ...]) -> "GradientPenalty":
         """Return the penalty with `terms` filled in where it names none."""
         return self
 
@@ -132,7 +132,7 @@ class Tikhonov(GradientPenalty):
                 raise InputError(f"Tikhonov.{name} is {getattr(self, name)!r}; it is one of {list(choices)}.")
         if not self.step > 0:
             raise InputError(f"Tikhonov.step is {self.step}; it must be > 0.")
-        _refuse_negative(self.weight, "Tikhonov.weight")
+        _check_nonnegative(self.weight, "Tikhonov.weight")
 
     @property
     def passes_per_view(self):
@@ -144,7 +144,7 @@ class Tikhonov(GradientPenalty):
         """The weight of the term `tikhonov`."""
         return {"tikhonov": self.weight}
 
-    def over(self, terms):
+    def for_terms(self, terms):
         """Return the penalty with `of` set to these terms where it is None."""
         return self if self.of is not None else dataclasses.replace(self, of=tuple(terms))
 
@@ -217,7 +217,7 @@ class LayerWiseTikhonov(GradientPenalty):
         if not self.betas:
             raise InputError("LayerWiseTikhonov.betas is empty; it gives a weight to at least one term.")
         for name, beta in self.betas.items():
-            _refuse_negative(beta, f"LayerWiseTikhonov.betas[{name!r}]")
+            _check_nonnegative(beta, f"LayerWiseTikhonov.betas[{name!r}]")
 
     @property
     def passes_per_view(self):
@@ -247,7 +247,7 @@ class LayerWiseTikhonov(GradientPenalty):
         return {**values, **added}, auxiliary
 
 
-def _refuse_negative(weight, name: str) -> None:
+def _check_nonnegative(weight, name: str) -> None:
     if isinstance(weight, (int, float)) and not weight >= 0:
         raise InputError(f"{name} is {weight}; it must be at least 0.")
 

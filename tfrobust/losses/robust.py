@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfrobust.errors import InputError
 from tfrobust.losses import classification
-from tfrobust.ops import divergence, similarity
+from tfrobust.ops import probabilities, similarity
 
 DIVERGENCE_TERMS = (
     "local_compactness",
@@ -39,7 +39,7 @@ def trades_kl(clean_logits: tf.Tensor, adversarial_logits: tf.Tensor) -> tf.Tens
         Zhang et al. 2019 (TRADES), arXiv:1901.08573, eq 5, without its weight beta = 1 / lambda. Reference code:
         yaodongyu/TRADES, trades.py: the sum over batch and classes, divided by the batch.
     """
-    return divergence.kl_from_logits(clean_logits, adversarial_logits)
+    return probabilities.kl_from_logits(clean_logits, adversarial_logits)
 
 
 def virtual_adversarial(
@@ -66,7 +66,7 @@ def virtual_adversarial(
         PyTorch's reduction "mean" also divides by the number of classes, which makes the term 10 times weaker on
         CIFAR-10 and 100 times on CIFAR-100.
     """
-    values = divergence.kl_from_logits(clean_logits, adversarial_logits)
+    values = probabilities.kl_from_logits(clean_logits, adversarial_logits)
     if not divide_by_classes:
         return values
     return values / tf.cast(tf.shape(clean_logits)[-1], tf.float32)
@@ -199,5 +199,5 @@ def adversarial_divergence(
         "local_smoothness": local_smoothness(clean[1], logits),
         "global_compactness": global_compactness(embedding, key_embedding, weights),
         "global_smoothness": global_smoothness(logits, key_logits, weights),
-        "confidence": divergence.entropy_from_logits(logits),
+        "confidence": probabilities.entropy_from_logits(logits),
     }

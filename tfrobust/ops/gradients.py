@@ -7,36 +7,36 @@ import tensorflow as tf
 from tfrobust.errors import InputError
 
 
-def input_gradient(objective: Callable, images, *, has_auxiliary: bool = False):
-    """Compute an objective per example and its gradient with respect to the images.
+def input_gradient(objective: Callable, inputs, *, has_auxiliary: bool = False):
+    """Compute an objective per example and its gradient with respect to the inputs.
 
-    The gradient is that of sum_i objective(images)_i: a sum, never a mean, so that an example's gradient does not
+    The gradient is that of sum_i objective(inputs)_i: a sum, never a mean, so that an example's gradient does not
     depend on the size of its batch.
 
     Args:
-        objective: images -> float [b]; with `has_auxiliary`, images -> (float [b], anything).
-        images: float32 [b, ...], or a nest of such (the objective gets the same nest).
+        objective: inputs -> float [b]; with `has_auxiliary`, inputs -> (float [b], anything).
+        inputs: float32 [b, ...], or a nest of such (the objective gets the same nest).
         has_auxiliary: True: also return the second output of the objective, such as logits.
 
     Returns:
-        (values float32 [b], gradient float32 in the structure of `images`), then the auxiliary output if requested.
+        (values float32 [b], gradient float32 in the structure of `inputs`), then the auxiliary output if requested.
 
     Raises:
-        ValueError: the objective does not return one value per example, or does not depend on the images.
+        ValueError: the objective does not return one value per example, or does not depend on the inputs.
     """
     with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(images)
-        answer = objective(images)
-        values, auxiliary = answer if has_auxiliary else (answer, None)
+        tape.watch(inputs)
+        outputs = objective(inputs)
+        values, auxiliary = outputs if has_auxiliary else (outputs, None)
         values = tf.cast(values, tf.float32)
         if values.shape.rank not in (1, None):
             raise InputError(
                 f"An objective returns one value per example, shape [b]; this one returned {values.shape}."
             )
         total = tf.reduce_sum(values)
-    gradient = tape.gradient(total, images)
+    gradient = tape.gradient(total, inputs)
     if any(leaf is None for leaf in tf.nest.flatten(gradient)):
-        raise InputError("The objective does not depend on the images by differentiable operations: no input gradient.")
+        raise InputError("The objective does not depend on the inputs by differentiable operations: no input gradient.")
     return (values, gradient, auxiliary) if has_auxiliary else (values, gradient)
 
 

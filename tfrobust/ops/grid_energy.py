@@ -20,7 +20,7 @@ _DAMPING = 0.1
 _DESCENTS = 2
 
 
-class _Colour(NamedTuple):
+class _Color(NamedTuple):
     """One color of the chessboard. A slot is (cell of this color, direction); both indices count within a color.
 
     Attributes:
@@ -53,18 +53,18 @@ def lowest_levels(costs: tf.Tensor, down: tf.Tensor, right: tf.Tensor) -> tf.Ten
         cut: Kolmogorov and Wainwright 2005, https://arxiv.org/abs/1207.1395.
     """
     side = costs.shape[1]
-    colours = _chessboard(side)
+    colors = _chessboard(side)
     # Batch last, so that a gather of cells or slots copies whole rows. Costs are relative to level 0, which drops out.
     excess = tf.transpose(tf.reshape(costs[..., 1:] - costs[..., :1], [-1, side * side, 2]), [2, 1, 0])
-    excess = [[tf.gather(level, colour.cells) for level in tf.unstack(excess)] for colour in colours]
+    excess = [[tf.gather(level, color.cells) for level in tf.unstack(excess)] for color in colors]
     pairs = _by_slot(down, right)
-    pairs = [tf.reshape(tf.gather(pairs, colour.cells), [colour.senders.size, -1]) / 4 for colour in colours]
+    pairs = [tf.reshape(tf.gather(pairs, color.cells), [color.senders.size, -1]) / 4 for color in colors]
     pairs = [(pair, 4 * pair) for pair in pairs]
     trees = (side + 1) / (2 * side)  # share of the spanning trees that contain a given edge
 
     def send(place, sent, kept):
         """Return the messages that a color receives, from the messages it has sent and its previous ones."""
-        own = colours[place]
+        own = colors[place]
         beliefs = [trees * (cost + _over_slots(got)) for cost, got in zip(excess[1 - place], sent, strict=True)]
         levels = [
             tf.gather(belief, own.senders) - tf.gather(got, own.returns)
@@ -84,21 +84,21 @@ def lowest_levels(costs: tf.Tensor, down: tf.Tensor, right: tf.Tensor) -> tf.Ten
         for place, messages in enumerate(final)
     ]
     for _ in range(_DESCENTS):
-        for place, colour in enumerate(colours):
-            neighbours = tf.gather(steps[1 - place], colour.senders)
-            steps[place] = _best(*_given(neighbours, *excess[place], pairs[place][0]))
-    order = np.argsort(np.concatenate([colour.cells for colour in colours]))
+        for place, color in enumerate(colors):
+            neighbors = tf.gather(steps[1 - place], color.senders)
+            steps[place] = _best(*_given(neighbors, *excess[place], pairs[place][0]))
+    order = np.argsort(np.concatenate([color.cells for color in colors]))
     levels = tf.transpose(tf.gather(tf.concat(steps, axis=0), order)) / 2
     return tf.reshape(levels, [-1, side, side])
 
 
-def _chessboard(side: int) -> tuple[_Colour, _Colour]:
+def _chessboard(side: int) -> tuple[_Color, _Color]:
     row, column = np.divmod(np.arange(side * side), side)
-    cells = [np.flatnonzero((row + column) % 2 == colour) for colour in (0, 1)]
+    cells = [np.flatnonzero((row + column) % 2 == color) for color in (0, 1)]
     place = np.zeros(side * side, np.int32)
     for members in cells:
         place[members] = np.arange(len(members))
-    colours = []
+    colors = []
     for members in cells:
         senders, returns = (np.zeros([len(members), 4], np.int32) for _ in range(2))
         for direction, (below, beside) in enumerate(_DIRECTIONS):
@@ -106,8 +106,8 @@ def _chessboard(side: int) -> tuple[_Colour, _Colour]:
             exists = np.all([(0 <= axis) & (axis < side) for axis in there], axis=0)
             senders[exists, direction] = place[there[0][exists] * side + there[1][exists]]
             returns[:, direction] = 4 * senders[:, direction] + (direction ^ 1)
-        colours.append(_Colour(members, senders.ravel(), returns.ravel()))
-    return tuple(colours)
+        colors.append(_Color(members, senders.ravel(), returns.ravel()))
+    return tuple(colors)
 
 
 def _by_slot(down: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
@@ -133,9 +133,9 @@ def _spread(one: tf.Tensor, two: tf.Tensor, pair: tf.Tensor, far: tf.Tensor) -> 
     return middle - zero, tf.minimum(tf.minimum(one + pair, two), far) - zero
 
 
-def _given(neighbours: tf.Tensor, one: tf.Tensor, two: tf.Tensor, pair: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _given(neighbors: tf.Tensor, one: tf.Tensor, two: tf.Tensor, pair: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the costs of k = 1, 2, minus that of k = 0, given the steps [4 c, b] of the neighbors."""
-    return one + _over_slots(pair * (1 - 2 * neighbours)), two + _over_slots(pair * (4 - 4 * neighbours))
+    return one + _over_slots(pair * (1 - 2 * neighbors)), two + _over_slots(pair * (4 - 4 * neighbors))
 
 
 def _best(one: tf.Tensor, two: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Norms of perturbations, exact projections onto balls (and a box), steepest steps and random points.
+"""Norms of perturbations: exact projections onto balls (and a box), proximal operators, steps and random points.
 
 Everything is per example: the first axis counts examples, all others together are one vector of length d.
 """
@@ -72,17 +72,17 @@ def project_ball(x: tf.Tensor, kind: str, epsilon: float) -> tf.Tensor:
     if check_kind(kind, ALL_KINDS) == "linf":
         return tf.clip_by_value(x, -epsilon, epsilon)
     if kind == "l0":
-        return tf.where(largest(tf.abs(x), epsilon), x, tf.zeros_like(x))
+        return tf.where(largest_mask(tf.abs(x), epsilon), x, tf.zeros_like(x))
     if kind == "l2":
         size = by_example(norm(x, "l2"), x)
         return tf.where(size > epsilon, x * (epsilon / tf.maximum(size, epsilon)), x)
     return _shrink(x, tf.abs(x), epsilon)
 
 
-def project_ball_in_box(images, candidate, kind: str, epsilon: float, low: float, high: float) -> tf.Tensor:
-    """Project each example onto {|z - images| <= epsilon, low <= z <= high}: the nearest point in L2.
+def project_ball_in_box(centers, candidate, kind: str, epsilon: float, low: float, high: float) -> tf.Tensor:
+    """Project each example onto {|z - centers| <= epsilon, low <= z <= high}: the nearest point in L2.
 
-    With d = candidate - images and room_j the distance, at most |d_j|, that coordinate j can move towards d_j in the
+    With d = candidate - centers and room_j the distance, at most |d_j|, that coordinate j can move towards d_j in the
     box:
 
         Linf: both sets are boxes: clip to their intersection.
@@ -91,7 +91,7 @@ def project_ball_in_box(images, candidate, kind: str, epsilon: float, low: float
         L0:   p_j = d_j clipped to its room where that reduces the distance to d most, else 0.
 
     Args:
-        images: float [b, ...], the centers, inside the box.
+        centers: float [b, ...], inside the box.
         candidate: float [b, ...].
         kind: 'linf', 'l2', 'l1' or 'l0'.
         epsilon: radius, > 0; L0: the number of values that may change. L1: also a float tensor [b], one per example.
@@ -99,27 +99,27 @@ def project_ball_in_box(images, candidate, kind: str, epsilon: float, low: float
         high: upper bound of the box.
 
     Returns:
-        Like images; inside both sets up to rounding of the radius (a few 1e-7 of the box).
+        Like centers; inside both sets up to rounding of the radius (a few 1e-7 of the box).
 
     Source:
         L1: Croce & Hein 2021 (https://arxiv.org/abs/2103.01208), section 3.1. L2: the same optimality conditions;
         AutoAttack scales first and clips after, which is feasible but not nearest.
     """
     if check_kind(kind, ALL_KINDS) == "linf":
-        lower, upper = tf.maximum(images - epsilon, low), tf.minimum(images + epsilon, high)
+        lower, upper = tf.maximum(centers - epsilon, low), tf.minimum(centers + epsilon, high)
         return tf.clip_by_value(candidate, lower, upper)
-    difference = candidate - images
+    difference = candidate - centers
     # The distance that each coordinate can move inside the box; without tf.where, which costs as much as ten other
     # operations.
-    room = tf.abs(tf.clip_by_value(candidate, low, high) - images)
+    room = tf.abs(tf.clip_by_value(candidate, low, high) - centers)
     if kind == "l0":
-        chosen = largest(saved(difference, room), epsilon)
-        return tf.where(chosen, tf.clip_by_value(candidate, low, high), images)
+        chosen = largest_mask(distance_reduction(difference, room), epsilon)
+        return tf.where(chosen, tf.clip_by_value(candidate, low, high), centers)
     shrink = _scale if kind == "l2" else _shrink
-    return tf.clip_by_value(images + shrink(difference, room, epsilon), low, high)
+    return tf.clip_by_value(centers + shrink(difference, room, epsilon), low, high)
 
 
-def saved(difference: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
+def distance_reduction(difference: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
     """Return the reduction of the squared distance to d_j if coordinate j may move by room_j, instead of staying at 0.
 
     c (2 |d_j| - c) with c = min(|d_j|, room_j), which is d_j^2 - (|d_j| - c)^2.
@@ -136,7 +136,7 @@ def saved(difference: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
     return moved * (2.0 * magnitude - moved)
 
 
-def largest(score: tf.Tensor, count) -> tf.Tensor:
+def largest_mask(score: tf.Tensor, count) -> tf.Tensor:
     """Return a mask of the `count` largest scores of each example; among equal scores the first.
 
     Args:
@@ -229,6 +229,45 @@ def random_in_ball(key: tf.Tensor, like: tf.Tensor, kind: str, epsilon: float) -
     exponential = -tf.math.log1p(-tf.minimum(tf.abs(signed), 1.0 - 1e-7))
     point = epsilon * tf.sign(signed) * exponential / tf.reduce_sum(exponential, -1, keepdims=True)
     return tf.reshape(point[:, :size], tf.shape(like))
+
+
+def proximal(difference: tf.Tensor, kind: str, strength) -> tf.Tensor:
+    """Compute prox_{T |.|}(s) = argmin over v of |v - s|_2^2 / 2 + T |v|, for each example.
+
+        L2:   s max(0, 1 - T / |s|_2)
+        L1:   sign(s_j) max(0, |s_j| - T)
+        Linf: s - T P(s / T), P the projection onto the L1 ball of radius 1 (Moreau); 0 where |s|_1 <= T
+        L0:   s_j where |s_j| > sqrt(2 T), else 0
+
+    Args:
+        difference: float [b, ...], s.
+        kind: 'linf', 'l2', 'l1' or 'l0'.
+        strength: T > 0: a number, or float [b].
+
+    Returns:
+        Like difference.
+
+    Raises:
+        ValueError: unknown kind.
+
+    Source:
+        Parikh & Boyd 2014, Proximal algorithms, sections 6.5 and 7.1. The code of Pooladian et al. 2020
+        (https://arxiv.org/abs/1908.01667) differs in three cases: its L1 keeps sign(s_j) instead of shrinking, its L0
+        cuts at sqrt(2) T, and its Linf pushes s with |s|_1 < T out to a sphere instead of returning 0.
+    """
+    check_kind(kind, ALL_KINDS)
+    strength = tf.cast(strength, difference.dtype)
+    if strength.shape.rank:
+        strength = by_example(strength, difference)
+    magnitude = tf.abs(difference)
+    if kind == "l0":
+        return tf.where(tf.square(magnitude) > 2.0 * strength, difference, tf.zeros_like(difference))
+    if kind == "l1":
+        return tf.sign(difference) * tf.maximum(magnitude - strength, 0.0)
+    if kind == "linf":
+        return difference - strength * project_ball(difference / strength, "l1", 1.0)
+    length = by_example(norm(difference, "l2"), difference)
+    return difference * tf.maximum(1.0 - tf.math.divide_no_nan(strength, length), 0.0)
 
 
 def _unit(gradient: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Models that return probabilities: detect them from their outputs, and recover the logits."""
+"""Predicted distributions: divergence and entropy from logits, and models that return probabilities, not logits."""
 
 from collections.abc import Callable
 
@@ -15,26 +15,54 @@ _FROM_END_TO_END, _ENOUGH_ROWS = 0.98, 3
 _SMALLEST_PROBABILITY, _SMALLEST_COMPLEMENT = 1e-30, 2.0**-25
 
 
-def kind_of_answers(answers: np.ndarray) -> str:
+def kl_from_logits(p_logits: tf.Tensor, q_logits: tf.Tensor) -> tf.Tensor:
+    """Compute KL(p || q) = sum_k p_k (log p_k - log q_k) per example, p = softmax(p_logits), q = softmax(q_logits).
+
+    Args:
+        p_logits: float [..., k], the reference. Gradients flow through both arguments.
+        q_logits: float [..., k].
+
+    Returns:
+        float32 [...], nats, >= 0 up to rounding; summed over the classes, never divided by their number.
+    """
+    log_p = tf.nn.log_softmax(tf.cast(p_logits, tf.float32))
+    log_q = tf.nn.log_softmax(tf.cast(q_logits, tf.float32))
+    return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=-1)
+
+
+def entropy_from_logits(logits: tf.Tensor) -> tf.Tensor:
+    """Compute the entropy -sum_k p_k log p_k of p = softmax(logits), per example.
+
+    Args:
+        logits: float [..., k]. The gradient flows through both factors.
+
+    Returns:
+        float32 [...], nats, between 0 and log(k).
+    """
+    log_p = tf.nn.log_softmax(tf.cast(logits, tf.float32))
+    return -tf.reduce_sum(tf.exp(log_p) * log_p, axis=-1)
+
+
+def kind_of_outputs(outputs: np.ndarray) -> str:
     """Classify a model's outputs for some images as logits or probabilities.
 
     Args:
-        answers: float [n, k], the outputs.
+        outputs: float [n, k].
 
     Returns:
         "softmax": all are in [0, 1], and each row sums to 1 up to rounding. "sigmoid": all are in [0, 1], and at least
         three rows span the whole interval. "unclear": all are in [0, 1], and neither holds. "logits" otherwise.
     """
-    answers = np.asarray(answers)
-    if not np.all((answers >= 0) & (answers <= 1 + _ROUNDING)):
+    outputs = np.asarray(outputs)
+    if not np.all((outputs >= 0) & (outputs <= 1 + _ROUNDING)):
         return "logits"
-    coarse = not np.any(answers.astype(np.float32).view(np.uint32) & _BEYOND_16_BITS)
-    if np.all(np.abs(answers.sum(axis=-1) - 1) < (_ROUNDING_16_BITS if coarse else _ROUNDING)):
+    coarse = not np.any(outputs.astype(np.float32).view(np.uint32) & _BEYOND_16_BITS)
+    if np.all(np.abs(outputs.sum(axis=-1) - 1) < (_ROUNDING_16_BITS if coarse else _ROUNDING)):
         return "softmax"
     # Small logits of an untrained or strongly regularized model may all lie in [0, 1], and logits after a ReLU end at
     # 0. But they are not bounded at 1. That several come within 0.02 of 1, in rows that also reach 0, while none
     # exceeds 1, requires a bound. Sigmoids that keep away from both ends look like small logits.
-    reaching = np.sum(answers.max(axis=-1) - answers.min(axis=-1) > _FROM_END_TO_END)
+    reaching = np.sum(outputs.max(axis=-1) - outputs.min(axis=-1) > _FROM_END_TO_END)
     return "sigmoid" if reaching >= _ENOUGH_ROWS else "unclear"
 
 

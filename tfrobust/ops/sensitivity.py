@@ -9,34 +9,34 @@ from tfrobust.ops import randomness
 from tfrobust.ops.gradients import input_gradient
 
 
-def utility(objective: Callable, images: tf.Tensor) -> tf.Tensor:
+def utility(objective: Callable, inputs: tf.Tensor) -> tf.Tensor:
     """Compute the sensitivity of the loss to each input value.
 
     u_ij = |d l(y_i, f(x_i)) / d x_ij|, j over pixels and channels.
 
     Args:
-        objective: images -> float [b], the loss of each example, such as `attacks.shared.objectives.cross_entropy`.
-        images: float32 [b, ...].
+        objective: inputs -> float [b], the loss of each example, such as `attacks.shared.objectives.cross_entropy`.
+        inputs: float32 [b, ...].
 
     Returns:
-        float32 in the shape of `images`, >= 0, with gradients stopped.
+        float32 in the shape of `inputs`, >= 0, with gradients stopped.
 
     Raises:
-        ValueError: the loss does not depend on the images by differentiable operations.
+        ValueError: the loss does not depend on the inputs by differentiable operations.
 
     Source:
         Paper 000, definition 1 (continuous inputs).
     """
-    return tf.stop_gradient(tf.abs(input_gradient(objective, images)[1]))
+    return tf.stop_gradient(tf.abs(input_gradient(objective, inputs)[1]))
 
 
-def embedding_width(embed: Callable, images) -> int:
+def embedding_width(embed: Callable, inputs) -> int:
     """Return d of embeddings [b, d].
 
     Raises:
         ValueError: another rank, or d unknown before the embedding is computed.
     """
-    shape = tf.function(embed, autograph=False).get_concrete_function(images).output_shapes
+    shape = tf.function(embed, autograph=False).get_concrete_function(inputs).output_shapes
     if not isinstance(shape, tf.TensorShape) or shape.rank != 2 or shape[1] is None:
         raise InputError(f"An embedding is one tensor [b, d] of known d; this one has the shape {shape}.")
     return int(shape[1])
@@ -76,36 +76,36 @@ def projection_error(width: int, count: int) -> float:
     return (2 * (width - count) / (count * (width + 2))) ** 0.5
 
 
-def add_squared_derivatives(embed: Callable, images: tf.Tensor, directions: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
+def add_squared_derivatives(embed: Callable, inputs: tf.Tensor, directions: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
     """Add sum_k (d <v_k, phi(x_i)> / d x_ij)^2 to `total`.
 
     The backward passes run one after the other, so that memory does not grow with m.
 
     Args:
-        embed: images -> float [b, d].
-        images: float32 [b, ...].
+        embed: inputs -> float [b, d].
+        inputs: float32 [b, ...].
         directions: float32 [d, m], columns v_k; m may be dynamic.
-        total: float32 in the shape of `images`.
+        total: float32 in the shape of `inputs`.
 
     Returns:
-        float32 in the shape of `images`, with gradients stopped. Its square root is the sensitivity |d phi(x_i) / d
+        float32 in the shape of `inputs`, with gradients stopped. Its square root is the sensitivity |d phi(x_i) / d
         x_ij|_2; with `random_directions` an estimate.
 
     Raises:
-        ValueError: the embedding does not depend on the images by differentiable operations.
+        ValueError: the embedding does not depend on the inputs by differentiable operations.
 
     Source:
         Paper 000, definition 2 (continuous inputs). The projections are those of Hutchinson (1990), here orthonormal.
     """
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
-        tape.watch(images)
-        embedding = tf.cast(embed(images), tf.float32)
+        tape.watch(inputs)
+        embedding = tf.cast(embed(inputs), tf.float32)
 
     def add(number, total):
         direction = tf.broadcast_to(directions[:, number], tf.shape(embedding))
-        gradient = tape.gradient(embedding, images, output_gradients=direction)
+        gradient = tape.gradient(embedding, inputs, output_gradients=direction)
         if gradient is None:
-            raise InputError("The embedding does not depend on the images by differentiable operations.")
+            raise InputError("The embedding does not depend on the inputs by differentiable operations.")
         return number + 1, total + tf.square(gradient)
 
     count = tf.shape(directions)[1]
@@ -148,7 +148,7 @@ def rank_correlation(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
     Source:
         Spearman 1904.
     """
-    first, second = (_centred(average_ranks(_rows(maps))) for maps in (first, second))
+    first, second = (_centered(average_ranks(_rows(maps))) for maps in (first, second))
     squares = tf.reduce_sum(first**2, axis=1) * tf.reduce_sum(second**2, axis=1)
     # Ranks are multiples of 1/2, so the deviations of a constant map are exactly 0.
     found = tf.clip_by_value(tf.reduce_sum(first * second, axis=1) / tf.sqrt(squares), -1.0, 1.0)
@@ -174,5 +174,5 @@ def _rows(maps: tf.Tensor) -> tf.Tensor:
     return tf.reshape(maps, [tf.shape(maps)[0], -1])
 
 
-def _centred(rows: tf.Tensor) -> tf.Tensor:
+def _centered(rows: tf.Tensor) -> tf.Tensor:
     return rows - tf.reduce_mean(rows, axis=1, keepdims=True)

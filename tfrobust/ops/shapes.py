@@ -1,4 +1,4 @@
-"""Shapes of batches of static or dynamic size, and per-example values that broadcast over a batch."""
+"""Shapes of batches of static or dynamic size, and values per example that broadcast over or select from a batch."""
 
 import tensorflow as tf
 
@@ -16,3 +16,9 @@ def shape_of(tensor: tf.Tensor) -> tuple:
 def by_example(values: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     """Reshape values [b], or a scalar, to the rank of `like` [b, ...]: [b, 1, ..., 1], or [1, ..., 1]."""
     return tf.reshape(values, [-1] + [1] * (like.shape.rank - 1))
+
+
+def select(condition: tf.Tensor, yes: tf.Tensor, no: tf.Tensor) -> tf.Tensor:
+    """Select whole examples, like `tf.where` with one condition per example: bool [b], tensors [b, ...]."""
+    # The operation of TensorFlow 1 copies rows, which takes a tenth of the time of a broadcast condition.
+    return tf.raw_ops.Select(condition=condition, x=yes, y=no)

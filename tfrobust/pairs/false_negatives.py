@@ -16,7 +16,7 @@ from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.ops import distribution
 from tfrobust.ops.similarity import normalize
-from tfrobust.pairs import masks as facts
+from tfrobust.pairs import masks as relations
 from tfrobust.structs import PairMasks, Tags
 
 FEATURES = ("projection", "embedding")
@@ -76,7 +76,7 @@ class FalseNegatives(Configured):
         Returns:
             bool [r, m] each.
         """
-        candidates = masks.negative & ~facts.same_sample(anchors, keys)
+        candidates = masks.negative & ~relations.same_sample(anchors, keys)
         found = candidates & self.suspects(similarity, candidates, anchors, keys, step)
         positive = masks.positive | found if self.action == "attract" else masks.positive
         return PairMasks(positive, masks.negative & ~found)
@@ -86,7 +86,7 @@ class FalseNegatives(Configured):
 
     def suspects(self, similarity, candidates, anchors: Tags, keys: Tags, step) -> tf.Tensor:
         """Return the suspected false negatives, bool [r, m]; values outside `candidates` (bool [r, m]) are ignored."""
-        raise NotImplementedError(f"{type(self).__name__} must say whom it suspects.")
+        raise NotImplementedError(f"{type(self).__name__} must define `suspects`.")
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -103,8 +103,8 @@ class FNC(FalseNegatives):
         >>> tags = masks.tag(tf.range(4), view=0)
         >>> pairs = selection.sample_ids(tags, tags)
         >>> similarity = tf.constant([[1.0, 0.9, 0.8, 0.1]] * 4)
-        >>> sifted = robust.methods.FNC(threshold=0.7, top_k=1)(pairs, similarity, tags, tags, 0)
-        >>> sifted.positive[0].numpy().tolist(), sifted.negative[0].numpy().tolist()
+        >>> filtered = robust.methods.FNC(threshold=0.7, top_k=1)(pairs, similarity, tags, tags, 0)
+        >>> filtered.positive[0].numpy().tolist(), filtered.negative[0].numpy().tolist()
         ([False, True, False, False], [False, False, True, True])
 
     Attributes:
@@ -261,7 +261,7 @@ class IFND(FalseNegatives):
 
     def suspects(self, similarity, candidates, anchors, keys, step):
         """Return keys with the anchor's pseudo-label; see `FalseNegatives.suspects`."""
-        return facts.same_prediction(anchors, keys) & (anchors.prediction >= 0)[:, None]
+        return relations.same_prediction(anchors, keys) & (anchors.prediction >= 0)[:, None]
 
     def pseudo_labels(self, features, *, step: int, seed: int) -> np.ndarray:
         """Cluster the features of the training images and return their pseudo-labels.
@@ -296,7 +296,7 @@ class IFND(FalseNegatives):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Sifted:
+class FilteredMasks:
     """Masks without false negatives, as `masks.ByRows` for the requested anchors only: nothing n x m is held.
 
     Attributes:
@@ -329,7 +329,7 @@ class Sifted:
 
     def both(self, rows: tf.Tensor) -> tuple[PairMasks, PairMasks]:
         """Return the rule's masks [r, m] of the anchors at int32 [r], and the transformed ones."""
-        anchors = facts.take(self.anchors, rows)
+        anchors = relations.take(self.anchors, rows)
         before = self.rule(anchors, self.keys)
         return before, self.false_negatives(before, self._similarity(rows), anchors, self.keys, self.step)
 
@@ -344,7 +344,7 @@ class Sifted:
         return tf.clip_by_value(tf.reduce_max(tf.stack(cosines), axis=0), -1.0, 1.0)
 
 
-def detection(sifted: Sifted) -> dict[str, tf.Tensor]:
+def detection(filtered: FilteredMasks) -> dict[str, tf.Tensor]:
     """Measure the detection of false negatives by the labels in the tags; for logs only.
 
         false_negatives_found = negatives of the anchor's class that were removed / all negatives of its class
@@ -356,16 +356,16 @@ def detection(sifted: Sifted) -> dict[str, tf.Tensor]:
     Returns:
         The three names -> float32 scalar, of which the first two lie in [0, 1]; 0 where the denominator is 0.
     """
-    count, width = tf.shape(sifted.anchors.sample)[0], tf.shape(sifted.keys.sample)[0]
+    count, width = tf.shape(filtered.anchors.sample)[0], tf.shape(filtered.keys.sample)[0]
 
     def counts(rows):
-        before, after = sifted.both(rows)
-        same = facts.same_label(facts.take(sifted.anchors, rows), sifted.keys)
+        before, after = filtered.both(rows)
+        same = relations.same_label(relations.take(filtered.anchors, rows), filtered.keys)
         removed = before.negative & ~after.negative
         kinds = (removed & same, before.negative & same, removed & ~same, before.negative & ~same, after.negative)
         return tf.stack([tf.reduce_sum(tf.cast(kind, tf.float32), axis=1) for kind in kinds], axis=1)
 
-    blocks = facts.in_blocks(counts, count, width * sifted.views, columns=5)
+    blocks = relations.in_blocks(counts, count, width * filtered.views, columns=5)
     sums = tf.concat([tf.reduce_sum(blocks, axis=0), [tf.cast(count, tf.float32)]], axis=0)
     found, same, lost, others, left, anchors = tf.unstack(distribution.global_sum(sums))
     quotients = ((found, same), (lost, others), (left, anchors))

@@ -59,7 +59,7 @@ def predicted_as_anchor(anchors: Tags, keys: Tags) -> tf.Tensor:
     return _equal(anchors.label, keys.prediction)
 
 
-def themselves(anchors: Tags, keys: Tags) -> tf.Tensor:
+def same_embedding(anchors: Tags, keys: Tags) -> tf.Tensor:
     """Return where the key is the anchor: same image, same view."""
     return same_sample(anchors, keys) & _equal(anchors.view, keys.view)
 

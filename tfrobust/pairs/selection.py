@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
-from tfrobust.pairs import masks as facts
+from tfrobust.pairs import masks as relations
 from tfrobust.structs import PairMasks, Tags
 
 PAIR_COUNTS = ("positives_clean", "positives_adversarial", "negatives_clean", "negatives_adversarial")
@@ -27,8 +27,8 @@ def class_ids(anchors: Tags, keys: Tags) -> PairMasks:
     Returns:
         bool [n, m] each.
     """
-    same = facts.same_label(anchors, keys)
-    return PairMasks(positive=same & ~facts.themselves(anchors, keys), negative=~same)
+    same = relations.same_label(anchors, keys)
+    return PairMasks(positive=same & ~relations.same_embedding(anchors, keys), negative=~same)
 
 
 def sample_ids(anchors: Tags, keys: Tags) -> PairMasks:
@@ -41,8 +41,8 @@ def sample_ids(anchors: Tags, keys: Tags) -> PairMasks:
     Returns:
         bool [n, m] each.
     """
-    same = facts.same_sample(anchors, keys)
-    return PairMasks(positive=facts.counterparts(anchors, keys), negative=~same)
+    same = relations.same_sample(anchors, keys)
+    return PairMasks(positive=relations.counterparts(anchors, keys), negative=~same)
 
 
 class Selection(Configured):
@@ -95,7 +95,7 @@ class HardSelection(Selection):
     def __call__(self, anchors: Tags, keys: Tags) -> PairMasks:
         """Return the masks, bool [n, m] each, from tags of n and m embeddings."""
         positive, negative = class_ids(anchors, keys)
-        return PairMasks(positive, negative & facts.predicted_as_anchor(anchors, keys))
+        return PairMasks(positive, negative & relations.predicted_as_anchor(anchors, keys))
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -120,7 +120,7 @@ class SoftSelection(Selection):
     def __call__(self, anchors: Tags, keys: Tags) -> PairMasks:
         """Return the masks, bool [n, m] each, from tags of n and m embeddings."""
         positive, negative = class_ids(anchors, keys)
-        return PairMasks(positive, negative & facts.same_prediction(anchors, keys))
+        return PairMasks(positive, negative & relations.same_prediction(anchors, keys))
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -158,15 +158,15 @@ class LeakedSelection(Selection):
     def __call__(self, anchors: Tags, keys: Tags) -> PairMasks:
         """Return the masks, bool [n, m] each, from tags of n and m embeddings."""
         positive, negative = class_ids(anchors, keys)
-        same = facts.same_prediction(anchors, keys)
+        same = relations.same_prediction(anchors, keys)
         if self.counterpart == "code":
             return PairMasks(positive & same, negative & same)
         # A counterpart has the same label already; the explicit mask also holds where labels were changed per view.
-        always = facts.counterparts(anchors, keys)
+        always = relations.counterparts(anchors, keys)
         return PairMasks((positive & same) | always, negative & same & ~always)
 
 
-def count_pairs(masks: PairMasks | facts.ByRows, key_view: tf.Tensor, *, clean_views: int = 1) -> dict:
+def count_pairs(masks: PairMasks | relations.ByRows, key_view: tf.Tensor, *, clean_views: int = 1) -> dict:
     """Count the positives and negatives of each anchor, separately for clean and adversarial keys.
 
     Args:
@@ -182,9 +182,9 @@ def count_pairs(masks: PairMasks | facts.ByRows, key_view: tf.Tensor, *, clean_v
     """
     clean = key_view < clean_views
     kinds = tf.cast(tf.stack([clean, ~clean], axis=1), tf.float32)  # [m, 2]
-    if isinstance(masks, facts.ByRows):
+    if isinstance(masks, relations.ByRows):
         count, width = tf.shape(masks.anchors.sample)[0], tf.shape(kinds)[0]
-        counts = facts.in_blocks(lambda rows: _count(masks(rows), kinds), count, width, columns=4)
+        counts = relations.in_blocks(lambda rows: _count(masks(rows), kinds), count, width, columns=4)
     else:
         counts = _count(masks, kinds)
     names = [f"{sign}_{kind}" for sign in ("positives", "negatives") for kind in ("clean", "adversarial")]

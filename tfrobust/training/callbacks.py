@@ -140,7 +140,7 @@ class RobustAccuracy(keras.callbacks.Callback):
         Raises InputError if they are probabilities although `from_logits` is True, or the reverse.
         """
         answers = self._batched(self._answers, images)
-        kind = probabilities.kind_of_answers(answers)
+        kind = probabilities.kind_of_outputs(answers)
         # Before training, sigmoids may look like small logits, which must not raise either.
         wrong = ("softmax", "sigmoid") if self.from_logits else ("logits",)
         self._kind = "softmax" if kind == "softmax" else "sigmoid"

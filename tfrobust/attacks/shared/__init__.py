@@ -1,1 +1,1 @@
-"""What several attacks use: threat model, goals, objectives, the engine that runs them."""
+"""Shared by the attacks: threat model, goals, objectives, batch-norm modes, and the engine that runs them."""

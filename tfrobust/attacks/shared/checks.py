@@ -6,15 +6,15 @@ import tensorflow as tf
 from tfrobust.common.labels import without_one_hot
 from tfrobust.errors import InputError
 from tfrobust.ops import inputs
-from tfrobust.ops.probabilities import kind_of_answers
+from tfrobust.ops.probabilities import kind_of_outputs
 
 
 def check_norm(attack) -> None:
     """Raise ValueError if the attack does not support the norm of its threat model (see `norms`)."""
     if attack.threat.norm not in attack.norms:
         raise InputError(
-            f"{type(attack).__name__} searches in {list(attack.norms)}, not in {attack.threat.norm!r}: take "
-            "ProxLogBarrier (gin/eval/prox_log_barrier.gin) there."
+            f"{type(attack).__name__} supports the norms {list(attack.norms)}, not {attack.threat.norm!r}; use "
+            "ProxLogBarrier (gin/eval/prox_log_barrier.gin)."
         )
 
 
@@ -53,7 +53,7 @@ def check_images(images, low: float, high: float) -> np.ndarray:
     if smallest < low or largest > high:
         raise InputError(
             f"Pixels lie in [{smallest:.9g}, {largest:.9g}], the bounds are [{low:g}, {high:g}]: "
-            "rescale the images (bytes: divide by 255; rounding: np.clip) and keep normalisation inside the model."
+            "rescale the images (bytes: divide by 255; rounding: np.clip) and keep normalization inside the model."
         )
     return np.ascontiguousarray(images, np.float32)
 
@@ -76,7 +76,9 @@ def label_ids(labels, count: int) -> np.ndarray:
         raise InputError(f"Labels are ids [n] or one-hot rows [n, k] with n = {count}; found the shape {labels.shape}.")
     labels = without_one_hot(labels)
     if labels.dtype.kind not in "iuf" or not np.all(np.isfinite(labels)):
-        raise InputError(f"Labels are class ids 0, 1, 2, ... or one-hot rows; found {labels.dtype} that is no number.")
+        raise InputError(
+            f"Labels are class ids 0, 1, 2, ... or one-hot rows; found {labels.dtype} that is not a number."
+        )
     ids = labels.astype(np.int32)
     if np.any(ids != labels) or np.any(ids < 0):
         raise InputError("Labels are class ids 0, 1, 2, ...; found negative or fractional values.")
@@ -102,13 +104,13 @@ def target_ids(targets, labels: np.ndarray) -> np.ndarray:
     return ids
 
 
-def check_logits(logits, ids: np.ndarray, judged: bool = False) -> int:
+def check_logits(logits, ids: np.ndarray, known_logits: bool = False) -> int:
     """Raise ValueError unless the model's outputs are logits that fit the labels.
 
     Args:
         logits: float [n, k], of the clean images.
         ids: int32 [n].
-        judged: True if the outputs are already known to be logits, so that looking like probabilities is no error.
+        known_logits: True if the outputs are known to be logits, so that looking like probabilities is no error.
 
     Returns:
         k.
@@ -120,20 +122,20 @@ def check_logits(logits, ids: np.ndarray, judged: bool = False) -> int:
     logits = np.asarray(logits)
     class_count = logits.shape[1]
     if not np.all(np.isfinite(logits)):
-        raise InputError("The model answers clean images with NaN or infinity: it cannot be judged.")
+        raise InputError("The model's outputs for clean images contain NaN or infinity; it cannot be evaluated.")
     if ids.max() >= class_count:
         raise InputError(
-            f"A label is {ids.max()}, but the model knows {class_count} classes (ids 0 to {class_count - 1})."
+            f"A label is {ids.max()}, but the model has {class_count} classes (ids 0 to {class_count - 1})."
         )
-    kind = "logits" if judged else kind_of_answers(logits)
+    kind = "logits" if known_logits else kind_of_outputs(logits)
     if kind == "softmax":
         raise InputError(
             "The model returns probabilities (rows >= 0 that sum to 1), which hide gradients: pass logits, or log(p)."
         )
     if kind == "sigmoid":
         raise InputError(
-            "The model returns probabilities (from end to end of [0, 1], like sigmoids), which hide gradients: pass "
-            "logits, or log(p / (1 - p)). If these are logits that end at 0 and 1, pass logits - 1, which no attack "
-            "tells apart."
+            "The model returns probabilities (they span [0, 1], like sigmoids), which hide gradients: pass logits, or "
+            "log(p / (1 - p)). If these are logits bounded by 0 and 1, pass logits - 1, which are equivalent for every "
+            "attack."
         )
     return class_count

@@ -5,22 +5,28 @@ none waits any more, the batch shrinks. The graphs are traced once, for any batc
 from its own key, not from the other examples in the batch.
 """
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks.shared import base, checks
+from tfrobust.attacks.shared import checks
 from tfrobust.attacks.shared.goal import Goal
 from tfrobust.attacks.shared.modes import as_predict
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
+from tfrobust.ops.shapes import select
 from tfrobust.structs import AttackResult
+
+if TYPE_CHECKING:
+    from tfrobust.attacks.shared.base import Attack
 
 # Half of the 5 s within which progress is shown and signals are handled: a call may be slower than the last.
 _CALL_SECONDS = 2.5
@@ -37,82 +43,116 @@ class Engine:
 
     Args:
         attack: the attack, with its threat model.
-        predict: a built Keras model (called with training=False; no variable is updated), or a function images ->
+        predict: a built Keras model (called with training=False; no variable is updated), or a function inputs ->
             logits [b, k] made of TensorFlow operations.
-        judged: True if the outputs are already known, from more images, to be logits: none are then rejected for
-            looking like probabilities.
+        known_logits: True if the outputs are already known, from more examples, to be logits: none are then rejected
+            for looking like probabilities.
     """
 
-    def __init__(self, attack: base.Attack, predict, *, judged: bool = False):
-        self.attack, self.judged = attack, judged
+    def __init__(self, attack: Attack, predict, *, known_logits: bool = False):
+        self.attack, self.known_logits = attack, known_logits
         self._predict = as_predict(predict)
         self._graphs = {}
 
     def run(
         self,
-        images: np.ndarray,
+        inputs: np.ndarray,
         labels: np.ndarray,
         *,
         seed: int = 0,
+        key: tf.Tensor | None = None,
         batch_size: int = 128,
         index: np.ndarray | None = None,
         targets: np.ndarray | None = None,
         progress: Callable | None = None,
         seconds: float | None = None,
     ) -> AttackResult:
-        """Attack every correctly classified image, round by round, until the attack succeeds or its rounds end.
+        """Attack every correctly classified example, round by round, until the attack succeeds or its rounds end.
 
         Args:
-            images: float [n, h, w, c] inside the threat's bounds.
+            inputs: float [n, ...] inside the threat's bounds.
             labels: int [n], or one-hot [n, k].
             seed: together with the attack's name, the round and the example's index it determines all random draws. The
                 outcome does not depend on `batch_size` or on the other examples (up to rounding in kernels).
+            key: int32 [2], used in place of the one made of the seed and the attack's name.
             batch_size: examples per graph call, >= 1.
             index: int [n], the examples' positions in their split; None: 0 .. n-1. Shards pass their own.
             targets: int [n], the classes to be reached, or one-hot [n, k]; None: any wrong class.
-            progress: called as progress(done, total, standing) after every graph call: example-steps done and in total,
-                and the number of remaining (not yet misclassified) examples.
+            progress: called as progress(done, total, remaining) after every graph call: example-steps done and in
+                total, and the number of remaining (not yet misclassified) examples.
             seconds: wall time after which the search ends; examples that then remain were not searched fully.
 
         Returns:
             NumPy arrays. `complete` is False where the time limit ended the search.
 
         Raises:
-            ValueError: invalid images, labels or outputs; see `checks`.
+            ValueError: invalid inputs, labels or outputs; see `checks`.
         """
-        data = checked(self.attack, images, labels, index, targets, batch_size)
+        data = checked(self.attack, inputs, labels, index, targets, batch_size)
         deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
-        campaign = _Campaign(self, data, seed, min(batch_size, len(data.images)), progress)
-        complete = campaign.run(deadline)
-        return AttackResult(campaign.adversarial, campaign.success, campaign.distance, complete)
+        key = randomness.make_key(seed, "attack", self.attack.name) if key is None else key
+        run = _Run(self, data, key, min(batch_size, len(data.inputs)), progress)
+        complete = run.until(deadline)
+        return AttackResult(run.adversarial, run.success, run.distance, complete)
 
-    def graphs(self, image_shape: Sequence[int], targeted: bool) -> "Graphs":
-        """Return the attack's graphs for batches of any size, traced once per image shape."""
-        known = (tuple(image_shape), targeted)
+    def graphs(self, shape: Sequence[int], targeted: bool) -> Graphs:
+        """Return the attack's graphs for batches of any size, traced once per shape of an example."""
+        known = (tuple(shape), targeted)
         if known not in self._graphs:
             self._graphs[known] = self._compile(*known)
         return self._graphs[known]
 
-    def _compile(self, image_shape: tuple[int, ...], targeted: bool) -> "Graphs":
-        images, number = tf.TensorSpec([None, *image_shape]), tf.TensorSpec([None], tf.int32)
+    def _compile(self, shape: tuple[int, ...], targeted: bool) -> Graphs:
+        inputs, number = tf.TensorSpec([None, *shape]), tf.TensorSpec([None], tf.int32)
         goal = Goal(number, number if targeted else None)
         key = tf.TensorSpec([2], tf.int32)
-        start = _compiled(self._start, images, goal, key, number, number)
+        start = _compiled(self._start, inputs, goal, key, number, number)
         state = tf.nest.map_structure(
             lambda each: tf.TensorSpec([None, *each.shape[1:]], each.dtype), start.structured_outputs
         )
-        advance = _compiled(self._advance, images, goal, number, state, tf.TensorSpec([], tf.int32))
-        return Graphs(start, advance, _compiled(self._judge, images, goal, images))
+        advance = _compiled(self._advance, inputs, goal, number, state, tf.TensorSpec([], tf.int32))
+        return Graphs(start, advance, _compiled(self._verify, inputs, goal, inputs))
 
-    def _start(self, images, goal, key, index, rounds):
-        keys = base.round_keys(randomness.example_keys(key, index), rounds)
-        return self.attack.start(self._predict, images, goal, keys, rounds)
+    def _start(self, inputs, goal, key, index, rounds):
+        keys = round_keys(randomness.example_keys(key, index), rounds)
+        return self.attack.start(self._predict, inputs, goal, keys, rounds)
 
-    def _advance(self, images, goal, rounds, state, count):
-        return self.attack.advance(self._predict, images, goal, rounds, state, count)
+    def _advance(self, inputs, goal, rounds, state, count):
+        return self.attack.advance(self._predict, inputs, goal, rounds, state, count)
 
-    def _judge(self, images, goal, candidate):
-        return base.judge(self.attack, self._predict, images, goal, candidate)
+    def _verify(self, inputs, goal, candidate):
+        return verify(self.attack, self._predict, inputs, goal, candidate)
+
+
+def verify(attack: Attack, predict: Callable, inputs, goal: Goal, candidate):
+    """Verify a candidate: project it again and predict it again.
+
+    Args:
+        attack: the attack, whose `project` defines where its candidates must lie.
+        predict: float32 [b, ...] -> float32 logits [b, k].
+        inputs: float32 [b, ...], the clean inputs.
+        goal: int32 [b] labels and, if targeted, targets.
+        candidate: float32 [b, ...].
+
+    Returns:
+        (adversarial [b, ...], the input itself where the goal is not reached; reached, bool [b]; distance, float32 [b];
+        logits [b, k] of the projected candidate).
+    """
+    finite = tf.reduce_all(tf.math.is_finite(candidate), axis=list(range(1, candidate.shape.rank)))
+    projected = attack.project(inputs, select(finite, candidate, inputs))
+    logits = predict(projected)
+    reached = goal.reached(logits)
+    adversarial = select(reached, projected, inputs)
+    return adversarial, reached, attack.threat.distance(inputs, adversarial), logits
+
+
+def round_keys(keys: tf.Tensor, rounds: tf.Tensor) -> tf.Tensor:
+    """Fold each example's key with its round: int32 [b, 2] and [b] -> [b, 2]."""
+    return tf.map_fn(
+        lambda pair: tf.random.experimental.stateless_fold_in(*pair),
+        (keys, rounds),
+        fn_output_signature=tf.TensorSpec([2], tf.int32),
+    )
 
 
 class Graphs(NamedTuple):
@@ -120,29 +160,29 @@ class Graphs(NamedTuple):
 
     start: Callable
     advance: Callable
-    judge: Callable
+    verify: Callable
 
 
 @dataclasses.dataclass(frozen=True)
 class _Examples:
-    """Checked arrays: images float32 [n, ...]; labels, index and targets (or None) int [n]."""
+    """Checked arrays: inputs float32 [n, ...]; labels, index and targets (or None) int [n]."""
 
-    images: np.ndarray
+    inputs: np.ndarray
     labels: np.ndarray
     index: np.ndarray
     targets: np.ndarray | None
 
 
-def checked(attack: base.Attack, images, labels, index, targets, batch_size: int) -> _Examples:
+def checked(attack: Attack, inputs, labels, index, targets, batch_size: int) -> _Examples:
     """Check the arguments of a run and return them as arrays; arguments and errors as in `Engine.run`."""
-    images = checks.check_images(images, *attack.threat.bounds)
-    labels = checks.label_ids(labels, len(images))
-    index = np.arange(len(images)) if index is None else np.asarray(index)
+    inputs = checks.check_images(inputs, *attack.threat.bounds)
+    labels = checks.label_ids(labels, len(inputs))
+    index = np.arange(len(inputs)) if index is None else np.asarray(index)
     if index.shape != labels.shape:
-        raise InputError(f"index has the shape {index.shape}; it names one position per image, ({len(images)},).")
+        raise InputError(f"index has the shape {index.shape}; it names one position per example, ({len(inputs)},).")
     if batch_size < 1:
         raise InputError(f"batch_size is {batch_size}; it is at least 1.")
-    return _Examples(images, labels, index, None if targets is None else checks.target_ids(targets, labels))
+    return _Examples(inputs, labels, index, None if targets is None else checks.target_ids(targets, labels))
 
 
 class _Slots:
@@ -179,16 +219,15 @@ class _Slots:
         self.step = np.concatenate([self.step, np.zeros(len(rows), np.int64)])
 
 
-class _Campaign:
+class _Run:
     """One run over a data set: the results so far, waiting examples, the batch, and candidates to be verified."""
 
-    def __init__(self, engine: Engine, data: _Examples, seed: int, size: int, progress: Callable | None):
-        count = len(data.images)
-        self.attack, self.data, self.size, self.progress = engine.attack, data, size, progress
-        self.judged = engine.judged
-        self.graphs = engine.graphs(data.images.shape[1:], data.targets is not None)
-        self.key = randomness.make_key(seed, "attack", engine.attack.name)
-        self.adversarial = data.images.copy()
+    def __init__(self, engine: Engine, data: _Examples, key: tf.Tensor, size: int, progress: Callable | None):
+        count = len(data.inputs)
+        self.attack, self.data, self.key, self.size, self.progress = engine.attack, data, key, size, progress
+        self.known_logits = engine.known_logits
+        self.graphs = engine.graphs(data.inputs.shape[1:], data.targets is not None)
+        self.adversarial = data.inputs.copy()
         self.success = np.zeros(count, bool)
         self.distance = np.zeros(count, np.float32)
         self.rounds_done = np.zeros(count, np.int64)
@@ -196,13 +235,13 @@ class _Campaign:
         self.waiting = collections.deque()
         self.pending = []
         self.slots = _Slots()
-        self.inputs = None
+        self.batch = None
         self.seconds_per_step = None
         self.timed = False
 
-    def run(self, deadline: float) -> bool:
+    def until(self, deadline: float) -> bool:
         """Search until no remaining example has a round left (True) or the deadline has passed (False)."""
-        self._judge_clean()
+        self._verify_clean()
         in_time = True
         while in_time:
             self._fill()
@@ -214,12 +253,12 @@ class _Campaign:
                 break
         return bool(np.all(self.success | (self.rounds_done >= self.rounds)))
 
-    def _judge_clean(self):
-        everyone = np.arange(len(self.data.images))
-        batches = [everyone[i : i + self.size] for i in range(0, len(everyone), self.size)]
-        logits = np.concatenate([self._judge(rows, self.data.images[rows]) for rows in batches])
+    def _verify_clean(self):
+        order = np.arange(len(self.data.inputs))
+        batches = [order[i : i + self.size] for i in range(0, len(order), self.size)]
+        logits = np.concatenate([self._verify(rows, self.data.inputs[rows]) for rows in batches])
         highest = self.data.labels if self.data.targets is None else np.maximum(self.data.labels, self.data.targets)
-        class_count = checks.check_logits(logits, highest, self.judged)
+        class_count = checks.check_logits(logits, highest, self.known_logits)
         self.rounds = self.attack.rounds(class_count)
         self.waiting.extend(np.flatnonzero(~self.success))
         self._report()
@@ -231,19 +270,19 @@ class _Campaign:
             rows = np.array([self.waiting.popleft() for _ in range(count)])
             padded = self._padded(rows)
             state = self.graphs.start(
-                *self._inputs(padded),
+                *self._batch(padded),
                 self.key,
                 tf.constant(self.data.index[padded], tf.int32),
                 tf.constant(self.rounds_done[padded], tf.int32),
             )
             self.slots.add(rows, self.rounds_done[rows], state)
-        elif self.inputs is not None:
+        elif self.batch is not None:
             return  # the batch is unchanged
         if len(self.slots):
             places = self._padded(np.arange(len(self.slots)))
             if len(places) > len(self.slots):
                 self.slots.state = tf.nest.map_structure(lambda each: tf.gather(each, places), self.slots.state)
-            self.inputs = (*self._inputs(self.slots.example[places]), tf.constant(self.slots.rounds[places]))
+            self.batch = (*self._batch(self.slots.example[places]), tf.constant(self.slots.rounds[places]))
 
     def _stage(self, deadline: float) -> bool:
         """Advance the batch by one stage, in graph calls short enough to interrupt; return False past the deadline."""
@@ -257,7 +296,7 @@ class _Campaign:
             count = 1 if self.seconds_per_step is None else int(_CALL_SECONDS / self.seconds_per_step)
             count = max(1, min(count, left))
             began = time.monotonic()
-            slots.state = self.graphs.advance(*self.inputs, slots.state, tf.constant(count, tf.int32))
+            slots.state = self.graphs.advance(*self.batch, slots.state, tf.constant(count, tf.int32))
             slots.state["found"].numpy()  # waits for the device
             if self.timed:  # the first call also prepares the kernels
                 self.seconds_per_step = max((time.monotonic() - began) / count, 1e-6)
@@ -274,26 +313,26 @@ class _Campaign:
         if not (found[:count].any() or ended.any()):
             return
         candidates = self.attack.candidate(slots.state).numpy()[:count]
-        # A candidate equal to the clean image was verified before: repeating that would find errors by chance.
-        asked = _differ(candidates, self.data.images[slots.example])
-        early = found[:count] & asked
+        # A candidate equal to the clean input was verified before: repeating that would find errors by chance.
+        unverified = _differ(candidates, self.data.inputs[slots.example])
+        early = found[:count] & unverified
         if early.any():
-            self._judge(slots.example[early], candidates[early])
+            self._verify(slots.example[early], candidates[early])
         refused = found[:count] & ~self.success[slots.example]
         if refused.any():
             # A stochastic model may have erred once: where the verification fails, the round continues.
             slots.state = self.attack.refuse(slots.state, tf.constant(np.pad(refused, (0, len(found) - count))))
             others = self.attack.candidate(slots.state).numpy()[:count]
-            asked = _differ(others, self.data.images[slots.example]) & (~refused | _differ(others, candidates))
+            unverified = _differ(others, self.data.inputs[slots.example]) & (~refused | _differ(others, candidates))
             candidates = others
-        asked &= ended & ~self.success[slots.example]
-        self.pending += list(zip(slots.example[asked], candidates[asked], strict=True))
+        unverified &= ended & ~self.success[slots.example]
+        self.pending += list(zip(slots.example[unverified], candidates[unverified], strict=True))
         leaving = ended | self.success[slots.example]
         if leaving.any():
             self.rounds_done[slots.example[leaving]] += 1
-            self._wait(slots.example[leaving & ~asked])
+            self._wait(slots.example[leaving & ~unverified])
             slots.keep(~leaving)
-            self.inputs = None
+            self.batch = None
             self._report()
 
     def _settle(self, everything: bool):
@@ -303,7 +342,7 @@ class _Campaign:
         while self.pending and (everything or len(self.pending) >= self.size):
             batch, self.pending = self.pending[: self.size], self.pending[self.size :]
             rows = np.array([row for row, _ in batch])
-            self._judge(rows, np.stack([candidate for _, candidate in batch]))
+            self._verify(rows, np.stack([candidate for _, candidate in batch]))
             self._wait(rows)
             self._report()
 
@@ -311,11 +350,11 @@ class _Campaign:
         """Queue verified examples that remain, if they have another round."""
         self.waiting.extend(rows[~self.success[rows] & (self.rounds_done[rows] < self.rounds)])
 
-    def _judge(self, rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+    def _verify(self, rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         places = self._padded(np.arange(len(rows)))
         adversarial, reached, distance, logits = (
-            answer.numpy()[: len(rows)]
-            for answer in self.graphs.judge(*self._inputs(rows[places]), tf.constant(candidates[places]))
+            column.numpy()[: len(rows)]
+            for column in self.graphs.verify(*self._batch(rows[places]), tf.constant(candidates[places]))
         )
         self.adversarial[rows], self.success[rows], self.distance[rows] = adversarial, reached, distance
         return logits
@@ -325,9 +364,9 @@ class _Campaign:
         unit = -(-self.size // _SIZES)
         return np.concatenate([rows, np.repeat(rows[:1], -len(rows) % unit)])
 
-    def _inputs(self, rows: np.ndarray):
+    def _batch(self, rows: np.ndarray):
         targets = None if self.data.targets is None else tf.constant(self.data.targets[rows])
-        return tf.constant(self.data.images[rows]), Goal(tf.constant(self.data.labels[rows]), targets)
+        return tf.constant(self.data.inputs[rows]), Goal(tf.constant(self.data.labels[rows]), targets)
 
     def _report(self):
         if self.progress is None:

@@ -1,4 +1,4 @@
-"""Batch-norm modes while adversarial examples are made, and models as functions `images -> logits`.
+"""Batch-norm modes while adversarial examples are generated, and models as functions `inputs -> logits`.
 
 inference: moving statistics (the default). batch: statistics of the batch; moving statistics are not updated. train:
 statistics of the batch, and every attack step updates the moving statistics, as in the released ASCL code.
@@ -29,13 +29,15 @@ def check_mode(mode: str, model=None) -> str:
             statistics would have to be gathered inside the attack's loop, where no collective operation can run.
     """
     if mode not in MODES:
-        raise InputError(f"Unknown batch-norm mode {mode!r} for making adversaries; it is one of {list(MODES)}.")
+        raise InputError(
+            f"Unknown batch-norm mode {mode!r} for generating adversarial examples; it is one of {list(MODES)}."
+        )
     if mode == "inference" or model is None or not _has_synchronized(model):
         return mode
     if mode == "train" or tf.distribute.get_strategy().num_replicas_in_sync > 1:
         raise InputError(
             f"Batch-norm mode {mode!r} cannot gather statistics inside an attack: set synchronized=False on "
-            "the batch-norm layers that have it, or make the adversaries in mode 'inference'."
+            "the batch-norm layers that have it, or generate the adversarial examples in mode 'inference'."
         )
     return mode
 
@@ -44,11 +46,11 @@ def forward_in_mode(function, mode: str) -> Callable:
     """Return a forward pass with one argument, in a batch-norm mode.
 
     Args:
-        function: (images, training=bool) -> anything, often logits: a function, a Keras model or a method.
+        function: (inputs, training=bool) -> anything, often logits: a function, a Keras model or a method.
         mode: 'inference', 'batch' or 'train'.
 
     Returns:
-        images -> the output of `function`.
+        inputs -> the output of `function`.
 
     Raises:
         ValueError: as `check_mode`.
@@ -56,12 +58,12 @@ def forward_in_mode(function, mode: str) -> Callable:
     owner = function if isinstance(function, keras.Layer) else getattr(function, "__self__", None)
     check_mode(mode, owner if isinstance(owner, keras.Layer) else None)
     if mode == "batch":
-        return lambda images: _without_updates(function, images, training=True)
-    return lambda images: function(images, training=mode == "train")
+        return lambda inputs: _without_updates(function, inputs, training=True)
+    return lambda inputs: function(inputs, training=mode == "train")
 
 
 def as_predict(model) -> Callable:
-    """Return a Keras model or function as `images -> logits`, float32, in inference mode, without variable updates.
+    """Return a Keras model or function as `inputs -> logits`, float32, in inference mode, without variable updates.
 
     Args:
         model: a built Keras model or layer (called with training=False, inside a scope that drops every assignment), or
@@ -75,16 +77,16 @@ def as_predict(model) -> Callable:
         ValueError: the model is not built; or, when called, its output is not logits [b, k], k >= 2.
     """
     if not callable(model):
-        raise TypeError(f"An attack needs a Keras model or a function images -> logits, not {type(model).__name__}.")
+        raise TypeError(f"An attack needs a Keras model or a function inputs -> logits, not {type(model).__name__}.")
     if isinstance(model, keras.Layer) and not model.built:
         raise InputError(f"The Keras model {model.name!r} is not built: call it once on a batch before attacking it.")
 
-    def predict(images):
+    def predict(inputs):
         if isinstance(model, keras.Layer):
-            answer = _without_updates(model, images, training=False)
+            outputs = _without_updates(model, inputs, training=False)
         else:
-            answer = model(images)
-        logits = tf.cast(logits_of(answer), tf.float32)
+            outputs = model(inputs)
+        logits = tf.cast(logits_of(outputs), tf.float32)
         if logits.shape.rank not in (2, None) or logits.shape[-1] in (0, 1):
             raise InputError(f"An attack needs logits [b, k] with k >= 2 classes; the model returns {logits.shape}.")
         return logits
@@ -92,27 +94,27 @@ def as_predict(model) -> Callable:
     return predict
 
 
-def logits_of(answer):
+def logits_of(outputs):
     """Return the output that an attack uses: a model's only output, or the one named 'logits'.
 
     Raises:
         ValueError: several outputs, none of them with that name.
     """
-    if isinstance(answer, dict):
-        if "logits" not in answer:
-            raise InputError(f"The model returns the outputs {sorted(answer)}; an attack needs one named 'logits'.")
-        return answer["logits"]
-    if isinstance(answer, (list, tuple)):
+    if isinstance(outputs, dict):
+        if "logits" not in outputs:
+            raise InputError(f"The model returns the outputs {sorted(outputs)}; an attack needs one named 'logits'.")
+        return outputs["logits"]
+    if isinstance(outputs, (list, tuple)):
         raise InputError(
-            f"The model returns {len(answer)} outputs without names; let it return a dict with one named 'logits'."
+            f"The model returns {len(outputs)} outputs without names; let it return a dict with one named 'logits'."
         )
-    return answer
+    return outputs
 
 
-def _without_updates(function: Callable, images, training: bool):
+def _without_updates(function: Callable, inputs, training: bool):
     # Inside the scope, assignments go to a table that is discarded; variables are read as usual.
     with keras.StatelessScope():
-        return function(images, training=training)
+        return function(inputs, training=training)
 
 
 def _has_synchronized(model: keras.Layer) -> bool:

@@ -1,6 +1,6 @@
-"""Objectives that attacks maximize: functions `images -> [b]`, larger = worse for the model.
+"""Objectives that attacks maximize: functions `inputs -> [b]`, larger = worse for the model.
 
-Each factory takes `predict`: images [b, ...] -> logits [b, k], and holds the labels or embeddings to compare with. The
+Each factory takes `predict`: inputs [b, ...] -> logits [b, k], and holds the labels or embeddings to compare with. The
 functions of logits below are for evaluation attacks, which need the logits themselves too.
 """
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfrobust.losses import classification
 from tfrobust.losses import contrastive as contrastive_loss
-from tfrobust.ops import divergence
+from tfrobust.ops import probabilities
 from tfrobust.structs import PairMasks
 
 
@@ -26,16 +26,16 @@ def cross_entropy(predict: Callable, labels: tf.Tensor) -> Callable:
         [0.693]
 
     Args:
-        predict: images -> logits [b, k].
+        predict: inputs -> logits [b, k].
         labels: int [b], or float [b, k] a distribution over the classes.
 
     Returns:
-        images -> float32 [b], nats.
+        inputs -> float32 [b], nats.
 
     Source:
         Madry et al. 2018, https://arxiv.org/abs/1706.06083, eq. 2.1.
     """
-    return lambda images: classification.cross_entropy(predict(images), labels)
+    return lambda inputs: classification.cross_entropy(predict(inputs), labels)
 
 
 def targeted_cross_entropy(predict: Callable, targets: tf.Tensor) -> Callable:
@@ -50,13 +50,13 @@ def targeted_cross_entropy(predict: Callable, targets: tf.Tensor) -> Callable:
         [-0.693]
 
     Args:
-        predict: images -> logits [b, k].
+        predict: inputs -> logits [b, k].
         targets: int [b].
 
     Returns:
-        images -> float32 [b], <= 0.
+        inputs -> float32 [b], <= 0.
     """
-    return lambda images: -classification.cross_entropy(predict(images), targets)
+    return lambda inputs: -classification.cross_entropy(predict(inputs), targets)
 
 
 def margin(predict: Callable, labels: tf.Tensor) -> Callable:
@@ -71,16 +71,16 @@ def margin(predict: Callable, labels: tf.Tensor) -> Callable:
         [-0.75]
 
     Args:
-        predict: images -> logits [b, k], k >= 2.
+        predict: inputs -> logits [b, k], k >= 2.
         labels: int [b].
 
     Returns:
-        images -> float32 [b], in units of logits.
+        inputs -> float32 [b], in units of logits.
 
     Source:
         Carlini & Wagner 2017, https://arxiv.org/abs/1608.04644, f_6 without its clamp.
     """
-    return lambda images: classification.margin(predict(images), labels)
+    return lambda inputs: classification.margin(predict(inputs), labels)
 
 
 def dlr(predict: Callable, labels: tf.Tensor) -> Callable:
@@ -100,16 +100,16 @@ def dlr(predict: Callable, labels: tf.Tensor) -> Callable:
         ([-0.5], [-0.5])
 
     Args:
-        predict: images -> logits [b, k], k >= 2.
+        predict: inputs -> logits [b, k], k >= 2.
         labels: int [b].
 
     Returns:
-        images -> float32 [b], > 0 where the model is wrong, >= -1 from three classes on.
+        inputs -> float32 [b], > 0 where the model is wrong, >= -1 from three classes on.
 
     Source:
         Croce & Hein 2020, https://arxiv.org/abs/2003.01690, eq. 6. The case of two classes is not in the paper.
     """
-    return lambda images: dlr_of(_logits(predict, images), labels)
+    return lambda inputs: dlr_of(_logits(predict, inputs), labels)
 
 
 def targeted_dlr(predict: Callable, labels: tf.Tensor, targets: tf.Tensor) -> Callable:
@@ -127,18 +127,18 @@ def targeted_dlr(predict: Callable, labels: tf.Tensor, targets: tf.Tensor) -> Ca
         [-0.75]
 
     Args:
-        predict: images -> logits [b, k], k >= 2.
+        predict: inputs -> logits [b, k], k >= 2.
         labels: int [b].
         targets: int [b].
 
     Returns:
-        images -> float32 [b].
+        inputs -> float32 [b].
 
     Source:
         Croce & Hein 2020, https://arxiv.org/abs/2003.01690, eq. 7. The cases of fewer than four classes are not in the
         paper.
     """
-    return lambda images: targeted_dlr_of(_logits(predict, images), labels, targets)
+    return lambda inputs: targeted_dlr_of(_logits(predict, inputs), labels, targets)
 
 
 def kl(predict: Callable, clean_logits: tf.Tensor) -> Callable:
@@ -155,21 +155,21 @@ def kl(predict: Callable, clean_logits: tf.Tensor) -> Callable:
         [1.523]
 
     Args:
-        predict: images -> logits [b, k].
+        predict: inputs -> logits [b, k].
         clean_logits: float [b, k], the prediction of the clean images; no gradient flows into it.
 
     Returns:
-        images -> float32 [b], nats, >= 0.
+        inputs -> float32 [b], nats, >= 0.
 
     Source:
         Zhang et al. 2019, https://arxiv.org/abs/1901.08573, algorithm 1.
     """
     clean = tf.stop_gradient(tf.cast(clean_logits, tf.float32))
-    return lambda images: divergence.kl_from_logits(clean, _logits(predict, images))
+    return lambda inputs: probabilities.kl_from_logits(clean, _logits(predict, inputs))
 
 
 def contrastive(embed: Callable, keys, pairs: PairMasks, *, temperature=0.5) -> Callable:
-    """Return the contrastive loss of images against fixed embeddings: the objective of an instance-wise attack.
+    """Return the contrastive loss of inputs against fixed embeddings: the objective of an instance-wise attack.
 
     Example:
         >>> import tensorflow as tf
@@ -182,20 +182,20 @@ def contrastive(embed: Callable, keys, pairs: PairMasks, *, temperature=0.5) -> 
         [0.313]
 
     Args:
-        embed: images -> embeddings [b, d].
+        embed: inputs -> embeddings [b, d].
         keys: float [m, d], or a function from the embeddings to the keys.
         pairs: bool [b, m] each.
         temperature: t > 0.
 
     Returns:
-        images -> float32 [b], nats, >= 0.
+        inputs -> float32 [b], nats, >= 0.
 
     Source:
         Kim et al. 2020 (RoCL), https://arxiv.org/abs/2006.07589, eq. 4.
     """
 
-    def objective(images):
-        embeddings = embed(images)
+    def objective(inputs):
+        embeddings = embed(inputs)
         others = keys(embeddings) if callable(keys) else keys
         return contrastive_loss.masked_contrastive(embeddings, others, pairs, temperature=temperature)
 
@@ -217,12 +217,12 @@ def joint_contrastive(embed: Callable, pairs: PairMasks, *, temperature=0.5) -> 
         [0.551 0.551]
 
     Args:
-        embed: images -> embeddings [n, d].
+        embed: inputs -> embeddings [n, d].
         pairs: bool [v b, v b] each, view by view.
         temperature: t > 0.
 
     Returns:
-        v tensors of images [b, ...] -> float32 [b], nats, >= 0.
+        v tensors of inputs [b, ...] -> float32 [b], nats, >= 0.
 
     Source:
         Jiang et al. 2020 (ACL), https://arxiv.org/abs/2010.13337, eq. 2.
@@ -240,7 +240,7 @@ def joint_contrastive(embed: Callable, pairs: PairMasks, *, temperature=0.5) -> 
 _EXPONENT = 0x7F800000
 
 
-def in_range(logits: tf.Tensor, *, alone: bool = True) -> tf.Tensor:
+def in_range(logits: tf.Tensor, *, per_example: bool = True) -> tf.Tensor:
     """Return the logits unchanged; their gradient is multiplied by a power of two.
 
     The power of two brings the largest entry of the gradient into [1, 2), so that the 16-bit layers of a
@@ -261,8 +261,8 @@ def in_range(logits: tf.Tensor, *, alone: bool = True) -> tf.Tensor:
 
     Args:
         logits: float32 [b, k].
-        alone: True: one factor per example. False: one for the batch, for batch norm that couples the examples, so that
-            the gradient of one is a sum over all.
+        per_example: True: one factor per example. False: one for the batch, for batch norm that couples the examples,
+            so that the gradient of one is a sum over all.
 
     Returns:
         float32 [b, k].
@@ -271,7 +271,7 @@ def in_range(logits: tf.Tensor, *, alone: bool = True) -> tf.Tensor:
     @tf.custom_gradient
     def unchanged(logits):
         def backward(upstream):
-            largest = tf.reduce_max(tf.abs(upstream), axis=-1 if alone else None, keepdims=True)
+            largest = tf.reduce_max(tf.abs(upstream), axis=-1 if per_example else None, keepdims=True)
             bits = tf.bitwise.bitwise_and(tf.bitcast(largest, tf.int32), _EXPONENT)
             usable = (bits > 0) & (bits < _EXPONENT)  # neither zero (or subnormal) nor infinite
             return upstream / tf.where(usable, tf.bitcast(bits, tf.float32), tf.ones_like(largest))
@@ -281,7 +281,7 @@ def in_range(logits: tf.Tensor, *, alone: bool = True) -> tf.Tensor:
     return unchanged(logits)
 
 
-def ranged(predict: Callable, *, alone: bool = True) -> Callable:
+def ranged(predict: Callable, *, per_example: bool = True) -> Callable:
     """Return `predict` with float32 logits whose gradients are scaled by `in_range`, for attacks.
 
     Example:
@@ -293,13 +293,13 @@ def ranged(predict: Callable, *, alone: bool = True) -> Callable:
         [0.693]
 
     Args:
-        predict: images -> logits [b, k].
-        alone: as in `in_range`.
+        predict: inputs -> logits [b, k].
+        per_example: as in `in_range`.
 
     Returns:
-        images -> float32 [b, k].
+        inputs -> float32 [b, k].
     """
-    return lambda images: in_range(_logits(predict, images), alone=alone)
+    return lambda inputs: in_range(_logits(predict, inputs), per_example=per_example)
 
 
 # Added to the denominators of the DLR losses, as in the authors' code.
@@ -328,5 +328,5 @@ def targeted_dlr_of(logits: tf.Tensor, labels: tf.Tensor, targets: tf.Tensor) ->
     return difference / (top[0] - low + _SMALLEST_SPREAD)
 
 
-def _logits(predict: Callable, images) -> tf.Tensor:
-    return tf.cast(predict(images), tf.float32)
+def _logits(predict: Callable, inputs) -> tf.Tensor:
+    return tf.cast(predict(inputs), tf.float32)

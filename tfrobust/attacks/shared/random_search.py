@@ -5,6 +5,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfrobust.attacks.shared import base
+from tfrobust.ops.shapes import select
 
 # Number of steps whose draws are made together: few large operations instead of many small ones per step.
 _DRAWN_TOGETHER = 64
@@ -23,9 +24,9 @@ class RandomSearch(base.Attack):
         """Return 1: the search has one round."""
         return 1
 
-    def start(self, predict, images, goal, keys, rounds):
+    def start(self, predict, inputs, goal, keys, rounds):
         """Predict the first point; see `Attack.start`."""
-        point = tf.ensure_shape(self._first_point(images, keys), images.shape)
+        point = tf.ensure_shape(self._first_point(inputs, keys), inputs.shape)
         logits = predict(point)
         margin = goal.margin(logits)
         return {
@@ -37,13 +38,13 @@ class RandomSearch(base.Attack):
             "key": keys,
         }
 
-    def advance(self, predict, images, goal, rounds, state, count):
+    def advance(self, predict, inputs, goal, rounds, state, count):
         """Try `count` proposals; see `Attack.advance`."""
-        propose = self._proposals(images)
+        propose = self._proposals(inputs)
 
         def some_steps(done, point, margin, found):
             together = tf.minimum(count - done, _DRAWN_TOGETHER)
-            draws = self._draws(images, state["key"], state["iteration"] + done + tf.range(together)[:, None])
+            draws = self._draws(inputs, state["key"], state["iteration"] + done + tf.range(together)[:, None])
 
             def step(place, point, margin, found):
                 proposed = propose(point, tf.nest.map_structure(lambda each: each[place], draws))
@@ -51,7 +52,7 @@ class RandomSearch(base.Attack):
                 reached, risen = goal.reached(logits), goal.margin(logits)
                 # NaN is never larger, so only a goal that counts NaN as reached accepts it.
                 better = ~found & (reached | (risen > margin))
-                point = tf.ensure_shape(base.select(better, proposed, point), images.shape)
+                point = tf.ensure_shape(select(better, proposed, point), inputs.shape)
                 return place + 1, point, tf.where(better, risen, margin), found | reached
 
             loop = (tf.constant(0), point, margin, found)
@@ -74,14 +75,14 @@ class RandomSearch(base.Attack):
         margin = tf.where(refused, state["margin"].dtype.min, state["margin"])
         return super().refuse(state, refused) | {"margin": margin}
 
-    def _first_point(self, images, keys) -> tf.Tensor:
+    def _first_point(self, inputs, keys) -> tf.Tensor:
         """Return the point before the first step, float32 [b, ...]."""
         raise NotImplementedError
 
-    def _draws(self, images, keys, iterations):
+    def _draws(self, inputs, keys, iterations):
         """Return the random draws of steps int32 [n, b], for keys int32 [b, 2]: a nest of tensors [n, b, ...]."""
         raise NotImplementedError
 
-    def _proposals(self, images) -> Callable:
+    def _proposals(self, inputs) -> Callable:
         """Return the function (point [b, ...], draws of one step) -> the proposed point, inside the threat set."""
         raise NotImplementedError

@@ -1,22 +1,30 @@
 """Runner: attacks, single or ensembles, over a data set, at a cost that follows the number of remaining examples."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
+import tensorflow as tf
 
-from tfrobust.attacks.shared import base
 from tfrobust.attacks.shared.engine import Engine, checked
+from tfrobust.ops import randomness
 from tfrobust.structs import AttackResult
+
+if TYPE_CHECKING:
+    from tfrobust.attacks.shared.base import Attack
 
 
 def run_attack(
-    attack: base.Attack,
+    attack: Attack,
     predict,
-    images: np.ndarray,
+    inputs: np.ndarray,
     labels: np.ndarray,
     *,
     seed: int = 0,
+    key: tf.Tensor | None = None,
     batch_size: int = 128,
     index: np.ndarray | None = None,
     targets: np.ndarray | None = None,
@@ -36,9 +44,10 @@ def run_attack(
         [True, False]
     """
     return compile_attack(attack, predict).run(
-        images,
+        inputs,
         labels,
         seed=seed,
+        key=key,
         batch_size=batch_size,
         index=index,
         targets=targets,
@@ -47,46 +56,50 @@ def run_attack(
     )
 
 
-def compile_attack(attack: base.Attack, predict, *, judged: bool = False) -> "Engine | EnsembleEngine":
+def compile_attack(attack: Attack, predict, *, known_logits: bool = False) -> Engine | EnsembleEngine:
     """Compile an attack, single or ensemble, for a model; arguments as for `Engine`."""
-    return (EnsembleEngine if attack.members else Engine)(attack, predict, judged=judged)
+    return (EnsembleEngine if attack.members else Engine)(attack, predict, known_logits=known_logits)
 
 
 class EnsembleEngine:
     """Ensemble compiled for a model: each member attacks the examples on which all before it failed.
 
-    Every member starts from the clean images.
+    Every member starts from the clean inputs.
 
     Args:
         attack: an attack with members.
         predict: as for `Engine`.
-        judged: as for `Engine`.
+        known_logits: as for `Engine`.
     """
 
-    def __init__(self, attack: base.Attack, predict, *, judged: bool = False):
+    def __init__(self, attack: Attack, predict, *, known_logits: bool = False):
         self.attack = attack
-        self.engines = tuple(Engine(member, predict, judged=judged) for member in attack.members)
+        self.engines = tuple(Engine(member, predict, known_logits=known_logits) for member in attack.members)
 
-    def run(self, images, labels, *, index=None, targets=None, seconds=None, batch_size=128, **options) -> AttackResult:
+    def run(
+        self, inputs, labels, *, key=None, index=None, targets=None, seconds=None, batch_size=128, **options
+    ) -> AttackResult:
         """Attack as `Engine.run` does; the result names the `member` that succeeded on each example.
 
-        `progress` starts from zero with each member.
+        `progress` starts from zero with each member. A `key` is folded with the member's name.
         """
-        data = checked(self.attack, images, labels, index, targets, batch_size)
+        data = checked(self.attack, inputs, labels, index, targets, batch_size)
         deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
 
-        def run_member(number, standing):
-            return self.engines[number].run(
-                data.images[standing],
-                data.labels[standing],
-                index=data.index[standing],
-                targets=None if data.targets is None else data.targets[standing],
+        def run_member(number, remaining):
+            engine = self.engines[number]
+            return engine.run(
+                data.inputs[remaining],
+                data.labels[remaining],
+                key=None if key is None else randomness.fold(key, engine.attack.name),
+                index=data.index[remaining],
+                targets=None if data.targets is None else data.targets[remaining],
                 seconds=None if seconds is None else max(0.0, deadline - time.monotonic()),
                 batch_size=batch_size,
                 **options,
             )
 
-        adversarial = data.images.copy()
+        adversarial = data.inputs.copy()
         columns = cascade(len(self.engines), len(adversarial), run_member, adversarial)
         return AttackResult(adversarial, *columns)
 
@@ -99,25 +112,25 @@ def cascade(members: int, count: int, run_member: Callable, adversarial: np.ndar
         count: number of examples.
         run_member: (number of the member, positions int64 [m] of the remaining examples) -> a tuple with success bool
             [m], distance float32 [m], complete, and, if `adversarial` is given, adversarial [m, ...].
-        adversarial: [count, ...], the clean images; overwritten where a member succeeds. Or None.
+        adversarial: [count, ...], the clean inputs; overwritten where a member succeeds. Or None.
 
     Returns:
         (success bool [count], distance float32 [count], complete, member int64 [count]: the member that succeeded, -1
-        where none did or the clean image was already misclassified).
+        where none did or the clean input was already misclassified).
     """
     success, distance, complete = np.zeros(count, bool), np.zeros(count, np.float32), True
     member = np.full(count, -1)
     for number in range(members):
-        standing = np.flatnonzero(~success)
-        if not len(standing):
+        remaining = np.flatnonzero(~success)
+        if not len(remaining):
             break
-        found = run_member(number, standing)
-        fallen = np.asarray(found.success)
-        rows = standing[fallen]
-        success[rows], distance[rows] = True, found.distance[fallen]
+        found = run_member(number, remaining)
+        succeeded = np.asarray(found.success)
+        rows = remaining[succeeded]
+        success[rows], distance[rows] = True, found.distance[succeeded]
         # Examples on which the first member succeeds at distance 0 were misclassified before any attack.
         member[rows] = np.where((number == 0) & (distance[rows] == 0), -1, number)
         complete = complete and found.complete
         if adversarial is not None:
-            adversarial[rows] = found.adversarial[fallen]
+            adversarial[rows] = found.adversarial[succeeded]
     return success, distance, complete, member

@@ -21,8 +21,8 @@ class ThreatModel(Configured):
         >>> import tensorflow as tf
         >>> from tfrobust import keras as robust
         >>> threat = robust.attacks.ThreatModel(norm="linf", epsilon=0.25)
-        >>> images, candidate = tf.constant([[0.0, 0.5, 1.0]]), tf.constant([[-1.0, 0.625, 0.5]])
-        >>> threat.project(images, candidate).numpy().tolist()
+        >>> inputs, candidate = tf.constant([[0.0, 0.5, 1.0]]), tf.constant([[-1.0, 0.625, 0.5]])
+        >>> threat.project(inputs, candidate).numpy().tolist()
         [[0.0, 0.625, 0.75]]
 
     Attributes:
@@ -54,7 +54,7 @@ class ThreatModel(Configured):
             raise InputError(
                 f"ThreatModel.epsilon is {self.epsilon!r}; with norm 'l0' it counts changed values, a whole number "
                 ">= 1: set EPSILON (in evaluation EVAL_EPSILON), such as EPSILON=5. Of the attacks only ProxLogBarrier "
-                "(gin/eval/prox_log_barrier.gin) searches there."
+                "(gin/eval/prox_log_barrier.gin) supports it."
             )
         bounds = tuple(self.bounds)
         if len(bounds) != 2 or not all(map(_is_number, bounds)) or not bounds[0] < bounds[1]:
@@ -63,30 +63,30 @@ class ThreatModel(Configured):
             raise InputError(f"ThreatModel.l1_share is {self.l1_share!r}; it is a share of the pixels, from 0 to 1.")
         object.__setattr__(self, "bounds", bounds)
 
-    def project(self, images: tf.Tensor, candidate: tf.Tensor) -> tf.Tensor:
+    def project(self, inputs: tf.Tensor, candidate: tf.Tensor) -> tf.Tensor:
         """Project a candidate onto the intersection of ball and pixel box, exactly.
 
         Args:
-            images: float32 [b, ...], the centers.
+            inputs: float32 [b, ...], the centers.
             candidate: float32 [b, ...].
 
         Returns:
             float32 [b, ...], the point of the set nearest to the candidate.
         """
-        return norms.project_ball_in_box(images, candidate, self.norm, self.epsilon, *self.bounds)
+        return norms.project_ball_in_box(inputs, candidate, self.norm, self.epsilon, *self.bounds)
 
-    def random_start(self, images: tf.Tensor, key: tf.Tensor, scale: float = 1.0) -> tf.Tensor:
+    def random_start(self, inputs: tf.Tensor, key: tf.Tensor, scale: float = 1.0) -> tf.Tensor:
         """Sample a point uniformly from the ball of radius scale x epsilon and project it into the box.
 
         Args:
-            images: float32 [b, ...].
+            inputs: float32 [b, ...].
             key: int32 [2] for the whole batch, or [b, 2] per example.
             scale: radius of the ball in units of epsilon, > 0.
 
         Returns:
             float32 [b, ...].
         """
-        return self.project(images, images + norms.random_in_ball(key, images, self.norm, scale * self.epsilon))
+        return self.project(inputs, inputs + norms.random_in_ball(key, inputs, self.norm, scale * self.epsilon))
 
     def steepest(self, gradient: tf.Tensor) -> tf.Tensor:
         """Return the direction of norm 1 in which an objective rises fastest, ignoring the box.
@@ -118,9 +118,9 @@ class ThreatModel(Configured):
         room = tf.maximum(tf.where(gradient > 0, high - point, point - low), 0.0)
         return point + norms.sparse_step(gradient, room, size, self.l1_share)
 
-    def distance(self, images: tf.Tensor, candidate: tf.Tensor) -> tf.Tensor:
-        """Return the norm of candidate - images, float32 [b]."""
-        return norms.norm(candidate - images, self.norm)
+    def distance(self, inputs: tf.Tensor, candidate: tf.Tensor) -> tf.Tensor:
+        """Return the norm of candidate - inputs, float32 [b]."""
+        return norms.norm(candidate - inputs, self.norm)
 
 
 def _is_number(value) -> bool:

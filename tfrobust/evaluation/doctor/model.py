@@ -12,7 +12,7 @@ from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.evaluators.calibration import log_probabilities
 from tfrobust.ops import randomness
-from tfrobust.ops.probabilities import kind_of_answers
+from tfrobust.ops.probabilities import kind_of_outputs
 from tfrobust.structs import Finding
 
 # Shares of images above which a finding warns or fails.
@@ -43,7 +43,7 @@ def check_logits(setting: Setting) -> Finding:
     """Check that the model returns logits: log(p) has no gradient where rounding has made p 0 or 1."""
     predictor, largest = setting.predictor, setting.clean_logits.max(axis=-1)
     if not predictor.outputs_probabilities:
-        if kind_of_answers(setting.clean_logits) == "logits":
+        if kind_of_outputs(setting.clean_logits) == "logits":
             return Finding("logits", "pass", "The answers are logits, not probabilities.")
         return Finding(
             "logits",

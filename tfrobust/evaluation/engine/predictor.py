@@ -97,10 +97,10 @@ class Predictor:
             )
         if not np.all(np.isfinite(answers)):
             raise InputError(f"{self.name} answers NaN or infinity to examples of this data set.")
-        kind = "logits" if self.outputs_probabilities else probabilities.kind_of_answers(answers)
+        kind = "logits" if self.outputs_probabilities else probabilities.kind_of_outputs(answers)
         if kind != "logits":  # decided on all images, so that batch_size does not matter
             answers = in_batches(self.compiled_logits, images, batch_size)
-            kind = probabilities.kind_of_answers(answers[np.isfinite(answers).all(axis=-1)])
+            kind = probabilities.kind_of_outputs(answers[np.isfinite(answers).all(axis=-1)])
         changes = {}
         if kind in probabilities.INVERSES:
             changes = {"outputs_probabilities": True, "one_per_class": kind == "sigmoid"}

@@ -48,7 +48,7 @@ def run(setting: Setting, attack: Attack, positions: np.ndarray) -> AttackResult
     """Run an attack on the images at `positions`, in memory; errors as in `attacked`."""
     check_gradients(setting, attack)
     report = setting.reporter(_task(attack))
-    return runner.compile_attack(attack, setting.predictor.logits, judged=True).run(
+    return runner.compile_attack(attack, setting.predictor.logits, known_logits=True).run(
         setting.images[positions],
         setting.labels[positions],
         seed=setting.seed,
@@ -132,7 +132,9 @@ def _search_chunks(
 
 def _engine(setting: Setting, attack: Attack) -> Engine:
     """Return the attack compiled for the setting's predictor, once: an ensemble uses it for every chunk."""
-    return setting.keep(f"engine {_identity(attack)}", lambda: Engine(attack, setting.predictor.logits, judged=True))
+    return setting.keep(
+        f"engine {_identity(attack)}", lambda: Engine(attack, setting.predictor.logits, known_logits=True)
+    )
 
 
 def _joined(found: list[chunks.Found]) -> chunks.Found:

@@ -16,8 +16,8 @@ from tfrobust.evaluation.evaluators.adversarial import (
     check_epsilons,
     curve_epsilons,
 )
-from tfrobust.ops.divergence import entropy_from_logits
 from tfrobust.ops.geometry import Divergences, batched_divergences
+from tfrobust.ops.probabilities import entropy_from_logits
 from tfrobust.structs import Finding, Measurement, Series
 
 

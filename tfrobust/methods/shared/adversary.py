@@ -58,7 +58,7 @@ class Adversary(Configured):
         Returns:
             float32 [b, h, w, c], inside the attack's threat set.
         """
-        forward = objectives.ranged(modes.forward_in_mode(predict, self.mode), alone=self.mode == "inference")
+        forward = objectives.ranged(modes.forward_in_mode(predict, self.mode), per_example=self.mode == "inference")
         if self.objective == "kl":
             # The reference code runs the clean pass again in every step; its result is the same each time.
             objective = objectives.kl(forward, tf.stop_gradient(forward(images)))

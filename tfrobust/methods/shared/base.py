@@ -291,7 +291,7 @@ class Method(Configured, Trainer, keras.Model):
             observed = {name: value for name, value in values.items() if name not in own}
             return {name: values[name] for name in self.terms}, (observed, logits)
 
-        penalty = self.penalty.over(self.differentiable_terms)
+        penalty = self.penalty.for_terms(self.differentiable_terms)
         values, (observed, logits) = penalty(terms_alone, views, names, self._weight)
         return {**values, **observed}, logits
 

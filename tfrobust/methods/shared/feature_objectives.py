@@ -145,4 +145,4 @@ class FeatureMargin(FeatureObjective):
         """Compute the margin loss of each image, or the squared distance to `least` if there is no `most`."""
         if most is None:
             return tf.reduce_sum(tf.square(tf.cast(clean, tf.float32) - tf.cast(least, tf.float32)), axis=-1)
-        return feature_margin(clean, least, most, margin=self.margin, form=self.form, usable=usable)
+        return feature_margin(clean, least, most, margin=self.margin, form=self.form, mask=usable)

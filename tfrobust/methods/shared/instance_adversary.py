@@ -109,7 +109,7 @@ class InstanceAdversary(Configured):
         return tuple(self.attack.perturb(objective, tuple(views), key))
 
     def _forward(self, embed):
-        return objectives.ranged(modes.forward_in_mode(embed, self.mode), alone=self.mode == "inference")
+        return objectives.ranged(modes.forward_in_mode(embed, self.mode), per_example=self.mode == "inference")
 
     def _check_group(self, images):
         replicas, _ = distribution.replica()

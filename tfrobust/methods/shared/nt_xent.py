@@ -10,7 +10,7 @@ from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.methods.shared.self_supervised import SelfSupervised, embedding_deviation
 from tfrobust.ops import distribution
 from tfrobust.pairs import masks, selection
-from tfrobust.pairs.false_negatives import LEFT, SHARES, FalseNegatives, Sifted, detection
+from tfrobust.pairs.false_negatives import LEFT, SHARES, FalseNegatives, FilteredMasks, detection
 from tfrobust.structs import Batch, Context, PairMasks, Tags
 
 SCALES = ("mean", "sum")
@@ -135,7 +135,7 @@ class Contrastive(SelfSupervised):
             compared = tf.concat(features, axis=0) if self.false_negatives.features == "embedding" else anchors
             everything = distribution.gather(tf.stop_gradient(compared))
             given = (own, others, compared, everything, context.step)
-            pairs = Sifted(self.pairs, self.false_negatives, *given, views=count)
+            pairs = FilteredMasks(self.pairs, self.false_negatives, *given, views=count)
             seen = {name: tf.fill(tf.shape(context.rows), value) for name, value in detection(pairs).items()}
             observed |= seen if batch.labels is not None else {LEFT: seen[LEFT]}
         if self.self_in_denominator:
@@ -156,6 +156,6 @@ def _with_themselves(pairs: Callable, own: Tags, others: Tags) -> Callable:
 
     def wider(rows):
         positive, negative = pairs(rows)
-        return PairMasks(positive, negative | masks.themselves(masks.take(own, rows), others))
+        return PairMasks(positive, negative | masks.same_embedding(masks.take(own, rows), others))
 
     return wider
