@@ -1,10 +1,10 @@
-"""Pooling around the map, as PyTorch does it."""
+"""Stems and stages of the ResNets."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.models.resnets.stems import SymmetricMaxPooling
+from tfrobust.models.resnets.stages import SymmetricMaxPooling
 
 
 @pytest.mark.parametrize("shape", [(8, 6), (7, 5), (1, 2)])
