@@ -8,15 +8,14 @@ import tensorflow as tf
 from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.losses.gradient_penalty import GradientPenalty
-from tfrobust.methods.shared import batches
+from tfrobust.methods.shared import fitting
 from tfrobust.methods.shared import projections as parts
-from tfrobust.methods.shared.trainer import Trainer
 from tfrobust.ops import distribution, inputs, randomness
 from tfrobust.structs import Batch, Context
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class Method(Configured, Trainer, keras.Model):
+class Method(Configured, fitting.Trainer, keras.Model):
     """An encoder, a head, and a way to train them.
 
     A subclass names its `terms`, makes views outside the weight tape (`make_views`) and returns the per-example values
@@ -349,7 +348,7 @@ class Method(Configured, Trainer, keras.Model):
             if name in values:
                 mean.update_state(values[name], weight)
         if logits is not None:
-            self.compute_metrics(batch.images, batches.given_labels(data, batch), logits, weight)
+            self.compute_metrics(batch.images, fitting.given_labels(data, batch), logits, weight)
         return self.get_metrics_result()
 
     def context(self, batch: Batch) -> Context:
@@ -374,7 +373,7 @@ class Method(Configured, Trainer, keras.Model):
         values = tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, logits)
         weight = batch.extra.get("sample_weight")
         self.total.update_state(values, weight)
-        given = batches.given_labels(data, batch)
+        given = fitting.given_labels(data, batch)
         return {"loss": self.total.result(), **self.compute_metrics(batch.images, given, logits, weight)}
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
@@ -399,7 +398,7 @@ class Method(Configured, Trainer, keras.Model):
             return data
         # The attribute `adversary` of a subclass may be something else, such as a discriminator.
         threat = getattr(getattr(getattr(self, "adversary", None), "attack", None), "threat", None)
-        return batches.batch_of(data, type(self).__name__, (0.0, 1.0) if threat is None else threat.bounds)
+        return fitting.batch_of(data, type(self).__name__, (0.0, 1.0) if threat is None else threat.bounds)
 
     def _ready_batch(self, data) -> Batch:
         """Convert the data of a step with `as_batch` and build the method if necessary.
