@@ -25,8 +25,9 @@ from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.ops.schedules import LinearRamp
 from tfrobust.pairs.false_negatives import IFND
 from tfrobust.runs import estimate, experiment
-from tfrobust.runs.first_stage import Pretraining, Stage
+from tfrobust.runs.first_stage import Pretraining
 from tfrobust.runs.initial_encoder import Pretrained
+from tfrobust.runs.stage import Stage
 from tfrobust.runs.workdir import canonical
 from tfrobust.training.callbacks import BestWeights, CollapseWarning
 

@@ -151,13 +151,13 @@ def runnable(evaluators: Sequence[Evaluator], setting: Setting) -> tuple[list[Ev
 
 def cache_key(evaluator: Evaluator, setting: Setting, common: dict) -> str:
     """Return the hash that names an evaluator's cached outcome: of all inputs it depends on, and of nothing else."""
-    parts = {**common, "evaluator": configured.serialize(evaluator)}
+    parts = {**common, "evaluator": configured.identity(evaluator)}
     if evaluator.uses_training:
         parts |= {"training_data": _training_data(setting), "training_attack": setting.training_attack}
         if setting.pretraining_examples is not None:
             parts["pretraining_data"] = setting.pretraining_examples.fingerprint
     if evaluator.uses_attacks:
-        parts["attacks"] = configured.serialize(setting.evaluation_attacks)
+        parts["attacks"] = configured.identity(setting.evaluation_attacks)
     if evaluator.uses_embedding:
         parts["embedding"] = setting.keep("embedding fingerprint", lambda: _embedding_sha256(setting))
     if setting.strengths is not None:

@@ -26,7 +26,8 @@ from tfrobust.models.heads.linear import LinearHead
 from tfrobust.common import configured, files
 from tfrobust.security import saved_models
 from tfrobust.runs.initial_encoder import Pretrained
-from tfrobust.runs.first_stage import Pretraining, Stage
+from tfrobust.runs.first_stage import Pretraining
+from tfrobust.runs.stage import Stage
 from tfrobust.report import assembly, writer
 from tfrobust.report.renderers import console as render
 from tfrobust.report.gate import Gate

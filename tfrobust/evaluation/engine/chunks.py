@@ -59,7 +59,7 @@ class Store:
 
     def path(self, attack: Attack, positions: np.ndarray) -> pathlib.Path:
         """Return the path of the chunk of these positions."""
-        parts = {**self.common, "attack": configured.serialize(attack), "positions": positions.tolist()}
+        parts = {**self.common, "attack": configured.identity(attack), "positions": positions.tolist()}
         span = f"{int(positions[0])}-{int(positions[-1])}"
         return self.directory / f"{attack.name}-{span}-{fingerprint.json_sha256(parts)[:32]}.npz"
 

@@ -62,11 +62,11 @@ class Corrupted:
         clean: bool [m], correctly classified clean images: the same images in the same order if `paired`, else all of
             the setting's.
         settings: the settings of each measurement in a report.
-        judged: further settings that identify the images; {}, as the source identifies them.
+        identity: further settings that identify the images; {}, as the source identifies them.
         findings: warnings, complete once all parts were evaluated.
     """
 
-    judged: ClassVar[dict] = {}
+    identity: ClassVar[dict] = {}
 
     def __init__(self, setting: Setting, source: CorruptedImages, names, severities, limit: int | None):
         self._setting, self._opened = setting, open_once(setting, source, names, severities)
@@ -124,10 +124,10 @@ class Perturbed:
     Attributes:
         count: number of images with sequences, after the limit.
         settings: the settings of each measurement in a report.
-        judged: further settings that identify the images; {}, as the source identifies them.
+        identity: further settings that identify the images; {}, as the source identifies them.
     """
 
-    judged: ClassVar[dict] = {}
+    identity: ClassVar[dict] = {}
 
     def __init__(self, setting: Setting, source: PerturbedImages, names, limit: int | None):
         self._opened = open_once(setting, source, names)

@@ -240,4 +240,4 @@ def _compiled_perturb(attack: Attack, predict: Callable, shape: tuple[int, ...])
 
 
 def _identity(attack: Attack) -> str:
-    return fingerprint.json_sha256(configured.serialize(attack))
+    return fingerprint.json_sha256(configured.identity(attack))

@@ -82,12 +82,14 @@ class Stability(Evaluator):
         names = tuple(self.names)
         wrong = [name for name in names if name not in _KNOWN]
         if wrong or not names or len(set(names)) < len(names):
-            fault = f"has {wrong[0]!r}" if wrong else "is empty or names something twice"
+            fault = f"has {wrong[0]!r}" if wrong else "is empty or has duplicates"
             raise InputError(f"Stability.names {fault}; it is some of {', '.join(_KNOWN)}.")
         if self.limit is not None and self.limit < 1:
             raise InputError(f"Stability.limit is {self.limit}; it must be at least 1.")
         object.__setattr__(self, "names", names)
-        object.__setattr__(self, "baseline", _baseline(self.baseline, names))
+        needs = f"the flip probability of each of the {len(names)} sequences"
+        resolved = baseline.resolve(self.baseline, ALEXNET, _of_report, _MEAN, names, needs)
+        object.__setattr__(self, "baseline", resolved)
 
     def run(self, setting: Setting) -> Outcome:
         """Measure flip probabilities and flip rates."""
@@ -103,7 +105,7 @@ class Stability(Evaluator):
             if self.baseline:
                 found.append(_mean(f"stability.{name}.flip_rate", flips[name], *self._rates([name], settings)))
         each = np.mean([flips[name] for name in self.names], axis=0)
-        settings = {**films.settings, **films.judged, "sequences": list(self.names)}
+        settings = {**films.settings, **films.identity, "sequences": list(self.names)}
         found.append(_mean(_MEAN, each, [1.0], settings))
         unlike = baseline.findings(self.baseline, "Flip rates", _MEAN, found)
         if self._has_mean_rate:
@@ -166,7 +168,7 @@ class _Generated:
         self._key = randomness.make_key(setting.seed, "evaluation", "stability")
         side = severities.reference_side(min(setting.images.shape[1:3]))
         self.settings = {"source": "generated", "constants_of": f"{side} x {side} pixels", "seed": setting.seed}
-        self.judged = baseline.images_of(setting, positions)
+        self.identity = baseline.images_of(setting, positions)
 
     def films(self, name: str) -> Iterator[np.ndarray]:
         """Yield sequences float32 [b, frames, h, w, c], as many at once as fill a batch; the last batch is padded."""
@@ -220,25 +222,7 @@ def _mean(identity: str, flips: np.ndarray, others: list[float], settings: dict,
     return Measurement(identity, float(each.mean()), unit, count, max(0.0, low), min(largest, high), settings)
 
 
-def _baseline(given: str | dict, names: tuple[str, ...]) -> dict:
-    """Return a baseline's name and flip probabilities; {} for none."""
-    if not given:
-        return {}
-    if given == "alexnet":
-        return ALEXNET
-    if isinstance(given, str):
-        given = _from_report(given)
-    missing = [name for name in names if name not in given.get("flip_probabilities", {})]
-    if missing or "name" not in given:
-        raise InputError(
-            f"The baseline lacks {missing[0] if missing else 'its name'}: it needs the flip probability of each of the "
-            f"{len(names)} sequences asked for."
-        )
-    return given
-
-
-def _from_report(path: str) -> dict:
-    name, values, judged = baseline.values_of(path, _MEAN)
-    found = {known: values.get(f"stability.{known}.flip_probability") for known in _KNOWN}
-    flips = {known: value for known, value in found.items() if value is not None}
-    return {"name": name, "flip_probabilities": flips, "judged": judged}
+def _of_report(values: dict) -> dict:
+    """Return the flip probabilities by sequence that a report has."""
+    found = {name: values.get(f"stability.{name}.flip_probability") for name in _KNOWN}
+    return {"flip_probabilities": {name: value for name, value in found.items() if value is not None}}
