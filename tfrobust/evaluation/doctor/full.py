@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -13,8 +14,8 @@ from tfrobust.attacks.shared.base import Attack
 from tfrobust.common.configured import constructor_arguments
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
-from tfrobust.evaluation.doctor import surrogate
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.predictor import from_keras
 from tfrobust.evaluation.engine.searching import perturbed, search
 from tfrobust.structs import Finding
 
@@ -23,6 +24,9 @@ from tfrobust.structs import Finding
 _SOME, _MUCH, _VERY_MUCH = 0.02, 0.05, 0.1
 _OTHERS = 4
 _TRANSFER_STEPS = 20
+_SURROGATE_BATCH = 128
+_LARGEST_SIDE = 32  # of the surrogate's images, in pixels
+_LEARNING_RATE = 2e-3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,7 +167,7 @@ def check_transfer(
     setting: Setting, attack: Attack, positions: np.ndarray, white: np.ndarray, surrogate_steps: int
 ) -> Finding:
     """Check that adversarial images of an undefended surrogate succeed on few images on which direct attacks fail."""
-    other = surrogate.train(setting, surrogate_steps)
+    other = train_surrogate(setting, surrogate_steps)
     climb = PGD(threat=attack.threat, steps=_TRANSFER_STEPS)
     images = perturbed(other, climb, positions)
     labels = setting.labels[positions]
@@ -202,3 +206,71 @@ def _plainly_robust(setting: Setting, attack: Attack, positions: np.ndarray) -> 
         points = attack.threat.project(tf.constant(images), tf.constant(candidate))
         robust = robust & (setting.predict(np.asarray(points)).argmax(axis=-1) == labels)
     return robust
+
+
+# --------------------------------------------------------------------------- the undefended network
+
+
+def train_surrogate(setting: Setting, steps: int) -> Setting:
+    """Train a convolutional network in seconds and return it in a setting with the same test images.
+
+    It is trained on the training images if they are known. Otherwise it is trained on the test images and the classes
+    that the evaluated model predicts, as an attacker with query access alone would do.
+
+    Args:
+        setting: images, labels, seed.
+        steps: steps of Adam, of 128 images each.
+
+    Returns:
+        The same setting with the network as its predictor.
+    """
+    return setting.keep(f"surrogate {steps}", lambda: _trained(setting, steps))
+
+
+def _trained(setting: Setting, steps: int) -> Setting:
+    if setting.train_images is not None and len(setting.train_images):
+        images, labels = np.asarray(setting.train_images), np.asarray(setting.train_labels)
+    else:
+        images, labels = setting.images, setting.clean_logits.argmax(axis=-1)
+    model = surrogate_network(images.shape[1:], setting.predictor.class_count, setting.seed)
+    optimizer = keras.optimizers.Adam(_LEARNING_RATE)
+    optimizer.build(model.trainable_variables)
+
+    @tf.function(autograph=False)
+    def step(batch, targets):
+        with tf.GradientTape() as tape:
+            logits = model(batch, training=True)
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits))
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return loss
+
+    generator = np.random.default_rng(setting.seed)
+    size, report = min(_SURROGATE_BATCH, len(images)), setting.reporter("undefended network")
+    for done in range(steps):
+        rows = generator.integers(0, len(images), size)
+        step(tf.constant(images[rows], tf.float32), tf.constant(labels[rows], tf.int32))
+        if report is not None:
+            report(done + 1, steps)
+    return dataclasses.replace(setting, predictor=from_keras(model), store=None)
+
+
+def surrogate_network(image_shape: tuple[int, ...], class_count: int, seed: int) -> keras.Model:
+    """Return two convolutions and two dense layers, float32; larger images are averaged down to about 32 pixels."""
+    layers, count = [keras.Input(image_shape)], iter(range(4))
+
+    def made(kind, *arguments, **options):
+        initializer = keras.initializers.HeNormal(seed=seed * 4 + next(count))
+        return kind(*arguments, kernel_initializer=initializer, dtype="float32", **options)
+
+    shrink = max(1, max(image_shape[:2]) // _LARGEST_SIDE)
+    if shrink > 1:
+        layers.append(keras.layers.AveragePooling2D(shrink, padding="same", dtype="float32"))
+    layers += [
+        keras.layers.Rescaling(2.0, offset=-1.0, dtype="float32"),
+        made(keras.layers.Conv2D, 32, 3, padding="same", activation="relu"),
+        made(keras.layers.Conv2D, 64, 3, strides=2, padding="same", activation="relu"),
+        keras.layers.Flatten(dtype="float32"),
+        made(keras.layers.Dense, 128, activation="relu"),
+        made(keras.layers.Dense, class_count),
+    ]
+    return keras.Sequential(layers)
