@@ -35,7 +35,8 @@ def test_weights_are_judged_with_their_network(tmp_path, capsys, monkeypatch):
     assert _evaluate(*given, *network) == 0
     said = capsys.readouterr().out
     assert (
-        "weights.npz: 40 tensors by TRADES's names behind 'module.'; ignored: module.sub_block1.layer.0.bn1.w" in said
+        "weights.npz: 40 tensors with TRADES's names, prefix 'module.'; ignored: module.sub_block1.layer.0.bn1.w"
+        in said
     )
     report = json.loads((tmp_path / "out" / "robustness_report.json").read_text())
     values = {one["id"]: one["value"] for one in report["measurements"]}

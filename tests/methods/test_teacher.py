@@ -92,6 +92,6 @@ def test_what_is_no_teacher_is_refused(exported, tmp_path):
     )
     tf.saved_model.save(module, str(tmp_path / "text" / "1"), signatures={"serving_default": signature})
     rehearsal.remember(tmp_path / "text" / "1")
-    with pytest.raises(ValueError, match="does not turn `images` into `logits`"):
+    with pytest.raises(ValueError, match="must map `images` to `logits`"):
         TeacherUtility(path=str(tmp_path / "text"))(batch.images, batch.labels)
-    refuse(TeacherUtility(path=str(tmp_path / "text")), "does not turn `images` into `logits`")
+    refuse(TeacherUtility(path=str(tmp_path / "text")), "must map `images` to `logits`")

@@ -34,7 +34,7 @@ class Trainer:
         """Export as `keras.Model.export`, also before the first call."""
         # Keras requires that the model has been called; `fit` calls encoder and head instead.
         if self.built and not self._called:
-            self(tf.zeros((1, *self._image_shape), self.input_dtype))
+            self(tf.zeros((1, *self._example_shape), self.input_dtype))
         return super().export(*arguments, **keywords)
 
 

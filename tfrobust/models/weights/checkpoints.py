@@ -57,8 +57,8 @@ class Loaded:
     def __str__(self) -> str:
         told = [name for name in self.ignored if not name.endswith("num_batches_tracked")]
         others = f"; ignored: {', '.join(told[:6])}{' ...' if len(told) > 6 else ''}" if told else ""
-        prefix = f" behind {self.prefix!r}" if self.prefix else ""
-        return f"{len(self.used)} tensors by {self.naming}'s names{prefix}{others}"
+        prefix = f", prefix {self.prefix!r}" if self.prefix else ""
+        return f"{len(self.used)} tensors with {self.naming}'s names{prefix}{others}"
 
 
 class _Classifier(NamedTuple):
@@ -82,7 +82,7 @@ def load(model: keras.Model, path, *, prefix: str | None = None) -> Loaded:
         >>> path = f"{tempfile.mkdtemp()}/weights.npz"  # for want of a real one
         >>> np.savez(path, **tensors)
         >>> print(robust.models.load_checkpoint(encoder, path))
-        100 tensors by torchvision's names behind 'module.'
+        100 tensors with torchvision's names, prefix 'module.'
 
     Args:
         model: a ResNet18, ResNet50, PreActResNet18 or WideResNet; or a model with one of them as `encoder` and a
@@ -182,7 +182,7 @@ def shapes(encoder: Encoder, naming: str | None = None) -> dict[str, tuple[int, 
 
 def _build(encoder, head) -> None:
     if not isinstance(encoder, Encoder):
-        raise _refused(f"weights are put into encoders of tfrobust, not into {type(encoder).__name__}.")
+        raise _refused(f"weights can be loaded into encoders of tfrobust only, not into {type(encoder).__name__}.")
     require_known(encoder)
     if not encoder.built:
         encoder.build((None, None, None, 3))
@@ -203,13 +203,13 @@ def _match(encoder, tensors: Tensors, prefix: str | None, where: str) -> tuple[N
                 matches.append((len(full.keys() & tensors.keys()), naming, start, full))
     if not any(count for count, *_ in matches):
         names = ", ".join(sorted(tensors)[:3]) or "nothing"
-        raise _refused(f"{where} holds no {_described(encoder)} by names that are known; it begins {names}.")
+        raise _refused(f"{where} has no known tensor names of {_described(encoder)}; its first names are {names}.")
     first, *others = sorted(matches, key=lambda match: (-match[0], len(match[2])))
     alike = sorted({start for count, _, start, _ in others if count == first[0]} | {first[2]})
     if len(alike) > 1 and first[0] == len(first[3]):
         raise _refused(
-            f"{where} holds several networks, {', '.join(map(repr, alike))[:120]}: say which by prefix=, or convert "
-            "that one alone."
+            f"{where} holds several networks, {', '.join(map(repr, alike))[:120]}: choose one with prefix=, or "
+            "convert only that one."
         )
     return first[1:]
 
@@ -242,7 +242,7 @@ def _model_name(path) -> str:
 def _dense(head) -> keras.layers.Dense:
     layer = head.chain[0] if isinstance(head, LinearHead) else head
     if not isinstance(layer, keras.layers.Dense):
-        raise _refused(f"the head is {type(head).__name__}; the weights of a LinearHead or a Dense layer are read.")
+        raise _refused(f"the head is {type(head).__name__}; it must be a LinearHead or a Dense layer.")
     return layer
 
 
@@ -299,7 +299,7 @@ def _fault(tensors: Tensors, wanted: dict[str, Destination], ignored: list[str])
         hint = f" (nearest: {nearest[0]} {list(tensors[nearest[0]].shape)})" if nearest else ""
         faults.append(f"there is no {missing[0]} {list(wanted[missing[0]].shape)}{_more(missing)}{hint}")
     if left:
-        faults.append(f"nothing takes {left[0]} {list(tensors[left[0]].shape)}{_more(left)}")
+        faults.append(f"unused tensor {left[0]} {list(tensors[left[0]].shape)}{_more(left)}")
     if counts:
         faults.append(f"{counts[0]} holds no floating-point numbers{_more(counts)}")
     return "; ".join(faults)
@@ -344,7 +344,7 @@ def _check_function(encoder, naming: Naming, tensors: Tensors, where: str) -> No
 
 
 def _padding(symmetric: bool) -> str:
-    return "alike on every side, as PyTorch does" if symmetric else "as Keras does"
+    return "symmetrically, as PyTorch does" if symmetric else "as Keras does"
 
 
 def _refused(message: str) -> InputError:
@@ -355,11 +355,11 @@ def _refused(message: str) -> InputError:
 def _value(name: str, tensor: StoredTensor, destination: Destination, where: str) -> np.ndarray:
     value = np.asarray(tensor.read()).astype(np.float32)
     if value.shape != destination.shape:
-        raise _refused(f"{where}: {name} is not of the shape that the file says.")
+        raise _refused(f"{where}: {name} has another shape than the file's header.")
     if not np.all(np.isfinite(value)):
         raise _refused(f"{where}: {name} holds NaN or infinity.")
     if destination.positive and value.size and value.min() < 0:
-        raise _refused(f"{where}: {name} is a variance and falls below 0.")
+        raise _refused(f"{where}: {name} is a variance and has negative values.")
     return value
 
 
@@ -386,7 +386,7 @@ class Naming:
         final_norm: the normalization after the last stage.
         stages: number of stages of the family's networks.
         first: number of the first stage, and of the first convolution of a block.
-        symmetric: whether the family pads stride 2 alike on every side.
+        symmetric: whether the family pads stride 2 symmetrically.
         unused: prefixes of tensors that the family's networks contain and never use.
     """
 
@@ -457,8 +457,8 @@ def require_known(encoder: Encoder) -> None:
         units, blocks = _split(layers)
         if not blocks or len(units) != (position == 0):
             raise InputError(
-                f"{type(encoder).__name__} is none of the networks whose weights are read: ResNet18, ResNet50, "
-                "PreActResNet18 and WideResNet in the forms that PyTorch's networks have."
+                f"{type(encoder).__name__} is not supported: weights can be loaded into ResNet18, ResNet50, "
+                "PreActResNet18 and WideResNet with PyTorch-compatible settings."
             )
 
 
