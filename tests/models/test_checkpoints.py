@@ -214,7 +214,7 @@ MISFITS = {
     "integers": (lambda t: t.update({LAST: t[LAST].astype(np.int8)}), f"{LAST} holds no floating-point numbers"),
     "not_a_number": (lambda t: t[LAST].__setitem__((0, 0, 0, 0), np.nan), f"{LAST} holds NaN or infinity"),
     "overflow": (lambda t: t.update({LAST: t[LAST].astype(np.float64) * 1e300}), f"{LAST} holds NaN or infinity"),
-    "variance": (lambda t: t["bn1.running_var"].__setitem__(0, -1e-3), "bn1.running_var is a variance and has negative values"),
+    "variance": (lambda t: t["bn1.running_var"].__setitem__(0, -1e-3), "is a variance and has negative values"),
     "pixels": (
         lambda t: t.update({"mu": np.full((1, 3, 1, 1), 0.5)}),
         r"mu is \(0.5, 0.5, 0.5\), but WideResNet.pixel_mean is \(0.4914, 0.4822, 0.4465\)",
