@@ -14,7 +14,7 @@ from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.structs import Finding
 
-_GREY_LEVEL = 1 / 255
+_GRAY_LEVEL = 1 / 255
 _IMAGES_FOR_FIVE_POINTS = int(np.ceil((statistics.Z / 0.1) ** 2))
 # Root mean square differences of pixels up to which images count as the same picture, re-encoded or with shifted
 # brightness.
@@ -33,9 +33,10 @@ def check_accuracy(setting: Setting) -> Finding:
     chance = np.bincount(setting.labels).max() / count
     low, high = statistics.wilson_interval(right, count)
     evidence = (
-        f"{right / count:.1%} of {count} clean {setting.examples} are right (95 % interval {low:.1%} to {high:.1%})"
+        f"{right / count:.1%} of {count} clean {setting.examples} are correctly classified (95 % interval {low:.1%} "
+        f"to {high:.1%})"
     )
-    evidence += f"; always naming the most frequent class makes {chance:.1%}."
+    evidence += f"; always predicting the most frequent class gives {chance:.1%}."
     scaled = "the vocabulary is" if setting.predictor.is_text else "pixels are scaled as"
     remedy = f"Check that labels and classes are in the model's order and that {scaled} in its training."
     if low > chance:
@@ -48,7 +49,7 @@ def check_units(setting: Setting, own: Attack) -> Finding:
     images = setting.images
     attacks = {attack for attack in (own, *setting.evaluation_attacks) if not attack.minimal}
     spread = float(images.max() - images.min())
-    if spread <= 2 * _GREY_LEVEL:
+    if spread <= 2 * _GRAY_LEVEL:
         return Finding(
             "epsilon_units",
             "fail",
@@ -62,7 +63,7 @@ def check_units(setting: Setting, own: Attack) -> Finding:
         # A curve starts small whatever its unit is. If the doctor's own attack is among the attacks, its epsilon
         # decides.
         claimed = float(own.threat.epsilon) if own.threat.norm == norm else min(sizes)
-        verdict, evidence, remedy_of_norm = _judge_sizes(setting, norm, sizes, claimed, spread)
+        verdict, evidence, remedy_of_norm = _check_sizes(setting, norm, sizes, claimed, spread)
         said.append(evidence)
         if _WORSE.index(verdict) > _WORSE.index(worst):
             worst, remedy = verdict, remedy_of_norm
@@ -73,7 +74,7 @@ _ORDERS = {"linf": np.inf, "l2": 2, "l1": 1}
 _WORSE = ("pass", "warn", "fail")
 
 
-def _judge_sizes(setting: Setting, norm: str, sizes: list, claimed: float, spread: float) -> tuple[str, str, str]:
+def _check_sizes(setting: Setting, norm: str, sizes: list, claimed: float, spread: float) -> tuple[str, str, str]:
     """Return verdict, evidence and remedy for the attacks in one norm; `claimed` must not be too large."""
     values = int(np.prod(setting.images.shape[1:]))
     smallest, largest = min(sizes), max(sizes)
@@ -83,19 +84,19 @@ def _judge_sizes(setting: Setting, norm: str, sizes: list, claimed: float, sprea
             return "fail", evidence, "For l0 epsilon counts pixel values that may change, from 1 to less than all."
         return "pass", evidence, ""
     span = spread * {"linf": 1.0, "l2": np.sqrt(values), "l1": values}[norm]
-    apart = setting.keep(f"separation {norm}", lambda: separation(setting, norm))
+    apart = setting.cached(f"separation {norm}", lambda: separation(setting, norm))
     evidence = (
-        f"{norm}: epsilon {smallest:.4g} to {largest:.4g}; black and white lie {span:.4g} apart, and an image and its "
-        f"nearest one of another class {apart:.4g} in the median."
+        f"{norm}: epsilon {smallest:.4g} to {largest:.4g}; black and white differ by {span:.4g}; the median distance "
+        f"to the nearest image of another class is {apart:.4g}."
     )
-    remedy = f"Epsilon is in pixels of [0, 1]: {claimed:.4g}/255 = {claimed * _GREY_LEVEL:.4g}, if that was meant."
+    remedy = f"Epsilon is in pixels of [0, 1]: {claimed:.4g}/255 = {claimed * _GRAY_LEVEL:.4g}, if that was meant."
     if claimed >= min(span, apart):
         # Images of another class lie within reach: no classifier can be correct on both.
         return "fail", evidence, remedy
     if claimed >= min(span, apart) / 2:
-        return "warn", f"{evidence} Half way to another class, or grey, lies within reach.", remedy
-    if largest < _GREY_LEVEL / 2:
-        steps = f"Epsilon is in pixels of [0, 1]: {largest:.2g} is {largest * 255:.2g} of 255 grey levels"
+        return "warn", f"{evidence} Halfway to another class, or gray, lies within reach.", remedy
+    if largest < _GRAY_LEVEL / 2:
+        steps = f"Epsilon is in pixels of [0, 1]: {largest:.2g} is {largest * 255:.2g} of 255 gray levels"
         return "fail", evidence, f"{steps}, too little to change any 8-bit image; was it divided by 255 twice?"
     return "pass", evidence, ""
 
@@ -134,12 +135,14 @@ def check_test_size(setting: Setting, robust: np.ndarray | None) -> Finding:
         low, high = statistics.wilson_interval(round(share * count), count)
         halves[name] = (high - low) / 2
     said = " and ".join(f"a {name} of {claims[name]:.1%} to within {half:.1%}" for name, half in halves.items())
-    evidence = f"{count} test {setting.examples} tell {said} (95 % intervals).".replace("a accuracy", "an accuracy")
+    evidence = f"{count} test {setting.examples} determine {said} (95 % intervals).".replace(
+        "a accuracy", "an accuracy"
+    )
     worst = max(halves.values())
     if worst <= 0.06:
         return Finding("test_size", "pass", evidence)
     enough = f"{_IMAGES_FOR_FIVE_POINTS} {setting.examples}"
-    remedy = f"Judge on {enough}, which tell any share to within 5 %, or claim no more than this."
+    remedy = f"Evaluate on {enough}, which determine any share to within 5 %, or claim no more than this."
     return Finding("test_size", "fail" if worst > 0.1 else "warn", evidence, remedy)
 
 
@@ -175,8 +178,8 @@ def check_duplicates(setting: Setting) -> Finding | None:
     if share == 0:
         return Finding("duplicates", "pass", evidence)
     remedy = (
-        f"Take the test {setting.examples} out of the training set, or the duplicates out of the test set, and judge "
-        "again."
+        f"Take the test {setting.examples} out of the training set, or the duplicates out of the test set, and "
+        "evaluate again."
     )
     if setting.pretraining_examples is not None:
         remedy += " train.data and Pretraining.data have one test split where they have one split_seed."
@@ -193,7 +196,7 @@ def check_selection(setting: Setting) -> Finding:
         return Finding(
             "selection",
             "pass",
-            f"The weights are the {chosen} ones."
+            "The weights are those of the last epoch."
             if chosen == "last"
             else f"The weights were chosen on the {chosen} split, not on test.",
         )
@@ -201,7 +204,7 @@ def check_selection(setting: Setting) -> Finding:
         "selection",
         "warn",
         "It is not known on which split the weights were chosen.",
-        "Ask whoever trained the model; test results chose many published ones.",
+        "Ask the authors of the model; many published weights were selected by test results.",
     )
 
 

@@ -60,17 +60,17 @@ class Doctor(Evaluator):
 
     uses_training: ClassVar[bool] = True
     uses_attacks: ClassVar[bool] = True
-    judges_text: ClassVar[bool] = True
+    supports_text: ClassVar[bool] = True
 
     def __post_init__(self):
         if len(self.factors) < 2 or min(self.factors) <= 0:
             raise InputError(f"Doctor.factors is {tuple(self.factors)}; it must hold two or more positive numbers.")
         if self.limit < 1:
             raise InputError(f"Doctor.limit is {self.limit}; it must be at least 1.")
-
         if self.attack is not None and self.attack.minimal:
             raise InputError(
-                f"Doctor.attack is {self.attack.name}, which knows no epsilon; give it one of a size, as PGD."
+                f"Doctor.attack is {self.attack.name}, a minimal-norm attack without epsilon; use one with "
+                "epsilon, such as PGD."
             )
 
     def check(self, setting: Setting) -> None:
@@ -132,7 +132,7 @@ def check_monotone(setting: Setting, attack: Attack, factors: tuple[float, ...],
     robust = [still_correct(setting, attack, size, limit) for size in sizes]
     curve = ", ".join(f"{size:.4g}: {row.mean():.1%}" for size, row in zip(sizes, robust, strict=True))
     evidence = f"Accuracy by epsilon over {len(robust[0])} images: {curve}."
-    remedy = "The attack fails at the larger size: give it more steps and restarts, and look for masked gradients."
+    remedy = "The attack fails at the larger epsilon: give it more steps and restarts, and look for masked gradients."
     rises = [statistics.paired_difference(after, before) for before, after in zip(robust, robust[1:], strict=False)]
     if max(low for _, low, _ in rises) > 0:
         return Finding("monotone", "fail", evidence, remedy)
@@ -152,12 +152,12 @@ def check_repredict(setting: Setting, attack: Attack, limit: int) -> Finding:
     low, high = threat.bounds
     outside = int(np.sum((distance > threat.epsilon * (1 + 1e-4) + 1e-6) | _out_of_box(images, low, high)))
     evidence = (
-        f"Of {len(images)} saved images {differ} are predicted otherwise than the attack reported and {outside} "
-        f"lie outside the threat set; {np.mean(fooled):.1%} fool the model."
+        f"Of {len(images)} saved images, {differ} have another prediction than the attack reported and {outside} "
+        f"lie outside the threat set; {np.mean(fooled):.1%} are misclassified."
     )
     if differ or outside:
         verdict = "warn" if not outside and differ <= 0.01 * len(images) else "fail"
-        remedy = "Judge by predicting the saved images, not by the attack's word."
+        remedy = "Compute the accuracy by predicting the saved images, not from the attack's own report."
         return Finding("repredict", verdict, evidence, remedy)
     return Finding("repredict", "pass", evidence)
 
@@ -168,14 +168,15 @@ def check_rounding(setting: Setting, attack: Attack, limit: int) -> Finding:
     images, labels = np.asarray(result.adversarial), setting.labels[positions]
     made = setting.clean_correct[positions] & (setting.predict(images).argmax(axis=-1) != labels)
     if not made.any():
-        return Finding("rounding", "pass", "The attack made no image that fools the model, so none is rounded.")
+        return Finding("rounding", "pass", "The attack caused no misclassification, so nothing was rounded.")
     rounded = np.round(images[made] * 255) / np.float32(255)
     left = float(np.mean(setting.predict(rounded).argmax(axis=-1) != labels[made]))
-    evidence = f"Of {made.sum()} images that were made to fool the model {left:.1%} still do when rounded to 8 bits."
+    evidence = f"Of {made.sum()} adversarial images, {left:.1%} are still misclassified when rounded to 8 bits."
     if 1 - left <= _LOST:
         return Finding("rounding", "pass", evidence)
     remedy = (
-        "On 8-bit images the model is less fragile than this says, or it hides between grey levels: attack in uint8."
+        "On 8-bit images the model is more robust than these numbers, or it masks gradients between gray levels: "
+        "attack in uint8."
     )
     return Finding("rounding", "warn", evidence, remedy)
 
@@ -187,7 +188,7 @@ def check_strength(setting: Setting, own: Attack) -> Finding:
     trained = setting.training_attack
     if trained is None:
         steps = max((attack.steps for attack in climbers), default=0)
-        evidence = f"The longest search along gradients takes {steps} steps; no attack is known of the training."
+        evidence = f"The longest gradient attack takes {steps} steps; no attack in training is known."
         return _check_steps(steps, _FEW_STEPS, evidence)
     norm, epsilon, needed = (trained[name] for name in ("norm", "epsilon", "steps"))
     same = [attack for attack in climbers if attack.threat.norm == norm]
@@ -197,11 +198,11 @@ def check_strength(setting: Setting, own: Attack) -> Finding:
     evidence = f"Training attacked by {needed} steps within {norm} {epsilon:.6g}; the evaluation "
     if not same:
         remedy = f"Evaluate within {norm} {epsilon:.6g} as well: the model was trained for that."
-        return Finding("attack_strength", "warn", f"{evidence}makes no search along gradients in that norm.", remedy)
+        return Finding("attack_strength", "warn", f"{evidence}has no gradient attack in that norm.", remedy)
     if not full:
-        remedy = f"Evaluate at {epsilon:.6g} too, the size that was trained for."
+        remedy = f"Evaluate at {epsilon:.6g} too, the epsilon that was trained for."
         verdict = "fail" if reach < epsilon / 2 else "warn"
-        return Finding("attack_strength", verdict, f"{evidence}goes to {reach:.6g} at most.", remedy)
+        return Finding("attack_strength", verdict, f"{evidence}uses at most {reach:.6g}.", remedy)
     return _check_steps(steps, max(needed, _FEW_STEPS), f"{evidence}takes up to {steps} steps there.", needed)
 
 

@@ -64,9 +64,9 @@ class FullDoctor(Evaluator):
             if getattr(self, name) < least:
                 raise InputError(f"FullDoctor.{name} is {getattr(self, name)}; it must be at least {least}.")
         if self.attack.minimal or self.black_box.minimal:
-            raise InputError("FullDoctor compares attacks of one epsilon; give it such as PGD and Square.")
+            raise InputError("FullDoctor compares attacks at one epsilon; use attacks such as PGD and Square.")
         if self.black_box.needs_gradient:
-            raise InputError("FullDoctor.black_box follows gradients; give it an attack that needs none, like Square.")
+            raise InputError("FullDoctor.black_box needs gradients; use an attack that needs none, such as Square.")
 
     def run(self, setting: Setting) -> Outcome:
         """Run all checks that apply."""
@@ -124,29 +124,30 @@ def check_large(setting: Setting, attack: Attack, positions: np.ndarray, robust:
     """Check that an attack with such a large radius succeeds at least as often as simple points within it."""
     left, trivial = float(robust.mean()), float(_plainly_robust(setting, attack, positions).mean())
     evidence = (
-        f"Within {attack.threat.norm} {attack.threat.epsilon:.4g}, where every image can become grey, {attack.name} "
-        f"leaves {left:.1%} of {len(robust)} images; grey itself and a few mixtures with other images leave "
+        f"Within {attack.threat.norm} {attack.threat.epsilon:.4g}, where every image can become gray, {attack.name} "
+        f"leaves {left:.1%} of {len(robust)} images; gray itself and a few mixtures with other images leave "
         f"{trivial:.1%}."
     )
     if left <= _MUCH:
         return Finding("large_epsilon", "pass", evidence)
-    remedy = "The attack is blind: gradients are masked, or the steps too few. Do not believe its numbers."
+    remedy = "The attack does not work: gradients are masked, or the steps too few. Do not rely on its numbers."
     return Finding("large_epsilon", "fail" if left > trivial + _SOME else "warn", evidence, remedy)
 
 
 def check_effort(attacks: list[Attack], plain: np.ndarray, longer: np.ndarray) -> Finding:
     """Check that a longer search with more restarts succeeds on few further images."""
     once, more = (f"{attack.steps} steps (restarts: {getattr(attack, 'restarts', 1)})" for attack in attacks)
-    evidence = f"{more} bring down {_only(plain, longer):.1%} of {len(plain)} images that {once} leave."
-    remedy = "The search has not converged: take more steps and restarts, or gin/eval/autoattack.gin."
+    evidence = f"{more} succeed on {_only(plain, longer):.1%} of {len(plain)} images on which {once} fail."
+    remedy = "The search has not converged: use more steps and restarts, or gin/eval/autoattack.gin."
     return _gain("more_effort", plain, longer, evidence, remedy, _VERY_MUCH)
 
 
 def check_black_box(attack: Attack, white: np.ndarray, blind: np.ndarray) -> Finding:
     """Check that an attack without gradients succeeds on few images on which attacks with gradients fail."""
     evidence = (
-        f"{attack.name}, which sees no gradients, brings down {_only(white, blind):.1%} of {len(white)} images that "
-        f"the white-box attacks leave; alone it leaves {blind.mean():.1%}, they {white.mean():.1%}."
+        f"{attack.name}, which uses no gradients, succeeds on {_only(white, blind):.1%} of {len(white)} images on "
+        f"which the white-box attacks fail; the accuracy under it alone is {blind.mean():.1%}, under them "
+        f"{white.mean():.1%}."
     )
     remedy = "Gradients are masked: remove what masks them, or count only what all attacks together leave."
     return _gain("black_box", white, blind, evidence, remedy)
@@ -157,8 +158,8 @@ def only_black_box(attack: Attack, blind: np.ndarray) -> Finding:
     return Finding(
         "black_box",
         "warn",
-        f"There are no input gradients; {attack.name}, which needs none, leaves {blind.mean():.1%} of {len(blind)} "
-        "images.",
+        f"There are no input gradients; {attack.name}, which needs none, leaves an accuracy of {blind.mean():.1%} on "
+        f"{len(blind)} images.",
         "Read this as an upper bound: an attack on a differentiable copy of the model may find much more.",
     )
 
@@ -174,9 +175,9 @@ def check_transfer(
     moved = setting.predict(images).argmax(axis=-1) == labels
     fooled = np.mean(other.predict(images).argmax(axis=-1) != labels)
     evidence = (
-        f"Adversaries of an undefended network ({other.clean_correct.mean():.1%} right on clean images, "
-        f"{fooled:.1%} of them fooled by their own) bring down {_only(white, moved):.1%} of {len(white)} images that "
-        f"attacks on this model leave; alone they leave {moved.mean():.1%}."
+        f"Adversarial images of an undefended network (clean accuracy {other.clean_correct.mean():.1%}, {fooled:.1%} "
+        f"misclassified by itself) succeed on {_only(white, moved):.1%} of {len(white)} images on which attacks on "
+        f"this model fail; the accuracy under them alone is {moved.mean():.1%}."
     )
     remedy = "Gradients are masked: remove what masks them, or count only what all attacks together leave."
     return _gain("transfer", white, moved, evidence, remedy)
@@ -199,10 +200,10 @@ def _only(base: np.ndarray, other: np.ndarray) -> float:
 def _plainly_robust(setting: Setting, attack: Attack, positions: np.ndarray) -> np.ndarray:
     """Return images that resist gray and the points nearest to some other images, without any search; bool [m]."""
     images, labels = setting.images[positions], setting.labels[positions]
-    grey = np.full_like(images, np.mean(attack.threat.bounds))
+    gray = np.full_like(images, np.mean(attack.threat.bounds))
     turns = [np.roll(images, 1 + turn * max(1, len(images) // (_OTHERS + 1)), axis=0) for turn in range(_OTHERS)]
     robust = setting.clean_correct[positions]
-    for candidate in (grey, *turns):
+    for candidate in (gray, *turns):
         points = attack.threat.project(tf.constant(images), tf.constant(candidate))
         robust = robust & (setting.predict(np.asarray(points)).argmax(axis=-1) == labels)
     return robust
@@ -224,7 +225,7 @@ def train_surrogate(setting: Setting, steps: int) -> Setting:
     Returns:
         The same setting with the network as its predictor.
     """
-    return setting.keep(f"surrogate {steps}", lambda: _trained(setting, steps))
+    return setting.cached(f"surrogate {steps}", lambda: _trained(setting, steps))
 
 
 def _trained(setting: Setting, steps: int) -> Setting:

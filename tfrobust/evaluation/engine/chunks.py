@@ -76,7 +76,7 @@ class Store:
                 raise InputError(f"{found.success.shape} results for {len(positions)} images")
             return found
         except archives.ARRAY_ERRORS as error:
-            _log.warning("The kept chunk %s cannot be read (%s); it is made again.", path, error)
+            _log.warning("The stored chunk %s cannot be read (%s) and is computed again.", path, error)
             return None
 
     def write(self, attack: Attack, positions: np.ndarray, found: Found) -> None:

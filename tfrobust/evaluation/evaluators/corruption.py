@@ -264,7 +264,7 @@ def _of_report(values: dict) -> dict:
 
 def _frost(setting: Setting, folder: str) -> np.ndarray:
     """Return the pictures in a folder, for images of the setting's size."""
-    return setting.keep(f"frost {folder}", lambda: textures.read_frost(folder, *_size(setting)))
+    return setting.cached(f"frost {folder}", lambda: textures.read_frost(folder, *_size(setting)))
 
 
 def _size(setting: Setting) -> tuple[int, int]:
