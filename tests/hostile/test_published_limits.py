@@ -80,7 +80,7 @@ LIMITS = {
         f"{development.MOST_CONNECTIONS};",
         f"{development.LONGEST_SILENCE} s",
     ),
-    "`query`": (f"{transport.LARGEST_ANSWER >> 20} MiB", f"{query.parser().get_default('timeout'):g} s"),
+    "`query`": (f"{transport.LARGEST_RESPONSE >> 20} MiB", f"{query.parser().get_default('timeout'):g} s"),
 }
 
 

@@ -84,7 +84,7 @@ ANSWERS = [
 def test_tensors_of_servers(monkeypatch, answer):
     with Client("grpc://127.0.0.1:1", "model") as client:
         rpc = client._transport
-        monkeypatch.setattr(rpc, "_ask", lambda *_: predict_pb2.PredictResponse(outputs=answer))
+        monkeypatch.setattr(rpc, "_request", lambda *_: predict_pb2.PredictResponse(outputs=answer))
         with pytest.raises(transport.ServerUnavailable) as error:
             rpc.predict("serving_default", {}, dict.fromkeys(answer))
     assert len(str(error.value)) <= 300 and str(error.value).isprintable()

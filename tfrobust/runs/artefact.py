@@ -113,7 +113,7 @@ class Artefact:
             publish.give_back(base, number, owner)
             self._ask_gate(dataclasses.replace(report, model=report.model | {"version": None}), "nothing was published")
         texts = {"report_html": render.html(report), "report_markdown": render.markdown(report)}
-        assets.assemble(final, **parts, **texts, report_json=report.to_json(), judged=staged)
+        assets.assemble(final, **parts, **texts, report_json=report.to_json(), evaluated=staged)
         result = verify.verify(final)
         if not result.passed:
             raise RuntimeError(f"The model was not published: {result.problems[0]}")

@@ -29,7 +29,7 @@ def assemble(
     report_json: str = "",
     report_html: str = "",
     report_markdown: str = "",
-    judged=None,
+    evaluated=None,
     name: str = "model",
     short_side: int | None = None,
     vocabulary: Sequence[str] = (),
@@ -37,8 +37,8 @@ def assemble(
     """Write a version directory: SavedModel, reports, golden request, warm-up requests, SHA256SUMS.
 
     It is called twice: once without a report, for the artifact that is evaluated, and once with the report and
-    `judged`, for the artifact that is published. An existing `directory` is replaced by a rename, so that a directory
-    that exists is complete.
+    `evaluated`, for the artifact that is published. An existing `directory` is replaced by a rename, so that a
+    directory that exists is complete.
 
     Args:
         directory: path of the version directory; its parent must exist.
@@ -49,7 +49,7 @@ def assemble(
         report_json: see `commands.export.write_saved_model`.
         report_html: HTML rendering of the report; left out if empty.
         report_markdown: Markdown rendering of the report; left out if empty.
-        judged: the version directory that was evaluated for the report; None if there is none yet.
+        evaluated: the version directory that was evaluated for the report; None if there is none yet.
         name: the model's name, for the warm-up requests.
         short_side: see `commands.export.write_saved_model`.
         vocabulary: see `commands.export.write_saved_model`.
@@ -59,7 +59,7 @@ def assemble(
 
     Raises:
         RuntimeError: the SavedModel does not hold the weights of encoder and head, or its weights or golden response
-            differ from those of `judged`. The directory is then left unchanged.
+            differ from those of `evaluated`. The directory is then left unchanged.
     """
     directory = pathlib.Path(directory)
     temporary = directory.with_name(f".tmp-{directory.name}")
@@ -74,16 +74,16 @@ def assemble(
     weights = export.saved_model_sha256(loaded)
     if weights != export.deployable_sha256(encoder, head):
         raise RuntimeError(f"The SavedModel written to {temporary} does not hold the weights of the live model.")
-    if judged is not None:
-        _check_judged(judged, weights, answer)
+    if evaluated is not None:
+        _check_evaluated(evaluated, weights, answer)
 
     reports = {probe.REPORT_FILE: report_json, HTML_FILE: report_html, MARKDOWN_FILE: report_markdown}
     for file, text in reports.items():
         if text:
             _write_text(temporary / file, text)
     golden.write(temporary, answer)
-    asked = {"image_shape": image_shape, "vocabulary_size": len(vocabulary)}
-    write_warmup(temporary, **asked, signatures=list(loaded.signatures), name=name)
+    request = {"image_shape": image_shape, "vocabulary_size": len(vocabulary)}
+    write_warmup(temporary, **request, signatures=list(loaded.signatures), name=name)
     publish.write_sums(temporary)
     fsync_tree(temporary)
     _put_in_place(temporary, directory, old)
@@ -126,12 +126,14 @@ def write_warmup(
                 writer.write(log.SerializeToString(deterministic=True))
 
 
-def _check_judged(judged, weights: str, answer: dict) -> None:
-    if export.saved_model_sha256(saved_models.load(judged)) != weights:
-        raise RuntimeError(f"The weights are not those of {judged}, which the report is about.")
-    problems = probe.differences(golden.read(judged), answer)
+def _check_evaluated(evaluated, weights: str, answer: dict) -> None:
+    if export.saved_model_sha256(saved_models.load(evaluated)) != weights:
+        raise RuntimeError(f"The weights are not those of {evaluated}, which the report is about.")
+    problems = probe.differences(golden.read(evaluated), answer)
     if problems:
-        raise RuntimeError(f"The model does not answer like {judged}, which the report is about: {problems[0]}")
+        raise RuntimeError(
+            f"The model does not reproduce the outputs of {evaluated}, which the report is about: {problems[0]}"
+        )
 
 
 def _write_text(path: pathlib.Path, text: str) -> None:
