@@ -207,7 +207,7 @@ def test_callbacks_refuse_before_an_epoch_is_trained(tmp_path):
     watch = robust.callbacks.RobustAccuracy(IMAGES, LABELS + 1, attack=attack)
     made = method()
     made.build(IMAGES.shape)
-    with pytest.raises(ValueError, match="label 3, and the model knows 3 classes"):
+    with pytest.raises(ValueError, match="label 3, but the model has 3 classes"):
         fit(made, IMAGES, LABELS, callbacks=[watch])
     assert int(made.step) == 0
     with pytest.raises(ValueError, match="the best 'val_loss' is the lowest"):

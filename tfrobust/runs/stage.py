@@ -82,15 +82,15 @@ class Stage:
             )
         if self.batch_size < model.least_batch:
             name = type(model).__name__
-            raise InputError(f"{name} learns nothing from batches of {self.batch_size}: at least {model.least_batch}.")
+            raise InputError(f"{name} learns nothing from batches of {self.batch_size}; it needs at least {model.least_batch}.")
         for part in (model, model.head):
             if hasattr(part, "examples"):  # it has state per training image
                 part.examples = len(self.dataset.train)
         model.build(shape)
-        answers = model.compute_output_shape(shape)[-1]
-        if answers != self.dataset.class_count:
+        logits = model.compute_output_shape(shape)[-1]
+        if logits != self.dataset.class_count:
             name, count = self.dataset.name, self.dataset.class_count
-            raise InputError(f"the head gives {answers} logits, but {name} has {count} classes.")
+            raise InputError(f"the head returns {logits} logits, but {name} has {count} classes.")
         model.check_ready(self.dataset.image_shape, self.dataset.class_count)
         # The loop itself decides whether XLA compiles the step.
         metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
@@ -102,8 +102,8 @@ class Stage:
         """Describe each part that its schedule or interval leaves without effect in so few steps, one sentence each."""
         name, steps = type(self.method).__name__, self.epochs * self.steps_per_epoch
         said = [
-            f"{name} trains without its term {term}: its scheduled weight is 0 in all {steps} steps. Take more epochs, "
-            "or a schedule that begins earlier."
+            f"{name} trains without its term {term}: its scheduled weight is 0 in all {steps} steps. Use more epochs, "
+            "or a schedule that starts earlier."
             for term in self.silent_terms()
         ]
         optimizer = getattr(self.method.optimizer, "inner_optimizer", self.method.optimizer)
@@ -119,8 +119,8 @@ class Stage:
         rule = getattr(self.method, "false_negatives", None)
         if getattr(rule, "needs_pseudo_labels", False) and self.epochs <= rule.every:
             said.append(
-                f"{name} trains without {type(rule).__name__}, which clusters first behind epoch {rule.every} of "
-                f"{self.epochs}. Take more epochs, or a smaller every."
+                f"{name} trains without {type(rule).__name__}, which clusters first after epoch {rule.every} of "
+                f"{self.epochs}. Use more epochs, or a smaller every."
             )
         return said
 
@@ -180,8 +180,8 @@ class Stage:
         if fitted_at_once(self.method.head):
             print(f"head        {type(self.method.head).__name__}, fitted at once")
             return
-        print(f"steps       {steps} ({self.steps_per_epoch} an epoch)")
-        print(f"passes      {passes} forward and backward passes over the batch a step, {steps * passes} in all")
+        print(f"steps       {steps} ({self.steps_per_epoch} per epoch)")
+        print(f"passes      {passes} forward and backward passes over the batch per step, {steps * passes} in total")
         print(f"parameters  {self.method.encoder.count_params() + self.method.head.count_params()}")
 
     def loop(

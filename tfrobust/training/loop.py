@@ -162,7 +162,7 @@ class Loop:
                     store.save(step, remember())
                 saved_at = time.monotonic()
             if stopped:
-                consensus.agreement.part()
+                consensus.agreement.final_barrier()
                 raise StopRequested(f"stopped by {stopped} after step {step} of {last}; run again to resume.")
         return {**remember(), "step": step}
 
