@@ -111,7 +111,7 @@ REFUSED = [
     (lambda: made(SimCLR, forward="both"), "forward is 'both'"),
     (lambda: made(SimCLR, false_negatives=IFND()), "IFND needs a pseudo-label of each training image"),
     (lambda: made(SupCon, base_temperature=0.0), "SupCon.base_temperature is 0"),
-    (lambda: made(SupCon, false_negatives=AdaptiveFNC()), "no false_negatives"),
+    (lambda: made(SupCon, false_negatives=AdaptiveFNC()), "set false_negatives=None"),
     (lambda: made(BYOL, target_rate=1.5), "BYOL.target_rate is 1.5"),
     (
         lambda: made(BYOL, prediction=ProjectionHead(dim=3)),
@@ -122,7 +122,7 @@ REFUSED = [
     (lambda: InstanceAdversary(group=1), "group is 1"),
     (lambda: InstanceAdversary(mode="eval"), "eval"),
     (lambda: made(ACL, streams="triple"), "streams is 'triple'"),
-    (lambda: made(ACL, streams="dual_stream"), "needs branches=2"),
+    (lambda: made(ACL, streams="dual_stream"), "with branches=2"),
     (
         lambda: made(ACL, streams="standard_to_standard", adversary=InstanceAdversary()),
         "'standard_to_standard' contrasts clean views only: set adversary=None",

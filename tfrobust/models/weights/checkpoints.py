@@ -202,7 +202,7 @@ def _match(encoder, tensors: Tensors, prefix: str | None, where: str) -> tuple[N
                 full = {f"{start}{name}": destination for name, destination in wanted.items()}
                 matches.append((len(full.keys() & tensors.keys()), naming, start, full))
     if not any(count for count, *_ in matches):
-        names = ", ".join(sorted(tensors)[:3]) or "nothing"
+        names = ", ".join(sorted(tensors)[:3]) or "none"
         raise _refused(f"{where} has no known tensor names of {_described(encoder)}; its first names are {names}.")
     first, *others = sorted(matches, key=lambda match: (-match[0], len(match[2])))
     alike = sorted({start for count, _, start, _ in others if count == first[0]} | {first[2]})
