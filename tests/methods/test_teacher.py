@@ -53,7 +53,7 @@ def test_a_teacher_is_checked_without_being_loaded(exported, tmp_path):
     teacher = TeacherUtility(path=str(exported[1]))
     teacher.check(tiny.SHAPE, tiny.CLASSES)
     refuse(teacher, r"the data have \[9, 9, 1\] and 3 classes", shape=(9, 9, 1))
-    refuse(teacher, r"the data are \[16\] of 3 classes", shape=(16,))
+    refuse(teacher, r"the data have \[16\] and 3 classes", shape=(16,))
     refuse(teacher, "of 4 classes", classes=4)
     for content in (b"no protocol buffer", b""):
         (tmp_path / "saved_model.pb").write_bytes(content)
