@@ -230,7 +230,7 @@ MISFITS = {
         lambda t: [t.update({"line\n" * 99 + "." + name: t.pop(name)}) for name in (*t,) if name != LAST],
         "no WideResNet",
     ),
-    "another_network": (lambda t: (t.clear(), t.update({"features.0.weight": np.ones(3)})), "first names are features.0.w"),
+    "another_network": (lambda t: (t.clear(), t.update({"features.0.weight": np.ones(3)})), "names are features.0.w"),
     "nothing": (lambda t: t.clear(), "its first names are none"),
 }  # fmt: skip
 

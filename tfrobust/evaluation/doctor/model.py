@@ -170,10 +170,10 @@ def check_ascent(setting: Setting, threat: ThreatModel) -> Finding | None:
 def _cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Compute log(sum_k exp(z_k - z_y)) in float64, which distinguishes confident outputs where float32 gives 0."""
     logits = logits.astype(np.float64)
-    apart = logits - logits[np.arange(len(labels)), labels][:, None]
-    apart[np.arange(len(labels)), labels] = -np.inf
-    largest = apart.max(axis=1)
-    return np.logaddexp(0, largest + np.log(np.exp(apart - largest[:, None]).sum(axis=1)))
+    gaps = logits - logits[np.arange(len(labels)), labels][:, None]
+    gaps[np.arange(len(labels)), labels] = -np.inf
+    largest = gaps.max(axis=1)
+    return np.logaddexp(0, largest + np.log(np.exp(gaps - largest[:, None]).sum(axis=1)))
 
 
 def _probed(setting: Setting) -> np.ndarray:

@@ -54,7 +54,7 @@ def run(setting: Setting, attack: Attack, positions: np.ndarray) -> AttackResult
         seed=setting.seed,
         batch_size=setting.batch_size,
         index=positions,
-        progress=None if report is None else (lambda done, total, standing: report(done, total)),
+        progress=None if report is None else (lambda done, total, remaining: report(done, total)),
     )
 
 
@@ -91,8 +91,8 @@ def search(
     found = []
     for chunk in own:
         # Members are stored separately: the images that remain before a member follow from the stored results.
-        def run_member(number, standing, chunk=chunk):
-            (one,) = _search_chunks(setting, attack.members[number], [chunk[standing]], deadline, attack.name)
+        def run_member(number, remaining, chunk=chunk):
+            (one,) = _search_chunks(setting, attack.members[number], [chunk[remaining]], deadline, attack.name)
             return one
 
         found.append(chunks.Found(*runner.cascade(len(attack.members), len(chunk), run_member)))
@@ -148,7 +148,7 @@ def _progress(report: Callable | None, before: int, size: int, total: int) -> Ca
     if report is None:
         return None
     # A chunk's own total is its size times the steps of one image.
-    return lambda done, steps, standing: report(done + steps // size * before, steps // size * total)
+    return lambda done, steps, remaining: report(done + steps // size * before, steps // size * total)
 
 
 def _task(attack: Attack) -> str:

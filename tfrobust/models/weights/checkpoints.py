@@ -55,10 +55,10 @@ class Loaded:
     ignored: tuple[str, ...]
 
     def __str__(self) -> str:
-        told = [name for name in self.ignored if not name.endswith("num_batches_tracked")]
-        others = f"; ignored: {', '.join(told[:6])}{' ...' if len(told) > 6 else ''}" if told else ""
+        others = [name for name in self.ignored if not name.endswith("num_batches_tracked")]
+        listed = f"; ignored: {', '.join(others[:6])}{' ...' if len(others) > 6 else ''}" if others else ""
         prefix = f", prefix {self.prefix!r}" if self.prefix else ""
-        return f"{len(self.used)} tensors with {self.naming}'s names{prefix}{others}"
+        return f"{len(self.used)} tensors with {self.naming}'s names{prefix}{listed}"
 
 
 class _Classifier(NamedTuple):
@@ -339,8 +339,8 @@ def _check_function(encoder, naming: Naming, tensors: Tensors, where: str) -> No
                 continue
             there = np.asarray(tensor.read(), np.float64).reshape(-1)
             if not np.allclose(neutral if here is None else here, there, rtol=0, atol=_PIXEL_TOLERANCE):
-                told = ", ".join(f"{value:.6g}" for value in there)
-                raise _refused(f"{where}: {name} is ({told}), but {own}.{argument} is {here}: set it to that.")
+                values = ", ".join(f"{value:.6g}" for value in there)
+                raise _refused(f"{where}: {name} is ({values}), but {own}.{argument} is {here}: set it to that.")
 
 
 def _padding(symmetric: bool) -> str:

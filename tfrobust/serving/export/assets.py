@@ -70,18 +70,18 @@ def assemble(
     parts = dict(encoder=encoder, head=head, image_shape=image_shape, short_side=short_side, vocabulary=vocabulary)
     export.write_saved_model(temporary, **parts, class_names=class_names, report_json=report_json)
     loaded = saved_models.load(temporary)  # also checks that the export passes the library's own scan
-    answer = golden.record(loaded.signatures, image_shape, len(vocabulary))
+    response = golden.record(loaded.signatures, image_shape, len(vocabulary))
     weights = export.saved_model_sha256(loaded)
     if weights != export.deployable_sha256(encoder, head):
         raise RuntimeError(f"The SavedModel written to {temporary} does not hold the weights of the live model.")
     if evaluated is not None:
-        _check_evaluated(evaluated, weights, answer)
+        _check_evaluated(evaluated, weights, response)
 
     reports = {probe.REPORT_FILE: report_json, HTML_FILE: report_html, MARKDOWN_FILE: report_markdown}
     for file, text in reports.items():
         if text:
             _write_text(temporary / file, text)
-    golden.write(temporary, answer)
+    golden.write(temporary, response)
     request = {"image_shape": image_shape, "vocabulary_size": len(vocabulary)}
     write_warmup(temporary, **request, signatures=list(loaded.signatures), name=name)
     publish.write_sums(temporary)
@@ -126,10 +126,10 @@ def write_warmup(
                 writer.write(log.SerializeToString(deterministic=True))
 
 
-def _check_evaluated(evaluated, weights: str, answer: dict) -> None:
+def _check_evaluated(evaluated, weights: str, response: dict) -> None:
     if export.saved_model_sha256(saved_models.load(evaluated)) != weights:
         raise RuntimeError(f"The weights are not those of {evaluated}, which the report is about.")
-    problems = probe.differences(golden.read(evaluated), answer)
+    problems = probe.differences(golden.read(evaluated), response)
     if problems:
         raise RuntimeError(
             f"The model does not reproduce the outputs of {evaluated}, which the report is about: {problems[0]}"

@@ -38,7 +38,7 @@ class RefuseImports(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Return a spec with this loader for refused packages, None for all others."""
         if name.split(".")[0] not in REFUSED_PACKAGES:
             return None
-        # TensorFlow asks for the location of its Keras without importing it, so the origin is a nonexistent path.
+        # TensorFlow looks up the location of its Keras without importing it, so the origin is a nonexistent path.
         place = f"/nonexistent/{name}/__init__.py"
         return importlib.machinery.ModuleSpec(name, self, origin=place, is_package=True)
 

@@ -112,8 +112,8 @@ class Models:
         with self._lock:
             for name, folder in self.folders.items():
                 there = publish.versions(folder)
-                labelled = set(self.labels.get(name, {}).values())
-                wanted = labelled & set(there) if labelled else set(there[-1:])
+                labeled = set(self.labels.get(name, {}).values())
+                wanted = labeled & set(there) if labeled else set(there[-1:])
                 served, failed = self._served[name], self._failed[name]
                 loaded = {version: served[version] for version in wanted & served.keys()}
                 for version in sorted(wanted - served.keys() - failed.keys()):
@@ -125,7 +125,7 @@ class Models:
                     self._served[name] = loaded
 
     def find(self, specification) -> tuple[int, _Version]:
-        """Return the version that a genuine ModelSpec asks for."""
+        """Return the version that a genuine ModelSpec requests."""
         name, served = specification.name, self._served.get(specification.name, {})
         choice = specification.WhichOneof("version_choice")
         if choice == "version_label":
@@ -135,8 +135,8 @@ class Models:
         else:
             version = specification.version.value if choice == "version" else max(served, default=None)
         if version not in served:
-            asked = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-            raise Failure("NOT_FOUND", f"Servable not found for request: {asked}")
+            wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+            raise Failure("NOT_FOUND", f"Servable not found for request: {wanted}")
         return version, served[version]
 
     def states(self, specification) -> dict[int, str]:
@@ -267,17 +267,17 @@ def grpc_server(handlers: Handlers):
     from tensorflow_serving.apis import model_service_pb2_grpc as model_service
     from tensorflow_serving.apis import prediction_service_pb2_grpc as prediction_service
 
-    def answered(answer):
+    def served(handler):
         def method(self, request, context):
             try:
-                return answer(request)
+                return handler(request)
             except Failure as failure:
                 context.abort(grpc.StatusCode[failure.code], failure.message)
 
         return method
 
-    prediction = {"Predict": answered(handlers.predict), "GetModelMetadata": answered(handlers.metadata)}
-    status = {"GetModelStatus": answered(handlers.status)}
+    prediction = {"Predict": served(handlers.predict), "GetModelMetadata": served(handlers.metadata)}
+    status = {"GetModelStatus": served(handlers.status)}
     limits = [("grpc.max_receive_message_length", LARGEST_REQUEST), ("grpc.max_send_message_length", -1)]
     # With port reuse two servers could listen on one port, and half of the requests would go to the other.
     limits.append(("grpc.so_reuseport", 0))
@@ -326,17 +326,17 @@ class HttpServer:
             clear_untrusted_proxy_headers=True,
         )
         self.server_address = self._server.socket.getsockname()
-        self._asked_to_stop, self._stopped = threading.Event(), threading.Event()
+        self._stop_requested, self._stopped = threading.Event(), threading.Event()
 
     def serve_forever(self) -> None:
         """Serve requests until `shutdown` is called from another thread."""
-        while not self._asked_to_stop.is_set():
+        while not self._stop_requested.is_set():
             self._loop(timeout=1, use_poll=True, map=self._sockets, count=1)
         self._stopped.set()
 
     def shutdown(self) -> None:
         """Stop `serve_forever`, and return once it has stopped."""
-        self._asked_to_stop.set()
+        self._stop_requested.set()
         self._server.pull_trigger()
         self._stopped.wait()
 
@@ -349,7 +349,7 @@ class HttpServer:
 def rest_application(handlers: Handlers) -> Callable:
     """Create the WSGI application of the REST interface."""
 
-    def answer(environ: dict, start_response: Callable) -> list[bytes]:
+    def respond(environ: dict, start_response: Callable) -> list[bytes]:
         try:
             _check_host(environ.get("HTTP_HOST", ""))
             # PATH_INFO is already decoded, so that a slash within a name (`a%2Fb`) would look like a separator.
@@ -372,7 +372,7 @@ def rest_application(handlers: Handlers) -> Callable:
         start_response(f"{status} {http.HTTPStatus(status).phrase}", headers)
         return [content]
 
-    return answer
+    return respond
 
 
 def _check_host(host: str) -> None:
