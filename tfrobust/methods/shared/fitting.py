@@ -50,13 +50,13 @@ def _plain_refusals():
         raise InputError(said[1]) from error
 
 
-def batch_of(data, who: str, bounds: tuple[float, float]) -> Batch:
+def batch_of(data, caller: str, bounds: tuple[float, float]) -> Batch:
     """Convert a batch as users pass it to a checked `Batch`.
 
     Args:
         data: (x, y[, sample_weight]). x: images [b, h, w, c], tokens [b, length] of any integer type, a table [b, d],
             or a dict that holds one of these under `images`. y: class ids or one-hot rows.
-        who: name of the caller, for messages.
+        caller: name of the caller, for messages.
         bounds: lowest and highest pixel.
 
     Returns:
@@ -73,9 +73,9 @@ def batch_of(data, who: str, bounds: tuple[float, float]) -> Batch:
     rows = distribution.global_rows(tf.shape(images)[0])
     images = tf.convert_to_tensor(images)
     if images.shape.rank != 2:
-        inputs.check_pixels(images, who, *bounds)
+        inputs.check_pixels(images, caller, *bounds)
     images = tf.cast(images, tf.int32 if images.dtype.is_integer else tf.float32)
-    return Batch(images, None if labels is None else inputs.class_ids(labels, who, _MIXED), rows, extra)
+    return Batch(images, None if labels is None else inputs.class_ids(labels, caller, _MIXED), rows, extra)
 
 
 def given_labels(data, batch: Batch) -> tf.Tensor:
