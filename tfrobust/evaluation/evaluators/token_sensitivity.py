@@ -24,7 +24,7 @@ _BATCHES = 8
 _NO_STRENGTHS = Finding(
     "token_strengths",
     "warn",
-    "The data say of no token how strong its sentiment is: token sensitivities cannot be compared with anything.",
+    "The data have no sentiment strengths of tokens; token sensitivities cannot be compared.",
     "Evaluate on data with scores of tokens, such as the sentiment grammar or the Stanford Sentiment Treebank.",
 )
 

@@ -76,8 +76,8 @@ class TeacherUtility(Configured):
         )
         if not images.is_compatible_with([None, *image_shape]) or logits[-1] not in (None, class_count):
             raise InputError(
-                f"TeacherUtility.path: {self.path} maps {images} to {logits}; the data have {list(image_shape)} and "
-                f"{class_count} classes."
+                f"TeacherUtility.path: {self.path} maps {images} to {logits}; the data have the shape "
+                f"{list(image_shape)} and {class_count} classes."
             )
 
 
