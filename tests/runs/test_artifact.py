@@ -6,8 +6,7 @@ import tensorflow as tf
 from tfrobust.attacks.gradient import PGD
 from tfrobust.common import configured
 from tfrobust.data.sources.digits import Digits
-from tfrobust.evaluation.doctor import data as doctor_data
-from tfrobust.evaluation.doctor.evaluator import Doctor
+from tfrobust.evaluation.doctor.evaluator import Doctor, check_duplicates
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
@@ -34,7 +33,7 @@ def test_what_a_first_stage_saw_is_told_and_read_again_by_its_report(caplog):
     again = artifact.training_facts(facts, DATASET, JUDGES)["pretraining_examples"]
     assert again.fingerprint == seen.fingerprint
     setting = {"images": DATASET.test.arrays()[0], "labels": DATASET.test.labels, "predictor": PREDICTOR}
-    finding = doctor_data.check_duplicates(Setting(**setting, pretraining_examples=again))
+    finding = check_duplicates(Setting(**setting, pretraining_examples=again))
     assert finding.verdict == "fail" and "Of 360 test images 272 (75.6%) are among 1337 images of" in finding.evidence
     for untold in (facts, (CleanAccuracy(),), None), (FACTS, JUDGES, DATASET.train), (FACTS, JUDGES, None):
         assert "pretraining_examples" not in artifact.training_facts(untold[0], DATASET, *untold[1:])
