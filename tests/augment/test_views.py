@@ -99,9 +99,9 @@ OPERATIONS = {
     "brightness": (color.brightness, "tensorflow"),
     "added": (color.added_brightness, "additive"),
     "contrast": (color.contrast, "tensorflow"),
-    "contrast_of_grey": (color.contrast_of_grey, "torchvision"),
+    "contrast_of_gray": (color.contrast_of_gray, "torchvision"),
     "saturation": (color.saturation, "tensorflow"),
-    "saturation_of_grey": (color.saturation_of_grey, "torchvision"),
+    "saturation_of_gray": (color.saturation_of_gray, "torchvision"),
     "hue": (color.hue, "tensorflow"),
 }
 
@@ -122,8 +122,8 @@ def test_colours_beside_loops_over_pixels(name):
     ("operation", "peer"),
     [
         (color.brightness, PIL.ImageEnhance.Brightness),
-        (color.contrast_of_grey, PIL.ImageEnhance.Contrast),
-        (color.saturation_of_grey, PIL.ImageEnhance.Color),
+        (color.contrast_of_gray, PIL.ImageEnhance.Contrast),
+        (color.saturation_of_gray, PIL.ImageEnhance.Color),
     ],
 )
 def test_torchvision_s_colours_are_pillow_s(operation, peer):
@@ -135,8 +135,10 @@ def test_torchvision_s_colours_are_pillow_s(operation, peer):
 
 
 def test_grey_and_solarize():
-    np.testing.assert_allclose(color.grey(IMAGES), tf.image.rgb_to_grayscale(IMAGES).numpy().repeat(3, -1), atol=1e-6)
-    np.testing.assert_allclose(color.grey(IMAGES, color.MEAN)[..., 0], IMAGES.mean(-1), atol=1e-6)
+    np.testing.assert_allclose(
+        color.to_gray(IMAGES), tf.image.rgb_to_grayscale(IMAGES).numpy().repeat(3, -1), atol=1e-6
+    )
+    np.testing.assert_allclose(color.to_gray(IMAGES, color.MEAN)[..., 0], IMAGES.mean(-1), atol=1e-6)
     levels = tf.reshape([0.0, 0.25, 0.5, 1.0], [1, 2, 2, 1])
     assert np.ravel(color.solarize(levels)).tolist() == [0.0, 0.25, 0.5, 0.0]
 

@@ -41,9 +41,9 @@ def contrast(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
     return _clipped(mean + _each(amount) * (images - mean))
 
 
-def contrast_of_grey(images: tf.Tensor, amount: tf.Tensor, weights=LUMA) -> tf.Tensor:
+def contrast_of_gray(images: tf.Tensor, amount: tf.Tensor, weights=LUMA) -> tf.Tensor:
     """Scale contrast about the mean m of the gray image, m + amount (x - m), as torchvision."""
-    mean = tf.reduce_mean(grey(images, weights)[..., :1], axis=[1, 2], keepdims=True)
+    mean = tf.reduce_mean(to_gray(images, weights)[..., :1], axis=[1, 2], keepdims=True)
     return _clipped(mean + _each(amount) * (images - mean))
 
 
@@ -58,11 +58,11 @@ def saturation(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
     return _clipped(value - factor * (value - images))
 
 
-def saturation_of_grey(images: tf.Tensor, amount: tf.Tensor, weights=LUMA) -> tf.Tensor:
+def saturation_of_gray(images: tf.Tensor, amount: tf.Tensor, weights=LUMA) -> tf.Tensor:
     """Scale saturation about the gray image g, g + amount (x - g), as torchvision; gray images are unchanged."""
     if images.shape[-1] == 1:
         return images
-    origin = grey(images, weights)
+    origin = to_gray(images, weights)
     return _clipped(origin + _each(amount) * (images - origin))
 
 
@@ -75,7 +75,7 @@ def hue(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
     return _clipped(tf.image.hsv_to_rgb(tf.concat([turned, saturated, value], axis=-1)))
 
 
-def grey(images: tf.Tensor, weights=LUMA) -> tf.Tensor:
+def to_gray(images: tf.Tensor, weights=LUMA) -> tf.Tensor:
     """Replace each channel by the weighted sum of red, green and blue; gray images are unchanged."""
     if images.shape[-1] == 1:
         return images
@@ -96,7 +96,7 @@ def _each(amount: tf.Tensor) -> tf.Tensor:
 
 
 def _torchvision(weights):
-    relative = (contrast_of_grey, saturation_of_grey)
+    relative = (contrast_of_gray, saturation_of_gray)
     return brightness, *(functools.partial(change, weights=weights) for change in relative), hue
 
 
@@ -236,7 +236,7 @@ class ContrastiveViews(Augmentation):
             "crop": lambda view: resampling.resized_parts(view, draw["box"], self.interpolation),
             "flip": lambda view: _where(draw["flip"], view[:, :, ::-1], view),
             "jitter": lambda view: self._jittered(view, draw),
-            "grey": lambda view: _where(draw["grey"], grey(view, weights), view),
+            "grey": lambda view: _where(draw["grey"], to_gray(view, weights), view),
             "blur": lambda view: resampling.blur(view, draw["sigma"]),
             "solarize": lambda view: _where(draw["solarize"], solarize(view), view),
         }
