@@ -21,7 +21,7 @@ LAYERS = (
     {"keras"},
     {"runs.experiment"},
     {"runs.estimate"},
-    {"runs.artefact", "runs.first_stage", "runs.initial_encoder"},
+    {"runs.artifact", "runs.first_stage", "runs.initial_encoder"},
     {"runs"},
     {"saving", "adapters"},
     {"serving.server"},

@@ -32,7 +32,7 @@ _MADE = "<!-- Made by tools/make_api_pages.py from the docstrings; do not edit. 
 # Modules outside the facade whose functions and classes programs use; of other modules only data sources and
 # evaluators, which gin files configure, are listed.
 _PROGRAMS = {
-    "run": ("runs.experiment", "runs.first_stage", "runs.initial_encoder", "report.gate"),
+    "run": ("runs.experiment", "runs.stage", "runs.first_stage", "runs.initial_encoder", "report.gate"),
     "serving": ("serving.client", "serving.scan"),
 }
 _TITLES = {

@@ -88,9 +88,9 @@ ARGUMENTS = [
     (UtilityPerturbation, "smallest_utility", -1.0, "{} -1.0"),
 ]
 CALLS = [
-    (lambda: AugMix()(tf.zeros([1, 8, 8, 2]), KEY), "not images of 2 channels"),
-    (lambda: AutoAugment()(tf.zeros([1, 4, 4, 2]), KEY), "AutoAugment changes grey images and RGB"),
-    (lambda: ContrastiveViews()(tf.zeros([1, 8, 8, 4]), KEY), "ContrastiveViews changes grey images and RGB"),
+    (lambda: AugMix()(tf.zeros([1, 8, 8, 2]), KEY), "not 2 channels"),
+    (lambda: AutoAugment()(tf.zeros([1, 4, 4, 2]), KEY), "AutoAugment supports gray and RGB images"),
+    (lambda: ContrastiveViews()(tf.zeros([1, 8, 8, 4]), KEY), "ContrastiveViews supports gray and RGB images"),
     (lambda: TokenRemoval()(tf.zeros([2, 4], tf.int32), tf.zeros([2, 5]), KEY), r"one shape \[b, l\]"),
     (lambda: UtilityPerturbation()(tf.zeros([2, 4, 4, 1]), tf.zeros([2, 4, 5, 1]), KEY), "and utility"),
     (

@@ -9,8 +9,8 @@ import pytest
 import scipy.ndimage
 import tensorflow as tf
 
-from tfrobust.augment import color as colour
 from tfrobust.augment import resampling
+from tfrobust.augment import views as color
 from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.augment.views import ORDERS, ContrastiveViews
 from tfrobust.ops import randomness
@@ -96,13 +96,13 @@ def of_one(draw, row):
 
 
 OPERATIONS = {
-    "brightness": (colour.brightness, "tensorflow"),
-    "added": (colour.added_brightness, "additive"),
-    "contrast": (colour.contrast, "tensorflow"),
-    "contrast_of_grey": (colour.contrast_of_grey, "torchvision"),
-    "saturation": (colour.saturation, "tensorflow"),
-    "saturation_of_grey": (colour.saturation_of_grey, "torchvision"),
-    "hue": (colour.hue, "tensorflow"),
+    "brightness": (color.brightness, "tensorflow"),
+    "added": (color.added_brightness, "additive"),
+    "contrast": (color.contrast, "tensorflow"),
+    "contrast_of_gray": (color.contrast_of_gray, "torchvision"),
+    "saturation": (color.saturation, "tensorflow"),
+    "saturation_of_gray": (color.saturation_of_gray, "torchvision"),
+    "hue": (color.hue, "tensorflow"),
 }
 
 
@@ -121,9 +121,9 @@ def test_colours_beside_loops_over_pixels(name):
 @pytest.mark.parametrize(
     ("operation", "peer"),
     [
-        (colour.brightness, PIL.ImageEnhance.Brightness),
-        (colour.contrast_of_grey, PIL.ImageEnhance.Contrast),
-        (colour.saturation_of_grey, PIL.ImageEnhance.Color),
+        (color.brightness, PIL.ImageEnhance.Brightness),
+        (color.contrast_of_gray, PIL.ImageEnhance.Contrast),
+        (color.saturation_of_gray, PIL.ImageEnhance.Color),
     ],
 )
 def test_torchvision_s_colours_are_pillow_s(operation, peer):
@@ -135,10 +135,12 @@ def test_torchvision_s_colours_are_pillow_s(operation, peer):
 
 
 def test_grey_and_solarize():
-    np.testing.assert_allclose(colour.grey(IMAGES), tf.image.rgb_to_grayscale(IMAGES).numpy().repeat(3, -1), atol=1e-6)
-    np.testing.assert_allclose(colour.grey(IMAGES, colour.MEAN)[..., 0], IMAGES.mean(-1), atol=1e-6)
+    np.testing.assert_allclose(
+        color.to_gray(IMAGES), tf.image.rgb_to_grayscale(IMAGES).numpy().repeat(3, -1), atol=1e-6
+    )
+    np.testing.assert_allclose(color.to_gray(IMAGES, color.MEAN)[..., 0], IMAGES.mean(-1), atol=1e-6)
     levels = tf.reshape([0.0, 0.25, 0.5, 1.0], [1, 2, 2, 1])
-    assert np.ravel(colour.solarize(levels)).tolist() == [0.0, 0.25, 0.5, 0.0]
+    assert np.ravel(color.solarize(levels)).tolist() == [0.0, 0.25, 0.5, 0.0]
 
 
 @pytest.mark.parametrize("size", [(40, 60), (9, 30), (8, 8)])

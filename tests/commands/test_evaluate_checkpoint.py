@@ -35,7 +35,8 @@ def test_weights_are_judged_with_their_network(tmp_path, capsys, monkeypatch):
     assert _evaluate(*given, *network) == 0
     said = capsys.readouterr().out
     assert (
-        "weights.npz: 40 tensors by TRADES's names behind 'module.'; ignored: module.sub_block1.layer.0.bn1.w" in said
+        "weights.npz: 40 tensors with TRADES's names, prefix 'module.'; ignored: module.sub_block1.layer.0.bn1.w"
+        in said
     )
     report = json.loads((tmp_path / "out" / "robustness_report.json").read_text())
     values = {one["id"]: one["value"] for one in report["measurements"]}
@@ -47,7 +48,7 @@ def test_weights_are_judged_with_their_network(tmp_path, capsys, monkeypatch):
     (tmp_path / "weights.pth").write_bytes(b"\x80\x04.")
     other = (tmp_path / "weights.pth", *given[1:])
     for arguments, more, message in (
-        (given, [], "holds weights alone: say of which network, such as --gin_file=gin/models/resnet18.gin"),
+        (given, [], "holds only weights: name the network, such as by --gin_file=gin/models/resnet18.gin"),
         (given, network[:1], "weights.npz is no WideResNet (depth=28, width=10): "),
         (other, network, "weights.pth is a pickle, which can run code; convert it"),
     ):

@@ -302,7 +302,7 @@ def refuses_what_does_not_fit(row: Row) -> None:
         with pytest.raises(ValueError, match=message):
             call()
     if not row.normalizes:
-        with pytest.raises(ValueError, match="no batch normalisation"):
+        with pytest.raises(ValueError, match="no batch normalization"):
             row.make(branches=2)
 
 

@@ -62,7 +62,7 @@ def main(folder: str) -> None:
     except InputError as error:
         found["refused"] = str(error)
     pathlib.Path(folder, f"{worker.index}.json").write_text(json.dumps(found))
-    agreement.part()
+    agreement.final_barrier()
     os._exit(0)
 
 

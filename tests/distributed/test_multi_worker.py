@@ -263,7 +263,7 @@ def test_one_process_agrees_with_itself():
     agreement = cluster.Agreement(tf.distribute.get_strategy(), cluster.Worker())
     assert agreement.any(True, False) == (True, False)
     agreement.check_step(5)
-    agreement.part()
+    agreement.final_barrier()
     with agreement.after_chief():
         pass
     with pytest.raises(tf.errors.UnavailableError), cluster.watched(cluster.Worker()):

@@ -27,7 +27,7 @@ EVALUATORS = (
     CleanAccuracy(per_class=True),
     AttackAccuracy(attack=ATTACK, label="x"),
     AccuracyCurve(attack=ATTACK, epsilons=(0.0, 0.03)),
-    AdversarialExamples(attack=ATTACK, fallen=1),
+    AdversarialExamples(attack=ATTACK, misclassified=1),
     Calibration(attack=ATTACK, bins=7, rms_bin_size=5),
     CorruptionAccuracy(names=("gaussian_noise", "fog"), severities=(1,)),
     Stability(names=("gaussian_noise",)),

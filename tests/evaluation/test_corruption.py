@@ -77,7 +77,7 @@ def test_groups(setting):
 
 
 def test_a_mean_over_few_corruptions_says_which():
-    images = types.SimpleNamespace(settings={}, judged={})
+    images = types.SimpleNamespace(settings={}, identity={})
 
     def settings(names):
         evaluator = CorruptionAccuracy(names=names, severities=(5,))
@@ -176,8 +176,8 @@ def test_a_baseline_of_other_images_is_warned_of(setting, tmp_path):
     def said(**changes):
         mean = dataclasses.asdict(dataclasses.replace(own, **changes))
         path.write_text(json.dumps({"model": {"name": "other"}, "measurements": [mean]}))
-        _, _, judged = baseline.values_of(str(path), own.id)
-        return baseline.findings({"name": "other", "judged": judged}, "mCE", own.id, [own])
+        _, _, images = baseline.values_of(str(path), own.id)
+        return baseline.findings({"name": "other", "images": images}, "mCE", own.id, [own])
 
     assert said() == [] and baseline.findings(ALEXNET, "mCE", own.id, [own]) == []
     other = measured(dataclasses.replace(setting, images=setting.images[::-1], labels=setting.labels[::-1]))
@@ -190,7 +190,7 @@ def test_a_baseline_of_other_images_is_warned_of(setting, tmp_path):
         ({"settings": {}}, ["images", "source", "constants of"]),
     ):
         (finding,) = said(**changes)
-        assert finding.verdict == "warn" and finding.evidence.endswith(f"does not say: {', '.join(words)}.")
+        assert finding.verdict == "warn" and finding.evidence.endswith(f"differs in or lacks: {', '.join(words)}.")
     path.write_text(json.dumps({"model": {"name": "other"}, "measurements": []}))
     assert baseline.values_of(str(path), own.id) == ("other", {}, {})
 
@@ -247,12 +247,12 @@ def test_pictures_of_frost(setting, tmp_path):
     [
         ({"names": ("fog", "smog")}, "names has 'smog'"),
         ({"names": ()}, "names is empty"),
-        ({"names": ("fog", "fog")}, "twice"),
+        ({"names": ("fog", "fog")}, "has duplicates"),
         ({"severities": (0,)}, "severities has 0"),
         ({"limit": 0}, "limit"),
         ({"baseline": "resnet"}, "neither 'alexnet' nor"),
         ({"baseline": {"name": "a", "clean": 0.1, "errors": {"fog": 0.5}}}, "lacks gaussian_noise"),
-        ({"baseline": {"name": "a", "errors": ALEXNET["errors"]}}, "clean error"),
+        ({"baseline": {"name": "a", "errors": ALEXNET["errors"]}}, "lacks 'clean'"),
         ({"baseline": "alexnet", "severities": (1, 2)}, "all 15 corruptions at all 5"),
     ],
 )

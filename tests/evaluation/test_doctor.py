@@ -1,20 +1,27 @@
-"""The doctor as a whole, and what he says of the model alone; data and attacks have their own files, flaws a zoo."""
+"""The doctor as a whole, and its checks of the model, of the attack, of the data and of the claims."""
+
+import functools
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from oracles import linear_model
-from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.prox_log_barrier import ProxLogBarrier
 from tfrobust.attacks.shared import objectives
 from tfrobust.attacks.shared.engine import Engine
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.attacks.square import Square
+from tfrobust.data.spec import ArrayExamples
 from tfrobust.evaluation.doctor import evaluator as doctor
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.engine import searching
 from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.chunks import Found
 from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.structs import AttackResult
 
 ATTACK = PGD(threat=ThreatModel(epsilon=0.02), steps=10)
 PREDICT, IMAGES, LABELS, _, _ = linear_model.make(400)
@@ -59,7 +66,7 @@ def test_without_gradients_what_needs_them_is_left_out_and_said():
 @pytest.mark.parametrize(
     ("predict", "said"),
     [
-        (lambda x: PREDICT(tf.round(x * 50) / 50), "cannot be had"),
+        (lambda x: PREDICT(tf.round(x * 50) / 50), "no input gradients"),
         (lambda x: PREDICT(tf.sigmoid(2e4 * x - 8e3)), "gradient of exactly 0"),
         (
             lambda x: PREDICT(x) + tf.sqrt(x[:, 0, 0] * 0.0) * tf.constant([0.0, 1.0]),
@@ -115,10 +122,260 @@ def test_no_ascent_without_a_gradient():
     ("changes", "said"),
     [
         ({"factors": (1.0,)}, "factors"),
-        ({"attack": ProxLogBarrier(threat=ATTACK.threat)}, "knows no epsilon"),
+        ({"attack": ProxLogBarrier(threat=ATTACK.threat)}, "minimal-norm attack without epsilon"),
         ({"limit": 0}, "limit"),
     ],
 )
 def test_bad_arguments(changes, said):
     with pytest.raises(ValueError, match=said):
         doctor.Doctor(**{"attack": ATTACK} | changes)
+
+
+# ------------------------------------------------------------------------------------- checks of the attack
+
+SHORT = PGD(threat=ThreatModel(epsilon=0.02), steps=3)
+FEW_PREDICT, FEW_IMAGES, FEW_LABELS, _, WEIGHTS = linear_model.make(40)
+
+
+def _few(images=FEW_IMAGES, labels=FEW_LABELS, **more):
+    predictor = from_function(FEW_PREDICT, image_shape=linear_model.SHAPE)
+    return Setting(predictor=predictor, images=images, labels=labels, batch_size=16, **more)
+
+
+def _attack_by(monkeypatch, run):
+    def compiled(attack, predict, **_):
+        return types.SimpleNamespace(run=functools.partial(run, attack, predict))
+
+    monkeypatch.setattr(searching.runner, "compile_attack", compiled)
+
+
+def test_an_accuracy_that_rises_with_epsilon_fails(monkeypatch):
+    # An attack that overshoots: it finds the small ball's points and loses the large one's.
+    def success(attack):
+        return np.arange(40) < (25 if attack.threat.epsilon < 0.015 else 8)
+
+    def attacked(attack, predict, images, labels, **_):
+        return AttackResult(images, success(attack), np.zeros(len(images), np.float32))
+
+    _attack_by(monkeypatch, attacked)
+    monkeypatch.setattr(doctor, "search", lambda setting, attack, positions: Found(success(attack), None))
+    finding = doctor.check_monotone(_few(), SHORT, (0.5, 1.0, 2.0), 1000)
+    assert finding.verdict == "fail" and "0.01: 37.5%, 0.02: 80.0%, 0.04: 80.0%" in finding.evidence
+
+
+@pytest.mark.parametrize("lie", ["success", "outside"])
+def test_saved_images_are_predicted_again(monkeypatch, lie):
+    def lying(attack, predict, images, labels, **_):
+        adversarial_images = np.array(images) + (0.1 if lie == "outside" else 0.0)
+        wrong = np.asarray(predict(tf.constant(adversarial_images, tf.float32))).argmax(-1) != labels
+        return AttackResult(adversarial_images, wrong ^ (lie == "success"), np.zeros(len(images), np.float32))
+
+    _attack_by(monkeypatch, lying)
+    finding = doctor.check_repredict(_few(), SHORT, 1000)
+    assert finding.verdict == "fail" and "40 " in finding.evidence
+
+
+@pytest.mark.parametrize("moved", [0.0, 0.3])
+def test_rounding_counts_whom_the_attack_made_wrong(monkeypatch, moved):
+    right = FEW_PREDICT(FEW_IMAGES).numpy().argmax(-1) == FEW_LABELS
+
+    def moving(attack, predict, images, labels, **_):
+        towards = -np.sign(WEIGHTS).reshape(1, 3, 4, 1) * (2 * np.asarray(labels) - 1)[:, None, None, None]
+        adversarial = np.float32(np.asarray(images) + moved * towards)
+        return AttackResult(adversarial, None, np.zeros(len(images), np.float32))
+
+    _attack_by(monkeypatch, moving)
+    finding = doctor.check_rounding(_few(), SHORT, 1000)
+    said = f"Of {right.sum()} adversarial images, 100.0% are still" if moved else "caused no misclassification"
+    assert finding.verdict == "pass" and said in finding.evidence
+
+
+def _pgd(steps, epsilon=0.02, norm="linf"):
+    return PGD(threat=ThreatModel(norm=norm, epsilon=epsilon), steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("trained", "attacks", "verdict", "said"),
+    [
+        (None, (_pgd(100), FGSM(threat=ThreatModel(epsilon=0.02))), "pass", "100 steps"),
+        (None, (_pgd(3),), "warn", "3 steps"),
+        (None, (Square(threat=ThreatModel(epsilon=0.02)),), "warn", "0 steps"),
+        (("linf", 0.02, 10), (_pgd(10),), "pass", "up to 10 steps"),
+        (("linf", 0.02, 10), (_pgd(9), _pgd(40, norm="l2")), "fail", "up to 9 steps"),
+        (("linf", 0.02, 10), (_pgd(40, epsilon=0.015),), "warn", "at most 0.015"),
+        (("linf", 0.02, 10), (_pgd(40, epsilon=0.005),), "fail", "at most 0.005"),
+        (("linf", 0.02, 10), (_pgd(40, norm="l2"),), "warn", "no gradient attack in that norm"),
+        (("linf", 0.02, 1), (_pgd(3),), "warn", "up to 3 steps"),
+    ],
+)
+def test_strength(trained, attacks, verdict, said):
+    known = trained and dict(zip(("norm", "epsilon", "steps"), trained, strict=True))
+    setting = _few(training_attack=known, evaluation_attacks=attacks)
+    finding = doctor.check_strength(setting, SHORT)
+    assert finding.verdict == verdict and said in finding.evidence
+    assert bool(finding.remedy) == (verdict != "pass")
+
+
+def test_without_other_attacks_the_doctor_checks_its_own():
+    assert "3 steps" in doctor.check_strength(_few(), SHORT).evidence
+
+
+# ------------------------------------------------------------------------- checks of the data and the claims
+
+
+def _attack(epsilon, norm="linf"):
+    return PGD(threat=ThreatModel(norm=norm, epsilon=epsilon), steps=3)
+
+
+def test_separation_is_the_median_distance_to_the_next_image_of_another_class():
+    for norm, order in (("linf", np.inf), ("l2", 2), ("l1", 1)):
+        nearest = []
+        for image, label in zip(FEW_IMAGES, FEW_LABELS, strict=True):
+            gaps = [np.linalg.norm((image - other).ravel(), order) for other in FEW_IMAGES[label != FEW_LABELS]]
+            nearest.append(min(gaps))
+        assert doctor.separation(_few(), norm) == pytest.approx(np.median(nearest), rel=1e-5)
+    assert doctor.separation(_few(labels=0 * FEW_LABELS), "linf") == np.inf
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "norm", "verdict"),
+    [
+        (0.02, "linf", "pass"),
+        (0.06, "linf", "warn"),  # the next image of the other class lies 0.1 away
+        (0.15, "linf", "fail"),
+        (8, "linf", "fail"),
+        (8 / 255 / 255, "linf", "fail"),
+        (0.05, "l2", "pass"),
+        (5.0, "l2", "fail"),
+        (0.001, "l2", "fail"),
+        (0.1, "l1", "pass"),
+        (8.0, "l1", "fail"),
+    ],
+)
+def test_units(epsilon, norm, verdict):
+    finding = doctor.check_units(_few(), _attack(epsilon, norm))
+    assert finding.verdict == verdict, finding.evidence
+    assert f"{epsilon:.4g}" in finding.evidence and norm in finding.evidence
+
+
+def test_the_size_that_is_wrong_may_be_any_attack_of_the_evaluation():
+    setting = _few(evaluation_attacks=(_attack(8.0, "l2"), _attack(0.02)))
+    finding = doctor.check_units(setting, _attack(0.02))
+    assert finding.verdict == "fail" and "8/255 = 0.03137" in finding.remedy
+    # A curve goes far on purpose: it starts small.
+    setting = _few(evaluation_attacks=tuple(_attack(epsilon) for epsilon in (0.02, 0.1, 0.9)))
+    assert doctor.check_units(setting, _attack(0.02)).verdict == "pass"
+    # Its small end does not excuse the size that it is drawn around.
+    setting = _few(evaluation_attacks=tuple(_attack(epsilon) for epsilon in (0.0375, 0.15, 0.3)))
+    finding = doctor.check_units(setting, _attack(0.15))
+    assert finding.verdict == "fail" and "0.15/255" in finding.remedy
+
+
+def test_images_without_contrast_were_divided_once_too_often():
+    finding = doctor.check_units(_few(images=FEW_IMAGES / 255), _attack(0.02))
+    assert finding.verdict == "fail" and "divided by 255" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "verdict"),
+    [
+        (1000, 0.5, "pass"),
+        (360, 0.6, "pass"),
+        (360, 0.5, "pass"),
+        (150, 0.5, "warn"),
+        (20, 0.5, "fail"),
+        (90, 0.5, "fail"),
+    ],
+)
+def test_how_many_images_are_enough(count, share, verdict):
+    finding = _size(count, share)
+    assert finding.verdict == verdict
+    if verdict != "pass":
+        half = 1.96 * np.sqrt(share * (1 - share) / (count + 1.96**2))  # Wilson's at one half
+        assert f"within {half:.1%}" in finding.evidence and "385 images" in finding.remedy
+
+
+def _size(count, share):
+    setting = _few(images=FEW_IMAGES[np.arange(count) % 40], labels=FEW_LABELS[np.arange(count) % 40])
+    alone = doctor.check_test_size(setting, None)
+    assert "doctor" not in alone.evidence and f"clean accuracy of {setting.clean_correct.mean():.1%}" in alone.evidence
+    return doctor.check_test_size(setting, np.arange(10) < 10 * share)
+
+
+@pytest.mark.parametrize(
+    ("moved", "taken", "verdict"), [(0.0, 0, "pass"), (0.0, 1, "warn"), (0.5 / 255, 20, "fail"), (2 / 255, 20, "fail")]
+)
+def test_duplicates(moved, taken, verdict):
+    generator = np.random.default_rng(5)
+    images = np.round(generator.uniform(0, 0.9, (40, 3, 4, 1)) * 255).astype(np.float32) / 255
+    train = generator.uniform(0, 1, (5000, 3, 4, 1)).astype(np.float32)
+    train[7 : 7 + taken] = images[:taken] + np.float32(moved * 0.99)
+    finding = doctor.check_duplicates(_few(images=images, train_images=train, train_labels=train[:, 0, 0, 0]))
+    exact = taken if moved < 1 / 255 else 0
+    assert finding.verdict == verdict, finding.evidence
+    assert f"Of 40 test images {exact} (" in finding.evidence and f"and {taken - exact} (" in finding.evidence
+
+
+def _seen_first(images: np.ndarray) -> ArrayExamples:
+    return ArrayExamples(images, np.zeros(len(images), int))
+
+
+@pytest.mark.parametrize(("taken", "verdict"), [(0, "warn"), (1, "warn"), (20, "fail")])
+def test_duplicates_of_a_first_stage_count_too(taken, verdict, monkeypatch):
+    monkeypatch.setattr(doctor, "_BLOCK_BYTES", 7 * 12 * 4)  # taken in many blocks, of which the last is not full
+    generator = np.random.default_rng(5)
+    images = generator.integers(0, 230, (40, 3, 4, 1), np.uint8)
+    first = generator.integers(0, 256, (300, 3, 4, 1), np.uint8)
+    first[290 - taken : 290], first[290:291] = images[:taken], images[39] + 1
+    train = generator.uniform(0, 1, (500, 3, 4, 1)).astype(np.float32)
+    given = {"images": images / np.float32(255), "pretraining_examples": _seen_first(first)}
+    finding = doctor.check_duplicates(_few(**given, train_images=train))
+    said = (
+        f"Of 40 test images {taken} ({taken / 40:.1%}) are among 500 training images and 300 images of the first stage"
+    )
+    assert finding.evidence.startswith(f"{said}, and 1 (")
+    assert finding.verdict == verdict
+    alone = doctor.check_duplicates(_few(**given))
+    assert alone.evidence.startswith(said.replace("500 training images and ", "")) and "split_seed" in alone.remedy
+
+
+def test_of_a_large_first_stage_some_images_are_looked_at(monkeypatch):
+    monkeypatch.setattr(doctor, "_FETCHED_BYTES", 10 * 12 * 4)
+    examples = _seen_first(np.zeros((300, 3, 4, 1), np.uint8))
+    assert "among 10 images of the first" in doctor.check_duplicates(_few(pretraining_examples=examples)).evidence
+    other = _seen_first(np.zeros((300, 4, 4, 1), np.uint8))
+    assert doctor.check_duplicates(_few(pretraining_examples=other)) is None
+
+
+def test_almost_empty_images_are_no_duplicates():
+    images = np.full((40, 3, 4, 1), 0.5, np.float32)
+    images[:, 0, 0, 0] += np.linspace(0, 0.02, 40, dtype=np.float32)
+    train = images[:20] + np.float32(0.006)
+    assert doctor.check_duplicates(_few(images=images, train_images=train)).verdict == "pass"
+
+
+def test_averaging_never_parts_images():
+    generator = np.random.default_rng(0)
+    first, second = generator.uniform(0, 1, (2, 50, 24, 40, 3)).astype(np.float32)
+    full = np.sqrt(np.mean((first - second) ** 2, axis=(1, 2, 3)))
+    small = np.sqrt(np.mean((doctor._small(first) - doctor._small(second)) ** 2, axis=1))
+    assert doctor._small(first).shape == (50, 8 * 8 * 3) and np.all(small <= full)
+
+
+def test_without_training_images_nothing_is_said_of_duplicates():
+    assert doctor.check_duplicates(_few()) is None
+    assert doctor.check_duplicates(_few(train_images=np.zeros((3, 8, 8, 1)))) is None
+
+
+@pytest.mark.parametrize(("flipped", "verdict"), [(0, "pass"), (17, "warn"), (30, "fail")])
+def test_clean_accuracy(flipped, verdict):
+    labels = np.concatenate([1 - FEW_LABELS[:flipped], FEW_LABELS[flipped:]])
+    finding = doctor.check_accuracy(_few(labels=labels))
+    assert finding.verdict == verdict, finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("split", "verdict"), [("test", "fail"), ("validation", "pass"), ("last", "pass"), ("", "warn")]
+)
+def test_selection(split, verdict):
+    assert doctor.check_selection(_few(selected_on=split)).verdict == verdict

@@ -10,7 +10,6 @@ from tfrobust.attacks.prox_log_barrier import ProxLogBarrier
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
 from tfrobust.evaluation.doctor import full as doctor_full
-from tfrobust.evaluation.doctor import surrogate
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.runner import run_evaluation
@@ -68,14 +67,14 @@ def test_a_large_radius_that_leaves_more_than_grey_does_fails():
 
 def test_surrogates_follow_from_the_seed_and_learn_the_answers():
     setting = _setting()
-    first, second = surrogate.train(setting, 150), surrogate.train(_setting(), 150)
+    first, second = doctor_full.train_surrogate(setting, 150), doctor_full.train_surrogate(_setting(), 150)
     np.testing.assert_array_equal(first.clean_logits, second.clean_logits)
-    assert surrogate.train(setting, 150) is first
+    assert doctor_full.train_surrogate(setting, 150) is first
     assert np.mean(first.clean_logits.argmax(-1) == setting.clean_logits.argmax(-1)) > 0.9
 
 
 def test_surrogates_shrink_large_images():
-    assert surrogate.network((224, 200, 3), 7, 0).count_params() < 3e6
+    assert doctor_full.surrogate_network((224, 200, 3), 7, 0).count_params() < 3e6
 
 
 def test_its_attacks_can_be_shared_out_and_judge_no_evaluation():

@@ -5,16 +5,9 @@ import pytest
 from oracles import flawed_models
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.square import Square
-from tfrobust.evaluation.doctor import (
-    attack as doctor_attack,
-)
-from tfrobust.evaluation.doctor import (
-    full as doctor_full,
-)
-from tfrobust.evaluation.doctor import (
-    model as doctor_model,
-)
-from tfrobust.evaluation.doctor.evaluator import Doctor
+from tfrobust.evaluation.doctor import full as doctor_full
+from tfrobust.evaluation.doctor import model as doctor_model
+from tfrobust.evaluation.doctor.evaluator import Doctor, check_rounding
 from tfrobust.evaluation.doctor.full import FullDoctor, enlarged, stronger
 from tfrobust.evaluation.engine.searching import search
 
@@ -51,7 +44,7 @@ CHECKS = {
     "ascent": lambda setting, attack: doctor_model.check_ascent(setting, attack.threat),
     "deterministic": lambda setting, attack: doctor_model.check_deterministic(setting),
     "batch_independent": lambda setting, attack: doctor_model.check_batch_independent(setting),
-    "rounding": lambda setting, attack: doctor_attack.check_rounding(setting, attack, LIMIT),
+    "rounding": lambda setting, attack: check_rounding(setting, attack, LIMIT),
     "large_epsilon": large,
     "more_effort": effort,
     "black_box": black_box,

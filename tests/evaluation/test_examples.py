@@ -24,7 +24,7 @@ def rows(series):
 
 
 def test_pictures_are_the_images_before_and_after(setting):
-    (series,) = AdversarialExamples(attack=ATTACK, label="pgd3", fallen=3, standing=2).run(setting).series
+    (series,) = AdversarialExamples(attack=ATTACK, label="pgd3", misclassified=3, correct=2).run(setting).series
     assert series.id == "attack.pgd3_linf_0.03.examples" and series.settings["difference_factor"] == 16.0
     shown = rows(series)
     attacked = searching.perturbed(setting, ATTACK, np.array([row["position"] for row in shown]))
@@ -48,11 +48,11 @@ def test_pictures_are_the_images_before_and_after(setting):
 
 
 def test_the_seed_draws_and_little_is_shown_whole(setting):
-    evaluator = AdversarialExamples(attack=ATTACK, fallen=100, standing=0)
+    evaluator = AdversarialExamples(attack=ATTACK, misclassified=100, correct=0)
     every = [row["position"] for row in rows(evaluator.run(setting).series[0])]
     brought_down = setting.clean_correct & searching.search(setting, ATTACK, np.arange(30)).success
     assert sorted(every) == np.flatnonzero(brought_down).tolist()
-    one = dataclasses.replace(evaluator, fallen=1)
+    one = dataclasses.replace(evaluator, misclassified=1)
     drawn = {rows(one.run(dataclasses.replace(setting, seed=seed)).series[0])[0]["position"] for seed in range(3)}
     assert len(drawn) > 1 and one.run(setting) == one.run(setting)
     nobody = dataclasses.replace(setting, labels=1 - setting.labels, images=setting.images)
@@ -94,9 +94,9 @@ def test_who_needs_last_points_shares_one_attack(setting, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"attack": AutoAttack(threat=ThreatModel())}, "AutoAttack, which gives no last point"),
-        ({"attack": ATTACK, "fallen": -1}, "neither is negative"),
-        ({"attack": ATTACK, "fallen": 0, "standing": 0}, "at least 1"),
+        ({"attack": AutoAttack(threat=ThreatModel())}, "AutoAttack, which has no last point"),
+        ({"attack": ATTACK, "misclassified": -1}, "neither is negative"),
+        ({"attack": ATTACK, "misclassified": 0, "correct": 0}, "at least 1"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(arguments, words):

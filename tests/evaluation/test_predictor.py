@@ -127,13 +127,13 @@ def test_the_outputs_of_a_keras_file_are_named_too(model, tmp_path):
 def test_probabilities_become_log_probabilities(model):
     soft = keras.Sequential([model, keras.layers.Softmax()], name="soft")
     raw = predictor.from_keras(soft)
-    found = raw.judged_on(IMAGES)
+    found = raw.as_logits(IMAGES)
     assert found.outputs_probabilities and not raw.outputs_probabilities
     expected = tf.nn.log_softmax(model(IMAGES, training=False))
     np.testing.assert_allclose(found.compiled_logits(IMAGES), expected, atol=1e-5)
-    assert found.judged_on(IMAGES) is found
+    assert found.as_logits(IMAGES) is found
     plain = predictor.from_keras(model)
-    assert plain.judged_on(IMAGES) is plain
+    assert plain.as_logits(IMAGES) is plain
 
 
 def test_sigmoids_become_their_logits():
@@ -142,10 +142,10 @@ def test_sigmoids_become_their_logits():
     images = generator.uniform(size=(64, 4, 4, 1)).astype(np.float32)
     scores = lambda images: 4 * tf.reshape(images - 0.5, [-1, 16]) @ kernel  # noqa: E731
     raw = predictor.from_function(lambda images: tf.sigmoid(scores(images)), image_shape=(4, 4, 1))
-    found = raw.judged_on(images)
+    found = raw.as_logits(images)
     assert found.outputs_probabilities and found.one_per_class and not raw.one_per_class
     np.testing.assert_allclose(found.compiled_logits(images), scores(images), rtol=0.1, atol=1e-3)
-    assert found.judged_on(images) is found
+    assert found.as_logits(images) is found
 
 
 def test_batches_are_padded_to_one_shape():
@@ -183,8 +183,8 @@ def test_what_predictors_refuse(model):
         predictor.from_keras(keras.Sequential([keras.layers.Dense(2)]))
     with pytest.raises(ValueError, match="two classes"):
         predictor.from_function(lambda images: tf.reduce_mean(images, axis=(1, 2)), image_shape=(4, 4, 1))
-    with pytest.raises(ValueError, match="cannot answer"):
+    with pytest.raises(ValueError, match="fails on one example"):
         predictor.from_function(model, image_shape=(3, 3, 1))
     nan = predictor.from_function(lambda images: model(images) / 0.0 * 0.0, image_shape=(4, 4, 1))
     with pytest.raises(ValueError, match="NaN"):
-        nan.judged_on(IMAGES)
+        nan.as_logits(IMAGES)

@@ -217,11 +217,11 @@ def test_a_limit_takes_the_drawn_images():
     [
         ({"names": ("rotate", "fog")}, "names has 'fog'"),
         ({"names": ()}, "names is empty"),
-        ({"names": ("tilt", "tilt")}, "twice"),
+        ({"names": ("tilt", "tilt")}, "has duplicates"),
         ({"limit": 0}, "limit"),
         ({"baseline": "resnet"}, "neither 'alexnet' nor"),
         ({"baseline": {"name": "a", "flip_probabilities": {"tilt": 0.5}}}, "lacks gaussian_noise"),
-        ({"names": ("tilt",), "baseline": {"flip_probabilities": {"tilt": 0.5}}}, "lacks its name"),
+        ({"names": ("tilt",), "baseline": {"flip_probabilities": {"tilt": 0.5}}}, "lacks 'name'"),
     ],
 )
 def test_bad_arguments(bad, message):

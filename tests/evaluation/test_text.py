@@ -73,18 +73,18 @@ def test_the_doctor_wants_an_attack_for_images_and_none_for_text():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OfSentences(Evaluator):
-    judges_text = True
-    judges_images = False
+    supports_text = True
+    supports_images = False
 
     def run(self, setting):
         return Outcome()
 
 
 def test_what_makes_no_sense_is_refused_before_anything_runs():
-    with pytest.raises(ValueError, match=r"^AttackAccuracy cannot judge such data: these data are text"):
+    with pytest.raises(ValueError, match=r"^AttackAccuracy do not support such data: these data are text"):
         run_evaluation((CleanAccuracy(), AttackAccuracy(attack=FGSM())), _setting())
     predictor = from_function(lambda x: tf.reduce_sum(x, axis=(1, 2)) * [[1.0, 2.0]], image_shape=(8, 8, 1))
-    with pytest.raises(ValueError, match="OfSentences cannot judge such data: these are images"):
+    with pytest.raises(ValueError, match="OfSentences do not support such data: these are images"):
         run_evaluation((OfSentences(),), Setting(predictor=predictor, images=np.ones([2, 8, 8, 1]), labels=[0, 1]))
 
 

@@ -57,7 +57,7 @@ def test_robust_accuracy_of_probabilities_is_that_of_their_logits():
     # Said before the first step, not at the end of an epoch.
     for before, now in zip(weights, model.variables, strict=True):
         np.testing.assert_array_equal(before, now)
-    with pytest.raises(ValueError, match="answers with logits"):
+    with pytest.raises(ValueError, match="returns logits"):
         watch = robust.callbacks.RobustAccuracy(IMAGES, LABELS, attack=attack, from_logits=False)
         compiled(facade.plain()).fit(IMAGES, LABELS, verbose=0, callbacks=[watch])
 

@@ -79,13 +79,13 @@ def run(folder, name: str, **changed) -> tuple:
             branch=int(name == "acl"),
         ),
     }
-    plain = experiment.artefacts
+    plain = experiment.artifacts
     publisher = types.SimpleNamespace(publish=lambda *_: None)
-    experiment.artefacts = types.SimpleNamespace(Artefact=lambda *parts: handed.extend(parts) or publisher)
+    experiment.artifacts = types.SimpleNamespace(Artifact=lambda *parts: handed.extend(parts) or publisher)
     try:
         experiment.train(**given | changed)
     finally:
-        experiment.artefacts = plain
+        experiment.artifacts = plain
     facts, history, first_history = handed[5], handed[6], handed[9]
     return *methods, facts | {"history": history, "first_history": first_history}
 

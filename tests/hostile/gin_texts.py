@@ -37,7 +37,7 @@ CASES = {
     "our own writer": ("train.callbacks = (@write_atomically(),)\nwrite_atomically.path = 'x'\n", "there is no"),
     "our own loader": ("train.encoder = @tfrobust.saving.load\n", "there is no"),
     "our own publisher": ("train.callbacks = (@publish.publish(),)\n", "there is no"),
-    "our own printer": ("train.configuration = @artefact.print_result\n", "there is no"),
+    "our own printer": ("train.configuration = @artifact.print_result\n", "there is no"),
     "our private parts": ("train.encoder = @tfrobust.runs.initial_encoder._read\n", "there is no"),
     "our imports": ("train.encoder = @tfrobust.runs.experiment.pathlib.Path\n", "there is no"),
     "the registry itself": ("train.encoder = @tfrobust.commands.configuration.registry.collect\n", "there is no"),

@@ -11,7 +11,7 @@ from tensorflow.python.framework import op_def_registry
 
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import predictor
-from tfrobust.security import program_files, program_parts, saved_models
+from tfrobust.security import program_files, saved_models
 from tfrobust.security.allowed_operations import ALLOWED, FILE_INPUTS, SAVERS
 from tfrobust.serving import scan
 from tfrobust.serving.export import verify
@@ -139,7 +139,7 @@ def test_parts_are_counted_before_they_are_parsed(whole, export_copy, monkeypatc
             parts = list(value.values()) if is_map else list(value) if field.is_repeated else [value]
             found += len(parts) * (2 if is_map and isinstance(parts[0], Message) else 1)
             waiting += [part for part in parts if isinstance(part, Message)]
-    assert program_parts.count(content, program.DESCRIPTOR, 10**9) == found
+    assert program_files.count_messages(content, program.DESCRIPTOR, 10**9) == found
     monkeypatch.setattr(program_files, "MOST_PARTS", found - 1)
     (finding,) = scan.scan(export_copy)
     assert f"more than {found - 1} parts" in finding.evidence
@@ -148,7 +148,7 @@ def test_parts_are_counted_before_they_are_parsed(whole, export_copy, monkeypatc
 @pytest.mark.parametrize("end", [b"\xff" * 20, b"\x12\xff", b"\x12\x05ab", b"\x0b\x12\0\x0c", b"\x80", b"\0"])
 def test_damaged_parts_end_the_count(end):
     kind = saved_model_pb2.SavedModel.DESCRIPTOR
-    assert 3 <= program_parts.count(b"\x12\0" * 3 + end, kind, 100) <= 5
+    assert 3 <= program_files.count_messages(b"\x12\0" * 3 + end, kind, 100) <= 5
 
 
 def test_why_it_is_a_list():

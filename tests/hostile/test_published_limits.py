@@ -25,7 +25,7 @@ from tfrobust.security import (
 from tfrobust.security import pickles as restricted_pickle
 from tfrobust.serving.client import transport
 from tfrobust.serving.export import saved_model as export
-from tfrobust.serving.server import development, development_rest
+from tfrobust.serving.server import development
 
 GUIDE = (pathlib.Path(tfrobust.__file__).parent / "guides" / "safety.md").read_text("utf-8")
 _SMALL_PARTS = [largest for _, largest in program_files._SMALL_PARTS.values()]
@@ -76,11 +76,11 @@ LIMITS = {
     "gin: whole numbers": (f"-{checks._LARGEST_WHOLE}", f"{checks._LARGEST_WHOLE}"),
     "development server": (
         f"{development.LARGEST_REQUEST >> 20} MiB",
-        f"{development_rest.LARGEST_HEADERS >> 10} KiB",
-        f"{development_rest.MOST_CONNECTIONS};",
-        f"{development_rest.LONGEST_SILENCE} s",
+        f"{development.LARGEST_HEADERS >> 10} KiB",
+        f"{development.MOST_CONNECTIONS};",
+        f"{development.LONGEST_SILENCE} s",
     ),
-    "`query`": (f"{transport.LARGEST_ANSWER >> 20} MiB", f"{query.parser().get_default('timeout'):g} s"),
+    "`query`": (f"{transport.LARGEST_RESPONSE >> 20} MiB", f"{query.parser().get_default('timeout'):g} s"),
 }
 
 

@@ -9,7 +9,7 @@ from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow_serving.apis import predict_pb2
 
 from tfrobust.serving.client import Client, transport
-from tfrobust.serving.server import development, development_rest
+from tfrobust.serving.server import development
 
 
 def _tensor(dtype: int, sizes, **values) -> tensor_pb2.TensorProto:
@@ -46,7 +46,7 @@ def test_tensors(served, name):
     request = predict_pb2.PredictRequest(inputs={"images": TENSORS[name]})
     request.model_spec.name = "model"
     try:
-        development.Answers(served).predict(request)
+        development.Handlers(served).predict(request)
     except development.Failure as failure:
         assert failure.code == "INVALID_ARGUMENT"
     else:
@@ -67,7 +67,7 @@ def test_names_that_are_no_utf8(served, body):
     content, found = json.dumps(body).encode(), []
     environ = {"REQUEST_METHOD": "POST", "HTTP_HOST": "localhost", "REQUEST_URI": "/v1/models/model:predict"}
     environ |= {"CONTENT_LENGTH": str(len(content)), "wsgi.input": io.BytesIO(content)}
-    answer = development_rest.application(development.Answers(served))
+    answer = development.rest_application(development.Handlers(served))
     (text,) = answer(environ, lambda status, headers: found.append(status))
     assert found == ["400 Bad Request"] and json.loads(text)["error"]
 
@@ -84,7 +84,7 @@ ANSWERS = [
 def test_tensors_of_servers(monkeypatch, answer):
     with Client("grpc://127.0.0.1:1", "model") as client:
         rpc = client._transport
-        monkeypatch.setattr(rpc, "_ask", lambda *_: predict_pb2.PredictResponse(outputs=answer))
+        monkeypatch.setattr(rpc, "_request", lambda *_: predict_pb2.PredictResponse(outputs=answer))
         with pytest.raises(transport.ServerUnavailable) as error:
             rpc.predict("serving_default", {}, dict.fromkeys(answer))
     assert len(str(error.value)) <= 300 and str(error.value).isprintable()

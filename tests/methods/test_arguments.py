@@ -79,7 +79,7 @@ REFUSED = [
     ),
     (lambda: staged(ManifoldMixup, objective="mse"), r"ManifoldMixup\.objective is 'mse'"),
     (lambda: PuzzleMix(*tiny.parts(), objective="mse"), r"PuzzleMix\.objective is 'mse'"),
-    (lambda: Branches(strengths=(1.0, 2.0)), r"Branches\.strengths is \(1\.0, 2\.0\); it is three numbers"),
+    (lambda: Branches(strengths=(1.0, 2.0)), r"Branches\.strengths is \(1\.0, 2\.0\); it must be three numbers"),
     (lambda: Branches(strengths=(1.0, float("nan"), 3.0)), r"Branches\.strengths is \(1\.0, nan, 3\.0\)"),
     (lambda: Branches(noise="fresh"), r"Branches\.noise is 'fresh'; it is one of \['own', 'shared'\]"),
     (lambda: staged(NoisyMix, augmentation="augmix"), r"NoisyMix\.augmentation is 'augmix'; .* such as AugMix\(\)"),
@@ -111,21 +111,21 @@ REFUSED = [
     (lambda: made(SimCLR, forward="both"), "forward is 'both'"),
     (lambda: made(SimCLR, false_negatives=IFND()), "IFND needs a pseudo-label of each training image"),
     (lambda: made(SupCon, base_temperature=0.0), "SupCon.base_temperature is 0"),
-    (lambda: made(SupCon, false_negatives=AdaptiveFNC()), "no false_negatives"),
+    (lambda: made(SupCon, false_negatives=AdaptiveFNC()), "set false_negatives=None"),
     (lambda: made(BYOL, target_rate=1.5), "BYOL.target_rate is 1.5"),
     (
         lambda: made(BYOL, prediction=ProjectionHead(dim=3)),
-        "BYOL.prediction gives 3 features for a projection of 256",
+        "BYOL.prediction has 3 output features; the projection has 256",
     ),
     (lambda: made(RoCL, regularizer_pass="twice"), "regularizer_pass is 'twice'"),
     (lambda: InstanceAdversary(negatives="all"), "negatives is 'all'"),
     (lambda: InstanceAdversary(group=1), "group is 1"),
     (lambda: InstanceAdversary(mode="eval"), "eval"),
     (lambda: made(ACL, streams="triple"), "streams is 'triple'"),
-    (lambda: made(ACL, streams="dual_stream"), "needs branches=2"),
+    (lambda: made(ACL, streams="dual_stream"), "with branches=2"),
     (
         lambda: made(ACL, streams="standard_to_standard", adversary=InstanceAdversary()),
-        "'standard_to_standard' contrasts clean views alone: its adversary is None",
+        "'standard_to_standard' contrasts clean views only: set adversary=None",
     ),
     (lambda: tiny.build(LayerWiseContrastive), "Sequential has none"),
 ]
@@ -137,9 +137,7 @@ def test_wrong_arguments_are_named(call, message):
         call()
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"), [(SimCLR, "probe=False trains without"), (SupCon, "SupCon learns from labels")]
-)
+@pytest.mark.parametrize(("kind", "message"), [(SimCLR, "probe=False trains without"), (SupCon, "SupCon needs labels")])
 def test_images_without_labels_are_refused(kind, message):
     """Without any, all of SupCon's would be one class."""
     method = kind(battery.encoder(), LinearHead(3), probe=kind is SimCLR)

@@ -52,9 +52,9 @@ def refuse(teacher, said, shape=tiny.SHAPE, classes=tiny.CLASSES):
 def test_a_teacher_is_checked_without_being_loaded(exported, tmp_path):
     teacher = TeacherUtility(path=str(exported[1]))
     teacher.check(tiny.SHAPE, tiny.CLASSES)
-    refuse(teacher, r"the data are \[9, 9, 1\] of 3 classes", shape=(9, 9, 1))
-    refuse(teacher, r"the data are \[16\] of 3 classes", shape=(16,))
-    refuse(teacher, "of 4 classes", classes=4)
+    refuse(teacher, r"the data have the shape \[9, 9, 1\] and 3 classes", shape=(9, 9, 1))
+    refuse(teacher, r"the data have the shape \[16\] and 3 classes", shape=(16,))
+    refuse(teacher, "and 4 classes", classes=4)
     for content in (b"no protocol buffer", b""):
         (tmp_path / "saved_model.pb").write_bytes(content)
         refuse(TeacherUtility(path=str(tmp_path)), "cannot be read")
@@ -63,7 +63,9 @@ def test_a_teacher_is_checked_without_being_loaded(exported, tmp_path):
 @pytest.mark.parametrize("path", ["none", "other"])
 def test_a_run_with_a_teacher_that_does_not_fit_writes_nothing(exported, tmp_path, path):
     teacher = TeacherUtility(path=str(exported[1] if path == "other" else tmp_path / path))
-    with pytest.raises(ValueError, match="there is no folder" if path == "none" else r"the data are \[8, 8, 1\]"):
+    with pytest.raises(
+        ValueError, match="there is no folder" if path == "none" else r"the data have the shape \[8, 8, 1\]"
+    ):
         experiment.train(
             name="student",
             method=lambda **parts: FCL(teacher=teacher, perturbation=UtilityPerturbation(count=2), **parts),
@@ -92,6 +94,6 @@ def test_what_is_no_teacher_is_refused(exported, tmp_path):
     )
     tf.saved_model.save(module, str(tmp_path / "text" / "1"), signatures={"serving_default": signature})
     rehearsal.remember(tmp_path / "text" / "1")
-    with pytest.raises(ValueError, match="does not turn `images` into `logits`"):
+    with pytest.raises(ValueError, match="must map `images` to `logits`"):
         TeacherUtility(path=str(tmp_path / "text"))(batch.images, batch.labels)
-    refuse(TeacherUtility(path=str(tmp_path / "text")), "does not turn `images` into `logits`")
+    refuse(TeacherUtility(path=str(tmp_path / "text")), "must map `images` to `logits`")

@@ -191,9 +191,9 @@ MISFITS = {
     "missing": (lambda t: t.pop(LAST), rf"there is no {LAST} \[64, 64, 3, 3\]"),
     "renamed": (
         lambda t: t.update({"block3.layer.0.conv3.weight": t.pop(LAST)}),
-        r"there is no .*nearest: block3.layer.0.conv3.weight \[64, 64, 3, 3\].*nothing takes block3.layer.0.conv3",
+        r"there is no .*nearest: block3.layer.0.conv3.weight \[64, 64, 3, 3\].*unused tensor block3.layer.0.conv3",
     ),
-    "left_over": (lambda t: t.update({"block4.weight": np.ones(3, np.float32)}), r"nothing takes block4.weight \[3\]"),
+    "left_over": (lambda t: t.update({"block4.weight": np.ones(3, np.float32)}), r"unused tensor block4.weight \[3\]"),
     "other_shape": (
         lambda t: t.update({LAST: np.ones((64, 64, 1, 1), np.float32)}),
         rf"no WideResNet \(depth=10, width=1\): {LAST} is \[64, 64, 1, 1\], not \[64, 64, 3, 3\]",
@@ -214,7 +214,7 @@ MISFITS = {
     "integers": (lambda t: t.update({LAST: t[LAST].astype(np.int8)}), f"{LAST} holds no floating-point numbers"),
     "not_a_number": (lambda t: t[LAST].__setitem__((0, 0, 0, 0), np.nan), f"{LAST} holds NaN or infinity"),
     "overflow": (lambda t: t.update({LAST: t[LAST].astype(np.float64) * 1e300}), f"{LAST} holds NaN or infinity"),
-    "variance": (lambda t: t["bn1.running_var"].__setitem__(0, -1e-3), "bn1.running_var is a variance and falls below"),
+    "variance": (lambda t: t["bn1.running_var"].__setitem__(0, -1e-3), "is a variance and has negative values"),
     "pixels": (
         lambda t: t.update({"mu": np.full((1, 3, 1, 1), 0.5)}),
         r"mu is \(0.5, 0.5, 0.5\), but WideResNet.pixel_mean is \(0.4914, 0.4822, 0.4465\)",
@@ -224,14 +224,14 @@ MISFITS = {
     ),
     "two_networks": (
         lambda t: t.update({f"key.{name}": value for name, value in t.copy().items()}),
-        "several networks, '', 'key.': say which by prefix=",
+        "several networks, '', 'key.': choose one with prefix=",
     ),
     "long_names": (
         lambda t: [t.update({"line\n" * 99 + "." + name: t.pop(name)}) for name in (*t,) if name != LAST],
         "no WideResNet",
     ),
-    "another_network": (lambda t: (t.clear(), t.update({"features.0.weight": np.ones(3)})), "it begins features.0.w"),
-    "nothing": (lambda t: t.clear(), "begins nothing"),
+    "another_network": (lambda t: (t.clear(), t.update({"features.0.weight": np.ones(3)})), "names are features.0.w"),
+    "nothing": (lambda t: t.clear(), "its first names are none"),
 }  # fmt: skip
 
 
@@ -255,7 +255,7 @@ def test_the_prefix_tells_one_of_two_networks(fitting, tmp_path):
     both = {f"{start}{name}": value for start in ("query.", "key.") for name, value in tensors.items()}
     encoder = ENCODER()
     # What belongs to neither is still accounted for: the other network is left over.
-    with pytest.raises(InputError, match="nothing takes query"):
+    with pytest.raises(InputError, match="unused tensor query"):
         checkpoints.load(encoder, written(tmp_path, both), prefix="key.")
     alone = {name: value for name, value in both.items() if name.startswith("key.")}
     assert checkpoints.load(encoder, written(tmp_path, alone), prefix="key.").prefix == "key."
@@ -284,8 +284,8 @@ def test_the_stem_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: CNN(((2,),)), "CNN is none of the networks"),
-        (lambda: ResNet50("pooled"), "ResNet50 is none of the networks"),
+        (lambda: CNN(((2,),)), "CNN is not supported"),
+        (lambda: ResNet50("pooled"), "ResNet50 is not supported"),
         (lambda: keras.Sequential([keras.layers.Dense(2)]), "not into Sequential"),
         (lambda: checkpoints._Classifier(ENCODER(), MLPHead(2)), "the head is MLPHead"),
     ],

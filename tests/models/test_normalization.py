@@ -1,4 +1,4 @@
-"""Branched batch normalisation against its formula."""
+"""Branched batch normalization against its formula."""
 
 import keras
 import numpy as np

@@ -181,9 +181,9 @@ def test_pickles_are_refused_with_the_line_that_converts_them(tmp_path, suffix):
 def test_what_is_no_file_of_weights(tmp_path):
     (tmp_path / "w.txt").write_text("hello")
     (tmp_path / "folder.npz").mkdir()
-    refused(tmp_path / "w.txt", "those end in .safetensors or .npz")
-    refused(tmp_path / "folder.npz", "There is no file")
-    refused(tmp_path / "missing.npz", "There is no file")
+    refused(tmp_path / "w.txt", "use .safetensors or .npz")
+    refused(tmp_path / "folder.npz", "There is no weights file")
+    refused(tmp_path / "missing.npz", "There is no weights file")
     kinds = ("w.npz", "w.safetensors", "w.PTH", "w.keras", "w.txt", "folder.npz")
     assert [weight_files.is_weights(tmp_path / name) for name in kinds] == [True, True, True, False, False, False]
 

@@ -52,7 +52,7 @@ def staged(arguments, tmp_path_factory):
 def attached(arguments, staged, tmp_path_factory):
     directory = tmp_path_factory.mktemp("attached") / "model"
     reports = dict(report_json=REPORT, report_html="<p>report</p>", report_markdown="# report")
-    assets.assemble(directory, **arguments, **reports, judged=staged, name="small")
+    assets.assemble(directory, **arguments, **reports, evaluated=staged, name="small")
     return directory
 
 

@@ -47,7 +47,7 @@ def test_a_report_about_other_weights_or_answers_is_refused(arguments, staged, t
     try:
         bias.assign(np.nextafter(before, np.float32(10)))
         with pytest.raises(RuntimeError, match="weights are not those"):
-            assets.assemble(tmp_path / "model", **arguments, judged=staged)
+            assets.assemble(tmp_path / "model", **arguments, evaluated=staged)
     finally:
         bias.assign(before)
     assert not (tmp_path / "model").exists()
@@ -57,8 +57,8 @@ def test_a_report_about_other_weights_or_answers_is_refused(arguments, staged, t
     answer = golden.read(judged)
     answer["logits"] = np.nextafter(answer["logits"], np.float32(1e9))
     golden.write(judged, answer)
-    with pytest.raises(RuntimeError, match="golden request gives other logits"):
-        assets.assemble(tmp_path / "model", **arguments, judged=judged)
+    with pytest.raises(RuntimeError, match="golden request returns other logits"):
+        assets.assemble(tmp_path / "model", **arguments, evaluated=judged)
 
 
 def test_golden_images_are_fixed_and_in_range():

@@ -268,11 +268,9 @@ def test_nan_and_infinity_cross_both_wires(tmp_path):
 def test_tls_is_spoken_and_checked(server, certificate, answer, tmp_path):
     import grpc
 
-    from tfrobust.serving.server import development_rest
-
     key, place = certificate
-    answers = development.Answers(server.models)
-    rest = wsgiref.simple_server.make_server("127.0.0.1", 0, development_rest.application(answers))
+    answers = development.Handlers(server.models)
+    rest = wsgiref.simple_server.make_server("127.0.0.1", 0, development.rest_application(answers))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(place, key)
     rest.socket = context.wrap_socket(rest.socket, server_side=True)

@@ -27,6 +27,7 @@ from tensorflow_serving.apis import (
 from tfrobust.errors import InputError
 from tfrobust.serving.client import Client
 from tfrobust.serving.export import golden, probe
+from tfrobust.serving.server import development
 from tfrobust.serving.server.development import Server
 
 
@@ -330,8 +331,6 @@ def test_it_listens_on_loopback_alone_and_says_what_it_is(server):
 
 
 def test_a_request_without_a_length_or_with_too_long_a_body_is_refused(server, monkeypatch):
-    from tfrobust.serving.server import development_rest
-
-    monkeypatch.setattr(development_rest, "LARGEST_REQUEST", 100)
+    monkeypatch.setattr(development, "LARGEST_REQUEST", 100)
     status, answer = ask(server, "/v1/models/small:predict", {"inputs": IMAGES})
     assert status == 400 and "Content-Length is needed, of at most 100 bytes" in answer["error"]

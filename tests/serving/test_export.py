@@ -115,7 +115,7 @@ def test_more_reports_than_a_batch_holds_are_refused_in_the_graph(signatures):
     assert ask(request=tf.constant([""] * 256))["report"].shape == [256]
     assert "max_batch_size { value: 256 }" in recipes.batching_parameters()
     for count in (257, 20_000):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="more reports are asked for than"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="more reports requested than"):
             ask(request=tf.constant([""] * count))
 
 

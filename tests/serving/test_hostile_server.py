@@ -68,11 +68,11 @@ PREDICT, METADATA, REPORT = "--image=", "--metadata", "--report"
 @pytest.mark.parametrize(
     ("flag", "answers", "message"),
     [
-        (PREDICT, {"metadata": metadata(version="abc")}, "names no version"),
-        (METADATA, {"metadata": metadata(version=INFINITY)}, "names no version"),
-        (METADATA, {"metadata": metadata() | {"model_spec": [1]}}, "names no version"),
-        (METADATA, {"status": {"model_version_status": "abc"}}, "names no version"),
-        (METADATA, {"status": {"model_version_status": [{"version": "q"}]}}, "names no version"),
+        (PREDICT, {"metadata": metadata(version="abc")}, "has no version"),
+        (METADATA, {"metadata": metadata(version=INFINITY)}, "has no version"),
+        (METADATA, {"metadata": metadata() | {"model_spec": [1]}}, "has no version"),
+        (METADATA, {"status": {"model_version_status": "abc"}}, "has no version"),
+        (METADATA, {"status": {"model_version_status": [{"version": "q"}]}}, "has no version"),
         (PREDICT, {"metadata": metadata(inputs=tensor("DT_FLOAT", INFINITY))}, "metadata are not those"),
         (PREDICT, {"metadata": metadata(inputs=tensor("floatX", -1, 2, 2, 1))}, "the model takes images floatX"),
         (PREDICT, {"metadata": metadata(outputs=tensor("complex64", -1, 3))}, "does not read"),

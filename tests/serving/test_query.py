@@ -48,7 +48,7 @@ def test_predictions_have_the_classes_names_and_are_aligned(url, files, capsys, 
 def test_metadata(url, capsys):
     asked = (f"--url={url}", "--model=small", "--metadata")
     lines = answers(capsys, *asked).splitlines()
-    assert lines[0] == "small, version 1 answers (versions: 1 AVAILABLE)"
+    assert lines[0] == "small, version 1 is served (versions: 1 AVAILABLE)"
     assert "serving_default takes images float32 [b, 8, 8, 1]" in [" ".join(line.split()) for line in lines]
     found = json.loads(answers(capsys, *asked, "--format=json"))["endpoints"]["robustness_report"]
     assert found == {"inputs": {"request": "string [b]"}, "outputs": {"report": "string [b]"}}

@@ -56,7 +56,7 @@ def test_tampering_with_new_checksums_is_seen_by_the_answers(copy):
     publish.write_sums(copy)
     problems = probe.check(copy)
     assert "embedding" in problems["golden request"][0]
-    assert any("No warm-up record asks for" in text for text in problems["warm-up"])
+    assert any("No warm-up record calls" in text for text in problems["warm-up"])
     assert problems["report"] and not problems["checksums"] and not problems["signatures"]
 
 

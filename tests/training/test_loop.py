@@ -15,8 +15,7 @@ from conformance import methods as battery
 from tfrobust.errors import InputError, StopRequested
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.heads.linear import LinearHead
-from tfrobust.training.interrupt import heard_between_steps
-from tfrobust.training.loop import Loop, TrainingDiverged, history_columns
+from tfrobust.training.loop import Loop, TrainingDiverged, deferred_signals, history_columns
 
 
 class Stop(keras.callbacks.Callback):
@@ -239,9 +238,9 @@ def test_columns_of_a_history_have_a_hole_where_an_epoch_lacks_a_log():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_are_heard_and_given_back(number):
+def test_signals_set_the_flag_until_the_context_exits(number):
     before = signal.getsignal(number)
-    with heard_between_steps() as flag:
+    with deferred_signals() as flag:
         assert flag.requested is None
         os.kill(os.getpid(), number)
         assert flag.requested == number.name

@@ -59,7 +59,9 @@ class SupervisedContrastiveLoss(keras.losses.Loss):
         if similarity not in similarities.SIMILARITIES:
             raise InputError(f"similarity is {similarity!r}; it is one of {list(similarities.SIMILARITIES)}.")
         if self.dtype in ("float16", "bfloat16"):
-            raise InputError(f"dtype is {self.dtype!r}, in which Keras rounds labels: 'float32' keeps them apart.")
+            raise InputError(
+                f"dtype is {self.dtype!r}, in which Keras rounds labels: use 'float32', which keeps class ids distinct."
+            )
         self.temperature = temperature
         self.similarity = similarity
 

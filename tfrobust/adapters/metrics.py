@@ -67,7 +67,7 @@ class _ProbabilityMetric(keras.metrics.Metric):
     def _probabilities(self, values: tf.Tensor) -> tf.Tensor:
         return tf.nn.softmax(values) if self.from_logits else values
 
-    def _answers(self, labels, values):
+    def _confidence_and_correctness(self, labels, values):
         """Return the confidence, float64 [n], and whether the prediction is correct, float64 [n]."""
         probabilities = self._probabilities(values)
         correct = tf.argmax(probabilities, axis=-1, output_type=tf.int32) == labels
@@ -121,7 +121,7 @@ class ExpectedCalibrationError(_ProbabilityMetric):
             sample_weight: [n] or None.
         """
         labels, values, weight = self._read(y_true, y_pred, sample_weight)
-        confidence, correct = self._answers(labels, values)
+        confidence, correct = self._confidence_and_correctness(labels, values)
         place = tf.searchsorted(np.linspace(0.0, 1.0, self.bins + 1), confidence, side="left") - 1
         shares = tf.one_hot(tf.clip_by_value(place, 0, self.bins - 1), self.bins, dtype=tf.float64) * weight[:, None]
         self.weight.assign_add(tf.reduce_sum(shares, axis=0))
@@ -235,7 +235,7 @@ class _RankingMetric(_ProbabilityMetric):
             sample_weight: [n] or None.
         """
         labels, values, weight = self._read(y_true, y_pred, sample_weight)
-        confidence, correct = self._answers(labels, values)
+        confidence, correct = self._confidence_and_correctness(labels, values)
         log_odds = tf.math.log(confidence) - tf.math.log1p(-confidence)
         share = (tf.clip_by_value(log_odds, _CELLS[0], _CELLS[-1]) - _CELLS[0]) / (_CELLS[-1] - _CELLS[0])
         # A NaN prediction makes the result NaN; outside all cells it would be ignored.

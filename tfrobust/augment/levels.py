@@ -31,7 +31,7 @@ def operate(pixels: tf.Tensor, operation: tf.Tensor, level: tf.Tensor, changes: 
 def check_channels(images: tf.Tensor, owner: str) -> None:
     """Raise ValueError for images that are neither gray nor RGB; `owner` is named in the message."""
     if images.shape[-1] not in (1, 3):
-        raise InputError(f"{owner} changes grey images and RGB, not images of {images.shape[-1]} channels.")
+        raise InputError(f"{owner} supports gray and RGB images, not {images.shape[-1]} channels.")
 
 
 def _whole(level: tf.Tensor, largest: float) -> tf.Tensor:

@@ -225,7 +225,7 @@ def mix_rows(values: tf.Tensor, mix: Mix) -> tf.Tensor:
     return weight * values + (1 - weight) * tf.gather(values, mix.partner)
 
 
-def cut_box(weight: tf.Tensor, centre: tf.Tensor, height: int, width: int) -> tuple[tf.Tensor, tf.Tensor]:
+def cut_box(weight: tf.Tensor, center: tf.Tensor, height: int, width: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Compute the box that CutMix takes from the partner, and the remaining weight.
 
     Sides int(height sqrt(1 - weight)) and int(width sqrt(1 - weight)); half of each, rounded down, to either side of
@@ -233,7 +233,7 @@ def cut_box(weight: tf.Tensor, centre: tf.Tensor, height: int, width: int) -> tu
 
     Args:
         weight: float32 [...], lambda in [0, 1].
-        centre: float32 [..., 2] in [0, 1), as a fraction of height and width.
+        center: float32 [..., 2] in [0, 1), as a fraction of height and width.
         height: of the images, in pixels.
         width: of the images, in pixels.
 
@@ -246,7 +246,7 @@ def cut_box(weight: tf.Tensor, centre: tf.Tensor, height: int, width: int) -> tu
     inside = []
     for axis, size in enumerate((height, width)):
         side = tf.cast(size * tf.sqrt(tf.maximum(1.0 - weight, 0.0)), tf.int32)
-        middle = tf.cast(centre[..., axis] * size, tf.int32)
+        middle = tf.cast(center[..., axis] * size, tf.int32)
         low, high = (tf.clip_by_value(middle + sign * (side // 2), 0, size)[..., None] for sign in (-1, 1))
         pixels = tf.range(size)
         inside.append((low <= pixels) & (pixels < high))

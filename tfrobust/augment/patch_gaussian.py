@@ -27,7 +27,7 @@ class PatchGaussian(Augmentation):
         >>> augmentation = robust.augment.PatchGaussian(patch=3, deviation=0.1)
         >>> draw = {"centre": tf.constant([[0, 4]]), "patch": tf.constant([3]), "noise": tf.fill([1, 8, 8, 1], 0.25)}
         >>> [tf.where(augmentation.apply(tf.zeros([1, 8, 8, 1]), draw)[0, row, :, 0])[:, 0].numpy().tolist()
-        ...     for row in range(3)]  # centred on the first row, so that one of the three rows is cut off
+        ...     for row in range(3)]  # centered on the first row, so that one of the three rows is cut off
         [[3, 4, 5], [3, 4, 5], []]
 
     Args:

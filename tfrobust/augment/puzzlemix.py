@@ -131,7 +131,7 @@ class Puzzle(Configured):
                 cut = f"{self.transport_side} cuts images of {images.shape[1]} x {images.shape[1]}"
                 raise InputError(
                     f"Puzzle.transport_side {cut} into {grid} x {grid} pieces; at most {_LARGEST_GRID} x "
-                    f"{_LARGEST_GRID} can be moved: take larger ones."
+                    f"{_LARGEST_GRID} are supported: use larger pieces."
                 )
             salient = shares(saliency, grid)
             salient = tf.concat([salient, tf.gather(salient, mix.partner)], axis=0)

@@ -83,9 +83,9 @@ class RandomResizedCrop(Augmentation):
         tried = tf.stack([*corner, tall, wide], axis=-1)
         first = tf.gather(tried, tf.argmax(tf.cast(fits, tf.int32), axis=-1), batch_dims=1)
         found = tf.reduce_any(fits, axis=-1, keepdims=True)
-        return tf.cast(tf.where(found, first, self._centred(height, width)), tf.int32)
+        return tf.cast(tf.where(found, first, self._centered(height, width)), tf.int32)
 
-    def _centred(self, height: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
+    def _centered(self, height: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
         tall = tf.minimum(height, tf.round(width / self.ratio[0]))
         wide = tf.minimum(width, tf.round(height * self.ratio[1]))
         return tf.stack([(height - tall) // 2, (width - wide) // 2, tall, wide])

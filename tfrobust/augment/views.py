@@ -1,4 +1,8 @@
-"""The random views of contrastive learning."""
+"""The random views of contrastive learning, and the color changes that they consist of.
+
+All color functions take and return images float32 [b, h, w, c], c = 1 or 3, in [0, 1]; `amount` is float32 [b]. Codes
+that use TensorFlow and codes that use torchvision define contrast and saturation differently.
+"""
 
 import dataclasses
 import functools
@@ -6,12 +10,13 @@ import functools
 import keras
 import tensorflow as tf
 
-from tfrobust.augment import color as colour
 from tfrobust.augment import levels, resampling
 from tfrobust.augment.base import Augmentation, draw_uniform
 from tfrobust.augment.resized_crop import ATTEMPTS, RandomResizedCrop
 from tfrobust.errors import InputError
 
+LUMA = (0.2989, 0.5870, 0.1140)
+MEAN = (1 / 3, 1 / 3, 1 / 3)
 ORDERS = {
     "simclr": ("crop", "flip", "jitter", "grey", "blur", "solarize"),
     "rocl": ("jitter", "grey", "blur", "solarize", "flip", "crop"),
@@ -20,17 +25,87 @@ ORDERS = {
 PROBABILITIES = {name: name for name in ("flip", "grey", "blur", "solarize")} | {"jitter_probability": "jitter"}
 
 
+def brightness(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
+    """Multiply images by `amount`."""
+    return _clipped(images * _each(amount))
+
+
+def added_brightness(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
+    """Add amount - 1, so that an amount of 1 changes nothing."""
+    return _clipped(images + (_each(amount) - 1.0))
+
+
+def contrast(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
+    """Scale contrast about the mean m of each channel, m + amount (x - m), as `tf.image.adjust_contrast`."""
+    mean = tf.reduce_mean(images, axis=[1, 2], keepdims=True)
+    return _clipped(mean + _each(amount) * (images - mean))
+
+
+def contrast_of_gray(images: tf.Tensor, amount: tf.Tensor, weights=LUMA) -> tf.Tensor:
+    """Scale contrast about the mean m of the gray image, m + amount (x - m), as torchvision."""
+    mean = tf.reduce_mean(to_gray(images, weights)[..., :1], axis=[1, 2], keepdims=True)
+    return _clipped(mean + _each(amount) * (images - mean))
+
+
+def saturation(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
+    """Multiply S in HSV by `amount`, at most to 1, as `tf.image.adjust_saturation`; gray images are unchanged."""
+    if images.shape[-1] == 1:
+        return images
+    value = tf.reduce_max(images, axis=-1, keepdims=True)
+    spread = value - tf.reduce_min(images, axis=-1, keepdims=True)
+    # S = spread / value: distances from the largest channel are multiplied until the smallest channel is 0.
+    factor = tf.minimum(_each(amount), value / tf.maximum(spread, 1e-12))
+    return _clipped(value - factor * (value - images))
+
+
+def saturation_of_gray(images: tf.Tensor, amount: tf.Tensor, weights=LUMA) -> tf.Tensor:
+    """Scale saturation about the gray image g, g + amount (x - g), as torchvision; gray images are unchanged."""
+    if images.shape[-1] == 1:
+        return images
+    origin = to_gray(images, weights)
+    return _clipped(origin + _each(amount) * (images - origin))
+
+
+def hue(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
+    """Add `amount` turns to H in HSV, -1 <= amount <= 1; gray images are unchanged."""
+    if images.shape[-1] == 1:
+        return images
+    angle, saturated, value = tf.split(tf.image.rgb_to_hsv(images), 3, axis=-1)
+    turned = tf.math.floormod(angle + _each(amount), 1.0)
+    return _clipped(tf.image.hsv_to_rgb(tf.concat([turned, saturated, value], axis=-1)))
+
+
+def to_gray(images: tf.Tensor, weights=LUMA) -> tf.Tensor:
+    """Replace each channel by the weighted sum of red, green and blue; gray images are unchanged."""
+    if images.shape[-1] == 1:
+        return images
+    return tf.broadcast_to(tf.reduce_sum(images * tf.constant(weights), axis=-1, keepdims=True), tf.shape(images))
+
+
+def solarize(images: tf.Tensor) -> tf.Tensor:
+    """Invert values from 0.5 on: x becomes 1 - x."""
+    return tf.where(images < 0.5, images, 1.0 - images)
+
+
+def _clipped(images: tf.Tensor) -> tf.Tensor:
+    return tf.clip_by_value(images, 0.0, 1.0)
+
+
+def _each(amount: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(amount, [-1, 1, 1, 1])
+
+
 def _torchvision(weights):
-    relative = (colour.contrast_of_grey, colour.saturation_of_grey)
-    return colour.brightness, *(functools.partial(change, weights=weights) for change in relative), colour.hue
+    relative = (contrast_of_gray, saturation_of_gray)
+    return brightness, *(functools.partial(change, weights=weights) for change in relative), hue
 
 
 # Brightness, contrast, saturation, hue, in the order of `jitter`.
 CHANGES = {
-    "tensorflow": (colour.brightness, colour.contrast, colour.saturation, colour.hue),
-    "additive": (colour.added_brightness, colour.contrast, colour.saturation, colour.hue),
-    "torchvision": _torchvision(colour.LUMA),
-    "mean": _torchvision(colour.MEAN),
+    "tensorflow": (brightness, contrast, saturation, hue),
+    "additive": (added_brightness, contrast, saturation, hue),
+    "torchvision": _torchvision(LUMA),
+    "mean": _torchvision(MEAN),
 }
 
 
@@ -156,14 +231,14 @@ class ContrastiveViews(Augmentation):
     def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
         """Apply the steps in order."""
         levels.check_channels(images, "ContrastiveViews")
-        weights = colour.MEAN if self.colors == "mean" else colour.LUMA
+        weights = MEAN if self.colors == "mean" else LUMA
         steps = {
             "crop": lambda view: resampling.resized_parts(view, draw["box"], self.interpolation),
             "flip": lambda view: _where(draw["flip"], view[:, :, ::-1], view),
             "jitter": lambda view: self._jittered(view, draw),
-            "grey": lambda view: _where(draw["grey"], colour.grey(view, weights), view),
+            "grey": lambda view: _where(draw["grey"], to_gray(view, weights), view),
             "blur": lambda view: resampling.blur(view, draw["sigma"]),
-            "solarize": lambda view: _where(draw["solarize"], colour.solarize(view), view),
+            "solarize": lambda view: _where(draw["solarize"], solarize(view), view),
         }
         # Skip steps of probability 0.
         never = {step for name, step in PROBABILITIES.items() if getattr(self, name) == 0}

@@ -41,7 +41,8 @@ def run(flags: argparse.Namespace) -> None:
     """Send the request, and print the response."""
     from tfrobust.report.renderers import console as render
     from tfrobust.serving import client
-    from tfrobust.serving.client import answers, inputs
+    from tfrobust.serving.client import inputs
+    from tfrobust.serving.client import query as answers
 
     if not (flags.image or flags.metadata or flags.report):
         raise InputError("say what to ask: --image=FILE, --metadata or --report.")

@@ -48,6 +48,18 @@ def serialize(value):
     return keras.saving.serialize_keras_object(value)
 
 
+def identity(value):
+    """Return the serialized form of a value with packages in place of modules, so that keys survive moved files."""
+    return _without_files(serialize(value))
+
+
+def _without_files(value):
+    if isinstance(value, dict):
+        at_package = {"module": value["module"].partition(".")[0]} if isinstance(value.get("module"), str) else {}
+        return {key: _without_files(item) for key, item in value.items()} | at_package
+    return [_without_files(item) for item in value] if isinstance(value, list) else value
+
+
 def deserialize(value):
     """Invert `serialize`; lists become tuples, so that they compare equal to the defaults."""
     if isinstance(value, dict):

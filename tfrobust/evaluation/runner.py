@@ -72,7 +72,7 @@ def run_evaluation(
         if setting.progress is not None:
             setting.progress("evaluation", done + 1, len(evaluators))
     findings = _without_gradients_twice(left_out, outcome.findings)
-    outcome.findings = _merged([*findings, *_said_anyway(findings, setting)])
+    outcome.findings = _merged([*findings, *_logits_finding(findings, setting)])
     _refuse_equal([item.id for item in [*outcome.measurements, *outcome.series]])
     outcome.measurements.append(Measurement("cost.evaluation", seconds, "seconds"))
     return outcome
@@ -99,7 +99,9 @@ def run_shard(
     if not 1 <= shard.number <= shard.count:
         raise InputError(f"There is no shard {shard.number} of {shard.count}; they are counted from 1.")
     if setting.predictor.weights_sha256 is None:
-        raise InputError(f"The weights of {setting.predictor.name} are not known: nothing can be kept, so no shards.")
+        raise InputError(
+            f"The weights of {setting.predictor.name} are unknown: nothing can be stored, so shards are impossible."
+        )
     evaluators, _ = runnable(evaluators, setting)
     _check(evaluators, setting)
     setting = setting.within(_store(cache_directory, _common_key(setting)), _attacks(evaluators, setting))
@@ -136,30 +138,30 @@ def runnable(evaluators: Sequence[Evaluator], setting: Setting) -> tuple[list[Ev
         taken.update(name for one in fresh for name in one.ids())
         kept += fresh
     reason = f" ({predictor.no_gradient.rstrip('.')})" if predictor.no_gradient else ""
-    fault = f"{predictor.name} gives no input gradients{reason}"
+    fault = f"{predictor.name} has no input gradients{reason}"
     if not kept:
         raise InputError(
-            f"{fault}, and all that was asked for needs them; add an attack that needs none, like gin/eval/square.gin."
+            f"{fault}, and all requested evaluators need them; add an attack that needs none, like gin/eval/square.gin."
         )
-    remedy = "Export the model with its gradients, or judge it by strong black-box attacks (gin/eval/square.gin)."
+    remedy = "Export the model with its gradients, or evaluate it with strong black-box attacks (gin/eval/square.gin)."
     if not left_out:
-        evidence = f"{fault}: nothing that follows them was run."
+        evidence = f"{fault}: no evaluator that needs them was run."
         return kept, [Finding("white_box", "warn", evidence, remedy)]
-    evidence = f"{fault}: left out was {', '.join(left_out)}. A white-box attack may find many more errors."
+    evidence = f"{fault}: left out: {', '.join(left_out)}. A white-box attack may find many more errors."
     return kept, [Finding("white_box", "fail", evidence, remedy)]
 
 
 def cache_key(evaluator: Evaluator, setting: Setting, common: dict) -> str:
     """Return the hash that names an evaluator's cached outcome: of all inputs it depends on, and of nothing else."""
-    parts = {**common, "evaluator": configured.serialize(evaluator)}
+    parts = {**common, "evaluator": configured.identity(evaluator)}
     if evaluator.uses_training:
         parts |= {"training_data": _training_data(setting), "training_attack": setting.training_attack}
         if setting.pretraining_examples is not None:
             parts["pretraining_data"] = setting.pretraining_examples.fingerprint
     if evaluator.uses_attacks:
-        parts["attacks"] = configured.serialize(setting.evaluation_attacks)
+        parts["attacks"] = configured.identity(setting.evaluation_attacks)
     if evaluator.uses_embedding:
-        parts["embedding"] = setting.keep("embedding fingerprint", lambda: _embedding_sha256(setting))
+        parts["embedding"] = setting.cached("embedding fingerprint", lambda: _embedding_sha256(setting))
     if setting.strengths is not None:
         parts["strengths"] = fingerprint.weights_sha256([setting.strengths])
     if evaluator.files_read():
@@ -194,7 +196,7 @@ def _check(evaluators: Sequence[Evaluator], setting: Setting) -> None:
             if tuple(threat.bounds) != (0.0, 1.0):
                 raise InputError(
                     f"An attack of {type(evaluator).__name__} has the pixel bounds {tuple(threat.bounds)}; evaluation "
-                    "takes pixels in (0.0, 1.0), and any normalisation belongs into the model."
+                    "takes pixels in (0.0, 1.0), and any normalization belongs in the model."
                 )
         evaluator.check(setting)
         for attack, _ in evaluator.attacks(setting):
@@ -219,7 +221,7 @@ def _without_gradients_twice(left_out: list[Finding], findings: list[Finding]) -
     return [*left_out, *(finding for finding in findings if finding not in doctors)]
 
 
-def _said_anyway(findings: list[Finding], setting: Setting) -> list[Finding]:
+def _logits_finding(findings: list[Finding], setting: Setting) -> list[Finding]:
     """Return findings that a report must contain even if no doctor ran."""
     predictor = setting.predictor
     if any(finding.check == "logits" for finding in findings):
@@ -252,7 +254,7 @@ def _common_key(setting: Setting) -> dict:
         "format": _FORMAT,
         "weights": predictor.weights_sha256,
         "answers": fingerprint.weights_sha256([answers[:_PROBES]]),
-        "gradients": _steepest_places(setting),
+        "gradients": _steepest_positions(setting),
         "data": fingerprint.data_sha256(setting.images, setting.labels),
         "seed": setting.seed,
         "batch_size": setting.batch_size,
@@ -260,7 +262,7 @@ def _common_key(setting: Setting) -> dict:
     }
 
 
-def _steepest_places(setting: Setting) -> list[int] | None:
+def _steepest_positions(setting: Setting) -> list[int] | None:
     """Return the position in each image that its label's logit depends on most, -1 if on none; None without gradients.
 
     Equal weights and outputs can hide different gradients, such as a mask that was removed or added since. Positions
@@ -313,7 +315,7 @@ def _read(path: pathlib.Path) -> tuple[Outcome, float] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        _log.warning("The kept evaluation %s cannot be read (%s); it is made again.", path, error)
+        _log.warning("The cached evaluation %s cannot be read (%s) and is computed again.", path, error)
         return None
 
 
@@ -336,17 +338,17 @@ def refuse_kind(evaluators: Sequence[Evaluator], is_text: bool) -> None:
     Raises:
         ValueError: names the evaluators that do not support such data.
     """
-    lost = [one for one in evaluators if not (one.judges_text if is_text else one.judges_images)]
+    lost = [one for one in evaluators if not (one.supports_text if is_text else one.supports_images)]
     if lost:
         names = ", ".join(dict.fromkeys(type(one).__name__ for one in lost))
         reason = "these data are text (set EVALUATORS as gin/eval/text.gin does)" if is_text else "these are images"
-        raise InputError(f"{names} cannot judge such data: {reason}.")
+        raise InputError(f"{names} do not support such data: {reason}.")
 
 
 def _refuse_equal(names: list[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InputError(f"Two evaluators give the id {twice[0]!r}: give one attack a label that tells it apart.")
+        raise InputError(f"Two evaluators give the id {twice[0]!r}: give one attack a distinct label.")
 
 
 def _merged(findings: list[Finding]) -> list[Finding]:

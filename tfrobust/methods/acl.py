@@ -9,7 +9,7 @@ from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
 from tfrobust.methods.rocl import adversary_of_first, projected
 from tfrobust.methods.shared.instance_adversary import InstanceAdversary
-from tfrobust.methods.shared.nt_xent import Contrastive
+from tfrobust.methods.shared.nt_xent import NTXentMethod
 from tfrobust.methods.shared.self_supervised import VIEWS
 from tfrobust.ops import randomness
 
@@ -24,7 +24,7 @@ STREAMS = {
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class ACL(Contrastive):
+class ACL(NTXentMethod):
     """Contrastive learning with adversarial views, in place of or in addition to clean views, without labels.
 
         standard_to_standard         NT-Xent(x1, x2): SimCLR
@@ -50,7 +50,7 @@ class ACL(Contrastive):
         streams: which views are contrasted with each other, one of the four above.
         adversary: how adversarial views are generated. The default is that of the released code: Linf 8/255, 5 steps of
             2/255. "standard_to_standard" takes None only.
-        **kwargs: as in `Contrastive`.
+        **kwargs: as in `NTXentMethod`.
 
     Raises:
         ValueError: unknown `streams`, an adversary for "standard_to_standard", or an encoder with too few branches.
@@ -76,11 +76,11 @@ class ACL(Contrastive):
         attack = PGD(ThreatModel(epsilon=8 / 255), steps=5, step_size=2 / 255)
         alone = streams == "standard_to_standard"
         if alone and adversary is not None:
-            raise InputError(f"ACL.streams {streams!r} contrasts clean views alone: its adversary is None.")
+            raise InputError(f"ACL.streams {streams!r} contrasts clean views only: set adversary=None.")
         self.adversary = None if alone else adversary or InstanceAdversary(attack=attack)
         if self.branch and getattr(encoder, "branches", 1) < 2:
             raise InputError(
-                f"ACL.streams {streams!r} keeps clean and adversarial statistics apart: its encoder needs branches=2."
+                f"ACL.streams {streams!r} needs separate batch-norm branches: create the encoder with branches=2."
             )
 
     @property

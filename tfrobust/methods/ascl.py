@@ -10,7 +10,7 @@ from tfrobust.augment.standard import RandomShift
 from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.losses import robust
-from tfrobust.methods.shared import projections as parts
+from tfrobust.methods.shared import projections
 from tfrobust.methods.shared.adversarial_terms import ROBUST_TERMS, adversarial_views, robust_terms
 from tfrobust.methods.shared.adversary import Adversary
 from tfrobust.methods.shared.base import Method, checked_forward
@@ -139,10 +139,10 @@ class ASCL(Method):
         """Passes per step: those of the adversary, twice as many with two transforms."""
         return super().passes_per_step * (1 if self.transforms is None else 2)
 
-    def build_parts(self, image_shape, embedding_dim):
+    def build_parts(self, example_shape, embedding_dim):
         """Build the projection."""
         if self.projection is not None:
-            parts.build_projection(self, self.projection, embedding_dim)
+            projections.build_projection(self, self.projection, embedding_dim)
 
     def make_views(self, batch, context):
         """Return the images, or their transforms, and the adversarial examples of each."""

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.errors import InputError
-from tfrobust.methods.shared import projections as parts
+from tfrobust.methods.shared import projections
 from tfrobust.methods.shared.self_supervised import VIEWS, SelfSupervised, embedding_deviation
 from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.ops import distribution, similarity
@@ -83,14 +83,17 @@ class BYOL(SelfSupervised):
         """Passes per step: two views through two networks."""
         return 2 * len(VIEWS)
 
-    def build_parts(self, image_shape, embedding_dim):
+    def build_parts(self, example_shape, embedding_dim):
         """Build projection, prediction and target network, and freeze the variables of the target network."""
-        super().build_parts(image_shape, embedding_dim)
-        answers = parts.build_projection(self, self.prediction, self.projected_dim)
-        if answers != self.projected_dim:
-            raise InputError(f"BYOL.prediction gives {answers} features for a projection of {self.projected_dim}.")
-        parts.built_shape(self.target_encoder, (None, *image_shape))
-        parts.build_projection(self, self.target_projection, embedding_dim)
+        super().build_parts(example_shape, embedding_dim)
+        features = projections.build_projection(self, self.prediction, self.projected_dim)
+        if features != self.projected_dim:
+            raise InputError(
+                f"BYOL.prediction has {features} output features; the projection has {self.projected_dim}. "
+                "They must be equal."
+            )
+        projections.built_shape(self.target_encoder, (None, *example_shape))
+        projections.build_projection(self, self.target_projection, embedding_dim)
         for _, variable in self._followers():
             # Freeze variables, not layers: a batch norm that is not trainable would use its moving statistics.
             variable.trainable = False

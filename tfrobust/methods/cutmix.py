@@ -70,10 +70,10 @@ class CutMix(Method):
         """Return the mix with weights by area, and the pixels to paste, bool [h, w] or [b, h, w]."""
         key, count = randomness.fold(context.key, "mixing"), batch_size(batch.images)
         mix = self.mixing.draw(key, count)
-        chance, *centre = (
+        chance, *center = (
             self.mixing.per_step(randomness.uniform(), randomness.fold(key, word), count)
             for word in ("probability", "row", "column")
         )
         wanted = tf.where(chance < self.probability, mix.weight, 1.0)
-        inside, weight = cut_box(wanted, tf.stack(centre, axis=-1), *batch.images.shape[1:3])
+        inside, weight = cut_box(wanted, tf.stack(center, axis=-1), *batch.images.shape[1:3])
         return Mix(weight, mix.partner), inside

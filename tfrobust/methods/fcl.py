@@ -106,23 +106,23 @@ class FCL(Method):
         """`ce`, `feature_contrast` and, with an adversary, `ce_adv`."""
         return ("ce", "feature_contrast") if self.adversary is None else ("ce", "feature_contrast", "ce_adv")
 
-    def build_parts(self, image_shape, embedding_dim):
+    def build_parts(self, example_shape, embedding_dim):
         """Check that the perturbation fits the examples, and estimate the cost of their utility."""
-        of_text = len(image_shape) == 1
+        of_text = len(example_shape) == 1
         if self.trains_text != of_text:
             kind, wanted = ("text", "TokenRemoval") if of_text else ("images", "UtilityPerturbation")
             name = type(self.perturbation).__name__
             raise InputError(
-                f"FCL.perturbation is @{name}(), and the examples are {kind}, {list(image_shape)}: take @{wanted}()."
+                f"FCL.perturbation is @{name}(), and the examples are {kind}, {list(example_shape)}: take @{wanted}()."
             )
         if not of_text:
-            self.perturbation.check(image_shape)
-        self.utility_passes = self.perturbation.passes(image_shape)
+            self.perturbation.check(example_shape)
+        self.utility_passes = self.perturbation.passes(example_shape)
 
-    def check_ready(self, image_shape, class_count):
+    def check_ready(self, example_shape, class_count):
         """Check that the teacher, if it can be checked, fits images and classes."""
         if hasattr(self.teacher, "check"):  # a plain function has none
-            self.teacher.check(image_shape, class_count)
+            self.teacher.check(example_shape, class_count)
 
     @property
     def passes_per_step(self):

@@ -4,12 +4,12 @@ import keras
 import tensorflow as tf
 
 from tfrobust.errors import InputError
-from tfrobust.methods.shared.nt_xent import Contrastive
+from tfrobust.methods.shared.nt_xent import NTXentMethod
 from tfrobust.methods.shared.self_supervised import VIEWS
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class LayerWiseContrastive(Contrastive):
+class LayerWiseContrastive(NTXentMethod):
     """SimCLR with a contrastive term at each stage of the encoder, with growing weights.
 
     L = sum_k alpha_k L_k, alpha_1 << alpha_2 << ... (eq 4). L_k, the term `layer_<k>`, is NT-Xent of the output of
@@ -30,7 +30,7 @@ class LayerWiseContrastive(Contrastive):
     Args:
         encoder: as in `Method`, with stages.
         head: as in `Method`.
-        **kwargs: as in `Contrastive`.
+        **kwargs: as in `NTXentMethod`.
 
     Raises:
         ValueError: an encoder without stages.
@@ -44,9 +44,7 @@ class LayerWiseContrastive(Contrastive):
     def __init__(self, encoder, head, **kwargs):
         super().__init__(encoder, head, **kwargs)
         if not getattr(encoder, "stage_count", 0):
-            raise InputError(
-                f"LayerWiseContrastive looks at the stages of its encoder; {type(encoder).__name__} has none."
-            )
+            raise InputError(f"LayerWiseContrastive needs an encoder with stages; {type(encoder).__name__} has none.")
 
     @property
     def layer_names(self) -> tuple[str, ...]:

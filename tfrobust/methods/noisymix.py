@@ -61,7 +61,7 @@ class Branches(Configured):
 
     def __post_init__(self):
         if len(self.strengths) != 3 or not all(strength >= 0 for strength in self.strengths):
-            raise InputError(f"Branches.strengths is {self.strengths}; it is three numbers >= 0, one a branch.")
+            raise InputError(f"Branches.strengths is {self.strengths}; it must be three numbers >= 0, one per branch.")
         if self.noise not in NOISES:
             raise InputError(f"Branches.noise is {self.noise!r}; it is one of {list(NOISES)}.")
 

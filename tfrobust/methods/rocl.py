@@ -8,7 +8,7 @@ from tfrobust.attacks.shared.modes import check_mode
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
 from tfrobust.methods.shared.instance_adversary import InstanceAdversary
-from tfrobust.methods.shared.nt_xent import Contrastive
+from tfrobust.methods.shared.nt_xent import NTXentMethod
 from tfrobust.methods.shared.self_supervised import VIEWS
 from tfrobust.ops import randomness
 
@@ -17,7 +17,7 @@ REGULARIZER_PASSES = ("shared", "own")
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class RoCL(Contrastive):
+class RoCL(NTXentMethod):
     """Contrastive learning with two views of an image and an adversarial example of the first, without labels.
 
     L = contrastive + 1/256 adversarial. The adversarial example maximizes the loss of view 1 against view 2
@@ -45,7 +45,7 @@ class RoCL(Contrastive):
         detached_keys: stop the gradient through the second factor of a similarity (the released code).
         regularizer_pass: "shared": `adversarial` uses the forward pass of `contrastive`. "own": the adversarial example
             and view 2 have a second pass of their own, with their own batch statistics (the released code).
-        **kwargs: as in `Contrastive`.
+        **kwargs: as in `NTXentMethod`.
 
     Raises:
         ValueError: an unknown `regularizer_pass`.
@@ -108,7 +108,7 @@ class RoCL(Contrastive):
         return {"contrastive": terms, "adversarial": regularizer, **observed, **probes}, logits
 
 
-def adversary_of_first(method: Contrastive, views: dict, context, *, branch: int = 0) -> tf.Tensor:
+def adversary_of_first(method: NTXentMethod, views: dict, context, *, branch: int = 0) -> tf.Tensor:
     """Generate the adversarial example of view 1 against the clean views.
 
     Args:
@@ -135,7 +135,7 @@ def adversary_of_first(method: Contrastive, views: dict, context, *, branch: int
     )
 
 
-def projected(method: Contrastive, images: tf.Tensor, training: bool, branch: int = 0) -> tf.Tensor:
+def projected(method: NTXentMethod, images: tf.Tensor, training: bool, branch: int = 0) -> tf.Tensor:
     """Return the projections [b, d] of images.
 
     Args:

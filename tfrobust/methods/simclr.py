@@ -2,12 +2,12 @@
 
 import keras
 
-from tfrobust.methods.shared.nt_xent import Contrastive
+from tfrobust.methods.shared.nt_xent import NTXentMethod
 from tfrobust.methods.shared.self_supervised import VIEWS
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class SimCLR(Contrastive):
+class SimCLR(NTXentMethod):
     """NT-Xent between two augmented views of each image, and an online linear probe.
 
     L = contrastive + probe; contrastive is the mean over the 2N views i of -log( exp(s_ij / t) / sum_(k != i) exp(s_ik
@@ -26,7 +26,7 @@ class SimCLR(Contrastive):
 
     Args:
         encoder, head: as in `Method`.
-        **kwargs: as in `Contrastive`.
+        **kwargs: as in `NTXentMethod`.
 
     Source:
         Chen et al. 2020, https://arxiv.org/abs/2002.05709, eq 1 and algorithm 1, with the online probe of

@@ -3,13 +3,13 @@
 import keras
 
 from tfrobust.errors import InputError
-from tfrobust.methods.shared.nt_xent import Contrastive
+from tfrobust.methods.shared.nt_xent import NTXentMethod
 from tfrobust.methods.shared.self_supervised import VIEWS
 from tfrobust.pairs import selection
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class SupCon(Contrastive):
+class SupCon(NTXentMethod):
     """Supervised contrastive loss between two augmented views of each image, without cross-entropy on the encoder.
 
     L = factor contrastive + probe; contrastive is the mean over the 2N views i, and over all views p of i's class, of
@@ -29,7 +29,7 @@ class SupCon(Contrastive):
         encoder, head: as in `Method`.
         temperature: t > 0, a number or a schedule of the step.
         base_temperature: 0.07 in the released code, where t = 0.1 multiplies the loss by 1.43. None: factor 1.
-        **kwargs: as in `Contrastive`, without `false_negatives`.
+        **kwargs: as in `NTXentMethod`, without `false_negatives`.
 
     Raises:
         ValueError: a base temperature that is not above 0, or `false_negatives`.
@@ -46,7 +46,9 @@ class SupCon(Contrastive):
         if base_temperature is not None and not base_temperature > 0:
             raise InputError(f"SupCon.base_temperature is {base_temperature}; it must be > 0, or None.")
         if self.false_negatives is not None:
-            raise InputError("SupCon takes no false_negatives: by its labels there are none.")
+            raise InputError(
+                "SupCon has no false negatives, because pairs follow the labels: set false_negatives=None."
+            )
 
     @property
     def terms(self):

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.standard import RandomShift
 from tfrobust.losses import classification
-from tfrobust.methods.shared import projections as parts
+from tfrobust.methods.shared import projections
 from tfrobust.methods.shared.base import Method, checked_forward
 from tfrobust.methods.shared.batch_contrast import Contrast
 from tfrobust.ops import randomness
@@ -69,10 +69,10 @@ class SupervisedContrastive(Method):
         """Passes per step: two, one per view."""
         return 2
 
-    def build_parts(self, image_shape, embedding_dim):
+    def build_parts(self, example_shape, embedding_dim):
         """Build the projection."""
         if self.projection is not None:
-            parts.build_projection(self, self.projection, embedding_dim)
+            projections.build_projection(self, self.projection, embedding_dim)
 
     def make_views(self, batch, context):
         """Return two augmentations of the images."""

@@ -50,7 +50,7 @@ def convolution_stages(
     """
     require_choice(pooling, "pooling", _DOWNSAMPLINGS)
     if final_pool and pooling == "stride":
-        raise InputError("final_pool needs a pooling of 'max' or 'average'; 'stride' has no pool to put last.")
+        raise InputError("final_pool needs a pooling of 'max' or 'average': set final_pool=False with 'stride'.")
     made = []
     for position, widths in enumerate(stages):
         strides = [2 if pooling == "stride" and position and not place else 1 for place in range(len(widths))]

@@ -158,7 +158,7 @@ class TextTransformer(Configured, keras.Model):
             ValueError: tokens that are not integer [b, l], l <= length.
         """
         if not tokens.dtype.is_integer:
-            raise InputError(f"{self.name} takes whole token ids, got {tokens.dtype.name}.")
+            raise InputError(f"{self.name} needs integer token ids, got {tokens.dtype.name}.")
         self._check(tuple(tokens.shape))
         tokens = tf.cast(tokens, tf.int32)
         hidden, present = self.embedding(tokens, training=training), removal.is_token(tokens)

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfrobust.data.spec import Dataset
 from tfrobust.evaluation.engine.base import Evaluator
-from tfrobust.runs.first_stage import Stage
+from tfrobust.runs.stage import Stage
 from tfrobust.report.reading import duration
 from tfrobust.training import strategy as strategies
 from tfrobust.training.head_fit import fitted_at_once
@@ -75,11 +75,11 @@ def show(
         if fitted_at_once(stage.method.head):
             continue
         if strategy.num_replicas_in_sync > 1:
-            print("time        not known: no step is made on several replicas")
+            print("time        unknown: steps are not measured on several replicas")
             continue
         seconds, rests_on = seconds_per_step(stage, strategy, jit_compile)
         whole = duration(seconds * stage.epochs * stage.steps_per_epoch)
-        print(f"time        about {whole} ({duration(seconds)} a step: {rests_on})")
+        print(f"time        about {whole} ({duration(seconds)} per step: {rests_on})")
         seconds_per_pass = seconds / (stage.passes_per_step * (1 + _BACKWARD) * stage.batch_size)
     _show_evaluation(evaluators, stages[-1].dataset, seconds_per_pass)
 
@@ -121,7 +121,7 @@ def seconds_per_step(stage: Stage, strategy: tf.distribute.Strategy, jit_compile
     """
     forecast = _forecast(stage)
     if forecast > _LONGEST_STEP:
-        return forecast, "a guess from one pass forward, for a step would take too long here"
+        return forecast, "estimated from one forward pass, because a step would take too long here"
     watch = _Stopwatch()
     with tempfile.TemporaryDirectory() as folder, strategy.scope():
         driven = {"checkpoint_seconds": math.inf, "jit_compile": strategies.use_xla(jit_compile, strategy)}
@@ -129,9 +129,9 @@ def seconds_per_step(stage: Stage, strategy: tf.distribute.Strategy, jit_compile
         loop.callbacks = [watch]
         loop.run()
     if len(watch.seconds) < 2:
-        return watch.seconds[0], "the first one, with its compilation"
+        return watch.seconds[0], "the first one, including compilation"
     count = len(watch.seconds) - 1
-    return statistics.median(watch.seconds[1:]), f"the median of {count}, made on this machine"
+    return statistics.median(watch.seconds[1:]), f"the median of {count}, measured on this machine"
 
 
 class _Stopwatch(keras.callbacks.Callback):
@@ -168,11 +168,11 @@ def _show_evaluation(evaluators: Sequence[Evaluator], dataset: Dataset, seconds_
     if not evaluators:
         print("evaluation  none")
         return
-    black_box = f" and {passes.forward} forward alone" if passes.forward else ""
+    black_box = f" and {passes.forward} forward only" if passes.forward else ""
     print(f"evaluation  at most {passes.both} passes of one image forward and backward{black_box}, by", end=" ")
-    print(f"{passes.attacks} attacks on {len(dataset.test)} examples, fewer where these fall early")
+    print(f"{passes.attacks} attacks on {len(dataset.test)} examples, fewer if attacks succeed early")
     if passes.uncounted:
-        print(f"            besides {', '.join(passes.uncounted)}")
+        print(f"            not counted: {', '.join(passes.uncounted)}")
     if seconds_per_pass and passes.attacks:
         print(
             f"time        at most about {duration(seconds_per_pass * passes.forward_equivalents)} for these attacks, at"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfrobust.runs import artefact as artefacts
+from tfrobust.runs import artifact as artifacts
 from tfrobust.runs import estimate
 from tfrobust import saving
 from tfrobust.augment.base import Augmentation
@@ -26,7 +26,8 @@ from tfrobust.models.heads.linear import LinearHead
 from tfrobust.common import configured, files
 from tfrobust.security import saved_models
 from tfrobust.runs.initial_encoder import Pretrained
-from tfrobust.runs.first_stage import Pretraining, Stage
+from tfrobust.runs.first_stage import Pretraining
+from tfrobust.runs.stage import Stage
 from tfrobust.report import assembly, writer
 from tfrobust.report.renderers import console as render
 from tfrobust.report.gate import Gate
@@ -147,7 +148,7 @@ def train(
     agreement = cluster.Agreement(scope, worker)
     with contextlib.ExitStack() as until_the_end:
         with agreement.after_chief():
-            opened = workdirs.in_use(workdir, training, must_exist=training_must_be_done, alone=worker.chief)
+            opened = workdirs.locked_workdir(workdir, training, must_exist=training_must_be_done, alone=worker.chief)
             folder = until_the_end.enter_context(opened)
         own = cluster.own_folder(folder, worker)
         files.write_atomically(own / workdirs.CONFIGURATION_FILE, configuration())
@@ -163,13 +164,13 @@ def train(
             history = loop.run()
         if not worker.chief:
             print(f"worker {worker.index} of {worker.count} has trained; the chief evaluates and publishes", flush=True)
-            return agreement.part()
+            return agreement.final_barrier()
         facts = {**stage.facts(), **getattr(loop, "facts", {}), **origin, "precision": precision}
         facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
         made = (model, dataset, data, evaluators, folder, facts, history, seconds + loop.seconds)
         seen_first = first and first.dataset.train
-        report = artefacts.Artefact(*made, configuration, before, gate, seen_first).publish(name, export_dir, version)
-        agreement.part(alone=True)
+        report = artifacts.Artifact(*made, configuration, before, gate, seen_first).publish(name, export_dir, version)
+        agreement.final_barrier(alone=True)
         return report
 
 
@@ -217,14 +218,14 @@ def evaluate(
         files.check_writable(output, "--output")
     saving.import_all()  # registers the classes that a .keras file may name
     predictor = _predictor(model, encoder, logits_output)
-    earlier = artefacts.earlier_report(model)
+    earlier = artifacts.earlier_report(model)
     known = earlier.training if earlier else {}
     if data is None:
-        data = artefacts.named_source(model, earlier)
+        data = artifacts.named_source(model, earlier)
     elif callable(data):
         data = data(image_shape=_input_shape(predictor))
     dataset = data.load()
-    artefacts.check_vocabulary(model, dataset)
+    artifacts.check_vocabulary(model, dataset)
     images, labels = dataset.test.arrays()
     with saved_models.answering(predictor.name):
         setting = Setting(
@@ -238,7 +239,7 @@ def evaluate(
             progress=ConsoleProgress(),
             strengths=dataset.test.strengths,
             vocabulary=dataset.vocabulary,
-            **artefacts.training_facts(known, dataset, evaluators),
+            **artifacts.training_facts(known, dataset, evaluators),
         )
         cache = pathlib.Path(output, "cache") if output else None
         if shard is not None:
@@ -247,15 +248,15 @@ def evaluate(
         outcome = run_evaluation(evaluators, setting, cache_directory=cache)
     identity = earlier.model if earlier else {"name": pathlib.Path(model).stem, "version": None}
     report = assembly.make_report(
-        **artefacts.found(outcome),
+        **artifacts.found(outcome),
         model={
             "name": identity["name"],
             "version": identity["version"],
             "weights_sha256": predictor.weights_sha256,
             "parameters": predictor.parameters,
         },
-        data=artefacts.data_facts(dataset, data),
-        run_sha256=artefacts.run_sha256(predictor.weights_sha256, dataset, evaluators, {"seed": setting.seed}),
+        data=artifacts.data_facts(dataset, data),
+        run_sha256=artifacts.run_sha256(predictor.weights_sha256, dataset, evaluators, {"seed": setting.seed}),
         configuration=configuration(),
         training={**known, "evaluation_seed": setting.seed},
         history={},
@@ -281,7 +282,7 @@ def _check_replicas(
     scope: tf.distribute.Strategy, batch_size: int, pretrained: Pretrained | None, pretraining: Pretraining | None
 ) -> None:
     if pretrained is not None and pretraining is not None:
-        raise InputError("an encoder is pretrained or gets a pretraining: set one of the two alone.")
+        raise InputError("train.pretrained and train.pretraining exclude each other: set only one of them.")
     sizes = {"BATCH_SIZE": batch_size, "Pretraining.batch_size": pretraining.batch_size if pretraining else 0}
     for name, size in sizes.items():
         if size % scope.num_replicas_in_sync:
@@ -303,12 +304,12 @@ def _predictor(
     weight_files.require_readable(model)
     if encoder is None:
         raise InputError(
-            f"{weight_files.shown(model)} holds weights alone: say of which network, such as "
+            f"{weight_files.shown(model)} holds only weights: name the network, such as by "
             "--gin_file=gin/models/resnet18.gin."
         )
-    judged, loaded = checkpoints.classifier(encoder(), model)
+    network, loaded = checkpoints.classifier(encoder(), model)
     print(f"{weight_files.shown(model)}: {loaded}")
-    return predictors.from_keras(judged, logits_output)
+    return predictors.from_keras(network, logits_output)
 
 
 def _input_shape(predictor: predictors.Predictor) -> tuple[int, int, int]:
@@ -316,8 +317,8 @@ def _input_shape(predictor: predictors.Predictor) -> tuple[int, int, int]:
         raise InputError(f"{predictor.name} takes text, and --data names images: set evaluate.data in gin instead.")
     if None in predictor.image_shape:
         raise InputError(
-            f"{predictor.name} takes images of any size, so that a folder does not say how to read its own: set "
-            "evaluate.data = @ImageFolder() with ImageFolder.path and ImageFolder.image_shape, without --data."
+            f"{predictor.name} takes images of any size, so that a folder does not define how to read its images: "
+            "set evaluate.data = @ImageFolder() with ImageFolder.path and ImageFolder.image_shape, without --data."
         )
     return tuple(int(size) for size in predictor.image_shape)
 

@@ -71,12 +71,12 @@ class Pretrained(Configured):
         for here, value in zip(shapes, values, strict=True):
             fault = f"where a variable has the shape {list(value.shape)} in place of {list(here)}"
             self._require(here == value.shape, encoder, source, fault)
-        judged = _of_size(encoder, image_shape, source)
-        for variables in {id(each): each for each in (encoder, judged)}.values():
+        resized = _of_size(encoder, image_shape, source)
+        for variables in {id(each): each for each in (encoder, resized)}.values():
             for variable, value in zip(variables.variables, values, strict=True):
                 variable.assign(value)
         images = tf.constant(golden_images(source.image_shape, _PROBES))
-        expected, found = (np.asarray(tf.cast(each(images), tf.float32)) for each in (source.embedding, judged))
+        expected, found = (np.asarray(tf.cast(each(images), tf.float32)) for each in (source.embedding, resized))
         tolerance = _TOLERANCE if encoder.compute_dtype == "float32" else _LOOSE_TOLERANCE
         same = expected.shape == found.shape and np.linalg.norm(found - expected) <= tolerance * np.linalg.norm(
             expected
@@ -133,7 +133,7 @@ def _from_export(directory: pathlib.Path) -> _Source:
     signature = saved_models.signatures(loaded).get("serving_default")
     inputs = {} if signature is None else signature.structured_input_signature[1]
     if "images" not in inputs or "embedding" not in signature.structured_outputs or not hasattr(loaded, "variables"):
-        raise InputError(f"{directory} is no export of tfrobust: it does not turn `images` into an `embedding`.")
+        raise InputError(f"{directory} is not a tfrobust export: its signature must map `images` to an `embedding`.")
 
     def embedding(images):
         with saved_models.answering(str(directory), (Exception,)):

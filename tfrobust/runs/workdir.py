@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def in_use(workdir: str, training: dict, *, must_exist: bool = False, alone: bool = True) -> Iterator[pathlib.Path]:
+def locked_workdir(workdir: str, training: dict, *, must_exist: bool = False, alone: bool = True) -> Iterator[pathlib.Path]:
     """Open the folder of a run as `open_workdir` does, and lock other runs out of it.
 
     The kernel releases the lock when the process ends, however it ends. Workers of one cluster share a folder: the

@@ -87,17 +87,17 @@ class RobustAccuracy(keras.callbacks.Callback):
         """Compile the attack, and check labels and outputs if the model is built."""
         model = self.model
 
-        def answers(images):
+        def outputs(images):
             return tf.cast(modes.logits_of(model(images, training=False)), tf.float32)
 
         def predict(images):
-            return answers(images) if self.from_logits else probabilities.INVERSES[self._kind](answers, images)
+            return outputs(images) if self.from_logits else probabilities.INVERSES[self._kind](outputs, images)
 
         def perturb(images, labels, keys):
             return self.attack.perturb(objectives.cross_entropy(objectives.ranged(predict), labels), images, keys)
 
         self._engine = runner.compile_attack(self.attack, predict)
-        self._answers = tf.function(answers, autograph=False)
+        self._outputs = tf.function(outputs, autograph=False)
         self._perturb = tf.function(perturb, autograph=False)
         embed = getattr(model, "embed", None)
         # A layer named `embed` is not a function of images.
@@ -107,7 +107,7 @@ class RobustAccuracy(keras.callbacks.Callback):
             classes = self._clean(self.images[: self.batch_size]).shape[-1]
             if self.labels.max() >= classes:
                 raise InputError(
-                    f"RobustAccuracy has a label {self.labels.max()}, and the model knows {classes} classes (ids 0 to "
+                    f"RobustAccuracy has a label {self.labels.max()}, but the model has {classes} classes (ids 0 to "
                     f"{classes - 1})."
                 )
 
@@ -139,19 +139,19 @@ class RobustAccuracy(keras.callbacks.Callback):
 
         Raises InputError if they are probabilities although `from_logits` is True, or the reverse.
         """
-        answers = self._batched(self._answers, images)
-        kind = probabilities.kind_of_outputs(answers)
+        found = self._batched(self._outputs, images)
+        kind = probabilities.kind_of_outputs(found)
         # Before training, sigmoids may look like small logits, which must not raise either.
         wrong = ("softmax", "sigmoid") if self.from_logits else ("logits",)
         self._kind = "softmax" if kind == "softmax" else "sigmoid"
-        if np.all(np.isfinite(answers)) and kind in wrong:
+        if np.all(np.isfinite(found)) and kind in wrong:
             raise InputError(
-                "RobustAccuracy(from_logits=True) watches a model that answers with probabilities, which hide their "
-                "gradients: pass from_logits=False, or let the model answer with logits (no softmax)."
+                "RobustAccuracy(from_logits=True) watches a model that returns probabilities, which hide their "
+                "gradients: pass from_logits=False, or let the model return logits (no softmax)."
                 if self.from_logits
-                else "RobustAccuracy(from_logits=False) watches a model that answers with logits: leave it out."
+                else "RobustAccuracy(from_logits=False) watches a model that returns logits: omit from_logits."
             )
-        return answers
+        return found
 
     def _batched(self, function: Callable, *columns: np.ndarray) -> np.ndarray:
         """Apply a function to columns [n, ...] in batches of one static size; first rows fill up the last batch."""
@@ -287,7 +287,7 @@ class BestWeights(keras.callbacks.Callback):
         if monitor.endswith("loss"):
             raise InputError(
                 f"BestWeights keeps the highest value, and the best {monitor!r} is the lowest: monitor 'val_accuracy' "
-                "or 'val_robust_accuracy', or take keras.callbacks.ModelCheckpoint(..., save_best_only=True)."
+                "or 'val_robust_accuracy', or use keras.callbacks.ModelCheckpoint(..., save_best_only=True)."
             )
         self.directory = pathlib.Path(directory)
         self.monitor = monitor

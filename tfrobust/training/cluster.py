@@ -128,7 +128,7 @@ class Agreement:
             with watched(self._worker):
                 _interruptible(lambda: self.any(False))
 
-    def part(self, *, alone: bool = False) -> None:
+    def final_barrier(self, *, alone: bool = False) -> None:
         """Wait for all workers a last time, so that none leaves before all have arrived.
 
         Args:
@@ -226,14 +226,14 @@ def _meet(own: str, others: list[str]) -> None:
         raise InputError(f"TF_CONFIG gives this worker the port {port}, but: {error.strerror}.") from error
     with server:  # TensorFlow's own server takes its place
         started = time.monotonic()
-        while others := [address for address in others if not _answers(address)]:
+        while others := [address for address in others if not _reachable(address)]:
             if not said and time.monotonic() - started > _PATIENCE:
                 print(f"waiting for the workers at {', '.join(others)}", flush=True)
                 said = True
             time.sleep(0.2)
 
 
-def _answers(address: str) -> bool:
+def _reachable(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=2).close()

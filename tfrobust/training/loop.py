@@ -7,7 +7,9 @@ import dataclasses
 import json
 import math
 import os
+import signal
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -18,7 +20,6 @@ from tfrobust.common import files
 from tfrobust.errors import InputError, StopRequested
 from tfrobust.training import cluster, observability
 from tfrobust.training.checkpoint import CheckpointStore
-from tfrobust.training.interrupt import heard_between_steps
 
 # The entries of a checkpoint's state, by type.
 _STATE = {"history": list, "callbacks": list, "stopped": bool, "seconds": (int, float)}
@@ -111,7 +112,7 @@ class Loop:
             print(f"{self.title and self.title + ': '}resuming at step {state['step']} of {last}")
         with cluster.watched(worker):
             cluster.Agreement(self.strategy, worker).check_step(state["step"])
-        with heard_between_steps() as stop, profile.within(last - state["step"]):
+        with deferred_signals() as stop, profile.within(last - state["step"]):
             state = self._train(state, callbacks, store, _Consensus(self.strategy, worker, stop), recorder)
         if stop.requested:  # the signal arrived after the last step
             raise StopRequested(f"stopped by {stop.requested} after training; run again to resume.")
@@ -161,7 +162,7 @@ class Loop:
                     store.save(step, remember())
                 saved_at = time.monotonic()
             if stopped:
-                consensus.agreement.part()
+                consensus.agreement.final_barrier()
                 raise StopRequested(f"stopped by {stopped} after step {step} of {last}; run again to resume.")
         return {**remember(), "step": step}
 
@@ -360,3 +361,29 @@ def _is_state(state: dict) -> bool:
             for item in state["callbacks"]
         )
     )
+
+
+class StopFlag:
+    """A flag that a signal sets and the training loop reads between steps; `requested` is the signal's name."""
+
+    def __init__(self):
+        self.requested: str | None = None
+
+
+@contextlib.contextmanager
+def deferred_signals() -> Iterator[StopFlag]:
+    """Make SIGTERM and SIGINT set the yielded flag instead of ending the process, until the context exits."""
+    flag = StopFlag()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag  # Python delivers signals to the main thread only.
+        return
+
+    def remember(number, _frame):
+        flag.requested = signal.Signals(number).name
+
+    before = {number: signal.signal(number, remember) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield flag
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -158,7 +158,7 @@ def train(parts: dict, dataset, say):
     import tensorflow as tf
 
     from tfrobust.models.heads.linear import LinearHead
-    from tfrobust.runs.first_stage import Stage
+    from tfrobust.runs.stage import Stage
     from tfrobust.training import strategy as strategies
 
     class Epochs(keras.callbacks.Callback):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -13,8 +14,8 @@ from tfrobust.attacks.shared.base import Attack
 from tfrobust.common.configured import constructor_arguments
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
-from tfrobust.evaluation.doctor import surrogate
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.predictor import from_keras
 from tfrobust.evaluation.engine.searching import perturbed, search
 from tfrobust.structs import Finding
 
@@ -23,6 +24,9 @@ from tfrobust.structs import Finding
 _SOME, _MUCH, _VERY_MUCH = 0.02, 0.05, 0.1
 _OTHERS = 4
 _TRANSFER_STEPS = 20
+_SURROGATE_BATCH = 128
+_LARGEST_SIDE = 32  # of the surrogate's images, in pixels
+_LEARNING_RATE = 2e-3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,9 +64,9 @@ class FullDoctor(Evaluator):
             if getattr(self, name) < least:
                 raise InputError(f"FullDoctor.{name} is {getattr(self, name)}; it must be at least {least}.")
         if self.attack.minimal or self.black_box.minimal:
-            raise InputError("FullDoctor compares attacks of one epsilon; give it such as PGD and Square.")
+            raise InputError("FullDoctor compares attacks at one epsilon; use attacks such as PGD and Square.")
         if self.black_box.needs_gradient:
-            raise InputError("FullDoctor.black_box follows gradients; give it an attack that needs none, like Square.")
+            raise InputError("FullDoctor.black_box needs gradients; use an attack that needs none, such as Square.")
 
     def run(self, setting: Setting) -> Outcome:
         """Run all checks that apply."""
@@ -120,29 +124,30 @@ def check_large(setting: Setting, attack: Attack, positions: np.ndarray, robust:
     """Check that an attack with such a large radius succeeds at least as often as simple points within it."""
     left, trivial = float(robust.mean()), float(_plainly_robust(setting, attack, positions).mean())
     evidence = (
-        f"Within {attack.threat.norm} {attack.threat.epsilon:.4g}, where every image can become grey, {attack.name} "
-        f"leaves {left:.1%} of {len(robust)} images; grey itself and a few mixtures with other images leave "
+        f"Within {attack.threat.norm} {attack.threat.epsilon:.4g}, where every image can become gray, {attack.name} "
+        f"leaves {left:.1%} of {len(robust)} images; gray itself and a few mixtures with other images leave "
         f"{trivial:.1%}."
     )
     if left <= _MUCH:
         return Finding("large_epsilon", "pass", evidence)
-    remedy = "The attack is blind: gradients are masked, or the steps too few. Do not believe its numbers."
+    remedy = "The attack does not work: gradients are masked, or the steps too few. Do not rely on its numbers."
     return Finding("large_epsilon", "fail" if left > trivial + _SOME else "warn", evidence, remedy)
 
 
 def check_effort(attacks: list[Attack], plain: np.ndarray, longer: np.ndarray) -> Finding:
     """Check that a longer search with more restarts succeeds on few further images."""
     once, more = (f"{attack.steps} steps (restarts: {getattr(attack, 'restarts', 1)})" for attack in attacks)
-    evidence = f"{more} bring down {_only(plain, longer):.1%} of {len(plain)} images that {once} leave."
-    remedy = "The search has not converged: take more steps and restarts, or gin/eval/autoattack.gin."
+    evidence = f"{more} succeed on {_only(plain, longer):.1%} of {len(plain)} images on which {once} fail."
+    remedy = "The search has not converged: use more steps and restarts, or gin/eval/autoattack.gin."
     return _gain("more_effort", plain, longer, evidence, remedy, _VERY_MUCH)
 
 
 def check_black_box(attack: Attack, white: np.ndarray, blind: np.ndarray) -> Finding:
     """Check that an attack without gradients succeeds on few images on which attacks with gradients fail."""
     evidence = (
-        f"{attack.name}, which sees no gradients, brings down {_only(white, blind):.1%} of {len(white)} images that "
-        f"the white-box attacks leave; alone it leaves {blind.mean():.1%}, they {white.mean():.1%}."
+        f"{attack.name}, which uses no gradients, succeeds on {_only(white, blind):.1%} of {len(white)} images on "
+        f"which the white-box attacks fail; the accuracy under it alone is {blind.mean():.1%}, under them "
+        f"{white.mean():.1%}."
     )
     remedy = "Gradients are masked: remove what masks them, or count only what all attacks together leave."
     return _gain("black_box", white, blind, evidence, remedy)
@@ -153,8 +158,8 @@ def only_black_box(attack: Attack, blind: np.ndarray) -> Finding:
     return Finding(
         "black_box",
         "warn",
-        f"There are no input gradients; {attack.name}, which needs none, leaves {blind.mean():.1%} of {len(blind)} "
-        "images.",
+        f"There are no input gradients; {attack.name}, which needs none, leaves an accuracy of {blind.mean():.1%} on "
+        f"{len(blind)} images.",
         "Read this as an upper bound: an attack on a differentiable copy of the model may find much more.",
     )
 
@@ -163,16 +168,16 @@ def check_transfer(
     setting: Setting, attack: Attack, positions: np.ndarray, white: np.ndarray, surrogate_steps: int
 ) -> Finding:
     """Check that adversarial images of an undefended surrogate succeed on few images on which direct attacks fail."""
-    other = surrogate.train(setting, surrogate_steps)
+    other = train_surrogate(setting, surrogate_steps)
     climb = PGD(threat=attack.threat, steps=_TRANSFER_STEPS)
     images = perturbed(other, climb, positions)
     labels = setting.labels[positions]
     moved = setting.predict(images).argmax(axis=-1) == labels
     fooled = np.mean(other.predict(images).argmax(axis=-1) != labels)
     evidence = (
-        f"Adversaries of an undefended network ({other.clean_correct.mean():.1%} right on clean images, "
-        f"{fooled:.1%} of them fooled by their own) bring down {_only(white, moved):.1%} of {len(white)} images that "
-        f"attacks on this model leave; alone they leave {moved.mean():.1%}."
+        f"Adversarial images of an undefended network (clean accuracy {other.clean_correct.mean():.1%}, {fooled:.1%} "
+        f"misclassified by itself) succeed on {_only(white, moved):.1%} of {len(white)} images on which attacks on "
+        f"this model fail; the accuracy under them alone is {moved.mean():.1%}."
     )
     remedy = "Gradients are masked: remove what masks them, or count only what all attacks together leave."
     return _gain("transfer", white, moved, evidence, remedy)
@@ -195,10 +200,78 @@ def _only(base: np.ndarray, other: np.ndarray) -> float:
 def _plainly_robust(setting: Setting, attack: Attack, positions: np.ndarray) -> np.ndarray:
     """Return images that resist gray and the points nearest to some other images, without any search; bool [m]."""
     images, labels = setting.images[positions], setting.labels[positions]
-    grey = np.full_like(images, np.mean(attack.threat.bounds))
+    gray = np.full_like(images, np.mean(attack.threat.bounds))
     turns = [np.roll(images, 1 + turn * max(1, len(images) // (_OTHERS + 1)), axis=0) for turn in range(_OTHERS)]
     robust = setting.clean_correct[positions]
-    for candidate in (grey, *turns):
+    for candidate in (gray, *turns):
         points = attack.threat.project(tf.constant(images), tf.constant(candidate))
         robust = robust & (setting.predict(np.asarray(points)).argmax(axis=-1) == labels)
     return robust
+
+
+# --------------------------------------------------------------------------- the undefended network
+
+
+def train_surrogate(setting: Setting, steps: int) -> Setting:
+    """Train a convolutional network in seconds and return it in a setting with the same test images.
+
+    It is trained on the training images if they are known. Otherwise it is trained on the test images and the classes
+    that the evaluated model predicts, as an attacker with query access alone would do.
+
+    Args:
+        setting: images, labels, seed.
+        steps: steps of Adam, of 128 images each.
+
+    Returns:
+        The same setting with the network as its predictor.
+    """
+    return setting.cached(f"surrogate {steps}", lambda: _trained(setting, steps))
+
+
+def _trained(setting: Setting, steps: int) -> Setting:
+    if setting.train_images is not None and len(setting.train_images):
+        images, labels = np.asarray(setting.train_images), np.asarray(setting.train_labels)
+    else:
+        images, labels = setting.images, setting.clean_logits.argmax(axis=-1)
+    model = surrogate_network(images.shape[1:], setting.predictor.class_count, setting.seed)
+    optimizer = keras.optimizers.Adam(_LEARNING_RATE)
+    optimizer.build(model.trainable_variables)
+
+    @tf.function(autograph=False)
+    def step(batch, targets):
+        with tf.GradientTape() as tape:
+            logits = model(batch, training=True)
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits))
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return loss
+
+    generator = np.random.default_rng(setting.seed)
+    size, report = min(_SURROGATE_BATCH, len(images)), setting.reporter("undefended network")
+    for done in range(steps):
+        rows = generator.integers(0, len(images), size)
+        step(tf.constant(images[rows], tf.float32), tf.constant(labels[rows], tf.int32))
+        if report is not None:
+            report(done + 1, steps)
+    return dataclasses.replace(setting, predictor=from_keras(model), store=None)
+
+
+def surrogate_network(image_shape: tuple[int, ...], class_count: int, seed: int) -> keras.Model:
+    """Return two convolutions and two dense layers, float32; larger images are averaged down to about 32 pixels."""
+    layers, count = [keras.Input(image_shape)], iter(range(4))
+
+    def made(kind, *arguments, **options):
+        initializer = keras.initializers.HeNormal(seed=seed * 4 + next(count))
+        return kind(*arguments, kernel_initializer=initializer, dtype="float32", **options)
+
+    shrink = max(1, max(image_shape[:2]) // _LARGEST_SIDE)
+    if shrink > 1:
+        layers.append(keras.layers.AveragePooling2D(shrink, padding="same", dtype="float32"))
+    layers += [
+        keras.layers.Rescaling(2.0, offset=-1.0, dtype="float32"),
+        made(keras.layers.Conv2D, 32, 3, padding="same", activation="relu"),
+        made(keras.layers.Conv2D, 64, 3, strides=2, padding="same", activation="relu"),
+        keras.layers.Flatten(dtype="float32"),
+        made(keras.layers.Dense, 128, activation="relu"),
+        made(keras.layers.Dense, class_count),
+    ]
+    return keras.Sequential(layers)

@@ -44,22 +44,22 @@ def check_logits(setting: Setting) -> Finding:
     predictor, largest = setting.predictor, setting.clean_logits.max(axis=-1)
     if not predictor.outputs_probabilities:
         if kind_of_outputs(setting.clean_logits) == "logits":
-            return Finding("logits", "pass", "The answers are logits, not probabilities.")
+            return Finding("logits", "pass", "The outputs are logits, not probabilities.")
         return Finding(
             "logits",
             "warn",
-            f"All answers lie in [0, 1] (the largest of each of the {setting.examples} from {largest.min():.3g} to "
-            f"{largest.max():.3g}): they may be probabilities. They were judged as logits.",
-            "If the model ends with sigmoids, let it answer with logits: attacks and calibration are wrong without.",
+            f"All outputs lie in [0, 1] (the largest of each of the {setting.examples} from {largest.min():.3g} to "
+            f"{largest.max():.3g}): they may be probabilities. They were treated as logits.",
+            "If the model ends with sigmoids, let it return logits: attacks and calibration are wrong otherwise.",
         )
     attacked, last = ("log(p / (1 - p))", "sigmoids") if predictor.one_per_class else ("log(p)", "softmax")
     top = log_probabilities(largest[:, None], one_per_class=True) if predictor.one_per_class else largest
     return Finding(
         "logits",
         "fail",
-        f"The answers are probabilities; {attacked} is attacked instead. For {np.mean(top > -1e-7):.1%} of the "
+        f"The outputs are probabilities; {attacked} is attacked instead. For {np.mean(top > -1e-7):.1%} of the "
         f"{setting.examples} p rounds to 1, which leaves no gradient.",
-        f"Let the model answer with logits (drop the {last}), or name them with --logits_output.",
+        f"Let the model return logits (drop the {last}), or name them with --logits_output.",
     )
 
 
@@ -73,13 +73,14 @@ def check_deterministic(setting: Setting) -> Finding:
     gap, scale = max(np.abs(first - second).max(), np.abs(first - third).max()), np.abs(first).max()
     if gap <= _SAME * max(1.0, scale):
         return Finding(
-            "deterministic", "pass", f"Equal {setting.examples} get equal answers (largest difference {gap:.1e})."
+            "deterministic", "pass", f"Equal {setting.examples} have equal outputs (largest difference {gap:.1e})."
         )
     return Finding(
         "deterministic",
         "fail",
-        f"Equal {setting.examples} get answers up to {gap:.3g} apart (largest logit {scale:.3g}): the model draws.",
-        "Export it in inference mode (no dropout, no noise), or attack the expectation over its draws.",
+        f"Equal {setting.examples} have outputs that differ by up to {gap:.3g} (largest logit {scale:.3g}): the model "
+        "is stochastic.",
+        "Export it in inference mode (no dropout, no noise), or attack the expectation over its samples.",
     )
 
 
@@ -91,19 +92,21 @@ def check_batch_independent(setting: Setting) -> Finding:
     alone = np.concatenate([np.asarray(setting.predictor.logits(tf.constant(images[i : i + 1]))) for i in range(count)])
     gap, scale = np.abs(together - alone).max(), np.abs(together).max()
     if gap <= 1e-3 * max(1.0, scale):
-        evidence = f"{count} {setting.examples} get the same answers alone as in their batch (largest {gap:.1e} apart)."
+        evidence = (
+            f"{count} {setting.examples} have the same outputs alone as in their batch (largest difference {gap:.1e})."
+        )
         return Finding("batch_independent", "pass", evidence)
     return Finding(
         "batch_independent",
         "fail",
-        f"Answers move by {gap:.3g} when {setting.examples} stand alone: they depend on the batch.",
+        f"Outputs change by {gap:.3g} when {setting.examples} are predicted alone: they depend on the batch.",
         "Call the model with training=False, so that batch norm uses its moving statistics and dropout drops nothing.",
     )
 
 
 def gradients(setting: Setting) -> Gradients | str:
     """Return input gradients at correctly classified images (any, if there are none), or why there are none."""
-    return setting.keep("input gradients", lambda: _gradients(setting))
+    return setting.cached("input gradients", lambda: _gradients(setting))
 
 
 def check_gradients(setting: Setting) -> Finding:
@@ -113,8 +116,8 @@ def check_gradients(setting: Setting) -> Finding:
         return Finding(
             "gradients",
             "fail",
-            f"Input gradients cannot be had: {found.rstrip('.')}. White-box attacks were left out.",
-            "Judge the model by black-box attacks (gin/eval/square.gin), and read the numbers as upper bounds.",
+            f"There are no input gradients: {found.rstrip('.')}. White-box attacks were left out.",
+            "Evaluate the model with black-box attacks (gin/eval/square.gin), and read the numbers as upper bounds.",
         )
     largest = np.abs(found.rows).max(axis=1)
     faults = {
@@ -122,7 +125,7 @@ def check_gradients(setting: Setting) -> Finding:
         f"below {_VANISHING:g}": np.mean((largest > 0) & (largest < _VANISHING)),
         f"above {_EXPLODING:g}": np.mean(largest > _EXPLODING),
         "that is not finite": np.mean(~np.isfinite(largest)),
-        "that changes when asked for again": np.mean(np.abs(found.rows - found.again).max(axis=1) > 1e-3 * largest),
+        "that changes when computed again": np.mean(np.abs(found.rows - found.again).max(axis=1) > 1e-3 * largest),
     }
     seen = " and ".join(f"{share:.1%} have a gradient {fault}" for fault, share in faults.items() if share)
     evidence = f"Of {len(largest)} images {seen or 'all have a gradient that is finite and not 0'}; its largest entry "
@@ -155,22 +158,22 @@ def check_ascent(setting: Setting, threat: ThreatModel) -> Finding | None:
     losses = [_cross_entropy(setting.predict(points)[followed], labels[followed]) for points in (up, anywhere)]
     won = float(np.mean(losses[0] > losses[1]))
     evidence = (
-        f"A step of {_SMALL_STEP:g} epsilon up the gradient raises the loss more than one drawn at random for "
+        f"A step of {_SMALL_STEP:g} epsilon up the gradient increases the loss more than a random one for "
         f"{won:.1%} of {followed.sum()} images."
     )
     if won >= 0.9:
         return Finding("ascent", "pass", evidence)
-    remedy = "The gradient does not show where the loss rises: average it over noise, or add black-box attacks."
+    remedy = "The gradient does not show where the loss increases: average it over noise, or add black-box attacks."
     return Finding("ascent", "fail" if won < 0.75 else "warn", evidence, remedy)
 
 
 def _cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Compute log(sum_k exp(z_k - z_y)) in float64, which distinguishes confident outputs where float32 gives 0."""
     logits = logits.astype(np.float64)
-    apart = logits - logits[np.arange(len(labels)), labels][:, None]
-    apart[np.arange(len(labels)), labels] = -np.inf
-    largest = apart.max(axis=1)
-    return np.logaddexp(0, largest + np.log(np.exp(apart - largest[:, None]).sum(axis=1)))
+    gaps = logits - logits[np.arange(len(labels)), labels][:, None]
+    gaps[np.arange(len(labels)), labels] = -np.inf
+    largest = gaps.max(axis=1)
+    return np.logaddexp(0, largest + np.log(np.exp(gaps - largest[:, None]).sum(axis=1)))
 
 
 def _probed(setting: Setting) -> np.ndarray:
@@ -182,7 +185,7 @@ def _probed(setting: Setting) -> np.ndarray:
 
 def _gradients(setting: Setting) -> Gradients | str:
     if not setting.predictor.differentiable:
-        return setting.predictor.no_gradient or f"{setting.predictor.name} gives none"
+        return setting.predictor.no_gradient or f"{setting.predictor.name} has none"
     positions = _probed(setting)
     return Gradients(*(_input_gradient(setting, positions) for _ in range(2)))
 

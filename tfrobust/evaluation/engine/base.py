@@ -42,7 +42,7 @@ class Outcome:
 class Setting:
     """Predictor and data of an evaluation; results that several evaluators need are computed once and kept.
 
-    It is checked on construction. If the predictor returns probabilities, `predictor` here is its `judged_on` form.
+    It is checked on construction. If the predictor returns probabilities, `predictor` here is its `as_logits` form.
 
     Attributes:
         predictor: the model to evaluate.
@@ -89,7 +89,7 @@ class Setting:
     strengths: np.ndarray | None = None
     vocabulary: tuple[str, ...] = ()
     # Not an argument, so that `dataclasses.replace` with another predictor or seed starts with an empty cache.
-    _kept: dict = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
+    _cache: dict = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
         images, labels = checked_examples(self.images, self.labels, self.predictor)
@@ -101,7 +101,7 @@ class Setting:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1.")
         object.__setattr__(self, "images", images)
         object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "predictor", self.predictor.judged_on(images, self.batch_size))
+        object.__setattr__(self, "predictor", self.predictor.as_logits(images, self.batch_size))
 
     @property
     def examples(self) -> str:
@@ -152,11 +152,11 @@ class Setting:
         object.__setattr__(setting, "evaluation_attacks", evaluation_attacks)
         return setting
 
-    def keep(self, name: str, make: Callable):
+    def cached(self, name: str, make: Callable):
         """Return the value stored under a name, or compute it by `make()` and store it for the life of the setting."""
-        if name not in self._kept:
-            self._kept[name] = make()
-        return self._kept[name]
+        if name not in self._cache:
+            self._cache[name] = make()
+        return self._cache[name]
 
 
 class Evaluator(Configured):
@@ -166,15 +166,15 @@ class Evaluator(Configured):
         uses_training: True if the outcome depends on how the model was trained, and on which images.
         uses_attacks: True if it examines the attacks of the other evaluators.
         uses_embedding: True if the outcome depends on the predictor's embedding, or on its absence.
-        judges_text: True if it supports text, which has no pixels to perturb.
-        judges_images: True if it supports images.
+        supports_text: True if it supports text, which has no pixels to perturb.
+        supports_images: True if it supports images.
     """
 
     uses_training: ClassVar[bool] = False
     uses_attacks: ClassVar[bool] = False
     uses_embedding: ClassVar[bool] = False
-    judges_text: ClassVar[bool] = False
-    judges_images: ClassVar[bool] = True
+    supports_text: ClassVar[bool] = False
+    supports_images: ClassVar[bool] = True
 
     def run(self, setting: Setting) -> Outcome:
         """Measure the predictor.
@@ -185,7 +185,7 @@ class Evaluator(Configured):
         Returns:
             Measurements, series and findings, a function of the setting and the configuration alone.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say how it runs.")
+        raise NotImplementedError(f"{type(self).__name__} must define `run`.")
 
     def check(self, setting: Setting) -> None:
         """Raise, before any evaluator runs, the errors that `run` would raise for the files it reads.

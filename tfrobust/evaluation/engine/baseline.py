@@ -1,7 +1,7 @@
 """Baselines: another model's report, by whose numbers the measured numbers are divided."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -14,6 +14,37 @@ from tfrobust.structs import Finding, Measurement
 _COMPARED = ("images_sha256", "source", "constants_of", "frost")
 
 
+def resolve(
+    given: str | dict, alexnet: dict, of_report: Callable[[dict], dict], mean: str, names: Sequence[str], needs: str
+) -> dict:
+    """Return a baseline as a dict with the keys of `alexnet`; {} for none.
+
+    Args:
+        given: "" for none, "alexnet", the path of a `robustness_report.json`, or a baseline.
+        alexnet: AlexNet's baseline. Its one dict holds a number by name.
+        of_report: called with the values of a report by id; returns the baseline without its name.
+        mean: id of the measurement whose settings describe the report's evaluated images.
+        names: the names whose numbers are needed.
+        needs: the needed numbers in words, for the message.
+
+    Raises:
+        ValueError: the file is not a report, or the baseline is incomplete.
+    """
+    if not given:
+        return {}
+    if given == "alexnet":
+        return alexnet
+    if isinstance(given, str):
+        name, values, images = values_of(given, mean)
+        given = {"name": name, **of_report(values), "images": images}
+    (numbers,) = (key for key, value in alexnet.items() if isinstance(value, dict))
+    missing = [name for name in names if name not in given.get(numbers, {})]
+    missing += [repr(key) for key in alexnet if key not in given]
+    if missing:
+        raise InputError(f"The baseline lacks {missing[0]}: it needs {needs}.")
+    return given
+
+
 def values_of(path: str, mean: str) -> tuple[str, dict[str, float | None], dict]:
     """Return the model's name, the values by id, and the evaluated images of a report.
 
@@ -22,7 +53,7 @@ def values_of(path: str, mean: str) -> tuple[str, dict[str, float | None], dict]
         mean: id of the measurement whose settings describe the evaluated images.
 
     Returns:
-        (name, values, judged): `judged` as from `judged_by`; {} without such a measurement.
+        (name, values, images): `images` as from `images_of_measurement`; {} without such a measurement.
 
     Raises:
         ValueError: the file is not a report.
@@ -31,19 +62,19 @@ def values_of(path: str, mean: str) -> tuple[str, dict[str, float | None], dict]
         report = json.loads(files.read_bounded(path).decode())
         values = {one["id"]: one["value"] for one in report["measurements"]}
         means = [one for one in report["measurements"] if one["id"] == mean]
-        judged = judged_by(means[0].get("settings", {}), means[0].get("n")) if means else {}
-        return report["model"]["name"], values, judged
+        images = images_of_measurement(means[0].get("settings", {}), means[0].get("n")) if means else {}
+        return report["model"]["name"], values, images
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"The baseline {path} is neither 'alexnet' nor a robustness_report.json.") from error
 
 
 def images_of(setting: Setting, positions: np.ndarray) -> dict:
     """Return settings that identify the evaluated images: a hash of all images and labels, and of the positions [m]."""
-    whole = setting.keep("images_sha256", lambda: fingerprint.data_sha256(setting.images, setting.labels))
+    whole = setting.cached("images_sha256", lambda: fingerprint.data_sha256(setting.images, setting.labels))
     return {"images_sha256": fingerprint.json_sha256([whole, positions])}
 
 
-def judged_by(settings: dict, count: int | None) -> dict:
+def images_of_measurement(settings: dict, count: int | None) -> dict:
     """Return the basis of a measurement: the number of images, and its settings on which images and how changed."""
     return {"images": count, **{name: settings.get(name) for name in _COMPARED}}
 
@@ -60,7 +91,7 @@ def findings(baseline: dict, what: str, mean: str, measurements: Iterable[Measur
     """Return a warning if the baseline's numbers are not known to be of the same images; [] otherwise.
 
     Args:
-        baseline: a baseline, with `judged` if it comes from a report; without it (constants, given numbers) there is
+        baseline: a baseline, with `images` if it comes from a report; without it (constants, given numbers) there is
             nothing to compare.
         what: the numbers that depend on the baseline, in words.
         mean: id of the measurement, among `measurements`, whose settings describe the evaluated images.
@@ -69,16 +100,18 @@ def findings(baseline: dict, what: str, mean: str, measurements: Iterable[Measur
     Returns:
         At most one finding.
     """
-    if "judged" not in baseline:
+    if "images" not in baseline:
         return []
-    (own,) = (judged_by(one.settings, one.n) for one in measurements if one.id == mean)
+    (own,) = (images_of_measurement(one.settings, one.n) for one in measurements if one.id == mean)
     unlike = [
         name.replace("_sha256", "").replace("_", " ")
         for name, value in own.items()
-        if baseline["judged"].get(name) != value
+        if baseline["images"].get(name) != value
     ]
     if not unlike:
         return []
-    evidence = f"{what} divide by the numbers of {baseline['name']}, whose report differs in, or does not say: "
+    evidence = f"{what} divide by the numbers of {baseline['name']}, whose report differs in or lacks: "
     evidence += f"{', '.join(dict.fromkeys(unlike))}."
-    return [Finding("baseline", "warn", evidence, "Judge the baseline on the same data by the same file of gin/eval.")]
+    return [
+        Finding("baseline", "warn", evidence, "Evaluate the baseline on the same data with the same file of gin/eval.")
+    ]

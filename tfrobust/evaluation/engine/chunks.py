@@ -59,7 +59,7 @@ class Store:
 
     def path(self, attack: Attack, positions: np.ndarray) -> pathlib.Path:
         """Return the path of the chunk of these positions."""
-        parts = {**self.common, "attack": configured.serialize(attack), "positions": positions.tolist()}
+        parts = {**self.common, "attack": configured.identity(attack), "positions": positions.tolist()}
         span = f"{int(positions[0])}-{int(positions[-1])}"
         return self.directory / f"{attack.name}-{span}-{fingerprint.json_sha256(parts)[:32]}.npz"
 
@@ -76,7 +76,7 @@ class Store:
                 raise InputError(f"{found.success.shape} results for {len(positions)} images")
             return found
         except archives.ARRAY_ERRORS as error:
-            _log.warning("The kept chunk %s cannot be read (%s); it is made again.", path, error)
+            _log.warning("The stored chunk %s cannot be read (%s) and is computed again.", path, error)
             return None
 
     def write(self, attack: Attack, positions: np.ndarray, found: Found) -> None:

@@ -34,7 +34,7 @@ class Predictor:
         image_shape: (h, w, c); None in a position where the model accepts any size. For text: (length,).
         class_count: k.
         name: name in reports.
-        differentiable: False if there are no input gradients; white-box attacks reject it. `judged_on` tries one.
+        differentiable: False if there are no input gradients; white-box attacks reject it. `as_logits` tries one.
         no_gradient: the reason, if it was determined.
         outputs_probabilities: True if the model's own output is probabilities p; `logits` is then log(p).
         one_per_class: True if these are sigmoids, which need not sum to 1; `logits` is then log(p / (1 - p)).
@@ -71,7 +71,7 @@ class Predictor:
             raise InputError(f"{self.name} names no embedding: an output called 'embedding' is needed here.")
         return tf.function(lambda images: tf.cast(self.embedding(images), tf.float32), autograph=False)
 
-    def judged_on(self, images: np.ndarray, batch_size: int = 128) -> Predictor:
+    def as_logits(self, images: np.ndarray, batch_size: int = 128) -> Predictor:
         """Return this predictor, converted to logits if its outputs for `images` are probabilities.
 
         Probabilities taken for logits hide the gradient from an attack. For a softmax, log(p) differs from the logits
@@ -89,32 +89,32 @@ class Predictor:
         Raises:
             ValueError: the outputs for the first batch are not finite or not [b, class_count].
         """
-        answers = np.asarray(self.compiled_logits(images[:batch_size]))
+        outputs = np.asarray(self.compiled_logits(images[:batch_size]))
         wanted = (min(batch_size, len(images)), self.class_count)
-        if answers.shape != wanted:
+        if outputs.shape != wanted:
             raise InputError(
-                f"{self.name} answers {wanted[0]} examples with shape {answers.shape}; logits have the shape {wanted}."
+                f"{self.name} returns shape {outputs.shape} for {wanted[0]} examples; logits have the shape {wanted}."
             )
-        if not np.all(np.isfinite(answers)):
-            raise InputError(f"{self.name} answers NaN or infinity to examples of this data set.")
-        kind = "logits" if self.outputs_probabilities else probabilities.kind_of_outputs(answers)
+        if not np.all(np.isfinite(outputs)):
+            raise InputError(f"{self.name} returns NaN or infinity for examples of this data set.")
+        kind = "logits" if self.outputs_probabilities else probabilities.kind_of_outputs(outputs)
         if kind != "logits":  # decided on all images, so that batch_size does not matter
-            answers = in_batches(self.compiled_logits, images, batch_size)
-            kind = probabilities.kind_of_outputs(answers[np.isfinite(answers).all(axis=-1)])
+            outputs = in_batches(self.compiled_logits, images, batch_size)
+            kind = probabilities.kind_of_outputs(outputs[np.isfinite(outputs).all(axis=-1)])
         changes = {}
         if kind in probabilities.INVERSES:
             changes = {"outputs_probabilities": True, "one_per_class": kind == "sigmoid"}
             changes["logits"] = functools.partial(probabilities.INVERSES[kind], self.logits)
         fault = ""
         if self.is_text:
-            fault = "it takes words, which are no numbers to move"
+            fault = "its inputs are tokens, which have no gradient"
         elif self.differentiable:
             fault = self._gradient_fault(images[:_GRADIENT_PROBES])
         if fault:
             changes |= {"differentiable": False, "no_gradient": fault}
-        judged = dataclasses.replace(self, **changes) if changes else self
-        judged.__dict__["_fault"] = fault
-        return judged
+        converted = dataclasses.replace(self, **changes) if changes else self
+        converted.__dict__["_fault"] = fault
+        return converted
 
     def _gradient_fault(self, images: np.ndarray) -> str:
         """Return why there is no input gradient, or ""; tested once in the life of the predictor."""
@@ -137,7 +137,7 @@ def _gradient_fault(logits: Callable, images: np.ndarray) -> str:
         gradient = tape.gradient(total, images)
     except Exception as error:  # noqa: BLE001 - it worked without a tape, so the backward pass fails
         return _first_line(error)
-    return "the answers do not depend on the pixels by differentiable operations" if gradient is None else ""
+    return "the outputs do not depend on the pixels by differentiable operations" if gradient is None else ""
 
 
 def in_batches(function: Callable, images: np.ndarray, batch_size: int, progress: Callable | None = None):
@@ -152,13 +152,13 @@ def in_batches(function: Callable, images: np.ndarray, batch_size: int, progress
     Returns:
         NumPy [n, ...].
     """
-    size, count, answers = min(batch_size, len(images)), len(images), []
+    size, count, outputs = min(batch_size, len(images)), len(images), []
     for start in range(0, count, size):
         rows = np.minimum(np.arange(start, start + size), count - 1)
-        answers.append(np.asarray(function(tf.constant(images[rows])))[: count - start])
+        outputs.append(np.asarray(function(tf.constant(images[rows])))[: count - start])
         if progress is not None:
             progress(min(start + size, count), count)
-    return np.concatenate(answers)
+    return np.concatenate(outputs)
 
 
 def from_function(
@@ -220,8 +220,8 @@ def from_keras(model: keras.Model, logits_output: str | None = None) -> Predicto
     weights = [variable.numpy() for variable in {id(v): v for part in parts for v in part.variables}.values()]
 
     def logits(images):
-        answers = _named_outputs(model, model(images, training=False))
-        return answers[_output_name(list(answers), logits_output, f"The Keras model {model.name!r}")]
+        outputs = _named_outputs(model, model(images, training=False))
+        return outputs[_output_name(list(outputs), logits_output, f"The Keras model {model.name!r}")]
 
     return Predictor(
         logits=logits,
@@ -262,7 +262,7 @@ def _from_loaded(loaded, directory: str, name: str, logits_output: str | None) -
     inputs = signature.structured_input_signature[1]
     if len(inputs) != 1:
         raise InputError(
-            f"{directory} takes the inputs {sorted(inputs)}; only models of one image tensor are judged."[:300]
+            f"{directory} takes the inputs {sorted(inputs)}; only models of one image tensor can be evaluated."[:300]
         )
     ((key, spec),) = inputs.items()
     if (spec.shape.rank, spec.dtype.is_floating, spec.dtype.is_integer) not in ((4, True, False), (2, False, True)):
@@ -272,18 +272,20 @@ def _from_loaded(loaded, directory: str, name: str, logits_output: str | None) -
         )
     output = _output_name(list(signature.structured_outputs), logits_output, directory)
 
-    def answer(images, which):
+    def output_of(images, which):
         # The loaded object owns the variables: this reference keeps them alive as long as the function.
         with saved_models.answering(name, (Exception,)):
             return loaded.signatures[_SIGNATURE](**{key: tf.cast(images, spec.dtype)})[which]
 
-    logits = functools.partial(answer, which=output)
+    logits = functools.partial(output_of, which=output)
     width = signature.structured_outputs[output].shape
     classes = _class_count(width, name) if width[-1:].is_fully_defined() else _probe(logits, spec.shape[1:], name)
     variables = _saved_variables(loaded, directory)
     return Predictor(
         logits=logits,
-        embedding=functools.partial(answer, which="embedding") if "embedding" in signature.structured_outputs else None,
+        embedding=functools.partial(output_of, which="embedding")
+        if "embedding" in signature.structured_outputs
+        else None,
         image_shape=tuple(spec.shape[1:]),
         class_count=classes,
         name=name,
@@ -324,15 +326,15 @@ def load(path: str, logits_output: str | None = None) -> Predictor:
     return from_keras(model, logits_output)
 
 
-def _named_outputs(model: keras.Model, answers) -> dict:
+def _named_outputs(model: keras.Model, outputs) -> dict:
     """Return the outputs of a Keras model by name: a dict's keys, or the names of the layers that produce them."""
-    if isinstance(answers, dict):
-        return answers
-    answers = list(answers) if isinstance(answers, (list, tuple)) else [answers]
+    if isinstance(outputs, dict):
+        return outputs
+    outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
     names = getattr(model, "output_names", None) or []
-    if len(names) != len(answers):  # a subclassed model has no output names
-        names = [f"output_{number}" for number in range(len(answers))]
-    return dict(zip(names, answers, strict=True))
+    if len(names) != len(outputs):  # a subclassed model has no output names
+        names = [f"output_{number}" for number in range(len(outputs))]
+    return dict(zip(names, outputs, strict=True))
 
 
 class _NoSuchOutputError(InputError):
@@ -401,19 +403,19 @@ def _probe(logits: Callable, image_shape, name: str) -> int:
     # One gray image, or a sentence that consists of one unknown word.
     example = tf.fill([1, *[size or _PROBE_SIZE for size in image_shape]], 1 if len(image_shape) == 1 else 0.5)
     try:
-        answer = tf.convert_to_tensor(logits(example))
+        output = tf.convert_to_tensor(logits(example))
     except _NoSuchOutputError:
         raise
     except (tf.errors.InvalidArgumentError, ValueError, TypeError) as error:
         raise InputError(
-            f"{name} cannot answer one example of shape {tuple(image_shape)}: {_first_line(error)}"[:300]
+            f"{name} fails on one example of shape {tuple(image_shape)}: {_first_line(error)}"[:300]
         ) from error
-    return _class_count(answer.shape, name)
+    return _class_count(output.shape, name)
 
 
 def _class_count(shape, name: str) -> int:
     if shape.rank != 2 or shape[1] < 2:
-        raise InputError(f"{name} answers with shape {shape}; logits are [b, k] with at least two classes."[:300])
+        raise InputError(f"{name} returns shape {shape}; logits are [b, k] with at least two classes."[:300])
     return int(shape[1])
 
 

@@ -45,10 +45,10 @@ def open_once(setting: Setting, source: PublishedSet, *parts) -> Opened:
     """
     target = Target(tuple(setting.images.shape[1:]), setting.predictor.class_count, setting.class_names)
     name = json.dumps(["published", configured.serialize(source), parts])
-    return setting.keep(name, lambda: source.open(*parts, target))
+    return setting.cached(name, lambda: source.open(*parts, target))
 
 
-def answers(setting: Setting, batches: Iterator[np.ndarray], size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def predictions(setting: Setting, batches: Iterator[np.ndarray], size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield each batch with its logits, float32 [b, k]; smaller batches are padded, so that nothing is traced twice."""
     for images in batches:
         filled = images[np.minimum(np.arange(size), len(images) - 1)]
@@ -62,11 +62,11 @@ class Corrupted:
         clean: bool [m], correctly classified clean images: the same images in the same order if `paired`, else all of
             the setting's.
         settings: the settings of each measurement in a report.
-        judged: further settings that identify the images; {}, as the source identifies them.
+        identity: further settings that identify the images; {}, as the source identifies them.
         findings: warnings, complete once all parts were evaluated.
     """
 
-    judged: ClassVar[dict] = {}
+    identity: ClassVar[dict] = {}
 
     def __init__(self, setting: Setting, source: CorruptedImages, names, severities, limit: int | None):
         self._setting, self._opened = setting, open_once(setting, source, names, severities)
@@ -90,11 +90,11 @@ class Corrupted:
         """
         size, found, clean = min(self._setting.batch_size, len(self._positions)), [], 0
         batches = self._opened.read((name, severity), self._positions, size)
-        for images, logits in answers(self._setting, batches, size):
+        for images, logits in predictions(self._setting, batches, size):
             rows = slice(len(found) * size, len(found) * size + len(images))
             clean += int(self._is_clean(images, rows).sum())
             found.append((logits.argmax(axis=-1) == self._labels[rows]) & ~np.isnan(logits).any(axis=-1))
-        self._judge_copies(clean, f"{name} at severity {severity}")
+        self._check_copies(clean, f"{name} at severity {severity}")
         return np.concatenate(found)
 
     def drop(self, correct: np.ndarray) -> tuple:
@@ -106,12 +106,12 @@ class Corrupted:
         """Return which images hardly differ from their own clean ones, bool [b]."""
         return np.abs(images - self._setting.images[self._positions[rows]]).mean(axis=(1, 2, 3)) <= _SAME
 
-    def _judge_copies(self, clean: int, part: str) -> None:
+    def _check_copies(self, clean: int, part: str) -> None:
         count, source = len(self._positions), self._opened.notes["source"]
         if clean > _CLEAN * count:
             raise InputError(
                 f"This looks like the clean set: {clean} of {count} images of {part} ({source}) are the clean test "
-                "images, or differ from them by less than a quarter of a grey level."
+                "images, or differ from them by less than a quarter of a gray level."
             )
         if clean > _SUSPICIOUS * count:
             evidence = f"{clean} of {count} images of {part} ({source}) are clean test images."
@@ -124,10 +124,10 @@ class Perturbed:
     Attributes:
         count: number of images with sequences, after the limit.
         settings: the settings of each measurement in a report.
-        judged: further settings that identify the images; {}, as the source identifies them.
+        identity: further settings that identify the images; {}, as the source identifies them.
     """
 
-    judged: ClassVar[dict] = {}
+    identity: ClassVar[dict] = {}
 
     def __init__(self, setting: Setting, source: PerturbedImages, names, limit: int | None):
         self._opened = open_once(setting, source, names)
@@ -135,16 +135,16 @@ class Perturbed:
         self._size = max(1, setting.batch_size // _USUAL_FRAMES)
         self.count, self.settings = len(self._positions), self._opened.notes
 
-    def films(self, name: str) -> Iterator[np.ndarray]:
+    def sequences(self, name: str) -> Iterator[np.ndarray]:
         """Yield sequences float32 [b, frames, h, w, c], a few at a time.
 
         Raises:
             ValueError: the frames of most sequences are all equal, or a file cannot be read.
         """
         still = 0
-        for films in self._opened.read((name,), self._positions, self._size):
-            still += int((films == films[:, :1]).all(axis=(1, 2, 3, 4)).sum())
-            yield films
+        for frames in self._opened.read((name,), self._positions, self._size):
+            still += int((frames == frames[:, :1]).all(axis=(1, 2, 3, 4)).sum())
+            yield frames
         if still > _CLEAN * self.count:
             raise InputError(
                 f"This looks like the clean set: in {still} of {self.count} sequences of {name} "
@@ -158,7 +158,7 @@ def _copies(setting: Setting) -> Callable[[np.ndarray, slice], np.ndarray]:
     def levels(images: np.ndarray) -> list[bytes]:
         return [np.round(image * 255).astype(np.uint8).tobytes() for image in images]
 
-    known = setting.keep("hashes of the clean images", lambda: {hash(each) for each in levels(setting.images)})
+    known = setting.cached("hashes of the clean images", lambda: {hash(each) for each in levels(setting.images)})
     return lambda images, rows: np.array([hash(each) in known for each in levels(images)])
 
 

@@ -31,7 +31,7 @@ def attacked(setting: Setting, attack: Attack, limit: int | None) -> tuple[np.nd
     """
     positions = setting.subset(limit)
     name = f"attacked {_identity(attack)} {len(positions)}"
-    return positions, setting.keep(name, lambda: run(setting, attack, positions))
+    return positions, setting.cached(name, lambda: run(setting, attack, positions))
 
 
 def check_gradients(setting: Setting, attack: Attack) -> None:
@@ -39,8 +39,8 @@ def check_gradients(setting: Setting, attack: Attack) -> None:
     predictor = setting.predictor
     if not predictor.differentiable and attack.needs_gradient:
         raise InputError(
-            f"{type(attack).__name__} needs input gradients, which {predictor.name} does not give; only "
-            "attacks that need none can judge it."
+            f"{type(attack).__name__} needs input gradients, which {predictor.name} does not have; only "
+            "attacks without gradients can evaluate it."
         )
 
 
@@ -54,7 +54,7 @@ def run(setting: Setting, attack: Attack, positions: np.ndarray) -> AttackResult
         seed=setting.seed,
         batch_size=setting.batch_size,
         index=positions,
-        progress=None if report is None else (lambda done, total, standing: report(done, total)),
+        progress=None if report is None else (lambda done, total, remaining: report(done, total)),
     )
 
 
@@ -91,8 +91,8 @@ def search(
     found = []
     for chunk in own:
         # Members are stored separately: the images that remain before a member follow from the stored results.
-        def run_member(number, standing, chunk=chunk):
-            (one,) = _search_chunks(setting, attack.members[number], [chunk[standing]], deadline, attack.name)
+        def run_member(number, remaining, chunk=chunk):
+            (one,) = _search_chunks(setting, attack.members[number], [chunk[remaining]], deadline, attack.name)
             return one
 
         found.append(chunks.Found(*runner.cascade(len(attack.members), len(chunk), run_member)))
@@ -104,7 +104,7 @@ def _search_chunks(
 ) -> list[chunks.Found]:
     """Return a single attack's chunks: read if stored, else searched and stored."""
     # Without a store, chunks are kept in memory: a curve counts the distances of a search that was already made.
-    memory = setting.keep(f"finished {_identity(attack)}", dict) if setting.store is None else {}
+    memory = setting.cached(f"finished {_identity(attack)}", dict) if setting.store is None else {}
     found = [setting.store.read(attack, chunk) if setting.store else memory.get(chunk.tobytes()) for chunk in own]
     missing = [number for number, kept in enumerate(found) if kept is None]
     engine = _engine(setting, attack) if missing else None
@@ -132,7 +132,7 @@ def _search_chunks(
 
 def _engine(setting: Setting, attack: Attack) -> Engine:
     """Return the attack compiled for the setting's predictor, once: an ensemble uses it for every chunk."""
-    return setting.keep(
+    return setting.cached(
         f"engine {_identity(attack)}", lambda: Engine(attack, setting.predictor.logits, known_logits=True)
     )
 
@@ -150,7 +150,7 @@ def _progress(report: Callable | None, before: int, size: int, total: int) -> Ca
     if report is None:
         return None
     # A chunk's own total is its size times the steps of one image.
-    return lambda done, steps, standing: report(done + steps // size * before, steps // size * total)
+    return lambda done, steps, remaining: report(done + steps // size * before, steps // size * total)
 
 
 def _task(attack: Attack) -> str:
@@ -177,17 +177,17 @@ def last_points(setting: Setting, attack: Attack, limit: int | None) -> LastPoin
 
     def make():
         images = perturbed(setting, attack, positions)
-        return LastPoints(positions, images, setting.predict(images, "answers under attack"))
+        return LastPoints(positions, images, setting.predict(images, "predictions under attack"))
 
-    return setting.keep(f"last points {_identity(attack)} {len(positions)}", make)
+    return setting.cached(f"last points {_identity(attack)} {len(positions)}", make)
 
 
 def check_last_points(owner: str, attack: Attack) -> None:
     """Raise ValueError for an attack that does not return a last point of every image, even where it fails."""
     if attack.members or attack.minimal or not attack.needs_gradient:
         raise InputError(
-            f"{owner}.attack is {type(attack).__name__}, which gives no last point of every image; take one that "
-            "climbs the loss, such as PGD."
+            f"{owner}.attack is {type(attack).__name__}, which has no last point of every image; use one "
+            "that maximizes the loss, such as PGD."
         )
 
 
@@ -206,7 +206,7 @@ def perturbed(setting: Setting, attack: Attack, positions: np.ndarray) -> np.nda
         float32 [m, h, w, c].
     """
     size = min(setting.batch_size, len(positions))
-    function = setting.keep(
+    function = setting.cached(
         f"perturb {_identity(attack)} {size}",
         lambda: _compiled_perturb(attack, setting.predictor.logits, (size, *setting.images.shape[1:])),
     )
@@ -242,4 +242,4 @@ def _compiled_perturb(attack: Attack, predict: Callable, shape: tuple[int, ...])
 
 
 def _identity(attack: Attack) -> str:
-    return fingerprint.json_sha256(configured.serialize(attack))
+    return fingerprint.json_sha256(configured.identity(attack))

@@ -31,11 +31,11 @@ def wilson_interval(successes: int, count: int) -> tuple[float, float]:
     if count < 1 or not 0 <= successes <= count:
         raise InputError(f"An interval needs 0 <= successes <= count and count >= 1, not {successes} of {count}.")
     share, shrink = successes / count, 1 + Z**2 / count
-    centre = (share + Z**2 / (2 * count)) / shrink
+    center = (share + Z**2 / (2 * count)) / shrink
     half = Z * np.sqrt(share * (1 - share) / count + Z**2 / (4 * count**2)) / shrink
     # Exact at p = 0 and 1, where rounding would give 1 - 1e-16.
-    low = 0.0 if successes == 0 else max(0.0, float(centre - half))
-    high = 1.0 if successes == count else min(1.0, float(centre + half))
+    low = 0.0 if successes == 0 else max(0.0, float(center - half))
+    high = 1.0 if successes == count else min(1.0, float(center + half))
     return low, high
 
 

@@ -86,7 +86,7 @@ def outcomes(identifier: str, correct: np.ndarray) -> Series:
         One row, whose column `right` holds a "1" or a "0" for each example.
     """
     row = "".join("01"[int(right)] for right in correct)
-    return Series(f"outcomes.{identifier}", "Right (1) or wrong (0), one by one", {"right": [row]})
+    return Series(f"outcomes.{identifier}", "Correct (1) or wrong (0), per example", {"right": [row]})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ class CleanAccuracy(Evaluator):
 
     per_class: bool = False
 
-    judges_text: ClassVar[bool] = True
+    supports_text: ClassVar[bool] = True
 
     def run(self, setting: Setting) -> Outcome:
         """Measure the clean accuracy."""

@@ -118,17 +118,17 @@ class AttackAccuracy(Evaluator):
         """Run the attack and measure the accuracy it leaves."""
         ((attack, positions),) = self.attacks(setting)
         result = search(setting, attack, positions, seconds=self.seconds)
-        robust = ~fallen(attack, result)
+        robust = ~succeeded(attack, result)
         settings = attack_settings(attack, setting, result.complete)
         if not result.complete:
             settings["seconds"] = self.seconds
         name = attack_id(attack, self.label)
         found = [accuracy.accuracy(f"{name}.accuracy", robust, settings), self._drop(setting, robust, settings)]
         for number, member in enumerate(attack.members):
-            standing = ~(result.success & (result.member <= number))
+            correct = ~(result.success & (result.member <= number))
             after = {**attack_settings(member, setting, result.complete), "ensemble": attack.name, "cumulative": True}
             after |= _efforts(attack, number + 1)
-            found.append(accuracy.accuracy(f"{name}.{member.name}.accuracy", standing, after))
+            found.append(accuracy.accuracy(f"{name}.{member.name}.accuracy", correct, after))
         if attack.minimal:
             found.append(self._median(name, result, settings))
         classes = accuracy.by_class(name, robust, setting.labels)
@@ -138,15 +138,15 @@ class AttackAccuracy(Evaluator):
         return Outcome(found, series, [] if result.complete else [self._cut_short(name, result)])
 
     def _cut_short(self, name: str, result: chunks.Found) -> Finding:
-        count = f"{result.success.sum()} of {len(result.success)} images had fallen"
-        evidence = f"{name} was ended after {self.seconds:g} s; {count}."
+        count = f"{result.success.sum()} of {len(result.success)} images"
+        evidence = f"{name} was ended after {self.seconds:g} s; the attack had succeeded on {count}."
         return Finding(
-            "complete_search", "warn", evidence, "Give it more time, or run again to go on: this is a bound."
+            "complete_search", "warn", evidence, "Give it more time, or run again to resume; this is a bound."
         )
 
     def _drop(self, setting: Setting, robust: np.ndarray, settings: dict) -> Measurement:
         drop, low, high = statistics.relative_drop(setting.clean_correct, robust)
-        settings = {**settings, "interval": "95 % over images, Wilson among the rightly classified"}
+        settings = {**settings, "interval": "95 % over images, Wilson among the correctly classified"}
         if "bound" in settings:
             settings["bound"] = "lower"
         identifier = f"{attack_id(self.attack, self.label)}.drop"
@@ -182,7 +182,7 @@ class AttackAccuracy(Evaluator):
         return (f"{name}.accuracy", f"{name}.drop", *extra)
 
 
-def fallen(attack: Attack, result, epsilon: float | None = None) -> np.ndarray:
+def succeeded(attack: Attack, result, epsilon: float | None = None) -> np.ndarray:
     """Return where an attack succeeded within epsilon (None: its own), bool [m]; minimal-norm results are cut there."""
     if not attack.minimal:
         return np.asarray(result.success)
@@ -222,7 +222,7 @@ class AccuracyCurve(Evaluator):
             if epsilon == 0:
                 robust = setting.clean_correct[positions]
             elif once is not None:
-                robust = ~fallen(self.attack, once, epsilon)
+                robust = ~succeeded(self.attack, once, epsilon)
             else:
                 robust = ~search(setting, self.attack.with_epsilon(epsilon), positions).success
             low, high = statistics.wilson_interval(int(robust.sum()), len(robust))

@@ -208,7 +208,7 @@ class Calibration(Evaluator):
     label: str | None = None
     limit: int | None = 1000
 
-    judges_text: ClassVar[bool] = True
+    supports_text: ClassVar[bool] = True
 
     def __post_init__(self):
         if self.bins < 1:

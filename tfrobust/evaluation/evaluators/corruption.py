@@ -92,16 +92,18 @@ class CorruptionAccuracy(Evaluator):
             given = tuple(given)
             wrong = [value for value in given if value not in allowed]
             if wrong or not given or len(set(given)) < len(given):
-                fault = f"has {wrong[0]!r}" if wrong else "is empty or names something twice"
+                fault = f"has {wrong[0]!r}" if wrong else "is empty or has duplicates"
                 raise InputError(f"CorruptionAccuracy.{what} {fault}; it is some of {', '.join(map(str, allowed))}.")
             object.__setattr__(self, what, given)
         if self.limit is not None and self.limit < 1:
             raise InputError(f"CorruptionAccuracy.limit is {self.limit}; it must be at least 1.")
         if self.source is not None and self.frost_pictures:
             raise InputError("CorruptionAccuracy.frost_pictures is without effect on a published set (source).")
-        object.__setattr__(self, "baseline", _baseline(self.baseline))
+        needs = "the mean error of each of the 15 corruptions, and the clean error"
+        resolved = baseline.resolve(self.baseline, ALEXNET, _of_report, _MEAN, corruptions.NAMES, needs)
+        object.__setattr__(self, "baseline", resolved)
         if self.baseline and not self._complete:
-            raise InputError("CorruptionAccuracy.baseline is of use for all 15 corruptions at all 5 severities only.")
+            raise InputError("CorruptionAccuracy.baseline requires all 15 corruptions at all 5 severities.")
 
     @property
     def _complete(self) -> bool:
@@ -166,7 +168,7 @@ class CorruptionAccuracy(Evaluator):
         more = {"corruptions": len(names), "severities": list(self.severities), "interval": _INTERVAL}
         if len(names) < len(group):  # complete groups have no names, as in older reports
             more["names"] = sorted(names)
-        settings = images.settings | (images.judged if identity == _MEAN else {})
+        settings = images.settings | (images.identity if identity == _MEAN else {})
         bounds = max(0.0, low), min(1.0, high)
         return Measurement(identity, float(each.mean()), "fraction", len(each), *bounds, {**settings, **more})
 
@@ -203,7 +205,7 @@ class _Generated:
         own = {"frost": "pictures" if frost_pictures else "textures of tfrobust"} if frost else {}
         constants = {"constants_of": f"{side} x {side} pixels", "seed": setting.seed}
         self.settings = {"source": "generated", **constants, **own}
-        self.judged = baseline.images_of(setting, positions)
+        self.identity = baseline.images_of(setting, positions)
 
     def correct(self, name: str, severity: int) -> np.ndarray:
         """Return which images are correctly classified under one corruption, bool [m]."""
@@ -249,37 +251,20 @@ def mean_corruption_errors(errors: dict, clean: float, baseline: dict) -> tuple[
     )
 
 
-def _baseline(given: str | dict) -> dict:
-    """Return a baseline's name, clean error and mean errors by corruption; {} for none."""
-    if not given:
-        return {}
-    if given == "alexnet":
-        return ALEXNET
-    if isinstance(given, str):
-        given = _from_report(given)
-    missing = [name for name in corruptions.NAMES if name not in given.get("errors", {})]
-    if missing or not {"name", "clean"} <= given.keys():
-        raise InputError(
-            f"The baseline lacks {missing[0] if missing else 'its name or clean error'}: it needs the mean error of "
-            "each of the 15 corruptions, and the clean one."
-        )
-    return given
-
-
-def _from_report(path: str) -> dict:
-    name, values, judged = baseline.values_of(path, _MEAN)
+def _of_report(values: dict) -> dict:
+    """Return the mean errors by corruption, and the clean error, that a report has."""
     errors = {}
     for corruption in corruptions.NAMES:
         each = [values.get(f"corruption.{corruption}.{severity}.accuracy") for severity in corruptions.SEVERITIES]
         if None not in each:
             errors[corruption] = 1 - float(np.mean(each))
     clean = values.get("accuracy.clean")
-    return {"name": name, "errors": errors, "judged": judged} | ({} if clean is None else {"clean": 1 - clean})
+    return {"errors": errors} | ({} if clean is None else {"clean": 1 - clean})
 
 
 def _frost(setting: Setting, folder: str) -> np.ndarray:
     """Return the pictures in a folder, for images of the setting's size."""
-    return setting.keep(f"frost {folder}", lambda: textures.read_frost(folder, *_size(setting)))
+    return setting.cached(f"frost {folder}", lambda: textures.read_frost(folder, *_size(setting)))
 
 
 def _size(setting: Setting) -> tuple[int, int]:

@@ -32,23 +32,23 @@ class AdversarialExamples(Evaluator):
     Attributes:
         attack: an attack that maximizes the loss, such as PGD.
         label: the attack's part of the id, in which "{steps}" is replaced by its steps; None: the attack's own name.
-        fallen: maximum number of images on which the attack succeeds.
-        standing: maximum number of images on which it fails.
+        misclassified: maximum number of images on which the attack succeeds.
+        correct: maximum number of images on which it fails.
         limit: maximum number of images to choose from, drawn by the seed; None: all.
     """
 
     attack: Attack
     label: str | None = None
-    fallen: int = 4
-    standing: int = 2
+    misclassified: int = 4
+    correct: int = 2
     limit: int | None = 1000
 
     def __post_init__(self):
         check_last_points("AdversarialExamples", self.attack)
-        if min(self.fallen, self.standing) < 0 or self.fallen + self.standing < 1:
+        if min(self.misclassified, self.correct) < 0 or self.misclassified + self.correct < 1:
             raise InputError(
-                f"AdversarialExamples shows {self.fallen} fallen and {self.standing} standing images; neither is "
-                "negative, and together at least 1."
+                f"AdversarialExamples shows {self.misclassified} misclassified and {self.correct} correctly classified "
+                "images; neither is negative, and together at least 1."
             )
 
     def run(self, setting: Setting) -> Outcome:
@@ -73,7 +73,7 @@ class AdversarialExamples(Evaluator):
         order = setting.order("examples", len(found.positions))
         order = order[setting.clean_correct[found.positions[order]]]
         right = found.logits.argmax(axis=-1) == setting.labels[found.positions]
-        return np.concatenate([order[~right[order]][: self.fallen], order[right[order]][: self.standing]])
+        return np.concatenate([order[~right[order]][: self.misclassified], order[right[order]][: self.correct]])
 
 
 def _factor(largest: float) -> float:

@@ -21,8 +21,9 @@ _LEAST_DEVIATION = 1 / 255
 _NO_TRAINING_IMAGES = Finding(
     "training_images",
     "warn",
-    "There are no training images of this size, from which NUN takes where it replaces pixels: UN alone is measured.",
-    "Evaluate with the data that the model was trained on, training split and all.",
+    "There are no training images of this size, from which NUN computes its replacement probabilities; "
+    "only UN is measured.",
+    "Evaluate with the data that the model was trained on, including its training split.",
 )
 
 
@@ -200,5 +201,5 @@ def _map_of_chances(chances: np.ndarray) -> Series:
     largest, (height, width, _) = float(small.max()), small.shape
     columns = {"height": height, "width": width, "probability": pictures.encode(small, largest)}
     columns |= {"least_probability": float(small.min()), "largest_probability": largest}
-    title = "How likely non-uniform noise replaces each pixel"
+    title = "Replacement probability of each pixel, non-uniform noise"
     return Series("noise.replacement", title, {name: [value] for name, value in columns.items()})

@@ -58,7 +58,7 @@ class ShiftAccuracy(Evaluator):
         positions = setting.subset(self.limit, len(opened.labels))
         kept = np.unique(opened.labels)
         logits, done, size = [], 0, min(setting.batch_size, len(positions))
-        for images, found in published.answers(setting, opened.read((), positions, size), size):
+        for images, found in published.predictions(setting, opened.read((), positions, size), size):
             logits.append(found[:, kept])
             done += len(images)
             if setting.progress is not None:

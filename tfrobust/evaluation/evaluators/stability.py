@@ -82,33 +82,35 @@ class Stability(Evaluator):
         names = tuple(self.names)
         wrong = [name for name in names if name not in _KNOWN]
         if wrong or not names or len(set(names)) < len(names):
-            fault = f"has {wrong[0]!r}" if wrong else "is empty or names something twice"
+            fault = f"has {wrong[0]!r}" if wrong else "is empty or has duplicates"
             raise InputError(f"Stability.names {fault}; it is some of {', '.join(_KNOWN)}.")
         if self.limit is not None and self.limit < 1:
             raise InputError(f"Stability.limit is {self.limit}; it must be at least 1.")
         object.__setattr__(self, "names", names)
-        object.__setattr__(self, "baseline", _baseline(self.baseline, names))
+        needs = f"the flip probability of each of the {len(names)} sequences"
+        resolved = baseline.resolve(self.baseline, ALEXNET, _of_report, _MEAN, names, needs)
+        object.__setattr__(self, "baseline", resolved)
 
     def run(self, setting: Setting) -> Outcome:
         """Measure flip probabilities and flip rates."""
-        films = self._films(setting)
+        source = self._sequences(setting)
         flips, found = {}, []
         for place, name in enumerate(self.names):
-            answers, noise = self._answers(setting, films, place), sequences.is_noise(name)
-            flips[name] = flip_probabilities(answers, noise=noise)
+            predictions, noise = self._predictions(setting, source, place), sequences.is_noise(name)
+            flips[name] = flip_probabilities(predictions, noise=noise)
             reference = "first frame" if noise else "previous frame"
-            settings = {"sequence": name, "frames": answers.shape[1], "level": 1, "reference": reference}
-            settings = {**films.settings, **settings}
+            settings = {"sequence": name, "frames": predictions.shape[1], "level": 1, "reference": reference}
+            settings = {**source.settings, **settings}
             found.append(_mean(f"stability.{name}.flip_probability", flips[name], [1.0], settings))
             if self.baseline:
                 found.append(_mean(f"stability.{name}.flip_rate", flips[name], *self._rates([name], settings)))
         each = np.mean([flips[name] for name in self.names], axis=0)
-        settings = {**films.settings, **films.judged, "sequences": list(self.names)}
+        settings = {**source.settings, **source.identity, "sequences": list(self.names)}
         found.append(_mean(_MEAN, each, [1.0], settings))
         unlike = baseline.findings(self.baseline, "Flip rates", _MEAN, found)
         if self._has_mean_rate:
             each = np.stack([flips[name] for name in corruptions.SEQUENCES], axis=-1)
-            settings = {**films.settings, "sequences": list(corruptions.SEQUENCES)}
+            settings = {**source.settings, "sequences": list(corruptions.SEQUENCES)}
             found.append(_mean("stability.mfr", each, *self._rates(corruptions.SEQUENCES, settings)))
         return Outcome(found, findings=unlike)
 
@@ -130,7 +132,7 @@ class Stability(Evaluator):
             settings |= baseline.numbers_of(others)
         return list(others.values()), settings, "fraction of the baseline's flip probability"
 
-    def _films(self, setting: Setting) -> _Generated | published.Perturbed:
+    def _sequences(self, setting: Setting) -> _Generated | published.Perturbed:
         if self.source is None:
             return _Generated(setting, setting.subset(self.limit))
         return published.Perturbed(setting, self.source, self.names, self.limit)
@@ -144,17 +146,17 @@ class Stability(Evaluator):
         """Return a hash of the state of the published set's files."""
         return "" if self.source is None else self.source.state()
 
-    def _answers(self, setting: Setting, films: _Generated | published.Perturbed, place: int) -> np.ndarray:
+    def _predictions(self, setting: Setting, source: _Generated | published.Perturbed, place: int) -> np.ndarray:
         """Return the predicted classes along sequence number `place`, float [n, frames], NaN where there is none."""
-        found, done = [], place * films.count
-        for part in films.films(self.names[place]):
+        found, done = [], place * source.count
+        for part in source.sequences(self.names[place]):
             frames = part.reshape(-1, *part.shape[2:])
             logits = in_batches(setting.predictor.compiled_logits, frames, setting.batch_size)
-            answers = np.where(np.isnan(logits).any(axis=-1), np.nan, logits.argmax(axis=-1))
-            found.append(answers.reshape(part.shape[:2])[: films.count * (place + 1) - done])
+            classes = np.where(np.isnan(logits).any(axis=-1), np.nan, logits.argmax(axis=-1))
+            found.append(classes.reshape(part.shape[:2])[: source.count * (place + 1) - done])
             done += len(found[-1])
             if setting.progress is not None:
-                setting.progress("perturbation sequences", done, len(self.names) * films.count)
+                setting.progress("perturbation sequences", done, len(self.names) * source.count)
         return np.concatenate(found)
 
 
@@ -166,9 +168,9 @@ class _Generated:
         self._key = randomness.make_key(setting.seed, "evaluation", "stability")
         side = severities.reference_side(min(setting.images.shape[1:3]))
         self.settings = {"source": "generated", "constants_of": f"{side} x {side} pixels", "seed": setting.seed}
-        self.judged = baseline.images_of(setting, positions)
+        self.identity = baseline.images_of(setting, positions)
 
-    def films(self, name: str) -> Iterator[np.ndarray]:
+    def sequences(self, name: str) -> Iterator[np.ndarray]:
         """Yield sequences float32 [b, frames, h, w, c], as many at once as fill a batch; the last batch is padded."""
         frame = self._setting.images.shape[1:]
         frames = sequences.constants(name, *frame[:2]).frames
@@ -182,18 +184,18 @@ class _Generated:
             yield make(images, randomness.example_keys(self._key, rows)).numpy()
 
 
-def flip_probabilities(answers: np.ndarray, *, noise: bool) -> np.ndarray:
+def flip_probabilities(predictions: np.ndarray, *, noise: bool) -> np.ndarray:
     """Compute the share of an image's frames whose prediction differs from that of their reference frame.
 
     Args:
-        answers: [n, frames], the predictions, frames >= 2; NaN equals nothing.
+        predictions: [n, frames], predicted classes, frames >= 2; NaN equals nothing.
         noise: True: the reference is the first frame; False: the previous frame.
 
     Returns:
         float64 [n] in [0, 1].
     """
-    answers = np.asarray(answers)
-    return np.mean(answers[:, 1:] != (answers[:, :1] if noise else answers[:, :-1]), axis=1)
+    predictions = np.asarray(predictions)
+    return np.mean(predictions[:, 1:] != (predictions[:, :1] if noise else predictions[:, :-1]), axis=1)
 
 
 def _mean(identity: str, flips: np.ndarray, others: list[float], settings: dict, unit: str = "fraction") -> Measurement:
@@ -220,25 +222,7 @@ def _mean(identity: str, flips: np.ndarray, others: list[float], settings: dict,
     return Measurement(identity, float(each.mean()), unit, count, max(0.0, low), min(largest, high), settings)
 
 
-def _baseline(given: str | dict, names: tuple[str, ...]) -> dict:
-    """Return a baseline's name and flip probabilities; {} for none."""
-    if not given:
-        return {}
-    if given == "alexnet":
-        return ALEXNET
-    if isinstance(given, str):
-        given = _from_report(given)
-    missing = [name for name in names if name not in given.get("flip_probabilities", {})]
-    if missing or "name" not in given:
-        raise InputError(
-            f"The baseline lacks {missing[0] if missing else 'its name'}: it needs the flip probability of each of the "
-            f"{len(names)} sequences asked for."
-        )
-    return given
-
-
-def _from_report(path: str) -> dict:
-    name, values, judged = baseline.values_of(path, _MEAN)
-    found = {known: values.get(f"stability.{known}.flip_probability") for known in _KNOWN}
-    flips = {known: value for known, value in found.items() if value is not None}
-    return {"name": name, "flip_probabilities": flips, "judged": judged}
+def _of_report(values: dict) -> dict:
+    """Return the flip probabilities by sequence that a report has."""
+    found = {name: values.get(f"stability.{name}.flip_probability") for name in _KNOWN}
+    return {"flip_probabilities": {name: value for name, value in found.items() if value is not None}}

@@ -24,7 +24,7 @@ _BATCHES = 8
 _NO_STRENGTHS = Finding(
     "token_strengths",
     "warn",
-    "The data say of no token how strong its sentiment is: token sensitivities cannot be compared with anything.",
+    "The data have no sentiment strengths of tokens; token sensitivities cannot be compared.",
     "Evaluate on data with scores of tokens, such as the sentiment grammar or the Stanford Sentiment Treebank.",
 )
 
@@ -57,8 +57,8 @@ class TokenSensitivity(Evaluator):
     resamples: int = 1000
 
     uses_embedding: ClassVar[bool] = True
-    judges_text: ClassVar[bool] = True
-    judges_images: ClassVar[bool] = False
+    supports_text: ClassVar[bool] = True
+    supports_images: ClassVar[bool] = False
 
     def __post_init__(self):
         for name, least in (("limit", 1), ("sentences", 0), ("resamples", 100)):
@@ -142,10 +142,12 @@ def correlation(first: np.ndarray, second: np.ndarray) -> float | None:
 
 def _bootstrap(pairs: list[np.ndarray], resamples: int, generator: np.random.Generator) -> tuple[float, float]:
     """Return the 2.5 % and 97.5 % quantiles of the pooled correlation, resampling sentences [2, n] with replacement."""
-    centre = np.concatenate(pairs, axis=1).mean(axis=1, keepdims=True)
-    centred = [pair - centre for pair in pairs]
+    center = np.concatenate(pairs, axis=1).mean(axis=1, keepdims=True)
+    centered = [pair - center for pair in pairs]
     # Components of a correlation: counts, sums, squares, products; a resample adds those of its sentences.
-    sums = np.array([[pair.shape[1], *pair.sum(axis=1), *(pair**2).sum(axis=1), pair[0] @ pair[1]] for pair in centred])
+    sums = np.array(
+        [[pair.shape[1], *pair.sum(axis=1), *(pair**2).sum(axis=1), pair[0] @ pair[1]] for pair in centered]
+    )
     shares = np.full(len(pairs), 1 / len(pairs))
     drawn = np.array([generator.multinomial(len(pairs), shares) @ sums for _ in range(resamples)])
     count, first, second, first_squares, second_squares, products = drawn.T

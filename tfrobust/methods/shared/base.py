@@ -8,21 +8,19 @@ import tensorflow as tf
 from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.losses.gradient_penalty import GradientPenalty
-from tfrobust.methods.shared import batches
-from tfrobust.methods.shared import projections as parts
-from tfrobust.methods.shared.trainer import Trainer
+from tfrobust.methods.shared import fitting, projections
 from tfrobust.ops import distribution, inputs, randomness
 from tfrobust.structs import Batch, Context
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class Method(Configured, Trainer, keras.Model):
+class Method(Configured, fitting.Trainer, keras.Model):
     """An encoder, a head, and a way to train them.
 
     A subclass names its `terms`, makes views outside the weight tape (`make_views`) and returns the per-example values
     of the terms inside it (`loss_terms`). The base class weights the terms, averages them over the global batch,
     differentiates, applies the gradients and logs. `call` is the deployed path and nothing else: its output is what is
-    served. `build(images_shape)` creates the variables.
+    served. `build(input_shape)` creates the variables.
 
     Example:
         >>> import keras
@@ -102,24 +100,23 @@ class Method(Configured, Trainer, keras.Model):
         """Build all parts, once.
 
         Args:
-            input_shape: (batch or None, h, w, c).
+            input_shape: (batch or None, h, w, c), or (batch or None, length) for tokens.
         """
         if self.built:
             return
-        images_shape = (None, *tuple(input_shape)[1:])
-        embedding_dim, self._class_count = parts.build(self, images_shape)
-        self.build_parts(images_shape[1:], embedding_dim)
+        self._example_shape = tuple(input_shape)[1:]
+        embedding_dim, self._class_count = projections.build(self, (None, *self._example_shape))
+        self.build_parts(self._example_shape, embedding_dim)
         self._make_metrics()
-        self._image_shape = images_shape[1:]
         self.built = True
 
-    def build_parts(self, image_shape: tuple[int, ...], embedding_dim: int) -> None:
+    def build_parts(self, example_shape: tuple[int, ...], embedding_dim: int) -> None:
         """Build the parts that are not deployed (hook).
 
         Examples are a projector, a predictor or a target network.
 
         Args:
-            image_shape: (h, w, c), or (length,) for tokens.
+            example_shape: (h, w, c), or (length,) for tokens.
             embedding_dim: d, features of the embedding.
         """
 
@@ -136,11 +133,11 @@ class Method(Configured, Trainer, keras.Model):
             names.append("regularization")
         self.means = {name: keras.metrics.Mean(name=name) for name in names}
 
-    def check_ready(self, image_shape: tuple[int, ...], class_count: int) -> None:
+    def check_ready(self, example_shape: tuple[int, ...], class_count: int) -> None:
         """Check the parts against the data before a run creates its folder (hook).
 
         Args:
-            image_shape: (h, w, c), or (length,) for tokens.
+            example_shape: (h, w, c), or (length,) for tokens.
             class_count: k, classes of the data.
 
         Raises:
@@ -149,28 +146,28 @@ class Method(Configured, Trainer, keras.Model):
 
     def compute_output_shape(self, input_shape):
         """Return the shape of the logits, (b, k)."""
-        return parts.output_shape(self.head, parts.output_shape(self.encoder, input_shape))
+        return projections.output_shape(self.head, projections.output_shape(self.encoder, input_shape))
 
     # -------------------------------------------------------------------------------------------- forward
 
     def call(self, inputs, training=None):
-        """Compute the logits of images.
+        """Compute the logits of examples.
 
         Args:
-            inputs: images [b, h, w, c] in [0, 1], or a dict batch that holds them under `images`.
+            inputs: images [b, h, w, c] in [0, 1] or tokens [b, length], or a dict batch that holds them under `images`.
             training: as in `propagate`.
 
         Returns:
             Logits, float32 [b, k].
         """
-        images = inputs["images"] if isinstance(inputs, dict) else inputs
-        return self.propagate(images, training=training)[1]
+        inputs = inputs["images"] if isinstance(inputs, dict) else inputs
+        return self.propagate(inputs, training=training)[1]
 
-    def propagate(self, images: tf.Tensor, *, training: bool | None = True, **keywords) -> tuple[tf.Tensor, tf.Tensor]:
+    def propagate(self, inputs: tf.Tensor, *, training: bool | None = True, **keywords) -> tuple[tf.Tensor, tf.Tensor]:
         """Run one forward pass through encoder and head.
 
         Args:
-            images: float [b, h, w, c].
+            inputs: images, float [b, h, w, c], or tokens, int32 [b, length].
             training: whether batch norm uses the statistics of the batch.
             **keywords: `branch` and `at_stage`, for encoders that accept them.
 
@@ -178,14 +175,14 @@ class Method(Configured, Trainer, keras.Model):
             Embedding [b, d] and logits, float32 [b, k].
         """
         # A frozen encoder runs as it will be served: its statistics do not change, and dropout is off.
-        embedding = self.encoder(images, training=training and self.encoder.trainable, **keywords)
+        embedding = self.encoder(inputs, training=training and self.encoder.trainable, **keywords)
         return embedding, tf.cast(self.head(embedding, training=training), tf.float32)
 
     def propagate_views(self, *views: tf.Tensor, forward: str) -> list[tuple[tf.Tensor, tf.Tensor]]:
         """Run training-mode passes of several views [b, ...].
 
         Args:
-            *views: images, equally many in each view.
+            *views: examples, equally many in each view.
             forward: "separate" runs one pass per view, so that batch norm sees each view alone. "joint" runs one pass
                 of the stacked views.
 
@@ -197,9 +194,9 @@ class Method(Configured, Trainer, keras.Model):
         stacked = self.propagate(tf.concat(views, axis=0))
         return list(zip(*(tf.split(part, len(views)) for part in stacked), strict=True))
 
-    def embed(self, images: tf.Tensor) -> tf.Tensor:
-        """Return the penultimate features [b, d] of images in inference mode."""
-        return self.encoder(images, training=False)
+    def embed(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Return the penultimate features [b, d] of examples in inference mode."""
+        return self.encoder(inputs, training=False)
 
     # ---------------------------------------------------------------------------------------------- hooks
 
@@ -243,7 +240,7 @@ class Method(Configured, Trainer, keras.Model):
             A dict from each term or observation to its per-example values [b], and the logits [b, k] of the images or
             None.
         """
-        raise NotImplementedError(f"{type(self).__name__} must say its loss_terms.")
+        raise NotImplementedError(f"{type(self).__name__} does not implement loss_terms.")
 
     @property
     def all_terms(self) -> tuple[str, ...]:
@@ -318,7 +315,7 @@ class Method(Configured, Trainer, keras.Model):
         batch = self._ready_batch(data)
         if batch.labels is None and self.needs_labels:
             raise InputError(
-                f"{type(self).__name__} learns from labels: fit(images, labels). A method that needs none sets "
+                f"{type(self).__name__} needs labels: call fit(images, labels). A method without labels sets "
                 "needs_labels = False."
             )
         context = self.context(batch)
@@ -349,7 +346,7 @@ class Method(Configured, Trainer, keras.Model):
             if name in values:
                 mean.update_state(values[name], weight)
         if logits is not None:
-            self.compute_metrics(batch.images, batches.given_labels(data, batch), logits, weight)
+            self.compute_metrics(batch.images, fitting.given_labels(data, batch), logits, weight)
         return self.get_metrics_result()
 
     def context(self, batch: Batch) -> Context:
@@ -369,12 +366,12 @@ class Method(Configured, Trainer, keras.Model):
         """
         batch = self._ready_batch(data)
         if batch.labels is None:
-            raise InputError(f"{type(self).__name__} is judged by labels: evaluate(images, labels).")
+            raise InputError(f"{type(self).__name__} needs labels for evaluation: call evaluate(images, labels).")
         logits = self(batch.images, training=False)
         values = tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, logits)
         weight = batch.extra.get("sample_weight")
         self.total.update_state(values, weight)
-        given = batches.given_labels(data, batch)
+        given = fitting.given_labels(data, batch)
         return {"loss": self.total.result(), **self.compute_metrics(batch.images, given, logits, weight)}
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
@@ -399,7 +396,7 @@ class Method(Configured, Trainer, keras.Model):
             return data
         # The attribute `adversary` of a subclass may be something else, such as a discriminator.
         threat = getattr(getattr(getattr(self, "adversary", None), "attack", None), "threat", None)
-        return batches.batch_of(data, type(self).__name__, (0.0, 1.0) if threat is None else threat.bounds)
+        return fitting.batch_of(data, type(self).__name__, (0.0, 1.0) if threat is None else threat.bounds)
 
     def _ready_batch(self, data) -> Batch:
         """Convert the data of a step with `as_batch` and build the method if necessary.
@@ -408,7 +405,7 @@ class Method(Configured, Trainer, keras.Model):
             ValueError: a label that is no class of the head, or a loss that was compiled in addition to the terms.
         """
         if self.loss is not None:
-            raise InputError(f"{type(self).__name__} has a loss of its own, its terms: leave `loss` out of compile.")
+            raise InputError(f"{type(self).__name__} computes its own loss: remove `loss` from compile.")
         batch = self.as_batch(data)
         if not self.built:
             with tf.init_scope():

@@ -16,7 +16,7 @@ from tfrobust.structs import Batch, Context, PairMasks, Tags
 SCALES = ("mean", "sum")
 
 
-class Contrastive(SelfSupervised):
+class NTXentMethod(SelfSupervised):
     """Base of the contrastive methods: NT-Xent over all views of the global batch, by sample ids.
 
     l_i = -mean over the other views j of i's image of log( exp(s_ij / t) / sum_(k != i) exp(s_ik / t) ), s the cosine
@@ -71,15 +71,15 @@ class Contrastive(SelfSupervised):
         """`embedding_deviation`; with `false_negatives` also their detection rates and the negatives left."""
         return (*super().observations, *((*SHARES, LEFT) if self.false_negatives is not None else ()))
 
-    def build_parts(self, image_shape, embedding_dim):
+    def build_parts(self, example_shape, embedding_dim):
         """Build the projection and, if needed, the pseudo-labels of the training images."""
-        super().build_parts(image_shape, embedding_dim)
+        super().build_parts(example_shape, embedding_dim)
         if self.false_negatives is None or not self.false_negatives.needs_pseudo_labels:
             return
         if self.examples is None:
             rule = type(self.false_negatives).__name__
             raise InputError(
-                f"{rule} needs a pseudo-label of each training image: say with examples= how many there are."
+                f"{rule} needs a pseudo-label of each training image: set examples to the number of training images."
             )
         self.false_negatives.check_count(self.examples)
         self.pseudo_labels = self.add_weight(

@@ -5,12 +5,12 @@ import keras
 from tfrobust.errors import InputError
 
 
-def build(method: keras.Model, images_shape: tuple) -> tuple[int, int]:
+def build(method: keras.Model, input_shape: tuple) -> tuple[int, int]:
     """Build the encoder and the head of a method.
 
     Args:
         method: the model that owns them.
-        images_shape: (None, h, w, c).
+        input_shape: (None, h, w, c), or (None, length) for tokens.
 
     Returns:
         Features of the embedding, and number of classes.
@@ -19,20 +19,20 @@ def build(method: keras.Model, images_shape: tuple) -> tuple[int, int]:
         ValueError: the encoder's output is no embedding [b, d], or the head's output no logits [b, k] with k >= 2.
     """
     name = type(method).__name__
-    embedding = built_shape(method.encoder, images_shape)
+    embedding = built_shape(method.encoder, input_shape)
     if len(embedding) != 2:
         raise InputError(
-            f"The encoder of {name} gives {embedding}; an embedding is [b, d]: let it end with Flatten or "
+            f"The encoder of {name} has output shape {embedding}; it must be [b, d]: add Flatten or "
             "GlobalAveragePooling2D."
         )
     logits = built_shape(method.head, embedding)
     if len(logits) != 2 or logits[1] is None or logits[1] < 2:
         raise InputError(
-            f"The head of {name} gives {logits}; logits are [b, k] with k >= 2: two classes are Dense(2), not Dense(1)."
+            f"The head of {name} has output shape {logits}; logits are [b, k], k >= 2: use Dense(2) for two classes."
         )
     activation = _last_activation(method.head)
     if activation in ("softmax", "sigmoid"):
-        raise InputError(f"The head of {name} ends with a {activation}; it gives logits: leave the {activation} out.")
+        raise InputError(f"The head of {name} must return logits: remove the {activation}.")
     return int(embedding[1]), int(logits[1])
 
 

@@ -7,7 +7,7 @@ from tfrobust.augment.base import Augmentation
 from tfrobust.augment.views import ContrastiveViews
 from tfrobust.errors import InputError
 from tfrobust.losses import classification
-from tfrobust.methods.shared import projections as parts
+from tfrobust.methods.shared import projections
 from tfrobust.methods.shared.base import Method, checked_forward
 from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.ops import randomness, similarity
@@ -62,14 +62,14 @@ class SelfSupervised(Method):
         self.probe = probe
         if isinstance(views, (list, tuple)) and len(views) != len(VIEWS):
             raise InputError(
-                f"{type(self).__name__}.views has {len(views)} augmentations; it is one, or one a view: 2."
+                f"{type(self).__name__}.views has {len(views)} augmentations; it must be one, or one per view (2)."
             )
         if not probe:
             head.trainable = False
 
-    def build_parts(self, image_shape, embedding_dim):
+    def build_parts(self, example_shape, embedding_dim):
         """Build the projection."""
-        self.projected_dim = parts.build_projection(self, self.projection, embedding_dim)
+        self.projected_dim = projections.build_projection(self, self.projection, embedding_dim)
 
     @property
     def passes_per_step(self):

@@ -76,8 +76,8 @@ class TeacherUtility(Configured):
         )
         if not images.is_compatible_with([None, *image_shape]) or logits[-1] not in (None, class_count):
             raise InputError(
-                f"TeacherUtility.path: {self.path} turns {images} into {logits}; the data are {list(image_shape)} of "
-                f"{class_count} classes."
+                f"TeacherUtility.path: {self.path} maps {images} to {logits}; the data have the shape "
+                f"{list(image_shape)} and {class_count} classes."
             )
 
 
@@ -107,5 +107,5 @@ def _directory(path: str) -> pathlib.Path:
 def _refuse_foreign(path: str, inputs, outputs) -> None:
     if "images" not in inputs or "logits" not in outputs:
         raise InputError(
-            f"TeacherUtility.path: {path} is no export of tfrobust: it does not turn `images` into `logits`."
+            f"TeacherUtility.path: {path} is not a tfrobust export: its signature must map `images` to `logits`."
         )

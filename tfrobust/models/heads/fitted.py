@@ -173,7 +173,7 @@ class KNearestNeighbours(Configured, keras.layers.Layer):
     def build(self, input_shape):
         """Create the variables for the stored features and labels."""
         if self.examples is None:
-            raise InputError("KNearestNeighbours keeps every training example: say with examples= how many there are.")
+            raise InputError("KNearestNeighbours stores every training example: set examples to their number.")
         kept = {"trainable": False, "autocast": False, "initializer": "zeros"}
         shape = (self.examples, int(input_shape[-1]))
         self.features = self.add_weight(name="features", shape=shape, dtype="float32", **kept)

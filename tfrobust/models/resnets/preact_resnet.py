@@ -1,7 +1,10 @@
 """Pre-activation ResNet of depth 18 for small images."""
 
+import functools
+
 import keras
 
+from tfrobust.models.resnets.stages import basic_path, doubled, stages
 from tfrobust.models.shared.blocks import (
     SHORTCUTS,
     PreActivationBlock,
@@ -67,15 +70,9 @@ class PreActResNet18(Encoder):
         style = self.style(
             activation=activation, use_bias=False, kernel_regularization=kernel_regularization, symmetric=True
         )
-        stages, layers = [], [plain_convolution(width, style=style, dtype=policy)]
-        for position, blocks in enumerate(_BLOCKS):
-            channels = width * 2**position
-            for block in range(blocks):
-                down = position > 0 and block == 0
-                path = ((channels, 3, 2 if down else 1), (channels, 3, 1))
-                layers.append(PreActivationBlock(path, project=down, shortcut=shortcut, style=style, dtype=policy))
-            stages.append(layers)
-            layers = []
+        stem = plain_convolution(width, style=style, dtype=policy)
+        block = functools.partial(PreActivationBlock, shortcut=shortcut, style=style, dtype=policy)
+        made = stages([stem], _BLOCKS, doubled(width, len(_BLOCKS)), basic_path, block)
         neck = style.activated_normalization(policy) if final_normalization else []
         neck.append(keras.layers.GlobalAveragePooling2D(dtype=policy))
-        self.compose(stages, neck, dim=8 * width, minimum_size=8)
+        self.compose(made, neck, dim=8 * width, minimum_size=8)

@@ -1,8 +1,11 @@
 """CIFAR ResNets of depth 6n+2 (post-activation, "v1")."""
 
+import functools
+
 import keras
 
 from tfrobust.errors import InputError
+from tfrobust.models.resnets.stages import basic_path, stages
 from tfrobust.models.shared.blocks import (
     ConvolutionStyle,
     ConvolutionUnit,
@@ -48,15 +51,9 @@ def basic_stages(blocks: int, widths: tuple[int, ...], style: ConvolutionStyle, 
     Returns:
         One list of unbuilt layers per stage; the stem is in the first.
     """
-    stages = []
-    for position, width in enumerate(widths):
-        layers = [ConvolutionUnit(width, style=style, dtype=dtype)] if position == 0 else []
-        for block in range(blocks):
-            down = position > 0 and block == 0
-            path = ((width, 3, 2 if down else 1), (width, 3, 1))
-            layers.append(ResidualBlock(path, project=down, style=style, dtype=dtype))
-        stages.append(layers)
-    return stages
+    stem = ConvolutionUnit(widths[0], style=style, dtype=dtype)
+    block = functools.partial(ResidualBlock, style=style, dtype=dtype)
+    return stages([stem], [blocks] * len(widths), widths, basic_path, block)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

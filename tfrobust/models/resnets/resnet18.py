@@ -1,8 +1,10 @@
 """Post-activation ResNet of depth 18, compatible with PyTorch's networks."""
 
+import functools
+
 import keras
 
-from tfrobust.models.resnets.stems import STEMS, stem_layers
+from tfrobust.models.resnets.stages import STEMS, basic_path, doubled, stages, stem_layers
 from tfrobust.models.shared.blocks import ResidualBlock, require_choice, require_whole
 from tfrobust.models.shared.encoder import Encoder
 
@@ -56,18 +58,10 @@ class ResNet18(Encoder):
         style = self.style(
             activation=activation, use_bias=False, kernel_regularization=kernel_regularization, symmetric=True
         )
-        stages, layers = [], stem_layers(stem, width, style, policy)
-        for position, blocks in enumerate(_BLOCKS):
-            channels = width * 2**position
-            for block in range(blocks):
-                down = position > 0 and block == 0
-                path = ((channels, 3, 2 if down else 1), (channels, 3, 1))
-                made = ResidualBlock(path, project=down, normalize_projection=down, style=style, dtype=policy)
-                layers.append(made)
-            stages.append(layers)
-            layers = []
+        first = stem_layers(stem, width, style, policy)
+        block = functools.partial(ResidualBlock, normalize_projection=True, style=style, dtype=policy)
         self.compose(
-            stages,
+            stages(first, _BLOCKS, doubled(width, len(_BLOCKS)), basic_path, block),
             [keras.layers.GlobalAveragePooling2D(dtype=policy)],
             dim=8 * width,
             minimum_size=8 if stem == "cifar" else 32,

@@ -7,7 +7,7 @@ import keras
 
 from tfrobust.errors import InputError
 from tfrobust.models.resnets.resnet import basic_stages, blocks_per_stage
-from tfrobust.models.resnets.stems import STEMS, stem_layers
+from tfrobust.models.resnets.stages import STEMS, doubled, stages, stem_layers
 from tfrobust.models.shared.blocks import (
     ConvolutionStyle,
     ConvolutionUnit,
@@ -40,18 +40,14 @@ def bottleneck_stages(
     Returns:
         Four lists of unbuilt layers; the stem is in the first.
     """
-    layers = stem_layers(stem, width, style, dtype, plain=preactivated)
+
+    def path(width, stride):
+        return (width, 1, 1), (width, 3, stride), (4 * width, 1, 1)
+
     make = PreActivationBlock if preactivated else functools.partial(ResidualBlock, normalize_projection=True)
-    stages = []
-    for position, blocks in enumerate(BLOCKS):
-        channels = width * 2**position
-        for block in range(blocks):
-            stride = 2 if position > 0 and block == 0 else 1
-            path = ((channels, 1, 1), (channels, 3, stride), (4 * channels, 1, 1))
-            layers.append(make(path, project=block == 0, style=style, dtype=dtype))
-        stages.append(layers)
-        layers = []
-    return stages
+    block = functools.partial(make, style=style, dtype=dtype)
+    first = stem_layers(stem, width, style, dtype, plain=preactivated)
+    return stages(first, BLOCKS, doubled(width, len(BLOCKS)), path, block)
 
 
 def pooled_stages(style: ConvolutionStyle, dtype) -> list[list]:
@@ -67,14 +63,14 @@ def pooled_stages(style: ConvolutionStyle, dtype) -> list[list]:
         Four lists of unbuilt layers, 64, 128, 256 and 512 channels wide; the stem is in the first.
     """
     common = {"style": style, "dtype": dtype}
-    layers, stages = [ConvolutionUnit(64, **common)], []
+    layers, made = [ConvolutionUnit(64, **common)], []
     for position, blocks in enumerate(BLOCKS):
         width = 64 * 2**position
         if position:
             layers = [ConvolutionUnit(width, size=1, **common), keras.layers.AveragePooling2D(2, dtype=dtype)]
         path = ((width // 4, 1, 1), (width // 4, 3, 1), (width, 1, 1))
-        stages.append(layers + [ResidualBlock(path, **common) for _ in range(blocks)])
-    return stages
+        made.append(layers + [ResidualBlock(path, **common) for _ in range(blocks)])
+    return made
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -100,7 +96,7 @@ class ResNet50(Encoder):
         reading: "bottleneck", "cifar_6n+2", "bottleneck_v2" or "pooled".
         stem: of the first and third reading: "cifar" (3x3, no pooling) or "imagenet" (7x7, stride 2, pooling).
         width: of the first and third reading: channels of the stem, a 32nd of the features; 128 is called "2x" wide.
-        symmetric: pad stride 2 alike on every side, as PyTorch does, which weights trained in PyTorch need. False: as
+        symmetric: pad stride 2 symmetrically, as PyTorch does, which weights trained in PyTorch need. False: as
             Keras does (0 before, 1 after 3x3 on even sizes).
         kernel_regularization: weight of the sum of squared kernel entries, >= 0.
         activation: name of a Keras activation.
@@ -146,14 +142,14 @@ class ResNet50(Encoder):
         )
         policy = self.dtype_policy
         if bottleneck:
-            stages = bottleneck_stages(stem, style, policy, width=width, preactivated=preactivated)
+            made = bottleneck_stages(stem, style, policy, width=width, preactivated=preactivated)
             dim = 32 * width
             minimum_size = 32 if stem == "imagenet" else 8
         elif reading == "pooled":
-            stages, dim, minimum_size = pooled_stages(dataclasses.replace(style, scale=False), policy), 512, 8
+            made, dim, minimum_size = pooled_stages(dataclasses.replace(style, scale=False), policy), 512, 8
         else:
-            stages, dim = basic_stages(blocks_per_stage(50), (16, 32, 64), style, policy), 64
+            made, dim = basic_stages(blocks_per_stage(50), (16, 32, 64), style, policy), 64
             minimum_size = 4
         neck = style.activated_normalization(policy) if preactivated else []
         neck.append(keras.layers.GlobalAveragePooling2D(dtype=policy))
-        self.compose(stages, neck, dim=dim, minimum_size=minimum_size)
+        self.compose(made, neck, dim=dim, minimum_size=minimum_size)

@@ -1,10 +1,12 @@
 """Wide ResNets of depth 6n+4."""
 
 import dataclasses
+import functools
 
 import keras
 
 from tfrobust.errors import InputError
+from tfrobust.models.resnets.stages import doubled, stages
 from tfrobust.models.shared.blocks import (
     ConvolutionStyle,
     PreActivationBlock,
@@ -44,27 +46,21 @@ def wide_stages(blocks: int, width: int, dropout: float, variant: str, style: Co
         Three lists of unbuilt layers; the stem is in the first.
     """
     paper = variant == "paper"
-    stages, layers = [], [plain_convolution(_STEM, style=style, dtype=dtype)]
-    inputs = _STEM
-    for position in range(3):
-        channels = _STEM * width * 2**position
-        for block in range(blocks):
-            stride = 2 if position > 0 and block == 0 else 1
-            strides = (stride, 1) if paper else (1, stride)
-            made = PreActivationBlock(
-                tuple((channels, 3, step) for step in strides),
-                project=inputs != channels,
-                shortcut="standard" if paper else "raw",
-                dropout=dropout,
-                dropout_first=not paper,
-                style=style,
-                dtype=dtype,
-            )
-            layers.append(made)
-            inputs = channels
-        stages.append(layers)
-        layers = []
-    return stages
+
+    def path(width, stride):
+        first, second = (stride, 1) if paper else (1, stride)
+        return (width, 3, first), (width, 3, second)
+
+    block = functools.partial(
+        PreActivationBlock,
+        shortcut="standard" if paper else "raw",
+        dropout=dropout,
+        dropout_first=not paper,
+        style=style,
+        dtype=dtype,
+    )
+    stem = plain_convolution(_STEM, style=style, dtype=dtype)
+    return stages([stem], [blocks] * 3, doubled(_STEM * width, 3), path, block)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

@@ -118,8 +118,8 @@ class Encoder(Configured, keras.Model):
         everything = [layer for stage in [*stages, neck] for layer in stage]
         if self.branches > 1 and not any(getattr(layer, "branched", False) for layer in everything):
             raise InputError(
-                f"{type(self).__name__} has no batch normalisation, so branches={self.branches} "
-                "would all be the same; use branches=1."
+                f"{type(self).__name__} has no batch normalization, so all {self.branches} branches would be "
+                "equal; set branches=1."
             )
 
     def build(self, input_shape):

@@ -7,6 +7,7 @@ import difflib
 import math
 import pathlib
 import re
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import keras
@@ -14,9 +15,9 @@ import numpy as np
 
 from tfrobust.errors import InputError
 from tfrobust.models.heads.linear import LinearHead
+from tfrobust.models.shared.blocks import ConvolutionUnit, PreActivationBlock, ResidualBlock
 from tfrobust.models.shared.encoder import Encoder
-from tfrobust.models.weights import torch_names
-from tfrobust.models.weights.torch_names import NAMINGS, Destination, Naming
+from tfrobust.models.shared.normalization import BranchedBatchNormalization
 from tfrobust.models.weights.weight_files import StoredTensor, opened, shown
 
 HEADS = ("fc", "linear", "logits", "classifier", "head")
@@ -54,10 +55,10 @@ class Loaded:
     ignored: tuple[str, ...]
 
     def __str__(self) -> str:
-        told = [name for name in self.ignored if not name.endswith("num_batches_tracked")]
-        others = f"; ignored: {', '.join(told[:6])}{' ...' if len(told) > 6 else ''}" if told else ""
-        prefix = f" behind {self.prefix!r}" if self.prefix else ""
-        return f"{len(self.used)} tensors by {self.naming}'s names{prefix}{others}"
+        others = [name for name in self.ignored if not name.endswith("num_batches_tracked")]
+        listed = f"; ignored: {', '.join(others[:6])}{' ...' if len(others) > 6 else ''}" if others else ""
+        prefix = f", prefix {self.prefix!r}" if self.prefix else ""
+        return f"{len(self.used)} tensors with {self.naming}'s names{prefix}{listed}"
 
 
 class _Classifier(NamedTuple):
@@ -81,7 +82,7 @@ def load(model: keras.Model, path, *, prefix: str | None = None) -> Loaded:
         >>> path = f"{tempfile.mkdtemp()}/weights.npz"  # for want of a real one
         >>> np.savez(path, **tensors)
         >>> print(robust.models.load_checkpoint(encoder, path))
-        100 tensors by torchvision's names behind 'module.'
+        100 tensors with torchvision's names, prefix 'module.'
 
     Args:
         model: a ResNet18, ResNet50, PreActResNet18 or WideResNet; or a model with one of them as `encoder` and a
@@ -104,7 +105,7 @@ def load(model: keras.Model, path, *, prefix: str | None = None) -> Loaded:
         ignored = _account(encoder, tensors, wanted, found, naming, shown(path))
         if head is not None:
             name = _head_name(tensors, found, encoder.dim, shown(path))
-            wanted = wanted | torch_names.layer_destinations(name, _dense(head))
+            wanted = wanted | layer_destinations(name, _dense(head))
             ignored = _account(encoder, tensors, wanted, found, naming, shown(path))
         _check_function(encoder, naming, tensors, shown(path))
         values = {name: _value(name, tensors[name], destination, shown(path)) for name, destination in wanted.items()}
@@ -170,7 +171,7 @@ def shapes(encoder: Encoder, naming: str | None = None) -> dict[str, tuple[int, 
     """
     _build(encoder, None)
     for each in NAMINGS:
-        wanted = torch_names.destinations(encoder, each) if naming in (None, each.name) else None
+        wanted = destinations(encoder, each) if naming in (None, each.name) else None
         if wanted is not None:
             return {name: destination.shape for name, destination in wanted.items()}
     raise _refused(f"{naming!r} names no {_described(encoder)}; families are {', '.join(n.name for n in NAMINGS)}.")
@@ -181,8 +182,8 @@ def shapes(encoder: Encoder, naming: str | None = None) -> dict[str, tuple[int, 
 
 def _build(encoder, head) -> None:
     if not isinstance(encoder, Encoder):
-        raise _refused(f"weights are put into encoders of tfrobust, not into {type(encoder).__name__}.")
-    torch_names.require_known(encoder)
+        raise _refused(f"weights can be loaded into encoders of tfrobust only, not into {type(encoder).__name__}.")
+    require_known(encoder)
     if not encoder.built:
         encoder.build((None, None, None, 3))
     if head is not None and not head.built:
@@ -193,7 +194,7 @@ def _match(encoder, tensors: Tensors, prefix: str | None, where: str) -> tuple[N
     """Find the family and the prefix that match most of the encoder's names, and return them with its destinations."""
     matches = []
     for naming in NAMINGS:
-        wanted = torch_names.destinations(encoder, naming)
+        wanted = destinations(encoder, naming)
         stem = f"{naming.stem}.weight"
         starts = {name.removesuffix(stem) for name in tensors if name.endswith(stem)} if prefix is None else {prefix}
         for start in starts if wanted else ():
@@ -201,14 +202,14 @@ def _match(encoder, tensors: Tensors, prefix: str | None, where: str) -> tuple[N
                 full = {f"{start}{name}": destination for name, destination in wanted.items()}
                 matches.append((len(full.keys() & tensors.keys()), naming, start, full))
     if not any(count for count, *_ in matches):
-        names = ", ".join(sorted(tensors)[:3]) or "nothing"
-        raise _refused(f"{where} holds no {_described(encoder)} by names that are known; it begins {names}.")
+        names = ", ".join(sorted(tensors)[:3]) or "none"
+        raise _refused(f"{where} has no known tensor names of {_described(encoder)}; its first names are {names}.")
     first, *others = sorted(matches, key=lambda match: (-match[0], len(match[2])))
     alike = sorted({start for count, _, start, _ in others if count == first[0]} | {first[2]})
     if len(alike) > 1 and first[0] == len(first[3]):
         raise _refused(
-            f"{where} holds several networks, {', '.join(map(repr, alike))[:120]}: say which by prefix=, or convert "
-            "that one alone."
+            f"{where} holds several networks, {', '.join(map(repr, alike))[:120]}: choose one with prefix=, or "
+            "convert only that one."
         )
     return first[1:]
 
@@ -241,7 +242,7 @@ def _model_name(path) -> str:
 def _dense(head) -> keras.layers.Dense:
     layer = head.chain[0] if isinstance(head, LinearHead) else head
     if not isinstance(layer, keras.layers.Dense):
-        raise _refused(f"the head is {type(head).__name__}; the weights of a LinearHead or a Dense layer are read.")
+        raise _refused(f"the head is {type(head).__name__}; it must be a LinearHead or a Dense layer.")
     return layer
 
 
@@ -298,7 +299,7 @@ def _fault(tensors: Tensors, wanted: dict[str, Destination], ignored: list[str])
         hint = f" (nearest: {nearest[0]} {list(tensors[nearest[0]].shape)})" if nearest else ""
         faults.append(f"there is no {missing[0]} {list(wanted[missing[0]].shape)}{_more(missing)}{hint}")
     if left:
-        faults.append(f"nothing takes {left[0]} {list(tensors[left[0]].shape)}{_more(left)}")
+        faults.append(f"unused tensor {left[0]} {list(tensors[left[0]].shape)}{_more(left)}")
     if counts:
         faults.append(f"{counts[0]} holds no floating-point numbers{_more(counts)}")
     return "; ".join(faults)
@@ -338,12 +339,12 @@ def _check_function(encoder, naming: Naming, tensors: Tensors, where: str) -> No
                 continue
             there = np.asarray(tensor.read(), np.float64).reshape(-1)
             if not np.allclose(neutral if here is None else here, there, rtol=0, atol=_PIXEL_TOLERANCE):
-                told = ", ".join(f"{value:.6g}" for value in there)
-                raise _refused(f"{where}: {name} is ({told}), but {own}.{argument} is {here}: set it to that.")
+                values = ", ".join(f"{value:.6g}" for value in there)
+                raise _refused(f"{where}: {name} is ({values}), but {own}.{argument} is {here}: set it to that.")
 
 
 def _padding(symmetric: bool) -> str:
-    return "alike on every side, as PyTorch does" if symmetric else "as Keras does"
+    return "symmetrically, as PyTorch does" if symmetric else "as Keras does"
 
 
 def _refused(message: str) -> InputError:
@@ -354,9 +355,186 @@ def _refused(message: str) -> InputError:
 def _value(name: str, tensor: StoredTensor, destination: Destination, where: str) -> np.ndarray:
     value = np.asarray(tensor.read()).astype(np.float32)
     if value.shape != destination.shape:
-        raise _refused(f"{where}: {name} is not of the shape that the file says.")
+        raise _refused(f"{where}: {name} has another shape than the file's header.")
     if not np.all(np.isfinite(value)):
         raise _refused(f"{where}: {name} holds NaN or infinity.")
     if destination.positive and value.size and value.min() < 0:
-        raise _refused(f"{where}: {name} is a variance and falls below 0.")
+        raise _refused(f"{where}: {name} is a variance and has negative values.")
     return value
+
+
+# ---------------------------------------------------------------------------------------- names in PyTorch
+
+
+# Axes of a kernel: (out, in, h, w) in PyTorch, (h, w, in, out) in Keras; of a matrix: (out, in) and (in, out).
+_TO_KERAS = {4: (2, 3, 1, 0), 2: (1, 0)}
+_TO_TORCH = {4: (3, 2, 0, 1), 2: (1, 0)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Naming:
+    """Tensor names of one family of networks.
+
+    Stages and convolutions of a block are numbered from `first`, blocks from 0.
+
+    Attributes:
+        name: name of the family.
+        stem, stem_norm: the first convolution and its normalization.
+        block: format of a block's name, by stage and block.
+        convolution, norm: formats inside a block, by place.
+        projection, projection_norm: the shortcut inside a block.
+        final_norm: the normalization after the last stage.
+        stages: number of stages of the family's networks.
+        first: number of the first stage, and of the first convolution of a block.
+        symmetric: whether the family pads stride 2 symmetrically.
+        unused: prefixes of tensors that the family's networks contain and never use.
+    """
+
+    name: str
+    stem: str
+    stem_norm: str | None
+    block: str
+    convolution: str
+    norm: str
+    projection: str
+    projection_norm: str | None
+    final_norm: str | None
+    stages: int = 4
+    first: int = 1
+    symmetric: bool = True
+    unused: tuple[str, ...] = ()
+
+
+_STAGED = ("conv1", "bn1", "layer{stage}.{block}", "conv{place}", "bn{place}")
+NAMINGS = (
+    Naming("torchvision", *_STAGED, "downsample.0", "downsample.1", None),
+    Naming("RobustBench", *_STAGED, "shortcut.0", "shortcut.1", "bn"),
+    Naming(
+        "TRADES",
+        *("conv1", None, "block{stage}.layer.{block}", "conv{place}", "bn{place}", "convShortcut", None, "bn1"),
+        stages=3,
+        unused=("sub_block1.",),
+    ),
+    Naming(
+        "DeepMind",
+        *("init_conv", None, "layer.{stage}.block.{block}", "conv_{place}", "batchnorm_{place}", "shortcut", None),
+        final_norm="batchnorm",
+        stages=3,
+        first=0,
+        symmetric=False,
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Destination:
+    """Variables that a tensor is assigned to.
+
+    Attributes:
+        variables: Keras variables; several if a normalization has branches, which all get the same values.
+        shape: shape of the tensor, with PyTorch's order of axes.
+        positive: true for a variance, which must not be below 0.
+    """
+
+    variables: tuple[keras.Variable, ...]
+    shape: tuple[int, ...]
+    positive: bool = False
+
+    def assign(self, value: np.ndarray) -> None:
+        """Assign a tensor in PyTorch's order of axes to the variables."""
+        value = value.transpose(_TO_KERAS[value.ndim]) if value.ndim in _TO_KERAS else value
+        for variable in self.variables:
+            variable.assign(value)
+
+
+def require_known(encoder: Encoder) -> None:
+    """Check that an encoder is a stem and stages of residual blocks.
+
+    Raises:
+        InputError (a ValueError): another encoder.
+    """
+    for position, layers in enumerate(encoder.stage_layers):
+        units, blocks = _split(layers)
+        if not blocks or len(units) != (position == 0):
+            raise InputError(
+                f"{type(encoder).__name__} is not supported: weights can be loaded into ResNet18, ResNet50, "
+                "PreActResNet18 and WideResNet with PyTorch-compatible settings."
+            )
+
+
+def destinations(encoder: Encoder, naming: Naming) -> dict[str, Destination] | None:
+    """Map the names of all tensors that a built encoder needs to their destinations.
+
+    Returns:
+        A dict from name to destination; None if the family has no such network.
+    """
+    if encoder.stage_count != naming.stages:
+        return None
+    found: dict[str, Destination] = {}
+    for name, layer in _named_layers(encoder, naming):
+        if name is None:
+            return None
+        found |= layer_destinations(name, layer)
+    return found
+
+
+def layer_destinations(name: str, layer: keras.layers.Layer) -> dict[str, Destination]:
+    """Map the tensor names of a convolution, a dense layer or a normalization called `name` to destinations."""
+    if isinstance(layer, BranchedBatchNormalization):
+        kinds = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
+        made = {}
+        for kind, ours in kinds.items():
+            variables = tuple(getattr(norm, ours) for norm in layer.norms)
+            made[f"{name}.{kind}"] = Destination(variables, tuple(variables[0].shape), positive=kind == "running_var")
+        return made
+    shape = tuple(layer.kernel.shape)
+    made = {f"{name}.weight": Destination((layer.kernel,), tuple(shape[axis] for axis in _TO_TORCH[len(shape)]))}
+    if layer.bias is not None:
+        made[f"{name}.bias"] = Destination((layer.bias,), tuple(layer.bias.shape))
+    return made
+
+
+def _named_layers(encoder: Encoder, naming: Naming) -> Iterator[tuple[str | None, keras.layers.Layer]]:
+    """Yield every convolution and normalization with its name in the family, None if the family has none."""
+    for position, layers in enumerate(encoder.stage_layers):
+        units, blocks = _split(layers)
+        yield from _numbered(units, naming, lambda kind, _: {"conv": naming.stem, "norm": naming.stem_norm}[kind])
+        for number, block in enumerate(blocks):
+            yield from _block_layers(block, naming, naming.block.format(stage=position + naming.first, block=number))
+    yield from _numbered(encoder.neck, naming, lambda kind, _: naming.final_norm)
+
+
+def _split(layers) -> tuple[list, list]:
+    """Split the layers of a stage into units and blocks."""
+    blocks = [layer for layer in layers if isinstance(layer, (ResidualBlock, PreActivationBlock))]
+    return [layer for layer in layers if isinstance(layer, ConvolutionUnit)], blocks
+
+
+def _block_layers(block, naming: Naming, name: str) -> Iterator[tuple[str | None, keras.layers.Layer]]:
+    inside = {"conv": naming.convolution, "norm": naming.norm}
+    shortcut = {"conv": naming.projection, "norm": naming.projection_norm}
+    plain = isinstance(block, ResidualBlock)
+    path = block.units if plain else [*block.entry, *block.units]
+    yield from _numbered(path, naming, lambda kind, place: f"{name}.{inside[kind].format(place=place)}")
+    yield from _numbered(
+        block.shortcut if plain else block.projection,
+        naming,
+        lambda kind, _: shortcut[kind] and f"{name}.{shortcut[kind]}",
+    )
+
+
+def _numbered(layers, naming: Naming, name: Callable) -> Iterator[tuple[str | None, keras.layers.Layer]]:
+    """Yield the convolutions and normalizations of a chain with their names, each kind numbered separately."""
+    counts = dict.fromkeys(("conv", "norm"), naming.first)
+    for layer in _primitive(layers):
+        kind = "norm" if isinstance(layer, BranchedBatchNormalization) else "conv"
+        yield name(kind, counts[kind]), layer
+        counts[kind] += 1
+
+
+def _primitive(layers) -> Iterator[keras.layers.Layer]:
+    for layer in layers:
+        if isinstance(layer, ConvolutionUnit):
+            yield from _primitive(layer.chain)
+        elif isinstance(layer, (keras.layers.Conv2D, BranchedBatchNormalization)):
+            yield layer

@@ -77,9 +77,9 @@ def require_readable(path) -> pathlib.Path:
     if suffix in PICKLES:
         raise InputError(f"{shown(path)} is a pickle, which can run code; convert it in your own torch: {CONVERSION}")
     if suffix not in SUFFIXES:
-        raise InputError(f"{shown(path)} is no file of weights: those end in {' or '.join(SUFFIXES)}.")
+        raise InputError(f"{shown(path)} is not a weights file: use {' or '.join(SUFFIXES)}.")
     if not path.is_file():
-        raise InputError(f"There is no file of weights {shown(path)}.")
+        raise InputError(f"There is no weights file {shown(path)}.")
     return path
 
 

@@ -93,15 +93,15 @@ class Client:
         return self._transport.status()
 
     def metadata(self) -> dict:
-        """Return the served version and its endpoints; the server is asked only once.
+        """Return the served version and its endpoints; the server is called only once.
 
         Returns:
             {"name", "version", "signatures": {name: `Signature`}}; version is None if the server does not report it.
         """
         if self._metadata is None:
-            answer = self._transport.metadata()
-            signatures = read_signatures(answer)
-            version = read_version(answer.get("model_spec", {}))
+            response = self._transport.metadata()
+            signatures = read_signatures(response)
+            version = read_version(response.get("model_spec", {}))
             self._metadata = {"name": self.model, "version": version, "signatures": signatures}
         return self._metadata
 
@@ -128,16 +128,16 @@ class Client:
         values = list(images) if encoded else _fitted(np.asarray(images), key, specification)
         if not len(values) or batch_size < 1:
             raise InputError(f"There is nothing to predict: {len(values)} images in batches of {batch_size}.")
-        answers = [
+        responses = [
             self._transport.predict(name, {key: values[start : start + batch_size]}, signature.outputs)
             for start in range(0, len(values), batch_size)
         ]
         try:
-            joined = {output: np.concatenate([answer[output] for answer in answers]) for output in answers[0]}
+            joined = {output: np.concatenate([each[output] for each in responses]) for output in responses[0]}
         except ValueError as error:
-            raise ServerUnavailable(f"The answers of {self.model} do not fit together: {plain(error)}") from None
+            raise ServerUnavailable(f"The responses of {self.model} do not fit together: {plain(error)}") from None
         if any(len(array) != len(values) for array in joined.values()):
-            raise ServerUnavailable(f"{self.model} does not give one answer for each of {len(values)} inputs.")
+            raise ServerUnavailable(f"{self.model} does not return one output for each of {len(values)} inputs.")
         return joined
 
     def report_text(self) -> str:
@@ -148,8 +148,8 @@ class Client:
         """
         signature = self._signature(REPORT)
         ((key, _),) = self._inputs(REPORT, signature)
-        answer = self._transport.predict(REPORT, {key: [b""]}, signature.outputs)
-        texts = [text for array in answer.values() for text in array.reshape(-1)[:1]]
+        outputs = self._transport.predict(REPORT, {key: [b""]}, signature.outputs)
+        texts = [text for array in outputs.values() for text in array.reshape(-1)[:1]]
         if not texts or not isinstance(texts[0], bytes):
             raise ServerUnavailable(f"The robustness report of {self.model} is no text.")
         text = texts[0].decode("utf-8", errors="replace")
@@ -175,7 +175,7 @@ class Client:
     def _inputs(self, name: str, signature: Signature):
         if len(signature.inputs) != 1:
             names = plain(", ".join(signature.inputs), 120)
-            raise InputError(f"'{name}' of {self.model} takes {names}; this client asks models of one input.")
+            raise InputError(f"'{name}' of {self.model} takes {names}; this client supports models with one input.")
         return signature.inputs.items()
 
 

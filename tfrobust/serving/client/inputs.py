@@ -35,14 +35,14 @@ def read(paths: Sequence[str]) -> tuple[list[str], list[bytes] | np.ndarray]:
     if all(isinstance(content, bytes) for _, content in found):
         return [path for path, _ in found], [content for _, content in found]
     if any(isinstance(content, bytes) for _, content in found):
-        raise InputError("Image files and arrays go to two endpoints; ask for them in two calls.")
+        raise InputError("Image files and arrays go to two endpoints; send them in two calls.")
     names, arrays = [], []
     for path, array in found:
         batch = array if array.ndim in (2, 4) else array[None]
         names += [f"{path}[{number}]" for number in range(len(batch))] if batch is array else [path]
         arrays.append(batch)
     if len({(array.shape[1:], array.dtype) for array in arrays}) > 1:
-        raise InputError("The arrays differ in shape or dtype, so that they make no batch; ask for them one by one.")
+        raise InputError("The arrays differ in shape or dtype, so that they make no batch; send them one by one.")
     return names, np.concatenate(arrays)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from tfrobust.errors import InputError
 from tfrobust.serving.client.transport import (
-    LARGEST_ANSWER,
+    LARGEST_RESPONSE,
     ServerUnavailable,
     TensorSpecification,
     plain,
@@ -44,39 +44,39 @@ class Rest:
     def status(self) -> list[dict]:
         """Return the versions on the server: {"version", "state", "status"} each."""
         try:
-            return list(self._ask("GET", self.path)["model_version_status"])
+            return list(self._request("GET", self.path)["model_version_status"])
         except (KeyError, TypeError):
             raise self._foreign("its status has no model_version_status") from None
 
     def metadata(self) -> dict:
         """Return the server's metadata response unchanged."""
-        return self._ask("GET", f"{self.path}/metadata")
+        return self._request("GET", f"{self.path}/metadata")
 
     def predict(self, signature: str, inputs: dict, outputs: dict[str, TensorSpecification]) -> dict[str, np.ndarray]:
         """Run one signature: arrays, or lists of bytes, by name -> arrays by name (column format)."""
         values = {name: _jsonable(value) for name, value in inputs.items()}
         body = json.dumps({"signature_name": signature, "inputs": values}).encode()
-        answer = self._ask("POST", f"{self.path}:predict", body).get("outputs")
-        if answer is None:
-            raise self._foreign("its answer has no outputs")
+        found = self._request("POST", f"{self.path}:predict", body).get("outputs")
+        if found is None:
+            raise self._foreign("its response has no outputs")
         if len(outputs) == 1:  # the server omits the name of a single output
-            answer = {next(iter(outputs)): answer}
-        if not isinstance(answer, dict) or set(answer) != set(outputs):
-            raise self._foreign(f"its answer does not hold {sorted(outputs)}")
-        return {name: outputs[name].array(value) for name, value in answer.items()}
+            found = {next(iter(outputs)): found}
+        if not isinstance(found, dict) or set(found) != set(outputs):
+            raise self._foreign(f"its response does not hold {sorted(outputs)}")
+        return {name: outputs[name].array(value) for name, value in found.items()}
 
     def close(self) -> None:
         """Do nothing: no connection is kept open."""
 
-    def _ask(self, method: str, path: str, body: bytes | None = None) -> dict:
+    def _request(self, method: str, path: str, body: bytes | None = None) -> dict:
         status, text = self._exchange(method, path, body)
         try:
-            answer = json.loads(text)  # accepts the bare NaN and Infinity that the server writes
+            response = json.loads(text)  # accepts the bare NaN and Infinity that the server writes
         except (ValueError, RecursionError):
-            answer = None
-        if status == 200 and isinstance(answer, dict):
-            return answer
-        reason = answer.get("error") if isinstance(answer, dict) else None
+            response = None
+        if status == 200 and isinstance(response, dict):
+            return response
+        reason = response.get("error") if isinstance(response, dict) else None
         if status >= 500 or status == 429:
             raise ServerUnavailable(f"{self._name()} fails with status {status}: {plain(reason or text[:300])}")
         if reason is not None:
@@ -91,13 +91,13 @@ class Rest:
         try:
             status, content = _within(self.timeout, lambda held: _exchanged(connection, held, method, path, body))
         except TimeoutError:
-            raise ServerUnavailable(f"{self._name()} does not answer within {self.timeout:g} s.") from None
+            raise ServerUnavailable(f"{self._name()} does not respond within {self.timeout:g} s.") from None
         except (OSError, http.client.HTTPException) as error:
             raise ServerUnavailable(
                 f"{self._name()} cannot be reached: {plain(error) or type(error).__name__}"
             ) from None
-        if len(content) > LARGEST_ANSWER:
-            raise ServerUnavailable(f"{self._name()} answers with more than {LARGEST_ANSWER >> 20} MiB.")
+        if len(content) > LARGEST_RESPONSE:
+            raise ServerUnavailable(f"{self._name()} sends more than {LARGEST_RESPONSE >> 20} MiB.")
         return status, content.decode("utf-8", errors="replace")
 
     def _name(self) -> str:
@@ -117,7 +117,7 @@ def _exchanged(connection, held: list, method: str, path: str, body: bytes | Non
         held.append(connection.sock)
         connection.request(method, path, body, {"Content-Type": "application/json"})
         response = connection.getresponse()
-        return response.status, response.read(LARGEST_ANSWER + 1)
+        return response.status, response.read(LARGEST_RESPONSE + 1)
     finally:
         connection.close()
 

@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 
 from tfrobust.serving.client.transport import (
-    LARGEST_ANSWER,
+    LARGEST_RESPONSE,
     ServerUnavailable,
     TensorSpecification,
     plain,
@@ -18,7 +18,7 @@ from tfrobust.serving.client.transport import (
 
 # Status codes of requests that can never succeed; any other failure is the server's.
 _REFUSED = {"NOT_FOUND", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE", "UNIMPLEMENTED"}
-_MOST_VALUES = LARGEST_ANSWER // 4
+_MOST_VALUES = LARGEST_RESPONSE // 4
 
 
 class Rpc:
@@ -37,7 +37,7 @@ class Rpc:
 
         self.place, self.model, self.choice, self.timeout = place, model, choice, timeout
         host = f"[{place.hostname}]" if ":" in place.hostname else place.hostname
-        limits = [("grpc.max_receive_message_length", LARGEST_ANSWER), ("grpc.max_send_message_length", -1)]
+        limits = [("grpc.max_receive_message_length", LARGEST_RESPONSE), ("grpc.max_send_message_length", -1)]
         if place.scheme == "grpcs":
             self.channel = grpc.secure_channel(f"{host}:{place.port}", _credentials(authority), options=limits)
         else:
@@ -52,10 +52,10 @@ class Rpc:
 
         request = get_model_status_pb2.GetModelStatusRequest()
         self._fill(request.model_spec)
-        answer = json_format.MessageToDict(
-            self._ask(self.models.GetModelStatus, request), always_print_fields_with_no_presence=True
+        response = json_format.MessageToDict(
+            self._request(self.models.GetModelStatus, request), always_print_fields_with_no_presence=True
         )
-        return answer["model_version_status"]
+        return response["model_version_status"]
 
     def metadata(self) -> dict:
         """Return the server's metadata response, in the form of REST."""
@@ -64,11 +64,11 @@ class Rpc:
 
         request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
         self._fill(request.model_spec)
-        answer = self._ask(self.prediction.GetModelMetadata, request)
+        response = self._request(self.prediction.GetModelMetadata, request)
         signatures = get_model_metadata_pb2.SignatureDefMap()
-        answer.metadata["signature_def"].Unpack(signatures)
+        response.metadata["signature_def"].Unpack(signatures)
         return {
-            "model_spec": json_format.MessageToDict(answer.model_spec, preserving_proto_field_name=True),
+            "model_spec": json_format.MessageToDict(response.model_spec, preserving_proto_field_name=True),
             "metadata": {"signature_def": json_format.MessageToDict(signatures, preserving_proto_field_name=True)},
         }
 
@@ -82,19 +82,19 @@ class Rpc:
         request.model_spec.signature_name = signature
         for name, value in inputs.items():
             request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
-        answer = self._ask(self.prediction.Predict, request).outputs
-        if set(answer) != set(outputs):
-            raise ServerUnavailable(f"{self._name()} answers without {sorted(set(outputs) - set(answer))}.")
+        found = self._request(self.prediction.Predict, request).outputs
+        if set(found) != set(outputs):
+            raise ServerUnavailable(f"The response of {self._name()} lacks {sorted(set(outputs) - set(found))}.")
         # A TensorProto of a few bytes can stand for any number of equal values.
-        shapes = [value.tensor_shape.dim for value in answer.values()]
+        shapes = [value.tensor_shape.dim for value in found.values()]
         if sum(math.prod(abs(axis.size) for axis in shape) for shape in shapes) > _MOST_VALUES:
             raise ServerUnavailable(
-                f"{self._name()} answers with tensors that are too large: more than {_MOST_VALUES} values."
+                f"The tensors in the response of {self._name()} are too large: more than {_MOST_VALUES} values."
             )
         try:
-            return {name: tf.make_ndarray(value) for name, value in answer.items()}
+            return {name: tf.make_ndarray(value) for name, value in found.items()}
         except (ValueError, TypeError, LookupError, RuntimeError) as error:
-            raise ServerUnavailable(f"{self._name()} answers with a damaged tensor: {plain(error)}") from None
+            raise ServerUnavailable(f"The response of {self._name()} has a damaged tensor: {plain(error)}") from None
 
     def close(self) -> None:
         """Close the connection."""
@@ -107,7 +107,7 @@ class Rpc:
         elif self.choice is not None:
             specification.version_label = self.choice[1]
 
-    def _ask(self, method, request):
+    def _request(self, method, request):
         try:
             return method(request, timeout=self.timeout)
         except grpc.RpcError as error:
@@ -115,7 +115,7 @@ class Rpc:
         if code in _REFUSED:
             raise refused(self.model, details)
         if code == "DEADLINE_EXCEEDED":
-            raise ServerUnavailable(f"{self._name()} does not answer within {self.timeout:g} s.")
+            raise ServerUnavailable(f"{self._name()} does not respond within {self.timeout:g} s.")
         raise ServerUnavailable(f"{self._name()} cannot be reached, or fails: {code}: {details}"[:290])
 
     def _name(self) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from tfrobust.errors import InputError
 
 # Maximum size of a response in bytes. A report with pictures is far larger than gRPC's own limit of 4 MiB.
-LARGEST_ANSWER = 64 * 2**20
+LARGEST_RESPONSE = 64 * 2**20
 
 _DTYPES = {
     "DT_FLOAT": "float32",
@@ -50,13 +50,13 @@ class TensorSpecification:
             ServerUnavailable: the values do not fit the dtype, so the server violates its own signature.
         """
         if not self.known:
-            raise ServerUnavailable(f"The server's answer is a {self} tensor, which this client does not read.")
+            raise ServerUnavailable(f"The server's response is a {self} tensor, which this client does not read.")
         try:
             if self.dtype == "string":
                 return np.array([_as_bytes(value) for value in values], dtype=object)
             return np.asarray(values, dtype=self.dtype)
         except (ValueError, TypeError, OverflowError) as error:
-            raise ServerUnavailable(f"The server's answer is no {self} tensor: {plain(error)}") from None
+            raise ServerUnavailable(f"The server's response is no {self} tensor: {plain(error)}") from None
 
     def __str__(self) -> str:
         sizes = (
@@ -100,7 +100,7 @@ def read_version(entry) -> int | None:
         version = entry.get("version")
         return None if version is None else int(version)
     except (TypeError, AttributeError, ValueError, OverflowError):
-        raise ServerUnavailable(f"The server's answer names no version: {plain(entry, 80)}") from None
+        raise ServerUnavailable(f"The server's response has no version: {plain(entry, 80)}") from None
 
 
 def _tensors(entries: dict) -> dict[str, TensorSpecification]:
@@ -120,7 +120,7 @@ def plain(text, length: int = 200) -> str:
 
 def refused(model: str, message: str) -> InputError:
     """Return the error for a request that the server understood and refused."""
-    return InputError(f"The server refuses to answer for model '{plain(model, 60)}': {plain(message)}")
+    return InputError(f"The server refuses the request for model '{plain(model, 60)}': {plain(message)}")
 
 
 def _as_bytes(value) -> bytes:

@@ -7,9 +7,12 @@ import pathlib
 import shutil
 from collections.abc import Sequence
 
-from tfrobust.common.files import fsync_directory, fsync_tree, write_atomically
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.common.files import fsync_directory, fsync_tree, replacing, write_atomically
 from tfrobust.security import saved_models
-from tfrobust.serving.export import golden, probe, publish, warmup
+from tfrobust.serving.export import golden, probe, publish
 from tfrobust.serving.export import saved_model as export
 
 HTML_FILE = f"{probe.EXTRAS}/robustness_report.html"
@@ -26,7 +29,7 @@ def assemble(
     report_json: str = "",
     report_html: str = "",
     report_markdown: str = "",
-    judged=None,
+    evaluated=None,
     name: str = "model",
     short_side: int | None = None,
     vocabulary: Sequence[str] = (),
@@ -34,8 +37,8 @@ def assemble(
     """Write a version directory: SavedModel, reports, golden request, warm-up requests, SHA256SUMS.
 
     It is called twice: once without a report, for the artifact that is evaluated, and once with the report and
-    `judged`, for the artifact that is published. An existing `directory` is replaced by a rename, so that a directory
-    that exists is complete.
+    `evaluated`, for the artifact that is published. An existing `directory` is replaced by a rename, so that a
+    directory that exists is complete.
 
     Args:
         directory: path of the version directory; its parent must exist.
@@ -46,7 +49,7 @@ def assemble(
         report_json: see `commands.export.write_saved_model`.
         report_html: HTML rendering of the report; left out if empty.
         report_markdown: Markdown rendering of the report; left out if empty.
-        judged: the version directory that was evaluated for the report; None if there is none yet.
+        evaluated: the version directory that was evaluated for the report; None if there is none yet.
         name: the model's name, for the warm-up requests.
         short_side: see `commands.export.write_saved_model`.
         vocabulary: see `commands.export.write_saved_model`.
@@ -56,7 +59,7 @@ def assemble(
 
     Raises:
         RuntimeError: the SavedModel does not hold the weights of encoder and head, or its weights or golden response
-            differ from those of `judged`. The directory is then left unchanged.
+            differ from those of `evaluated`. The directory is then left unchanged.
     """
     directory = pathlib.Path(directory)
     temporary = directory.with_name(f".tmp-{directory.name}")
@@ -67,32 +70,70 @@ def assemble(
     parts = dict(encoder=encoder, head=head, image_shape=image_shape, short_side=short_side, vocabulary=vocabulary)
     export.write_saved_model(temporary, **parts, class_names=class_names, report_json=report_json)
     loaded = saved_models.load(temporary)  # also checks that the export passes the library's own scan
-    answer = golden.record(loaded.signatures, image_shape, len(vocabulary))
+    response = golden.record(loaded.signatures, image_shape, len(vocabulary))
     weights = export.saved_model_sha256(loaded)
     if weights != export.deployable_sha256(encoder, head):
         raise RuntimeError(f"The SavedModel written to {temporary} does not hold the weights of the live model.")
-    if judged is not None:
-        _check_judged(judged, weights, answer)
+    if evaluated is not None:
+        _check_evaluated(evaluated, weights, response)
 
     reports = {probe.REPORT_FILE: report_json, HTML_FILE: report_html, MARKDOWN_FILE: report_markdown}
     for file, text in reports.items():
         if text:
             _write_text(temporary / file, text)
-    golden.write(temporary, answer)
-    asked = {"image_shape": image_shape, "vocabulary_size": len(vocabulary)}
-    warmup.write(temporary, **asked, signatures=list(loaded.signatures), name=name)
+    golden.write(temporary, response)
+    request = {"image_shape": image_shape, "vocabulary_size": len(vocabulary)}
+    write_warmup(temporary, **request, signatures=list(loaded.signatures), name=name)
     publish.write_sums(temporary)
     fsync_tree(temporary)
     _put_in_place(temporary, directory, old)
     return weights
 
 
-def _check_judged(judged, weights: str, answer: dict) -> None:
-    if export.saved_model_sha256(saved_models.load(judged)) != weights:
-        raise RuntimeError(f"The weights are not those of {judged}, which the report is about.")
-    problems = probe.differences(golden.read(judged), answer)
+def write_warmup(
+    directory,
+    *,
+    image_shape: Sequence[int],
+    signatures: Sequence[str],
+    name: str = "model",
+    vocabulary_size: int = 0,
+) -> None:
+    """Write the warm-up requests, which TF Serving runs before a new version takes traffic, so that no client waits.
+
+    The file is an uncompressed TFRecord with one genuine `PredictionLog` per endpoint.
+    The images are the golden ones, as floats and as PNG, and the tokens are the golden ones, so that a replay can be
+    checked.
+
+    Args:
+        directory: version directory; the file is `assets.extra/tf_serving_warmup_requests`.
+        image_shape: (h, w, c), or (length,) for text.
+        signatures: the endpoints of the SavedModel.
+        name: the model's name in the server's configuration.
+        vocabulary_size: size of the vocabulary, for text.
+    """
+    requests = {
+        export.PREDICT: lambda: golden.golden_input(image_shape, vocabulary_size),
+        export.PREDICT_BYTES: lambda: _png(golden.golden_pixels(image_shape)),
+        export.REPORT: lambda: np.array([b""], dtype=object),
+    }
+    inputs = probe.inputs_of(image_shape)
+    path = pathlib.Path(directory, probe.WARMUP_FILE)
+    path.parent.mkdir(exist_ok=True)
+    with replacing(path) as temporary, tf.io.TFRecordWriter(str(temporary)) as writer:
+        for signature, make_input in requests.items():
+            if signature in signatures:
+                log = _prediction_log(name, signature, inputs[signature], make_input())
+                writer.write(log.SerializeToString(deterministic=True))
+
+
+def _check_evaluated(evaluated, weights: str, response: dict) -> None:
+    if export.saved_model_sha256(saved_models.load(evaluated)) != weights:
+        raise RuntimeError(f"The weights are not those of {evaluated}, which the report is about.")
+    problems = probe.differences(golden.read(evaluated), response)
     if problems:
-        raise RuntimeError(f"The model does not answer like {judged}, which the report is about: {problems[0]}")
+        raise RuntimeError(
+            f"The model does not reproduce the outputs of {evaluated}, which the report is about: {problems[0]}"
+        )
 
 
 def _write_text(path: pathlib.Path, text: str) -> None:
@@ -108,3 +149,17 @@ def _put_in_place(temporary: pathlib.Path, directory: pathlib.Path, old: pathlib
     fsync_directory(directory.parent)
     if old.exists():
         shutil.rmtree(old)
+
+
+def _prediction_log(name: str, signature: str, input_name: str, value: np.ndarray):
+    from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = name
+    request.model_spec.signature_name = signature
+    request.inputs[input_name].CopyFrom(tf.make_tensor_proto(value))
+    return prediction_log_pb2.PredictionLog(predict_log=prediction_log_pb2.PredictLog(request=request))
+
+
+def _png(pixels: np.ndarray) -> np.ndarray:
+    return np.array([tf.io.encode_png(image).numpy() for image in pixels], dtype=object)

@@ -52,9 +52,9 @@ def record(signatures, image_shape: Sequence[int], vocabulary_size: int = 0) -> 
     import tensorflow as tf
 
     name = probe.inputs_of(image_shape)["serving_default"]
-    asked = golden_input(image_shape, vocabulary_size)
-    outputs = signatures["serving_default"](**{name: tf.constant(asked)})
-    return {name: asked} | {name: outputs[name].numpy() for name in probe.PREDICTIONS}
+    inputs = golden_input(image_shape, vocabulary_size)
+    outputs = signatures["serving_default"](**{name: tf.constant(inputs)})
+    return {name: inputs} | {name: outputs[name].numpy() for name in probe.PREDICTIONS}
 
 
 def write(directory, golden: dict[str, np.ndarray]) -> None:

@@ -38,7 +38,7 @@ class RefuseImports(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Return a spec with this loader for refused packages, None for all others."""
         if name.split(".")[0] not in REFUSED_PACKAGES:
             return None
-        # TensorFlow asks for the location of its Keras without importing it, so the origin is a nonexistent path.
+        # TensorFlow looks up the location of its Keras without importing it, so the origin is a nonexistent path.
         place = f"/nonexistent/{name}/__init__.py"
         return importlib.machinery.ModuleSpec(name, self, origin=place, is_package=True)
 
@@ -97,10 +97,10 @@ def differences(golden: dict, outputs: dict, what: str = "golden request") -> li
         expected, actual = golden[name], np.asarray(outputs[name])
         if expected.shape != actual.shape or expected.dtype != actual.dtype:
             given, wanted = (f"{array.dtype} {list(array.shape)}" for array in (actual, expected))
-            problems.append(f"The {what} gives {name} of {given}, not {wanted}.")
+            problems.append(f"The {what} returns {name} of {given}, not {wanted}.")
         elif expected.tobytes() != actual.tobytes():
             largest = np.max(np.abs(expected.astype(np.float64) - actual))
-            problems.append(f"The {what} gives other {name}: the largest difference is {largest:.3g}.")
+            problems.append(f"The {what} returns other {name}: the largest difference is {largest:.3g}.")
     return problems
 
 
@@ -120,17 +120,17 @@ def replay_records(directory, signatures) -> list[tuple[str, dict]]:
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 
-    answers = []
+    found = []
     for record in tf.data.TFRecordDataset(os.path.join(directory, WARMUP_FILE)).as_numpy_iterator():
         log = prediction_log_pb2.PredictionLog.FromString(record)
         request = log.predict_log.request
         name = request.model_spec.signature_name
         if log.WhichOneof("log_type") != "predict_log" or name not in signatures:
-            raise ValueError(f"Warm-up record {len(answers)} asks for '{name}', which is no signature here.")
+            raise ValueError(f"Warm-up record {len(found)} calls '{name}', which is no signature here.")
         inputs = {key: tf.constant(tf.make_ndarray(value)) for key, value in request.inputs.items()}
         outputs = signatures[name](**inputs)
-        answers.append((name, {key: value.numpy() for key, value in outputs.items()}))
-    return answers
+        found.append((name, {key: value.numpy() for key, value in outputs.items()}))
+    return found
 
 
 def inputs_of(image_shape) -> dict[str, str]:
@@ -158,20 +158,20 @@ def check_signatures(signatures, image_shape) -> list[str]:
         outputs = {"report"} if name == "robustness_report" else set(PREDICTIONS)
         if set(signatures[name].structured_outputs) != outputs:
             given = sorted(signatures[name].structured_outputs)
-            problems.append(f"'{name}' gives {given}; expected {sorted(outputs)}.")
+            problems.append(f"'{name}' returns {given}; expected {sorted(outputs)}.")
     return problems
 
 
-def check_answers(directory, signatures, golden) -> dict[str, list[str]]:
+def check_outputs(directory, signatures, golden) -> dict[str, list[str]]:
     """Replay the golden request, the warm-up file and the report endpoint: check -> problems."""
     import tensorflow as tf
 
     outputs = signatures["serving_default"](**{request_name(golden): tf.constant(golden[request_name(golden)])})
     problems = {"golden request": differences(golden, outputs)}
-    answers = replay_records(directory, signatures)
-    missing = sorted(set(signatures) - {name for name, _ in answers})
-    problems["warm-up"] = [f"No warm-up record asks for '{name}'." for name in missing]
-    for name, outputs in answers:
+    replayed = replay_records(directory, signatures)
+    missing = sorted(set(signatures) - {name for name, _ in replayed})
+    problems["warm-up"] = [f"No warm-up record calls '{name}'." for name in missing]
+    for name, outputs in replayed:
         if name != "robustness_report":
             problems["warm-up"] += differences(golden, outputs, f"warm-up record of '{name}'")
     path = pathlib.Path(directory, REPORT_FILE)
@@ -179,7 +179,7 @@ def check_answers(directory, signatures, golden) -> dict[str, list[str]]:
     given = signatures["robustness_report"](request=tf.constant(["", "anything"]))["report"].numpy().tolist()
     problems["report"] = []
     if given != [expected, expected]:
-        problems["report"] = [f"'robustness_report' does not answer with the text of {REPORT_FILE}."]
+        problems["report"] = [f"'robustness_report' does not return the text of {REPORT_FILE}."]
     return problems
 
 
@@ -195,7 +195,7 @@ def check(directory) -> dict[str, list[str]]:
     loaded = tf.saved_model.load(str(directory))
     problems["signatures"] = check_signatures(loaded.signatures, golden[request_name(golden)].shape[1:])
     if not problems["signatures"]:
-        problems |= check_answers(directory, loaded.signatures, golden)
+        problems |= check_outputs(directory, loaded.signatures, golden)
     found = sorted({name.split(".")[0] for name in sys.modules} & set(REFUSED_PACKAGES))
     problems["clean process"] = [f"{name} was imported by loading the SavedModel." for name in found]
     return problems

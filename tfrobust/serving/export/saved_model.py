@@ -187,7 +187,7 @@ def _bytes_function(forward: Callable, image_shape: tuple[int, int, int], short_
 
 def _report_function(report_json: str) -> Callable:
     def report(request):
-        few = tf.debugging.Assert(tf.size(request) <= MOST_REPORTS, ["more reports are asked for than", MOST_REPORTS])
+        few = tf.debugging.Assert(tf.size(request) <= MOST_REPORTS, ["more reports requested than", MOST_REPORTS])
         with tf.control_dependencies([few]):
             return {"report": tf.fill(tf.shape(request), tf.constant(report_json))}
 

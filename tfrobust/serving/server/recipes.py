@@ -31,7 +31,7 @@ def models_config(folders: Mapping[str, str], labels: Mapping[str, Mapping[str, 
         labels: name -> {label: version}. New versions of such a model are not served until a label names them.
 
     Raises:
-        InputError: TensorFlow Serving could not be asked for a model with this name or label.
+        InputError: TensorFlow Serving cannot serve a model with this name or label.
     """
     entries = []
     for name, folder in folders.items():

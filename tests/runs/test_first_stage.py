@@ -25,8 +25,9 @@ from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.ops.schedules import LinearRamp
 from tfrobust.pairs.false_negatives import IFND
 from tfrobust.runs import estimate, experiment
-from tfrobust.runs.first_stage import Pretraining, Stage
+from tfrobust.runs.first_stage import Pretraining
 from tfrobust.runs.initial_encoder import Pretrained
+from tfrobust.runs.stage import Stage
 from tfrobust.runs.workdir import canonical
 from tfrobust.training.callbacks import BestWeights, CollapseWarning
 
@@ -141,7 +142,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
         pretraining(epochs=0)
     with pytest.raises(InputError, match="set one of the two alone"):
         run(tmp_path, pretrained=Pretrained(path="exported/other"))
-    with pytest.raises(InputError, match=r"the head gives 3 logits, but digits has 10 classes"):
+    with pytest.raises(InputError, match=r"the head returns 3 logits, but digits has 10 classes"):
         stage = Stage(
             method=Supervised(encoder(), LinearHead(3)),
             dataset=DIGITS.load(),
@@ -221,7 +222,7 @@ def test_clusters_that_come_behind_the_last_epoch_are_said(caplog):
         method = simclr(encoder=encoder(), head=LinearHead(10), false_negatives=IFND(clusters=5, every=every))
         said = spoken(caplog, method, "sgd")
         assert len(said) == count
-        assert all(f"SimCLR trains without IFND, which clusters first behind epoch {every} of 2" in one for one in said)
+        assert all(f"SimCLR trains without IFND, which clusters first after epoch {every} of 2" in one for one in said)
 
 
 def test_a_classifier_that_nothing_trains_is_refused(tmp_path):
@@ -250,7 +251,7 @@ def test_the_contrast_of_two_epochs_of_text_never_begins(tmp_path, monkeypatch, 
 
 
 def test_a_batch_of_one_image_has_nothing_to_contrast(tmp_path):
-    with pytest.raises(InputError, match="SimCLR learns nothing from batches of 1: at least 2"):
+    with pytest.raises(InputError, match="SimCLR learns nothing from batches of 1; it needs at least 2"):
         run(tmp_path, pretraining=pretraining(batch_size=1), dry_run=True)
 
 
@@ -262,7 +263,7 @@ def test_a_dry_run_estimates_both_stages(tmp_path, monkeypatch, capsys, file, pa
     assert train.main([f"--gin_file=gin/{file}.gin", "--gin_param=Pretraining.epochs=3", "--dry_run"]) == 0
     said = capsys.readouterr().out
     first, _, second = said.partition("stage 1 of 2, SimCLR:")[2].partition("stage 2 of 2, Supervised:")
-    assert "steps       30 (10 an epoch)" in first and f"{passes} forward and backward passes" in first
+    assert "steps       30 (10 per epoch)" in first and f"{passes} forward and backward passes" in first
     assert "1 forward and backward passes" in second and not list(pathlib.Path(tmp_path).iterdir())
 
 

@@ -14,7 +14,7 @@ from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.calibration import Calibration
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.supervised import Supervised
-from tfrobust.runs import artefact, experiment
+from tfrobust.runs import artifact, experiment
 from tfrobust.serving.export import saved_model as export
 
 DATA = SentimentGrammar(train_size=300, test_size=120, validation_size=60)
@@ -78,15 +78,15 @@ def test_other_words_are_refused(trained):
     folder, _ = trained
     dataset = DATA.load()
     export_directory = str(folder / "exported/words")
-    artefact.check_vocabulary(export_directory, dataset)
+    artifact.check_vocabulary(export_directory, dataset)
     words = list(dataset.vocabulary)
     words[5], words[6] = words[6], words[5]
     object.__setattr__(dataset, "vocabulary", tuple(words))
     with pytest.raises(ValueError, match=f"the id 5 is '{words[5]}' there and '{words[6]}' here"):
-        artefact.check_vocabulary(export_directory, dataset)
+        artifact.check_vocabulary(export_directory, dataset)
     object.__setattr__(dataset, "vocabulary", tuple(words[:-1]))
     with pytest.raises(ValueError, match="there are 169 words, not 170"):
-        artefact.check_vocabulary(export_directory, dataset)
+        artifact.check_vocabulary(export_directory, dataset)
 
 
 @pytest.mark.parametrize(

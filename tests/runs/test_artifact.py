@@ -6,12 +6,11 @@ import tensorflow as tf
 from tfrobust.attacks.gradient import PGD
 from tfrobust.common import configured
 from tfrobust.data.sources.digits import Digits
-from tfrobust.evaluation.doctor import data as doctor_data
-from tfrobust.evaluation.doctor.evaluator import Doctor
+from tfrobust.evaluation.doctor.evaluator import Doctor, check_duplicates
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
-from tfrobust.runs import artefact
+from tfrobust.runs import artifact
 
 DATASET = Digits(validation_size=100).load()
 JUDGES = (Doctor(attack=PGD()),)
@@ -20,7 +19,7 @@ FACTS = {"norm": "l2", "epsilon": 0.5, "attack_steps": 7, "selection": {"on": "v
 
 
 def test_of_a_model_of_ours_everything_is_known():
-    told = artefact.training_facts(FACTS, DATASET, (CleanAccuracy(), Doctor(attack=PGD())))
+    told = artifact.training_facts(FACTS, DATASET, (CleanAccuracy(), Doctor(attack=PGD())))
     assert told["training_attack"] == {"norm": "l2", "epsilon": 0.5, "steps": 7}
     assert told["selected_on"] == "validation"
     assert told["train_images"].shape == (1337, 8, 8, 1) and told["train_labels"].shape == (1337,)
@@ -29,30 +28,30 @@ def test_of_a_model_of_ours_everything_is_known():
 def test_what_a_first_stage_saw_is_told_and_read_again_by_its_report(caplog):
     other = Digits(validation_size=100, split_seed=7)
     seen, facts = other.load().train, {**FACTS, "pretraining": {"source": configured.serialize(other)}}
-    told = artefact.training_facts(FACTS, DATASET, JUDGES, seen)
+    told = artifact.training_facts(FACTS, DATASET, JUDGES, seen)
     assert told["pretraining_examples"] is seen and told["train_images"].shape == (1337, 8, 8, 1)
-    again = artefact.training_facts(facts, DATASET, JUDGES)["pretraining_examples"]
+    again = artifact.training_facts(facts, DATASET, JUDGES)["pretraining_examples"]
     assert again.fingerprint == seen.fingerprint
     setting = {"images": DATASET.test.arrays()[0], "labels": DATASET.test.labels, "predictor": PREDICTOR}
-    finding = doctor_data.check_duplicates(Setting(**setting, pretraining_examples=again))
+    finding = check_duplicates(Setting(**setting, pretraining_examples=again))
     assert finding.verdict == "fail" and "Of 360 test images 272 (75.6%) are among 1337 images of" in finding.evidence
     for untold in (facts, (CleanAccuracy(),), None), (FACTS, JUDGES, DATASET.train), (FACTS, JUDGES, None):
-        assert "pretraining_examples" not in artefact.training_facts(untold[0], DATASET, *untold[1:])
+        assert "pretraining_examples" not in artifact.training_facts(untold[0], DATASET, *untold[1:])
     assert not caplog.records
 
 
 @pytest.mark.parametrize("first", [{"source": {"class_name": "Gone"}}, "text", {"source": configured.serialize(PGD())}])
 def test_a_first_stage_that_cannot_be_read_again_is_left_out(first):
-    assert "pretraining_examples" not in artefact.training_facts({"pretraining": first}, DATASET, JUDGES)
+    assert "pretraining_examples" not in artifact.training_facts({"pretraining": first}, DATASET, JUDGES)
 
 
 @pytest.mark.parametrize("facts", [{}, {"selection": {}}, {"epochs": 3}])
 def test_of_a_foreign_or_plainly_trained_model_no_attack_is_known(facts):
-    told = artefact.training_facts(facts, DATASET, (Doctor(attack=PGD()),))
+    told = artifact.training_facts(facts, DATASET, (Doctor(attack=PGD()),))
     assert told["training_attack"] is None and told["selected_on"] == ""
 
 
 def test_images_are_fetched_only_where_somebody_asks_and_no_more_than_fit(monkeypatch):
-    assert artefact.training_facts(FACTS, DATASET, (CleanAccuracy(),))["train_images"] is None
-    monkeypatch.setattr(artefact, "_TRAINING_BYTES", 10 * 64 * 4)
-    assert len(artefact.training_facts(FACTS, DATASET, (Doctor(attack=PGD()),))["train_images"]) == 10
+    assert artifact.training_facts(FACTS, DATASET, (CleanAccuracy(),))["train_images"] is None
+    monkeypatch.setattr(artifact, "_TRAINING_BYTES", 10 * 64 * 4)
+    assert len(artifact.training_facts(FACTS, DATASET, (Doctor(attack=PGD()),))["train_images"]) == 10

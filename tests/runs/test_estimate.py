@@ -51,8 +51,8 @@ def test_a_dry_run_makes_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch, c
     for name in ("_LONGEST_STEP", "_LONGEST_MEASUREMENT"):  # however busy the machine is
         monkeypatch.setattr(estimate, name, 1e9)
     text = said(capsys, "--gin_param=EPOCHS=1000", "--gin_param=STEPS=1")
-    assert "steps       10000 (10 an epoch)" in text and "passes      3 forward" in text
-    (line,) = re.findall(r"time        about (.*) \((.*) a step: the median of 5, made on this machine\)", text)
+    assert "steps       10000 (10 per epoch)" in text and "passes      3 forward" in text
+    (line,) = re.findall(r"time        about (.*) \((.*) per step: the median of 5, measured on this machine\)", text)
     assert re.search(r"evaluation  at most \d+ passes of one image forward and backward, by \d attacks on 360", text)
     # Not for what the line before names besides.
     assert re.search(r"time        at most about .* for these attacks, at training's pace", text)
@@ -62,4 +62,4 @@ def test_a_dry_run_makes_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch, c
 def test_a_step_that_would_take_too_long_is_not_made(monkeypatch, capsys):
     monkeypatch.setattr(estimate, "_LONGEST_STEP", 0.0)
     monkeypatch.setattr(estimate.Stage, "loop", None)
-    assert "a guess from one pass forward, for a step would take too long here" in said(capsys)
+    assert "estimated from one forward pass, because a step would take too long here" in said(capsys)

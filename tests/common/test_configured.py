@@ -4,7 +4,7 @@ import dataclasses
 
 import keras
 
-from tfrobust.common.configured import Configured, constructor_arguments, deserialize, serialize
+from tfrobust.common.configured import Configured, constructor_arguments, deserialize, identity, serialize
 
 
 @keras.saving.register_keras_serializable(package="test_configured")
@@ -40,3 +40,14 @@ def test_constructor_arguments_follow_the_chain():
     assert list(constructor_arguments(Child))[:2] == ["width", "part"]
     assert "name" in constructor_arguments(Child)
     assert list(constructor_arguments(Part)) == ["size", "shape"]
+
+
+def test_an_identity_has_packages_in_place_of_modules(monkeypatch):
+    """A key of stored results survives a move within a package, and differs between packages."""
+    given = {"parts": [Part(size=5)]}
+    before = identity(given)
+    monkeypatch.setattr(Part, "__module__", f"{Part.__module__}.moved.deeper")
+    assert identity(given) == before and serialize(given)["parts"][0]["module"].endswith(".moved.deeper")
+    monkeypatch.setattr(Part, "__module__", "another.package")
+    assert identity(given) != before
+    assert identity({"module": None, "size": 1}) == {"module": None, "size": 1}

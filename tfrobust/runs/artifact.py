@@ -33,7 +33,7 @@ _TRAINING_BYTES = 2**30
 
 
 @dataclasses.dataclass
-class Artefact:
+class Artifact:
     """A trained method to be published: staged, evaluated, reported, verified, published.
 
     Attributes:
@@ -95,9 +95,9 @@ class Artefact:
         number = publish.claim(base, owner, version, run=run)
         if publish.is_published(base, number, owner, run=run):
             report = earlier_report(base / str(number))
-            self._ask_gate(report, "it was published before, when less was required")
+            self._check_gate(report, "it was published before, when less was required")
             return self._finish(report, base, run, "published by this run before")
-        outcome, seconds = self._judge(staged)
+        outcome, seconds = self._evaluate(staged)
         report = assembly.make_report(
             **found(outcome),
             model={"name": name, "version": number, "weights_sha256": weights, "parameters": self._parameters()},
@@ -111,16 +111,16 @@ class Artefact:
         )
         if self.gate.failures(report):
             publish.give_back(base, number, owner)
-            self._ask_gate(dataclasses.replace(report, model=report.model | {"version": None}), "nothing was published")
+            self._check_gate(dataclasses.replace(report, model=report.model | {"version": None}), "nothing was published")
         texts = {"report_html": render.html(report), "report_markdown": render.markdown(report)}
-        assets.assemble(final, **parts, **texts, report_json=report.to_json(), judged=staged)
+        assets.assemble(final, **parts, **texts, report_json=report.to_json(), evaluated=staged)
         result = verify.verify(final)
         if not result.passed:
             raise RuntimeError(f"The model was not published: {result.problems[0]}")
         publish.publish(final, base, number, owner, run=run)
         return self._finish(report, base, run)
 
-    def _ask_gate(self, report: Report, consequence: str) -> None:
+    def _check_gate(self, report: Report, consequence: str) -> None:
         failures = self.gate.failures(report)
         if not failures:
             return
@@ -137,7 +137,7 @@ class Artefact:
         print_result(report, base / str(number), note)
         return report
 
-    def _judge(self, staged: pathlib.Path) -> tuple[Outcome, float]:
+    def _evaluate(self, staged: pathlib.Path) -> tuple[Outcome, float]:
         images, labels = self.dataset.test.arrays()
         setting = Setting(
             predictor=predictors.from_saved_model(str(staged)),
@@ -180,18 +180,18 @@ def training_facts(facts: dict, dataset: Dataset, evaluators: tuple, first: Exam
         first: training examples of a first stage; None loads them again from the source in `facts`.
     """
     images = labels = None
-    asked = any(evaluator.uses_training for evaluator in evaluators)
-    if len(dataset.train) and asked:
+    needed = any(evaluator.uses_training for evaluator in evaluators)
+    if len(dataset.train) and needed:
         images, labels = dataset.train.arrays(max(1, _TRAINING_BYTES // (4 * math.prod(dataset.image_shape))))
     attack = None
     if facts.get("attack_steps"):
         attack = {"norm": facts["norm"], "epsilon": facts["epsilon"], "steps": facts["attack_steps"]}
     selected_on = facts.get("selection", {}).get("on", "")
-    told = {"train_images": images, "train_labels": labels, "training_attack": attack, "selected_on": selected_on}
-    first = (first or _pretraining_examples(facts)) if asked else None
+    found = {"train_images": images, "train_labels": labels, "training_attack": attack, "selected_on": selected_on}
+    first = (first or _pretraining_examples(facts)) if needed else None
     if first is not None and first.fingerprint != dataset.train.fingerprint:
-        told["pretraining_examples"] = first
-    return told
+        found["pretraining_examples"] = first
+    return found
 
 
 def _pretraining_examples(facts: dict) -> Examples | None:
@@ -202,7 +202,7 @@ def _pretraining_examples(facts: dict) -> Examples | None:
         return source.load().train if isinstance(source, Source) else None
     except Exception as error:  # Keras, and a class that the report names, may raise anything
         reason = " ".join(str(error).split())[:100]
-        _log.warning("The first stage's images are not looked through for test images: %s", reason)
+        _log.warning("The first stage's images are not searched for test images: %s", reason)
         return None
 
 
@@ -242,14 +242,14 @@ def named_source(model: str, report: Report | None) -> Source:
         InputError (a ValueError): the report names no source, or not a valid one.
     """
     if report is None or not report.data.get("source"):
-        raise InputError(f"{model} names no data of its own: say what to judge it on with --data.")
+        raise InputError(f"{model} names no data of its own: name the data to evaluate it on with --data.")
     try:
         source = configured.deserialize(_without_downloads(report.data["source"]))
     except Exception as error:  # Keras, and a class that the report names, may raise anything
         reason = " ".join(str(error).split())[:100]
-        raise InputError(f"the report of {model[-60:]} names data that are not read ({reason}): use --data.") from error
+        raise InputError(f"the report of {model[-60:]} names data that cannot be loaded ({reason}): use --data.") from error
     if not isinstance(source, Source):
-        raise InputError(f"the report of {model[-60:]} names no data that are read: use --data.")
+        raise InputError(f"the report of {model[-60:]} names no data that can be loaded: use --data.")
     return source
 
 

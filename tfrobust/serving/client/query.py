@@ -37,17 +37,17 @@ def predict(client: Client, names: Sequence[str], images) -> dict:
         or not probabilities.size
         or probabilities.dtype.kind not in "fiu"
     ):
-        raise InputError(f"{client.model} gives {sorted(outputs)}, no probabilities [b, k]."[:300])
+        raise InputError(f"{client.model} returns {sorted(outputs)}, no probabilities [b, k]."[:300])
     probabilities = probabilities.astype(float)
     classes = _class_names(client, probabilities.shape[1])
     predictions = []
     for name, row in zip(names, probabilities, strict=True):
         best = int(row.argmax())
-        answer = {"predicted": None, "probability": None, "probabilities": None}
+        entry = {"predicted": None, "probability": None, "probabilities": None}
         if np.isfinite(row).all():
             listed = dict(zip(classes, row.tolist(), strict=True))
-            answer = {"predicted": classes[best], "probability": float(row[best]), "probabilities": listed}
-        predictions.append({"input": name, **answer})
+            entry = {"predicted": classes[best], "probability": float(row[best]), "probabilities": listed}
+        predictions.append({"input": name, **entry})
     return {"model": client.model, "predictions": predictions}
 
 
@@ -95,7 +95,7 @@ def metadata_rows(found: dict) -> list[list[str]]:
 def metadata_heading(found: dict) -> str:
     """Return one line with the version that handles requests and all versions with their states."""
     states = ", ".join(f"{entry['version']} {entry['state']}" for entry in found["versions"])
-    return plain(f"{found['model']}, version {found['version']} answers (versions: {states})")
+    return plain(f"{found['model']}, version {found['version']} is served (versions: {states})")
 
 
 def _class_names(client: Client, count: int) -> list[str]:

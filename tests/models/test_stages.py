@@ -1,10 +1,11 @@
-"""Pooling around the map, as PyTorch does it."""
+"""Stems and stages of the ResNets."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.models.resnets.stems import SymmetricMaxPooling
+from tfrobust.models.resnets.stages import SymmetricMaxPooling, basic_path, stages
+from tfrobust.models.shared.blocks import ConvolutionUnit, ResidualBlock
 
 
 @pytest.mark.parametrize("shape", [(8, 6), (7, 5), (1, 2)])
@@ -25,3 +26,14 @@ def test_pooling_takes_the_largest_of_windows_around_the_map(shape, size, stride
         total = tf.reduce_sum(layer(variable))
     gradient = tape.gradient(total, variable).numpy()
     assert np.all(np.isfinite(gradient)) and gradient.sum() == pytest.approx(expected.size)
+
+
+def test_stages_begin_with_stride_2_and_project_where_width_or_resolution_change():
+    made = stages([ConvolutionUnit(4)], (2, 2, 1), (4, 4, 8), basic_path, ResidualBlock)
+    assert [isinstance(layers[0], ConvolutionUnit) for layers in made] == [True, False, False]
+    blocks = [[layer for layer in layers if isinstance(layer, ResidualBlock)] for layers in made]
+    assert [[block.project for block in own] for own in blocks] == [[False, False], [True, False], [True]]
+    strides = [[[stride for _, _, stride in block.convolutions] for block in own] for own in blocks]
+    assert strides == [[[1, 1], [1, 1]], [[2, 1], [1, 1]], [[2, 1]]]
+    (widened,) = stages([ConvolutionUnit(4)], (1,), (8,), basic_path, ResidualBlock)
+    assert widened[1].project

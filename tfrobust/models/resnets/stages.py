@@ -1,4 +1,6 @@
-"""Stems of the four-stage ResNets, for small images and for ImageNet."""
+"""Stems and stages of the ResNets."""
+
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
@@ -59,3 +61,43 @@ def stem_layers(stem: str, width: int, style: ConvolutionStyle, dtype, *, plain:
     elif stem == "imagenet":
         layers.append(keras.layers.MaxPooling2D(3, strides=2, padding="same", dtype=dtype))
     return layers
+
+
+def stages(
+    stem: list, blocks: Sequence[int], widths: Sequence[int], path: Callable, block: Callable[..., keras.layers.Layer]
+) -> list[list]:
+    """Create the stages of a ResNet; every stage but the first begins with stride 2.
+
+    A block has a projection where its path changes the width or the resolution, else an identity.
+
+    Args:
+        stem: unbuilt layers before the first block, beginning with a `ConvolutionUnit`.
+        blocks: number of blocks by stage.
+        widths: argument of `path` by stage.
+        path: called as path(width, stride); returns (width, size, stride) of each convolution of a block's path.
+        block: called as block(path, project=).
+
+    Returns:
+        One list of unbuilt layers per stage; the stem is in the first.
+    """
+    made, layers, channels = [], list(stem), stem[0].width
+    for position, (count, width) in enumerate(zip(blocks, widths, strict=True)):
+        for index in range(count):
+            stride = 2 if position > 0 and index == 0 else 1
+            convolutions = path(width, stride)
+            out = convolutions[-1][0]
+            layers.append(block(convolutions, project=stride > 1 or out != channels))
+            channels = out
+        made.append(layers)
+        layers = []
+    return made
+
+
+def doubled(width: int, count: int) -> list[int]:
+    """Return widths of `count` stages, each twice the one before."""
+    return [width * 2**position for position in range(count)]
+
+
+def basic_path(width: int, stride: int) -> tuple[tuple[int, int, int], ...]:
+    """Return two 3x3 convolutions, the first with the stride."""
+    return (width, 3, stride), (width, 3, 1)

@@ -87,7 +87,7 @@ def test_what_is_no_run_is_refused_where_one_must_be(tmp_path):
 _HOLDER = """
 import sys
 from tfrobust.runs import workdir
-with workdir.in_use(sys.argv[1], {"epochs": 4}):
+with workdir.locked_workdir(sys.argv[1], {"epochs": 4}):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -99,15 +99,15 @@ def test_two_runs_never_share_a_folder_and_a_kill_releases_it(tmp_path):
         assert other.stdout.readline() == "held\n"
         for alone in (True, False):  # another worker of the same cluster takes no lock
             with pytest.raises(InputError, match="is used by another process") if alone else contextlib.nullcontext():
-                with workdir.in_use(str(tmp_path), training, alone=alone):
+                with workdir.locked_workdir(str(tmp_path), training, alone=alone):
                     pass
         other.send_signal(signal.SIGKILL)
         other.wait()
-        with workdir.in_use(str(tmp_path), training) as folder:
+        with workdir.locked_workdir(str(tmp_path), training) as folder:
             assert folder == tmp_path
             with open(tmp_path / "lock") as lock, pytest.raises(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with workdir.in_use(str(tmp_path), training):  # released on leaving, too
+    with workdir.locked_workdir(str(tmp_path), training):  # released on leaving, too
         pass
 
 
@@ -115,12 +115,12 @@ def test_what_is_refused_is_not_locked(tmp_path):
     (tmp_path / "file").touch()
     for folder, must_exist in ((tmp_path / "file", False), (tmp_path / "none", True), (tmp_path, True)):
         with pytest.raises(InputError, match="is a file|holds no training run"):
-            with workdir.in_use(str(folder), TRAINING, must_exist=must_exist):
+            with workdir.locked_workdir(str(folder), TRAINING, must_exist=must_exist):
                 pass
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "lock").symlink_to(tmp_path / "file")
-    with pytest.raises(OSError, match="symbolic links"), workdir.in_use(str(tmp_path / "run"), TRAINING):
+    with pytest.raises(OSError, match="symbolic links"), workdir.locked_workdir(str(tmp_path / "run"), TRAINING):
         pass
 
 

@@ -1,0 +1,231 @@
+"""Stage: one training of a run, that is a method, its data and the number of epochs."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import logging
+import pathlib
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.augment.base import Augmentation
+from tfrobust.common import configured
+from tfrobust.data import pipeline
+from tfrobust.data.sources.base import Source
+from tfrobust.data.spec import Dataset
+from tfrobust.errors import InputError
+from tfrobust.methods.shared.base import Method
+from tfrobust.pairs.false_negatives import LEFT
+from tfrobust.runs import workdir as workdirs
+from tfrobust.training.callbacks import CollapseWarning, NegativesWarning
+from tfrobust.training.head_fit import HeadFit, fitted_at_once, refuse_method, unused
+from tfrobust.training.loop import Loop
+from tfrobust.training.pseudo_labels import refreshers
+
+_log = logging.getLogger(__name__)
+
+# A rate that is 0 only during a smaller share of the steps, at their end, causes no warning.
+_IDLE_SHARE = 0.1
+
+
+@dataclasses.dataclass(kw_only=True)
+class Stage:
+    """One training of a run: a method, its data, and the number of epochs.
+
+    Attributes:
+        method: as constructed; `build` prepares it.
+        dataset: the examples.
+        source: source of the examples.
+        epochs: >= 1.
+        batch_size: >= 1.
+        seed: seed of all random draws.
+        augmentation: of the training images, or None.
+        callbacks: the user's.
+        validation: constructor of the validation callback, or None.
+        title: name in the progress output; "" if there is only one stage.
+        last: True if its classifier is the run's; False if another stage takes its encoder over.
+    """
+
+    method: Method
+    dataset: Dataset
+    source: Source
+    epochs: int
+    batch_size: int
+    seed: int
+    augmentation: Augmentation | None = None
+    callbacks: tuple = ()
+    validation: Callable | None = None
+    title: str = ""
+    last: bool = True
+
+    def build(self, optimizer: keras.optimizers.Optimizer) -> None:
+        """Create the variables and compile, inside the strategy's scope.
+
+        Raises:
+            InputError: method, head and data do not fit each other.
+        """
+        model, shape = self.method, (None, *self.dataset.image_shape)
+        if fitted_at_once(model.head):  # here, before a first stage is trained in vain
+            refuse_method(model)
+            parts = ("augmentation", "callbacks", "validation")
+            said = unused(model.head, epochs=self.epochs, **{f"train.{name}": getattr(self, name) for name in parts})
+            if said:
+                _log.warning(said)
+        if self.last and getattr(model, "probe", True) is False:
+            raise InputError(
+                f"{type(model).__name__}.probe = False leaves the classifier untrained: use it as Pretraining.method, "
+                "or keep the probe."
+            )
+        if self.batch_size < model.least_batch:
+            name = type(model).__name__
+            raise InputError(f"{name} learns nothing from batches of {self.batch_size}; it needs at least {model.least_batch}.")
+        for part in (model, model.head):
+            if hasattr(part, "examples"):  # it has state per training image
+                part.examples = len(self.dataset.train)
+        model.build(shape)
+        logits = model.compute_output_shape(shape)[-1]
+        if logits != self.dataset.class_count:
+            name, count = self.dataset.name, self.dataset.class_count
+            raise InputError(f"the head returns {logits} logits, but {name} has {count} classes.")
+        model.check_ready(self.dataset.image_shape, self.dataset.class_count)
+        # The loop itself decides whether XLA compiles the step.
+        metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+        model.compile(optimizer=optimizer, metrics=metrics, jit_compile=False)
+        for sentence in () if fitted_at_once(model.head) else self.idle_parts():
+            _log.warning(sentence)
+
+    def idle_parts(self) -> list[str]:
+        """Describe each part that its schedule or interval leaves without effect in so few steps, one sentence each."""
+        name, steps = type(self.method).__name__, self.epochs * self.steps_per_epoch
+        said = [
+            f"{name} trains without its term {term}: its scheduled weight is 0 in all {steps} steps. Use more epochs, "
+            "or a schedule that starts earlier."
+            for term in self.silent_terms()
+        ]
+        optimizer = getattr(self.method.optimizer, "inner_optimizer", self.method.optimizer)
+        rates = {"learning": optimizer._learning_rate, "target": getattr(self.method, "target_rate", None)}
+        for rate, schedule in rates.items():
+            scheduled = isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule)
+            first = _first_of_zeros(schedule, steps) if scheduled else steps
+            if steps - first >= _IDLE_SHARE * steps:
+                said.append(
+                    f"{name}: the {rate} rate is 0 from step {first} of {steps}: set decay_steps to the steps of this "
+                    "training, less those of a warm-up."
+                )
+        rule = getattr(self.method, "false_negatives", None)
+        if getattr(rule, "needs_pseudo_labels", False) and self.epochs <= rule.every:
+            said.append(
+                f"{name} trains without {type(rule).__name__}, which clusters first after epoch {rule.every} of "
+                f"{self.epochs}. Use more epochs, or a smaller every."
+            )
+        return said
+
+    def silent_terms(self) -> list[str]:
+        """Return the loss terms without effect: the schedule of their weight is 0 from the first step to the last."""
+        last = self.epochs * self.steps_per_epoch - 1
+        steps = [tf.constant(step, tf.int64) for step in np.unique(np.linspace(last, 0, 50).astype(int))]
+        weights = {name: self.method.weight_of(name) for name in self.method.all_terms}
+        return [
+            name for name, weight in weights.items() if callable(weight) and not any(float(weight(s)) for s in steps)
+        ]
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of full batches in one pass over the training split."""
+        return pipeline.steps_per_epoch(self.dataset.train, self.batch_size)
+
+    @property
+    def numbers(self) -> dict:
+        """Epochs, batch size and seed."""
+        return {"epochs": self.epochs, "batch_size": self.batch_size, "seed": self.seed}
+
+    def configuration(self) -> dict:
+        """Return all that determines the outcome, as JSON; a workdir must hold the same."""
+        parts = {"method": self.method, "optimizer": self.method.optimizer, "data": self.source}
+        parts |= {"augmentation": self.augmentation, "callbacks": [_callback_facts(one) for one in self.callbacks]}
+        described = workdirs.canonical(configured.serialize(parts | self.numbers))
+        return described | {"data_fingerprint": self.dataset.fingerprint}
+
+    def facts(self) -> dict:
+        """Return a short description of the training for the report."""
+        facts = {"method": type(self.method).__name__, **self.numbers}
+        adversary = getattr(self.method, "adversary", None)
+        if adversary is not None:
+            facts |= {
+                "norm": adversary.attack.threat.norm,
+                "epsilon": adversary.attack.threat.epsilon,
+                "attack_steps": adversary.attack.steps,
+                "batch_norm_mode_of_the_attack": adversary.mode,
+            }
+        return facts
+
+    @property
+    def passes_per_step(self) -> int:
+        """Number of forward and backward passes over the batch in one step, including those of a penalty."""
+        penalty = self.method.penalty
+        if penalty is None:
+            return self.method.passes_per_step
+        views = penalty.on or self.method.differentiable_views
+        return self.method.passes_per_step + penalty.passes_per_view * len(views)
+
+    def print_estimate(self) -> None:
+        """Print the cost estimate of the training, for `--dry_run`."""
+        passes, steps = self.passes_per_step, self.epochs * self.steps_per_epoch
+        if self.title:
+            print(f"{self.title}:")
+        if fitted_at_once(self.method.head):
+            print(f"head        {type(self.method.head).__name__}, fitted at once")
+            return
+        print(f"steps       {steps} ({self.steps_per_epoch} per epoch)")
+        print(f"passes      {passes} forward and backward passes over the batch per step, {steps * passes} in total")
+        print(f"parameters  {self.method.encoder.count_params() + self.method.head.count_params()}")
+
+    def loop(
+        self, strategy: tf.distribute.Strategy, folder: pathlib.Path, watchers: list, **keywords
+    ) -> Loop | HeadFit:
+        """Return the training loop with its state in `folder`, or a `HeadFit` for a head that is fitted at once.
+
+        Args:
+            strategy: the run's strategy.
+            folder: folder of the checkpoints.
+            watchers: Keras callbacks, see `selection.watch`.
+            **keywords: further arguments of `Loop`.
+        """
+        if fitted_at_once(self.method.head):
+            return HeadFit(self.method, self.dataset.train, self.batch_size, self.title, keywords.get("verbose", 1))
+        drawn = {"batch_size": self.batch_size, "seed": self.seed, "augmentation": self.augmentation}
+        drawn["views"] = self.method.host_views
+        own = refreshers(self.method, self.dataset.train, seed=self.seed, batch_size=self.batch_size)
+        if "embedding_deviation" in self.method.observations:
+            own.append(CollapseWarning())
+        if LEFT in self.method.observations:
+            own.append(NegativesWarning())
+        return Loop(
+            method=self.method,
+            strategy=strategy,
+            batches=lambda step: pipeline.training_batches(self.dataset.train, start_step=step, **drawn),
+            steps_per_epoch=self.steps_per_epoch,
+            epochs=self.epochs,
+            checkpoint_directory=str(folder / "checkpoints"),
+            callbacks=[*watchers, *own],
+            title=self.title,
+            **keywords,
+        )
+
+
+def _first_of_zeros(schedule: Callable, steps: int) -> int:
+    """Return the first step from which on a schedule is 0; `steps` if it is not 0 at the last step."""
+
+    def is_zero(step):
+        return float(schedule(tf.constant(step, tf.int64))) == 0
+
+    return bisect.bisect_left(range(steps), True, key=is_zero) if is_zero(steps - 1) else steps
+
+
+def _callback_facts(callback) -> dict:
+    plain = (bool, int, float, str, type(None))
+    return {type(callback).__name__: {k: v for k, v in vars(callback).items() if isinstance(v, plain) and k[0] != "_"}}
