@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfrobust.common.labels import without_one_hot
 from tfrobust.errors import InputError
-from tfrobust.ops import inputs
+from tfrobust.ops import batch_checks
 from tfrobust.ops.probabilities import kind_of_answers
 
 
@@ -62,7 +62,7 @@ def check_views(attack, images) -> None:
     """Raise ValueError if a nest of views holds no pixels in the attack's bounds; checks only eager tensors."""
     if tf.executing_eagerly():
         for view in tf.nest.flatten(images):
-            inputs.check_pixels(tf.convert_to_tensor(view), type(attack).__name__, *attack.threat.bounds)
+            batch_checks.check_pixels(tf.convert_to_tensor(view), type(attack).__name__, *attack.threat.bounds)
 
 
 def label_ids(labels, count: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from tfrobust.losses.gradient_penalty import GradientPenalty
 from tfrobust.methods.shared import batches
 from tfrobust.methods.shared import projections as parts
 from tfrobust.methods.shared.trainer import Trainer
-from tfrobust.ops import distribution, inputs, randomness
+from tfrobust.ops import batch_checks, distribution, randomness
 from tfrobust.structs import Batch, Context
 
 
@@ -415,7 +415,7 @@ class Method(Configured, Trainer, keras.Model):
                 self.build(tuple(batch.images.shape))
         if batch.labels is None or isinstance(data, Batch):
             return batch
-        return batch._replace(labels=inputs.known_classes(batch.labels, self._class_count, type(self).__name__))
+        return batch._replace(labels=batch_checks.known_classes(batch.labels, self._class_count, type(self).__name__))
 
     # -------------------------------------------------------------------------------------------- details
 

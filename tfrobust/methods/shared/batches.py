@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfrobust.ops import distribution, inputs
+from tfrobust.ops import batch_checks, distribution
 from tfrobust.structs import Batch
 
 _MIXED = "; to train on mixed labels take robust.methods.Mixup or robust.methods.CutMix, which mix by themselves"
@@ -32,9 +32,9 @@ def batch_of(data, who: str, bounds: tuple[float, float]) -> Batch:
     rows = distribution.global_rows(tf.shape(images)[0])
     images = tf.convert_to_tensor(images)
     if images.shape.rank != 2:
-        inputs.check_pixels(images, who, *bounds)
+        batch_checks.check_pixels(images, who, *bounds)
     images = tf.cast(images, tf.int32 if images.dtype.is_integer else tf.float32)
-    return Batch(images, None if labels is None else inputs.class_ids(labels, who, _MIXED), rows, extra)
+    return Batch(images, None if labels is None else batch_checks.class_ids(labels, who, _MIXED), rows, extra)
 
 
 def given_labels(data, batch: Batch) -> tf.Tensor:

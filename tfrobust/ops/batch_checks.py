@@ -36,7 +36,7 @@ def check_pixels(images: tf.Tensor, who: str, low: float = 0.0, high: float = 1.
     _require(
         farthest <= (high - low) * (0.5 + _TOLERANCE),
         f"{who} takes float pixels in [{low:g}, {high:g}], and got others; {_remedy(low, high)}, clip what "
-        "interpolation led out of them, and keep normalisation inside the model.",
+        "interpolation led out of them, and keep normalization inside the model.",
     )
 
 
