@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfrobust.common.labels import without_one_hot
+from tfrobust.common import arrays
 from tfrobust.errors import InputError
 
 MOST_CLASSES = 2**20
@@ -39,58 +39,7 @@ def check_images(images, where: str = "images") -> np.ndarray:
         raise InputError(f"{where}: images of shape {shape[1:]} hold no pixels.")
     if images.dtype == np.uint8:
         return np.ascontiguousarray(images)
-    if not np.issubdtype(images.dtype, np.floating):
-        raise InputError(f"{where}: images are {images.dtype}, not uint8 in 0..255 or floating point in [0, 1].")
-    images = np.ascontiguousarray(images, dtype="<f4")
-    if images.size and not (images.min() >= 0 and images.max() <= 1):  # not(): NaN fails every comparison
-        _name_bad_pixel(images, where)
-    return images
-
-
-def _name_bad_pixel(images: np.ndarray, where: str):
-    bad = ~((images >= 0) & (images <= 1))
-    position = int(np.argmax(bad.any(axis=(1, 2, 3))))
-    value = float(images[position][bad[position]][0])
-    if not np.isfinite(value):
-        raise InputError(f"{where}: image {position} holds {value}; pixels must be finite, in [0, 1].")
-    hint = "; divide by 255 or store uint8" if 1 < images.max() <= 255 and images.min() >= 0 else ""
-    raise InputError(f"{where}: image {position} holds the pixel {value:g}, outside [0, 1]{hint}.")
-
-
-def check_labels(labels, count: int, class_count: int | None = None, where: str = "labels") -> np.ndarray:
-    """Check class ids and convert them to the library's format.
-
-    Args:
-        labels: integer array [n], each in 0..class_count-1; or one-hot rows [n, k] of any numeric type.
-        count: number of images they belong to.
-        class_count: number of classes; None does not check an upper bound.
-        where: name of the labels in messages.
-
-    Returns:
-        int32 [n].
-
-    Raises:
-        ValueError: another rank, length or dtype, rows that are not one-hot, or an id out of range.
-    """
-    labels = np.asarray(labels)
-    if labels.ndim not in (1, 2):
-        raise InputError(f"{where}: labels have shape {list(labels.shape)}, not [n] or, one-hot, [n, k].")
-    try:
-        labels = without_one_hot(labels)
-    except ValueError as error:
-        raise InputError(f"{where}: {error}") from None
-    if len(labels) != count:
-        raise InputError(f"{where}: {len(labels)} labels for {count} images.")
-    if not np.issubdtype(labels.dtype, np.integer):
-        raise InputError(f"{where}: labels are {labels.dtype}, not integer class ids.")
-    upper = np.iinfo(np.int32).max if class_count is None else class_count - 1
-    bad = (labels < 0) | (labels > upper)
-    if bad.any():
-        position = int(np.argmax(bad))
-        if class_count is None and labels[position] < 0:
-            raise InputError(f"{where}: label {labels[position]} of example {position} is negative; ids start at 0.")
-        raise InputError(f"{where}: label {labels[position]} of example {position} is out of range 0..{upper}.")
-    return labels.astype(np.int32)
+    return arrays.check_pixels(images, where)
 
 
 def check_tokens(tokens, where: str = "tokens", vocabulary_size: int | None = None) -> np.ndarray:

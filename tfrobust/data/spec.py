@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.augment.resized_crop import RandomResizedCrop, resized
+from tfrobust.common.arrays import check_labels
 from tfrobust.data.checks import (
     check_images,
-    check_labels,
     check_tokens,
     check_utf8,
     check_vocabulary,
@@ -115,7 +115,7 @@ class ArrayExamples(Examples):
         labels: integer [n] class ids.
 
     Raises:
-        ValueError: see `check_images`, `check_labels`.
+        ValueError: see `check_images`, `arrays.check_labels`.
     """
 
     def __init__(self, images, labels):

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from tfrobust.common.arrays import check_labels
 from tfrobust.data.checks import (
     PADDING_WORD,
     UNKNOWN_WORD,
-    check_labels,
     check_strengths,
     check_tokens,
 )
@@ -29,7 +29,7 @@ class TokenExamples(ArrayExamples):
             unknown, and for padding. None if none is known. They are used for evaluation only, never for training.
 
     Raises:
-        ValueError: see `check_tokens`, `check_labels`, `check_strengths`.
+        ValueError: see `check_tokens`, `arrays.check_labels`, `check_strengths`.
     """
 
     dtype = np.dtype(np.int32)

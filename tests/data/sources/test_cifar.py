@@ -191,7 +191,7 @@ def test_bad_archives(tmp_path):
         ("data_batch_2", b"cnumpy\nload\n(tR.", "data_batch_2: the pickle asks for"),
         ("test_batch", _python2_batch(_rows(4)[0][:, :9], [0] * 4), "'data' is not an array of bytes"),
         ("test_batch", _python2_batch(*_rows(4), key="fine_labels"), "'labels' is not a list"),
-        ("test_batch", _python2_batch(_rows(4)[0], [0, 1]), "2 labels for 4 images"),
+        ("test_batch", _python2_batch(_rows(4)[0], [0, 1]), "2 labels for 4 examples"),
         ("test_batch", _python2_batch(_rows(4)[0], [0, 1, 2, 99]), "label 99"),
         ("batches.meta", pickle.dumps({b"x": 1}, 2), "no list 'label_names'"),
     ],

@@ -9,7 +9,8 @@ import keras
 import numpy as np
 
 from tfrobust.common import files
-from tfrobust.data.checks import check_labels, shorten
+from tfrobust.common.arrays import check_labels
+from tfrobust.data.checks import shorten
 from tfrobust.data.published.base import CorruptedImages, Opened, PerturbedImages, Target
 from tfrobust.data.published.checksums import CIFAR10_C, CIFAR100_C
 from tfrobust.data.spec import PIXEL_SCALE

@@ -7,7 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.data.checks import check_labels, shorten
+from tfrobust.common.arrays import check_labels
+from tfrobust.data.checks import shorten
 from tfrobust.data.published.base import CorruptedImages, Opened, Target
 from tfrobust.data.sources.tfds import TensorFlowDatasets
 from tfrobust.data.spec import decode_image

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 
+from tfrobust.common.arrays import check_labels
 from tfrobust.common.files import read_bounded
-from tfrobust.data.checks import DataNotFoundError, check_class_names, check_labels, shorten
+from tfrobust.data.checks import DataNotFoundError, check_class_names, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import ArrayExamples, Dataset
 from tfrobust.errors import InputError

@@ -6,7 +6,8 @@ from typing import ClassVar
 import keras
 import numpy as np
 
-from tfrobust.data.checks import check_class_names, check_labels, shorten
+from tfrobust.common.arrays import check_labels
+from tfrobust.data.checks import check_class_names, shorten
 from tfrobust.data.sources.stanford_sentiment import Treebank
 from tfrobust.data.sources.tfds import PreparedSource
 from tfrobust.data.spec import Dataset

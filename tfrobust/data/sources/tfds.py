@@ -17,12 +17,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.common import files
+from tfrobust.common.arrays import check_labels
 from tfrobust.data.checks import (
     MOST_CLASSES,
     DataNotFoundError,
     check_class_names,
     check_images,
-    check_labels,
     shorten,
 )
 from tfrobust.data.sources.base import Source
