@@ -22,7 +22,7 @@ def test_good_inputs_come_back_in_their_types():
     "images,message",
     [
         (IMAGES[:0], "n >= 1"),
-        ((IMAGES * 255).astype(np.uint8), "divide by 255"),
+        ((IMAGES * 255).astype(np.uint8), "divide bytes by 255"),
         (np.where(IMAGES > 0, np.nan, 0), "pixel of nan"),
         (IMAGES * 3, r"pixel of 1.5.*\[0, 1\]"),
         (IMAGES - 1, "pixel of -0.5"),

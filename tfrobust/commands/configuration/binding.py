@@ -1,6 +1,7 @@
 """Checks that turn statements into a bound gin configuration; any mistake is one line, before anything runs."""
 
 import dataclasses
+import inspect
 import pathlib
 import re
 import sys
@@ -341,7 +342,7 @@ def bind(resolved: Resolved, registry: Registry) -> None:
         key = (binding.macro, "gin.macro", "value")
         if binding.macro is None:
             key = (binding.scope, binding.selector, binding.argument)
-        gin.bind_parameter(key, _for_gin(binding.value))
+        gin.bind_parameter(key, _for_gin(binding.value, registry))
     gin.finalize()
 
 
@@ -354,19 +355,43 @@ def register(name: str, registry: Registry) -> None:
     with gin.unlock_config(), gin.config.interactive_mode():
         for complete in registry.same_name(name):
             module, _, last = complete.rpartition(".")
-            gin.register(last, module=module)(registry.objects[complete])
+            gin.register(last, module=module)(_reporting(registry.objects[complete]))
 
 
-def _for_gin(value):
+def _reporting(target):
+    """Return a class that constructs `target` and raises the constructor's ValueError or TypeError as InputError.
+
+    Classes check the arguments that a configuration gives them, and those of Keras and of users know no InputError.
+    Functions are returned unchanged.
+    """
+    if not inspect.isclass(target):
+        return target
+
+    def construct(_, *args, **kwargs):
+        try:
+            return target(*args, **kwargs)
+        except InputError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise InputError(str(error)) from error
+
+    # As gin itself does: a subclass, so that `issubclass` holds, whose metaclass returns instances of the original.
+    kind = type(target)
+    names = {name: getattr(target, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(kind)(kind.__name__, (kind,), {"__call__": construct})(target.__name__, (target,), names)
+
+
+def _for_gin(value, registry: Registry):
+    """Return a value as gin keeps it; references get the names that gin prints, which files that move do not change."""
     from gin import config
 
     if isinstance(value, Macro):
         return config.ParserDelegate().macro(value.name)
     if isinstance(value, Reference):
         scope = f"{value.scope}/" if value.scope else ""
-        return config.ConfigurableReference(scope + value.selector, value.called)
+        return config.ConfigurableReference(scope + registry.short(value.selector), value.called)
     if isinstance(value, dict):
-        return {_for_gin(key): _for_gin(item) for key, item in value.items()}
+        return {_for_gin(key, registry): _for_gin(item, registry) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_for_gin(item) for item in value)
+        return type(value)(_for_gin(item, registry) for item in value)
     return value
