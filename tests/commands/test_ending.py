@@ -91,13 +91,6 @@ def test_version_is_one_line_for_a_bug_report(capsys):
     parser = train.parser()
     assert parser.parse_args(["--gin_file=a.gin", "--version=3"]).version == 3
     assert parser.parse_args(["--gin_file=a.gin"]).version is None
-    assert not hasattr(parser.parse_args(["--gin_file=a.gin"]), "completion")
-
-
-def test_completion_of_another_shell_is_refused(capfd):
-    assert run(arguments=["--completion=fish"]) == 2
-    (line,) = lines(capfd)
-    assert "fish" in line and "bash" in line
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "x", "", "١", "9" * 50 + "x"])
