@@ -42,14 +42,14 @@ def test_good_images_keep_uint8_and_become_float32():
     "labels, words",
     [
         ([0, 1, 1], "3 labels for 2 examples"),
-        ([0, 3], "label 3 of example 1 is no class id; ids are 0 to 2"),
+        ([0, 3], "label 3 of example 1 is not a class id; ids are 0 to 2"),
         ([-1, 0], "label -1 of example 0"),
         ([0.0, 1.0], "float64"),
         ([[0, 1], [1, 1]], "one-hot"),
         ([[0.5, 0.5], [1, 0]], "one-hot"),
         ([["a", "b"], ["b", "a"]], "one-hot"),
         ([[[0, 1]], [[1, 0]]], "shape"),
-        ([[0, 0, 0, 1], [1, 0, 0, 0]], "label 3 of example 0 is no class id"),
+        ([[0, 0, 0, 1], [1, 0, 0, 0]], "label 3 of example 0 is not a class id"),
         ([True, False], "bool"),
     ],
 )
@@ -66,7 +66,7 @@ def test_one_hot_rows_and_columns_of_ids_are_ids(dtype):
 
 
 def test_a_negative_label_where_the_number_of_classes_is_open():
-    with pytest.raises(ValueError, match="label -1 of example 0 is no class id"):
+    with pytest.raises(ValueError, match="label -1 of example 0 is not a class id"):
         check_labels(np.array([-1, 0]), 2)
 
 

@@ -73,7 +73,7 @@ def check_labels(
     if bad.any():
         position = int(np.argmax(bad))
         raise InputError(
-            f"{where}: label {labels[position]} of example {position} is no class id; ids are 0 to {upper}."
+            f"{where}: label {labels[position]} of example {position} is not a class id; ids are 0 to {upper}."
         )
     return labels.astype(np.int32)
 

@@ -36,7 +36,7 @@ def check_images(images, where: str = "images") -> np.ndarray:
         hint = "; add a channel axis" if images.ndim == 3 else ""
         raise InputError(f"{where}: images have shape {shape}, not [n, height, width, channels]{hint}.")
     if 0 in shape[1:]:
-        raise InputError(f"{where}: images of shape {shape[1:]} hold no pixels.")
+        raise InputError(f"{where}: images of shape {shape[1:]} have no pixels.")
     if images.dtype == np.uint8:
         return np.ascontiguousarray(images)
     return arrays.check_pixels(images, where)
@@ -61,7 +61,7 @@ def check_tokens(tokens, where: str = "tokens", vocabulary_size: int | None = No
     """
     tokens = np.asarray(tokens)
     if tokens.ndim != 2 or not tokens.shape[1]:
-        raise InputError(f"{where}: tokens have shape {list(tokens.shape)}, not [n, length] with room for a token.")
+        raise InputError(f"{where}: tokens have shape {list(tokens.shape)}, not [n, length] with length >= 1.")
     if not np.issubdtype(tokens.dtype, np.integer):
         raise InputError(f"{where}: tokens are {tokens.dtype}, not integer ids.")
     upper = np.iinfo(np.int32).max if vocabulary_size is None else vocabulary_size - 1
@@ -69,13 +69,15 @@ def check_tokens(tokens, where: str = "tokens", vocabulary_size: int | None = No
     if bad.any():
         row, column = np.argwhere(bad)[0]
         what = "is negative" if tokens[row, column] < 0 else f"is not in the vocabulary of {upper + 1}"
-        raise InputError(f"{where}: token {tokens[row, column]} in place {column} of sentence {row} {what}.")
+        raise InputError(f"{where}: token {tokens[row, column]} at position {column} of sentence {row} {what}.")
     if not np.all(tokens[:, 0]):
-        raise InputError(f"{where}: sentence {int(np.argmin(tokens[:, 0]))} begins with padding (0); it needs a token.")
+        raise InputError(
+            f"{where}: sentence {int(np.argmin(tokens[:, 0]))} starts with padding (0); it must have a token."
+        )
     gaps = (tokens[:, :-1] == 0) & (tokens[:, 1:] != 0)
     if gaps.any():
         row, column = np.argwhere(gaps)[0]
-        raise InputError(f"{where}: padding (0) in place {column} of sentence {row} stands before a token.")
+        raise InputError(f"{where}: padding (0) at position {column} of sentence {row} precedes a token.")
     return np.ascontiguousarray(tokens, np.int32)
 
 
@@ -99,8 +101,8 @@ def check_strengths(strengths, tokens: np.ndarray, where: str = "strengths") -> 
     bad = (strengths < 0) | (strengths > 0.5) | (~np.isnan(strengths) & (tokens == 0))
     if bad.any():
         row, column = np.argwhere(bad)[0]
-        what = "lies outside [0, 0.5]" if tokens[row, column] else "belongs to padding, which has none (NaN)"
-        raise InputError(f"{where}: strength {strengths[row, column]:g} in place {column} of sentence {row} {what}.")
+        what = "is outside [0, 0.5]" if tokens[row, column] else "belongs to padding, which has none (NaN)"
+        raise InputError(f"{where}: strength {strengths[row, column]:g} at position {column} of sentence {row} {what}.")
     return strengths
 
 
@@ -121,14 +123,14 @@ def check_vocabulary(vocabulary, where: str = "vocabulary") -> tuple[str, ...]:
     words = tuple(str(word) for word in vocabulary)
     if words[:2] != (PADDING_WORD, UNKNOWN_WORD) or len(words) < 3:
         raise InputError(
-            f"{where}: a vocabulary begins with {PADDING_WORD}, {UNKNOWN_WORD} and then has words; this one has "
-            f"{len(words)} and begins {shorten(list(words[:3]), 60)}."
+            f"{where}: a vocabulary starts with {PADDING_WORD}, {UNKNOWN_WORD} and at least one word; this one "
+            f"has {len(words)} entries and starts with {shorten(list(words[:3]), 60)}."
         )
     broken = next((word for word in words if not word or len(word.splitlines()) != 1), None)
     if broken is not None:
-        raise InputError(f"{where}: {broken!r} is no word of one line.")
+        raise InputError(f"{where}: {broken!r} must be a word on one line.")
     if len(set(words)) < len(words):
-        raise InputError(f"{where}: the word {shorten(_twice(words))!r} stands twice.")
+        raise InputError(f"{where}: the word {shorten(_twice(words))!r} occurs twice.")
     return words
 
 
@@ -144,7 +146,7 @@ def check_class_names(class_names, where: str) -> tuple[str, ...]:
     if len(names) < 2:
         raise InputError(f"{where}: a classifier needs at least 2 classes, found {len(names)}.")
     if len(set(names)) < len(names):
-        raise InputError(f"{where}: the class name {shorten(_twice(names))!r} stands twice.")
+        raise InputError(f"{where}: the class name {shorten(_twice(names))!r} occurs twice.")
     for name in names:
         check_utf8(name, f"{where}: the class name")
     return names

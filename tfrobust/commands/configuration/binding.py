@@ -119,9 +119,7 @@ def check_macros(bindings: list[Binding], partial: bool = False) -> dict[str, Bi
                 if item.name not in macros and not partial:
                     near = nearest(item.name, {*macros, *KNOBS})
                     hint = f"nearest: {near}" if near else "add the --gin_file or --gin_param that sets it"
-                    raise InputError(
-                        f"{binding.place}: the macro %{shown(item.name, quote=False)} is set nowhere; {hint}"
-                    )
+                    raise InputError(f"{binding.place}: the macro %{shown(item.name, quote=False)} is not set; {hint}")
     for name, binding in macros.items():
         if name not in used and name not in KNOBS and not partial:
             near = nearest(name, used | set(KNOBS))
@@ -150,11 +148,11 @@ def substitute(value, macros: dict[str, Binding], place: str, above: tuple[str, 
     room = [_LARGEST_VALUE] if room is None else room
     room[0] -= 1
     if room[0] < 0:  # nested macros can grow a value exponentially
-        raise InputError(f"{place}: a value grows to more than {_LARGEST_VALUE} parts by its macros.")
+        raise InputError(f"{place}: a value has more than {_LARGEST_VALUE} parts once its macros are replaced.")
     if isinstance(value, Macro):
         if value.name in above or len(above) > _DEEPEST:
             names = " > ".join((*above[:5], value.name))
-            raise InputError(f"{place}: the macros run in a circle: {shown(names, 120, quote=False)}")
+            raise InputError(f"{place}: the macros refer to each other in a circle: {shown(names, 120, quote=False)}")
         if value.name not in macros:
             return value
         return substitute(macros[value.name].value, macros, macros[value.name].place, (*above, value.name), room)
@@ -222,7 +220,7 @@ def _completed(value, registry: Registry, place: str):
     if isinstance(value, Reference):
         complete = registry.resolve(value.selector, place)
         if complete.startswith(_ROOTS):  # a reference to it would run a command with paths from a file
-            raise InputError(f"{place}: {complete.rpartition('.')[2]} is what a command runs, and no value.")
+            raise InputError(f"{place}: {complete.rpartition('.')[2]} is run by a command and cannot be a value.")
         return dataclasses.replace(value, selector=complete)
     if isinstance(value, dict):
         return {_completed(k, registry, place): _completed(v, registry, place) for k, v in value.items()}
@@ -291,7 +289,7 @@ def _check_value(binding: Binding, macros: dict[str, Binding], registry: Registr
         raise InputError(f'{binding.place}: {short} must be set; add --gin_param="{_setter(binding)}=..."')
     for item in walk(value):
         if isinstance(item, int) and abs(item) > _LARGEST_WHOLE:
-            raise InputError(f"{place}: {short} holds {_written(item)}; whole numbers go to {_LARGEST_WHOLE}")
+            raise InputError(f"{place}: {short} has {_written(item)}; whole numbers must be at most {_LARGEST_WHOLE}")
     parameter: Parameter = parameters(registry.objects[binding.selector])[binding.argument]
     if not fits(value, parameter, lambda reference: registry.objects[reference.selector]):
         raise InputError(f"{place}: {short} must be {described(parameter)}, not {_written(value)}")

@@ -55,11 +55,11 @@ class Registry:
             return matches[0]
         if matches:
             raise InputError(
-                f"{place}: {shown(selector)} may be any of {', '.join(sorted(matches))}; write more of it."
+                f"{place}: {shown(selector)} is ambiguous: {', '.join(sorted(matches))}; write more of the name."
             )
         near = ", ".join(map(self.short, self.same_name(selector)))  # its module was renamed
         near = near or nearest(selector.rpartition(".")[2], self._by_name)
-        hint = f"nearest: {near}" if near else "a module of your own comes by --gin_import=pkg.mod"
+        hint = f"nearest: {near}" if near else "import a module of your own by --gin_import=pkg.mod"
         raise InputError(f"{place}: there is no {shown(selector)}; {hint}")
 
     def short(self, complete: str) -> str:

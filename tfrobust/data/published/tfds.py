@@ -71,7 +71,7 @@ class CorruptedTensorFlowDatasets(CorruptedImages):
         splits = [split for split in ("test", "validation") if split in builder.info.splits]
         if not splits:
             found = ", ".join(builder.info.splits)
-            raise InputError(f"{shorten(builder.data_path)} has neither a test nor a validation split but {found}.")
+            raise InputError(f"{shorten(builder.data_path)} has neither a test nor a validation split, only {found}.")
         return builder, splits[0], image_key, label_key
 
 
@@ -109,7 +109,7 @@ def _batches(
     done = 0
     for images, found in _guarded(stream.batch(size), where):
         if not np.array_equal(found, labels[positions[done : done + len(found)]]):
-            raise InputError(f"{where} holds other images, or another order, than the first configuration read.")
+            raise InputError(f"{where} has other images, or another order, than the first configuration that was read.")
         done += len(found)
         yield images
     if done < len(positions):

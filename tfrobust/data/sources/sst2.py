@@ -79,7 +79,7 @@ class Sst2(PreparedSource):
         if len(texts) != 1 or len(labels) != 1:
             raise InputError(
                 f"{shorten(self.dataset, 60)!r} has {len(texts)} texts and {len(labels)} class labels per example; "
-                "Sst2 reads one sentence with a class label."
+                "Sst2 needs one of each."
             )
         return texts[0], labels[0]
 
