@@ -37,7 +37,7 @@ class ImageNetC(CorruptedImages):
 
     Args:
         classes: a text file with the model's classes in the order of its logits, one WordNet id ("n01440764") at the
-            start of each line. "": `check_labels` finds the order.
+            start of each line. "": `class_ids` finds the order.
 
     Source:
         Hendrycks and Dietterich 2019 (arXiv 1903.12261).
@@ -58,7 +58,7 @@ class ImageNetC(CorruptedImages):
         count = sum(map(len, files.values()))
         self.check_count("images at each severity", count, _IMAGES)
         self.check_count("class folders", len(files), _CLASSES)
-        labels = _labels(files, check_labels(list(files), target, self.classes))
+        labels = _labels(files, class_ids(list(files), target, self.classes))
         relative = [f"{wnid}/{name}" for wnid, names in files.items() for name in names]
 
         def read(part: tuple, positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
@@ -135,7 +135,7 @@ class _Renditions(ShiftedImages):
         self.check_count("images", sum(map(len, files.values())), self.image_count)
         if len(files) < 2:
             raise InputError(f"{self.title} in {shorten(self.root)} has one class folder; it needs at least two.")
-        labels = _labels(files, check_labels(list(files), target, self.classes))
+        labels = _labels(files, class_ids(list(files), target, self.classes))
         paths = [str(self.root / wnid / name) for wnid, names in files.items() for name in names]
         height, width, _ = target.image_shape
         short_side = round(max(height, width) * _MARGIN)
@@ -179,7 +179,7 @@ class ImageNetA(_Renditions):
     image_count, site = 7_500, "Get imagenet-a.tar from github.com/hendrycks/natural-adv-examples."
 
 
-def check_labels(wnids: Sequence[str], target: Target, classes: str = "") -> np.ndarray:
+def class_ids(wnids: Sequence[str], target: Target, classes: str = "") -> np.ndarray:
     """Find the logit of each class folder.
 
     The order of the logits is the first of these that applies: that of the file; that of the model's own class names,
