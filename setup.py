@@ -48,6 +48,7 @@ setup(
             "safetensors",
             "ruff",
             "setuptools>=64",
+            "shtab",
             "tokenizers",
             "waitress",
             "wheel",
@@ -55,6 +56,7 @@ setup(
         "serve": ["waitress"],  # tfrobust serve --development
         "text": ["tokenizers"],
         "checkpoints": ["safetensors"],
+        "completion": ["shtab"],
         "dev": ["pre-commit", "ruff"],
     },
     entry_points={"console_scripts": ["tfrobust = tfrobust.commands.__main__:main"]},

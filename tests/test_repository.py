@@ -164,7 +164,7 @@ def test_the_scaffold_refuses_bad_names_and_existing_files(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     for arguments in (["../evil"], [], ["Camel"], ["supervised"]):
         assert new_method.main(arguments) == 2
-    assert "nothing written" in capsys.readouterr().err
+    assert "nothing is written" in capsys.readouterr().err
 
 
 def test_a_new_method_runs_at_once(tmp_path):

@@ -8,6 +8,10 @@ class InputError(ValueError):
     __init__ = Exception.__init__
 
 
+class Failure(Exception):
+    """The work failed although program and input may be right (exit code 1). The message is one sentence."""
+
+
 class RefusedByGate(Exception):
     """A model misses a requirement of its gate, so nothing is published (exit code 3)."""
 

@@ -22,10 +22,10 @@ def test_good_inputs_come_back_in_their_types():
     "images,message",
     [
         (IMAGES[:0], "n >= 1"),
-        ((IMAGES * 255).astype(np.uint8), "divide by 255"),
-        (np.where(IMAGES > 0, np.nan, 0), "NaN"),
-        (IMAGES * 3, r"\[1.5, 1.5\].*\[0, 1\]"),
-        (IMAGES - 1, "bounds are"),
+        ((IMAGES * 255).astype(np.uint8), "divide bytes by 255"),
+        (np.where(IMAGES > 0, np.nan, 0), "pixel of nan"),
+        (IMAGES * 3, r"pixel of 1.5.*\[0, 1\]"),
+        (IMAGES - 1, "pixel of -0.5"),
     ],
 )
 def test_bad_images(images, message):
@@ -37,13 +37,13 @@ def test_bad_images(images, message):
 @pytest.mark.parametrize(
     "labels,message",
     [
-        ([0, 1], "n = 3"),
-        ([0, 1, -1], "negative"),
-        ([0, 1, 0.5], "fractional"),
+        ([0, 1], "2 labels for 3 examples"),
+        ([0, 1, -1], "label -1 of example 2"),
+        ([0, 1, 0.5], "label 0.5 of example 2"),
         (np.full([3, 2], 0.5), "one-hot"),
-        (np.eye(3)[None], "n = 3"),
-        (["cat", "dog", "cat"], "not a number"),
-        ([0, 1, np.nan], "not a number"),
+        (np.eye(3)[None], "shape"),
+        (["cat", "dog", "cat"], "class ids are <U3, not integers"),
+        ([0, 1, np.nan], "label nan of example 2"),
     ],
 )
 def test_bad_labels(labels, message):

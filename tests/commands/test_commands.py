@@ -73,7 +73,7 @@ def test_export_reads_the_configuration_of_the_workdir(asked, tmp_path):
         (evaluate, ["--gin_file=gin/eval/pgd.gin"], "--model"),
         (evaluate, ["--model=x", "--gin_file=no.gin"], "no file 'no.gin'"),
         (export, [], "--workdir"),
-        (export, ["--workdir=no/such"], "no/such holds no training run"),
+        (export, ["--workdir=no/such"], "no/such has no training run"),
         (compare, [], "PATH"),
         (compare, ["no/such"], "no/such does not exist"),
         (compare, ["."], "no robustness report"),
@@ -98,7 +98,7 @@ def test_mistakes_in_a_gin_file_are_found_without_tensorflow(tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)}
     )
     assert done.returncode == 2 and done.stdout == "False\n"
-    assert done.stderr.count("\n") == 1 and "bad.gin:1: a gin file holds no imports" in done.stderr
+    assert done.stderr.count("\n") == 1 and "bad.gin:1: a gin file must not import" in done.stderr
 
 
 def test_what_data_may_be(tmp_path):

@@ -12,9 +12,11 @@ import textwrap
 import pytest
 
 from tfrobust.commands import failures, train
+from tfrobust.commands.configuration import binding
+from tfrobust.commands.configuration.registry import Registry
 from tfrobust.commands.flags import Parser, count
 from tfrobust.commands.run import quiet_stderr
-from tfrobust.errors import InputError, RefusedByGate, StopRequested
+from tfrobust.errors import Failure, InputError, RefusedByGate, StopRequested
 from tfrobust.serving.export.publish import VersionExists
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -47,6 +49,7 @@ def lines(capfd) -> list[str]:
         (FileNotFoundError("get it from there"), 2, "error: get it from there"),
         (PermissionError(13, "Permission denied", "/x"), 2, "error: /x: Permission denied"),
         (RefusedByGate("accuracy.clean is 0.4"), 3, "refused: accuracy.clean is 0.4"),
+        (Failure("the server is gone"), 1, "error: the server is gone"),
         (StopRequested("stopped after step 3"), 75, "stopped after step 3"),
         (KeyboardInterrupt(), 75, "stopped on request; run the same command again"),
         (ValueError("a bug"), 1, "Traceback"),
@@ -88,13 +91,6 @@ def test_version_is_one_line_for_a_bug_report(capsys):
     parser = train.parser()
     assert parser.parse_args(["--gin_file=a.gin", "--version=3"]).version == 3
     assert parser.parse_args(["--gin_file=a.gin"]).version is None
-    assert not hasattr(parser.parse_args(["--gin_file=a.gin"]), "completion")
-
-
-def test_completion_of_another_shell_is_refused(capfd):
-    assert run(arguments=["--completion=fish"]) == 2
-    (line,) = lines(capfd)
-    assert "fish" in line and "bash" in line
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "x", "", "١", "9" * 50 + "x"])
@@ -149,21 +145,26 @@ def test_a_disk_that_is_full_is_a_failure_in_one_line_under_gin(capfd):
     assert lines(capfd) == ["error: x: No space left on device"]
 
 
-def test_while_gin_builds_a_value_error_is_a_configuration_error(capfd):
+def test_what_a_constructor_refuses_is_a_configuration_error(capfd):
+    """A class of Keras or of a user knows no InputError; what a function raises later is a bug."""
     import gin
 
     class Part:
         def __init__(self, rate=1):
-            raise ValueError("rate is wrong")
+            if rate != 1:
+                raise (TypeError if rate is None else ValueError)(f"rate is {rate}")
 
     def late(part):
         raise ValueError("depths")
 
-    with gin.unlock_config():
-        part = gin.register("PartOfTestCli", module="tests")(Part)
-        gin.register("late_of_test_ending", module="tests")(late)
-    assert run(gin.get_configurable(part)) == 2
-    assert lines(capfd) == ["error: rate is wrong"]
+    objects = {"tests.PartOfTestEnding": Part, "tests.late_of_test_ending": late}
+    for name in objects:
+        binding.register(name, Registry(objects))
+    part = gin.get_configurable("tests.PartOfTestEnding")
+    assert type(part()) is Part and issubclass(part, Part)
+    for rate in (3, None):
+        assert run(lambda rate=rate: part(rate)) == 2
+        assert lines(capfd) == [f"error: rate is {rate}"]
     assert run(lambda: gin.get_configurable("tests.late_of_test_ending")(part=1)) == 1
 
 

@@ -65,7 +65,7 @@ def test_the_binary_is_started_only_behind_a_firewall(serve, model, programs, st
     programs("docker", "exit 1")  # no daemon
     flags = [str(model), f"--config_dir={tmp_path}/c", "--rest_port=18501"]
     assert serve.main(flags) == 2
-    assert "listens on every network interface: give --all_interfaces" in capsys.readouterr().err
+    assert "listens on every network interface: set --all_interfaces" in capsys.readouterr().err
     assert serve.main([*flags, "--all_interfaces"]) == 0
     ((program, *rest),) = started
     assert program.endswith("tensorflow_model_server") and "--rest_api_port=18501" in rest
@@ -100,10 +100,10 @@ def test_the_key_is_for_the_servers_eyes_only(serve, model, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["{model}/.."], "holds no versions"),
-        (["{model}", "{model}/../small"], "one name"),
-        (["{model}", "--label=stable=1"], "is no MODEL:LABEL=N of small"),
-        (["{model}", "--label=other:stable=1"], "is no MODEL:LABEL=N of small"),
+        (["{model}/.."], "has no versions"),
+        (["{model}", "{model}/../small"], "the same name"),
+        (["{model}", "--label=stable=1"], "is not MODEL:LABEL=N with a model of small"),
+        (["{model}", "--label=other:stable=1"], "is not MODEL:LABEL=N with a model of small"),
         (["{model}", "--label=small:stable=2"], "has [1, 3]"),
         (["{model}", "--label=small:a b=1"], "is no version label"),
     ],

@@ -124,6 +124,7 @@ def test_the_printed_configuration_reads_back_the_same(tmp_path):
     load(tmp_path, RUN)
     gin.get_configurable("tfrobust.runs.experiment.train")()
     for text in (gin.config_str(), gin.operative_config_str()):
+        assert "@ASCL" in text and "tfrobust." not in text  # the names of modules may change
         load(tmp_path, text)
         method, *_ = gin.get_configurable("tfrobust.runs.experiment.train")()
         assert method.attack.steps == 5 and method.attack.threat.epsilon == 0.2
@@ -145,7 +146,7 @@ def test_a_called_part_in_a_nest_and_a_schedule(tmp_path):
     [
         ("EPSLON = 0.9", "nothing uses EPSLON; nearest: EPSILON"),
         ("epsilon = 0.9", "nearest: EPSILON"),
-        ("ASCL.temperature = %TEMPERTURE", "set nowhere"),
+        ("ASCL.temperature = %TEMPERTURE", "is not set"),
         ("ASCL.temperature = %EPSLON", "nearest: EPSILON"),
         ("ASLC.temperature = 0.1", "there is no 'ASLC'; nearest: ASCL"),
         ("train.method = @ASLC", "there is no 'ASLC'; nearest: ASCL"),
@@ -161,7 +162,7 @@ def test_a_called_part_in_a_nest_and_a_schedule(tmp_path):
         ("ThreatModel.epsilon = @SGD()", "must be a float"),
         ("SGD.learning_rate = 'fast'", "must be a float or None"),
         ("trian/gradient.PGD.steps = 3", "no object is built in the scope 'trian'; nearest: train"),
-        ("PGD.steps = 3", "may be any of tfrobust.attacks.gradient.PGD, tfrobust.attacks.other.PGD"),
+        ("PGD.steps = 3", "is ambiguous: tfrobust.attacks.gradient.PGD, tfrobust.attacks.other.PGD"),
         ("A = %B\nB = %A\ntrain.name = %A", "circle"),
         ("train.name = %gin.REQUIRED", "train.name must be set"),
         ("NAME = %gin.REQUIRED\ntrain.name = %NAME", 'must be set; add --gin_param="NAME=...'),

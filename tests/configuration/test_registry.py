@@ -66,6 +66,21 @@ def test_does_not_resolve(known, selector):
         known.resolve(selector, "here")
 
 
+def test_short_names_resolve(known):
+    assert {known.resolve(known.short(complete), "here") == complete for complete in known.objects} == {True}
+    assert known.short("keras.optimizers.SGD") == "SGD" and known.short("tfrobust.methods.ascl.ASCL") == "ASCL"
+    assert known.short("tfrobust.losses.classification.cross_entropy") == "classification.cross_entropy"
+
+
+def test_a_complete_name_of_a_former_module_is_answered_with_the_short_one(known):
+    with pytest.raises(
+        InputError, match=r"no 'tfrobust\.evaluation\.accuracy\.CleanAccuracy'; nearest: CleanAccuracy$"
+    ):
+        known.resolve("tfrobust.evaluation.accuracy.CleanAccuracy", "config.gin")
+    with pytest.raises(InputError, match=r"nearest: \w+\.cross_entropy, \w+\.cross_entropy$"):
+        known.resolve("tfrobust.cross_entropy_loss.cross_entropy", "config.gin")
+
+
 def test_everything_named_is_public_and_defined_where_it_says(known):
     for complete, item in known.objects.items():
         module, _, name = complete.rpartition(".")

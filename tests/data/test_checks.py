@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from tfrobust.data.checks import check_class_names, check_images, check_labels, shorten
+from tfrobust.common.arrays import check_labels
+from tfrobust.data.checks import check_class_names, check_images, shorten
 
 GOOD = np.zeros((2, 3, 3, 1), np.float32)
 
@@ -18,10 +19,10 @@ def _with(value, dtype=np.float32):
         (GOOD[..., 0], "shape \\[2, 3, 3\\].*channel axis"),
         (GOOD[:, :0], "no pixels"),
         (GOOD.astype(np.int64), "int64"),
-        (_with(np.nan), "image 1 holds nan"),
-        (_with(np.inf), "image 1 holds inf"),
-        (_with(-0.01), "image 1 holds the pixel -0.01"),
-        (_with(255.0), "pixel 255.*divide by 255"),
+        (_with(np.nan), "image 1 has a pixel of nan"),
+        (_with(np.inf), "image 1 has a pixel of inf"),
+        (_with(-0.01), "image 1 has a pixel of -0.01; .*clip rounding"),
+        (_with(255.0), "pixel of 255.*divide bytes by 255"),
         (np.array([[None]]), "shape"),
     ],
 )
@@ -40,15 +41,15 @@ def test_good_images_keep_uint8_and_become_float32():
 @pytest.mark.parametrize(
     "labels, words",
     [
-        ([0, 1, 1], "3 labels for 2 images"),
-        ([0, 3], "label 3 of example 1 is out of range 0..2"),
+        ([0, 1, 1], "3 labels for 2 examples"),
+        ([0, 3], "label 3 of example 1 is not a class id; ids are 0 to 2"),
         ([-1, 0], "label -1 of example 0"),
         ([0.0, 1.0], "float64"),
         ([[0, 1], [1, 1]], "one-hot"),
         ([[0.5, 0.5], [1, 0]], "one-hot"),
         ([["a", "b"], ["b", "a"]], "one-hot"),
         ([[[0, 1]], [[1, 0]]], "shape"),
-        ([[0, 0, 0, 1], [1, 0, 0, 0]], "label 3 of example 0 is out of range"),
+        ([[0, 0, 0, 1], [1, 0, 0, 0]], "label 3 of example 0 is not a class id"),
         ([True, False], "bool"),
     ],
 )
@@ -65,7 +66,7 @@ def test_one_hot_rows_and_columns_of_ids_are_ids(dtype):
 
 
 def test_a_negative_label_where_the_number_of_classes_is_open():
-    with pytest.raises(ValueError, match="label -1 of example 0 is negative"):
+    with pytest.raises(ValueError, match="label -1 of example 0 is not a class id"):
         check_labels(np.array([-1, 0]), 2)
 
 

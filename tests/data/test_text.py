@@ -32,12 +32,12 @@ def _dataset(vocabulary=WORDS):
     ("tokens", "said"),
     [
         (TOKENS[0], r"have shape \[4\], not \[n, length\]"),
-        (np.zeros([2, 0], int), "room for a token"),
+        (np.zeros([2, 0], int), "length >= 1"),
         (TOKENS.astype(float), "are float64, not integer"),
-        (-TOKENS, "token -2 in place 0 of sentence 0 is negative"),
-        (TOKENS + (TOKENS == 1) * 8, "token 9 in place 1 of sentence 2 is not in the vocabulary of 5"),
-        (TOKENS * (TOKENS != 4), "sentence 1 begins with padding"),
-        (TOKENS * (TOKENS != 1), "place 1 of sentence 2 stands before a token"),
+        (-TOKENS, "token -2 at position 0 of sentence 0 is negative"),
+        (TOKENS + (TOKENS == 1) * 8, "token 9 at position 1 of sentence 2 is not in the vocabulary of 5"),
+        (TOKENS * (TOKENS != 4), "sentence 1 starts with padding"),
+        (TOKENS * (TOKENS != 1), "position 1 of sentence 2 precedes a token"),
     ],
 )
 def test_bad_tokens(tokens, said):
@@ -50,9 +50,9 @@ def test_bad_tokens(tokens, said):
     ("strengths", "said"),
     [
         (STRENGTHS[:, :3], r"shape \[5, 3\] for tokens \[5, 4\]"),
-        (STRENGTHS * 4, r"strength 1 in place 1 of sentence 0 lies outside"),
-        (STRENGTHS - 0.1, "strength -0.1 in place 0 of sentence 0"),
-        (np.nan_to_num(STRENGTHS), "strength 0 in place 3 of sentence 0 belongs to padding"),
+        (STRENGTHS * 4, r"strength 1 at position 1 of sentence 0 is outside"),
+        (STRENGTHS - 0.1, "strength -0.1 at position 0 of sentence 0"),
+        (np.nan_to_num(STRENGTHS), "strength 0 at position 3 of sentence 0 belongs to padding"),
     ],
 )
 def test_bad_strengths(strengths, said):
@@ -63,12 +63,12 @@ def test_bad_strengths(strengths, said):
 @pytest.mark.parametrize(
     ("vocabulary", "said"),
     [
-        (WORDS[1:], r"begins with \[PAD\], \[UNK\]"),
+        (WORDS[1:], r"starts with \[PAD\], \[UNK\]"),
         (WORDS[:2], "has 2"),
-        ((*WORDS, "the"), "'the' stands twice"),
-        ((*WORDS, "two\nlines"), "no word of one line"),
-        ((*WORDS, ""), "no word of one line"),
-        (WORDS[:4], "token 4 in place 2 of sentence 0 is not in the vocabulary of 4"),
+        ((*WORDS, "the"), "'the' occurs twice"),
+        ((*WORDS, "two\nlines"), "must be a word on one line"),
+        ((*WORDS, ""), "must be a word on one line"),
+        (WORDS[:4], "token 4 at position 2 of sentence 0 is not in the vocabulary of 4"),
     ],
 )
 def test_bad_vocabularies(vocabulary, said):
@@ -134,9 +134,9 @@ def test_what_moves_pixels_does_not_train_on_text():
     method = Supervised(BagOfWords(5), LinearHead(2))
     text.refuse_parts_of_images(dataset, method, augmentation=None)
     text.refuse_parts_of_images(images, types.SimpleNamespace(trains_text=False), augmentation="any")
-    with pytest.raises(ValueError, match=r"augmentation is for images, and mine is text: leave it out"):
+    with pytest.raises(ValueError, match=r"augmentation is for images, but mine is text: set augmentation = None"):
         text.refuse_parts_of_images(dataset, method, augmentation="any", validation=None)
-    with pytest.raises(ValueError, match="SimpleNamespace trains on images, and mine is text"):
+    with pytest.raises(ValueError, match="SimpleNamespace trains on images, but mine is text"):
         text.refuse_parts_of_images(dataset, types.SimpleNamespace(trains_text=False))
     method.noise = "any"
     with pytest.raises(ValueError, match="noise is for images"):

@@ -92,7 +92,7 @@ def test_bad_files_and_sizes(file, tmp_path):
         other.write_bytes(content)
         with pytest.raises(ValueError, match=said):
             WordPiece(vocabulary=str(other)).fitted(())
-    with pytest.raises(ValueError, match="single letters alone take"):
+    with pytest.raises(ValueError, match="single letters of these data need"):
         WordPiece(size=10).fitted([["unwatchable"]])
     for wrong in ({"strength_of": "last"}, {"size": 2}, {"minimum_count": 0}):
         with pytest.raises(ValueError, match=f"WordPiece.{next(iter(wrong))}"):

@@ -202,7 +202,7 @@ def test_an_attack_in_training_takes_several_views():
 
 def test_callbacks_refuse_before_an_epoch_is_trained(tmp_path):
     attack = robust.attacks.FGSM(THREAT)
-    with pytest.raises(ValueError, match="divide by 255"):
+    with pytest.raises(ValueError, match="divide bytes by 255"):
         robust.callbacks.RobustAccuracy(255 * IMAGES, LABELS, attack=attack)
     watch = robust.callbacks.RobustAccuracy(IMAGES, LABELS + 1, attack=attack)
     made = method()

@@ -195,27 +195,27 @@ def served_function_that_writes_and_one_without_a_name(graph) -> None:
     new_function(graph, "")
 
 
-@CASES.graph("'aside' stands twice")
+@CASES.graph("'aside' occurs twice")
 def function_twice_and_the_first_writes(graph) -> None:
     _writes(new_function(graph, "aside").node_def, ":output:0")
     new_function(graph, "aside")
     new_call(served_function(graph).node_def, "call", "aside")
 
 
-@CASES.graph("'twice' stands twice")
+@CASES.graph("'twice' occurs twice")
 def argument_twice(graph) -> None:
     function = new_function(graph, "aside")
     for _ in range(2):
         function.signature.input_arg.add(name="twice")
 
 
-@CASES.graph("'twice' stands twice")
+@CASES.graph("'twice' occurs twice")
 def node_of_a_function_twice(graph) -> None:
     for _ in range(2):
         new_node(served_function(graph).node_def, "twice", "NoOp")
 
 
-@CASES.graph("stands twice")
+@CASES.graph("occurs twice")
 def node_named_as_an_argument(graph) -> None:
     """The argument is an asset's name, the node is not."""
     function = served_function(graph)

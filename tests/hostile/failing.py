@@ -4,7 +4,7 @@ from hostile.programs import Cases, new_constant, new_node, read, served_functio
 from tensorflow.core.framework import types_pb2
 
 CASES = Cases()
-ASKED, LOADED, UNSIGNED = "fails when it is asked", "cannot load it", "no signature 'serving_default'"
+ASKED, LOADED, UNSIGNED = "fails when it is called", "cannot load it", "no signature 'serving_default'"
 
 
 @CASES.graph(ASKED)

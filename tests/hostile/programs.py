@@ -248,7 +248,7 @@ CASES.graphs(
     function_named_as_an_operation=lambda graph: new_call(served_function(graph).node_def, "call", "ReadFile"),
 )
 CASES.graphs(
-    "stands twice",
+    "occurs twice",
     function_twice=lambda graph: graph.graph_def.library.function.add().CopyFrom(graph.graph_def.library.function[0]),
     node_twice=lambda graph: graph.graph_def.node.add().CopyFrom(graph.graph_def.node[0]),
 )
@@ -256,7 +256,7 @@ CASES.graphs("too many bytes", huge_constant=lambda graph: fill(tensor_of(served
 CASES.graphs("no known size", constant_of_negative_size=lambda graph: fill(tensor_of(graph.graph_def.node), -5))
 
 
-@CASES.folder("damaged, or no SavedModel")
+@CASES.folder("damaged, or not a SavedModel")
 def deep_protocol_buffer(directory: pathlib.Path) -> None:
     value = graph_pb2.GraphDef().node.add(op="NoOp", name="deep").attr["f"]
     for _ in range(60):  # more levels than any parser takes: each is three messages
@@ -318,10 +318,10 @@ CASES |= {
     "asset that is missing": (_asset("words.txt"), "is missing in assets/"),
     "asset of a long name": (_asset("a" * 5000), "is missing in assets/"),
     "no program": (_replaced(_PROGRAM), "neither saved_model.pb nor a numbered version"),
-    "empty program": (_file(_PROGRAM, lambda content: b""), "holds no graph"),
-    "random bytes": (_file(_PROGRAM, lambda content: bytes(range(256)) * 8), "damaged, or no SavedModel"),
-    "half a program": (_file(_PROGRAM, _half), "damaged, or no SavedModel"),
-    "text for a program": (_file(_PROGRAM, lambda content: b"import os"), "holds no graph"),
+    "empty program": (_file(_PROGRAM, lambda content: b""), "has no graph"),
+    "random bytes": (_file(_PROGRAM, lambda content: bytes(range(256)) * 8), "damaged, or not a SavedModel"),
+    "half a program": (_file(_PROGRAM, _half), "damaged, or not a SavedModel"),
+    "text for a program": (_file(_PROGRAM, lambda content: b"import os"), "has no graph"),
     "folder for a program": (_replaced(_PROGRAM, pathlib.Path.mkdir), "saved_model.pb is missing"),
     "pipe for a program": (_replaced(_PROGRAM, os.mkfifo), "neither a file nor a folder"),
     "program as text beside": (_replaced("saved_model.pbtxt", pathlib.Path.touch), "stands beside"),
@@ -331,7 +331,7 @@ CASES |= {
     "link to nothing": (_replaced("assets", lambda path: path.symlink_to("nothing")), "cannot be read"),
     "link to itself": (_replaced("assets", lambda path: path.symlink_to("assets")), "cannot be read"),
     "pipe among the assets": (lambda directory: os.mkfifo(directory / "assets" / "a"), "neither a file nor a folder"),
-    "data cut short": (_file(_DATA, lambda content: content[:40]), "ends behind the end of its data file"),
+    "data cut short": (_file(_DATA, lambda content: content[:40]), "ends after the end of its data file"),
     "index of random bytes": (_file(_INDEX, lambda content: b"\x00" * 200), "index is damaged"),
     "half an index": (_file(_INDEX, _half), "index is damaged"),
     "index alone": (_replaced(_DATA), "variables"),

@@ -121,10 +121,10 @@ def test_a_long_list_of_tensors_is_not_read(tmp_path):
 def test_what_would_grow(tmp_path, not_judged, monkeypatch):
     monkeypatch.setattr(archives, "_LARGEST_UNASKED", 2**20)
     np.savez_compressed(tmp_path / "data.npz", images=np.zeros((2**14, 8, 8, 2), np.uint8), labels=data_files.LABELS)
-    not_judged(data=tmp_path / "data.npz", part="would grow to")
+    not_judged(data=tmp_path / "data.npz", part="would unpack to")
     data_files.ARCHIVES["pickles of a number"][0](tmp_path / "cifar.tar.gz")
     monkeypatch.setattr(archives, "_LARGEST_TAR", 10)
-    with pytest.raises(archives.RefusedArchiveError, match="grows to more than 10 bytes"):
+    with pytest.raises(archives.RefusedArchiveError, match="unpacks to more than 10 bytes"):
         archives.read_tar(tmp_path / "cifar.tar.gz", lambda names: names)
 
 

@@ -42,10 +42,10 @@ def test_a_model_that_fails_when_it_is_attacked(tmp_path, refused):
 
 def test_a_teacher_and_a_source_of_weights_fail_before_they_give(export_copy):
     failing.CASES["false assertion"][0](export_copy)
-    with pytest.raises(InputError, match="fails when it is asked"):
+    with pytest.raises(InputError, match="fails when it is called"):
         TeacherUtility(path=str(export_copy))(tf.zeros((2, 8, 8, 1)), tf.zeros(2, tf.int32))
     source = pretrained._read(str(export_copy))
-    with pytest.raises(InputError, match="fails when it is asked"):
+    with pytest.raises(InputError, match="fails when it is called"):
         source.embedding(tf.zeros((1, 8, 8, 1)))
 
 
@@ -55,7 +55,7 @@ def test_other_errors_of_tensorflow_keep_their_traceback():
 
     with pytest.raises(tf.errors.InternalError), saved_models.answering("a model", (tf.errors.NotFoundError,)):
         fails(None)
-    with pytest.raises(InputError, match="^a model fails when it is asked: ours$"), saved_models.answering("a model"):
+    with pytest.raises(InputError, match="^a model fails when it is called: ours$"), saved_models.answering("a model"):
         fails(None)
     with pytest.raises(InputError, match="^as it was$"), saved_models.answering("a model", (Exception,)):
         raise InputError("as it was")

@@ -31,7 +31,7 @@ def test_a_bomb_is_refused_before_it_grows(tmp_path, not_judged, monkeypatch, no
         archive.writestr("config.json", "{}")
         archive.writestr("model.weights.h5", bytes(2**22))
         archive.writestr("assets/noise", os.urandom(noise))
-    not_judged(model=tmp_path / "bomb.keras", part="would grow to 419430")
+    not_judged(model=tmp_path / "bomb.keras", part="would unpack to 419430")
 
 
 def test_safe_mode_is_never_off_and_keras_is_new_enough():

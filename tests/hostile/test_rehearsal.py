@@ -35,7 +35,7 @@ ENDS = {
     "it says nothing": ("", "crashes on it .code 0"),
     "it says what is no JSON": ("print('{')", "crashes on it .code 0"),
     "it says that it cannot": ("print('\"\\\\u001b[2J' + 'no' * 200 + '\"')", "cannot load it .*nono"),
-    "it does not end": ("import time; time.sleep(600)", "has not loaded and asked it within 0.5 s"),
+    "it does not end": ("import time; time.sleep(600)", "has not loaded and called it within 0.5 s"),
     "it takes too much": (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[2]),) * 2); bytearray(2**60)",
         "crashes on it .code 1",

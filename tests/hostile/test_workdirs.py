@@ -48,7 +48,7 @@ TRAINED = {
 
 EXPORTED = {
     "no configuration": (lambda folder: None, "config.gin is missing"),
-    "a configuration that imports": (_file(CONFIGURATION, b"import os\n"), "holds no imports"),
+    "a configuration that imports": (_file(CONFIGURATION, b"import os\n"), "must not import"),
     "a configuration that calls": (
         _file(CONFIGURATION, b"include 'base/knobs.gin'\n" + gin_texts.text("call of the system").encode()),
         "there is no 'os.system'",

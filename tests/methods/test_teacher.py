@@ -85,7 +85,7 @@ def test_what_is_no_teacher_is_refused(exported, tmp_path):
     refuse(TeacherUtility(path=str(tmp_path / "none")), "there is no folder")
     with pytest.raises(ValueError, match="there is no folder"):
         TeacherUtility(path=str(tmp_path / "none"))(batch.images, batch.labels)
-    with pytest.raises(ValueError, match="holds neither"):
+    with pytest.raises(ValueError, match="has neither"):
         TeacherUtility(path=str(tmp_path))(batch.images, batch.labels)
     module = tf.Module()
     signature = tf.function(

@@ -316,7 +316,7 @@ def test_the_command_prints_and_writes(paths, tmp_path, capsys, monkeypatch):
     [
         (["--sort=accuracy.cleen"], "nearest: accuracy.clean"),
         (["--reference=trade"], "'trade' is no report here"),
-        (["--ascending"], "give --sort=ID too"),
+        (["--ascending"], "--ascending needs --sort=ID"),
         (["--format=yaml"], "yaml"),
         (["--strict"], "not the same data, fingerprints differ"),
     ],

@@ -190,7 +190,7 @@ def poked(value):
         (changed("labels", poked(-1)), [], "label"),
         (changed("labels", lambda labels: labels[:-1]), [], "label"),
         (changed("labels", lambda labels: labels + 0.5), [], "label"),
-        (changed("images", poked(np.nan)), [], "image 7 holds nan"),
+        (changed("images", poked(np.nan)), [], "image 7 has a pixel of nan"),
         (changed("images", poked(1.5)), [], "[0, 1]"),
         (changed("images", lambda images: images[..., 0]), [], "images"),
         (changed("images", lambda images: images[:, :2, :2]), [], "2"),

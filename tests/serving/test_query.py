@@ -66,7 +66,7 @@ def test_the_served_models_own_report(url, capsys, report):
     [
         ([], "--url"),
         (["--url={url}"], "--model"),
-        (["--url={url}", "--model=small"], "say what to ask: --image=FILE"),
+        (["--url={url}", "--model=small"], "nothing to request: set --image=FILE"),
         (["--url={url}", "--model=small", "--report", "--metadata"], "not allowed with"),
         (["--url={url}", "--model=small", "--report", "--version=0"], "whole number of at least 1"),
         (["--url={url}", "--model=small", "--report", "--version=1", "--label=a"], "not allowed with"),
@@ -104,7 +104,7 @@ def test_a_report_of_another_program_is_shown_as_it_is(attached, tmp_path, capsy
     with serving("odd", attached, 1, tmp_path) as server:
         asked = (f"--url={server.rest_url}", "--model=odd", "--report")
         assert query.main(list(asked)) == 2
-        assert "--format=json shows it" in capsys.readouterr().err
+        assert "--format=json prints it" in capsys.readouterr().err
         assert "holds against …" in answers(capsys, *asked, "--format=json")
 
 

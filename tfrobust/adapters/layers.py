@@ -13,7 +13,7 @@ from tfrobust import corruptions
 from tfrobust.augment import augmix, utility_perturbation
 from tfrobust.augment.base import Augmentation
 from tfrobust.common.configured import Configured
-from tfrobust.ops import distribution, inputs, randomness
+from tfrobust.ops import batch_checks, distribution, randomness
 
 __all__ = ["AugMix", "Augment", "Corrupt", "UtilityPerturbation"]
 
@@ -35,7 +35,7 @@ class _DrawingLayer(Configured, keras.layers.Layer):
 
     def check_pixels(self, images):
         """Raise ValueError for pixels that are not floating point."""
-        inputs.check_floats(images, self.name)
+        batch_checks.check_floats(images, self.name)
 
     def changed(self, change: Callable, images):
         """Apply `change` to images as float32 [b, h, w, c], and cast the result back.
@@ -47,7 +47,7 @@ class _DrawingLayer(Configured, keras.layers.Layer):
         Raises:
             ValueError: pixels that are not floating point, or outside [0, 1].
         """
-        inputs.check_pixels(images, self.name)
+        batch_checks.check_pixels(images, self.name)
         alone = images.shape.rank == 3
         found = tf.cast(change(tf.cast(images[None] if alone else images, tf.float32)), images.dtype)
         return found[0] if alone else found

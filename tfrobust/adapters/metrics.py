@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfrobust.errors import InputError
 from tfrobust.evaluation.evaluators.calibration import check_adaptive_bins
-from tfrobust.ops import inputs
+from tfrobust.ops import batch_checks
 
 __all__ = ["AURRA", "BrierScore", "ExpectedCalibrationError", "NegativeLogLikelihood", "RMSCalibrationError"]
 
@@ -46,8 +46,8 @@ class _ProbabilityMetric(keras.metrics.Metric):
             )
         if sample_weight is not None:
             sample_weight = tf.reshape(tf.cast(sample_weight, tf.float64), [-1])
-        labels = inputs.class_ids(self._counted(y_true, sample_weight), self.name)
-        labels = inputs.known_classes(labels, values.shape[1] or tf.shape(values)[1], self.name)
+        labels = batch_checks.class_ids(self._counted(y_true, sample_weight), self.name)
+        labels = batch_checks.known_classes(labels, values.shape[1] or tf.shape(values)[1], self.name)
         if sample_weight is None:
             return labels, values, tf.ones(tf.shape(labels), tf.float64)
         return labels, values, sample_weight

@@ -16,7 +16,13 @@ COMMANDS = {
     "gate": "refuse a model whose report misses a requirement",
     "serve": "serve exports with TensorFlow Serving",
     "new-method": "create the files of a new method",
+    "completion": "print the script with which a shell completes the commands",
 }
+
+
+def module(command: str):
+    """Import the module of a command, and return it."""
+    return importlib.import_module(f"tfrobust.commands.{command.replace('-', '_')}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         near = nearest(name, COMMANDS, count=1) or ", ".join(COMMANDS)
         print(f"error: there is no command {shown(name)}; nearest: {near}", file=sys.stderr)
         return failures.WRONG_INPUT
-    return importlib.import_module(f"tfrobust.commands.{name.replace('-', '_')}").main(rest)
+    return module(name).main(rest)
 
 
 if __name__ == "__main__":

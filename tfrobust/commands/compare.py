@@ -26,9 +26,9 @@ def parser() -> Parser:
     flags.add_argument("--strict", action="store_true", help="refuse reports whose numbers may not be compared")
     flags.add_argument("--format", choices=("table", "markdown", "json"), default="table", help="default: table")
     flags.add_argument(
-        "--gap_from", metavar="NAME", help="show what share of the gap between this model's relative drops"
+        "--gap_from", metavar="NAME", help="show the share of the gap between this model's relative drops"
     )
-    flags.add_argument("--gap_to", metavar="NAME", help="and this one's the others close, attack by attack")
+    flags.add_argument("--gap_to", metavar="NAME", help="and this model's that the others close, attack by attack")
     return flags
 
 
@@ -39,9 +39,9 @@ def run(flags: argparse.Namespace) -> None:
     from tfrobust.report.comparison import views as compare_views
 
     if bool(flags.gap_from) != bool(flags.gap_to):
-        raise InputError("a gap has two ends: give both --gap_from and --gap_to.")
+        raise InputError("a gap has two ends: set both --gap_from and --gap_to.")
     if flags.ascending and not flags.sort:
-        raise InputError("--ascending says in which order to sort: give --sort=ID too.")
+        raise InputError("--ascending needs --sort=ID, the measurement to sort by.")
     ends = (flags.gap_from, flags.gap_to) if flags.gap_from else None
     reports = compare.load_reports(flags.paths)
     if not reports:
@@ -52,7 +52,7 @@ def run(flags: argparse.Namespace) -> None:
     if flags.strict and comparison.notes:
         first, *others = comparison.notes
         more = f" (and {len(others)} more)" if others else ""
-        raise InputError(f"these may not be compared: {first[:200]}{more} Without --strict they are marked.")
+        raise InputError(f"these reports are not comparable: {first[:200]}{more} Without --strict they are marked.")
     if flags.format == "json":
         text = compare_views.as_json(comparison)
     elif flags.format == "markdown":

@@ -17,7 +17,7 @@ def parser() -> Parser:
         "--model",
         metavar="DIR|FILE.keras",
         required=True,
-        help="the model; of weights from PyTorch (.safetensors, .npz) a file of gin/models says the network",
+        help="the model; weights from PyTorch (.safetensors, .npz) need the --gin_file of a network, from gin/models",
     )
     flags.add_argument(
         "--data",
@@ -27,7 +27,9 @@ def parser() -> Parser:
     flags.add_gin_flags("gin/eval/pgd.gin")
     flags.add_argument("--logits_output", metavar="NAME", help="which output of a foreign model holds the logits")
     flags.add_argument("--output", metavar="DIR", help="where the report goes (JSON, HTML, Markdown); resumes there")
-    flags.add_argument("--shard", metavar="I/N", type=_shard, help="make share I of N only; then run without it")
+    flags.add_argument(
+        "--shard", metavar="I/N", type=_shard, help="compute share I of N only; when all are done, run without it"
+    )
     return flags
 
 

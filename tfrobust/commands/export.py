@@ -12,7 +12,7 @@ from tfrobust.errors import InputError
 
 def parser() -> Parser:
     """Return the command's flags."""
-    flags = Parser("export", "Publish the trained model of a workdir as a SavedModel, judged if it is not yet.")
+    flags = Parser("export", "Publish the trained model of a workdir as a SavedModel, evaluated first if needed.")
     flags.add_argument("--workdir", metavar="DIR", required=True, help="workdir of a finished training run")
     flags.add_argument("--export_dir", metavar="DIR", default="exported", help="default: exported")
     flags.add_gin_import()
@@ -23,7 +23,7 @@ def run(flags: argparse.Namespace) -> None:
     """Configure from the gin file in the workdir, and publish."""
     configuration = pathlib.Path(flags.workdir, "config.gin")
     if not configuration.is_file():
-        raise InputError(f"{flags.workdir} holds no training run: {configuration.name} is missing in it.")
+        raise InputError(f"{flags.workdir} has no training run: {configuration.name} is missing.")
     configure([str(configuration)], imports=flags.gin_import, defaults=False)
     call(
         "train",

@@ -15,9 +15,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from types import TracebackType
 
-from tfrobust.errors import InputError, RefusedByGate, StopRequested
+from tfrobust.errors import Failure, InputError, RefusedByGate, StopRequested
 
 DONE, FAILED, WRONG_INPUT, REFUSED, STOPPED, UNREAD = 0, 1, 2, 3, 75, 128 + 13
 _LONGEST_LINE = 300
@@ -26,14 +25,6 @@ _FILE_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirec
 _FILE_NUMBERS = (errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
 
 Command = Callable[[argparse.Namespace], None]
-
-# Failures that are no bugs: one line says what to do, and a traceback would hide it.
-_ONE_LINE_FAILURES = (
-    ("tfrobust.training.loop", "TrainingDiverged"),
-    ("tfrobust.training.cluster", "WorkerLost"),
-    ("tfrobust.training.checkpoint", "CheckpointNotWritten"),
-    ("tfrobust.serving.client.transport", "ServerUnavailable"),
-)
 
 
 def main(parser: argparse.ArgumentParser, run: Command, arguments: list[str] | None = None) -> int:
@@ -123,21 +114,15 @@ def _ended_by(error: BaseException) -> int:
     if isinstance(error, RefusedByGate):
         _say(f"refused: {one_line(error)}")
         return REFUSED
-    if is_input_error(error):
+    if _is_input_error(error):
         _say(f"error: {one_line(error)}")
         return WRONG_INPUT
     disk_full = any(text in str(error) for text in _DISK_FULL)  # in messages of Python and of TensorFlow
-    if disk_full or any(_is(error, *failure) for failure in _ONE_LINE_FAILURES):
+    if disk_full or isinstance(error, Failure):
         _say(f"error: {one_line(error)}")
         return FAILED
     traceback.print_exception(error)
     return FAILED
-
-
-def _is(error: BaseException, module: str, name: str) -> bool:
-    """Return isinstance(error, the class), False while its module has not been imported."""
-    kind = getattr(sys.modules.get(module), name, None)
-    return kind is not None and isinstance(error, kind)
 
 
 def _say(line: str) -> None:
@@ -146,18 +131,12 @@ def _say(line: str) -> None:
     print(line[:_LONGEST_LINE], file=sys.stderr, flush=True)
 
 
-def is_input_error(error: BaseException) -> bool:
-    """Return True if the user can correct the error, so that it is reported in one line without a traceback.
-
-    That is an InputError, a folder or file that cannot be read or written, or an error that a constructor raised for
-    the arguments that gin passed. Any other ValueError is a bug and must not look like a mistake in the input.
-    """
+def _is_input_error(error: BaseException) -> bool:
+    """Return True for an InputError, and for a folder or file that cannot be read or written; others may be bugs."""
     error = _unwrapped(error)
-    if isinstance(error, InputError):
-        return True
     if isinstance(error, OSError):
         return isinstance(error, _FILE_ERRORS) or error.errno in _FILE_NUMBERS
-    return isinstance(error, (ValueError, TypeError)) and _while_building(error.__traceback__)
+    return isinstance(error, InputError)
 
 
 def _unwrapped(error: BaseException) -> BaseException:
@@ -165,15 +144,6 @@ def _unwrapped(error: BaseException) -> BaseException:
     while "ExceptionProxy" in type(error).__init__.__qualname__ and error.__context__ is not None:
         error = error.__context__
     return error
-
-
-def _while_building(trace: TracebackType | None) -> bool:
-    built = None
-    while trace is not None:
-        if trace.tb_frame.f_code.co_name == "gin_wrapper":
-            built = trace.tb_frame.f_locals.get("fn_or_cls")
-        trace = trace.tb_next
-    return isinstance(built, type)
 
 
 def one_line(error: BaseException) -> str:

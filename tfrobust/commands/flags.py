@@ -5,7 +5,7 @@ import re
 import sys
 
 from tfrobust.commands import run
-from tfrobust.commands.configuration import completion, files
+from tfrobust.commands.configuration import files
 from tfrobust.errors import InputError
 
 
@@ -25,35 +25,23 @@ class PrintEnvironment(argparse.Action):
         parser.exit()
 
 
-class PrintCompletion(argparse.Action):
-    """The action of `--completion=SHELL`: print the script for the shell and exit."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        """Print the script and exit."""
-        print(completion.script(parser, values), end="")
-        parser.exit()
-
-
 class Parser(argparse.ArgumentParser):
     """argparse without abbreviations, whose errors are one line with the nearest flag."""
 
     def __init__(self, command: str, description: str):
-        super().__init__(prog=f"tfrobust {command}", description=description, allow_abbrev=False)
+        names = {"prog": f"tfrobust {command}", "description": description}
+        # A command may have a --version of its own.
+        super().__init__(**names, allow_abbrev=False, conflict_handler="resolve")
+        what = "print versions, machine and devices on one line, for a bug report"
+        self.add_argument("--version", action=PrintEnvironment, nargs=0, default=argparse.SUPPRESS, help=what)
 
     def parse_args(self, args=None, namespace=None):
-        """Parse the flags, with `--version` and `--completion` added."""
-        known, absent = self._option_string_actions, {"default": argparse.SUPPRESS}
-        if "--version" not in known:
-            what = "print versions, machine and devices on one line, for a bug report"
-            self.add_argument("--version", action=PrintEnvironment, nargs=0, help=what, **absent)
-        if "--completion" not in known:
-            what = 'print shell completion: eval "$(... --completion=bash)"'
-            self.add_argument("--completion", action=PrintCompletion, choices=completion.SHELLS, help=what, **absent)
+        """Parse the flags; paths may precede and follow them."""
         for argument in sys.argv[1:] if args is None else args:
             # TensorFlow accepts only UTF-8 paths, and fails on others with an unclear error.
             if not argument.isascii() and argument != argument.encode(errors="replace").decode():
                 raise InputError(f"the argument {ascii(argument)[:100]} is not UTF-8")
-        return self.parse_intermixed_args(args, namespace)  # paths may precede and follow flags
+        return self.parse_intermixed_args(args, namespace)
 
     def error(self, message: str):
         """Raise InputError with the message of argparse, for an unknown flag with the nearest one."""

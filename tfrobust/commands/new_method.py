@@ -159,11 +159,11 @@ def parser() -> Parser:
 def run(flags: argparse.Namespace) -> None:
     """Write the files and print their paths."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", flags.name):
-        raise InputError(f"{flags.name!r} is no name in snake_case such as my_method")
+        raise InputError(f"{flags.name!r} is not in snake_case, such as my_method")
     files = targets(pathlib.Path(), flags.name)
     there = [str(path) for path in files if path.exists()]
     if there:
-        raise InputError(f"nothing written: {', '.join(there)} exists")
+        raise InputError(f"nothing is written, because {', '.join(there)} exists")
     for path, text in files.items():
         path.write_text(text, encoding="utf-8")
         print(path)

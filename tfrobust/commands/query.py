@@ -12,7 +12,7 @@ from tfrobust.errors import InputError
 
 def parser() -> Parser:
     """Return the command's flags."""
-    flags = Parser("query", "Ask a model that TensorFlow Serving serves, over REST or gRPC.")
+    flags = Parser("query", "Query a model that TensorFlow Serving serves, over REST or gRPC.")
     flags.add_argument(
         "--url", required=True, help="http(s)://host:8501 for REST, grpc(s)://host:8500 for gRPC; REST is the default"
     )
@@ -31,7 +31,7 @@ def parser() -> Parser:
     what.add_argument("--report", action="store_true", help="show the served model's own robustness report")
     flags.add_argument("--format", choices=("table", "json"), default="table", help="default: table")
     flags.add_argument(
-        "--timeout", metavar="SECONDS", type=float, default=60.0, help="for one whole answer; default: 60"
+        "--timeout", metavar="SECONDS", type=float, default=60.0, help="for one whole response; default: 60"
     )
     flags.add_argument("--ca", metavar="FILE", help="certificates that an https or grpcs server must be signed by")
     return flags
@@ -45,7 +45,7 @@ def run(flags: argparse.Namespace) -> None:
     from tfrobust.serving.client import query as answers
 
     if not (flags.image or flags.metadata or flags.report):
-        raise InputError("say what to ask: --image=FILE, --metadata or --report.")
+        raise InputError("nothing to request: set --image=FILE, --metadata or --report.")
     names, images = inputs.read(flags.image) if flags.image else ([], None)
     where = dict(version=flags.version, label=flags.label, timeout=flags.timeout, authority=flags.ca)
     with quiet_stderr():
@@ -72,7 +72,7 @@ def _report_table(asked) -> str:
     try:
         report = Report.from_json(text)
     except InputError as error:
-        raise InputError(f"the server's report cannot be read, --format=json shows it: {error}"[:300]) from None
+        raise InputError(f"the server's report cannot be read (--format=json prints it): {error}"[:300]) from None
     return f"{render.console_table(report, short=True)}\n\n{report.threat}"
 
 

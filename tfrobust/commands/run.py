@@ -85,7 +85,7 @@ def call(name: str, **runtime):
     binding.register(complete, _registry)
     bound = set(gin.get_bindings(complete, resolve_references=False))
     for argument in sorted(bound & set(runtime)):
-        raise InputError(f"experiment.{name}.{argument} is not set in gin but by the command's flags.")
+        raise InputError(f"experiment.{name}.{argument} is set by the command's flags, not in gin.")
     binding.missing_arguments(complete, bound | set(runtime), _registry)
     return gin.get_configurable(complete)(**runtime)
 

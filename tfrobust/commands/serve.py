@@ -78,7 +78,7 @@ def find_server(all_interfaces: bool) -> str:
     if binary and all_interfaces:
         return binary
     if binary:
-        raise InputError(f"{BINARY} listens on every network interface: give --all_interfaces behind a firewall.")
+        raise InputError(f"{BINARY} listens on every network interface: set --all_interfaces, behind a firewall.")
     lacking = "Docker is installed but its daemon does not respond" if docker else "There is no Docker"
     raise InputError(f"{lacking}, and no {BINARY}. {INSTALL}")
 
@@ -89,9 +89,11 @@ def read_labels(texts: list[str], folders: dict[str, pathlib.Path]) -> dict[str,
     for text in texts:
         match = re.fullmatch(r"([^:=]+):([^:=]+)=(\d{1,18})", text)
         if match is None or match[1] not in folders:
-            raise InputError(f"--label={text[:80]} is no MODEL:LABEL=N of {', '.join(folders)[:120]}.")
+            raise InputError(f"--label={text[:80]} is not MODEL:LABEL=N with a model of {', '.join(folders)[:120]}.")
         if int(match[3]) not in publish.versions(folders[match[1]]):
-            raise InputError(f"--label={text[:80]}: {folders[match[1]]} has {publish.versions(folders[match[1]])}.")
+            raise InputError(
+                f"--label={text[:80]}: {folders[match[1]]} has versions {publish.versions(folders[match[1]])}."
+            )
         labels.setdefault(match[1], {})[match[2]] = int(match[3])
     return labels
 
@@ -100,10 +102,10 @@ def read_folders(paths: list[pathlib.Path]) -> dict[str, pathlib.Path]:
     """Return model name -> its folder, which must hold versions."""
     folders = {path.resolve().name: path.resolve() for path in paths}
     if len(folders) < len(paths):
-        raise InputError("Two of the models have one name.")
+        raise InputError("Two of the models have the same name.")
     for path in folders.values():
         if not publish.versions(path):
-            raise InputError(f"{path} holds no versions (folders 1, 2, ...); name one exported model, exported/NAME.")
+            raise InputError(f"{path} has no versions (folders 1, 2, ...); name one exported model, exported/NAME.")
     return folders
 
 
@@ -147,7 +149,7 @@ def develop(flags: argparse.Namespace, folders: dict[str, pathlib.Path], labels)
 def run(flags: argparse.Namespace) -> None:
     """Write the files and replace this process by the server."""
     if bool(flags.tls_key) != bool(flags.tls_certificate):
-        raise InputError("TLS takes two files: give both --tls_key and --tls_certificate.")
+        raise InputError("TLS needs two files: set both --tls_key and --tls_certificate.")
     folders = read_folders(flags.models)
     labels = read_labels(flags.label, folders)
     if flags.development:

@@ -11,7 +11,7 @@ from tfrobust.commands.run import call, operative_text, prepare
 
 def parser() -> Parser:
     """Return the command's flags."""
-    flags = Parser("train", "Train a robust model, judge it, write its report and publish it as a SavedModel.")
+    flags = Parser("train", "Train a robust model, evaluate it, write its report and publish it as a SavedModel.")
     flags.add_gin_flags("gin/ascl_leaked.gin")
     what = "checkpoints and report; default: runs/<first gin file>, or runs/<NAME> if no gin file sets NAME"
     flags.add_argument("--workdir", metavar="DIR", help=what)

@@ -38,7 +38,7 @@ def regular(path) -> Iterator[BinaryIO]:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would otherwise wait for a writer
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InputError(f"{path} is no regular file."[:300])
+            raise InputError(f"{path} is not a regular file."[:300])
         yield file
 
 
@@ -63,7 +63,7 @@ def check_writable(folder, what: str) -> None:
         place = place.parent
     if not place.is_dir():
         kind = "a file" if place.is_file() else "no folder"
-        raise InputError(f"{place} is {kind}; {what} is a folder."[:300])
+        raise InputError(f"{place} is {kind}; {what} must be a folder."[:300])
     if not os.access(place, os.W_OK | os.X_OK):
         raise InputError(f"{place} cannot be written to; use another {what}."[:300])
 
@@ -136,5 +136,5 @@ def saved_model_directory(place: pathlib.Path) -> pathlib.Path:
         return place
     versions = [child for child in place.iterdir() if child.name.isdecimal() and (child / "saved_model.pb").exists()]
     if not versions:
-        raise InputError(f"{place} holds neither saved_model.pb nor a numbered version with one.")
+        raise InputError(f"{place} has neither saved_model.pb nor a numbered version with one.")
     return max(versions, key=lambda child: int(child.name))

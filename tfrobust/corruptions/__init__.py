@@ -31,7 +31,7 @@ from tfrobust.corruptions import (
 from tfrobust.corruptions.sequences import EXTRA_SEQUENCES, SEQUENCES, sequence
 from tfrobust.corruptions.severities import SEVERITIES
 from tfrobust.errors import InputError
-from tfrobust.ops import inputs
+from tfrobust.ops import batch_checks
 
 __all__ = [
     "EXTRA_NAMES",
@@ -126,7 +126,7 @@ def corrupt(
             TensorFlow).
     """
     images = tf.convert_to_tensor(images)
-    inputs.check_pixels(images, "corrupt")
+    batch_checks.check_pixels(images, "corrupt")
     drawn = draw(images, name, severity, keys, frost_pictures=frost_pictures)
     found = tf.clip_by_value(apply(images, name, severity, drawn), 0.0, 1.0)
     return resampling.to_bytes(found) if quantised else found

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfrobust.common.labels import without_one_hot
+from tfrobust.common import arrays
 from tfrobust.errors import InputError
 
 MOST_CLASSES = 2**20
@@ -36,61 +36,10 @@ def check_images(images, where: str = "images") -> np.ndarray:
         hint = "; add a channel axis" if images.ndim == 3 else ""
         raise InputError(f"{where}: images have shape {shape}, not [n, height, width, channels]{hint}.")
     if 0 in shape[1:]:
-        raise InputError(f"{where}: images of shape {shape[1:]} hold no pixels.")
+        raise InputError(f"{where}: images of shape {shape[1:]} have no pixels.")
     if images.dtype == np.uint8:
         return np.ascontiguousarray(images)
-    if not np.issubdtype(images.dtype, np.floating):
-        raise InputError(f"{where}: images are {images.dtype}, not uint8 in 0..255 or floating point in [0, 1].")
-    images = np.ascontiguousarray(images, dtype="<f4")
-    if images.size and not (images.min() >= 0 and images.max() <= 1):  # not(): NaN fails every comparison
-        _name_bad_pixel(images, where)
-    return images
-
-
-def _name_bad_pixel(images: np.ndarray, where: str):
-    bad = ~((images >= 0) & (images <= 1))
-    position = int(np.argmax(bad.any(axis=(1, 2, 3))))
-    value = float(images[position][bad[position]][0])
-    if not np.isfinite(value):
-        raise InputError(f"{where}: image {position} holds {value}; pixels must be finite, in [0, 1].")
-    hint = "; divide by 255 or store uint8" if 1 < images.max() <= 255 and images.min() >= 0 else ""
-    raise InputError(f"{where}: image {position} holds the pixel {value:g}, outside [0, 1]{hint}.")
-
-
-def check_labels(labels, count: int, class_count: int | None = None, where: str = "labels") -> np.ndarray:
-    """Check class ids and convert them to the library's format.
-
-    Args:
-        labels: integer array [n], each in 0..class_count-1; or one-hot rows [n, k] of any numeric type.
-        count: number of images they belong to.
-        class_count: number of classes; None does not check an upper bound.
-        where: name of the labels in messages.
-
-    Returns:
-        int32 [n].
-
-    Raises:
-        ValueError: another rank, length or dtype, rows that are not one-hot, or an id out of range.
-    """
-    labels = np.asarray(labels)
-    if labels.ndim not in (1, 2):
-        raise InputError(f"{where}: labels have shape {list(labels.shape)}, not [n] or, one-hot, [n, k].")
-    try:
-        labels = without_one_hot(labels)
-    except ValueError as error:
-        raise InputError(f"{where}: {error}") from None
-    if len(labels) != count:
-        raise InputError(f"{where}: {len(labels)} labels for {count} images.")
-    if not np.issubdtype(labels.dtype, np.integer):
-        raise InputError(f"{where}: labels are {labels.dtype}, not integer class ids.")
-    upper = np.iinfo(np.int32).max if class_count is None else class_count - 1
-    bad = (labels < 0) | (labels > upper)
-    if bad.any():
-        position = int(np.argmax(bad))
-        if class_count is None and labels[position] < 0:
-            raise InputError(f"{where}: label {labels[position]} of example {position} is negative; ids start at 0.")
-        raise InputError(f"{where}: label {labels[position]} of example {position} is out of range 0..{upper}.")
-    return labels.astype(np.int32)
+    return arrays.check_pixels(images, where)
 
 
 def check_tokens(tokens, where: str = "tokens", vocabulary_size: int | None = None) -> np.ndarray:
@@ -112,7 +61,7 @@ def check_tokens(tokens, where: str = "tokens", vocabulary_size: int | None = No
     """
     tokens = np.asarray(tokens)
     if tokens.ndim != 2 or not tokens.shape[1]:
-        raise InputError(f"{where}: tokens have shape {list(tokens.shape)}, not [n, length] with room for a token.")
+        raise InputError(f"{where}: tokens have shape {list(tokens.shape)}, not [n, length] with length >= 1.")
     if not np.issubdtype(tokens.dtype, np.integer):
         raise InputError(f"{where}: tokens are {tokens.dtype}, not integer ids.")
     upper = np.iinfo(np.int32).max if vocabulary_size is None else vocabulary_size - 1
@@ -120,13 +69,15 @@ def check_tokens(tokens, where: str = "tokens", vocabulary_size: int | None = No
     if bad.any():
         row, column = np.argwhere(bad)[0]
         what = "is negative" if tokens[row, column] < 0 else f"is not in the vocabulary of {upper + 1}"
-        raise InputError(f"{where}: token {tokens[row, column]} in place {column} of sentence {row} {what}.")
+        raise InputError(f"{where}: token {tokens[row, column]} at position {column} of sentence {row} {what}.")
     if not np.all(tokens[:, 0]):
-        raise InputError(f"{where}: sentence {int(np.argmin(tokens[:, 0]))} begins with padding (0); it needs a token.")
+        raise InputError(
+            f"{where}: sentence {int(np.argmin(tokens[:, 0]))} starts with padding (0); it must have a token."
+        )
     gaps = (tokens[:, :-1] == 0) & (tokens[:, 1:] != 0)
     if gaps.any():
         row, column = np.argwhere(gaps)[0]
-        raise InputError(f"{where}: padding (0) in place {column} of sentence {row} stands before a token.")
+        raise InputError(f"{where}: padding (0) at position {column} of sentence {row} precedes a token.")
     return np.ascontiguousarray(tokens, np.int32)
 
 
@@ -150,8 +101,8 @@ def check_strengths(strengths, tokens: np.ndarray, where: str = "strengths") -> 
     bad = (strengths < 0) | (strengths > 0.5) | (~np.isnan(strengths) & (tokens == 0))
     if bad.any():
         row, column = np.argwhere(bad)[0]
-        what = "lies outside [0, 0.5]" if tokens[row, column] else "belongs to padding, which has none (NaN)"
-        raise InputError(f"{where}: strength {strengths[row, column]:g} in place {column} of sentence {row} {what}.")
+        what = "is outside [0, 0.5]" if tokens[row, column] else "belongs to padding, which has none (NaN)"
+        raise InputError(f"{where}: strength {strengths[row, column]:g} at position {column} of sentence {row} {what}.")
     return strengths
 
 
@@ -172,14 +123,14 @@ def check_vocabulary(vocabulary, where: str = "vocabulary") -> tuple[str, ...]:
     words = tuple(str(word) for word in vocabulary)
     if words[:2] != (PADDING_WORD, UNKNOWN_WORD) or len(words) < 3:
         raise InputError(
-            f"{where}: a vocabulary begins with {PADDING_WORD}, {UNKNOWN_WORD} and then has words; this one has "
-            f"{len(words)} and begins {shorten(list(words[:3]), 60)}."
+            f"{where}: a vocabulary starts with {PADDING_WORD}, {UNKNOWN_WORD} and at least one word; this one "
+            f"has {len(words)} entries and starts with {shorten(list(words[:3]), 60)}."
         )
     broken = next((word for word in words if not word or len(word.splitlines()) != 1), None)
     if broken is not None:
-        raise InputError(f"{where}: {broken!r} is no word of one line.")
+        raise InputError(f"{where}: {broken!r} must be a word on one line.")
     if len(set(words)) < len(words):
-        raise InputError(f"{where}: the word {shorten(_twice(words))!r} stands twice.")
+        raise InputError(f"{where}: the word {shorten(_twice(words))!r} occurs twice.")
     return words
 
 
@@ -195,7 +146,7 @@ def check_class_names(class_names, where: str) -> tuple[str, ...]:
     if len(names) < 2:
         raise InputError(f"{where}: a classifier needs at least 2 classes, found {len(names)}.")
     if len(set(names)) < len(names):
-        raise InputError(f"{where}: the class name {shorten(_twice(names))!r} stands twice.")
+        raise InputError(f"{where}: the class name {shorten(_twice(names))!r} occurs twice.")
     for name in names:
         check_utf8(name, f"{where}: the class name")
     return names

@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.augment.resized_crop import RandomResizedCrop, resized
+from tfrobust.common.arrays import check_labels
 from tfrobust.data.checks import (
     check_images,
-    check_labels,
     check_tokens,
     check_utf8,
     check_vocabulary,
@@ -115,7 +115,7 @@ class ArrayExamples(Examples):
         labels: integer [n] class ids.
 
     Raises:
-        ValueError: see `check_images`, `check_labels`.
+        ValueError: see `check_images`, `arrays.check_labels`.
     """
 
     def __init__(self, images, labels):
@@ -177,7 +177,10 @@ class FileExamples(Examples):
         if len(self.image_shape) != 3 or min(self.image_shape) < 1 or self.image_shape[2] not in (1, 3, 4):
             raise InputError(f"image_shape is {image_shape}, not (height, width, 1, 3 or 4).")
         if short_side is not None and short_side < max(self.image_shape[:2]):
-            raise InputError(f"short_side is {short_side}; {self.image_shape[:2]} cannot be cut out of so little.")
+            raise InputError(
+                f"short_side is {short_side}; it must be at least {max(self.image_shape[:2])} to crop "
+                f"{self.image_shape[:2]}."
+            )
 
     @functools.cached_property
     def _tensor(self) -> tf.Tensor:
@@ -220,7 +223,9 @@ class FileExamples(Examples):
         """
         for path in self.paths:
             if os.path.getsize(path) > _LARGEST_FILE:
-                raise InputError(f"{shorten(path, 180)} is larger than {_LARGEST_FILE >> 20} MiB; no image is.")
+                raise InputError(
+                    f"{shorten(path, 180)} is larger than {_LARGEST_FILE >> 20} MiB, the limit for an image file."
+                )
         decoded = tf.data.Dataset.from_tensor_slices(self._tensor).map(
             # Depend on pixel values: if only their number were needed, TensorFlow would prune the decoding.
             lambda path: tf.reduce_max(self._decoded(path)),

@@ -96,7 +96,7 @@ def stratified_folds(labels: np.ndarray, folds: int, seed: int) -> np.ndarray:
     """
     labels = np.asarray(labels)
     if not 2 <= folds <= len(labels):
-        raise InputError(f"folds is {folds}; it must lie in 2..{len(labels)}.")
+        raise InputError(f"folds is {folds}; it must be in 2..{len(labels)}.")
     order = permutation(len(labels), seed, "folds")
     dealt = order[np.argsort(labels[order], kind="stable")]  # class by class, shuffled within each
     fold = np.empty(len(labels), np.int64)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from tfrobust.common.arrays import check_labels
 from tfrobust.data.checks import (
     PADDING_WORD,
     UNKNOWN_WORD,
-    check_labels,
     check_strengths,
     check_tokens,
 )
@@ -29,7 +29,7 @@ class TokenExamples(ArrayExamples):
             unknown, and for padding. None if none is known. They are used for evaluation only, never for training.
 
     Raises:
-        ValueError: see `check_tokens`, `check_labels`, `check_strengths`.
+        ValueError: see `check_tokens`, `arrays.check_labels`, `check_strengths`.
     """
 
     dtype = np.dtype(np.int32)
@@ -109,16 +109,16 @@ def refuse_parts_of_images(dataset: Dataset, method, **parts) -> None:
         return
     if not method.trains_text:
         raise InputError(
-            f"{type(method).__name__} trains on images, and {dataset.name} is text: METHOD takes @Supervised or "
-            "another method that says `trains_text`."
+            f"{type(method).__name__} trains on images, but {dataset.name} is text: set METHOD to @Supervised or "
+            "another method with trains_text = True."
         )
     parts |= {name: getattr(method, name, None) for name in ("adversary", "noise", "penalty")}
     for name, part in parts.items():
         if part is not None:
-            raise InputError(f"{name} is for images, and {dataset.name} is text: leave it out ({name} = None).")
+            raise InputError(f"{name} is for images, but {dataset.name} is text: set {name} = None.")
     room = getattr(method.encoder, "vocabulary_size", len(dataset.vocabulary))
     if room < len(dataset.vocabulary):
         raise InputError(
-            f"{type(method.encoder).__name__}.vocabulary_size is {room}, and {dataset.name} has "
-            f"{len(dataset.vocabulary)} words: set it to that, or make the vocabulary smaller."
+            f"{type(method.encoder).__name__}.vocabulary_size is {room}, but {dataset.name} has "
+            f"{len(dataset.vocabulary)} words: set vocabulary_size to that, or use a smaller vocabulary."
         )

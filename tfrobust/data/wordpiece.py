@@ -58,10 +58,11 @@ class WordPiece(Configured):
 
     def __post_init__(self):
         if self.strength_of not in STRENGTH_OF:
-            raise InputError(f"WordPiece.strength_of is {self.strength_of!r}; it is one of {list(STRENGTH_OF)}.")
+            raise InputError(f"WordPiece.strength_of is {self.strength_of!r}; it must be one of {list(STRENGTH_OF)}.")
         if self.size < 3 or self.minimum_count < 1:
             raise InputError(
-                f"WordPiece.size is {self.size} (>= 3) and WordPiece.minimum_count {self.minimum_count} (>= 1)."
+                f"WordPiece.size is {self.size} and must be at least 3; minimum_count is {self.minimum_count} and must "
+                "be at least 1."
             )
 
     def fitted(self, sentences: Iterable[Sequence[str]]) -> Pieces:
@@ -94,7 +95,7 @@ class WordPiece(Configured):
         special = [PADDING_WORD, UNKNOWN_WORD, *inner]
         least = len(special) + len({part[0] for part in parts})
         if self.size < least:
-            raise InputError(f"WordPiece.size is {self.size}; single letters alone take {least} pieces here.")
+            raise InputError(f"WordPiece.size is {self.size}; the single letters of these data need {least} pieces.")
         # The library would number these pieces in the order of a hash table, which breaks ties: two runs would give
         # different vocabularies (its issue 1794). Listing them as special tokens fixes the order.
         trainer = _library().trainers.WordPieceTrainer(
@@ -153,15 +154,16 @@ def _read(path: str) -> tuple[str, ...]:
     file = pathlib.Path(path).expanduser()
     if not file.is_file():
         raise DataNotFoundError(
-            f"WordPiece.vocabulary: there is no file {shorten(file)}; it holds a piece a line, as BERT's vocab.txt."
+            f"WordPiece.vocabulary: there is no file {shorten(file)}; it must have one piece per line, as BERT's "
+            "vocab.txt."
         )
     try:
         pieces = files.read_bounded(file).decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"{shorten(file)} is no text in UTF-8.") from error
+        raise InputError(f"{shorten(file)} is not UTF-8 text.") from error
     if UNKNOWN_WORD not in pieces:
-        raise InputError(f"{shorten(file)} has no line {UNKNOWN_WORD}, so that it is no vocabulary of word pieces.")
+        raise InputError(f"{shorten(file)} has no line {UNKNOWN_WORD}, which a vocabulary of word pieces needs.")
     twice = len(pieces) - len(set(pieces))
     if twice:
-        raise InputError(f"{shorten(file)}: {twice} lines stand there before.")
+        raise InputError(f"{shorten(file)}: {twice} duplicate lines; each piece must occur once.")
     return vocabulary_of(piece for piece in pieces if piece not in (PADDING_WORD, UNKNOWN_WORD))

@@ -49,7 +49,9 @@ def check_zip(path, whole: bool = True) -> None:
             # The record that ZipFile itself uses; the central directory has not been read yet.
             end = zipfile._EndRecData(file)
             if end and end[zipfile._ECD_SIZE] > _LARGEST_LIST:
-                raise RefusedArchiveError(f"{name} is not read: its list of parts has {end[zipfile._ECD_SIZE]} bytes.")
+                raise RefusedArchiveError(
+                    f"{name} is not read: its list of members has {end[zipfile._ECD_SIZE]} bytes."
+                )
             archive = zipfile.ZipFile(file)
             fault = _zip_fault(archive.infolist(), os.fstat(file.fileno()).st_size)
             if fault:
@@ -58,9 +60,9 @@ def check_zip(path, whole: bool = True) -> None:
     except InputError:
         raise
     except ZIP_ERRORS as error:
-        raise InputError(f"{name} cannot be read: truncated, or no zip archive at all ({str(error)[:80]}).") from error
+        raise InputError(f"{name} cannot be read: truncated, or not a zip archive ({str(error)[:80]}).") from error
     if broken is not None:
-        raise InputError(f"{name} is damaged: its part {broken[:60]!r} does not have the recorded checksum.")
+        raise InputError(f"{name} is damaged: its member {broken[:60]!r} does not match the recorded checksum.")
 
 
 class RefusedArchiveError(InputError):
@@ -69,22 +71,22 @@ class RefusedArchiveError(InputError):
 
 def _zip_fault(parts: list[zipfile.ZipInfo], size: int) -> str:
     if len(parts) > _MOST_PARTS:
-        return f"it holds {len(parts)} parts, more than {_MOST_PARTS}"
+        return f"it has {len(parts)} members, more than {_MOST_PARTS}"
     if len({part.filename for part in parts}) < len(parts):
-        return "a name stands twice in it"
+        return "a name occurs twice in it"
     for part in parts:
         name, path = repr(part.filename[:60]), pathlib.PurePosixPath(part.filename)
         if path.is_absolute() or ".." in path.parts or "\\" in part.filename or stat.S_ISLNK(part.external_attr >> 16):
-            return f"its part {name} leads out of the archive"
+            return f"its member {name} leads out of the archive"
         if path.suffix == ".json" and part.file_size > _LARGEST_JSON:
-            return f"its part {name} has {part.file_size} bytes, more than {_LARGEST_JSON}"
+            return f"its member {name} has {part.file_size} bytes, more than {_LARGEST_JSON}"
     stored = sum(part.compress_size for part in parts)
     if stored > size:
-        return "its parts overlap"
+        return "its members overlap"
     whole = (stored, sum(part.file_size for part in parts))
     for packed, grown in (whole, *((part.compress_size, part.file_size) for part in parts)):
         if grown > _LARGEST_UNASKED and grown > _MOST_GROWTH * packed:
-            return f"{packed} bytes of it would grow to {grown}"
+            return f"{packed} bytes of it would unpack to {grown}"
     return ""
 
 
@@ -112,7 +114,7 @@ def read_tar(path, wanted) -> dict[str, bytes]:
             total += member.size
             if total > _LARGEST_TAR or len(members) > _MOST_PARTS:
                 raise RefusedArchiveError(
-                    f"{pathlib.Path(path).name[-60:]} is not read: it grows to more than {_LARGEST_TAR} bytes or "
+                    f"{pathlib.Path(path).name[-60:]} is not read: it unpacks to more than {_LARGEST_TAR} bytes or "
                     f"{_MOST_PARTS} files."
                 )
             if member.isreg() and not member.issparse():

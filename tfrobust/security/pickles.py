@@ -49,11 +49,11 @@ def _refuse_costly(content: bytes) -> None:
     for opcode, argument, _ in pickletools.genops(content):
         room += 1
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > room:
-            raise ForbiddenPickleError("the pickle asks for memory that it cannot need.")
+            raise ForbiddenPickleError("the pickle requests more memory than it can use.")
         if room > MOST_OPERATIONS:
             raise ForbiddenPickleError(f"the pickle has more than {MOST_OPERATIONS} operations.")
         if opcode.name in ("INT", "LONG", "LONG1", "LONG4") and abs(argument) >= 2**32:
-            raise ForbiddenPickleError("the pickle holds an integer of more than 32 bits.")
+            raise ForbiddenPickleError("the pickle has an integer of more than 32 bits.")
 
 
 class _PickledType:
@@ -62,7 +62,7 @@ class _PickledType:
     def __init__(self, code=None, *_):
         code = code.decode("ascii", "replace") if isinstance(code, bytes) else code
         if code not in ("u1", "|u1"):
-            raise ForbiddenPickleError(f"the pickle holds an array of type {str(code)[:20]!r}, not of bytes.")
+            raise ForbiddenPickleError(f"the pickle has an array of type {str(code)[:20]!r}, not of bytes.")
 
     def __setstate__(self, state):
         """Ignore byte order and alignment, which do not matter for single bytes."""
@@ -77,7 +77,7 @@ class _PickledArray:
         _, shape, kind, fortran, content = state
         plain = isinstance(kind, _PickledType) and isinstance(content, bytes) and not fortran
         if not plain or math.prod(shape) != len(content):
-            raise ForbiddenPickleError("the pickle holds an array that is not plain bytes of its shape.")
+            raise ForbiddenPickleError("the pickle has an array that is not plain bytes of its shape.")
         self.array = np.frombuffer(content, np.uint8).reshape(shape)
 
 
@@ -104,7 +104,7 @@ _KNOWN = {
 class _Reader(pickle.Unpickler):
     def find_class(self, module, name):
         if (module, name) not in _KNOWN:
-            raise ForbiddenPickleError(f"the pickle asks for {f'{module}.{name}'[:60]!r}, which is never run.")
+            raise ForbiddenPickleError(f"the pickle refers to {f'{module}.{name}'[:60]!r}, which is never called.")
         known = _KNOWN[module, name]
         return lambda *arguments: known(*arguments)  # a pickle may set attributes of the object it gets
 

@@ -113,11 +113,11 @@ def parsed(directory: pathlib.Path) -> saved_model_pb2.SavedModel | Finding:
     try:
         program.ParseFromString(content)
     except DecodeError:
-        return finding(f"{PROGRAM} is damaged, or no SavedModel at all", _AGAIN)
+        return finding(f"{PROGRAM} is damaged, or not a SavedModel", _AGAIN)
     if not program.meta_graphs:
-        return finding(f"{PROGRAM} holds no graph", _AGAIN)
+        return finding(f"{PROGRAM} has no graph", _AGAIN)
     if len(program.meta_graphs) > _MOST_GRAPHS:
-        return finding(f"{PROGRAM} holds more than {_MOST_GRAPHS} graphs", "Export the model for serving alone.")
+        return finding(f"{PROGRAM} has more than {_MOST_GRAPHS} graphs", "Export the model for serving alone.")
     return program
 
 

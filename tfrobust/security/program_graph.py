@@ -248,7 +248,7 @@ def _name_fault(kind: str, names: list[str], marks: Iterable[str] = (), where: s
         return f"a {kind}{where} has no name"
     if len(set(names)) < len(names):
         twice = next(name for name, times in collections.Counter(names).items() if times > 1)
-        return f"the name {shown(twice, 40)} stands twice among the names of each {kind}{where}"
+        return f"the name {shown(twice, 40)} occurs twice among the names of each {kind}{where}"
     marked = next((name for name in names for mark in marks if mark in name), None)
     return "" if marked is None else f"the {kind} {shown(marked, 40)}{where} has ':' or '^' in its name"
 

@@ -54,7 +54,7 @@ def run(directory: str, largest: int, seconds: int) -> str:
     try:
         done = subprocess.run(command, env=environment, timeout=seconds, **streams)
     except subprocess.TimeoutExpired:
-        return f"TensorFlow has not loaded and asked it within {seconds} s"
+        return f"TensorFlow has not loaded and called it within {seconds} s"
     return verdict(done.returncode, done.stdout, largest)
 
 

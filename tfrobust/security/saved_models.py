@@ -39,7 +39,7 @@ def scan(directory) -> list[Finding]:
     """
     directory = pathlib.Path(directory)
     if not directory.is_dir():
-        raise FileNotFoundError(f"There is no folder {directory}; a SavedModel is one with a saved_model.pb.")
+        raise FileNotFoundError(f"There is no folder {directory}; a SavedModel is a folder with a saved_model.pb.")
     findings = program_files.findings(directory)
     if findings:
         # The files cannot be read, so nothing more can be checked.
@@ -102,7 +102,7 @@ def answering(name: str, errors: tuple[type[Exception], ...] = (tf.errors.OpErro
     except InputError:
         raise
     except errors as error:
-        raise InputError(f"{name[-70:]} fails when it is asked: {_first_line(error)}"[:_LONGEST]) from error
+        raise InputError(f"{name[-70:]} fails when it is called: {_first_line(error)}"[:_LONGEST]) from error
 
 
 def _first_line(error: Exception) -> str:

@@ -87,7 +87,7 @@ def _read(index: pathlib.Path) -> tuple[list[_Variable], int]:
     pairs = _pairs(index.read_bytes())
     key, value = next(pairs, (None, b""))
     if key != b"":
-        raise _DamagedIndexError("it does not begin with a header")
+        raise _DamagedIndexError("it does not start with a header")
     count = tensor_bundle_pb2.BundleHeaderProto.FromString(value).num_shards
     # Larger counts need more files than a folder may hold.
     files = [index.with_name(f"variables.data-{number:05d}-of-{count:05d}") for number in range(min(count, 10_000))]
@@ -110,15 +110,15 @@ def _variable(key: bytes, value: bytes, files: Sequence[int]) -> _Variable:
         raise _DamagedIndexError(f"{shown(name)} {fault}")
     elements, stored = math.prod(shape), entry.size
     if not (0 <= entry.shard_id < len(files) and 0 <= entry.offset and 0 <= stored):
-        raise _DamagedIndexError(f"{shown(name)} lies in no data file")
+        raise _DamagedIndexError(f"{shown(name)} is in no data file")
     if entry.offset + stored > files[entry.shard_id]:
-        raise _DamagedIndexError(f"{shown(name)} ends behind the end of its data file")
+        raise _DamagedIndexError(f"{shown(name)} ends after the end of its data file")
     of_any_length = entry.dtype in _OF_ANY_LENGTH
     fits = elements <= stored if of_any_length else elements * each == stored
     if not fits and not entry.slices:
-        raise _DamagedIndexError(f"{shown(name)} {shape} does not fit the {stored} bytes stored of it")
+        raise _DamagedIndexError(f"{shown(name)} {shape} does not match its {stored} bytes")
     if entry.slices and (stored or of_any_length or not all(_lies_in(part, shape) for part in entry.slices)):
-        raise _DamagedIndexError(f"{shown(name)} has slices that do not fit it")
+        raise _DamagedIndexError(f"{shown(name)} has slices of other shapes")
     return _Variable(name, shape, stored if of_any_length else elements * each, stored, bool(entry.slices))
 
 
@@ -139,7 +139,7 @@ def _lies_in(part, shape: list[int]) -> bool:
 def _pairs(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the pairs of all blocks, with increasing keys, so that a search finds the same entries as a walk."""
     if len(content) < _FOOTER or struct.unpack("<Q", content[-8:]) != (_MAGIC,):
-        raise _DamagedIndexError("it does not end as a table does")
+        raise _DamagedIndexError("it does not end like a table")
     _, _, at = _handle(content, len(content) - _FOOTER)  # skips the handle of an unused block
     places = _block(content, *_handle(content, at)[:2])
     before, end = None, 0
@@ -159,7 +159,7 @@ def _pairs(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 def _block(content: bytes, offset: int, size: int) -> list[tuple[bytes, bytes]]:
     """Return the pairs of one block."""
     if offset + size + _BLOCK_END > len(content) - _FOOTER or size < 8:
-        raise _DamagedIndexError("a block is said to end behind the end of the file")
+        raise _DamagedIndexError("a block ends after the end of the file")
     block = content[offset : offset + size]
     packing, checksum = struct.unpack("<BI", content[offset + size : offset + size + _BLOCK_END])
     if packing:
@@ -169,7 +169,7 @@ def _block(content: bytes, offset: int, size: int) -> list[tuple[bytes, bytes]]:
     (count,) = struct.unpack("<I", block[-4:])
     end = size - 4 - 4 * count
     if count < 1 or end < 0:
-        raise _DamagedIndexError("a block has no known length")
+        raise _DamagedIndexError("the length of a block is unknown")
     pairs, whole = [], {0}
     key, at = b"", 0
     while at < end:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfrobust.common import files
-from tfrobust.errors import InputError
+from tfrobust.errors import Failure, InputError
 from tfrobust.security import variable_index
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _DISK_ERRORS = (
 )
 
 
-class CheckpointNotWritten(RuntimeError):
+class CheckpointNotWritten(Failure, RuntimeError):
     """A checkpoint could not be written. Earlier checkpoints are intact."""
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfrobust.errors import InputError
+from tfrobust.errors import Failure, InputError
 
 # Errors of a collective after a worker was lost. UnknownError: the connection was cut in the middle of a message.
 _LOSSES = (
@@ -32,7 +32,7 @@ _PATIENCE = 20.0
 _joined = threading.Event()
 
 
-class WorkerLost(RuntimeError):
+class WorkerLost(Failure, RuntimeError):
     """Another worker of the cluster was lost. Restarting the same command on all workers resumes."""
 
 

@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.common import files
-from tfrobust.errors import InputError, StopRequested
+from tfrobust.errors import Failure, InputError, StopRequested
 from tfrobust.training import cluster, observability
 from tfrobust.training.checkpoint import CheckpointStore
 
@@ -32,7 +32,7 @@ CALLBACK_STATE = ("wait", "best", "best_epoch", "stopped_epoch", "cooldown_count
 WARM_UP_STEPS = 3
 
 
-class TrainingDiverged(RuntimeError):
+class TrainingDiverged(Failure, RuntimeError):
     """A loss term or a weight became NaN or infinite."""
 
 

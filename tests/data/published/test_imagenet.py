@@ -111,11 +111,11 @@ def test_which_logit_a_folder_belongs_to(tmp_path):
 @pytest.mark.parametrize(
     ("count", "lines", "wnids", "message"),
     [
-        (4, "", WNIDS, "4 logits and n01440764 with 2 other class folders does not say which"),
+        (4, "", WNIDS, "4 logits, but 3 class folders (n01440764, ...) do not name their classes"),
         (3, "a\nb\n", WNIDS, "names 2 classes; the model has 3 logits"),
         (3, "a\nb\nb\n", WNIDS, "names 2 classes; the model has 3 logits"),
-        (3, "n01440764\nn01443537\nb", WNIDS, "folder n02007558 is no class of the model; it has n01440764 and"),
-        (1000, "", ("n99999999", "b"), "folder n99999999 is no class of the model"),
+        (3, "n01440764\nn01443537\nb", WNIDS, "folder n02007558 is not a class of the model, which has n01440764 and"),
+        (1000, "", ("n99999999", "b"), "folder n99999999 is not a class of the model"),
     ],
 )
 def test_an_order_that_is_not_known(tmp_path, count, lines, wnids, message):
@@ -196,13 +196,13 @@ def _films(folder):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (_films, "no video decoder among the dependencies: turn each into a folder of frames, such as: mkdir clip0 &&"),
+        (_films, "cannot be decoded here: convert each to a folder of frames, for example by mkdir clip0 &&"),
         (lambda f: [p.rename(p.with_suffix(".txt")) for p in f.glob("*/*/*/*")], "has 0 frames; a sequence needs two"),
         (
             lambda f: (f / "tilt/n02007558/clip1/002.png").unlink(),
             "clip1 has 2 frames; another clip of that sequence 3",
         ),
-        (lambda f: (f / "tilt").rename(f / "shear") and (f / "tilt").mkdir(), "tilt holds no clips"),
+        (lambda f: (f / "tilt").rename(f / "shear") and (f / "tilt").mkdir(), "tilt has no clips"),
         (lambda f: (f / "tilt").rename(f / "shear"), "lacks tilt. Get the .tar files"),
     ],
 )

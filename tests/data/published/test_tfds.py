@@ -66,9 +66,9 @@ def test_missing_configurations_are_named_at_once(folder):
 @pytest.mark.parametrize(
     ("images", "labels", "split", "message"),
     [
-        (IMAGES, (LABELS + 1) % 4, "test", "fog_2/1.0.0 holds other images, or another order, than the first"),
+        (IMAGES, (LABELS + 1) % 4, "test", "fog_2/1.0.0 has other images, or another order, than the first"),
         (IMAGES[:5], LABELS[:5], "test", "fog_2 has 5 images, .*fog_1/1.0.0 7"),
-        (IMAGES, LABELS, "train", "has neither a test nor a validation split but train"),
+        (IMAGES, LABELS, "train", "has neither a test nor a validation split, only train"),
     ],
 )
 def test_configurations_that_do_not_fit_together(tmp_path, images, labels, split, message):

@@ -188,10 +188,10 @@ def test_bad_archives(tmp_path):
     "name, content, words",
     [
         ("test_batch", _python2_batch(*_rows(4))[:900], "test_batch: the pickle is damaged"),
-        ("data_batch_2", b"cnumpy\nload\n(tR.", "data_batch_2: the pickle asks for"),
+        ("data_batch_2", b"cnumpy\nload\n(tR.", "data_batch_2: the pickle refers to"),
         ("test_batch", _python2_batch(_rows(4)[0][:, :9], [0] * 4), "'data' is not an array of bytes"),
         ("test_batch", _python2_batch(*_rows(4), key="fine_labels"), "'labels' is not a list"),
-        ("test_batch", _python2_batch(_rows(4)[0], [0, 1]), "2 labels for 4 images"),
+        ("test_batch", _python2_batch(_rows(4)[0], [0, 1]), "2 labels for 4 examples"),
         ("test_batch", _python2_batch(_rows(4)[0], [0, 1, 2, 99]), "label 99"),
         ("batches.meta", pickle.dumps({b"x": 1}, 2), "no list 'label_names'"),
     ],
@@ -208,5 +208,5 @@ def test_bad_binary_record(tmp_path):
     files, _, _ = _cifar10(_binary, ".bin")
     files["batches.meta.txt"] = "\n".join(NAMES).encode()
     files["data_batch_4.bin"] = files["data_batch_4.bin"][:-1]
-    with pytest.raises(ValueError, match="data_batch_4.bin: 61459 bytes are not whole records of 3073"):
+    with pytest.raises(ValueError, match="data_batch_4.bin: 61459 bytes are no whole number of records of 3073"):
         Cifar(path=str(_write_folder(tmp_path / "c", files))).load()

@@ -87,7 +87,7 @@ def test_the_word_in_small_letters_comes_first():
 def test_faults_are_named(prepared, tmp_path):
     with pytest.raises(FileNotFoundError, match="Sst2.download = True .* StanfordSentimentTreebank"):
         Sst2(data_dir=str(tmp_path)).load()
-    with pytest.raises(ValueError, match="label -1 of example 0 is negative"):
+    with pytest.raises(ValueError, match="label -1 of example 0 is not a class id"):
         Sst2(dataset=prepared, test_split="test").load()
     with pytest.raises(ValueError, match="has 0 texts and 1 class labels"):
         Sst2(dataset=_store(tmp_path / "labels", sentence=None)).load()

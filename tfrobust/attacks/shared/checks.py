@@ -3,9 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.common.labels import without_one_hot
+from tfrobust.common import arrays
 from tfrobust.errors import InputError
-from tfrobust.ops import inputs
+from tfrobust.ops import batch_checks
 from tfrobust.ops.probabilities import kind_of_outputs
 
 
@@ -43,46 +43,20 @@ def check_images(images, low: float, high: float) -> np.ndarray:
     """
     images = np.asarray(images)
     if images.ndim < 2 or not len(images):
-        raise InputError(f"Images are [n, h, w, c] with n >= 1; found the shape {images.shape}.")
-    if not np.issubdtype(images.dtype, np.floating):
-        raise InputError(f"Images are float in [{low:g}, {high:g}]; found {images.dtype}: divide by 255 first.")
-    # One sum finds NaN and infinity without a copy. The float64 sum of finite float16 values cannot overflow.
-    if not np.isfinite(images.sum(dtype=np.float64)):
-        raise InputError(f"Images hold NaN or infinity; pixels are finite and in [{low:g}, {high:g}].")
-    smallest, largest = images.min(), images.max()
-    if smallest < low or largest > high:
-        raise InputError(
-            f"Pixels lie in [{smallest:.9g}, {largest:.9g}], the bounds are [{low:g}, {high:g}]: "
-            "rescale the images (bytes: divide by 255; rounding: np.clip) and keep normalization inside the model."
-        )
-    return np.ascontiguousarray(images, np.float32)
+        raise InputError(f"images have shape {list(images.shape)}, not [n, h, w, c] with n >= 1.")
+    return arrays.check_pixels(images, "images", low, high)
 
 
 def check_views(attack, images) -> None:
     """Raise ValueError if a nest of views holds no pixels in the attack's bounds; checks only eager tensors."""
     if tf.executing_eagerly():
         for view in tf.nest.flatten(images):
-            inputs.check_pixels(tf.convert_to_tensor(view), type(attack).__name__, *attack.threat.bounds)
+            batch_checks.check_pixels(tf.convert_to_tensor(view), type(attack).__name__, *attack.threat.bounds)
 
 
 def label_ids(labels, count: int) -> np.ndarray:
-    """Return labels as int32 ids [n], from ids or one-hot rows.
-
-    Raises:
-        ValueError: a length other than `count`, neither ids nor one-hot rows, or negative ids.
-    """
-    labels = np.asarray(labels)
-    if labels.ndim not in (1, 2) or len(labels) != count:
-        raise InputError(f"Labels are ids [n] or one-hot rows [n, k] with n = {count}; found the shape {labels.shape}.")
-    labels = without_one_hot(labels)
-    if labels.dtype.kind not in "iuf" or not np.all(np.isfinite(labels)):
-        raise InputError(
-            f"Labels are class ids 0, 1, 2, ... or one-hot rows; found {labels.dtype} that is not a number."
-        )
-    ids = labels.astype(np.int32)
-    if np.any(ids != labels) or np.any(ids < 0):
-        raise InputError("Labels are class ids 0, 1, 2, ...; found negative or fractional values.")
-    return ids
+    """Return labels as int32 ids [n] from ids or one-hot rows, which may be floating point as Keras's labels are."""
+    return arrays.check_labels(labels, count, floats=True)
 
 
 def target_ids(targets, labels: np.ndarray) -> np.ndarray:
@@ -95,10 +69,7 @@ def target_ids(targets, labels: np.ndarray) -> np.ndarray:
     Raises:
         ValueError: as `label_ids`, or a target that equals the label.
     """
-    try:
-        ids = label_ids(targets, len(labels))
-    except ValueError as error:
-        raise InputError(f"Targets: {error}") from None
+    ids = arrays.check_labels(targets, len(labels), where="targets", floats=True)
     if np.any(ids == labels):
         raise InputError(f"The target of image {int(np.argmax(ids == labels))} is its own label; aim at another class.")
     return ids

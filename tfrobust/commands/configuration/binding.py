@@ -1,6 +1,7 @@
 """Checks that turn statements into a bound gin configuration; any mistake is one line, before anything runs."""
 
 import dataclasses
+import inspect
 import pathlib
 import re
 import sys
@@ -118,9 +119,7 @@ def check_macros(bindings: list[Binding], partial: bool = False) -> dict[str, Bi
                 if item.name not in macros and not partial:
                     near = nearest(item.name, {*macros, *KNOBS})
                     hint = f"nearest: {near}" if near else "add the --gin_file or --gin_param that sets it"
-                    raise InputError(
-                        f"{binding.place}: the macro %{shown(item.name, quote=False)} is set nowhere; {hint}"
-                    )
+                    raise InputError(f"{binding.place}: the macro %{shown(item.name, quote=False)} is not set; {hint}")
     for name, binding in macros.items():
         if name not in used and name not in KNOBS and not partial:
             near = nearest(name, used | set(KNOBS))
@@ -149,11 +148,11 @@ def substitute(value, macros: dict[str, Binding], place: str, above: tuple[str, 
     room = [_LARGEST_VALUE] if room is None else room
     room[0] -= 1
     if room[0] < 0:  # nested macros can grow a value exponentially
-        raise InputError(f"{place}: a value grows to more than {_LARGEST_VALUE} parts by its macros.")
+        raise InputError(f"{place}: a value has more than {_LARGEST_VALUE} parts once its macros are replaced.")
     if isinstance(value, Macro):
         if value.name in above or len(above) > _DEEPEST:
             names = " > ".join((*above[:5], value.name))
-            raise InputError(f"{place}: the macros run in a circle: {shown(names, 120, quote=False)}")
+            raise InputError(f"{place}: the macros refer to each other in a circle: {shown(names, 120, quote=False)}")
         if value.name not in macros:
             return value
         return substitute(macros[value.name].value, macros, macros[value.name].place, (*above, value.name), room)
@@ -221,7 +220,7 @@ def _completed(value, registry: Registry, place: str):
     if isinstance(value, Reference):
         complete = registry.resolve(value.selector, place)
         if complete.startswith(_ROOTS):  # a reference to it would run a command with paths from a file
-            raise InputError(f"{place}: {complete.rpartition('.')[2]} is what a command runs, and no value.")
+            raise InputError(f"{place}: {complete.rpartition('.')[2]} is run by a command and cannot be a value.")
         return dataclasses.replace(value, selector=complete)
     if isinstance(value, dict):
         return {_completed(k, registry, place): _completed(v, registry, place) for k, v in value.items()}
@@ -290,7 +289,7 @@ def _check_value(binding: Binding, macros: dict[str, Binding], registry: Registr
         raise InputError(f'{binding.place}: {short} must be set; add --gin_param="{_setter(binding)}=..."')
     for item in walk(value):
         if isinstance(item, int) and abs(item) > _LARGEST_WHOLE:
-            raise InputError(f"{place}: {short} holds {_written(item)}; whole numbers go to {_LARGEST_WHOLE}")
+            raise InputError(f"{place}: {short} has {_written(item)}; whole numbers must be at most {_LARGEST_WHOLE}")
     parameter: Parameter = parameters(registry.objects[binding.selector])[binding.argument]
     if not fits(value, parameter, lambda reference: registry.objects[reference.selector]):
         raise InputError(f"{place}: {short} must be {described(parameter)}, not {_written(value)}")
@@ -341,7 +340,7 @@ def bind(resolved: Resolved, registry: Registry) -> None:
         key = (binding.macro, "gin.macro", "value")
         if binding.macro is None:
             key = (binding.scope, binding.selector, binding.argument)
-        gin.bind_parameter(key, _for_gin(binding.value))
+        gin.bind_parameter(key, _for_gin(binding.value, registry))
     gin.finalize()
 
 
@@ -354,19 +353,43 @@ def register(name: str, registry: Registry) -> None:
     with gin.unlock_config(), gin.config.interactive_mode():
         for complete in registry.same_name(name):
             module, _, last = complete.rpartition(".")
-            gin.register(last, module=module)(registry.objects[complete])
+            gin.register(last, module=module)(_reporting(registry.objects[complete]))
 
 
-def _for_gin(value):
+def _reporting(target):
+    """Return a class that constructs `target` and raises the constructor's ValueError or TypeError as InputError.
+
+    Classes check the arguments that a configuration gives them, and those of Keras and of users know no InputError.
+    Functions are returned unchanged.
+    """
+    if not inspect.isclass(target):
+        return target
+
+    def construct(_, *args, **kwargs):
+        try:
+            return target(*args, **kwargs)
+        except InputError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise InputError(str(error)) from error
+
+    # As gin itself does: a subclass, so that `issubclass` holds, whose metaclass returns instances of the original.
+    kind = type(target)
+    names = {name: getattr(target, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(kind)(kind.__name__, (kind,), {"__call__": construct})(target.__name__, (target,), names)
+
+
+def _for_gin(value, registry: Registry):
+    """Return a value as gin keeps it; references get the names that gin prints, which files that move do not change."""
     from gin import config
 
     if isinstance(value, Macro):
         return config.ParserDelegate().macro(value.name)
     if isinstance(value, Reference):
         scope = f"{value.scope}/" if value.scope else ""
-        return config.ConfigurableReference(scope + value.selector, value.called)
+        return config.ConfigurableReference(scope + registry.short(value.selector), value.called)
     if isinstance(value, dict):
-        return {_for_gin(key): _for_gin(item) for key, item in value.items()}
+        return {_for_gin(key, registry): _for_gin(item, registry) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_for_gin(item) for item in value)
+        return type(value)(_for_gin(item, registry) for item in value)
     return value

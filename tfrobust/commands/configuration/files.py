@@ -101,7 +101,7 @@ def find(path: str, place: str) -> pathlib.Path:
         InputError: no such file, with the places searched and the nearest names; or not a `.gin` file.
     """
     if "\0" in path or not path.endswith(".gin"):
-        raise InputError(f"{place}: {shown(path)} is not the name of a gin file; such a name ends with '.gin'.")
+        raise InputError(f"{place}: {shown(path)} is not the name of a gin file, which ends with '.gin'.")
     inside = path[4:] if path.startswith("gin/") else path
     for candidate in [pathlib.Path(path), *(folder / inside for folder in folders())]:
         with contextlib.suppress(OSError):  # a name longer than the file system allows
@@ -153,15 +153,15 @@ def _read_file(path: pathlib.Path, above: tuple[pathlib.Path, ...], seen: set) -
         place = f"{path}:{statement.location.line_num}"
         if isinstance(statement, config_parser.ImportStatement):
             raise InputError(
-                f"{place}: a gin file holds no imports; objects of tfrobust and Keras are found by name, a module "
-                f"of your own comes by the flag --gin_import={statement.module}"
+                f"{place}: a gin file must not import; objects of tfrobust and Keras are found by name, those of "
+                f"your own module by the flag --gin_import={statement.module}"
             )
         if isinstance(statement, config_parser.IncludeStatement):
             included = find(statement.filename, place)
             chain = (*above, path)
             if included.resolve() in [file.resolve() for file in chain]:
                 names = " > ".join(file.name for file in (*chain, included))
-                raise InputError(f"{place}: the includes run in a circle: {shown(names, 120, quote=False)}")
+                raise InputError(f"{place}: the files include each other in a circle: {shown(names, 120, quote=False)}")
             if len(chain) > _DEEPEST_INCLUDE:
                 raise InputError(f"{place}: more than {_DEEPEST_INCLUDE} files include one another.")
             if included.resolve() not in seen:
@@ -179,7 +179,7 @@ def _binding(statement, place: str, from_flag: bool = False) -> Binding:
 
 def _text(path: pathlib.Path) -> str:
     if path.stat().st_size > _LARGEST_FILE:
-        raise InputError(f"{path}: larger than {_LARGEST_FILE} bytes; this is no gin file.")
+        raise InputError(f"{path}: larger than {_LARGEST_FILE} bytes, the limit for a gin file.")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -198,9 +198,9 @@ def _statements(text: str, place: str) -> list:
     except SyntaxError as error:
         raise _syntax_error(error, place) from None
     except RecursionError:
-        raise InputError(f"{place}: values nested too deeply.") from None
+        raise InputError(f"{place}: values are nested too deeply.") from None
     except (tokenize.TokenError, StopIteration):
-        raise InputError(f"{place}: ends in the middle of a value; is a bracket or a quote left open?") from None
+        raise InputError(f"{place}: ends inside a value; is a bracket or a quote not closed?") from None
     except Exception as error:  # gin's parser may raise anything on malicious input
         reason = str(error) or type(error).__name__
         raise InputError(f"{place}: {shown(reason, 150, quote=False)}") from None
@@ -214,9 +214,9 @@ def _check_value(value, place: str) -> None:
     level, depth = [value], 0
     while level:
         if depth > _DEEPEST_VALUE:
-            raise InputError(f"{place}: values nested too deeply.")
+            raise InputError(f"{place}: values are nested too deeply.")
         if any(isinstance(item, str) and "\0" in item for item in level):
-            raise InputError(f"{place}: a text holds a null character, which no name and no path does.")
+            raise InputError(f"{place}: a text has a null character, which names and paths must not have.")
         level = [item for each in level for item in _items(each)]
         depth += 1
 
@@ -235,7 +235,7 @@ def _syntax_error(error: SyntaxError, place: str) -> InputError:
         return InputError(f"{place}: {shown(error.msg.splitlines()[0], 150, quote=False)}")
     token = word.group(1)
     if token.lower() in ("true", "false", "none"):
-        return InputError(f"{place}: {token} is no value; write {token.capitalize()}.")
+        return InputError(f"{place}: {token} is not a value; write {token.capitalize()}.")
     if token.isidentifier():
         return InputError(
             f"{place}: {shown(token)} is a bare word; write '{token[:40]}' for text, @{token[:40]} for an "

@@ -55,11 +55,19 @@ class Registry:
             return matches[0]
         if matches:
             raise InputError(
-                f"{place}: {shown(selector)} may be any of {', '.join(sorted(matches))}; write more of it."
+                f"{place}: {shown(selector)} is ambiguous: {', '.join(sorted(matches))}; write more of the name."
             )
-        near = nearest(selector.rpartition(".")[2], self._by_name)
-        hint = f"nearest: {near}" if near else "a module of your own comes by --gin_import=pkg.mod"
+        near = ", ".join(map(self.short, self.same_name(selector)))  # its module was renamed
+        near = near or nearest(selector.rpartition(".")[2], self._by_name)
+        hint = f"nearest: {near}" if near else "import a module of your own by --gin_import=pkg.mod"
         raise InputError(f"{place}: there is no {shown(selector)}; {hint}")
+
+    def short(self, complete: str) -> str:
+        """Return the shortest end of a complete name that names no other object."""
+        others = [name for name in self.same_name(complete) if name != complete]
+        parts = complete.split(".")
+        ends = (".".join(parts[-count:]) for count in range(1, len(parts)))
+        return next((end for end in ends if not any(f".{name}".endswith(f".{end}") for name in others)), complete)
 
     def same_name(self, selector: str) -> list[str]:
         """Return the complete names with the same last part."""

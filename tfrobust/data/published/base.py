@@ -112,7 +112,7 @@ class PublishedSet(Configured):
         """Raise ValueError for images of another shape than that of the model's inputs."""
         if tuple(shape) != tuple(target.image_shape):
             raise InputError(
-                f"The images of {self.title} have the shape {tuple(shape)}, but the model is judged on "
+                f"The images of {self.title} have the shape {tuple(shape)}, but the model takes "
                 f"{tuple(target.image_shape)}."
             )
 

@@ -9,7 +9,8 @@ import keras
 import numpy as np
 
 from tfrobust.common import files
-from tfrobust.data.checks import check_labels, shorten
+from tfrobust.common.arrays import check_labels
+from tfrobust.data.checks import shorten
 from tfrobust.data.published.base import CorruptedImages, Opened, PerturbedImages, Target
 from tfrobust.data.spec import PIXEL_SCALE
 from tfrobust.errors import InputError
@@ -61,7 +62,7 @@ class CifarC(CorruptedImages):
         labels = check_labels(labels, len(labels), target.class_count, where)
         count, rest = divmod(len(labels), _SEVERITIES)
         if rest or not count:
-            raise InputError(f"{where} has {len(labels)} labels; they are five times those of the test images.")
+            raise InputError(f"{where} has {len(labels)} labels; it must have five per test image.")
         self.check_count("images at each severity", count, _IMAGES)
         blocks = labels.reshape(_SEVERITIES, count)
         if (blocks != blocks[0]).any():
@@ -101,9 +102,11 @@ class CifarP(PerturbedImages):
             self.check_image_shape(array.shape[2:], target)
             self.check_count(f"sequences of {name}", len(array), _IMAGES)
             if array.shape[1] < 2:
-                raise InputError(f"{shorten(self.root / name)}.npy has {array.shape[1]} frame; a sequence needs two.")
+                raise InputError(
+                    f"{shorten(self.root / name)}.npy has {array.shape[1]} frame; a sequence needs at least two."
+                )
         if len(set(counts.values())) > 1:
-            raise InputError(f"{shorten(self.root)}: the files hold different numbers of sequences: {counts}.")
+            raise InputError(f"{shorten(self.root)}: the files have different numbers of sequences: {counts}.")
         count = next(iter(counts.values()))
 
         def read(part: tuple, positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
@@ -123,7 +126,7 @@ def mapped(path: pathlib.Path) -> np.ndarray:
             return np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, TypeError, EOFError, SyntaxError, OverflowError) as error:
         pickled = "Python objects" in str(error)
-        fault = "holds pickled objects, which are never read" if pickled else "is no .npy file, or is cut short"
+        fault = "holds pickled objects, which are never read" if pickled else "is not a .npy file, or is cut short"
         raise InputError(f"{shorten(path)} {fault}.") from error
 
 

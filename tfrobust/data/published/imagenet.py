@@ -90,7 +90,9 @@ class ImageNetP(PerturbedImages):
         clips = {name: self._clips(self.root / name) for name in names}
         counts = {name: len(found) for name, found in clips.items()}
         if len(set(counts.values())) > 1:
-            raise InputError(f"{shorten(self.root)}: there are different numbers of clips: {shorten(counts, 150)}.")
+            raise InputError(
+                f"{shorten(self.root)}: the folders have different numbers of clips: {shorten(counts, 150)}."
+            )
 
         def read(part: tuple, positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
             chosen = [clips[part[0]][position] for position in positions]
@@ -105,14 +107,14 @@ class ImageNetP(PerturbedImages):
         if found:
             _frames(found[0], len(_names(found[0], _SUFFIXES)))
             return found
-        films = [film for wnid in _folders(folder) for film in _names(folder / wnid, _VIDEOS)]
-        if films:
-            stem = films[0].rpartition(".")[0]
+        videos = [video for wnid in _folders(folder) for video in _names(folder / wnid, _VIDEOS)]
+        if videos:
+            stem = videos[0].rpartition(".")[0]
             raise InputError(
-                f"{shorten(folder, 70)} holds films, and there is no video decoder among the dependencies: turn each "
-                f"into a folder of frames, such as: mkdir {stem} && ffmpeg -i {films[0]} {stem}/%03d.png"
+                f"{shorten(folder, 70)} contains videos, which cannot be decoded here: convert each to a folder of "
+                f"frames, for example by mkdir {stem} && ffmpeg -i {videos[0]} {stem}/%03d.png"
             )
-        raise DataNotFoundError(f"{shorten(folder)} holds no clips: <class>/<clip>/*.png is expected.")
+        raise DataNotFoundError(f"{shorten(folder)} has no clips; they are expected as <class>/<clip>/*.png.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,9 +134,7 @@ class _Renditions(ShiftedImages):
         self.check_count("class folders", len(files), 200)
         self.check_count("images", sum(map(len, files.values())), self.image_count)
         if len(files) < 2:
-            raise InputError(
-                f"{self.title} in {shorten(self.root)} has one class folder; two or more can be told apart."
-            )
+            raise InputError(f"{self.title} in {shorten(self.root)} has one class folder; it needs at least two.")
         labels = _labels(files, class_ids(list(files), target, self.classes))
         paths = [str(self.root / wnid / name) for wnid, names in files.items() for name in names]
         height, width, _ = target.image_shape
@@ -200,7 +200,7 @@ def class_ids(wnids: Sequence[str], target: Target, classes: str = "") -> np.nda
     unknown = [wnid for wnid in wnids if wnid not in order]
     if unknown:
         raise InputError(
-            f"The folder {shorten(unknown[0], 40)} is no class of the model; it has {order[0]} and others."
+            f"The folder {shorten(unknown[0], 40)} is not a class of the model, which has {order[0]} and others."
         )
     return np.array([order.index(wnid) for wnid in wnids], np.int32)
 
@@ -224,8 +224,8 @@ def _order(wnids: Sequence[str], target: Target, classes: str) -> list[str]:
 
         return pathlib.Path(imagenet_common.label_names_file()).read_text(encoding="utf-8").split()
     raise InputError(
-        f"The model has {count} logits and {shorten(wnids[0], 40)} with {len(wnids) - 1} other class folders does not "
-        "say which they are: set `classes` to a text file with one WordNet id per logit."
+        f"The model has {count} logits but {len(wnids)} class folders ({shorten(wnids[0], 40)}, ...) do not name their "
+        "classes: set `classes` to a text file with one WordNet id per logit."
     )
 
 
@@ -262,7 +262,7 @@ def _refuse_other_files(root: pathlib.Path, first: str, part: str, files: dict[s
     ours, theirs = ({f"{wnid}/{name}" for wnid, names in each.items() for name in names} for each in (files, found))
     lacking, name = (part, min(ours - theirs)) if ours - theirs else (first, min(theirs - ours))
     raise DataNotFoundError(
-        f"{shorten(root, 70)} holds different images in {first} and {part}: {lacking} lacks {shorten(name, 60)}."
+        f"{shorten(root, 70)} has different images in {first} and {part}: {lacking} lacks {shorten(name, 60)}."
     )
 
 

@@ -7,7 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.data.checks import check_labels, shorten
+from tfrobust.common.arrays import check_labels
+from tfrobust.data.checks import shorten
 from tfrobust.data.published.base import CorruptedImages, Opened, Target
 from tfrobust.data.sources.tfds import TensorFlowDatasets
 from tfrobust.data.spec import decode_image
@@ -70,7 +71,7 @@ class CorruptedTensorFlowDatasets(CorruptedImages):
         splits = [split for split in ("test", "validation") if split in builder.info.splits]
         if not splits:
             found = ", ".join(builder.info.splits)
-            raise InputError(f"{shorten(builder.data_path)} has neither a test nor a validation split but {found}.")
+            raise InputError(f"{shorten(builder.data_path)} has neither a test nor a validation split, only {found}.")
         return builder, splits[0], image_key, label_key
 
 
@@ -108,7 +109,7 @@ def _batches(
     done = 0
     for images, found in _guarded(stream.batch(size), where):
         if not np.array_equal(found, labels[positions[done : done + len(found)]]):
-            raise InputError(f"{where} holds other images, or another order, than the first configuration read.")
+            raise InputError(f"{where} has other images, or another order, than the first configuration that was read.")
         done += len(found)
         yield images
     if done < len(positions):

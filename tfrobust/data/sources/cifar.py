@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 
+from tfrobust.common.arrays import check_labels
 from tfrobust.common.files import read_bounded
-from tfrobust.data.checks import DataNotFoundError, check_class_names, check_labels, shorten
+from tfrobust.data.checks import DataNotFoundError, check_class_names, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import ArrayExamples, Dataset
 from tfrobust.errors import InputError
@@ -125,7 +126,7 @@ def _archive_files(path: pathlib.Path) -> tuple[_Layout, dict[str, bytes]]:
     try:
         files = archives.read_tar(path, wanted)
     except archives.TAR_ERRORS as error:
-        raise InputError(f"{shorten(path)} is no tar archive, or is cut short; download it again.") from error
+        raise InputError(f"{shorten(path)} is not a tar archive, or is cut short; download it again.") from error
     return _find_layout(set(files)), files
 
 
@@ -172,7 +173,9 @@ def _batch(layout: _Layout, name: str, content: bytes, class_count: int, path):
 def _binary_records(content: bytes, label_bytes: int, where: str) -> tuple[np.ndarray, np.ndarray]:
     size = label_bytes + _PIXELS
     if not content or len(content) % size:
-        raise InputError(f"{where}: {len(content)} bytes are not whole records of {size}; download it again.")
+        raise InputError(
+            f"{where}: {len(content)} bytes are no whole number of records of {size} bytes; download it again."
+        )
     records = np.frombuffer(content, np.uint8).reshape(-1, size)
     return records[:, label_bytes:], records[:, label_bytes - 1]
 
@@ -183,5 +186,5 @@ def _unpickled(content: bytes, name: str, path) -> dict:
     except ForbiddenPickleError as error:
         raise InputError(f"{shorten(path)}, {name}: {error}") from error
     if not isinstance(table, dict):
-        raise InputError(f"{shorten(path)}, {name} holds no table of a CIFAR batch.")
+        raise InputError(f"{shorten(path)}, {name} has no table of a CIFAR batch.")
     return table

@@ -63,17 +63,19 @@ class CornerDigits(Source):
 
     def __post_init__(self):
         if self.composition not in COMPOSITIONS:
-            raise InputError(f"CornerDigits.composition is {self.composition!r}; it is one of {list(COMPOSITIONS)}.")
+            raise InputError(
+                f"CornerDigits.composition is {self.composition!r}; it must be one of {list(COMPOSITIONS)}."
+            )
         for name, least, most in (("centre", 1, self.canvas), ("corner", 1, self.canvas - self.margin)):
             if not least <= getattr(self, name) <= most:
-                raise InputError(f"CornerDigits.{name} is {getattr(self, name)}; it lies in {least}..{most}.")
+                raise InputError(f"CornerDigits.{name} is {getattr(self, name)}; it must be in {least}..{most}.")
         if min(self.per_class, self.balanced) < 1 or not 0 < self.rare_share <= 1 or self.margin < 0:
             raise InputError(
                 f"CornerDigits has per_class {self.per_class} and balanced {self.balanced} (both >= 1), rare_share "
                 f"{self.rare_share} (in (0, 1]) and margin {self.margin} (>= 0)."
             )
         if self.validation_size:
-            raise InputError("CornerDigits makes no splits; set validation_size of its source.")
+            raise InputError("CornerDigits does not split data; set validation_size of its source.")
 
     def load(self) -> Dataset:
         """Compose the images of the three splits."""
@@ -81,7 +83,7 @@ class CornerDigits(Source):
         height, width, channels = digits.train.image_shape
         if digits.class_count != _DIGITS or height != width or channels != 1:
             raise InputError(
-                f"CornerDigits takes ten digits in square grey images; {digits.name} has {digits.class_count} classes "
+                f"CornerDigits needs ten digits in square gray images; {digits.name} has {digits.class_count} classes "
                 f"of {height}x{width}x{channels}."
             )
         rare = max(1, round(self.rare_share * self.per_class))

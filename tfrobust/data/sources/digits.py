@@ -42,7 +42,7 @@ class Digits(Source):
         else:
             fold = stratified_folds(examples.labels, self.folds, self.split_seed)
             if not 0 <= self.fold < self.folds:
-                raise InputError(f"fold is {self.fold}; it must lie in 0..{self.folds - 1}.")
+                raise InputError(f"fold is {self.fold}; it must be in 0..{self.folds - 1}.")
             train = examples.take(np.flatnonzero(fold != self.fold))
             test = examples.take(np.flatnonzero(fold == self.fold))
         return self.assemble("digits", tuple(str(digit) for digit in range(10)), train, test)
@@ -61,7 +61,7 @@ def read_digits() -> tuple[np.ndarray, np.ndarray]:
     files = [pathlib.Path(folder, "datasets", "data", "digits.csv.gz") for folder in folders]
     file = next((file for file in files if file.is_file()), None)
     if file is None:
-        raise DataNotFoundError("the digits come with scikit-learn, which is not here: pip install scikit-learn")
+        raise DataNotFoundError("the digits are part of scikit-learn, which is not installed: pip install scikit-learn")
     with gzip.open(file, "rb") as stream:
         table = np.loadtxt(stream, delimiter=",", dtype=np.float32)
     return table[:, :-1].reshape(-1, 8, 8, 1) / 16, table[:, -1].astype(np.int32)

@@ -35,9 +35,9 @@ class LabelledFraction(Source):
     def load(self) -> Dataset:
         """Load the source and keep the fraction of its training examples."""
         if self.validation_size or self.split_seed:
-            raise InputError("LabelledFraction makes no splits; set validation_size and split_seed of its source.")
+            raise InputError("LabelledFraction does not split data; set validation_size and split_seed of its source.")
         if not 0 < self.fraction <= 1:
-            raise InputError(f"LabelledFraction.fraction is {self.fraction}; it must lie in (0, 1].")
+            raise InputError(f"LabelledFraction.fraction is {self.fraction}; it must be in (0, 1].")
         if self.seed < 0:
             raise InputError(f"LabelledFraction.seed is {self.seed}; it must be at least 0.")
         dataset = self.source.load()

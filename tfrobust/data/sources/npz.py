@@ -8,12 +8,12 @@ import zipfile
 import keras
 import numpy as np
 
+from tfrobust.common.arrays import check_labels
 from tfrobust.data.checks import (
     MOST_CLASSES,
     DataNotFoundError,
     check_class_names,
     check_images,
-    check_labels,
     shorten,
 )
 from tfrobust.data.sources.base import Source

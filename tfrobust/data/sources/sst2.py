@@ -6,7 +6,8 @@ from typing import ClassVar
 import keras
 import numpy as np
 
-from tfrobust.data.checks import check_class_names, check_labels, shorten
+from tfrobust.common.arrays import check_labels
+from tfrobust.data.checks import check_class_names, shorten
 from tfrobust.data.sources.stanford_sentiment import Treebank
 from tfrobust.data.sources.tfds import PreparedSource
 from tfrobust.data.spec import Dataset
@@ -78,7 +79,7 @@ class Sst2(PreparedSource):
         if len(texts) != 1 or len(labels) != 1:
             raise InputError(
                 f"{shorten(self.dataset, 60)!r} has {len(texts)} texts and {len(labels)} class labels per example; "
-                "Sst2 reads one sentence with a class label."
+                "Sst2 needs one of each."
             )
         return texts[0], labels[0]
 

@@ -53,7 +53,9 @@ class StanfordSentimentTreebank(Source):
 
     def __post_init__(self):
         if self.train_on not in TRAIN_ON:
-            raise InputError(f"StanfordSentimentTreebank.train_on is {self.train_on!r}; it is one of {list(TRAIN_ON)}.")
+            raise InputError(
+                f"StanfordSentimentTreebank.train_on is {self.train_on!r}; it must be one of {list(TRAIN_ON)}."
+            )
         if self.validation_size:
             raise InputError("StanfordSentimentTreebank has a validation split; leave validation_size at 0.")
 
@@ -102,11 +104,11 @@ class Treebank:
             found = {phrase: float(values[identity]) for phrase, _, identity in pairs}
         except (KeyError, ValueError) as error:
             raise InputError(
-                f"{shorten(self._folder)}: dictionary.txt and sentiment_labels.txt do not fit together at {error}."
+                f"{shorten(self._folder)}: dictionary.txt and sentiment_labels.txt are inconsistent at {error}."
             ) from error
         outside = next((phrase for phrase, score in found.items() if not 0 <= score <= 1), None)
         if outside is not None:
-            fault = f"sentiment_labels.txt scores {shorten(outside, 60)!r} {found[outside]}; a score lies in [0, 1]."
+            fault = f"sentiment_labels.txt scores {shorten(outside, 60)!r} {found[outside]}; a score must be in [0, 1]."
             raise InputError(f"{shorten(self._folder)}: {fault}")
         return found
 
@@ -117,7 +119,7 @@ class Treebank:
             ValueError: a phrase that is not in the dictionary.
         """
         if phrase not in self.scores:
-            raise InputError(f"{shorten(self._folder)}: dictionary.txt does not know {shorten(phrase, 80)!r}.")
+            raise InputError(f"{shorten(self._folder)}: dictionary.txt has no entry for {shorten(phrase, 80)!r}.")
         return self.scores[phrase]
 
     def strength(self, word: str) -> float:
@@ -172,7 +174,7 @@ class Treebank:
         self._require(len(known) == len(self._words), fault)
         codes = [known.get(str(number)) for number in range(1, len(known) + 1)]
         wrong = next((number for number, code in enumerate(codes, start=1) if code not in _SPLITS), None)
-        self._require(wrong is None, f"datasetSplit.txt gives sentence {wrong} none of the splits 1, 2 and 3")
+        self._require(wrong is None, f"datasetSplit.txt assigns sentence {wrong} to none of the splits 1, 2 and 3")
         return [_SPLITS[code] for code in codes]
 
     def _require(self, holds: bool, fault: str) -> None:
@@ -190,7 +192,7 @@ class Treebank:
             # splitlines() would split at characters that occur inside words.
             lines = files.read_bounded(file, LARGEST_FILE).decode().split("\n")
         except UnicodeDecodeError as error:
-            raise InputError(f"{shorten(file)} is no text in UTF-8.") from error
+            raise InputError(f"{shorten(file)} is not UTF-8 text.") from error
         return [line for line in lines if line]
 
 

@@ -26,7 +26,7 @@ class ClassSubset(Source):
     def load(self) -> Dataset:
         """Load the source and keep the examples of the classes."""
         if self.validation_size or self.split_seed:
-            raise InputError("ClassSubset makes no splits; set validation_size and split_seed of its source.")
+            raise InputError("ClassSubset does not split data; set validation_size and split_seed of its source.")
         dataset = self.source.load()
         count, classes = dataset.class_count, tuple(self.classes)
         if len(classes) < 2 or len(set(classes)) < len(classes) or not set(classes) <= set(range(count)):

@@ -17,12 +17,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.common import files
+from tfrobust.common.arrays import check_labels
 from tfrobust.data.checks import (
     MOST_CLASSES,
     DataNotFoundError,
     check_class_names,
     check_images,
-    check_labels,
     shorten,
 )
 from tfrobust.data.sources.base import Source
@@ -105,7 +105,7 @@ class PreparedSource(Source):
                 return tfds.builder_from_directory(str(place))
             except Exception as error:  # TFDS raises whatever the part at fault raises
                 reason = shorten(" ".join(str(error).split()), 100)
-                raise InputError(f"{shorten(place)} is no data set that TFDS reads: {reason}") from error
+                raise InputError(f"{shorten(place)} cannot be read by TFDS: {reason}") from error
         if folder.is_absolute() or self.dataset.startswith((".", "~")):
             raise DataNotFoundError(f"there is no folder {shorten(folder)} with a prepared TFDS data set.")
         name = self.dataset.split("/")[0].split(":")[0]
@@ -193,7 +193,7 @@ class TensorFlowDatasets(PreparedSource):
         if len(images) != 1 or len(labels) < 1:
             raise InputError(
                 f"{shorten(self.dataset, 60)!r} has {len(images)} images and {len(labels)} class labels per example; "
-                "only one image with a class label is image classification."
+                "image classification needs one of each."
             )
         # Several label features (fine and coarse): the one named label, else the one with most classes.
         labels.sort(key=lambda key: (key != "label", -features[key].num_classes, key))
@@ -259,7 +259,7 @@ def _check_prepared(folder: pathlib.Path) -> None:
     """
     for entry in os.scandir(folder):
         if not (entry.is_file() or entry.is_dir()):
-            raise InputError(f"{shorten(entry.path)} is no regular file, as those of a prepared data set are.")
+            raise InputError(f"{shorten(entry.path)} is not a regular file, as in a prepared data set.")
         if entry.name.endswith((".json", ".txt")):
             content = files.read_bounded(entry.path, _LARGEST_TEXT)
             fault = _text_fault(entry.name, content)
@@ -307,8 +307,8 @@ def _prepared_folder(folder: pathlib.Path) -> pathlib.Path:
         return found[0]
     if found:
         names = ", ".join(str(one.relative_to(folder)) for one in found)
-        raise InputError(f"{shorten(folder)} holds several data sets, name one: {shorten(names, 120)}.")
-    raise DataNotFoundError(f"{shorten(folder)} holds no prepared TFDS data set (no dataset_info.json).")
+        raise InputError(f"{shorten(folder)} has several data sets; name one: {shorten(names, 120)}.")
+    raise DataNotFoundError(f"{shorten(folder)} has no prepared TFDS data set (no dataset_info.json).")
 
 
 def _converted(image: tf.Tensor, shape: tuple[int, int, int]) -> tf.Tensor:

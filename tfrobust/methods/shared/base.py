@@ -9,7 +9,7 @@ from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.losses.gradient_penalty import GradientPenalty
 from tfrobust.methods.shared import fitting, projections
-from tfrobust.ops import distribution, inputs, randomness
+from tfrobust.ops import batch_checks, distribution, randomness
 from tfrobust.structs import Batch, Context
 
 
@@ -412,7 +412,7 @@ class Method(Configured, fitting.Trainer, keras.Model):
                 self.build(tuple(batch.images.shape))
         if batch.labels is None or isinstance(data, Batch):
             return batch
-        return batch._replace(labels=inputs.known_classes(batch.labels, self._class_count, type(self).__name__))
+        return batch._replace(labels=batch_checks.known_classes(batch.labels, self._class_count, type(self).__name__))
 
     # -------------------------------------------------------------------------------------------- details
 

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.errors import InputError
-from tfrobust.ops import distribution, inputs
+from tfrobust.ops import batch_checks, distribution
 from tfrobust.structs import Batch
 
 _MIXED = "; to train on mixed labels, use robust.methods.Mixup or robust.methods.CutMix, which mix the images too"
@@ -73,9 +73,9 @@ def batch_of(data, caller: str, bounds: tuple[float, float]) -> Batch:
     rows = distribution.global_rows(tf.shape(images)[0])
     images = tf.convert_to_tensor(images)
     if images.shape.rank != 2:
-        inputs.check_pixels(images, caller, *bounds)
+        batch_checks.check_pixels(images, caller, *bounds)
     images = tf.cast(images, tf.int32 if images.dtype.is_integer else tf.float32)
-    return Batch(images, None if labels is None else inputs.class_ids(labels, caller, _MIXED), rows, extra)
+    return Batch(images, None if labels is None else batch_checks.class_ids(labels, caller, _MIXED), rows, extra)
 
 
 def given_labels(data, batch: Batch) -> tf.Tensor:

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from tfrobust.errors import InputError
+from tfrobust.errors import Failure, InputError
 
 # Maximum size of a response in bytes. A report with pictures is far larger than gRPC's own limit of 4 MiB.
 LARGEST_RESPONSE = 64 * 2**20
@@ -27,7 +27,7 @@ _DTYPES = {
 }
 
 
-class ServerUnavailable(ConnectionError):
+class ServerUnavailable(Failure, ConnectionError):
     """The server cannot be reached, does not respond in time, or fails; nothing was wrong with the request."""
 
 

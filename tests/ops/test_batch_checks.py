@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.ops import inputs
+from tfrobust.ops import batch_checks
 
 LABELS = np.array([0, 2, 1, 2])
 ROWS = np.eye(3)[LABELS]
@@ -10,9 +10,9 @@ ROWS = np.eye(3)[LABELS]
 
 @pytest.mark.parametrize("labels", [LABELS, LABELS.astype("float32"), LABELS[:, None], ROWS, ROWS.astype("int64")])
 def test_ids_and_one_hot_rows_are_ids_whatever_of_their_shape_is_known(labels):
-    np.testing.assert_array_equal(inputs.class_ids(labels, "it"), LABELS)
+    np.testing.assert_array_equal(batch_checks.class_ids(labels, "it"), LABELS)
     for shape in ([None] * labels.ndim, labels.shape):
-        traced = tf.function(inputs.class_ids, autograph=False).get_concrete_function(
+        traced = tf.function(batch_checks.class_ids, autograph=False).get_concrete_function(
             tf.TensorSpec(shape, labels.dtype), "it"
         )
         np.testing.assert_array_equal(traced(tf.constant(labels)), LABELS)
@@ -30,28 +30,28 @@ def test_ids_and_one_hot_rows_are_ids_whatever_of_their_shape_is_known(labels):
 )
 def test_what_is_no_class_is_refused_eagerly_and_in_a_graph(labels, said):
     with pytest.raises(ValueError, match=said):
-        inputs.class_ids(labels, "it", "; mix later")
+        batch_checks.class_ids(labels, "it", "; mix later")
     with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match=said):
-        tf.function(inputs.class_ids, autograph=False)(tf.constant(labels), "it", "; mix later")
+        tf.function(batch_checks.class_ids, autograph=False)(tf.constant(labels), "it", "; mix later")
 
 
 def test_classes_that_a_model_lacks_are_refused():
     ids = tf.constant(LABELS, tf.int32)
-    np.testing.assert_array_equal(inputs.known_classes(ids, 3, "it"), LABELS)
+    np.testing.assert_array_equal(batch_checks.known_classes(ids, 3, "it"), LABELS)
     with pytest.raises(ValueError, match="with 2 classes 0 to 1"):
-        inputs.known_classes(ids, 2, "it")
+        batch_checks.known_classes(ids, 2, "it")
 
 
 def test_pixels_lie_in_their_bounds_up_to_rounding():
     inside = tf.constant([[0.0, 1.000001]])
-    inputs.check_pixels(inside, "it")
-    inputs.check_pixels(255 * inside, "it", 0.0, 255.0)
+    batch_checks.check_pixels(inside, "it")
+    batch_checks.check_pixels(255 * inside, "it", 0.0, 255.0)
     for bad in (255 * inside, -inside, inside * np.nan):
         with pytest.raises(ValueError, match=r"it takes float pixels in \[0, 1\].*divide bytes by 255"):
-            inputs.check_pixels(bad, "it")
+            batch_checks.check_pixels(bad, "it")
         with pytest.raises(tf.errors.InvalidArgumentError, match="divide bytes by 255"):
-            tf.function(inputs.check_pixels, autograph=False)(bad, "it")
+            tf.function(batch_checks.check_pixels, autograph=False)(bad, "it")
     with pytest.raises(ValueError, match="got uint8; divide bytes by 255"):
-        inputs.check_pixels(tf.constant([1], tf.uint8), "it")
+        batch_checks.check_pixels(tf.constant([1], tf.uint8), "it")
     with pytest.raises(ValueError, match="got uint8; cast bytes to float32 and scale"):
-        inputs.check_pixels(tf.constant([1], tf.uint8), "it", 0.0, 255.0)
+        batch_checks.check_pixels(tf.constant([1], tf.uint8), "it", 0.0, 255.0)

@@ -1,0 +1,85 @@
+"""Checks of arrays of images and labels; messages name the array, the first example at fault and what is allowed."""
+
+import numpy as np
+
+from tfrobust.errors import InputError
+
+
+def check_pixels(images, where: str = "images", low: float = 0.0, high: float = 1.0) -> np.ndarray:
+    """Check that every pixel is finite and within the bounds, and return the images as float32.
+
+    Args:
+        images: floating-point array [n, ...].
+        where: name of the images in messages, for instance a file name.
+        low: lower bound of a pixel.
+        high: upper bound of a pixel.
+
+    Returns:
+        float32 [n, ...], little-endian and contiguous.
+
+    Raises:
+        InputError: another dtype, NaN, infinity, or a pixel outside the bounds.
+    """
+    images = np.asarray(images)
+    bounds = f"[{low:g}, {high:g}]"
+    remedy = "divide bytes by 255" if (low, high) == (0, 1) else "scale the images to these bounds"
+    if not np.issubdtype(images.dtype, np.floating):
+        raise InputError(f"{where}: pixels are {images.dtype}, not floating point in {bounds}; {remedy}.")
+    with np.errstate(over="ignore"):  # a number beyond float32 becomes infinity, which is reported below
+        images = np.ascontiguousarray(images, "<f4")
+    if images.size and not (images.min() >= low and images.max() <= high):  # not(): NaN fails every comparison
+        bad = ~((images >= low) & (images <= high))
+        position = int(np.argmax(bad.reshape(len(bad), -1).any(axis=1)))
+        value = images[position][bad[position]][0]
+        raise InputError(
+            f"{where}: image {position} has a pixel of {value!s}; pixels must be finite and in {bounds}: {remedy}, "
+            "clip rounding errors, and keep normalization inside the model."
+        )
+    return images
+
+
+def check_labels(
+    labels, count: int, class_count: int | None = None, where: str = "labels", *, floats: bool = False
+) -> np.ndarray:
+    """Check labels and return them as class ids, from ids or one-hot rows.
+
+    Args:
+        labels: integers [n] or [n, 1], each in 0..class_count-1; or one-hot rows [n, k] of any numeric type.
+        count: number of examples they belong to.
+        class_count: number of classes; None does not check an upper bound.
+        where: name of the labels in messages.
+        floats: True to accept ids that are whole numbers of a floating-point type.
+
+    Returns:
+        int32 [n].
+
+    Raises:
+        InputError: another rank, length or dtype, an id out of range, or rows that are not one-hot, since success
+            against a soft label is not defined.
+    """
+    labels = np.asarray(labels)
+    if labels.ndim not in (1, 2):
+        raise InputError(f"{where}: the shape is {list(labels.shape)}, not [n] or, one-hot, [n, k].")
+    if len(labels) != count:
+        raise InputError(f"{where}: {len(labels)} labels for {count} examples.")
+    if labels.ndim == 2:
+        labels = labels[:, 0] if labels.shape[1] == 1 else _from_one_hot(labels, where)
+    if labels.dtype.kind not in ("iuf" if floats else "iu"):
+        raise InputError(f"{where}: class ids are {labels.dtype}, not integers.")
+    upper = np.iinfo(np.int32).max if class_count is None else class_count - 1
+    bad = ~((labels >= 0) & (labels <= upper))  # not(): NaN fails every comparison
+    if labels.dtype.kind == "f":
+        bad |= labels != np.trunc(labels)
+    if bad.any():
+        position = int(np.argmax(bad))
+        raise InputError(
+            f"{where}: label {labels[position]} of example {position} is not a class id; ids are 0 to {upper}."
+        )
+    return labels.astype(np.int32)
+
+
+def _from_one_hot(labels: np.ndarray, where: str) -> np.ndarray:
+    numbers = labels.dtype.kind in "biuf"
+    if not numbers or not np.all((labels == 0) | (labels == 1)) or not np.all(labels.sum(axis=1) == 1):
+        raise InputError(f"{where}: rows of labels must be one-hot, each with one 1 and zeros.")
+    return labels.argmax(axis=1).astype(np.int32)
