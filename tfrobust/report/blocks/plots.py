@@ -134,13 +134,7 @@ def reliability(
                 upper.plot([c, c], interval, color=placeholder("ink"), linewidth=0.9)
         keys = _draw_lines(upper, [Line("accuracy in the bin", [b[0] for b in bins], [b[1] for b in bins])])
         width = 0.8 / max(10, len(confidence))
-        lower.bar(
-            [b[0] for b in bins],
-            [b[2] for b in bins],
-            width=width,
-            color=placeholder("series-0"),
-            alpha=0.7,
-        )
+        lower.bar([b[0] for b in bins], [b[2] for b in bins], width=width, color=placeholder("series-0"), alpha=0.7)
         _finish(upper, "", "accuracy", True)
         _finish(lower, "confidence (mean of the bin)", "count", False)
         # A network is confident of nearly everything: on a linear scale all other bars would be invisible.
@@ -184,12 +178,7 @@ def feature_map(identity: str, columns: dict, class_names: list | None = None) -
             axes.scatter([x[i] for i in rows], [y[i] for i in rows], s=9, color=color, alpha=0.75, linewidth=0)
         rows = [i for i, flag in enumerate(adversarial) if flag]
         axes.scatter(
-            [x[i] for i in rows],
-            [y[i] for i in rows],
-            s=14,
-            marker="^",
-            color=placeholder("strong"),
-            linewidth=0,
+            [x[i] for i in rows], [y[i] for i in rows], s=14, marker="^", color=placeholder("strong"), linewidth=0
         )
         if len(classes) <= 20:
             _name_clusters(axes, x, y, labels, adversarial, classes, class_names)

@@ -266,9 +266,8 @@ def _glance(found: list[sections.Section]) -> str:
     """Render a link and, if it has one, a sentence per section."""
     lines = []
     for one in found:
-        said = one.sentence()
         link = f'<a href="#{one.anchor}">{text(one.heading)}</a>'
-        lines.append(f"<li>{link}{f'<span>{text(said)}</span>' if said else ''}</li>")
+        lines.append(f"<li>{link}{f'<span>{text(one.sentence)}</span>' if one.sentence else ''}</li>")
     return f'<nav aria-label="Sections"><ul class="glance">{"".join(lines)}</ul></nav>'
 
 

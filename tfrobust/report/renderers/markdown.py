@@ -17,8 +17,7 @@ def render(report: Report) -> str:
     headlines = reading.main_measurements(report)
     parts += write(Numbers(headlines)) if headlines else []
     for section in sections.build(report):
-        said = section.sentence()
-        parts += [f"## {section.heading}", *([f"**{safe(said)}**"] if said else [])]
+        parts += [f"## {section.heading}", *([f"**{safe(section.sentence)}**"] if section.sentence else [])]
         parts += [paragraph(section.lead)] if section.lead else []
         parts += [part for block in section.content for part in write(block)]
     parts.append(paragraph(reading.footer(report)))
@@ -93,7 +92,7 @@ def safe(value) -> str:
 def paragraph(value) -> str:
     """Escape text as `safe` does, and also what would be markup at the beginning of a line."""
     text = safe(value)
-    return re.sub(r"^(\d+)([.)])", r"\1\\\2", re.sub(r"^([#+=-])", r"\\\1", text))
+    return re.sub(r"^(\d+)([.)])(?=\s|$)", r"\1\\\2", re.sub(r"^([#+=-])", r"\\\1", text))
 
 
 def listing(items) -> str:

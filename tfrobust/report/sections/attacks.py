@@ -5,6 +5,7 @@ from functools import partial
 from tfrobust.report import intervals, reading
 from tfrobust.report.blocks import Block, Figure, Grid, Noted, Table, plots
 from tfrobust.report.blocks.plots import Line
+from tfrobust.report.reading import AttackRow
 from tfrobust.report.schema import Report
 from tfrobust.report.sections.base import Section, accuracy_curves, joined
 from tfrobust.structs import Measurement
@@ -30,8 +31,9 @@ class Curve(Section):
         trained = self._training_budget()
         return lead if trained is None else f"{lead} The dotted line is the epsilon of training, {trained:.6g}."
 
+    @property
     def sentence(self) -> str:
-        """Return the first and the last accuracy of each curve, and the epsilon that halves it."""
+        """The first and the last accuracy of each curve, and the epsilon that halves it."""
         found = []
         for key, columns in accuracy_curves(self.report):
             points = sorted(p for p in zip(columns["epsilon"], columns["accuracy"], strict=True) if None not in p)
@@ -102,22 +104,24 @@ class Attacks(Section):
     anchor = "attacks"
     heading = "Attacks"
 
-    def __init__(self, report: Report, everything=()):
-        super().__init__(report, everything)
-        self.rows = reading.attack_rows(report.measurements, members=True)
+    @property
+    def rows(self) -> list[AttackRow]:
+        """All attacks and members."""
+        return reading.attack_rows(self.report.measurements, members=True)
 
     @property
     def lead(self) -> str:
         """The content of the table and the kinds of its intervals."""
-        lead = "Accuracy on the same test images under each attack; below it the 95 % interval in per cent"
+        lead = "Accuracy on the same test images under each attack, with its 95 % interval in per cent"
         clean = self.report.get("accuracy.clean")
         said = intervals.kinds([clean, *(row.accuracy for row in self.rows)])
         drops = intervals.kinds(row.drop for row in self.rows)
         said = "; ".join(filter(None, (said, f"of relative drops: {drops}" if drops else "")))
         return f"{lead} ({said})." if said else f"{lead}."
 
+    @property
     def sentence(self) -> str:
-        """Return the strongest attack and the accuracy under it."""
+        """The strongest attack and the accuracy under it."""
         rows = [row for row in reading.attack_rows(self.report.measurements) if row.accuracy.value is not None]
         worst = reading.strongest(rows)
         if worst is None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from tfrobust.report import reading
-from tfrobust.report.blocks import Block
+from tfrobust.report.blocks import Block, Numbers
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement, Series
 
@@ -19,6 +19,7 @@ class Section(abc.ABC):
     Attributes:
         anchor: unique in the page; the section's place follows from it (`sections.ORDER`).
         heading: title.
+        sentence: summary of its content; may be "". Read only if the section applies.
         lead: paragraph on how to read the section; may be "".
         report: the report.
         everything: all sections of the report, this one included.
@@ -26,6 +27,7 @@ class Section(abc.ABC):
 
     anchor: str
     heading: str
+    sentence: str = ""
     lead: str = ""
 
     def __init__(self, report: Report, everything: Sequence[Section] = ()):
@@ -36,25 +38,19 @@ class Section(abc.ABC):
     def blocks(self) -> list[Block]:
         """Return the section's blocks below the lead; [] if it does not apply."""
 
-    def sentence(self) -> str:
-        """Return the section's summary, one sentence; "" for none. Called only if the section applies."""
-        return ""
-
     @functools.cached_property
     def content(self) -> list[Block]:
-        """The blocks, built once."""
-        return self.blocks()
+        """The blocks, built once, without lists of no measurements."""
+        return [block for block in self.blocks() if block != Numbers([])]
 
+    def measured(self, prefix: str) -> list[Measurement]:
+        """Return the report's measurements whose ids begin with a prefix, in order."""
+        return [m for m in reading.in_order(self.report) if m.id.startswith(prefix)]
 
-def measured(report: Report, prefix: str) -> list[Measurement]:
-    """Return the measurements whose ids begin with a prefix, in order."""
-    return [m for m in reading.in_order(report) if m.id.startswith(prefix)]
-
-
-def values(measurements: list[Measurement], limit: int = 3) -> str:
-    """Return the first known measurements as one sentence: "Name: 63.1 %; ..."."""
-    known = [m for m in measurements if m.value is not None]
-    return joined(f"{reading.label(m)}: {reading.number(m)}" for m in known[:limit])
+    def values(self, prefix: str, limit: int = 3) -> str:
+        """Return the first known ones of these measurements as one sentence: "Name: 63.1 %; ..."."""
+        known = [m for m in self.measured(prefix) if m.value is not None]
+        return joined(f"{reading.label(m)}: {reading.number(m)}" for m in known[:limit])
 
 
 def joined(parts) -> str:

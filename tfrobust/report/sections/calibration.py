@@ -6,7 +6,7 @@ from functools import partial
 from tfrobust.report import intervals, reading
 from tfrobust.report.blocks import Block, Figure, Numbers, Table, plots
 from tfrobust.report.blocks.plots import Line
-from tfrobust.report.sections.base import Section, ends, has_numbers, joined, measured
+from tfrobust.report.sections.base import Section, ends, has_numbers, joined
 from tfrobust.structs import Measurement, Series
 
 _RELIABILITY, _RATES = "calibration.reliability", "calibration.response_rate"
@@ -41,8 +41,9 @@ class Calibration(Section):
             f" have no interval and are biased upwards in small samples.{lines}"
         )
 
+    @property
     def sentence(self) -> str:
-        """Return the calibration errors, and the direction of miscalibration."""
+        """The calibration errors, and the direction of miscalibration."""
         parts = []
         for series in self.diagrams:
             suffix = series.id.removeprefix(_RELIABILITY)
@@ -59,11 +60,10 @@ class Calibration(Section):
         """Return the diagrams and, below them, the numbers."""
         if not self.diagrams:
             return []
-        numbers = measured(self.report, "calibration.")
-        return [*map(_diagram, self.diagrams), *self._rates(), *([Numbers(numbers)] if numbers else [])]
+        return [*map(_diagram, self.diagrams), *self._rates(), Numbers(self.measured("calibration."))]
 
     def _of_last_points(self) -> list[Measurement]:
-        found = measured(self.report, "calibration.")
+        found = self.measured("calibration.")
         return [m for m in found if m.settings.get("answers") == "to the last points of all images"]
 
     def _rates(self) -> list[Figure]:

@@ -27,12 +27,13 @@ class Classes(Section):
         which = f" Shown are the {_SHOWN} of {total} classes with the lowest accuracy." if total > _SHOWN else ""
         kinds = intervals.kinds(m for column in self.columns.values() for m in column.values())
         return (
-            f"A mean accuracy hides the weakest class.{which} Below each accuracy is its 95 % interval ({kinds})."
+            f"A mean accuracy hides the weakest class.{which} The 95 % intervals are {kinds}."
             " The lowest of many measured accuracies is biased downwards, since it was selected for being the lowest."
         )
 
+    @property
     def sentence(self) -> str:
-        """Return the class with the lowest accuracy, clean and attacked."""
+        """The class with the lowest accuracy, clean and attacked."""
         parts = []
         for heading, column in self.columns.items():
             label = min(column, key=lambda one: column[one].value)

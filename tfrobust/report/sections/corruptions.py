@@ -5,7 +5,7 @@ import re
 from tfrobust.report import intervals, reading
 from tfrobust.report.blocks import Block, Grid, Heat, Numbers
 from tfrobust.report.schema import Report
-from tfrobust.report.sections.base import Section, joined, measured
+from tfrobust.report.sections.base import Section, joined
 from tfrobust.structs import Measurement
 
 _CELL_ID = re.compile(r"^corruption\.(?P<name>[a-z_]+)\.(?P<severity>[1-9])\.(?P<what>accuracy|drop)$")
@@ -39,8 +39,9 @@ class Corruptions(Section):
             said += f" The 95 % intervals ({kinds}) of single cells extend up to {widest} points to either side."
         return said
 
+    @property
     def sentence(self) -> str:
-        """Return the mean accuracy and the lowest."""
+        """The mean accuracy and the lowest."""
         mean, parts = self.report.get("corruption.mean.accuracy"), []
         if mean is not None and mean.value is not None:
             parts.append(f"on average, {reading.number(mean)} of the images are classified correctly")
@@ -57,8 +58,8 @@ class Corruptions(Section):
         drops = [m for row in self.cells["drop"].values() for m in row.values()] if self.accuracies else []
         cells = (*self.accuracies, *drops)
         identities = {m.id for m in cells}
-        others = [m for m in measured(self.report, "corruption.") if m.id not in identities]
-        return [*([self._grid(cells)] if cells else []), *([Numbers(others)] if others else [])]
+        others = [m for m in self.measured("corruption.") if m.id not in identities]
+        return [*([self._grid(cells)] if cells else []), Numbers(others)]
 
     def _grid(self, cells: tuple[Measurement, ...]) -> Grid:
         """Return corruption, accuracy at each severity, their mean, and the mean of the relative drops if measured."""

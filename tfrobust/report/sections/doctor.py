@@ -20,8 +20,9 @@ class Doctor(Section):
             f" {counts['pass']} passed, {counts['warn']} warned, {counts['fail']} failed."
         )
 
+    @property
     def sentence(self) -> str:
-        """Return the number of passed checks and the names of the others."""
+        """The number of passed checks and the names of the others."""
         said = f"{reading.doctor_counts(self.report)['pass']} of {len(self.report.doctor)} evaluation checks passed"
         for verdict in ("fail", "warn"):
             names = [reading.nice(finding.check) for finding in self.report.doctor if finding.verdict == verdict]

@@ -85,8 +85,9 @@ class Examples(Section):
             lead += f' "Still correct" refers to the final point of this attack only{others}.'
         return lead
 
+    @property
     def sentence(self) -> str:
-        """Return the number of examples of each kind."""
+        """The number of examples of each kind."""
         correct, weak = self._correct()
         count = sum(len(one.examples) for one in self.shown)
         others = f" (another attack in this report succeeds for {weak} of these)" if weak else ""

@@ -5,7 +5,7 @@ from functools import partial
 from tfrobust.report import reading
 from tfrobust.report.blocks import Block, Figure, columns_table, plots
 from tfrobust.report.blocks.plots import Line
-from tfrobust.report.sections.base import Section, columns_of, has_numbers, measured, values
+from tfrobust.report.sections.base import Section, columns_of, has_numbers
 
 
 class Divergence(Section):
@@ -18,9 +18,10 @@ class Divergence(Section):
         " more robust a model tends to be."
     )
 
+    @property
     def sentence(self) -> str:
-        """Return the relative divergence."""
-        return values(measured(self.report, "geometry.r_div"), limit=1)
+        """The relative divergence."""
+        return self.values("geometry.r_div", limit=1)
 
     def blocks(self) -> list[Block]:
         """Return the plots."""
@@ -58,16 +59,13 @@ class Features(Section):
 
     anchor = "features"
     heading = "Feature map"
+    sentence = "A picture for spotting overlaps, not a measurement."
 
     @property
     def lead(self) -> str:
         """How to read the map."""
         lead = "Penultimate features in two dimensions (t-SNE). Distances are only suggestive"
         return f"{lead}; an adversarial image among another class hints at an error." if self._attacked else f"{lead}."
-
-    def sentence(self) -> str:
-        """Return a caveat."""
-        return "A picture for spotting overlaps, not a measurement."
 
     def blocks(self) -> list[Block]:
         """Return the maps."""

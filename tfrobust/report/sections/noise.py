@@ -6,7 +6,7 @@ from tfrobust.common import pictures
 from tfrobust.report.blocks import Block, Figure, Numbers
 from tfrobust.report.blocks.pictures import pixel_maps
 from tfrobust.report.schema import Report
-from tfrobust.report.sections.base import Section, class_name, columns_of, image_of, measured, values
+from tfrobust.report.sections.base import Section, class_name, columns_of, image_of
 
 _SETS = {"clean": "clean", "uniform": "uniform (UN)", "non_uniform": "non-uniform (NUN)"}
 
@@ -20,7 +20,7 @@ class Noise(Section):
     @property
     def lead(self) -> str:
         """The construction of the two sets."""
-        numbers = measured(self.report, "noise.")
+        numbers = self.measured("noise.")
         shares = {m.settings["share"] for m in numbers if isinstance(m.settings.get("share"), (int, float))}
         share = f"{100 * shares.pop():.3g} %" if len(shares) == 1 else "a share"
         return (
@@ -28,14 +28,14 @@ class Noise(Section):
             " pixels that vary little over the training images (NUN)."
         )
 
+    @property
     def sentence(self) -> str:
-        """Return the accuracies."""
-        return values(measured(self.report, "noise."))
+        """The accuracies."""
+        return self.values("noise.")
 
     def blocks(self) -> list[Block]:
         """Return the pictures and the accuracies."""
-        numbers = measured(self.report, "noise.")
-        return [*_examples(self.report), *_replacement(self.report), *([Numbers(numbers)] if numbers else [])]
+        return [*_examples(self.report), *_replacement(self.report), Numbers(self.measured("noise."))]
 
 
 def _examples(report: Report) -> list[Figure]:

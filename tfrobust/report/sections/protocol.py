@@ -12,8 +12,9 @@ class Protocol(Section):
     heading = "Protocol"
     lead = "The settings, for reproducing the results."
 
+    @property
     def sentence(self) -> str:
-        """Return the method of training and the strongest attack."""
+        """The method of training and the strongest attack."""
         training = self.report.training
         parts = [f"with {training['method']}"] if isinstance(training.get("method"), str) else []
         parts += [f"for {training['epochs']} epochs"] if isinstance(training.get("epochs"), int) else []
@@ -52,8 +53,9 @@ class Identity(Section):
         """The purpose of the hashes."""
         return f"Hashes tie these numbers to these weights and these {reading.examples_of(self.report.data)}."
 
+    @property
     def sentence(self) -> str:
-        """Return the data that the model was evaluated on."""
+        """The data that the model was evaluated on."""
         size, data = self.report.data.get("test_size"), self.report.data["name"]
         examples = reading.examples_of(self.report.data)
         return f"Evaluated on {f'{size} ' if size else ''}test {examples} of {data}."
@@ -88,8 +90,9 @@ class Cost(Section):
     anchor = "cost"
     heading = "Cost"
 
+    @property
     def sentence(self) -> str:
-        """Return the first costs."""
+        """The first costs."""
         return joined(f"{name} {value}" for name, value in reading.cost_rows(self.report)[:3])
 
     def blocks(self) -> list[Block]:
@@ -103,10 +106,7 @@ class Configuration(Section):
 
     anchor = "configuration"
     heading = "Configuration"
-
-    def sentence(self) -> str:
-        """Return the purpose of the configuration."""
-        return "The settings of this run, for reproducing it."
+    sentence = "The settings of this run, for reproducing it."
 
     def blocks(self) -> list[Block]:
         """Return the configuration as text."""

@@ -7,7 +7,7 @@ from tfrobust.common import pictures
 from tfrobust.report.blocks import Block, Figure, Numbers
 from tfrobust.report.blocks.pictures import class_maps, marked_pixels, pixel_maps
 from tfrobust.report.schema import Report
-from tfrobust.report.sections.base import Section, class_name, columns_of, image_of, measured, values
+from tfrobust.report.sections.base import Section, class_name, columns_of, image_of
 
 # The most useful and the least useful tenth of an image's pixels are marked.
 _MARKED_SHARE = 0.1
@@ -24,15 +24,15 @@ class Sensitivity(Section):
         " sensitive to the pixels that change the loss most."
     )
 
+    @property
     def sentence(self) -> str:
-        """Return the agreement of the two."""
-        return values(measured(self.report, "sensitivity.agreement"), limit=1)
+        """The agreement of the two."""
+        return self.values("sensitivity.agreement", limit=1)
 
     def blocks(self) -> list[Block]:
         """Return the pictures and the numbers."""
-        numbers = [m for m in measured(self.report, "sensitivity.") if not m.id.startswith("sensitivity.tokens.")]
-        maps = [*_maps(self.report), *_classes(self.report), *_marked(self.report)]
-        return [*maps, *([Numbers(numbers)] if numbers else [])]
+        numbers = [m for m in self.measured("sensitivity.") if not m.id.startswith("sensitivity.tokens.")]
+        return [*_maps(self.report), *_classes(self.report), *_marked(self.report), Numbers(numbers)]
 
 
 def _maps(report: Report) -> list[Figure]:

@@ -6,7 +6,7 @@ from functools import partial
 from tfrobust.report import intervals, reading
 from tfrobust.report.blocks import Block, Figure, Grid, Numbers, plots
 from tfrobust.report.schema import Report
-from tfrobust.report.sections.base import Section, joined, measured
+from tfrobust.report.sections.base import Section, joined
 from tfrobust.structs import Measurement
 
 _CELL_ID = re.compile(r"^stability\.(?!mean\.)(?P<name>[a-z_]+)\.(?P<what>flip_probability|flip_rate)$")
@@ -35,8 +35,9 @@ class Stability(Section):
         lead = "How often the prediction changes between frames of a slightly changing image; lower is more stable."
         return lead + said
 
+    @property
     def sentence(self) -> str:
-        """Return the mean flip probability and the largest."""
+        """The mean flip probability and the largest."""
         mean, parts = self.report.get("stability.mean.flip_probability"), []
         known = {name: m for name, m in self.flips.items() if m.value is not None}
         if mean is not None and mean.value is not None:
@@ -55,8 +56,8 @@ class Stability(Section):
             draw = partial(plots.bars, names=list(map(reading.nice, self.flips)), x_label="flip probability", **columns)
             found.append(Figure("stability-flips", "Flip probability", draw))
         found += [self._grid()] if self.rows else []
-        means = [m for m in measured(self.report, "stability.") if m.id not in cells]
-        return [*found, Numbers(means)] if means else found
+        means = [m for m in self.measured("stability.") if m.id not in cells]
+        return [*found, Numbers(means)]
 
     def _grid(self) -> Grid:
         """Return the sequences: reference frame, flip probability, interval, and flip rate if measured."""

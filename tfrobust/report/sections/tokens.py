@@ -2,7 +2,7 @@
 
 from tfrobust.report.blocks import Block, Numbers, Words
 from tfrobust.report.schema import Report
-from tfrobust.report.sections.base import Section, columns_of, measured, values
+from tfrobust.report.sections.base import Section, columns_of
 
 _LINES = {"sensitivity": "the model's sensitivity", "strength": "true strength"}
 
@@ -18,9 +18,10 @@ class Tokens(Section):
         " is 1 if the features are as sensitive to words as these are strong."
     )
 
+    @property
     def sentence(self) -> str:
-        """Return the correlation of the two."""
-        return values(measured(self.report, "sensitivity.tokens.correlation"), limit=1)
+        """The correlation of the two."""
+        return self.values("sensitivity.tokens.correlation", limit=1)
 
     def blocks(self) -> list[Block]:
         """Return the sentences and the numbers."""
@@ -34,8 +35,7 @@ class Tokens(Section):
                 title: [(columns["token"][row], columns[name][row]) for row in own] for name, title in _LINES.items()
             }
             found.append(Words(_caption(self.report, columns.get("label", [None] * (own[0] + 1))[own[0]]), lines))
-        numbers = measured(self.report, "sensitivity.tokens.")
-        return [*found, *([Numbers(numbers)] if numbers else [])]
+        return [*found, Numbers(self.measured("sensitivity.tokens."))]
 
 
 def _caption(report: Report, label: int | None) -> str:

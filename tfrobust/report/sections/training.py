@@ -18,11 +18,8 @@ class Pairs(Section):
 
     anchor = "pairs"
     heading = "Selected pairs"
+    sentence = "The numbers of positive and negative pairs per anchor during training."
     lead = "The images that attract and repel each anchor, by the selection rule."
-
-    def sentence(self) -> str:
-        """Return the content of the plots."""
-        return "The numbers of positive and negative pairs per anchor during training."
 
     def blocks(self) -> list[Block]:
         """Return the plots."""
@@ -36,8 +33,9 @@ class History(Section):
     heading = "Training"
     lead = "Values logged after each epoch, on training and validation images."
 
+    @property
     def sentence(self) -> str:
-        """Return the final and the best validation accuracy."""
+        """The final and the best validation accuracy."""
         columns = columns_of(self.report, "training.history")
         name = next((one for one in ("val_robust_accuracy", "val_clean_accuracy") if one in columns), None)
         rows = zip(columns.get("epoch", ()), columns.get(name, ()), strict=False)
