@@ -26,6 +26,8 @@ def test_the_strongest_attack_that_has_classes_stands_beside_the_clean_accuracy(
         pgd, fgsm, classes("accuracy", 0.9), measurements=found, data={**make_report().data, "class_names": names}
     )
     lead, body = written(Classes, report)
+    heads = re.findall(r"<th[^>]*>([^<]*)</th>", body)
+    assert heads == ["Class", "n", "", "Clean", "", "PGD, L∞ ε = 0.2"]  # a bar before each number
     (table,) = Classes(report).blocks()
     assert table.header == ["Class", "n", "Clean", "PGD, L∞ ε = 0.2"]
     assert [(row[1], round(row[2].value, 3), round(row[3].value, 3)) for row in table.rows] == [

@@ -9,7 +9,7 @@ from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
 # A terminal may lack these symbols of the page.
-_SYMBOLS = {ord("\u221e"): "inf", ord("\u03b5"): "eps", ord("\u03c1"): "rho"}
+_SYMBOLS = {ord("\u221e"): "inf", ord("\u03b5"): "eps"}
 
 
 def console_table(report: Report, *, short: bool = False) -> str:

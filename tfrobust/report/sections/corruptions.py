@@ -1,10 +1,10 @@
 """The section on corruptions: accuracy by corruption and severity."""
 
+import functools
 import re
 
 from tfrobust.report import intervals, reading
 from tfrobust.report.blocks import Block, Grid, Heat, Numbers
-from tfrobust.report.schema import Report
 from tfrobust.report.sections.base import Section, joined
 from tfrobust.structs import Measurement
 
@@ -17,13 +17,19 @@ class Corruptions(Section):
     anchor = "corruptions"
     heading = "Corruptions"
 
-    def __init__(self, report: Report, everything=()):
-        super().__init__(report, everything)
-        self.cells: dict[str, dict[str, dict[int, Measurement]]] = {"accuracy": {}, "drop": {}}
-        for m in report.measurements:
+    @functools.cached_property
+    def cells(self) -> dict[str, dict[str, dict[int, Measurement]]]:
+        """Kind ("accuracy", "drop") -> corruption -> severity -> measurement, in the order measured."""
+        found = {"accuracy": {}, "drop": {}}
+        for m in self.report.measurements:
             if match := _CELL_ID.match(m.id):
-                self.cells[match["what"]].setdefault(match["name"], {})[int(match["severity"])] = m
-        self.accuracies = [m for row in self.cells["accuracy"].values() for m in row.values()]
+                found[match["what"]].setdefault(match["name"], {})[int(match["severity"])] = m
+        return found
+
+    @property
+    def accuracies(self) -> list[Measurement]:
+        """The accuracies of all cells."""
+        return [m for row in self.cells["accuracy"].values() for m in row.values()]
 
     @property
     def lead(self) -> str:

@@ -1,11 +1,11 @@
 """The section on stability: flip probabilities along perturbation sequences."""
 
+import functools
 import re
 from functools import partial
 
 from tfrobust.report import intervals, reading
 from tfrobust.report.blocks import Block, Figure, Grid, Numbers, plots
-from tfrobust.report.schema import Report
 from tfrobust.report.sections.base import Section, joined
 from tfrobust.structs import Measurement
 
@@ -18,14 +18,24 @@ class Stability(Section):
     anchor = "stability"
     heading = "Stability"
 
-    def __init__(self, report: Report, everything=()):
-        super().__init__(report, everything)
-        self.rows: dict[str, dict[str, Measurement]] = {}
-        for m in report.measurements:
+    @functools.cached_property
+    def rows(self) -> dict[str, dict[str, Measurement]]:
+        """Sequence -> "flip_probability", "flip_rate" -> measurement, in the order measured."""
+        found = {}
+        for m in self.report.measurements:
             if match := _CELL_ID.match(m.id):
-                self.rows.setdefault(match["name"], {})[match["what"]] = m
-        self.cells = tuple(m for row in self.rows.values() for m in row.values())
-        self.flips = {name: row["flip_probability"] for name, row in self.rows.items() if "flip_probability" in row}
+                found.setdefault(match["name"], {})[match["what"]] = m
+        return found
+
+    @property
+    def cells(self) -> tuple[Measurement, ...]:
+        """The measurements of all rows."""
+        return tuple(m for row in self.rows.values() for m in row.values())
+
+    @property
+    def flips(self) -> dict[str, Measurement]:
+        """Sequence -> flip probability."""
+        return {name: row["flip_probability"] for name, row in self.rows.items() if "flip_probability" in row}
 
     @property
     def lead(self) -> str:
