@@ -102,7 +102,7 @@ def test_a_signal_stops_everything_at_once_and_the_rerun_finishes(trained, tmp_p
         ("tfrobust.training.loop:Loop._check_finite", 3, signal.SIGTERM),
         ("tfrobust.training.loop:Loop._check_finite", 2, signal.SIGINT),
         ("tfrobust.attacks.shared.engine:_Run._report", 2, signal.SIGTERM),
-        ("tfrobust.report.renderers.console:html", 1, signal.SIGINT),
+        ("tfrobust.report.renderers.html:render", 1, signal.SIGINT),
         ("tfrobust.serving.export.verify:verify", 1, signal.SIGTERM),
         (f"{PUBLISH}:_complete", 1, signal.SIGINT),
     ]:

@@ -45,7 +45,7 @@ PROGRESS = [
     "tfrobust.training.loop:Loop._check_finite",
     "tfrobust.attacks.shared.engine:_Run._report",
     "tfrobust.evaluation.runner:_run_one",
-    "tfrobust.report.renderers.console:html",
+    "tfrobust.report.renderers.html:render",
     "tfrobust.serving.export.golden:record",
     "tfrobust.serving.export.verify:verify",
     "shutil:copytree",

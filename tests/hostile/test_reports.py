@@ -9,7 +9,8 @@ import pytest
 from hostile import reports
 
 from tfrobust.commands import compare, evaluate
-from tfrobust.report.renderers import console as render
+from tfrobust.report.renderers import console, markdown
+from tfrobust.report.renderers import html as renderer
 from tfrobust.report.schema import Report
 
 QUICK = "--gin_file=gin/eval/quick.gin"
@@ -77,20 +78,20 @@ def test_markup_in_a_report_is_text(tmp_path, text):
     report = Report.from_json(json.dumps(reports.report(text)))
     (tmp_path / "robustness_report.json").write_text(report.to_json())
     assert compare.main([str(tmp_path / "robustness_report.json"), f"--output={tmp_path / 'page.html'}"]) == 0
-    plain = _Tags(render.html(Report.from_json(json.dumps(reports.report()))))
-    for page in (render.html(report), (tmp_path / "page.html").read_text()):
+    plain = _Tags(renderer.render(Report.from_json(json.dumps(reports.report()))))
+    for page in (renderer.render(report), (tmp_path / "page.html").read_text()):
         found = _Tags(page)
         assert found.scripts <= plain.scripts and found.handlers == []
         assert all(link.startswith("data:image/") for link in found.links)
     # In Markdown a fence longer than any in the text holds what is shown as it was written.
-    assert "<script" not in re.sub(r"^(`{3,})\n.*?^\1$", "", render.markdown(report), flags=re.DOTALL | re.MULTILINE)
+    assert "<script" not in re.sub(r"^(`{3,})\n.*?^\1$", "", markdown.render(report), flags=re.DOTALL | re.MULTILINE)
 
 
 def test_escape_sequences_in_a_report_do_not_reach_the_terminal(tmp_path, capfd):
     (tmp_path / "robustness_report.json").write_text(json.dumps(reports.report(reports.ESCAPE)))
     for _ in range(2):
         compare.main([str(tmp_path / "robustness_report.json"), f"--output={tmp_path / 'page.html'}"])
-    print(render.console_table(Report.from_json(json.dumps(reports.report(reports.ESCAPE)))))
+    print(console.console_table(Report.from_json(json.dumps(reports.report(reports.ESCAPE)))))
     said = capfd.readouterr()
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said.out + said.err)
 

@@ -11,6 +11,7 @@ import PIL.Image
 
 from tfrobust.common import pictures
 from tfrobust.report import Report, not_measured, threat_statement
+from tfrobust.report.renderers import html
 from tfrobust.structs import Finding, Measurement, Series
 
 CLASSES = [str(digit) for digit in range(10)]
@@ -252,6 +253,12 @@ def extended(measurements=(), series=(), **changes):
     found = dataclasses.replace(plain, measurements=(*plain.measurements, *measurements), **changes)
     found.validate()
     return found
+
+
+def written(kind, report):
+    """The lead and the HTML of one section, None if it does not apply."""
+    section = kind(report)
+    return (section.lead, html.write(section.content)) if section.content else None
 
 
 def images(body):

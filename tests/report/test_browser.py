@@ -12,8 +12,8 @@ import pytest
 from report.synthetic import make_report
 from report.test_render import hostile_report
 
-from tfrobust.report.blocks.style import DARK_PAGE, LIGHT_PAGE
-from tfrobust.report.renderers.console import html as render_html
+from tfrobust.report.renderers.html import render as render_html
+from tfrobust.report.renderers.style import DARK_PAGE, LIGHT_PAGE
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here to render pages with (apt install chromium)")

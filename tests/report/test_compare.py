@@ -67,7 +67,7 @@ def test_table_aligns_and_marks_what_is_missing(exported):
     reports = compare.load_reports(sorted(exported.iterdir()))
     few = make_report(name="few", version=None, measurements=measurements(0.9, 0.5, 0.4)[:1])
     *lines, kinds = compare_views.table(compare.arrange([*reports, ("few.json", few)])).splitlines()
-    assert lines[0].split("  ")[0] == "model" and "pgd, Linf 0.2" in lines[0]
+    assert lines[0].split("  ")[0] == "model" and "PGD, Linf eps = 0.2" in lines[0]
     cells = [re.split(r"\s{2,}", line) for line in lines]
     assert {len(row) for row in cells} == {7} and len({len(line) for line in lines}) == 1
     assert cells[1][0] == "ascl/10" and cells[1][3] == "63.1 % [58.0 to 67.9]"
@@ -109,7 +109,7 @@ def test_whatever_is_sorted_by_is_a_column():
     found = compared(make_report("a", 1), make_report("b", 1), sort="geometry.intra_class_divergence")
     assert "geometry.intra_class_divergence" in found.columns
     assert "geometry.intra_class_divergence" not in compared(make_report("a", 1)).columns
-    with pytest.raises(ValueError, match="no report has 'attack.pgd_linf_0.3.accuracy'; nearest: attack.pgd_linf_0.2"):
+    with pytest.raises(ValueError, match="No report has 'attack.pgd_linf_0.3.accuracy'; nearest: attack.pgd_linf_0.2"):
         compared(make_report("a", 1), sort="attack.pgd_linf_0.3.accuracy")
 
 
@@ -137,7 +137,7 @@ def test_differences_say_what_their_intervals_are():
     assert "Differences from a/1, accuracies in points" in text
     (line,) = [line for line in text.splitlines() if line.startswith("b/1") and " p*" in line]
     assert rows(line)[0][1].startswith("-10.0 [-1")
-    assert "p: paired over images" in text and "i: as of independent" in text
+    assert "p: paired over images" in text and "i: as for independent" in text
     assert sum(line.startswith("a/1") for line in text.splitlines()) == 1  # no difference from itself
 
 
@@ -165,17 +165,17 @@ def test_unlike_protocols_are_named_and_their_columns_marked():
     steps = make_report("c", 1, measurements=measurements(0.9, 0.6, 0.5, steps=20))
     wide = make_report("d", 1, measurements=measurements(0.9, 0.6, 0.5, epsilon=0.3))
     found = compared(base, data)
-    assert list(found.notes) == ["not the same data, fingerprints differ (a1a1a1a1: a/1; b2b2b2b2: b/1)."]
+    assert list(found.notes) == ["The data differ, by their fingerprints (a1a1a1a1: a/1; b2b2b2b2: b/1)."]
     assert list(found.notes.values()) == [list(found.columns)]
     found = compared(base, steps)
-    assert found.notes["pgd, Linf 0.2: steps differs (100: a/1; 20: c/1)."] == ["attack.pgd_linf_0.2.accuracy"]
-    assert not any("fingerprint" in note or "fgsm" in note for note in found.notes)
+    assert found.notes["PGD, L∞ ε = 0.2: steps differs (100: a/1; 20: c/1)."] == ["attack.pgd_linf_0.2.accuracy"]
+    assert not any("fingerprint" in note or "FGSM" in note for note in found.notes)
     assert found.marks("attack.pgd_linf_0.2.accuracy") == " [1] [2]" and found.marks("accuracy.clean") == ""
     found = compared(base, wide)
     both = ["attack.pgd_linf_0.2.accuracy", "attack.pgd_linf_0.3.accuracy"]
-    assert found.notes["pgd was run at different budgets (Linf 0.2: a/1; Linf 0.3: d/1)."] == both
+    assert found.notes["PGD was run at different budgets (L∞ ε = 0.2: a/1; L∞ ε = 0.3: d/1)."] == both
     text = compare_views.table(found)
-    assert "pgd, Linf 0.3 [2]" in text and "\n[2] pgd was run at" in text
+    assert "PGD, Linf eps = 0.3 [2]" in text and "\n[2] PGD was run at" in text
     unknown = [make_report(name, 1, data={**base.data, "fingerprint": None}) for name in "ef"]
     assert "unknown: e/1, f/1" in list(compared(*unknown).notes)[0]
 
@@ -183,9 +183,9 @@ def test_unlike_protocols_are_named_and_their_columns_marked():
 @pytest.mark.parametrize(
     ("identity", "label", "name", "first", "second"),
     [
-        ("attack.pgd_linf_0.2.accuracy", "pgd, Linf 0.2", "restarts", 1, 5),
-        ("attack.pgd_linf_0.2.accuracy", "pgd, Linf 0.2", "objective", "margin", None),
-        ("attack.apgd_linf_0.2.accuracy", "apgd, Linf 0.2", "bound", None, "upper"),
+        ("attack.pgd_linf_0.2.accuracy", "PGD, L∞ ε = 0.2", "restarts", 1, 5),
+        ("attack.pgd_linf_0.2.accuracy", "PGD, L∞ ε = 0.2", "objective", "margin", None),
+        ("attack.apgd_linf_0.2.accuracy", "APGD, L∞ ε = 0.2", "bound", None, "upper"),
         ("accuracy.clean", "Clean accuracy", "n", 360, 100),
         ("calibration.rms", "Calibration error (RMS)", "bins", "paper", "code"),
         ("corruption.mce", "Mean corruption error (mCE)", "baseline", "AlexNet", "b"),
@@ -219,12 +219,12 @@ def test_bounds_and_what_the_doctor_fails_are_named():
     identity = "attack.apgd_linf_0.2.accuracy"
     pair = [make_report(name, 1, measurements=[fraction(identity, 0.5, bound="upper")]) for name in "ab"]
     assert compared(*pair).notes == {
-        "apgd, Linf 0.2: all are bounds, since time budgets ended the searches.": [identity]
+        "APGD, L∞ ε = 0.2: all values are bounds, since time budgets ended the attacks.": [identity]
     }
     assert "<= 50.0 %" in compare_views.table(compared(*pair))
     refused = make_report("b", 1, doctor=[Finding("gradients", "fail", "none"), Finding("ascent", "warn", "few")])
     found = compared(make_report("a", 1), refused)
-    assert found.notes == {"the doctor fails b/1: gradients.": list(found.columns)}
+    assert found.notes == {"The doctor's checks failed for b/1: gradients.": list(found.columns)}
     assert compared(refused).notes == {} and compared(pair[0]).notes == {}
 
 
@@ -249,7 +249,7 @@ def test_html_overlays_the_curves(exported):
     assert "Measurement" not in many.text and "m6/1" in many.text  # many models stand one under the other
     wide = make_report("wide", 1, measurements=measurements(0.9, 0.6, 0.5, epsilon=0.3))
     marked = " ".join(Page(compare_views.html(compared(make_report("a", 1), wide))).text)
-    assert "[2] pgd was run at different budgets" in marked and "pgd, Linf 0.3 [2]" in marked
+    assert "[2] PGD was run at different budgets" in marked and "PGD, L∞ ε = 0.3 [2]" in marked
 
 
 def test_curves_of_unlike_protocols_are_said_to_be_unlike():
@@ -315,10 +315,10 @@ def test_the_command_prints_and_writes(paths, tmp_path, capsys, monkeypatch):
     ("flags", "message"),
     [
         (["--sort=accuracy.cleen"], "nearest: accuracy.clean"),
-        (["--reference=trade"], "'trade' is no report here"),
+        (["--reference=trade"], "'trade' is not one of the reports"),
         (["--ascending"], "--ascending needs --sort=ID"),
         (["--format=yaml"], "yaml"),
-        (["--strict"], "not the same data, fingerprints differ"),
+        (["--strict"], "The data differ, by their fingerprints"),
     ],
 )
 def test_the_command_refuses_in_one_line(flags, message, paths, tmp_path, capsys):

@@ -1,7 +1,6 @@
 """The gap closed between two reports: paper 004's Table 4, and what has no gap."""
 
 import dataclasses
-import re
 
 import pytest
 from report.synthetic import attack, fraction, make_report
@@ -9,6 +8,7 @@ from report.synthetic import attack, fraction, make_report
 from tfrobust.commands import compare as command
 from tfrobust.report.comparison.gap import gap_closed, gap_table
 from tfrobust.report.comparison.reports import names
+from tfrobust.report.renderers.console import folded
 
 # Paper 004, Table 4, in per cent: relative drops and shares of the gap closed under FGSM 8/255 and 16/255, AutoAttack
 # 1/255 and 2/255.
@@ -63,13 +63,16 @@ def reports():
 
 def test_table(reports):
     named = list(zip(names(reports), (report for _, report in reports), strict=True))
-    lines = [re.split(r"\s{2,}", line) for line in gap_table(named, "simclr", "supcon/1").splitlines()]
-    assert lines[0][1:3] == ["fgsm, Linf 0.0313725", "fgsm, Linf 0.0627451"] and {len(line) for line in lines} == {5}
+    table = gap_table(named, "simclr", "supcon/1")
+    lines = [table.header, *table.rows]
+    assert lines[0][1:3] == ["FGSM, L∞ ε = 0.0313725", "FGSM, L∞ ε = 0.0627451"] and {len(line) for line in lines} == {
+        5
+    }
     assert lines[1] == ["simclr/1", "71.0 %", "86.0 %", "85.0 %", "95.0 %"]
     assert lines[3] == ["adaptive/1", "64.0 % (58%)", "73.0 % (68%)", "79.0 % (55%)", "90.0 % (71%)"]
     assert lines[4] == ["fnc/1", "70.0 % (8%)", "-", "-", "-"]
-    folded = gap_table(named, "simclr", "supcon/1", width=60).splitlines()
-    assert max(map(len, folded)) <= 60 and sum(line.startswith("adaptive/1") for line in folded) > 1
+    narrow = folded(lines, tuple(range(1, 5)), 64)
+    assert max(map(len, narrow)) <= 64 and sum(line.startswith("adaptive/1") for line in narrow) > 1
 
 
 @pytest.mark.parametrize(("changed", "settings"), [(0, {"steps": 1}), (1, {"bound": "lower"}), (2, {"epsilon": 0.2})])
@@ -80,11 +83,11 @@ def test_what_was_not_measured_alike_closes_no_gap(reports, changed, settings):
         for m in parts[changed].measurements
     ]
     parts[changed] = dataclasses.replace(parts[changed], measurements=tuple(drops))
-    table = gap_table(list(zip("abc", parts, strict=True)), "a", "b")
-    assert "(58%)" not in table and "64.0 %" in table
+    cells = {cell for row in gap_table(list(zip("abc", parts, strict=True)), "a", "b").rows for cell in row}
+    assert "64.0 % (58%)" not in cells and "64.0 %" in cells
     other = dataclasses.replace(parts[2], data=parts[2].data | {"fingerprint": "b2" * 32})
     named = [("a", reports[0][1]), ("b", reports[1][1]), ("c", other)]
-    assert "(58%)" not in gap_table(named, "a", "b")
+    assert not [cell for row in gap_table(named, "a", "b").rows for cell in row if "(58%)" in cell]
 
 
 def test_page_and_command(reports, tmp_path, capsys):
@@ -101,9 +104,9 @@ def test_page_and_command(reports, tmp_path, capsys):
     ("flags", "message"),
     [
         (["--gap_from=simclr"], "both --gap_from and --gap_to"),
-        (["--gap_from=simclr", "--gap_to=supkon"], "'supkon' is no report here: name one of simclr/1"),
-        (["--gap_from=adaptive", "--gap_to=simclr"], "'adaptive' is several reports"),
-        (["--gap_from=simclr", "--gap_to=bare"], "no common attack"),
+        (["--gap_from=simclr", "--gap_to=supkon"], "'supkon' is not one of the reports; name one of simclr/1"),
+        (["--gap_from=adaptive", "--gap_to=simclr"], "'adaptive' means several reports"),
+        (["--gap_from=simclr", "--gap_to=bare"], "share no attack"),
     ],
 )
 def test_bad_ends_are_one_clear_line(flags, message, reports, tmp_path, capsys):

@@ -73,11 +73,11 @@ def test_a_threshold_that_is_missed_says_what_is_the_case(line, fault):
 @pytest.mark.parametrize(
     ("measurement", "fault"),
     [
-        (measured(ATTACK, None), "its value is not known"),
-        (measured(ATTACK, float("nan")), "its value is not known"),
-        (measured(ATTACK, 0.5, bound="upper"), "a time budget ended its attack, so that it is a bound (upper)"),
+        (measured(ATTACK, None), "its value is unknown"),
+        (measured(ATTACK, float("nan")), "its value is unknown"),
+        (measured(ATTACK, 0.5, bound="upper"), "a time budget ended its attack, so it is only a bound (upper)"),
         # The drop of a search cut short is a lower bound: the true one may miss any threshold.
-        (measured(ATTACK, 0.5, bound="lower"), "a time budget ended its attack, so that it is a bound (lower)"),
+        (measured(ATTACK, 0.5, bound="lower"), "a time budget ended its attack, so it is only a bound (lower)"),
     ],
 )
 def test_what_is_not_known_never_passes(sign, measurement, fault):
@@ -96,8 +96,8 @@ def test_a_percentage_means_what_it_says():
 def test_a_limit_that_no_fraction_can_miss_is_a_slip():
     """Who writes 5 and means 5 per cent would let every model through."""
     for line, unit, fault in (
-        ("calibration.rms <= 5", "fraction", "it is a fraction, which is never above 1: for per cent write 5 %"),
-        (f"{DROP} < 30", "fraction of clean", "it is a fraction, which is never above 1: for per cent write 30 %"),
+        ("calibration.rms <= 5", "fraction", "it is a fraction, which is never above 1; for per cent, write 5 %"),
+        (f"{DROP} < 30", "fraction of clean", "it is a fraction, which is never above 1; for per cent, write 30 %"),
         ("corruption.mce <= 1.2", "fraction of the baseline's error", None),
         ("geometry.r_div <= 3", "ratio", None),
         ("calibration.rms <= 100 %", "fraction", None),
@@ -114,16 +114,16 @@ def test_a_number_that_contradicts_its_own_images_does_not_pass():
             series=(Series("outcomes.accuracy.clean", "", {"right": [row]}),),
         )
         found = Gate(require=("accuracy.clean >= 0.8",)).failures(edited)
-        assert found == [] if passes else "is not what the report says image by image" in found[0]
+        assert found == [] if passes else "disagrees with the outcomes per image" in found[0]
 
 
 @pytest.mark.parametrize(
     ("line", "measurement", "fault"),
     [
-        ("calibration.ece <= 0.05", measured("calibration.ece", -1.0), "it is -1, and a fraction lies between 0 and 1"),
-        (f"{ATTACK} >= 0.5", measured(ATTACK, 63.0), "it is 63, and a fraction lies between 0 and 1"),
-        ("low of accuracy.clean >= 0.5", clean(0.1), "it is 0.1, outside of its own interval"),
-        ("high of accuracy.clean <= 0.96", clean(1.0), "it is 1, outside of its own interval"),
+        ("calibration.ece <= 0.05", measured("calibration.ece", -1.0), "it is -1, but a fraction lies in [0, 1]"),
+        (f"{ATTACK} >= 0.5", measured(ATTACK, 63.0), "it is 63, but a fraction lies in [0, 1]"),
+        ("low of accuracy.clean >= 0.5", clean(0.1), "it is 0.1, outside its own interval"),
+        ("high of accuracy.clean <= 0.96", clean(1.0), "it is 1, outside its own interval"),
         ("corruption.fog.1.drop <= 0.1", measured("corruption.fog.1.drop", -0.02), None),
     ],
 )
@@ -134,13 +134,13 @@ def test_what_no_measurement_gives_does_not_pass(line, measurement, fault):
 def test_the_doctor():
     findings = [Finding("deterministic", "pass", "fine"), Finding("units", "warn", "large", "look")]
     assert faults("no doctor fail", doctor=findings) == []
-    assert faults("no doctor warn", doctor=findings) == ["no doctor warn: units says warn: large"]
+    assert faults("no doctor warn", doctor=findings) == ["no doctor warn: units (warn): large"]
     failing = [*findings, Finding("logits", "fail", "probabilities")]
-    assert faults("no doctor fail", doctor=failing) == ["no doctor fail: logits says fail: probabilities"]
-    assert faults("no doctor fail") == ["no doctor fail: the doctor was not asked"]
+    assert faults("no doctor fail", doctor=failing) == ["no doctor fail: logits (fail): probabilities"]
+    assert faults("no doctor fail") == ["no doctor fail: the doctor did not run"]
     # What an evaluation says without a doctor does not stand for one.
     alone = [Finding("complete_search", "warn", "ended after 5 s", "more time")]
-    assert faults("no doctor fail", doctor=alone) == ["no doctor fail: the doctor was not asked"]
+    assert faults("no doctor fail", doctor=alone) == ["no doctor fail: the doctor did not run"]
     alone = [Finding("white_box", "fail", "no gradients")]
     assert len(faults("no doctor fail", doctor=alone)) == 2
 
@@ -171,14 +171,14 @@ def test_no_worse_than_another_report_knows_which_way_is_better(earlier):
     named = "calibration.rms no worse than {} by more than 3 %"
     assert worse(earlier, *bad, line=named) == []
     assert worse(earlier, *bad, line="geometry.r_div no worse than {} by more than 1") == [
-        "which way is better is not known for it: write a threshold"
+        "its better direction is unknown; write a threshold"
     ]
 
 
 def test_no_worse_by_a_whole_fraction_is_a_slip(earlier):
     line = "{} no worse than {{}} by more than 1"
     number = measured("calibration.rms", 1.0)
-    fault = "it is a fraction, which is never worse by more than 1: write 1 % for per cent"
+    fault = "it is a fraction, which is never worse by more than 1; for per cent, write 1 %"
     assert worse(earlier, number, line=line.format(number.id)) == [fault]
     assert worse(earlier, number, line=line.format(number.id) + " %") == ["it is 1, there 0.05"]
 
@@ -192,8 +192,8 @@ def test_no_worse_refuses_a_weaker_attack_behind_other_names_too(earlier):
 
 
 def test_no_worse_refuses_what_cannot_be_compared(earlier):
-    assert worse(earlier, CLEAN, fingerprint="b" * 64) == ["it was judged on other data"]
-    assert worse(earlier, CLEAN, fingerprint=None) == ["it was judged on other data"]
+    assert worse(earlier, CLEAN, fingerprint="b" * 64) == ["it was evaluated on other data"]
+    assert worse(earlier, CLEAN, fingerprint=None) == ["it was evaluated on other data"]
     attacked = f"{ATTACK} no worse than {{}} by more than 0.01"
     for other, fault in (
         ({"steps": 5}, "the protocols differ in steps"),
@@ -201,7 +201,7 @@ def test_no_worse_refuses_what_cannot_be_compared(earlier):
         ({"steps": 20, "members": ["apgd_ce"]}, "the protocols differ in members"),
         ({"steps": 20, "member_efforts": ["square (1 step)"]}, "the protocols differ in member_efforts"),
         ({"steps": 20, "n": 50}, "the protocols differ in number of examples"),
-        ({"steps": 20, "bound": "upper"}, "a time budget ended its attack, so that it is a bound (upper)"),
+        ({"steps": 20, "bound": "upper"}, "a time budget ended its attack, so it is only a bound (upper)"),
         ({"steps": 20, "seed": 3}, None),
     ):
         assert worse(earlier, measured(ATTACK, 0.9, **other), line=attacked) == ([fault] if fault else [])
@@ -218,7 +218,7 @@ def test_no_worse_asks_for_all_that_the_other_report_has(earlier):
     found = worse(earlier, CLEAN)
     assert [fault.partition(": ")[0] for fault in found] == [ATTACK, "calibration.rms"]
     earlier.write_text(report(measured("geometry.r_div", 1)).to_json())
-    assert worse(earlier, CLEAN) == ["the other report has no number that could be kept"]
+    assert worse(earlier, CLEAN) == ["the other report has no main number with a known better direction"]
 
 
 LINES = ["accuracy.clean = 0.9", "accuracy.clean >= high", "accuracy >= 0.9", "no doctor", "", 5, "no worse than x"]
@@ -227,7 +227,7 @@ LINES = ["accuracy.clean = 0.9", "accuracy.clean >= high", "accuracy >= 0.9", "n
 @pytest.mark.parametrize(
     ("require", "said"),
     [
-        *((one, "it holds lines like 'accuracy.clean >= 0.9'") for one in (None, 3, {"a": 1}, lambda: 0)),
+        *((one, "give lines like 'accuracy.clean >= 0.9'") for one in (None, 3, {"a": 1}, lambda: 0)),
         *((("accuracy.clean >= 0", line), "a line is one of") for line in LINES),
     ],
 )

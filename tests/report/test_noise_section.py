@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from report.synthetic import extended, fraction, images
+from report.synthetic import extended, fraction, images, written
 
 from tfrobust.common import pictures
-from tfrobust.report.sections import noise as section_noise
+from tfrobust.report.sections.noise import Noise
 from tfrobust.structs import Series
 
 HEIGHT, WIDTH = 4, 6
@@ -34,7 +34,7 @@ def report(*series, numbers=True):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_each_picture_at_its_place(channels):
     shown, expected = examples(channels)
-    lead, body = section_noise.noise(report(shown, replacement()))
+    lead, body = written(Noise, report(shown, replacement()))
     assert "15 %" in lead and "5 % to 40 %" in body
     *drawn, chances = images(body)
     assert len(drawn) == 6
@@ -47,16 +47,16 @@ def test_each_picture_at_its_place(channels):
 
 def test_parts_may_be_missing():
     shown, _ = examples(sets=("clean", "uniform"))
-    _, body = section_noise.noise(report(shown))
+    _, body = written(Noise, report(shown))
     assert len(images(body)) == 4 and "uniform (UN)" in body and "non-uniform" not in body
-    _, body = section_noise.noise(report())
+    _, body = written(Noise, report())
     assert not images(body) and "noise.non_uniform.accuracy" in body
-    assert section_noise.noise(report(examples()[0], numbers=False)) is not None
+    assert written(Noise, report(examples()[0], numbers=False)) is not None
 
 
 @pytest.mark.parametrize("wrong", [{"clean": ["AAAA", "%"]}, {"height": [None, 9]}, {"label": [None, "<b>"]}])
 def test_what_is_no_picture_is_left_out(wrong):
     shown, _ = examples()
     broken = Series(shown.id, shown.title, {**shown.columns, **wrong})
-    _, body = section_noise.noise(report(broken))
+    _, body = written(Noise, report(broken))
     assert len(images(body)) == (6 if "label" in wrong else 0) and "<b>" not in body

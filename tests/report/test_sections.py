@@ -1,6 +1,8 @@
 """What all sections of an evaluation beyond the attacks have in common: whole, once, self-contained, absent without."""
 
 import re
+import sys
+import typing
 
 import pytest
 from report import (
@@ -10,52 +12,45 @@ from report import (
     test_stability_section,
     test_tokens_section,
 )
-from report.synthetic import make_report
+from report.synthetic import make_report, written
 
-from tfrobust.report import Report
+from tfrobust.report import Report, sections
+from tfrobust.report.blocks import Block, Code, Figure, Grid, Listing, Numbers, Paragraph, Table, Words, plots
 from tfrobust.report.comparison import reports as compare
 from tfrobust.report.comparison import views as compare_views
-from tfrobust.report.renderers.console import console_table, html, markdown
-from tfrobust.report.sections import (
-    corruptions as section_corruption,
-)
-from tfrobust.report.sections import (
-    noise as section_noise,
-)
-from tfrobust.report.sections import (
-    sensitivity as section_sensitivity,
-)
-from tfrobust.report.sections import (
-    stability as section_stability,
-)
-from tfrobust.report.sections import (
-    tokens as section_tokens,
-)
+from tfrobust.report.renderers import html, markdown
+from tfrobust.report.renderers.console import console_table
+from tfrobust.report.sections.corruptions import Corruptions
+from tfrobust.report.sections.noise import Noise
+from tfrobust.report.sections.sensitivity import Sensitivity
+from tfrobust.report.sections.stability import Stability
+from tfrobust.report.sections.tokens import Tokens
+from tfrobust.structs import Measurement
 
 # Anchor: the section, a report that has it, and a number that stands in it alone: identity, name, value.
 CASES = {
     "corruptions": (
-        section_corruption.corruptions,
+        Corruptions,
         test_corruption_section.report(),
         ("corruption.mean.accuracy", "Corruptions, mean accuracy", "61.6"),
     ),
     "noise": (
-        section_noise.noise,
+        Noise,
         test_noise_section.report(test_noise_section.examples()[0], test_noise_section.replacement()),
         ("noise.uniform.accuracy", "Uniform noise (UN), accuracy", "70.0"),
     ),
     "sensitivity": (
-        section_sensitivity.sensitivity,
+        Sensitivity,
         test_sensitivity_section.report(test_sensitivity_section.series()),
         ("sensitivity.agreement", "Utility-sensitivity agreement", "0.43 to 0.47"),
     ),
     "stability": (
-        section_stability.stability,
+        Stability,
         test_stability_section.report(),
         ("stability.mfr", "Mean flip rate (mFR)", "58.0"),
     ),
     "tokens": (
-        section_tokens.tokens,
+        Tokens,
         test_tokens_section.report(test_tokens_section.series()),
         (
             "sensitivity.tokens.correlation",
@@ -69,13 +64,13 @@ CASES = {
 @pytest.mark.parametrize("anchor", CASES)
 def test_a_section_stands_once_in_a_page_that_needs_nothing_else(anchor):
     section, report, (identity, name, value) = CASES[anchor]
-    whole, (_, body) = html(report), section(report)
+    whole, (_, body) = html.render(report), written(section, report)
     assert whole.count(body) == 1 and f'id="{anchor}"' in whole
     assert whole.count(f"<code>{identity}</code>") == 1 and value in whole
-    for text in (markdown(report), console_table(report), compare_views.table(compare.arrange([("a", report)]))):
+    for text in (markdown.render(report), console_table(report), compare_views.table(compare.arrange([("a", report)]))):
         assert name in text and value.split(" ")[0] in text
     again = Report.from_json(report.to_json())
-    assert again == report and html(again) == whole
+    assert again == report and html.render(again) == whole
     outside = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", whole)
     assert not re.search(r"(https?:)?//[a-z]", outside) and "<img" not in whole
     identities = re.findall(r'\bid="([^"]+)"', whole)
@@ -84,4 +79,80 @@ def test_a_section_stands_once_in_a_page_that_needs_nothing_else(anchor):
 
 @pytest.mark.parametrize("anchor", CASES)
 def test_what_was_not_measured_has_no_section(anchor):
-    assert CASES[anchor][0](make_report()) is None
+    assert written(CASES[anchor][0], make_report()) is None
+
+
+# --------------------------------------------------------------------------------------- the blocks and the sections
+
+NUMBER = Measurement("novel.kind", 0.4321, n=9, name="Novel robustness")
+BLOCKS = (
+    Paragraph("Said once."),
+    Listing(("Said once.",)),
+    Code("A title", "Said once."),
+    Numbers([NUMBER]),
+    Table(["", ""], [["Said once.", None]]),
+    Grid(["Name", "value"], [["a", "43.2"]], title="Said once.", measurements=(NUMBER,)),
+    Figure("novel", "Said once.", lambda identity: plots.bars(identity, ["a"], [0.4], [0.3], [0.5], x_label="x")),
+    Words("Said once.", {"strength": [("a", 0.4321), ("b", None)]}),
+)
+
+
+def test_both_documents_write_every_kind_of_block():
+    assert {type(block) for block in BLOCKS} - {Grid} == set(typing.get_args(Block))
+    for block in BLOCKS:
+        wanted = "Novel robustness" if isinstance(block, Numbers) else "Said once."
+        for text in (html.write([block]), "\n".join(markdown.write(block))):
+            assert text.count(wanted) == 1, (block, text)
+
+
+SECTION = """
+from tfrobust.report.blocks import Grid
+from tfrobust.report.sections.base import Section
+
+class Novel(Section):
+    anchor, heading, sentence = "novel", "A novel section", "Its sentence."
+
+    def blocks(self):
+        cells = tuple(self.measured("novel."))
+        rows = [[m.id, m] for m in cells]
+        return [Grid(["Id", "Value"], rows, title="A novel grid", measurements=cells)] if rows else []
+"""
+
+
+@pytest.fixture
+def novel(tmp_path, monkeypatch):
+    """A section in a file that nothing else names."""
+    (tmp_path / "novel.py").write_text(SECTION)
+    monkeypatch.setattr(sections, "__path__", [*sections.__path__, str(tmp_path)])
+    sections.kinds.cache_clear()
+    yield
+    sections.kinds.cache_clear()
+    del sys.modules["tfrobust.report.sections.novel"]
+
+
+def test_a_new_section_takes_one_file(novel):
+    report = make_report(measurements=[*make_report().measurements, NUMBER], series=())
+    anchors = [section.anchor for section in sections.build(report)]
+    assert anchors[anchors.index("novel") + 1] == "further" and anchors[0] == "threat"
+    page, card, table = html.render(report), markdown.render(report), console_table(report)
+    assert '<section id="novel"><h2>A novel section</h2>' in page and "<span>Its sentence.</span>" in page
+    assert "## A novel section\n\n**Its sentence.**" in card
+    for text in (page, card, table):
+        assert text.count("A novel grid") == 1 and text.count("novel.kind") == 1 and "43.2 %" in text
+    assert "Novel robustness" not in table  # in its grid, and not in the list, too
+    assert not [section for section in sections.build(make_report()) if section.anchor == "novel"]
+
+
+def test_a_measurement_is_called_by_its_own_name_and_without_a_section_it_is_a_further_one():
+    report = make_report(measurements=[NUMBER], series=())
+    again = Report.from_json(report.to_json())
+    assert again == report and again["novel.kind"].name == "Novel robustness"
+    assert '"name": "Novel robustness"' in report.to_json()
+    (further,) = [section for section in sections.build(report) if section.anchor == "further"]
+    assert further.content == [Numbers([NUMBER])]
+    for text in (html.render(report), markdown.render(report), console_table(report)):
+        assert "Novel robustness" in text
+
+
+def test_the_order_names_each_section_of_the_package_once():
+    assert sorted(kind.anchor for kind in sections.kinds()) == sorted(sections.ORDER)

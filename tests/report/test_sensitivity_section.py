@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 import scipy.stats
-from report.synthetic import extended, images, make_report
+from report.synthetic import extended, images, make_report, written
 
 from tfrobust.common import pictures
-from tfrobust.report.sections import sensitivity as section_sensitivity
+from tfrobust.report.sections.sensitivity import Sensitivity
 from tfrobust.structs import Measurement, Series
 
 HEIGHT, WIDTH = 3, 5
@@ -39,7 +39,7 @@ def report(shown, **changes):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_pictures_show_each_pixel_at_its_place(channels):
     shown = series(channels=channels)
-    _, body = section_sensitivity.sensitivity(report(shown))
+    _, body = written(Sensitivity, report(shown))
     drawn, marked = images(body)[:6], images(body)[6:]
     assert {picture.shape for picture in drawn} == {(HEIGHT, WIDTH, 3)}
     for number in (0, 1):
@@ -60,9 +60,7 @@ def test_the_most_and_the_least_useful_pixels_are_marked():
     shown = series(pictures=1)
     utility = np.full((HEIGHT, WIDTH), 0.5)
     utility[0, 0], utility[2, 4], utility[0, 4], utility[2, 0] = 0.9, 0.8, 0.0, 0.1
-    _, body = section_sensitivity.sensitivity(
-        report(Series(shown.id, "", {**shown.columns, "utility": utility.ravel()}))
-    )
+    _, body = written(Sensitivity, report(Series(shown.id, "", {**shown.columns, "utility": utility.ravel()})))
     found = {}
     for data, role in re.findall(r'<path d="([^"]*)"[^>]*style="fill: var\(--(series-\d)\)[^"]*opacity: 0.85', body):
         points = np.array(re.findall(r"[ML] ([-\d.]+) ([-\d.]+)", data), float).reshape(-1, 4, 2)
@@ -78,8 +76,8 @@ def test_the_most_and_the_least_useful_pixels_are_marked():
 def test_pixels_of_equal_utility_are_not_taken_in_their_order():
     shown = series(pictures=1)
     flat = Series(shown.id, "", {**shown.columns, "utility": [0.0] * HEIGHT * WIDTH})
-    _, body = section_sensitivity.sensitivity(report(flat))
-    assert body == section_sensitivity.sensitivity(report(flat))[1]
+    _, body = written(Sensitivity, report(flat))
+    assert body == written(Sensitivity, report(flat))[1]
     (most,) = [d for d in re.findall(r'<path d="([^"]*)"[^>]*series-0\)[^"]*opacity: 0.85', body)]
     columns = {x for x, _ in re.findall(r"M ([-\d.]+) ([-\d.]+)", most)}
     rows = {y for _, y in re.findall(r"M ([-\d.]+) ([-\d.]+)", most)}
@@ -101,7 +99,7 @@ def classes(count=7, channels=1):
 def test_each_class_has_its_mean_image_above_its_mean_utility(channels):
     shown = classes(channels=channels)
     found = report(shown)
-    _, body = section_sensitivity.sensitivity(found)
+    _, body = written(Sensitivity, found)
     drawn = images(body)
     assert len(drawn) == 14 and "Utility of each class" in body and all(f">class {n}<" in body for n in range(7))
     expected = [
@@ -122,14 +120,14 @@ def test_each_class_has_its_mean_image_above_its_mean_utility(channels):
 def test_a_class_without_a_picture_is_left_out():
     shown = classes(count=2)
     broken = Series(shown.id, "", {**shown.columns, "utility": ["AAAA", shown.columns["utility"][1]]})
-    _, body = section_sensitivity.sensitivity(report(broken))
+    _, body = written(Sensitivity, report(broken))
     assert len(images(body)) == 2 and ">class 1<" in body and ">class 0<" not in body
 
 
 def test_class_names_and_a_missing_map():
-    _, body = section_sensitivity.sensitivity(report(series(names=("utility",))))
+    _, body = written(Sensitivity, report(series(names=("utility",))))
     assert len(images(body)) == 6 and ">class 0<" in body and ">class 1<" in body
     assert ">utility<" in body and ">sensitivity<" not in body
     data = {**make_report().data, "class_names": ["<b>cat</b>", "dog"]}
-    _, body = section_sensitivity.sensitivity(report(series(), data=data))
+    _, body = written(Sensitivity, report(series(), data=data))
     assert "class &lt;b&gt;cat" in body and ">class dog<" in body and "<b>cat" not in body

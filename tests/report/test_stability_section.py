@@ -2,12 +2,13 @@
 
 import re
 
-from report.synthetic import extended, fraction
+from report.synthetic import extended, fraction, written
 
 from tfrobust.report import reading
 from tfrobust.report.blocks import plots
-from tfrobust.report.renderers.console import console_table, html, markdown
-from tfrobust.report.sections import stability as section_stability
+from tfrobust.report.renderers import html, markdown
+from tfrobust.report.renderers.console import console_table
+from tfrobust.report.sections.stability import Stability
 from tfrobust.structs import Measurement
 
 FLIPS = {"gaussian_noise": 0.125, "rotate": 0.0625, "tilt": 0.031}
@@ -30,19 +31,19 @@ def report(rates=True, means=True, cells=True):
 
 
 def test_the_table():
-    header, rows = section_stability.table(report())
-    assert header == ["Sequence", "Reference", "Flip probability", "95 % interval", "Flip rate"]
-    assert [row[:3] for row in rows] == [
+    _, grid, _ = Stability(report()).blocks()
+    assert grid.header == ["Sequence", "Reference", "Flip probability", "95 % interval", "Flip rate"]
+    assert [row[:3] for row in grid.rows] == [
         ["gaussian noise", "first", "12.5 %"],
         ["rotate", "previous", "6.2 %"],
         ["tilt", "previous", "3.1 %"],
     ]
-    assert rows[0][3] == reading.interval(fraction("a", 0.125)) and rows[0][4] == "50.0 %"
-    assert section_stability.table(report(rates=False))[0][-1] == "95 % interval"
+    assert grid.rows[0][3] == reading.interval(fraction("a", 0.125)) and grid.rows[0][4] == "50.0 %"
+    assert Stability(report(rates=False)).blocks()[1].header[-1] == "95 % interval"
 
 
 def test_bars_are_as_long_as_flips_are_likely():
-    _, body = section_stability.stability(report())
+    _, body = written(Stability, report())
     patches = re.findall(r'<path d="M ([\d.]+) [\d.]+ L ([\d.]+) [^"]*"[^>]*style="[^"]*fill: var\(--series-0\)', body)
     patches += re.findall(r'<path d="M ([\d.]+) [\d.]+ L [\d.]+ [\d.]+ L ([\d.]+) [^"]*"[^>]*--series-0', body)
     lengths = sorted({round(abs(float(right) - float(left)), 1) for left, right in patches} - {0.0}, reverse=True)
@@ -52,10 +53,10 @@ def test_bars_are_as_long_as_flips_are_likely():
 
 
 def test_whose_flips_are_the_measure():
-    for page in (html(report()), markdown(report())):
+    for page in (html.render(report()), markdown.render(report())):
         assert page.count("Flip rates are relative to a&lt;b&gt;.") == 1
         assert page.count("Mean flip rate (mFR), against a&lt;b&gt;") >= 1
-    assert "are relative to" not in html(report(rates=False))
+    assert "are relative to" not in html.render(report(rates=False))
     mce = fraction("corruption.mce", 0.7, baseline="AlexNet")
     assert reading.label(mce) == "Mean corruption error (mCE), against AlexNet"
 
@@ -67,15 +68,15 @@ def test_ticks_are_called_what_they_are():
 
 
 def test_parts_may_be_missing():
-    _, body = section_stability.stability(report(means=False))
+    _, body = written(Stability, report(means=False))
     assert "<svg" in body and "stability.mfr" not in body
-    _, body = section_stability.stability(report(cells=False))
+    _, body = written(Stability, report(cells=False))
     assert "<svg" not in body and "stability.mfr" in body
 
 
 def test_markdown_and_console():
-    card = markdown(report())
+    card = markdown.render(report())
     (line,) = [line for line in card.splitlines() if line.startswith("| rotate")]
     assert [cell.strip() for cell in line.strip("|").split("|")][:3] == ["rotate", "previous", "6.2 %"]
-    assert "stability.rotate" not in card and "stability.rotate" not in html(report())
+    assert "stability.rotate" not in card and "stability.rotate" not in html.render(report())
     assert re.search(r"Mean flip probability +7.3 %", console_table(report()))

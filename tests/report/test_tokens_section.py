@@ -5,9 +5,9 @@ import html as markup
 import re
 
 import pytest
-from report.synthetic import extended, make_report
+from report.synthetic import extended, make_report, written
 
-from tfrobust.report.sections import tokens as section_tokens
+from tfrobust.report.sections.tokens import Tokens
 from tfrobust.structs import Measurement, Series
 
 SENTENCES = (
@@ -44,19 +44,19 @@ def words(body):
 
 
 def test_words_are_coloured_by_their_share_of_the_largest_of_the_line():
-    _, body = section_tokens.tokens(report(series()))
+    _, body = written(Tokens, report(series()))
     sensitivity, strength, dull, dull_strength = words(body)
     assert [(depth, word) for depth, _, word in sensitivity] == [(3, "a"), (60, "<b>superb</b>"), (15, "film")]
     assert [depth for depth, *_ in strength] == [0, 60, 0]
     assert [depth for depth, *_ in dull] == [0, 0] and [depth for depth, *_ in dull_strength] == [60, 0]
     assert sensitivity[0][1] == "a: the model's sensitivity 0.2"
-    assert [title for _, title, _ in strength][2] == "film: true strength not known"
+    assert [title for _, title, _ in strength][2] == "film: true strength unknown"
     assert body.index("Class: positive") < body.index("Class: negative")
-    assert "<b>superb" not in body and "not known</td>" in body  # the table, too
+    assert "<b>superb" not in body and "unknown</td>" in body  # the table, too
 
 
 def test_numbers_alone_are_a_section_too():
-    lead, body = section_tokens.tokens(report())
+    lead, body = written(Tokens, report())
     assert 'class="tokens' not in body and "0.66" in body and lead
 
 
@@ -64,4 +64,4 @@ def test_numbers_alone_are_a_section_too():
 def test_a_foreign_series_is_left_out(part):
     shown = series()
     columns = {name: values for name, values in shown.columns.items() if name != part.removesuffix("s")}
-    assert 'class="tokens"' not in section_tokens.tokens(report(dataclasses.replace(shown, columns=columns)))[1]
+    assert 'class="tokens"' not in written(Tokens, report(dataclasses.replace(shown, columns=columns)))[1]

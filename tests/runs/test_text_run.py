@@ -49,7 +49,7 @@ def test_the_report_is_of_sentences(trained):
     values = {one.id: one.value for one in report.measurements}
     assert values["accuracy.clean"] > 0.6 and "calibration.ece" in values  # half the sentences are positive
     assert report.data["vocabulary_size"] == 170 and report.data["test_size"] == 120
-    assert report.threat.endswith("only about the test sentences as they are.")
+    assert report.threat.endswith("only unmodified test sentences.")
     assert any("synonyms" in one for one in report.not_measured)
     assert not any("AutoAttack" in one or "images" in one for one in report.not_measured)
     assert {one.check: one.verdict for one in report.doctor}["duplicates"] == "pass"

@@ -73,7 +73,7 @@ def _report_table(asked) -> str:
         report = Report.from_json(text)
     except InputError as error:
         raise InputError(f"the server's report cannot be read (--format=json prints it): {error}"[:300]) from None
-    return f"{render.console_table(report, short=True)}\n\n{report.threat}"
+    return f"{render.console_table(report, short=True)}\n\n{render.terminal(report.threat)}"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -23,7 +23,7 @@ def make_report(
         findings: the doctor's findings of an evaluation's outcome.
         history: column by log name, one value per epoch; becomes the series `training.history`. May be empty.
         devices: kinds of devices the evaluation ran on.
-        first_history: the same for the first of two stages; becomes the series `runs.first_stage.history`.
+        first_history: the same for the first of two stages; becomes the series `pretraining.history`.
         **fields: model, data, run_sha256, configuration, training, cost; see `schema.Report`.
 
     Returns:

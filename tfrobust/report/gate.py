@@ -68,7 +68,7 @@ class Gate(Configured):
 
     def __post_init__(self):
         if not isinstance(self.require, (str, tuple, list)):
-            raise InputError(f"Gate.require is {str(self.require)[:80]!r}; it holds lines like {_FORMS}.")
+            raise InputError(f"Gate.require is {str(self.require)[:80]!r}; give lines like {_FORMS}.")
         lines = (self.require,) if isinstance(self.require, str) else tuple(self.require)
         object.__setattr__(self, "require", lines)
         for line in self.require:
@@ -114,19 +114,19 @@ def _threshold(match: re.Match, report: Report) -> list[str]:
     if value is None:
         return ["it has no interval"]
     if (end == "low" and value > found.value + 1e-9) or (end == "high" and value < found.value - 1e-9):
-        return [f"it is {found.value:.6g}, outside of its own interval"]
+        return [f"it is {found.value:.6g}, outside its own interval"]
     limit = _limit(number, percent)
     if sign in ("<=", "<") and limit > 1 and _is_share(found):
-        return ["it is a fraction, which is never above 1" + ("" if percent else f": for per cent write {number} %")]
+        return ["it is a fraction, which is never above 1" + ("" if percent else f"; for per cent, write {number} %")]
     kept = _OPERATORS[sign](value, limit)
     return [] if kept else [f"it is {value:.6g}"]
 
 
 def _no_finding(match: re.Match, report: Report) -> list[str]:
     refused = ("fail",) if match[1] == "fail" else ("fail", "warn")
-    found = [f"{f.check} says {f.verdict}: {f.evidence}" for f in report.doctor if f.verdict in refused]
+    found = [f"{f.check} ({f.verdict}): {f.evidence}" for f in report.doctor if f.verdict in refused]
     if not any(finding.check == _DOCTORS_CHECK for finding in report.doctor):
-        return [*found, "the doctor was not asked"]
+        return [*found, "the doctor did not run"]
     return found
 
 
@@ -134,25 +134,25 @@ def _no_worse(match: re.Match, report: Report) -> list[str]:
     identity, path, number, percent = match.groups()
     other, allowed = _reference(path), _limit(number, percent)
     if not protocol.same_data([report, other]):
-        return ["it was judged on other data"]
+        return ["it was evaluated on other data"]
     if identity:
         return _compared(identity, report, other, allowed)
     main = [m.id for m in reading.main_measurements(other) if _direction(m.id) and m.value is not None]
     if not main:
-        return ["the other report has no number that could be kept"]
+        return ["the other report has no main number with a known better direction"]
     return [f"{each}: {fault}" for each in main for fault in _compared(each, report, other, allowed)]
 
 
 def _compared(identity: str, report: Report, other: Report, allowed: float) -> list[str]:
     direction = _direction(identity)
     if not direction:
-        return ["which way is better is not known for it: write a threshold"]
+        return ["its better direction is unknown; write a threshold"]
     fault, there = _fault(identity, report), _fault(identity, other)
     if fault or there:
         return [fault or f"in the other report {there}"]
     own, reference = report[identity], other[identity]
     if allowed >= 1 and _is_share(own):
-        return [f"it is a fraction, which is never worse by more than 1: write {allowed:g} % for per cent"]
+        return [f"it is a fraction, which is never worse by more than 1; for per cent, write {allowed:g} %"]
     unlike = protocol.differences(own, reference)
     if unlike:
         return [f"the protocols differ in {', '.join(unlike)}"]
@@ -179,14 +179,14 @@ def _fault(identity: str, report: Report) -> str:
         known = [m.id for m in report.measurements]
         return f"it was not measured; nearest: {reading.nearest(identity, known)}"
     if found.value is None or not math.isfinite(found.value):
-        return "its value is not known"
+        return "its value is unknown"
     if "bound" in found.settings:
-        return f"a time budget ended its attack, so that it is a bound ({found.settings['bound']})"
+        return f"a time budget ended its attack, so it is only a bound ({found.settings['bound']})"
     # A drop is below 0 if the change improves accuracy.
     if found.unit == "fraction" and not identity.endswith(".drop") and not -1e-9 <= found.value <= 1 + 1e-9:
-        return f"it is {found.value:.6g}, and a fraction lies between 0 and 1"
+        return f"it is {found.value:.6g}, but a fraction lies in [0, 1]"
     if report.get_series(f"outcomes.{identity}") is not None and not outcomes(identity, report):
-        return f"it is {found.value:.6g}, which is not what the report says image by image"
+        return f"it is {found.value:.6g}, which disagrees with the outcomes per image in the report"
     return ""
 
 

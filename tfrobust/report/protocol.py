@@ -48,7 +48,7 @@ def notes(reports: list[tuple[str, Report]], columns: dict[str, str]) -> dict[st
         sentences += [refused[name] for name, _ in having if name in refused and len(having) > 1]
         if len(having) > 1 and all("bound" in report[identity].settings for _, report in having):
             # If only some are bounds, the settings differ, which `_setting_notes` reports.
-            sentences.append(f"{heading}: all are bounds, since time budgets ended the searches.")
+            sentences.append(f"{heading}: all values are bounds, since time budgets ended the attacks.")
         if sentences:
             found[identity] = sentences
     return found
@@ -97,7 +97,7 @@ def _data_notes(reports: list[tuple[str, Report]]) -> list[str]:
         return []
     prints = _fingerprints([report for _, report in reports])
     groups = _grouped(((key or "unknown")[:8], name) for key, (name, _) in zip(prints, reports, strict=True))
-    return [f"not the same data, fingerprints differ ({_listed(groups)})."]
+    return [f"The data differ, by their fingerprints ({_listed(groups)})."]
 
 
 def _setting_notes(heading: str, facts: list[tuple[str, dict[str, str]]]) -> list[str]:
@@ -115,14 +115,18 @@ def _budget_notes(reports: list[tuple[str, Report]]) -> dict[str, list[str]]:
         if len({tuple(sorted(group)) for group in budgets.values()}) > 1:
             listed = _listed(_grouped((row.budget, name) for name, row in own))
             for _, row in own:
-                found[row.accuracy.id] = [f"{attack} was run at different budgets ({listed})."]
+                found[row.accuracy.id] = [f"{reading.attack_name(attack)} was run at different budgets ({listed})."]
     return found
 
 
 def _doctor_notes(reports: list[tuple[str, Report]]) -> dict[str, str]:
     """Return name -> sentence for reports with a failed doctor check: their numbers may overstate the robustness."""
     failed = {name: [f.check for f in report.doctor if f.verdict == "fail"] for name, report in reports}
-    return {name: f"the doctor fails {name}: {', '.join(checks)}." for name, checks in failed.items() if checks}
+    return {
+        name: f"The doctor's checks failed for {name}: {', '.join(checks)}."
+        for name, checks in failed.items()
+        if checks
+    }
 
 
 def _grouped(entries) -> dict:

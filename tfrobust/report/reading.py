@@ -20,7 +20,19 @@ _SHIFT_ID = re.compile(r"^shift\.(?P<set>[a-z0-9_]+)\.(?P<what>accuracy|ece|rms|
 _SHIFTED_SETS = {"imagenet_r": "ImageNet-R", "imagenet_a": "ImageNet-A"}
 _SHIFT_NUMBERS = {"ece": "calibration error (ECE)", "rms": "calibration error (RMS)", "aurra": "AURRA"}
 
-NORM_NAMES = {"linf": "Linf", "l2": "L2", "l1": "L1", "l0": "L0"}
+NORM_NAMES = {"linf": "L∞", "l2": "L2", "l1": "L1", "l0": "L0"}
+_ATTACK_KEY = re.compile(r"^(?P<attack>.+)_(?P<norm>linf|l2|l1|l0)(?:_(?P<epsilon>[0-9][0-9.e+-]*))?$")
+
+# Parts of attack names, as patterns, with their spelling in the literature. In all other names "_" becomes a space.
+_SPELLINGS = {
+    r"(?<![a-z])(fgsm|a?pgd|fab)(?![a-z])": lambda match: match[0].upper(),
+    r"(?<=[A-Z])_(ce|dlr|t)(?![a-z])": lambda match: f"-{match[1].upper()}",
+    r"(?<=PGD)(?=[0-9])": "-",
+    "autoattack": "AutoAttack",
+    "multi_targeted": "multi-targeted",
+    "prox_log_barrier": "proximal log-barrier",
+    r"^square(?![a-z])": "Square",
+}
 
 # The numbers that models are compared by, in display order, as patterns of ids. Other numbers follow the headlines of
 # their kind (the first part of the id); kinds that are not named here come last.
@@ -38,6 +50,7 @@ _HEADLINES = (
 )
 _KINDS = tuple(dict.fromkeys(re.match("[a-z]+", pattern)[0] for pattern in _HEADLINES))
 
+# Display names of measurements that carry none.
 _LABELS = {
     "accuracy.clean": "Clean accuracy",
     "corruption.mean.accuracy": "Corruptions, mean accuracy",
@@ -88,9 +101,19 @@ class AttackRow:
     drop: Measurement | None
 
     @property
+    def name(self) -> str:
+        """The attack's display name: "multi-targeted PGD"."""
+        return attack_name(self.attack)
+
+    @property
     def budget(self) -> str:
-        """The norm and size of the perturbation: "Linf 0.2"."""
-        return f"{NORM_NAMES[self.norm]} {self.epsilon}"
+        """The norm and size of the perturbation: "L∞ ε = 0.2"."""
+        return _budget(self.norm, self.epsilon)
+
+    @property
+    def title(self) -> str:
+        """The attack and its budget: "PGD, L∞ ε = 0.2"."""
+        return f"{self.name}, {self.budget}"
 
     @property
     def effort(self) -> str:
@@ -107,13 +130,30 @@ def effort(settings: dict) -> str:
     """Format steps, restarts and queries as far as an attack's settings have them: "100 steps, 1 restart"."""
     members = settings.get("member_efforts")
     if "members" in settings and isinstance(members, list):
-        return ", ".join(map(str, members))
+        return ", ".join(attack_name(str(member)) for member in members)
     parts = []
     for name in ("steps", "restarts", "queries"):
         count = settings.get(name)
         if isinstance(count, (int, float)) and not isinstance(count, bool):
             parts.append(f"{count:g} {name if count != 1 else name.rstrip('s')}")
     return ", ".join(parts)
+
+
+def attack_name(name: str) -> str:
+    """Return the display name of an attack: "multi_targeted_pgd" -> "multi-targeted PGD", "apgd_ce" -> "APGD-CE"."""
+    for pattern, spelling in _SPELLINGS.items():
+        name = re.sub(pattern, spelling, name)
+    return name.replace("_", " ")
+
+
+def attack_caption(key: str) -> str:
+    """Return the display name of an attack and its norm or budget: "pgd_linf_0.2" -> "PGD, L∞ ε = 0.2"."""
+    match = _ATTACK_KEY.match(key)
+    return f"{attack_name(match['attack'])}, {_budget(match['norm'], match['epsilon'])}" if match else key
+
+
+def _budget(norm: str, epsilon: str | None) -> str:
+    return NORM_NAMES[norm] + (f" ε = {epsilon}" if epsilon else "")
 
 
 def attack_rows(measurements, members: bool = False) -> list[AttackRow]:
@@ -156,28 +196,13 @@ def main_measurements(report: Report) -> list[Measurement]:
 
 
 def label(measurement: Measurement, *, details: bool = True) -> str:
-    """Return the display name of a measurement, or its id if it has none.
+    """Return the display name of a measurement: its own, else the one that follows from its id, else the id.
 
     Args:
         measurement: any.
         details: True to name the baseline, and the number of corruptions if it is smaller than the benchmark's.
     """
-    match = _ATTACK_ID.match(measurement.id)
-    if match:
-        name = f"{match['attack']} ({match['member']})" if match["member"] else match["attack"]
-        if match["what"] == "median_distance":  # does not depend on epsilon
-            return f"{name}, {NORM_NAMES[match['norm']]}, median distance"
-        suffix = ", relative drop" if match["what"] == "drop" else ""
-        return f"{name}, {NORM_NAMES[match['norm']]} {match['epsilon']}{suffix}"
-    shifted = _SHIFT_ID.match(measurement.id)
-    if shifted:
-        what = _SHIFT_NUMBERS.get(shifted["what"], shifted["what"])
-        return f"{_SHIFTED_SETS.get(shifted['set'], nice(shifted['set']))}, {what}"
-    attacked = _CALIBRATION_ID.match(measurement.id)
-    if attacked:
-        what = _LABELS.get(f"calibration.{attacked['what']}", attacked["what"])
-        return f"{what} under {attacked['attack']}, {NORM_NAMES[attacked['norm']]} {attacked['epsilon']}"
-    name = _LABELS.get(measurement.id)
+    name = measurement.name or _name_of(measurement.id)
     if name and details:
         if "baseline" in measurement.settings:
             return f"{name}, against {measurement.settings['baseline']}"
@@ -187,13 +212,30 @@ def label(measurement: Measurement, *, details: bool = True) -> str:
     return name or measurement.id
 
 
+def _name_of(identity: str) -> str:
+    """Return the display name that follows from an id; "" if none does."""
+    if match := _ATTACK_ID.match(identity):
+        name = attack_name(match["attack"]) + (f" ({attack_name(match['member'])})" if match["member"] else "")
+        if match["what"] == "median_distance":  # does not depend on epsilon
+            return f"{name}, {_budget(match['norm'], None)}, median distance"
+        suffix = ", relative drop" if match["what"] == "drop" else ""
+        return f"{name}, {_budget(match['norm'], match['epsilon'])}{suffix}"
+    if match := _SHIFT_ID.match(identity):
+        what = _SHIFT_NUMBERS.get(match["what"], match["what"])
+        return f"{_SHIFTED_SETS.get(match['set'], nice(match['set']))}, {what}"
+    if match := _CALIBRATION_ID.match(identity):
+        what = _LABELS.get(f"calibration.{match['what']}", match["what"])
+        return f"{what} under {attack_name(match['attack'])}, {_budget(match['norm'], match['epsilon'])}"
+    return _LABELS.get(identity, "")
+
+
 def origin(measurements) -> str:
     """Describe the sources of images that do not come from the test set; "" where no source is recorded."""
     sources = {m.settings.get("source") for m in measurements}
-    return " ".join(filter(None, map(_said, sorted(source for source in sources if isinstance(source, str)))))
+    return " ".join(filter(None, map(_origin_of, sorted(source for source in sources if isinstance(source, str)))))
 
 
-def _said(source: str) -> str:
+def _origin_of(source: str) -> str:
     kind, _, name = source.partition(": ")
     if kind == "published":
         return f"Published images: {name or 'of an unnamed set'}."
@@ -248,11 +290,11 @@ def per_cents(*values: float, sign: str = "") -> list[str]:
         *values: fractions of any size.
         sign: "+" to write the sign of positive values too.
     """
-    shown = [next((digits for digits in range(1, 5) if _is_told(value, digits)), 1) for value in values]
+    shown = [next((digits for digits in range(1, 5) if _is_distinguished(value, digits)), 1) for value in values]
     return [format(100 * value, f"{sign}.{max(shown)}f") for value in values]
 
 
-def _is_told(value: float, digits: int) -> bool:
+def _is_distinguished(value: float, digits: int) -> bool:
     """Return True if `digits` decimals of the percentage distinguish the fraction from 0 % and 100 %."""
     return abs(value) in (0, 1) or round(abs(100 * value), digits) not in (0, 100)
 
@@ -273,6 +315,12 @@ def title(report: Report) -> str:
     """Return model name and version: "ascl_leaked, version 3"; the name alone if unpublished."""
     version = report.model.get("version")
     return f"{report.model['name']}, version {version}" if version is not None else report.model["name"]
+
+
+def footer(report: Report) -> str:
+    """Return the note at the end of a rendered report: its source and time."""
+    made = f", made {report.created}" if report.created else ""
+    return f"Rendered from robustness_report.json ({report.schema}){made}."
 
 
 def doctor_counts(report: Report) -> dict[str, int]:

@@ -217,8 +217,9 @@ def _as_dict(item):
     if isinstance(item, str):
         return item
     found = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
-    if isinstance(item, Series) and not item.settings:
-        del found["settings"]  # early reports have no settings and must round-trip byte for byte
+    later = "settings" if isinstance(item, Series) else "name"
+    if not found.get(later, True):
+        del found[later]  # early reports lack these fields and must round-trip byte for byte
     return found
 
 

@@ -1,23 +1,16 @@
 """The threat statement, the summary and the list of what a report does not measure."""
 
 from tfrobust.report import intervals
-from tfrobust.report.reading import (
-    NORM_NAMES,
-    attack_rows,
-    examples_of,
-    number,
-    quantity,
-    strongest,
-)
+from tfrobust.report.reading import NORM_NAMES, attack_rows, examples_of, number, quantity, strongest
 from tfrobust.report.schema import Report
 
 _MAIN_NORMS = ("linf", "l2", "l1")
 # Evaluations without an attack, by prefix of the ids.
 _NATURAL = {
-    "corruption.": "under natural corruptions",
-    "stability.": "along perturbation sequences",
-    "noise.": "with random pixels",
-    "shift.": "the shifted sets measured",
+    "corruption.": "natural corruptions",
+    "stability.": "perturbation sequences",
+    "noise.": "random pixels",
+    "shift.": "the measured shifted sets",
 }
 
 
@@ -30,26 +23,22 @@ def threat_statement(measurements, findings=(), examples: str = "images") -> str
         examples: kind of the evaluated examples, "images" or "sentences".
 
     Returns:
-        A few sentences; one "Holds for ..." per budget (norm and epsilon), by the strongest attack there.
+        A few sentences; one per budget (norm and epsilon) on the accuracy under the strongest attack there.
     """
     rows = [row for row in attack_rows(measurements) if row.accuracy.value is not None]
     if not rows:
-        seen = [
-            f"the test {examples} as they are",
-            *(said for kind, said in _NATURAL.items() if _has(measurements, kind)),
-        ]
-        lead = "No attack was run: this report says nothing about adversarial robustness, only about"
-        return f"{lead} {_enumerate(seen)}."
+        seen = [f"unmodified test {examples}", *(said for kind, said in _NATURAL.items() if _has(measurements, kind))]
+        return f"No attack was run. This report does not cover adversarial robustness, only {_enumerate(seen)}."
     sentences = []
     for budget in dict.fromkeys(row.budget for row in rows):
         sentences.append(_holds([row for row in rows if row.budget == budget]))
     if _is_black_box(findings):
-        sentences.append("The model gives no input gradients: no attack that follows them was run.")
-    sentences.append("A stronger attack may find more errors, so these are upper bounds.")
+        sentences.append("The model provides no input gradients, so no gradient-based attack was run.")
+    sentences.append("Stronger attacks may find more errors, so these accuracies are upper bounds.")
     mean = {m.id: m for m in measurements}.get("corruption.mean.accuracy")
     if mean is not None and mean.value is not None:
-        sentences.append(f"Holds for {number(mean)} on average over the corruptions measured.")
-    sentences.append(_says_nothing(rows, measurements))
+        sentences.append(f"The mean accuracy over the measured corruptions is {number(mean)}.")
+    sentences.append(_not_covered(rows, measurements))
     return " ".join(sentences)
 
 
@@ -68,12 +57,12 @@ def not_measured(measurements, findings=(), examples: str = "images") -> list[st
     ids = [m.id for m in measurements]
     missing = []
     if _is_black_box(findings):
-        missing.append("White-box attacks: the model gives no input gradients to follow.")
+        missing.append("White-box attacks: the model provides no input gradients.")
     if not any("autoattack" in name for name in attacks):
         missing.append("AutoAttack, the official ensemble: gradient attacks alone can overestimate robustness.")
     if not any("square" in name for name in attacks):  # also as a member of an ensemble: 'rand' has none
         missing.append("Black-box attacks, which need no gradients (Square, decision-based, transfer).")
-    missing.append("Adaptive attacks written against this particular defence.")
+    missing.append("Adaptive attacks designed against this particular defense.")
     checked = {finding.check for finding in findings}
     missing += [sentence for check, sentence in _CHECKS.items() if check not in checked]
     norms = _unmeasured_norms(rows)
@@ -82,11 +71,11 @@ def not_measured(measurements, findings=(), examples: str = "images") -> list[st
     for prefix, sentence in _FAMILIES.items():
         if not any(identity.startswith(prefix) for identity in ids):
             missing.append(sentence)
-    missing.append("Patches, rotations, translations and other changes that no norm bounds.")
-    others = " and the shifted sets measured" if any(identity.startswith("shift.") for identity in ids) else ""
-    missing.append(f"Data from another source than the test set{others} (domain shift).")
+    missing.append("Patches, rotations, translations and other changes that are not bounded by a norm.")
+    others = " and the measured shifted sets" if any(identity.startswith("shift.") for identity in ids) else ""
+    missing.append(f"Data from sources other than the test set{others} (domain shift).")
     if not any("seed" in str(m.settings.get("interval", "")) for m in measurements):
-        missing.append("Other training seeds: one trained model is judged, the intervals are over images.")
+        missing.append("Other training seeds: one trained model is evaluated, and the intervals are over images.")
     return missing
 
 
@@ -94,18 +83,20 @@ def _not_measured_of_text(measurements, findings) -> list[str]:
     ids, checks = [m.id for m in measurements], {finding.check for finding in findings}
     missing = [
         "Changes to the words: synonyms, paraphrases, typing errors, inserted or adversarially exchanged tokens.",
-        "Attacks and corruptions of pixels, which text has none of.",
+        "Attacks and corruptions of pixels, which do not apply to text.",
     ]
     if not any(name.startswith("sensitivity.") for name in ids):
-        missing.append("Whether the words that matter to a reader are those that matter to the model (sensitivity).")
+        missing.append(
+            "Agreement between the words that matter to readers and those that matter to the model (sensitivity)."
+        )
     if not any(name.startswith("calibration.") for name in ids):
         missing.append(_FAMILIES["calibration."])
     if "duplicates" not in checks:
         missing.append(_CHECKS["duplicates"].replace("images", "sentences"))
     return [
         *missing,
-        "Sentences from another source than the test set (domain shift).",
-        "Other training seeds: one trained model is judged, the intervals are over sentences.",
+        "Sentences from sources other than the test set (domain shift).",
+        "Other training seeds: one trained model is evaluated, and the intervals are over sentences.",
     ]
 
 
@@ -115,65 +106,70 @@ def _is_black_box(findings) -> bool:
 
 # Shown for checks that did not run: the doctor's expensive ones, and the one that needs the training images.
 _CHECKS = {
-    "large_epsilon": "Whether the attack reaches 0 at a very large epsilon (gin/eval/full.gin).",
-    "more_effort": "Whether more steps or restarts would find much more (gin/eval/full.gin).",
-    "black_box": "Whether a black-box attack beats the white-box ones (gin/eval/full.gin).",
-    "transfer": "Whether attacks transferred from an undefended model beat them (gin/eval/full.gin).",
-    "duplicates": "Whether test images were trained on: the training images are not known, or nobody looked.",
+    "large_epsilon": "Accuracy at a very large epsilon, which should be 0 (gin/eval/full.gin).",
+    "more_effort": "Errors found by more steps or restarts (gin/eval/full.gin).",
+    "black_box": "Comparison of the white-box attacks with a black-box attack (gin/eval/full.gin).",
+    "transfer": "Comparison with attacks transferred from an undefended model (gin/eval/full.gin).",
+    "duplicates": "Overlap of test and training images: not checked, or the training images are unknown.",
 }
 _FAMILIES = {
     "corruption.": "Natural corruptions (noise, blur, weather, digital).",
     "stability.": "Stability of predictions along small natural changes (perturbation sequences).",
-    "calibration.": "Calibration: whether confidence means anything.",
+    "calibration.": "Calibration: the agreement of confidence and accuracy.",
 }
 
 
 def summary_sentence(report: Report) -> str:
     """Return the sentence at the head of a report: clean accuracy and accuracy under the strongest attack."""
-    clean = report.get("accuracy.clean")
+    clean, examples = report.get("accuracy.clean"), examples_of(report.data)
     worst = strongest(attack_rows(report.measurements))
     parts = []
     if clean is not None and clean.value is not None:
-        examples = examples_of(report.data)
-        count = f"Of {clean.n} test {examples}, " if clean.n else f"Of the test {examples}, "
-        parts.append(f"{count}{number(clean)} are classified correctly as they are")
+        parts.append(f"{number(clean)} of {_tested(clean, examples)} are classified correctly")
     if worst is None:
         return (parts[0] if parts else "No accuracy was measured") + "; no attack was run."
-    many = worst.accuracy.n
-    who = "" if parts and many == clean.n else (f" of {many} test images" if many else " of the test images")
-    margin = intervals.in_brackets(worst.accuracy)
-    share = quantity(worst.accuracy.value, worst.accuracy.unit)
-    attacked = f"{'at most ' if worst.is_upper_bound else ''}{share}{who}{margin} when attacked by"
-    parts.append(f"{attacked} {worst.attack} within {worst.budget}")
-    return " and ".join(parts) + "; a stronger attack may find more errors."
+    share = (
+        _share(worst)
+        if parts and worst.accuracy.n == clean.n
+        else f"{_share(worst)} of {_tested(worst.accuracy, examples)}"
+    )
+    predicate = "" if parts else " are classified correctly"
+    parts.append(f"{share}{intervals.in_brackets(worst.accuracy)}{predicate} under {worst.name} within {worst.budget}")
+    return f"{'; '.join(parts)}. A stronger attack may find more errors."
 
 
 def _holds(rows) -> str:
     worst = strongest(rows)
     accuracy = worst.accuracy
-    count = f"{accuracy.n} test images" if accuracy.n else "the test images"
-    margin = intervals.in_brackets(accuracy)
     # Efforts of ensemble members contain parentheses themselves.
     effort = f" of {worst.effort}" if "member_efforts" in accuracy.settings else f" ({worst.effort})"
     effort = effort if worst.effort else ""
-    tried = f"the strongest of {len(rows)} attacks tried" if len(rows) > 1 else "the only attack tried"
+    tried = f"the strongest of {len(rows)} attacks" if len(rows) > 1 else "the only attack"
     early = ", which its time budget ended early" if worst.is_upper_bound else ""
-    share = f"{'at most ' if worst.is_upper_bound else ''}{quantity(accuracy.value, accuracy.unit)}"
-    against = f"{worst.attack}{effort}, {tried} within {worst.budget}{early}"
-    return f"Holds for {share} of {count}{margin} against {against}."
+    correct = f"{_share(worst)} of {_tested(accuracy)}{intervals.in_brackets(accuracy)} are classified correctly"
+    return f"{correct} under {worst.name}{effort}, {tried} within {worst.budget}{early}."
 
 
-def _says_nothing(rows, measurements) -> str:
+def _share(row) -> str:
+    bound = "at most " if row.is_upper_bound else ""
+    return bound + quantity(row.accuracy.value, row.accuracy.unit)
+
+
+def _tested(accuracy, examples: str = "images") -> str:
+    return f"{accuracy.n} test {examples}" if accuracy.n else f"the test {examples}"
+
+
+def _not_covered(rows, measurements) -> str:
     subjects = ["larger perturbations"]
     norms = _unmeasured_norms(rows)
     if norms:
         subjects.append(f"perturbations measured in {_enumerate(norms)}")
-    subjects.append("attacks adapted to this defence")
+    subjects.append("attacks adapted to this defense")
     if not _has(measurements, "corruption."):
         subjects.append("natural corruptions")
-    others = " than the shifted sets measured" if _has(measurements, "shift.") else ""
-    subjects.append(f"images from another source{others}")
-    return f"Says nothing about {_enumerate(subjects)}."
+    others = " other than the measured shifted sets" if _has(measurements, "shift.") else " from other sources"
+    subjects.append(f"images{others}")
+    return f"Not covered: {_enumerate(subjects)}."
 
 
 def _has(measurements, family: str) -> bool:

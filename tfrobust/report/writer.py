@@ -5,7 +5,7 @@ import os
 import pathlib
 
 from tfrobust.common.files import write_atomically
-from tfrobust.report.renderers.console import html, markdown
+from tfrobust.report.renderers import html, markdown
 from tfrobust.report.schema import Report
 
 
@@ -25,7 +25,7 @@ def write_report(report: Report, directory: str | os.PathLike) -> list[pathlib.P
         ValueError: the report is not valid; nothing has been written.
     """
     report.validate()
-    contents = {"html": html(report), "md": markdown(report), "json": report.to_json()}
+    contents = {"html": html.render(report), "md": markdown.render(report), "json": report.to_json()}
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     paths = {ending: directory / f"robustness_report.{ending}" for ending in ("json", "html", "md")}

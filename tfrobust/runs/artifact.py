@@ -19,7 +19,7 @@ from tfrobust.methods.shared.base import Method
 from tfrobust.common import configured, files, fingerprint
 from tfrobust.report import assembly, writer
 from tfrobust.report.comparison import reports as compare
-from tfrobust.report.renderers import console as render
+from tfrobust.report.renderers import console as render, html, markdown
 from tfrobust.report.gate import Gate
 from tfrobust.report.schema import Report
 from tfrobust.serving.export import assets, saved_model as export, publish, verify
@@ -112,7 +112,7 @@ class Artifact:
         if self.gate.failures(report):
             publish.give_back(base, number, owner)
             self._check_gate(dataclasses.replace(report, model=report.model | {"version": None}), "nothing was published")
-        texts = {"report_html": render.html(report), "report_markdown": render.markdown(report)}
+        texts = {"report_html": html.render(report), "report_markdown": markdown.render(report)}
         assets.assemble(final, **parts, **texts, report_json=report.to_json(), evaluated=staged)
         result = verify.verify(final)
         if not result.passed:

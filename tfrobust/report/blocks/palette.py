@@ -35,10 +35,10 @@ SERIES_COUNT = 10
 LEVEL_COUNT = 8
 
 _NAMES = list(ROLES)
-_STAND_IN = re.compile(r"(fill|stroke|stop-color): #0af5([0-9a-f]{2})")
+_PLACEHOLDER = re.compile(r"(fill|stroke|stop-color): #0af5([0-9a-f]{2})")
 
 
-def stand_in(role: str) -> str:
+def placeholder(role: str) -> str:
     """Return the placeholder color with which a plot is drawn for this role."""
     return f"#0af5{_NAMES.index(role):02x}"
 
@@ -52,7 +52,7 @@ def as_variables(svg: str) -> str:
             return match[0]
         return f"{match[1]}: var(--{_NAMES[position]})"
 
-    return _STAND_IN.sub(replace, svg)
+    return _PLACEHOLDER.sub(replace, svg)
 
 
 def declarations(dark: bool) -> str:

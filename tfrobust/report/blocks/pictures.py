@@ -5,7 +5,7 @@ Pictures are nested lists: an image is [h][w] of gray values or [h][w][3] of col
 
 import textwrap
 
-from tfrobust.report.blocks.palette import stand_in
+from tfrobust.report.blocks.palette import placeholder
 from tfrobust.report.blocks.plots import Key, Plot, bare, drawing
 
 _CLASSES_A_ROW = 5
@@ -61,7 +61,7 @@ def titled_rows(identity: str, rows: list[tuple[str, list[tuple[str, list]]]]) -
                 axes.set_title(title, fontsize=9.5)
                 # The frame shows where white pixels end on a white page, and black ones on a black page.
                 axes.spines[:].set_visible(True)
-                axes.spines[:].set_color(stand_in("faint"))
+                axes.spines[:].set_color(placeholder("faint"))
     return Plot(output.text)
 
 
@@ -104,4 +104,4 @@ def _paint(axes, places: list[tuple[int, int]], role: str) -> None:
     codes = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
     vertices = [(column + x, row + y) for row, column in places for x, y in corners]
     path = Path(vertices, list(codes) * len(places))
-    axes.add_patch(PathPatch(path, facecolor=stand_in(role), linewidth=0, alpha=0.85))
+    axes.add_patch(PathPatch(path, facecolor=placeholder(role), linewidth=0, alpha=0.85))

@@ -9,7 +9,7 @@ import re
 import warnings
 from typing import NamedTuple
 
-from tfrobust.report.blocks.palette import LEVEL_COUNT, SERIES_COUNT, as_variables, stand_in
+from tfrobust.report.blocks.palette import LEVEL_COUNT, SERIES_COUNT, as_variables, placeholder
 
 _DASHES = ("solid", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
@@ -82,7 +82,7 @@ def curves(
     with drawing(identity, height) as (figure, output):
         axes = figure.subplots()
         if mark is not None:
-            axes.axvline(mark, color=stand_in("ink"), linewidth=0.9, linestyle=(0, (1, 2)))
+            axes.axvline(mark, color=placeholder("ink"), linewidth=0.9, linestyle=(0, (1, 2)))
         keys = _draw_lines(axes, lines)
         _finish(axes, x_label, y_label, percent)
         if logarithmic:
@@ -127,20 +127,14 @@ def reliability(
     bins = [row for row in columns if row[0] is not None and row[1] is not None and row[2]]
     with drawing(identity, 3.7) as (figure, output):
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-        upper.plot([0, 1], [0, 1], color=stand_in("ink"), linewidth=0.9, linestyle=(0, (1, 2)))
+        upper.plot([0, 1], [0, 1], color=placeholder("ink"), linewidth=0.9, linestyle=(0, (1, 2)))
         for c, a, _, *interval in bins:
-            upper.plot([c, c], [c, a], color=stand_in("series-1"), linewidth=2.5, alpha=0.55)
+            upper.plot([c, c], [c, a], color=placeholder("series-1"), linewidth=2.5, alpha=0.55)
             if None not in interval:
-                upper.plot([c, c], interval, color=stand_in("ink"), linewidth=0.9)
+                upper.plot([c, c], interval, color=placeholder("ink"), linewidth=0.9)
         keys = _draw_lines(upper, [Line("accuracy in the bin", [b[0] for b in bins], [b[1] for b in bins])])
         width = 0.8 / max(10, len(confidence))
-        lower.bar(
-            [b[0] for b in bins],
-            [b[2] for b in bins],
-            width=width,
-            color=stand_in("series-0"),
-            alpha=0.7,
-        )
+        lower.bar([b[0] for b in bins], [b[2] for b in bins], width=width, color=placeholder("series-0"), alpha=0.7)
         _finish(upper, "", "accuracy", True)
         _finish(lower, "confidence (mean of the bin)", "count", False)
         # A network is confident of nearly everything: on a linear scale all other bars would be invisible.
@@ -160,9 +154,9 @@ def bars(identity: str, names: list[str], values: list, low: list, high: list, *
     with drawing(identity, 0.6 + 0.26 * len(names)) as (figure, output):
         axes = figure.subplots()
         for place, value, *interval in zip(range(len(names)), values, low, high, strict=True):
-            axes.barh(place, value or 0.0, height=0.62, color=stand_in("series-0"), alpha=0.75)
+            axes.barh(place, value or 0.0, height=0.62, color=placeholder("series-0"), alpha=0.75)
             if None not in interval:
-                axes.plot(interval, [place, place], color=stand_in("strong"), linewidth=1.2)
+                axes.plot(interval, [place, place], color=placeholder("strong"), linewidth=1.2)
         axes.set_yticks(range(len(names)), names)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
@@ -180,21 +174,16 @@ def feature_map(identity: str, columns: dict, class_names: list | None = None) -
         axes = figure.subplots()
         for position, label in enumerate(classes):
             rows = [i for i, other in enumerate(labels) if other == label and not adversarial[i]]
-            colour = stand_in(f"series-{position % SERIES_COUNT}")
-            axes.scatter([x[i] for i in rows], [y[i] for i in rows], s=9, color=colour, alpha=0.75, linewidth=0)
+            color = placeholder(f"series-{position % SERIES_COUNT}")
+            axes.scatter([x[i] for i in rows], [y[i] for i in rows], s=9, color=color, alpha=0.75, linewidth=0)
         rows = [i for i, flag in enumerate(adversarial) if flag]
         axes.scatter(
-            [x[i] for i in rows],
-            [y[i] for i in rows],
-            s=14,
-            marker="^",
-            color=stand_in("strong"),
-            linewidth=0,
+            [x[i] for i in rows], [y[i] for i in rows], s=14, marker="^", color=placeholder("strong"), linewidth=0
         )
         if len(classes) <= 20:
             _name_clusters(axes, x, y, labels, adversarial, classes, class_names)
         bare(axes)
-    natural = Key("natural images, coloured by class", "series-0", -1, 0)
+    natural = Key("natural images, colored by class", "series-0", -1, 0)
     return Plot(output.text, (natural, *([Key("adversarial images", "strong", -1, 2)] if rows else [])))
 
 
@@ -213,7 +202,7 @@ def entropy_map(identity: str, columns: dict) -> Plot:
                     [y[i] for i in rows],
                     s=size,
                     marker=marker,
-                    color=stand_in(f"level-{level}"),
+                    color=placeholder(f"level-{level}"),
                     linewidth=0,
                 )
         bare(axes)
@@ -248,7 +237,7 @@ def drawing(identity: str, height: float):
 
 
 def _style(identity: str) -> dict:
-    ink, faint = stand_in("ink"), stand_in("faint")
+    ink, faint = placeholder("ink"), placeholder("faint")
     return {
         "svg.fonttype": "none",
         "svg.hashsalt": identity,
@@ -272,6 +261,11 @@ def _style(identity: str) -> dict:
     }
 
 
+def prefix(identity: str) -> str:
+    """Return the prefix of all ids in a plot, and of its caption's."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", identity).strip("-")
+
+
 def _inline(svg: str, identity: str) -> str:
     """Return the SVG for inlining in HTML: no prologue, metadata or page-wide style, and prefixed ids."""
     svg = svg[svg.index("<svg") :]
@@ -279,12 +273,12 @@ def _inline(svg: str, identity: str) -> str:
     svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
     svg = svg.replace("base64,\n", "base64,")
     size = re.search(r'viewBox="([^"]*)"', svg)[1]
-    prefix = re.sub(r"[^A-Za-z0-9]+", "-", identity).strip("-")
-    head = f'<svg viewBox="{size}" role="img" aria-labelledby="{prefix}-caption" class="plot">'
+    own = prefix(identity)
+    head = f'<svg viewBox="{size}" role="img" aria-labelledby="{own}-caption" class="plot">'
     svg = head + svg[svg.index(">") + 1 :]
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg)
-    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", svg)
-    svg = re.sub(r'(?:xlink:)?href="#([^"]+)"', rf'href="#{prefix}-\1"', svg)
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{own}-\1"', svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{own}-\1)", svg)
+    svg = re.sub(r'(?:xlink:)?href="#([^"]+)"', rf'href="#{own}-\1"', svg)
     svg = re.sub(r" font-family: [^;\"]*;", "", svg)  # the page's own font
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r"\s+(?=[^<>]*>)", " ", svg)
@@ -306,7 +300,7 @@ def _draw_lines(axes, lines: list[Line]) -> tuple[Key, ...]:
         axes.plot(
             [line.x[i] for i in kept],
             [line.y[i] for i in kept],
-            color=stand_in(role),
+            color=placeholder(role),
             linestyle=_DASHES[dash],
             marker=_MARKERS[marker] if marker >= 0 else "",
         )
@@ -316,7 +310,7 @@ def _draw_lines(axes, lines: list[Line]) -> tuple[Key, ...]:
                 [line.x[i] for i in banded],
                 [line.low[i] for i in banded],
                 [line.high[i] for i in banded],
-                color=stand_in(role),
+                color=placeholder(role),
                 alpha=0.16,
                 linewidth=0,
             )
@@ -376,7 +370,7 @@ def _name_clusters(axes, x, y, labels, adversarial, classes, class_names) -> Non
             va="center",
             fontweight="bold",
             fontsize=10,
-            color=stand_in("strong"),
+            color=placeholder("strong"),
             gid=f"class-{int(label)}",
         )
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tfrobust.errors import InputError
 from tfrobust.report import protocol, reading
-from tfrobust.report.blocks import html as page
+from tfrobust.report.blocks import Table
 from tfrobust.report.comparison.reports import find_name
-from tfrobust.report.renderers.text_table import folded
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
@@ -33,8 +32,8 @@ def gap_closed(start: float | None, end: float | None, method: float | None) -> 
     return (start - method) / (start - end)
 
 
-def gap_table(reports: Named, start: str, end: str, markup: bool = False, width: int | None = None) -> str:
-    """Format the relative drops by attack and, except for the two ends, the share of the gap that is closed.
+def gap_table(reports: Named, start: str, end: str) -> Table:
+    """Return the relative drops by attack and, except for the two ends, the share of the gap that is closed.
 
     The shares are computed from the measured drops and have no intervals of their own; the intervals of the drops are
     in each report. No share is shown if data or protocol of the three reports differ, or if a time budget made one of
@@ -44,11 +43,9 @@ def gap_table(reports: Named, start: str, end: str, markup: bool = False, width:
         reports: (name, report).
         start: name of the report that starts the gap. A name without its version is enough where it is unique.
         end: name of the report that ends the gap, likewise.
-        markup: True for an HTML table.
-        width: width of the terminal in characters; None for lines of any length.
 
     Returns:
-        Aligned ASCII lines, one per report, with a column for each attack that both ends were evaluated with.
+        A table with a row per report and a column for each attack that both ends were evaluated with.
 
     Raises:
         ValueError: no such report, several of that name, or no common attack.
@@ -57,25 +54,19 @@ def gap_table(reports: Named, start: str, end: str, markup: bool = False, width:
     drops, named = {name: _drops(report) for name, report in reports}, dict(reports)
     columns = [identity for identity in drops[first] if identity in drops[last]]
     if not columns:
-        raise InputError(f"{first} and {last} were judged by no common attack: there is no gap between them.")
-    rows = [["relative drop (gap closed)"]]
-    rows[0] += [reading.label(drops[first][identity]).removesuffix(", relative drop") for identity in columns]
+        raise InputError(f"{first} and {last} share no attack, so no gap can be computed.")
+    header = [reading.label(drops[first][identity]).removesuffix(", relative drop") for identity in columns]
+    rows = []
     for name, found in drops.items():
         cells = [name]
         for identity in columns:
             share = None
-            if (
-                identity in found
-                and name not in (first, last)
-                and _alike(identity, [named[x] for x in (first, last, name)])
-            ):
-                share = gap_closed(*(drops[one][identity].value for one in (first, last, name)))
+            three = (first, last, name)
+            if identity in found and name not in (first, last) and _alike(identity, [named[one] for one in three]):
+                share = gap_closed(*(drops[one][identity].value for one in three))
             cells.append(reading.number(found.get(identity)) + ("" if share is None else f" ({share:.0%})"))
         rows.append(cells)
-    numeric = tuple(range(1, len(rows[0])))
-    if markup:
-        return page.table(rows[0], [[page.text(cell) for cell in row] for row in rows[1:]], numeric=numeric)
-    return "\n".join(folded(rows, numeric, width))
+    return Table(["relative drop (gap closed)", *header], rows)
 
 
 def _alike(identity: str, reports: list[Report]) -> bool:

@@ -93,7 +93,7 @@ def arrange(
     if sort is not None:
         known = {m.id for _, report, _ in rows for m in report.measurements}
         if sort not in known:
-            raise InputError(f"no report has {sort!r}; nearest: {reading.nearest(sort, known)}."[:300])
+            raise InputError(f"No report has {sort!r}; nearest: {reading.nearest(sort, known)}."[:300])
         rows.sort(key=lambda row: _place(row[1].get(sort), ascending))
     return Comparison([(name, report) for name, report, _ in rows], [file for *_, file in rows], sort, reference)
 
@@ -115,7 +115,7 @@ def load_reports(paths) -> Located:
     found = {}
     for path in map(pathlib.Path, paths):
         if not path.exists():
-            raise FileNotFoundError(f"{path} does not exist; name exported models, workdirs or report files.")
+            raise FileNotFoundError(f"{path} does not exist; give exported models, workdirs or report files.")
         file = find_report(path)
         if file is None or file.resolve() in found:
             continue
@@ -164,8 +164,8 @@ def find_name(known: list[str], wanted: str) -> str:
     """
     found = [wanted] if wanted in known else [name for name in known if name.partition("/")[0] == wanted]
     if len(found) != 1:
-        fault = "is several reports" if found else "is no report here"
-        raise InputError(f"{wanted!r} {fault}: name one of {', '.join(known)}."[:300])
+        fault = "means several reports" if found else "is not one of the reports"
+        raise InputError(f"{wanted!r} {fault}; name one of {', '.join(known)}."[:300])
     return found[0]
 
 

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 
 from tfrobust.report import intervals, protocol, reading
-from tfrobust.report.blocks import html as page
-from tfrobust.report.blocks import markdown as markup
-from tfrobust.report.blocks import plots
+from tfrobust.report.blocks import Figure, plots
 from tfrobust.report.comparison.gap import gap_table
 from tfrobust.report.comparison.reports import Comparison
 from tfrobust.report.difference import INDEPENDENT, PAIRED, Difference
-from tfrobust.report.renderers.text_table import folded
+from tfrobust.report.renderers import html as page
+from tfrobust.report.renderers import markdown as markup
+from tfrobust.report.renderers.console import folded, terminal
 from tfrobust.report.schema import Report, plain
-from tfrobust.report.sections import results as section_results
+from tfrobust.report.sections.base import accuracy_curves
 from tfrobust.structs import Measurement
 
 SCHEMA = "tfrobust/comparison/1"
 _KINDS = {
     PAIRED: "p: paired over images",
-    INDEPENDENT: "i: as of independent samples, wider than need be where the images are the same",
+    INDEPENDENT: "i: as for independent samples, wider than necessary if the images are the same",
 }
-_LEAD = "Below each number its 95 % interval; where they overlap widely, the order may be chance."
+_LEAD = "Below each number is its 95 % interval. If two intervals overlap widely, the order may be chance."
 _SIDE_BY_SIDE = 6
 Ends = tuple[str, str] | None
 
@@ -44,8 +45,9 @@ def table(comparison: Comparison, ends: Ends = None, width: int | None = None) -
         right = tuple(range(1, len(rows[0])))
         lines += [*(["", heading] if lines else []), *folded(rows, right, width), *remarks]
     if ends is not None:
-        lines += ["", gap_table(comparison.named, *ends, width=width)]
-    return "\n".join(markup.printable(line) for line in lines)
+        gap = gap_table(comparison.named, *ends)
+        lines += ["", *folded([gap.header, *gap.rows], tuple(range(1, len(gap.header))), width)]
+    return "\n".join(map(terminal, lines))
 
 
 def markdown(comparison: Comparison, ends: Ends = None) -> str:
@@ -55,7 +57,7 @@ def markdown(comparison: Comparison, ends: Ends = None) -> str:
         parts += [*([f"## {markup.safe(heading)}"] if parts else []), markup.table(rows, tuple(range(1, len(rows[0]))))]
         parts += [markup.listing(remarks)] if remarks else []
     if ends is not None:
-        parts.append(markup.code(markup.printable(gap_table(comparison.named, *ends))))
+        parts += ["## Gap closed", *markup.write(gap_table(comparison.named, *ends))]
     return "\n\n".join(parts)
 
 
@@ -88,12 +90,12 @@ def html(comparison: Comparison, ends: Ends = None) -> str:
             page.section(("table", "differences")[number], heading, "" if number else _LEAD, _markup(rows) + remarks)
         )
     if ends is not None:
-        lead = f"How much of the way from {ends[0]} to {ends[1]} the others go, in relative drop of accuracy."
-        body.append(page.section("gap", "Gap closed", lead, gap_table(comparison.named, *ends, markup=True)))
+        lead = f"The share of the difference in relative drop between {ends[0]} and {ends[1]} that the others close."
+        body.append(page.section("gap", "Gap closed", lead, page.write([gap_table(comparison.named, *ends)])))
     curves = _curves(comparison)
     if curves:
         lead = "One curve per model. Bands are 95 % intervals."
-        body.append(page.section("curves", "Accuracy against epsilon", lead, page.figures(curves)))
+        body.append(page.section("curves", "Accuracy against epsilon", lead, curves))
     rows = [
         [page.text(name), page.text(file)] for (name, _), file in zip(comparison.named, comparison.files, strict=True)
     ]
@@ -143,7 +145,7 @@ def _differences(comparison: Comparison, headings: list[str]) -> tuple[str, list
         kinds |= {one.kind for one in found.values() if one is not None}
     remarks = [f"95 % intervals, {text}" for kind, text in _KINDS.items() if kind in kinds]
     heading = f"Differences from {comparison.reference}, accuracies in points"
-    return heading, rows, [*remarks, "*: 0 lies outside of the interval"] if remarks else []
+    return heading, rows, [*remarks, "*: the interval does not contain 0"] if remarks else []
 
 
 def _cell(measurement: Measurement | None) -> str:
@@ -179,20 +181,19 @@ def _json_row(comparison: Comparison, named: tuple[str, Report], file) -> dict:
     return {"name": name, "file": str(file), "model": report.model, "data": data, "measurements": numbers}
 
 
-def _curves(comparison: Comparison) -> list[str]:
-    """Draw one figure per attack, with one curve per report."""
+def _curves(comparison: Comparison) -> str:
+    """Render one figure per attack, with one curve per report and the notes on it; "" without curves."""
     lines: dict[str, list[plots.Line]] = {}
     for place, (name, report) in enumerate(comparison.named):
-        for key, columns in section_results.accuracy_curves(report):
+        for key, columns in accuracy_curves(report):
             ends = columns.get("low"), columns.get("high")
             lines.setdefault(key, []).append(plots.Line(name, columns["epsilon"], columns["accuracy"], *ends, place))
     items = []
+    axes = {"x_label": "epsilon (pixels in [0, 1])", "y_label": "accuracy", "percent": True, "height": 3.4}
     for key, found in lines.items():
-        identity = f"compare-{key}"
-        axes = {"x_label": "epsilon (pixels in [0, 1])", "y_label": "accuracy", "percent": True, "height": 3.4}
-        plot = plots.curves(identity, found, **axes)
+        caption = f"Accuracy under {reading.attack_caption(key)}"
+        figure = Figure(f"compare-{key}", caption, partial(plots.curves, lines=found, **axes))
         notes = protocol.curve_notes(comparison.named, f"attack.{key}.curve")
         said = "".join(f'<p class="note">{page.text(note)}</p>' for note in notes)
-        caption = f"Accuracy under {section_results.attack_caption(key)}"
-        items.append(f"<div>{page.figure(identity, caption, plot)}{said}</div>")
-    return items
+        items.append(f"<div>{page.figure(figure)}{said}</div>")
+    return f'<div class="figures">{"".join(items)}</div>' if items else ""

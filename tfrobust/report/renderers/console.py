@@ -1,94 +1,59 @@
-"""Renderings of a report: a short console table, a Markdown model card, one self-contained HTML page."""
+"""The console table of a report, and plain-text tables that fit a terminal."""
 
-from tfrobust.report import intervals, reading
-from tfrobust.report.blocks import html as page
-from tfrobust.report.blocks import markdown as markup
-from tfrobust.report.renderers import html as sections
-from tfrobust.report.renderers import markdown as card
+from __future__ import annotations
+
+from tfrobust.report import intervals, reading, sections
+from tfrobust.report.blocks import Grid, plain, shown
+from tfrobust.report.renderers.markdown import printable
 from tfrobust.report.schema import Report
-from tfrobust.report.sections import (
-    corruptions as section_corruption,
-)
-from tfrobust.report.sections import (
-    stability as section_stability,
-)
-from tfrobust.report.threat import summary_sentence
 from tfrobust.structs import Measurement
+
+# A terminal may lack these symbols of the page.
+_SYMBOLS = {ord("\u221e"): "inf", ord("\u03b5"): "eps"}
 
 
 def console_table(report: Report, *, short: bool = False) -> str:
-    """Format the numbers in their usual order, the tables of corruptions and sequences, and the doctor's verdict.
+    """Format the numbers in their usual order, the grids of the sections, and the doctor's verdict.
 
     Args:
         report: any.
         short: True for only the numbers that models are compared by, and the verdict.
 
     Returns:
-        Aligned ASCII lines without a trailing line break; relative drops are on the line of their accuracies.
+        Aligned lines without a trailing line break; relative drops are on the line of their accuracies.
     """
-    listed = reading.main_measurements(report) if short else _listed(report)
-    drops = {m.id: report.get(_drop_of(m)) for m in listed if _drop_of(m)}
-    names = ["", "result", "95 % interval", *(["drop"] if any(drops.values()) else []), "n"]
-    rows = [names]
-    for m in listed:
-        if m in drops.values():
-            continue
-        drop = [reading.number(drops[m.id]) if drops.get(m.id) else ""] if "drop" in names else []
-        # A unit in words is appended to the name, so that the numbers form a column.
-        unit = f" {m.unit}" if m.unit and reading.number(m).endswith(f" {m.unit}") and len(m.unit) > 1 else ""
-        name, value = reading.label(m) + (f" ({m.unit})" if unit else ""), reading.number(m).removesuffix(unit)
-        rows.append([name, value, reading.interval(m), *drop, "" if m.n is None else str(m.n)])
-    lines = [f"{reading.title(report)}, judged on {report.data['name']}", *align(rows, tuple(range(1, len(names))))]
-    kinds = intervals.of_each(m for m in listed if m not in drops.values())
-    lines += [f"95 % intervals {kinds}"] if kinds else []
-    for heading, origin, grid, right in [] if short else _grids(report):
-        lines += ["", f"{heading}. {origin}".strip(), *align(grid, right)]
+    blocks = [] if short else [block for section in sections.build(report) for block in section.content]
+    grids = [block for block in blocks if isinstance(block, Grid) and block.measurements]
+    apart = shown(grids)
+    listed = reading.main_measurements(report) if short else reading.in_order(report)
+    listed = [m for m in listed if m.id not in apart]
+    lines = [f"{reading.title(report)}, evaluated on {report.data['name']}", *_numbers(report, listed)]
+    for grid in grids:
+        rows = [grid.header, *([plain(cell) for cell in row] for row in grid.rows)]
+        lines += ["", f"{grid.title}. {grid.note}".strip(), *align(rows, tuple(range(grid.texts, len(grid.header))))]
     if report.doctor:
         counts = reading.doctor_counts(report)
         lines.append("doctor: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count))
         for finding in report.doctor:
             if finding.verdict != "pass":
                 lines.append(f"  {finding.verdict}: {finding.check}: {finding.evidence}")
-    return "\n".join(markup.printable(line) for line in lines)
+    return "\n".join(map(terminal, lines))
 
 
-def markdown(report: Report) -> str:
-    """Render a model card in Markdown, with the sections of the page; every text from the report is escaped."""
-    parts = [f"# {markup.safe(reading.title(report))}: robustness report", markup.paragraph(summary_sentence(report))]
-    parts += card.headlines(report)
-    for _, heading, blocks in card.build(report):
-        parts += [f"## {heading}", *blocks]
-    parts.append(markup.paragraph(_origin(report)))
-    return "\n\n".join(parts) + "\n"
-
-
-def html(report: Report) -> str:
-    """Render one self-contained page: inline style and SVG, no scripts, no external resources."""
-    built = sections.build(report)
-    version = report.model.get("version")
-    version = f" <small>version {page.text(version)}</small>" if version is not None else ""
-    body = [
-        f'<p class="eyebrow">Robustness report &middot; {page.text(report.data["name"])}</p>',
-        f"<h1>{page.text(report.model['name'])}{version}</h1>",
-        f'<p class="summary">{page.text(summary_sentence(report))}</p>',
-        sections.tiles(report),
-        sections.glance(report, built),
-        *(content for _, _, content in built),
-        f"<footer>{page.text(_origin(report))}</footer>",
-    ]
-    return page.page(f"{reading.title(report)}: robustness report", "\n".join(body))
-
-
-# Kinds of measurements with a table of their own: its heading, and the module that builds it.
-_TABLES = (
-    ("Accuracy under corruptions, per cent", section_corruption),
-    ("Flips along perturbation sequences", section_stability),
-)
-
-
-def _listed(report: Report) -> list[Measurement]:
-    """Return the measurements of the main list, without those that have a table of their own."""
-    return [m for m in reading.in_order(report) if not any(section.is_cell(m) for _, section in _TABLES)]
+def _numbers(report: Report, listed: list[Measurement]) -> list[str]:
+    """Return the lines of the list of measurements, and one on the kinds of their intervals."""
+    drops = {m.id: report.get(_drop_of(m)) for m in listed if _drop_of(m)}
+    listed = [m for m in listed if m not in drops.values()]
+    names = ["", "result", "95 % interval", *(["drop"] if any(drops.values()) else []), "n"]
+    rows = [names]
+    for m in listed:
+        drop = [reading.number(drops[m.id]) if drops.get(m.id) else ""] if "drop" in names else []
+        # A unit in words is appended to the name, so that the numbers form a column.
+        unit = f" {m.unit}" if m.unit and reading.number(m).endswith(f" {m.unit}") and len(m.unit) > 1 else ""
+        name, value = reading.label(m) + (f" ({m.unit})" if unit else ""), reading.number(m).removesuffix(unit)
+        rows.append([name, value, reading.interval(m), *drop, "" if m.n is None else str(m.n)])
+    kinds = intervals.of_each(listed)
+    return [*align(rows, tuple(range(1, len(names)))), *([f"95 % intervals {kinds}"] if kinds else [])]
 
 
 def _drop_of(measurement: Measurement) -> str:
@@ -97,28 +62,44 @@ def _drop_of(measurement: Measurement) -> str:
     return f"{name}.drop" if what == "accuracy" else ""
 
 
-def _grids(report: Report) -> list[tuple[str, str, list[list[str]], tuple[int, ...]]]:
-    """Return (heading, origin of the images, header and rows of text, right-aligned columns) of each table present."""
-    found = []
-    for heading, section in _TABLES:
-        if table := section.table(report):
-            header, rows = table
-            written = [[cell if isinstance(cell, str) else reading.per_cent(cell) for cell in row] for row in rows]
-            right = tuple(range(section.TEXT_COLUMNS, len(header)))
-            found.append((heading, section.origin(report), [header, *written], right))
-    return found
-
-
-def _origin(report: Report) -> str:
-    made = f", made {report.created}" if report.created else ""
-    return f"Rendered from robustness_report.json ({report.schema}){made}."
+def terminal(text: str) -> str:
+    """Write the symbols of the page in letters, and replace characters that a terminal interprets by spaces."""
+    return printable(text.translate(_SYMBOLS))
 
 
 def align(rows: list[list[str]], right: tuple[int, ...] = ()) -> list[str]:
     """Align rows of text in columns, two spaces apart; the columns in `right` are right-aligned."""
+    rows = [list(map(terminal, row)) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
         cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
         lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def folded(rows: list[list[str]], right: tuple[int, ...], width: int | None) -> list[str]:
+    """Align rows as `align` does; split tables wider than the terminal into stacked blocks of columns.
+
+    Args:
+        rows: rows with the same number of cells, the header first.
+        right: columns aligned to the right.
+        width: characters per line; None for lines of any length.
+
+    Returns:
+        Lines. Each block repeats the first column and has at least one more.
+    """
+    rows = [list(map(terminal, row)) for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    blocks: list[list[int]] = [[]]
+    for column in range(1, len(widths)):
+        taken = widths[0] + sum(2 + widths[one] for one in [*blocks[-1], column])
+        if width is not None and blocks[-1] and taken > width:
+            blocks.append([])
+        blocks[-1].append(column)
+    lines: list[str] = []
+    for block in blocks:
+        chosen = [0, *block]
+        cells = [[row[column] for column in chosen] for row in rows]
+        lines += [*([""] if lines else []), *align(cells, tuple(i for i, one in enumerate(chosen) if one in right))]
     return lines

@@ -1,1 +1,40 @@
-"""What a report says, section by section."""
+"""The sections of a report. Each class in a module of this package is one; `ORDER` puts them in order."""
+
+import functools
+import importlib
+import inspect
+import pkgutil
+
+from tfrobust.report.schema import Report
+from tfrobust.report.sections.base import Section
+
+# Sections that are not listed come before the further measurements.
+ORDER = (
+    "threat curve attacks examples classes corruptions stability noise calibration divergence features sensitivity"
+    " tokens further doctor missing protocol pairs history identity cost configuration"
+).split()
+
+
+def build(report: Report) -> list[Section]:
+    """Return the sections that apply to a report, in order; their blocks are in `content`."""
+    everything: list[Section] = []
+    everything += [kind(report, everything) for kind in kinds()]
+    return [section for section in everything if section.content]
+
+
+@functools.cache
+def kinds() -> list[type[Section]]:
+    """Return the classes of all sections, in order."""
+    found = []
+    for info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        found += [
+            value
+            for value in vars(module).values()
+            if isinstance(value, type) and issubclass(value, Section) and value.__module__ == module.__name__
+        ]
+    return sorted((kind for kind in found if not inspect.isabstract(kind)), key=_place)
+
+
+def _place(kind: type[Section]) -> float:
+    return ORDER.index(kind.anchor) if kind.anchor in ORDER else ORDER.index("further") - 0.5

@@ -1,98 +1,86 @@
-"""The section on corruptions: accuracy by corruption and severity, as an HTML heat map or a Markdown table."""
+"""The section on corruptions: accuracy by corruption and severity."""
 
+import functools
 import re
 
 from tfrobust.report import intervals, reading
-from tfrobust.report.blocks import html as page
-from tfrobust.report.blocks.html import text
-from tfrobust.report.schema import Report
-from tfrobust.report.sections import results as section_results
+from tfrobust.report.blocks import Block, Grid, Heat, Numbers
+from tfrobust.report.sections.base import Section, joined
 from tfrobust.structs import Measurement
 
 _CELL_ID = re.compile(r"^corruption\.(?P<name>[a-z_]+)\.(?P<severity>[1-9])\.(?P<what>accuracy|drop)$")
 
-# Number of leading text columns of the table; the others are numbers.
-TEXT_COLUMNS = 1
-# Per cent of the color for an accuracy of 1, chosen so that the number stays readable in light and dark mode.
-_DEEPEST = 60
 
+class Corruptions(Section):
+    """Accuracy by corruption and severity as a heat map, and the means and summary errors."""
 
-def is_cell(measurement: Measurement) -> bool:
-    """Return True if a measurement belongs to the heat map: the accuracy of a cell, or its drop."""
-    return _CELL_ID.match(measurement.id) is not None
+    anchor = "corruptions"
+    heading = "Corruptions"
 
+    @functools.cached_property
+    def cells(self) -> dict[str, dict[str, dict[int, Measurement]]]:
+        """Kind ("accuracy", "drop") -> corruption -> severity -> measurement, in the order measured."""
+        found = {"accuracy": {}, "drop": {}}
+        for m in self.report.measurements:
+            if match := _CELL_ID.match(m.id):
+                found[match["what"]].setdefault(match["name"], {})[int(match["severity"])] = m
+        return found
 
-def cells(report: Report, what: str = "accuracy") -> dict[str, dict[int, Measurement]]:
-    """Return corruption -> severity -> accuracy (or "drop"), in the order measured."""
-    found: dict[str, dict[int, Measurement]] = {}
-    for measurement in report.measurements:
-        match = _CELL_ID.match(measurement.id)
-        if match and match["what"] == what:
-            found.setdefault(match["name"], {})[int(match["severity"])] = measurement
-    return found
+    @property
+    def accuracies(self) -> list[Measurement]:
+        """The accuracies of all cells."""
+        return [m for row in self.cells["accuracy"].values() for m in row.values()]
 
+    @property
+    def lead(self) -> str:
+        """The content of the map and the interval width of its cells."""
+        if not self.accuracies:
+            return "Accuracy on corrupted test images."
+        said = "Accuracy in per cent on corrupted test images, by severity: darker is more accurate."
+        if self.cells["drop"]:
+            said += " Drop: the lost share of the clean accuracy, in per cent, averaged over the severities."
+        widths = [(m.high - m.low) / 2 for m in self.accuracies if intervals.kind(m)]
+        if widths:
+            kinds, widest = intervals.kinds(self.accuracies), reading.per_cent(max(widths))
+            said += f" The 95 % intervals ({kinds}) of single cells extend up to {widest} points to either side."
+        return said
 
-def table(report: Report) -> tuple[list[str], list[list[float | str | None]]] | None:
-    """Return header and rows: corruption, accuracy at each severity, their mean, the mean of its relative drops.
+    @property
+    def sentence(self) -> str:
+        """The mean accuracy and the lowest."""
+        mean, parts = self.report.get("corruption.mean.accuracy"), []
+        if mean is not None and mean.value is not None:
+            parts.append(f"on average, {reading.number(mean)} of the images are classified correctly")
+        rows = self.cells["accuracy"].items()
+        known = [(m.value, name, severity) for name, row in rows for severity, m in row.items() if m.value is not None]
+        if known:
+            value, name, severity = min(known)
+            lowest = reading.quantity(value, "fraction")
+            parts.append(f"the lowest accuracy is {lowest}, under {reading.nice(name)} at severity {severity}")
+        return joined(parts)
 
-    Returns None without corruptions. The last column is omitted without drops.
-    """
-    found, drops = cells(report), cells(report, "drop")
-    if not found:
-        return None
-    severities = sorted({severity for row in found.values() for severity in row})
-    rows = []
-    for name, row in found.items():
-        values = [row[severity].value if severity in row else None for severity in severities]
-        fallen = [_mean(m.value for m in drops.get(name, {}).values())] if drops else []
-        rows.append([reading.nice(name), *values, _mean(values), *fallen])
-    header = ["Corruption", *(f"severity {severity}" for severity in severities), "mean"]
-    return [*header, *(["relative drop"] if drops else [])], rows
+    def blocks(self) -> list[Block]:
+        """Return the heat map, and below it the other numbers."""
+        drops = [m for row in self.cells["drop"].values() for m in row.values()] if self.accuracies else []
+        cells = (*self.accuracies, *drops)
+        identities = {m.id for m in cells}
+        others = [m for m in self.measured("corruption.") if m.id not in identities]
+        return [*([self._grid(cells)] if cells else []), Numbers(others)]
+
+    def _grid(self, cells: tuple[Measurement, ...]) -> Grid:
+        """Return corruption, accuracy at each severity, their mean, and the mean of the relative drops if measured."""
+        accuracies, drops = self.cells["accuracy"], self.cells["drop"]
+        severities = sorted({severity for row in accuracies.values() for severity in row})
+        rows = []
+        for name, row in accuracies.items():
+            values = [row[severity].value if severity in row else None for severity in severities]
+            drop = [reading.per_cent(_mean(m.value for m in drops.get(name, {}).values()))] if drops else []
+            rows.append([reading.nice(name), *map(Heat, values), Heat(_mean(values)), *drop])
+        header = ["Corruption", *map(str, severities), "mean", *(["drop"] if drops else [])]
+        title, note = "Accuracy by corruption and severity, per cent", reading.origin(self.accuracies)
+        return Grid(header, rows, title=title, measurements=cells, note=note)
 
 
 def _mean(values) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def corruptions(report: Report) -> tuple[str, str] | None:
-    """Render the heat map, and below it the means and summary errors."""
-    found = table(report)
-    others = [m for m in report.measurements if m.id.startswith("corruption.") and not is_cell(m)]
-    if found is None:
-        return ("Accuracy on corrupted test images.", section_results.measurement_table(others)) if others else None
-    header, rows = found
-    accuracies = header.index("mean") + 1
-    shown = [[text(r[0]), *map(_heat, r[1:accuracies]), *map(reading.per_cent, r[accuracies:])] for r in rows]
-    # Short headers, so that the map fits on a phone.
-    heads = [name.removeprefix("severity ").removeprefix("relative ") for name in header]
-    body = f'<div class="dense">{page.table(heads, shown, numeric=tuple(range(TEXT_COLUMNS, len(heads))))}</div>'
-    if others:
-        body += section_results.measurement_table(others)
-    return lead(report, header), body
-
-
-def lead(report: Report, header: list[str]) -> str:
-    """Return the lead: the content of the map, the interval width of its cells and the origin of the images."""
-    said = "Accuracy in per cent on corrupted test images, by severity: the deeper the colour, the more stay right."
-    if "relative drop" in header:
-        said += " Drop: how much of the clean accuracy is lost, in per cent of it, on average."
-    widths = [(m.high - m.low) / 2 for row in cells(report).values() for m in row.values() if intervals.kind(m)]
-    if widths:
-        kinds = intervals.kinds(m for row in cells(report).values() for m in row.values())
-        widest = reading.per_cent(max(widths))
-        said += f" Each cell's 95 % interval ({kinds}) reaches up to {widest} points to either side."
-    return f"{said} {origin(report)}".strip()
-
-
-def origin(report: Report) -> str:
-    """Return the origin of the corrupted images."""
-    return reading.origin(m for row in cells(report).values() for m in row.values())
-
-
-def _heat(value: float | None) -> str:
-    """Render one accuracy over a color whose intensity is proportional to it."""
-    if value is None:
-        return reading.per_cent(value)
-    colour = f"color-mix(in srgb,var(--series-0) {_DEEPEST * min(1.0, max(0.0, value)):.0f}%,transparent)"
-    return f'<span class="heat" style="background:{colour}">{reading.per_cent(value)}</span>'

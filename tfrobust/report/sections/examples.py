@@ -1,21 +1,21 @@
 """The section on examples: a few images, their attacked versions and the differences."""
 
 import dataclasses
+import functools
 import re
+from functools import partial
 
 from tfrobust.common import pictures
 from tfrobust.report import reading
-from tfrobust.report.blocks import html as page
-from tfrobust.report.blocks import pictures as plots_pictures
+from tfrobust.report.blocks import Block, Figure, Table
+from tfrobust.report.blocks.pictures import titled_rows
 from tfrobust.report.difference import outcomes
 from tfrobust.report.schema import Report
-from tfrobust.report.sections.results import attack_caption
-from tfrobust.report.sections.sensitivity import class_name, image_of
+from tfrobust.report.sections.base import Section, class_name, image_of
 from tfrobust.structs import Series
 
 _PICTURES = ("image", "adversarial", "difference")
 _NEEDED = {"label", "clean_class", "attacked_class", "height", "width", "channels", *_PICTURES}
-_GROUPS = ((True, "brought-down", "Brought down"), (False, "still-right", "Still right"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,16 +26,17 @@ class Example:
         name: class of the image.
         clean: predicted class of the clean image and its probability.
         attacked: predicted class of the attacked image and its probability.
-        fallen: True if the attacked image is misclassified.
-        falls_elsewhere: True if an attack measured in the report makes the model misclassify it within the same budget.
+        misclassified: True if the attacked image is misclassified.
+        misclassified_elsewhere: True if an attack measured in the report makes the model misclassify it within the same
+            budget.
         pictures: clean image, attacked image and difference as nested lists, as they are drawn.
     """
 
     name: str
     clean: str
     attacked: str
-    fallen: bool
-    falls_elsewhere: bool
+    misclassified: bool
+    misclassified_elsewhere: bool
     pictures: list[list]
 
 
@@ -49,50 +50,69 @@ class Shown:
     examples: list[Example]
 
 
-def shown(report: Report) -> list[Shown]:
-    """Return the examples in a report, attack by attack."""
-    found = []
-    for series in report.series:
-        match = re.fullmatch(r"attack\.(.+)\.examples", series.id)
-        if match and _NEEDED <= series.columns.keys():
-            key, _, epsilon = match[1].rpartition("_")
-            factor = series.settings.get("difference_factor")
-            factor = f"{factor:.6g}" if isinstance(factor, (int, float)) else ""
-            examples = _examples(report, series, _fallen_elsewhere(report, match[1]))
-            if examples:
-                found.append(Shown(match[1], f"{attack_caption(key)} {epsilon}", factor, examples))
-    return found
+class Examples(Section):
+    """Misclassified and correctly classified examples of each attack."""
 
+    anchor = "examples"
+    heading = "Examples"
 
-def lead(found: list[Shown]) -> str:
-    """Return the lead: how to read the pictures, and what they do not show."""
-    factors = " and ".join(dict.fromkeys(one.factor for one in found if one.factor)) or "an unrecorded factor"
-    standing = [example for one in found for example in one.examples if not example.fallen]
-    weak = sum(example.falls_elsewhere for example in standing)
-    alone = " Still right says so of the last point of this attack alone" if standing else ""
-    alone += f": attacks measured in this report bring down {weak} of these {len(standing)}" if weak else ""
-    return (
-        "From left to right: the image, the image attacked, and the difference of the two multiplied by"
-        f" {factors} (grey: nothing changed). Above each its predicted class and the probability the model gives it."
-        " The images were drawn at random among those right when clean, so many of each kind whatever the accuracy."
-        f"{alone and alone + '.'}"
-    )
+    @functools.cached_property
+    def shown(self) -> list[Shown]:
+        """The examples in the report, attack by attack."""
+        found = []
+        for series in self.report.series:
+            match = re.fullmatch(r"attack\.(.+)\.examples", series.id)
+            if match and _NEEDED <= series.columns.keys():
+                factor = series.settings.get("difference_factor")
+                factor = f"{factor:.6g}" if isinstance(factor, (int, float)) else ""
+                examples = _examples(self.report, series, _misclassified_elsewhere(self.report, match[1]))
+                if examples:
+                    found.append(Shown(match[1], reading.attack_caption(match[1]), factor, examples))
+        return found
 
+    @property
+    def lead(self) -> str:
+        """How to read the pictures, and what they do not show."""
+        factors = " and ".join(dict.fromkeys(one.factor for one in self.shown if one.factor)) or "an unrecorded factor"
+        correct, weak = self._correct()
+        lead = (
+            "From left to right: the image, the attacked image, and the difference of the two multiplied by"
+            f" {factors} (gray: unchanged). Above each is the predicted class and its probability. The images were"
+            " drawn at random among those classified correctly when clean, a fixed number of each kind."
+        )
+        if correct:
+            others = f": for {weak} of these {correct}, another attack in this report succeeds" if weak else ""
+            lead += f' "Still correct" refers to the final point of this attack only{others}.'
+        return lead
 
-def examples(report: Report) -> tuple[str, str] | None:
-    """Render one figure of misclassified examples and one of correctly classified ones per attack."""
-    found = shown(report)
-    items = []
-    for one in found:
-        for fallen, word, caption in _GROUPS:
-            own = [example for example in one.examples if example.fallen == fallen]
-            if own:
-                identity = f"examples-{one.identity}-{word}"
-                factor = f"\u00d7 {one.factor}" if one.factor else "difference"
-                rows = [(e.name, list(zip((e.clean, e.attacked, factor), e.pictures, strict=True))) for e in own]
-                plot = plots_pictures.titled_rows(identity, rows)
-                items.append(page.figure(identity, f"{caption} {'by' if fallen else 'under'} {one.attack}", plot))
-    return (lead(found), page.figures(items)) if items else None
+    @property
+    def sentence(self) -> str:
+        """The number of examples of each kind."""
+        correct, weak = self._correct()
+        count = sum(len(one.examples) for one in self.shown)
+        others = f" (another attack in this report succeeds for {weak} of these)" if weak else ""
+        return f"{count - correct} images for which the attack succeeded and {correct} for which it did not{others}."
+
+    def blocks(self) -> list[Block]:
+        """Return one figure of misclassified examples and one of correctly classified ones per attack."""
+        found = []
+        for one in self.shown:
+            for misclassified, kind in ((True, "Misclassified"), (False, "Still correct")):
+                own = [example for example in one.examples if example.misclassified == misclassified]
+                if own:
+                    factor = f"\u00d7 {one.factor}" if one.factor else "difference"
+                    rows = [(e.name, list(zip((e.clean, e.attacked, factor), e.pictures, strict=True))) for e in own]
+                    cells = [[e.name.removeprefix("class "), e.clean, e.attacked] for e in own]
+                    numbers = Table(["Label", "Clean prediction", "Attacked prediction"], cells, texts=3)
+                    identity = f"examples-{one.identity}-{kind.lower().replace(' ', '-')}"
+                    draw = partial(titled_rows, rows=rows)
+                    found.append(Figure(identity, f"{kind} under {one.attack}", draw, numbers))
+        return found
+
+    def _correct(self) -> tuple[int, int]:
+        """Count the examples that this attack leaves correct, and those of them that another attack does not."""
+        correct = [example for one in self.shown for example in one.examples if not example.misclassified]
+        return len(correct), sum(example.misclassified_elsewhere for example in correct)
 
 
 def _examples(report: Report, series: Series, elsewhere: set[int]) -> list[Example]:
@@ -102,21 +122,22 @@ def _examples(report: Report, series: Series, elsewhere: set[int]) -> list[Examp
         drawn = [pictures.decode(columns[name][row], *size) for name in _PICTURES]
         if not all(drawn):
             continue
-        said = [_answer(report, columns, name, row) for name in ("clean", "attacked")]
-        fallen = columns["attacked_class"][row] != label
+        predicted = [_prediction(report, columns, name, row) for name in ("clean", "attacked")]
+        misclassified = columns["attacked_class"][row] != label
         place = columns.get("position", [None] * (row + 1))[row]
         weak = isinstance(place, int) and place in elsewhere
-        found.append(Example(class_name(report, label), *said, fallen, weak, [image_of(picture) for picture in drawn]))
+        images = [image_of(picture) for picture in drawn]
+        found.append(Example(class_name(report, label), *predicted, misclassified, weak, images))
     return found
 
 
-def _fallen_elsewhere(report: Report, identity: str) -> set[int]:
+def _misclassified_elsewhere(report: Report, identity: str) -> set[int]:
     """Return the positions of images misclassified under any attack in the report within these examples' budget."""
     own = [row for row in reading.attack_rows(report.measurements) if identity.endswith(f"_{row.norm}_{row.epsilon}")]
     return {place for row in own for place, right in enumerate(outcomes(row.accuracy.id, report)) if right == "0"}
 
 
-def _answer(report: Report, columns: dict, name: str, row: int) -> str:
+def _prediction(report: Report, columns: dict, name: str, row: int) -> str:
     """Format the predicted class and its probability: "7 (98 %)"."""
     label = class_name(report, columns[f"{name}_class"][row]).removeprefix("class ")
     confidence = columns.get(f"{name}_confidence", [None] * (row + 1))[row]

@@ -1,69 +1,117 @@
-"""Sections of the HTML report on the protocol. Each is (lead sentence, HTML), or None without data."""
+"""The sections on the protocol: settings of training and attacks, model and data, cost, configuration."""
 
 from tfrobust.report import reading
-from tfrobust.report.blocks import html as page
-from tfrobust.report.blocks.html import text
-from tfrobust.report.schema import Report
+from tfrobust.report.blocks import Block, Code, Table, pairs
+from tfrobust.report.sections.base import Section, joined
 
 
-def protocol(report: Report) -> tuple[str, str] | None:
-    """Render the settings of training and attacks."""
-    body = ""
-    if report.training:
-        small, large = reading.by_size(report.training)
-        body += f"<h3>Training</h3>{page.pairs_table(_named(reading.flat(small)))}"
-        for name, value in large.items():
-            body += page.details(f"Training {reading.nice(name)}", page.pairs_table(reading.flat(value)))
-    settings = attack_settings(report)
-    if settings:
-        cells = [list(map(text, row)) for row in settings[1:]]
-        body += f"<h3>Attacks</h3>{page.table(settings[0], cells, stack=True)}"
-    return ("What was done, so that it can be done again.", body) if body else None
+class Protocol(Section):
+    """The settings of training and attacks."""
+
+    anchor = "protocol"
+    heading = "Protocol"
+    lead = "The settings, for reproducing the results."
+
+    @property
+    def sentence(self) -> str:
+        """The method of training and the strongest attack."""
+        training = self.report.training
+        parts = [f"with {training['method']}"] if isinstance(training.get("method"), str) else []
+        parts += [f"for {training['epochs']} epochs"] if isinstance(training.get("epochs"), int) else []
+        worst = reading.strongest(reading.attack_rows(self.report.measurements))
+        trained = f"trained {' '.join(parts)}" if parts else ""
+        attacked = f"attacked by {worst.name} with {worst.effort}" if worst and worst.effort else ""
+        return joined([", ".join(filter(None, (trained, attacked)))])
+
+    def blocks(self) -> list[Block]:
+        """Return a table of the settings of training, and one of the attacks'."""
+        found = []
+        if self.report.training:
+            small, large = reading.by_size(self.report.training)
+            found.append(pairs(_named(reading.flat(small)), "Training"))
+            found += [
+                pairs(reading.flat(value), f"Training {reading.nice(name)}", collapsed=True)
+                for name, value in large.items()
+            ]
+        rows = reading.attack_rows(self.report.measurements)
+        settings = {row.title: dict(reading.flat(row.accuracy.settings)) for row in rows}
+        names = dict.fromkeys(name for own in settings.values() for name in own)
+        cells = [[reading.nice(name), *(own.get(name) for own in settings.values())] for name in names]
+        if settings:
+            found.append(Table(["Setting", *settings], cells, texts=len(settings) + 1, title="Attacks"))
+        return found
 
 
-def attack_settings(report: Report) -> list[list[str]]:
-    """Return header and rows: a setting, and its value for each attack; [] without attacks."""
-    rows = reading.attack_rows(report.measurements)
-    settings = {f"{row.attack}, {row.budget}": dict(reading.flat(row.accuracy.settings)) for row in rows}
-    names = list(dict.fromkeys(name for values in settings.values() for name in values))
-    cells = [[reading.nice(name), *(values.get(name, "-") for values in settings.values())] for name in names]
-    return [["Setting", *settings], *cells] if settings else []
+class Identity(Section):
+    """Names, sizes and hashes of model and data, and the environment."""
+
+    anchor = "identity"
+    heading = "Model and data"
+
+    @property
+    def lead(self) -> str:
+        """The purpose of the hashes."""
+        return f"Hashes tie these numbers to these weights and these {reading.examples_of(self.report.data)}."
+
+    @property
+    def sentence(self) -> str:
+        """The data that the model was evaluated on."""
+        size, data = self.report.data.get("test_size"), self.report.data["name"]
+        examples = reading.examples_of(self.report.data)
+        return f"Evaluated on {f'{size} ' if size else ''}test {examples} of {data}."
+
+    def blocks(self) -> list[Block]:
+        """Return the table of names and hashes, and further tables."""
+        model, data = (
+            {name: part[name] for name in sorted(part, key=_order)} for part in (self.report.model, self.report.data)
+        )
+        classes = data.pop("class_names", None)
+        data, large = reading.by_size(data)
+        if classes:
+            data["classes"] = ", ".join(classes[:40]) + (f", ... ({len(classes)})" if len(classes) > 40 else "")
+        rows = {f"model {name}": value for name, value in model.items()}
+        rows |= {f"data {name}" if name != "classes" else name: value for name, value in data.items()}
+        found = [pairs(_named(reading.flat({**rows, "run sha256": self.report.run_sha256})))]
+        found += [
+            pairs(reading.flat(value), f"Data {reading.nice(name)}", collapsed=True) for name, value in large.items()
+        ]
+        environment = reading.flat(self.report.environment)
+        return [*found, *([pairs(environment, "Environment", collapsed=True)] if environment else [])]
 
 
-def identity(report: Report) -> tuple[str, str] | None:
-    """Render names, sizes and hashes of model and data, and the environment."""
-    model = {f"model {name}": report.model[name] for name in sorted(report.model, key=_identity_order)}
-    data = {f"data {name}": report.data[name] for name in sorted(report.data, key=_identity_order)}
-    data.pop("data class_names", None)
-    data, large = reading.by_size(data)
-    classes = report.data.get("class_names")
-    if classes:
-        data["classes"] = ", ".join(classes[:40]) + (f", ... ({len(classes)})" if len(classes) > 40 else "")
-    rows = reading.flat({**model, **data, "run sha256": report.run_sha256})
-    body = page.pairs_table(_named(rows))
-    for name, value in large.items():
-        body += page.details(name.capitalize(), page.pairs_table(reading.flat(value)))
-    if report.environment:
-        body += page.details("Environment", page.pairs_table(reading.flat(report.environment)), on_paper=True)
-    return "Hashes tie these numbers to these weights and these images.", body
-
-
-def _identity_order(name: str) -> tuple[int, str]:
+def _order(name: str) -> tuple[int, str]:
     first = ("name", "version", "parameters", "weights_sha256", "train_size", "validation_size", "test_size")
     return (first.index(name) if name in first else len(first), name)
 
 
-def cost(report: Report) -> tuple[str, str] | None:
-    """Render the costs."""
-    rows = reading.cost_rows(report)
-    return ("", page.pairs_table(rows)) if rows else None
+class Cost(Section):
+    """The costs."""
+
+    anchor = "cost"
+    heading = "Cost"
+
+    @property
+    def sentence(self) -> str:
+        """The first costs."""
+        return joined(f"{name} {value}" for name, value in reading.cost_rows(self.report)[:3])
+
+    def blocks(self) -> list[Block]:
+        """Return the table of costs."""
+        rows = reading.cost_rows(self.report)
+        return [pairs(rows)] if rows else []
 
 
-def configuration(report: Report) -> tuple[str, str] | None:
-    """Render the operative configuration, collapsed."""
-    if not report.configuration.strip():
-        return None
-    return "", page.details("Operative gin configuration", f"<pre>{text(report.configuration)}</pre>", on_paper=True)
+class Configuration(Section):
+    """The operative configuration."""
+
+    anchor = "configuration"
+    heading = "Configuration"
+    sentence = "The settings of this run, for reproducing it."
+
+    def blocks(self) -> list[Block]:
+        """Return the configuration as text."""
+        text = self.report.configuration
+        return [Code("Operative gin configuration", text)] if text.strip() else []
 
 
 def _named(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -52,7 +52,7 @@ td small{color:var(--muted);font-size:13px;display:block;white-space:normal}
 .dense td{padding:4px 6px}
 .dense td small{display:inline;margin-left:10px}
 td.name{width:34%}
-.bars td.name{width:16%}
+.bars td.name{width:24%}
 .heat{display:block;padding:2px 6px;border-radius:4px}
 figure.sentence{max-width:none;margin:0 0 18px}
 .tokens{max-width:none;margin:0 0 6px}

@@ -1,0 +1,103 @@
+"""The base class of sections, and the parts of reports that several sections read."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import re
+from collections.abc import Sequence
+
+from tfrobust.report import reading
+from tfrobust.report.blocks import Block, Numbers
+from tfrobust.report.schema import Report
+from tfrobust.structs import Measurement, Series
+
+
+class Section(abc.ABC):
+    """A section of a report, which applies if it has blocks.
+
+    Attributes:
+        anchor: unique in the page; the section's place follows from it (`sections.ORDER`).
+        heading: title.
+        sentence: summary of its content; may be "". Read only if the section applies.
+        lead: paragraph on how to read the section; may be "".
+        report: the report.
+        everything: all sections of the report, this one included.
+    """
+
+    anchor: str
+    heading: str
+    sentence: str = ""
+    lead: str = ""
+
+    def __init__(self, report: Report, everything: Sequence[Section] = ()):
+        self.report = report
+        self.everything = everything
+
+    @abc.abstractmethod
+    def blocks(self) -> list[Block]:
+        """Return the section's blocks below the lead; [] if it does not apply."""
+
+    @functools.cached_property
+    def content(self) -> list[Block]:
+        """The blocks, built once, without lists of no measurements."""
+        return [block for block in self.blocks() if block != Numbers([])]
+
+    def measured(self, prefix: str) -> list[Measurement]:
+        """Return the report's measurements whose ids begin with a prefix, in order."""
+        return [m for m in reading.in_order(self.report) if m.id.startswith(prefix)]
+
+    def values(self, prefix: str, limit: int = 3) -> str:
+        """Return the first known ones of these measurements as one sentence: "Name: 63.1 %; ..."."""
+        known = [m for m in self.measured(prefix) if m.value is not None]
+        return joined(f"{reading.label(m)}: {reading.number(m)}" for m in known[:limit])
+
+
+def joined(parts) -> str:
+    """Join clauses to one sentence with a capital and a full stop; "" without any."""
+    text = "; ".join(filter(None, parts))
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def columns_of(report: Report, identity: str, *needed: str) -> dict:
+    """Return the columns of a series; {} unless it has all columns needed."""
+    series = report.get_series(identity)
+    return series.columns if series is not None and set(needed) <= series.columns.keys() else {}
+
+
+def has_numbers(series: Series | None, *names: str) -> bool:
+    """Return True if a series has these columns with only numbers and None: other programs may have written it."""
+    found = series is not None and set(names) <= series.columns.keys()
+    return found and all(
+        value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+        for name in names
+        for value in series.columns[name]
+    )
+
+
+def ends(series: Series) -> list[str]:
+    """Return the names of the columns with the ends of intervals."""
+    return [name for name in ("low", "high") if name in series.columns]
+
+
+def accuracy_curves(report: Report) -> list[tuple[str, dict]]:
+    """Return the measured curves of accuracy against epsilon: ("pgd_linf", columns) each."""
+    found = []
+    for series in report.series:
+        match = re.fullmatch(r"attack\.(.+)\.curve", series.id)
+        if match and has_numbers(series, "epsilon", "accuracy", *ends(series)):
+            found.append((match[1], series.columns))
+    return found
+
+
+def class_name(report: Report, label, longest: int = 20) -> str:
+    """Return the display name of a class, such as "class 3", cut to the length that fits above a picture."""
+    classes = report.data.get("class_names") or []
+    known = isinstance(label, int) and 0 <= label < len(classes)
+    return f"class {classes[label] if known else label}"[:longest]
+
+
+def image_of(pixels: list) -> list:
+    """Convert pixels [h][w][c] for drawing: three or more channels to colors, fewer to the first channel as gray."""
+    colored = len(pixels[0][0]) >= 3
+    return [[pixel[:3] if colored else pixel[0] for pixel in line] for line in pixels]

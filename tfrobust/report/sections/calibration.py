@@ -1,0 +1,108 @@
+"""The section on calibration: reliability diagrams, accuracy by response rate, and the calibration errors."""
+
+import functools
+from functools import partial
+
+from tfrobust.report import intervals, reading
+from tfrobust.report.blocks import Block, Figure, Numbers, Table, plots
+from tfrobust.report.blocks.plots import Line
+from tfrobust.report.sections.base import Section, ends, has_numbers, joined
+from tfrobust.structs import Measurement, Series
+
+_RELIABILITY, _RATES = "calibration.reliability", "calibration.response_rate"
+
+
+class Calibration(Section):
+    """Reliability diagrams and the calibration measurements, clean and under attack."""
+
+    anchor = "calibration"
+    heading = "Calibration"
+
+    @functools.cached_property
+    def diagrams(self) -> list[Series]:
+        """The series of the reliability diagrams."""
+        found = [series for series in self.report.series if series.id.startswith(_RELIABILITY)]
+        return [series for series in found if has_numbers(series, "confidence", "accuracy", "count", *ends(series))]
+
+    @property
+    def lead(self) -> str:
+        """How to read the diagrams, and which of their numbers have an interval."""
+        kinds = intervals.kinds(series for series in self.diagrams if "low" in series.columns)
+        lines = f" Lines are 95 % intervals ({kinds})." if kinds else ""
+        attacked = {m.id.split(".", 1)[1].rpartition(".")[0]: m.settings for m in self._of_last_points()}
+        efforts = [f"{reading.attack_caption(key)}: {reading.effort(own)}" for key, own in attacked.items()]
+        if efforts:
+            lines += (
+                f" Under attack, the predictions are those for the last point of each image ({'; '.join(efforts)})."
+            )
+            lines += " More of them can be correct than of the points that accuracies under attack count."
+        return (
+            "If the confidence is 80 %, are 80 % correct? The closer to the diagonal, the better. Calibration errors"
+            f" have no interval and are biased upwards in small samples.{lines}"
+        )
+
+    @property
+    def sentence(self) -> str:
+        """The calibration errors, and the direction of miscalibration."""
+        parts = []
+        for series in self.diagrams:
+            suffix = series.id.removeprefix(_RELIABILITY)
+            when = f"under {reading.attack_caption(suffix[1:])}" if suffix else "clean"
+            error, gap = self.report.get(f"calibration{suffix}.ece"), _confidence_gap(series)
+            if error is None or error.value is None or gap is None:
+                continue
+            kind = "over" if gap > 0 else "under"
+            bias = f"{kind}-confident by {reading.per_cent(abs(gap))} points on average"
+            parts.append(f"{when}: calibration error (ECE) {reading.number(error)}, {bias}")
+        return joined(parts)
+
+    def blocks(self) -> list[Block]:
+        """Return the diagrams and, below them, the numbers."""
+        if not self.diagrams:
+            return []
+        return [*map(_diagram, self.diagrams), *self._rates(), Numbers(self.measured("calibration."))]
+
+    def _of_last_points(self) -> list[Measurement]:
+        found = self.measured("calibration.")
+        return [m for m in found if m.settings.get("answers") == "to the last points of all images"]
+
+    def _rates(self) -> list[Figure]:
+        """Return the error rate among the most confident predictions, clean and under each attack."""
+        lines = []
+        for series in self.report.series:
+            if series.id.startswith(_RATES) and {"response_rate", "accuracy"} <= series.columns.keys():
+                wrong = [None if value is None else 100 * (1 - value) for value in series.columns["accuracy"]]
+                suffix = series.id.removeprefix(_RATES).strip(".")
+                name = f"under {reading.attack_caption(suffix)}" if suffix else "clean"
+                lines.append(Line(name, series.columns["response_rate"], wrong))
+        axes = {"x_label": "response rate, most confident first", "y_label": "error rate, per cent"}
+        draw = partial(plots.curves, lines=lines, **axes)
+        caption = "Error rate when only confident predictions count (AURRA)"
+        return [Figure("calibration-rates", caption, draw)] if lines else []
+
+
+def _diagram(series: Series) -> Figure:
+    columns, empty = series.columns, [None] * len(series.columns["count"])
+    names = ("confidence", "accuracy", "count", "low", "high")
+    found = {name: columns.get(name, empty) for name in names}
+    rows = [
+        [
+            None if confidence is None else reading.quantity(confidence, "fraction"),
+            Measurement("", accuracy, "fraction", count, *interval),
+            count,
+        ]
+        for confidence, accuracy, count, *interval in zip(*found.values(), strict=True)
+        if count
+    ]
+    suffix = series.id.removeprefix(_RELIABILITY).strip(".")
+    caption = f"Reliability under {reading.attack_caption(suffix)}" if suffix else series.title or "Reliability"
+    numbers = Table(["Confidence", "Accuracy", "Count"], rows, texts=0)
+    return Figure(series.id, caption, partial(plots.reliability, **found), numbers)
+
+
+def _confidence_gap(series: Series) -> float | None:
+    """Compute mean confidence minus accuracy; positive if the model is over-confident."""
+    rows = zip(*(series.columns[name] for name in ("confidence", "accuracy", "count")), strict=True)
+    known = [row for row in rows if None not in row and row[2]]
+    total = sum(count for *_, count in known)
+    return sum((confidence - accuracy) * count for confidence, accuracy, count in known) / total if total else None

@@ -1,0 +1,87 @@
+"""The sections on the geometry of features: divergences within and between classes, and the feature map."""
+
+from functools import partial
+
+from tfrobust.report import reading
+from tfrobust.report.blocks import Block, Figure, columns_table, plots
+from tfrobust.report.blocks.plots import Line
+from tfrobust.report.sections.base import Section, columns_of, has_numbers
+
+
+class Divergence(Section):
+    """R-DIV and absolute divergences, against epsilon and during training."""
+
+    anchor = "divergence"
+    heading = "Divergence"
+    lead = (
+        "The distance between features of one class, relative to the distance between classes. The lower R-DIV, the"
+        " more robust a model tends to be."
+    )
+
+    @property
+    def sentence(self) -> str:
+        """The relative divergence."""
+        return self.values("geometry.r_div", limit=1)
+
+    def blocks(self) -> list[Block]:
+        """Return the plots."""
+        found = []
+        for identity, key, x_label, when in (
+            ("geometry.divergence_curve", "epsilon", "epsilon (pixels in [0, 1])", "against epsilon"),
+            ("training.history", "epoch", "epoch", "during training"),
+        ):
+            columns = columns_of(self.report, identity, key)
+            groups = reading.history_groups(columns)
+            names = {
+                "accuracy": groups["accuracy"],
+                "R-DIV": [name for name in groups["divergence"] if "r_div" in name],
+                "absolute": [name for name in groups["divergence"] if "r_div" not in name],
+            }
+            lines = {
+                kind: [Line(reading.nice(name), columns[key], columns[name]) for name in own]
+                for kind, own in names.items()
+            }
+            if names["R-DIV"]:
+                panels = [(kind, lines[kind], kind == "accuracy") for kind in ("accuracy", "R-DIV") if lines[kind]]
+                draw = partial(plots.stacked_curves, panels=panels, x_label=x_label)
+                numbers = columns_table(columns, [key, *names["accuracy"], *names["R-DIV"]])
+                found.append(Figure(f"{identity}-relative", f"R-DIV and accuracy {when}", draw, numbers))
+            if names["absolute"]:
+                axes = {"x_label": x_label, "y_label": "cosine distance", "height": 3.9}
+                draw = partial(plots.curves, lines=lines["absolute"], **axes)
+                numbers = columns_table(columns, [key, *names["absolute"]])
+                found.append(Figure(f"{identity}-absolute", f"Absolute divergences {when}", draw, numbers))
+        return found
+
+
+class Features(Section):
+    """The feature map, colored by class and by entropy."""
+
+    anchor = "features"
+    heading = "Feature map"
+    sentence = "A picture for spotting overlaps, not a measurement."
+
+    @property
+    def lead(self) -> str:
+        """How to read the map."""
+        lead = "Penultimate features in two dimensions (t-SNE). Distances are only suggestive"
+        return f"{lead}; an adversarial image among another class hints at an error." if self._attacked else f"{lead}."
+
+    def blocks(self) -> list[Block]:
+        """Return the maps."""
+        series = self.report.get_series("geometry.feature_map")
+        known = has_numbers(series, "x", "y", "adversarial") and "label" in series.columns
+        if not known or None in (*series.columns["x"], *series.columns["y"]):
+            return []
+        title = "Natural and adversarial images" if self._attacked else "Images by class"
+        names = self.report.data.get("class_names")
+        draw = partial(plots.feature_map, columns=series.columns, class_names=names)
+        found = [Figure("features-classes", title, draw)]
+        if "entropy" in series.columns:
+            draw = partial(plots.entropy_map, columns=series.columns)
+            found.append(Figure("features-entropy", "Entropy of the prediction (nats)", draw))
+        return found
+
+    @property
+    def _attacked(self) -> bool:
+        return any(columns_of(self.report, "geometry.feature_map").get("adversarial", ()))
