@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tfrobust.errors import InputError
-from tfrobust.serving.server.development import LARGEST_REQUEST, NAME, Answers, Failure
+from tfrobust.serving.server.development_models import LARGEST_REQUEST, NAME, Answers, Failure
 
 # The mapping of TensorFlow Serving, model_servers/http_server.cc.
 _STATUS = {"INVALID_ARGUMENT": 400, "FAILED_PRECONDITION": 400, "NOT_FOUND": 404, "UNIMPLEMENTED": 501}
