@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Write the lists of the facade, tfrobust/keras/*.py, from the code below tfrobust/, which is not imported.
 
-A function is public if its docstring has an `Example:`. So is a class, or if it is a concrete descendant of one of its
-area's base classes. The docstring of a facade module is written by hand; everything below it is written here.
+A function or a class is public if its docstring has an `Example:`; a class also if it descends from one of BASES. The
+docstring of a facade module is written by hand, everything below it is written here.
 Usage: tools/make_facade.py [--check]; with --check nothing is written: prints the modules that are not current, and
 exits with 1 if there are any.
 """
@@ -23,36 +23,36 @@ class Area:
 
     Attributes:
         places: modules and folders below tfrobust/ whose public names belong to it.
-        bases: classes whose concrete descendants are public even without an example.
         also: places of other areas whose names users look for here too.
         modules: modules that are offered as a whole.
     """
 
     places: tuple[str, ...]
-    bases: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
 
 
+# Classes whose concrete descendants are public even without an example.
+BASES = {
+    *("Attack", "Augmentation", "Callback", "Encoder", "Evaluator", "FalseNegatives", "FeatureObjective"),
+    *("GradientPenalty", "LearningRateSchedule", "Loss", "Method", "Metric", "Optimizer", "PublishedSet"),
+    *("Selection", "Source"),
+}
 AREAS = {
-    "attacks": Area(("attacks",), ("Attack",), modules=("attacks.shared.objectives",)),
-    "augment": Area(("augment",), ("Augmentation",)),
+    "attacks": Area(("attacks",), modules=("attacks.shared.objectives",)),
+    "augment": Area(("augment",)),
     "callbacks": Area(("training.callbacks",)),
     "corruptions": Area(("corruptions",)),
-    "data": Area(("data",), ("Source", "PublishedSet")),
-    "evaluators": Area(("evaluation.engine", "evaluation.evaluators", "evaluation.doctor"), ("Evaluator",)),
+    "data": Area(("data",)),
+    "evaluators": Area(("evaluation.evaluators", "evaluation.doctor", "evaluation.engine")),
     "layers": Area(("adapters.layers",), also=("models.heads", "models.shared.normalization")),
-    "losses": Area(("losses", "adapters.losses"), ("Loss", "GradientPenalty"), also=("structs",)),
-    "methods": Area(
-        ("methods",),
-        ("Method", "FeatureObjective"),
-        also=("augment.mixing", "augment.puzzlemix", "losses.gradient_penalty", "pairs"),
-    ),
-    "metrics": Area(("adapters.metrics",), ("Metric",)),
-    "models": Area(("models",), ("Encoder",)),
-    "optimizers": Area(("training.optimizers",), ("Optimizer",)),
-    "schedules": Area(("ops.schedules",), ("LearningRateSchedule",)),
-    "selections": Area(("pairs",), ("Selection", "FalseNegatives")),
+    "losses": Area(("losses", "adapters.losses"), also=("structs",)),
+    "methods": Area(("methods",), also=("augment.mixing", "augment.puzzlemix", "losses.gradient_penalty", "pairs")),
+    "metrics": Area(("adapters.metrics",)),
+    "models": Area(("models",)),
+    "optimizers": Area(("training.optimizers",)),
+    "schedules": Area(("ops.schedules",)),
+    "selections": Area(("pairs",)),
 }
 # The facade's own functions, beside its modules.
 TOP = Area(("saving", "evaluation.summary"))
@@ -91,13 +91,12 @@ class Code:
         """Return the public members of an area, with those that it re-exports."""
         inside = [member for member in self.members if _within(member.module, (*area.places, *area.also))]
         inside = [member for member in inside if member.name[0] != "_" and not _within(member.module, area.modules)]
-        return [member for member in inside if member.example or self._concrete(member, area.bases)]
+        return [member for member in inside if member.example or self._concrete(member)]
 
-    def _concrete(self, member: Member, bases: tuple[str, ...]) -> bool:
-        """Return True for a descendant of the bases that is registered with Keras, or is itself no base."""
-        return bool(self._ancestors(member.name) & set(bases)) and (
-            member.registered or member.name not in self._parents
-        )
+    def _concrete(self, member: Member) -> bool:
+        """Return True for a descendant of BASES that is registered with Keras, or is itself no base."""
+        leaf = member.registered or member.name not in self._parents
+        return leaf and not BASES.isdisjoint(self._ancestors(member.name))
 
     def _ancestors(self, name: str) -> set[str]:
         bases = self._bases.get(name, ())

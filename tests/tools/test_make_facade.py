@@ -1,11 +1,6 @@
 """The lists of the facade are current, and a new public object enters them by itself."""
 
-import pathlib
-import shutil
-
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -13,11 +8,26 @@ def tool(load):
     return load("make_facade").make_facade
 
 
+# A library of a few lines: the bases of the planted classes.
+LIBRARY = {
+    "attacks/gradient.py": "class PGD(Attack):\n    pass\nclass FGSM(PGD):\n    pass",
+    "attacks/shared/objectives.py": "def kl():\n    pass",
+    "data/published/base.py": "class ShiftedImages(PublishedSet):\n    pass",
+    "losses/gradient_penalty.py": "class GradientPenalty:\n    pass",
+    "models/heads/linear.py": "import keras",
+}
+
+
 @pytest.fixture
 def checkout(tool, tmp_path, monkeypatch):
-    """A copy of the library whose facade the tool writes."""
-    shutil.copytree(ROOT / "tfrobust", tmp_path / "tfrobust", ignore=shutil.ignore_patterns("__pycache__", "guides"))
+    """Return the folder tfrobust/ of a small library, whose facade is current."""
+    facade = {f"keras/{name}.py": f'"""The {name}."""' for name in (*tool.AREAS, "__init__")}
+    for path, text in {**LIBRARY, **facade}.items():
+        file = tmp_path / "tfrobust" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
     monkeypatch.setattr(tool, "ROOT", tmp_path)
+    assert tool.main([]) == 0
     return tmp_path / "tfrobust"
 
 
@@ -54,6 +64,8 @@ EXAMPLE = '    """Do it.\n\n    Example:\n        >>> 1\n        1\n    """\n'
 )
 def test_a_planted_object_enters_the_lists_it_belongs_to(tool, checkout, capsys, path, text, modules):
     place = checkout / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    capsys.readouterr()
     place.write_text(f"{place.read_text('utf-8') if place.exists() else ''}\n\n{text}\n")
     assert tool.main(["--check"]) == (1 if modules else 0)
     said = capsys.readouterr().out.splitlines()
@@ -66,19 +78,19 @@ def test_a_planted_object_enters_the_lists_it_belongs_to(tool, checkout, capsys,
 
 
 def test_the_docstring_of_a_module_is_kept_and_an_orphan_goes(tool, checkout):
+    (checkout / "losses" / "planted.py").write_text(f"def Planted():\n{EXAMPLE}")
     losses = checkout / "keras" / "losses.py"
     losses.write_text('"""By hand,\n\nin two parts.\n"""\n')
     (checkout / "keras" / "gone.py").write_text('"""Of no area."""\n')
     assert tool.main([]) == 0
-    assert losses.read_text("utf-8").startswith(
-        '"""By hand,\n\nin two parts.\n"""\n\nfrom tfrobust.adapters.losses import '
-    )
+    made = '"""By hand,\n\nin two parts.\n"""\n\nfrom tfrobust.losses.planted import Planted\n\n__all__ = ["Planted"]\n'
+    assert losses.read_text("utf-8") == made
     assert not (checkout / "keras" / "gone.py").exists()
 
 
 def test_two_objects_of_one_name_and_a_module_without_a_docstring_are_refused(tool, checkout):
-    (checkout / "attacks" / "planted.py").write_text("class ProxLogBarrier(Attack):\n    pass\n")
-    with pytest.raises(SystemExit, match="two objects would be offered as ProxLogBarrier"):
+    (checkout / "attacks" / "planted.py").write_text("class FGSM(Attack):\n    pass\n")
+    with pytest.raises(SystemExit, match="two objects would be offered as FGSM"):
         tool.main([])
     (checkout / "attacks" / "planted.py").unlink()
     (checkout / "keras" / "losses.py").write_text("import keras\n")
