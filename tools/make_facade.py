@@ -89,8 +89,8 @@ class Code:
 
     def offered(self, area: Area) -> list[Member]:
         """Return the public members of an area, with those that it re-exports."""
-        inside = [member for member in self.members if _within(member.module, (*area.places, *area.also))]
-        inside = [member for member in inside if member.name[0] != "_" and not _within(member.module, area.modules)]
+        inside = [member for member in self.members if within(member.module, (*area.places, *area.also))]
+        inside = [member for member in inside if member.name[0] != "_" and not within(member.module, area.modules)]
         return [member for member in inside if member.example or self._concrete(member)]
 
     def _concrete(self, member: Member) -> bool:
@@ -129,7 +129,8 @@ def _defined(path: pathlib.Path, folder: pathlib.Path) -> list[Member]:
     ]
 
 
-def _within(module: str, places: tuple[str, ...]) -> bool:
+def within(module: str, places: tuple[str, ...]) -> bool:
+    """Return True if a module is one of the places, or in one of them."""
     return any(module == place or module.startswith(f"{place}.") for place in places)
 
 

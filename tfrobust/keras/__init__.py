@@ -1,4 +1,4 @@
-"""tfrobust for any Keras project: losses, attacks, methods, models, layers, metrics, callbacks, one-line evaluation.
+"""tfrobust for any Keras project: attacks, losses, methods, models, layers, callbacks, data, one-line evaluation.
 
     from tfrobust import keras as robust
 
