@@ -24,7 +24,6 @@ from printed import CHECKED, GUIDES, READ, ROOT, Block, blocks, prose, relative,
 
 from tfrobust.commands.configuration import binding as checks
 from tfrobust.commands.configuration import files, registry
-from tfrobust.commands.run import configure
 from tfrobust.errors import InputError
 
 PAGES = sorted(GUIDES.glob("api/*.md"))
@@ -172,34 +171,10 @@ def test_links_and_names_lead_somewhere(path):
 def test_the_readme_names_every_guide_and_the_pages_name_every_recipe():
     text = (ROOT / "README.md").read_text("utf-8")
     assert [path.name for path in GUIDES.glob("*.md") if f"tfrobust/guides/{path.name}" not in text] == []
-    named = {span for path in READ for span in spans(path.read_text("utf-8"))}
+    named = {span for path in [*READ, *PAGES] for span in spans(path.read_text("utf-8"))}
     words = {word for span in named for word in re.findall(r"[\w.]+", span)}
     stems = [path.stem for path in (ROOT / "gin").glob("*.gin")]
     assert [stem for stem in stems if not {stem, f"{stem}.gin"} & words] == []
-
-
-def table_of_terms() -> dict[str, list[tuple[str, ...]]]:
-    """Stem of a recipe -> the terms of each of its stages, as training.md has them."""
-    section = (GUIDES / "training.md").read_text("utf-8").partition("\n## Terms\n")[2].partition("\n## ")[0]
-    said = {}
-    for names, terms in re.findall(r"^\| (`\w+`.*) \| (.+) \|$", section, re.MULTILINE):
-        stages = [tuple(re.findall(r"`(\w+)`", stage)) for stage in terms.split("; then ")]
-        said |= dict.fromkeys(re.findall(r"`(\w+)`", names), stages)
-    return said
-
-
-@pytest.mark.parametrize("path", each(sorted((ROOT / "gin").glob("*.gin"))))
-def test_the_table_of_terms_has_each_recipe_s(path):
-    import gin
-
-    from tfrobust.models.heads.linear import LinearHead
-
-    configure([str(path)])
-    given = gin.get_bindings("tfrobust.runs.experiment.train")
-    encoder, first = given["encoder"](), given.get("pretraining")
-    stages = [first.method, given["method"]] if first is not None else [given["method"]]
-    found = [tuple(stage(encoder=encoder, head=LinearHead(10), seed=0).terms) for stage in stages]
-    assert table_of_terms()[path.stem] == found
 
 
 def test_the_two_commands_stand_in_the_readme():

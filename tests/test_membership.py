@@ -19,34 +19,34 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 class Family:
     """The descendants of `root`, or without a root the public functions of a folder.
 
-    facade: module of tfrobust.keras that offers them, or "". tests: file or folder whose code names each of them.
+    facade: modules of tfrobust.keras that offer them. tests: file or folder whose code names each of them.
     gin: folder below gin/ where `@Name` occurs, "." for any, or "" where no file needs to name them.
     """
 
     name: str
     root: str
     tests: str
-    facade: str = ""
+    facade: tuple[str, ...] = ()
     gin: str = ""
     folder: str = "tfrobust"
 
 
 FAMILIES = [
-    Family("method", "Method", "tests/conformance/methods.py", "methods", "."),
-    Family("attack", "Attack", "tests/conformance/attacks.py", "attacks"),
-    Family("augmentation", "Augmentation", "tests/conformance/augmentations.py", "augment"),
-    Family("encoder", "Model", "tests/conformance/encoders.py", "models", "."),
-    Family("loss", "Loss", "tests/conformance/losses.py", "losses"),
-    Family("loss function", "", "tests/conformance/losses.py", "losses", folder="tfrobust/losses"),
-    Family("evaluator", "Evaluator", "tests/evaluation", gin="."),
-    Family("data source", "Source", "tests/data", gin="."),
-    Family("published set", "PublishedSet", "tests/data", gin="eval"),
-    Family("selection", "Selection", "tests/conformance/methods.py", "methods", "."),
-    Family("false negatives", "FalseNegatives", "tests/pairs", "methods", "."),
-    Family("gradient penalty", "GradientPenalty", "tests/conformance/methods.py", "methods", "."),
-    Family("feature objective", "FeatureObjective", "tests/methods", "methods", "."),
-    Family("callback", "Callback", "tests/conformance/facade.py", "callbacks"),
-    Family("optimizer", "Optimizer", "tests/conformance/facade.py", "optimizers"),
+    Family("method", "Method", "tests/conformance/methods.py", ("methods",), "."),
+    Family("attack", "Attack", "tests/conformance/attacks.py", ("attacks",)),
+    Family("augmentation", "Augmentation", "tests/conformance/augmentations.py", ("augment",)),
+    Family("encoder", "Model", "tests/conformance/encoders.py", ("models",), "."),
+    Family("loss", "Loss", "tests/conformance/losses.py", ("losses",)),
+    Family("loss function", "", "tests/conformance/losses.py", ("losses",), folder="tfrobust/losses"),
+    Family("evaluator", "Evaluator", "tests/evaluation", ("evaluators",), "."),
+    Family("data source", "Source", "tests/data", ("data",), "."),
+    Family("published set", "PublishedSet", "tests/data", ("data",), "eval"),
+    Family("selection", "Selection", "tests/conformance/methods.py", ("selections", "methods"), "."),
+    Family("false negatives", "FalseNegatives", "tests/pairs", ("selections", "methods"), "."),
+    Family("gradient penalty", "GradientPenalty", "tests/conformance/methods.py", ("losses", "methods"), "."),
+    Family("feature objective", "FeatureObjective", "tests/methods", ("methods",), "."),
+    Family("callback", "Callback", "tests/conformance/facade.py", ("callbacks",)),
+    Family("optimizer", "Optimizer", "tests/conformance/facade.py", ("optimizers",)),
 ]
 # (name, what is not needed) -> why.
 EXEMPT = {
@@ -121,10 +121,11 @@ def members(files: dict[str, str], family: Family) -> list[str]:
     return [name for name in found if classes[name][1] or name not in parents]
 
 
-def offered(files: dict[str, str], module: str) -> list[str]:
+def offered(files: dict[str, str], module: str) -> set[str]:
     """Return `__all__` of a module of the facade."""
     body = parse(files[f"tfrobust/keras/{module}.py"]).body
-    return next(ast.literal_eval(n.value) for n in body if isinstance(n, ast.Assign) and n.targets[0].id == "__all__")
+    lists = [node.value for node in body if isinstance(node, ast.Assign) and node.targets[0].id == "__all__"]
+    return set(ast.literal_eval(lists[0]))
 
 
 def named_by_gin(files: dict[str, str], folder: str) -> set[str]:
@@ -144,7 +145,7 @@ def missing(files: dict[str, str], family: Family) -> list[tuple[str, str]]:
     """Return (member, what it lacks: "facade", "tests" or "gin")."""
     needs = {"tests": used_by(files, family.tests)}
     if family.facade:
-        needs["facade"] = offered(files, family.facade)
+        needs["facade"] = set.intersection(*(offered(files, module) for module in family.facade))
     if family.gin:
         needs["gin"] = named_by_gin(files, family.gin)
     return [(name, need) for name in members(files, family) for need, names in needs.items() if name not in names]
@@ -181,8 +182,9 @@ PLANTED = [
     ("tfrobust/models/planted.py", "class Planted(Encoder):\n    pass", {"facade", "tests", "gin"}),
     ("tfrobust/losses/planted.py", "class Planted(keras.losses.Loss):\n    pass", {"facade", "tests"}),
     ("tfrobust/losses/planted.py", "def Planted(logits):\n    return logits", {"facade", "tests"}),
-    ("tfrobust/evaluation/planted.py", "class Planted(Evaluator):\n    pass", {"tests", "gin"}),
-    ("tfrobust/data/sources/planted.py", "class Planted(Source):\n    pass", {"tests", "gin"}),
+    ("tfrobust/evaluation/planted.py", "class Planted(Evaluator):\n    pass", {"facade", "tests", "gin"}),
+    ("tfrobust/pairs/planted.py", "class Planted(Selection):\n    pass", {"facade", "tests", "gin"}),
+    ("tfrobust/data/sources/planted.py", "class Planted(Source):\n    pass", {"facade", "tests", "gin"}),
 ]
 
 

@@ -56,7 +56,17 @@ class Tags(NamedTuple):
 
 
 class PairMasks(NamedTuple):
-    """The positives and negatives of each anchor among the keys: bool [n, m] each, disjoint."""
+    """The positives and negatives of each anchor among the keys: bool [n, m] each, disjoint.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> labels = tf.constant([0, 1, 0])
+        >>> equal = labels[:, None] == labels
+        >>> masks = robust.losses.PairMasks(positive=equal & ~tf.eye(3, dtype=tf.bool), negative=~equal)
+        >>> masks.positive.numpy().sum(axis=1)
+        array([1, 0, 1])
+    """
 
     positive: tf.Tensor
     negative: tf.Tensor

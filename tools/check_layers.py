@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Check the imports between modules: only downwards, and gin and flags only in the commands.
+"""Check the imports between modules: only downwards, in no circle, and gin and flags only in the commands.
 
-A module belongs to the longest name of LAYERS that begins its own. It may import what stands on a lower line, and
-modules of its own name. Imports inside functions count; those for type checkers alone do not.
+A module belongs to the longest name of LAYERS that begins its own. It may import modules of lower lines, and modules
+of its own entry as long as they do not import it. Imports inside functions count; those for type checkers alone do not.
 Usage: tools/check_layers.py [ROOT]; prints each fault and exits with 1, or exits with 0.
 """
 
@@ -65,7 +65,8 @@ _COMMAND_LEVEL = LEVEL["commands.configuration"]
 def faults(root: pathlib.Path) -> list[str]:
     """Return every import below `root`/tfrobust that breaks a rule, as `path:line: what`."""
     found = []
-    known = {_module(path, root): path for path in sorted((root / "tfrobust").rglob("*.py"))}
+    known = modules(root)
+    graph: dict[str, set[str]] = {}
     for module, path in known.items():
         where = path.relative_to(root)
         if not module:
@@ -73,13 +74,40 @@ def faults(root: pathlib.Path) -> list[str]:
         if _entry(module) is None:
             found.append(f"{where}:1: {module} is in no layer")
             continue
-        package = ("tfrobust", *module.split(".")[: None if path.name == "__init__.py" else -1])
-        for line, imported in _imports(ast.parse(path.read_text("utf-8"), str(path)), package):
+        graph[module] = set()
+        for line, imported in imports(module, path):
             fault = _fault(_entry(module), imported, known)
             if fault:
                 found.append(f"{where}:{line}: {fault}")
+            if imported.startswith("tfrobust."):
+                graph[module].add(_imported_module(imported, known))
+    if circle := _circle(graph):
+        found.append(f"{known[circle[0]].relative_to(root)}:1: import circle {' > '.join([*circle, circle[0]])}")
     found += [f"{path.relative_to(root)}:1: no Python below gin/: it would shadow gin-config" for path in _python(root)]
     return found
+
+
+def modules(root: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Return the file of every module below `root`/tfrobust by its dotted name, which is "" for tfrobust itself."""
+    return {_module(path, root): path for path in sorted((root / "tfrobust").rglob("*.py"))}
+
+
+def imports(module: str, path: pathlib.Path) -> list[tuple[int, str]]:
+    """Return (line, complete dotted name) of every import of a module except those for type checkers."""
+    package = ("tfrobust", *module.split(".")[: None if path.name == "__init__.py" else -1])
+    return list(_imports(ast.parse(path.read_text("utf-8"), str(path)), package))
+
+
+def _circle(graph: dict[str, set[str]]) -> list[str]:
+    """Return the modules of one import circle, in the order of the imports; none if there is no circle."""
+    graph = {module: imported - {module} for module, imported in graph.items()}
+    while free := [module for module, imported in graph.items() if not imported & graph.keys()]:
+        for module in free:
+            del graph[module]
+    path = [min(graph)] if graph else []
+    while path and (following := min(graph[path[-1]] & graph.keys())) not in path:
+        path.append(following)
+    return path[path.index(following) :] if path else []
 
 
 def _python(root: pathlib.Path) -> list[pathlib.Path]:
@@ -105,9 +133,7 @@ def _fault(importer: str, imported: str, known) -> str | None:
         if forbidden and LEVEL[importer] < _COMMAND_LEVEL:
             return f"{importer} imports {imported}, which only the commands may"
         return None
-    inner = imported.partition(".")[2]
-    if inner not in known and inner.rpartition(".")[0] in known:  # a name in a module
-        inner = inner.rpartition(".")[0]
+    inner = _imported_module(imported, known)
     other = _entry(inner)
     if not inner or inner.startswith("__") or other == importer:
         return None
@@ -116,6 +142,12 @@ def _fault(importer: str, imported: str, known) -> str | None:
     if LEVEL[other] >= LEVEL[importer]:
         return f"{importer} imports {imported}, which is {'above' if LEVEL[other] > LEVEL[importer] else 'beside'} it"
     return None
+
+
+def _imported_module(imported: str, known) -> str:
+    """Return the name below tfrobust of an imported module, or of the module that holds an imported name."""
+    inner = imported.partition(".")[2]
+    return inner if inner in known or inner.rpartition(".")[0] not in known else inner.rpartition(".")[0]
 
 
 def _imports(tree: ast.AST, package: tuple[str, ...]):

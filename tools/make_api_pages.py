@@ -3,10 +3,9 @@
 
 Usage: tools/make_api_pages.py [--check]
 
-There is a page for each module of the facade `tfrobust.keras`, and one each for other objects that a gin file or a
-user's program names: data sources, evaluators, the run itself, serving. The objects are found by walking the package;
-nothing in the pages depends on the machine. With --check nothing is written: prints the pages that are not current, and
-exits with 1 if there are any.
+There is a page for each module of the facade `tfrobust.keras`, one each for other objects that a gin file or a user's
+program names (the run itself, serving), and a table of the recipes, gin/*.gin. Nothing in the pages depends on the
+machine. With --check nothing is written: prints the pages that are not current, and exits with 1 if there are any.
 """
 
 import argparse
@@ -19,6 +18,8 @@ import re
 import sys
 import types
 
+import make_facade
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "tfrobust" / "guides" / "api"
 sys.path.insert(0, str(ROOT))
@@ -29,19 +30,13 @@ _SECTION = re.compile(
     rf"^(Args(?: beyond [^:]+)?|Attributes|Attributes of a subclass|Draw|{'|'.join(_ORDER)}):(?: (.+))?$"
 )
 _MADE = "<!-- Made by tools/make_api_pages.py from the docstrings; do not edit. -->"
-# Modules outside the facade whose functions and classes programs use; of other modules only data sources and
-# evaluators, which gin files configure, are listed.
+# Modules outside the facade whose functions and classes programs use.
 _PROGRAMS = {
     "run": ("runs.experiment", "runs.stage", "runs.first_stage", "runs.initial_encoder", "report.gate"),
     "serving": ("serving.client", "serving.scan"),
 }
 _TITLES = {
     "keras": ("tfrobust.keras", "One-line evaluation, and `.keras` files."),
-    "data": ("Data sources", "What `DATA = @...()` names in a gin file, and `load()` reads in Python."),
-    "evaluators": (
-        "Evaluators",
-        "What is measured: the entries of EVALUATORS in a gin file, or `evaluators=` in Python.",
-    ),
     "run": ("A run", "What the commands call, and what gin files say of it."),
     "serving": ("Serving", "What talks to a served model, and what looks at one before it is loaded."),
 }
@@ -60,11 +55,8 @@ class Page:
 
 
 def collect() -> dict[str, Page]:
-    """Return page name -> page, by walking the facade and the registry of what gin files may name."""
+    """Return page name -> page, by walking the facade, then the modules of _PROGRAMS."""
     from tfrobust import keras as facade
-    from tfrobust.commands.configuration import registry
-    from tfrobust.data.sources.base import Source
-    from tfrobust.evaluation.engine.base import Evaluator
 
     pages = {"keras": Page(*_TITLES["keras"], {})}
     for name in facade.__all__:
@@ -78,12 +70,6 @@ def collect() -> dict[str, Page]:
             items.update({f"{path}.{one}": function for one, function in defined(inner).items() if "_of" not in one})
         items = {path: inner for path, inner in items.items() if path not in modules}
         pages[name] = Page(f"tfrobust.keras.{name}", paragraphs(inspect.getdoc(item)), items)
-    objects = registry.collect().objects
-    for name, base in (("data", Source), ("evaluators", Evaluator)):
-        found = [item for item in objects.values() if inspect.isclass(item) and issubclass(item, base)]
-        pages[name] = Page(
-            *_TITLES[name], {item.__name__: item for item in sorted(found, key=lambda one: one.__name__)}
-        )
     for name, modules in _PROGRAMS.items():
         pages[name] = Page(*_TITLES[name], {})
         for path in modules:
@@ -249,11 +235,14 @@ def _rank(title: str) -> int:
 
 
 def methods(item) -> list[str]:
-    """Return a table of the public methods and properties that a class itself documents, one line each."""
-    rows = []
+    """Return a table of the public methods and properties that a class itself documents, one line each.
+
+    A hook of a base class is described on the page of the base.
+    """
+    rows, inherited = [], {name for base in item.__mro__[1:] for name in vars(base)}
     for name, member in vars(item).items():
         function = getattr(member, "__func__", getattr(member, "fget", member))
-        if name.startswith("_") or name == "call" or not inspect.isfunction(function) or not function.__doc__:
+        if name.startswith("_") or name in inherited or not inspect.isfunction(function) or not function.__doc__:
             continue
         arguments = "" if isinstance(member, property) else f"({', '.join(_names(function))})"
         first = inspect.getdoc(function).split("\n\n")[0]
@@ -263,6 +252,47 @@ def methods(item) -> list[str]:
 
 def _names(function) -> list[str]:
     return [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
+
+
+# ---------------------------------------------------------------------------------------------- recipes
+
+
+def recipes() -> str:
+    """Return the table of the recipes: gin file, what it is, its method, and the terms of each stage's loss."""
+    rows = []
+    for path in sorted((ROOT / "gin").glob("*.gin")):
+        stages = built_stages(path)
+        terms = "; then ".join(map(terms_of, stages))
+        kind = type(stages[0]).__name__
+        link = f"[{kind}](methods.md#{anchor(f'robust.methods.{kind}')})"
+        rows.append(f"| `gin/{path.name}` | {escaped(first_sentence(path), True)} | {link} | {terms} |")
+    return "\n".join(["| recipe | what | method | terms |", "|---|---|---|---|", *rows])
+
+
+def terms_of(method) -> str:
+    """Return the names of a method's terms, with those that are only logged marked."""
+    unused = [term for term in method.terms if isinstance(weight := method.weight_of(term), float) and not weight]
+    return ", ".join(f"`{term}`{' (weight 0)' if term in unused else ''}" for term in method.terms)
+
+
+def built_stages(path: pathlib.Path) -> list:
+    """Return the methods that a gin file trains, one after the other."""
+    import gin
+
+    from tfrobust.commands.run import configure
+    from tfrobust.models.heads.linear import LinearHead
+
+    configure([str(path)])
+    given = gin.get_bindings("tfrobust.runs.experiment.train")
+    encoder, first = given["encoder"](), given.get("pretraining")
+    methods = [first.method, given["method"]] if first is not None else [given["method"]]
+    return [method(encoder=encoder, head=LinearHead(10), seed=0) for method in methods]
+
+
+def first_sentence(path: pathlib.Path) -> str:
+    """Return the first sentence of the comment that begins a gin file."""
+    comment = " ".join(re.match(r"(?:#.*\n)+", path.read_text("utf-8"))[0].replace("#", " ").split())
+    return re.match(r".*?(?<! al)(?<! eq)[.:](?= |$)", comment)[0].rstrip(".:")
 
 
 # ------------------------------------------------------------------------------------------------ pages
@@ -279,18 +309,35 @@ def entry(path: str, item) -> str:
     return "\n\n".join([*parts, f"[source]({link})"])
 
 
+def elsewhere(path: str, item, pages: dict[str, Page]) -> str:
+    """Return a link to the page of the area that defines an object, or "" on that page itself."""
+    module = item.__module__.removeprefix("tfrobust.")
+    homes = [name for name, area in make_facade.AREAS.items() if make_facade.within(module, area.places)]
+    for name in homes:
+        known = [other for other, one in pages[name].items.items() if one is item]
+        if known and path not in known:
+            return f"## {path}\n\nSee [{known[0]}]({name}.md#{anchor(known[0])})."
+    return ""
+
+
 def made() -> dict[str, str]:
     """Return file name -> text of every page."""
     pages = collect()
     files = {}
     for name, page in pages.items():
-        entries = [entry(path, item) for path, item in page.items.items()]
+        entries = [elsewhere(path, item, pages) or entry(path, item) for path, item in page.items.items()]
         files[f"{name}.md"] = "\n\n".join([_MADE, f"# {page.title}", page.introduction, *entries]) + "\n"
     lines = [_MADE, "", "# API", "", "In Python: `from tfrobust import keras as robust`. In gin: by the last name.", ""]
     for name, page in pages.items():
         lines += [f"**[{page.title}]({name}.md)**: {page.introduction.split(chr(10))[0]}", ""]
         links = (f"[{path.rpartition('.')[2]}]({name}.md#{anchor(path)})" for path in page.items)
         lines += [", ".join(links), ""]
+    introduction = (
+        "The gin files that train one method each: `python -m tfrobust.train --gin_file=gin/trades.gin`. The terms of "
+        "the loss have the same names in logs, gin and report, and a weight each: `TRADES.term_weights = {'kl': 3.0}`."
+    )
+    files["recipes.md"] = "\n\n".join([_MADE, "# Recipes", introduction, recipes()]) + "\n"
+    lines += [f"**[Recipes](recipes.md)**: {introduction}", ""]
     files["README.md"] = "\n".join(lines)
     return files
 

@@ -207,6 +207,8 @@ def _offered() -> dict:
 
 # Path below `tfrobust.keras` -> what stands there; the members of a module in place of the module.
 OFFERED = _offered()
+# Modules of parts of a gin file, which are no Keras objects: their batteries are in tests/data and tests/evaluation.
+IN_GIN = ("data.", "evaluators.")
 KINDS = {
     "method": methods.Method,
     "layer": keras.layers.Layer,
@@ -233,7 +235,9 @@ def file_name(cls: type) -> str:
 
 
 # Every class once, by its name in files.
-CLASSES_OFFERED = {file_name(item): item for item in OFFERED.values() if inspect.isclass(item)}
+CLASSES_OFFERED = {
+    file_name(item): item for path, item in OFFERED.items() if inspect.isclass(item) and not path.startswith(IN_GIN)
+}
 
 
 def names(kind: str) -> list[str]:

@@ -3,6 +3,7 @@
 import pytest
 
 from oracles import corruption_constants as published
+from oracles import corruptions as oracle
 from tfrobust import corruptions
 from tfrobust.corruptions import sequences, severities
 
@@ -22,6 +23,7 @@ def differing(side: int) -> list:
 @pytest.mark.parametrize("side", [32, 224, 8, 31, 33, 64, 84, 85, 96, 448])
 def test_the_constants_are_the_published_ones_and_other_sizes_follow_the_rule(side):
     assert set(ALL) == set(published.CIFAR) == set(published.IMAGENET)
+    assert all(hasattr(oracle, name) for name in ALL)
     assert differing(side) == []
 
 

@@ -8,9 +8,12 @@ import pytest
 
 from conformance import facade
 
-# Two masks under one name; every loss that takes it shows it.
-_PLAIN_TUPLES = ("losses.PairMasks",)
-OFFERED = {path: item for path, item in facade.OFFERED.items() if path not in _PLAIN_TUPLES}
+# Sources and evaluators are parts of a gin file, and the guides show them there.
+OFFERED = {
+    path: item
+    for path, item in facade.OFFERED.items()
+    if not path.startswith(facade.IN_GIN) or "Example:" in inspect.getdoc(item)
+}
 
 
 @functools.cache

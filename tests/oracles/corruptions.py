@@ -14,6 +14,19 @@ import numpy as np
 import PIL.Image
 import scipy.ndimage
 
+from oracles import corruption_constants
+
+
+def beyond_the_benchmark(small, large):
+    """Note the constants of the decorated corruption, of severity 1 to 5 at 32 and at 224 pixels."""
+
+    def noted(levels):
+        corruption_constants.CIFAR[levels.__name__] = small
+        corruption_constants.IMAGENET[levels.__name__] = large
+        return levels
+
+    return noted
+
 
 def bytes_of(levels):
     """What the benchmark stores: clipped, then cut downwards by the cast.

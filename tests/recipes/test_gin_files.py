@@ -3,6 +3,7 @@
 What the papers' recipes hold is tested beside this file, each by its paper.
 """
 
+import inspect
 import json
 import pathlib
 import re
@@ -17,6 +18,7 @@ import tensorflow as tf
 
 from conformance import recipes
 from conformance.recipes import GIN, arguments, check_complete, first_stage
+from tfrobust import keras as robust
 from tfrobust.commands.configuration import files
 from tfrobust.commands.run import configure
 from tfrobust.common import configured
@@ -25,30 +27,22 @@ from tfrobust.models.heads.linear import LinearHead
 
 HOST = "adversarial_training.gin"
 PARTS = sorted(f"{folder}/{path.name}" for folder in ("data", "models") for path in (GIN / folder).glob("*.gin"))
-# The first of a method takes a step, the others are built.
-METHODS = {
-    "ACL": "acl acl_trades augmented_acl",
-    "ADR": "adr",
-    "ASCL": "ascl ascl_hard ascl_leaked ascl_soft ascl_trades ascl_trades_leaked",
-    "AdversarialTraining": "adversarial_training",
-    "AugMixTraining": "augmix",
-    "BYOL": "byol",
-    "CLGaussian": "cl_gaussian",
-    "CutMix": "cutmix",
-    "FCL": "fcl fcl_margin fcl_text patch_gaussian_fcl",
-    "LayerWiseContrastive": "layer_wise",
-    "ManifoldMixup": "manifold_mixup",
-    "Mixup": "mixup",
-    "NFM": "nfm",
-    "NoisyMix": "noisymix",
-    "PuzzleMix": "puzzlemix",
-    "RoCL": "rocl augmented_rocl rocl_at",
-    "SimCLR": "simclr simclr_adaptive_fnc simclr_fnc simclr_ifnd simclr_tikhonov",
-    "SupCon": "supcon",
-    "Supervised": "supervised patch_gaussian supervised_text transfer xe_gaussian",
-    "SupervisedContrastive": "supervised_contrastive",
-    "TRADES": "trades",
+# Method -> its file, which has the name of its module. That takes a step.
+OWN = {
+    name: cls.__module__.rpartition(".")[2]
+    for name, cls in vars(robust.methods).items()
+    if inspect.isclass(cls) and issubclass(cls, robust.methods.Method) and cls is not robust.methods.Method
 }
+# Method -> its other files, which are built.
+OTHERS = {
+    "ACL": "acl_trades augmented_acl",
+    "ASCL": "ascl_hard ascl_leaked ascl_soft ascl_trades ascl_trades_leaked",
+    "FCL": "fcl_margin fcl_text patch_gaussian_fcl",
+    "RoCL": "augmented_rocl rocl_at",
+    "SimCLR": "simclr_adaptive_fnc simclr_fnc simclr_ifnd simclr_tikhonov",
+    "Supervised": "patch_gaussian supervised_text transfer xe_gaussian",
+}
+METHODS = {method: f"{own} {OTHERS.get(method, '')}" for method, own in OWN.items()}
 FILES = [pytest.param(method, name, id=name) for method, names in METHODS.items() for name in names.split()]
 BASES = [f"{paper}/{base}" for paper in tables.papers() for base in tables.bases(paper) if base != "imagenet_resnet50"]
 STEPS = {names.split()[0]: method for method, names in METHODS.items()}

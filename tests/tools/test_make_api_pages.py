@@ -62,7 +62,35 @@ def test_a_stale_a_missing_and_an_orphaned_page_are_found(tool, tmp_path, monkey
     assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "losses.md"]
 
 
-class Explained:
+def test_the_recipes_say_their_terms_stage_by_stage(tool):
+    """A table of literals: the terms are the code's, so that the page cannot be its own check."""
+    said = {"trades": "`ce`, `kl`", "fcl": "`ce`, `feature_contrast`", "byol": "`regression`, `probe`; then `ce`"}
+    said["adr"] = "`ce`, `ce_adv`, `local_compactness`, `local_smoothness`, `global_compactness`, "
+    said["adr"] += "`global_smoothness` (weight 0), `confidence`"
+    for name, terms in said.items():
+        assert "; then ".join(map(tool.terms_of, tool.built_stages(ROOT / "gin" / f"{name}.gin"))) == terms
+    lines = (ROOT / "tfrobust" / "guides" / "api" / "recipes.md").read_text("utf-8").splitlines()
+    (trades,) = [line for line in lines if "`gin/trades.gin`" in line and line.startswith("|")]
+    assert trades.endswith("| [TRADES](methods.md#robustmethodstrades) | `ce`, `kl` |")
+    assert "| TRADES (Zhang et al. 2019), beta = 6 |" in trades
+
+
+def test_what_another_area_defines_is_described_there(tool):
+    pages = tool.collect()
+    text = tool.elsewhere("robust.methods.Tikhonov", robust.methods.Tikhonov, pages)
+    assert text == "## robust.methods.Tikhonov\n\nSee [robust.losses.Tikhonov](losses.md#robustlossestikhonov)."
+    assert not tool.elsewhere("robust.losses.Tikhonov", robust.losses.Tikhonov, pages)
+    assert not tool.elsewhere("robust.methods.TRADES", robust.methods.TRADES, pages)
+
+
+class Base:
+    """A base with a hook."""
+
+    def hook(self):
+        """Say what it is."""
+
+
+class Explained(Base):
     """Says what it is: `a_b` * c < d.
 
         |x| <= 1
@@ -92,6 +120,12 @@ class Explained:
             ValueError (always): no.
         """
 
+    def hook(self):
+        """Say it again."""
+
+    def own(self, one):
+        """Say something new."""
+
 
 def test_a_docstring_becomes_markdown(tool):
     text = tool.entry("robust.Explained", Explained)
@@ -100,4 +134,5 @@ def test_a_docstring_becomes_markdown(tool):
     assert "Says what it is: `a_b` \\* c &lt; d.\n\n```text\n|x| <= 1\n```\n\n- first of two\n" in text
     assert "| `one` | with \\*stars\\* \\| bars, on two lines. |\n| `two`, `three` | both. |" in text
     assert "```python\n>>> 1 + 1\n2\n```" in text and "**Source:** Somebody 2020, page 3." in text
+    assert "| `own(one)` | Say something new. |" in text and "hook" not in text
     assert "| `one` | at the margin. |" in text and "| `ValueError (always)` | no. |" in text

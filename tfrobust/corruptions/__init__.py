@@ -3,8 +3,9 @@
     corrupted = corrupt(images, "gaussian_noise", severity=3, keys=keys)
 
 They run eagerly, in a tf.function, in tf.data and on any device. Random numbers are stateless, with one key per
-example. `severities` has the constants for any image size. Each random corruption consists of `draw`, which samples,
-and `apply`, which uses the samples, so that it can be checked with the random numbers of another implementation.
+example. A corruption is one function, decorated with its constants; `severities` scales them to any image size. What is
+random has a function of its own, which samples, so that a corruption can be checked with the random numbers of another
+implementation.
 
 `sequence` makes sequences of frames with a slowly growing change, or with new noise in each frame.
 
@@ -13,23 +14,14 @@ Source:
     pictures are given; motion blur follows ImageMagick's up to rounding; JPEG uses TensorFlow's own codec.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+import importlib
+import pkgutil
 
 import tensorflow as tf
 
-from tfrobust.corruptions import (
-    blur,
-    digital,
-    draws,
-    noise,
-    resampling,
-    severities,
-    spatter,
-    weather,
-)
+from tfrobust.corruptions import draws, resampling, severities
 from tfrobust.corruptions.sequences import EXTRA_SEQUENCES, SEQUENCES, sequence
-from tfrobust.corruptions.severities import SEVERITIES
+from tfrobust.corruptions.severities import CORRUPTIONS, SEVERITIES, Corruption
 from tfrobust.errors import InputError
 from tfrobust.ops import batch_checks
 
@@ -47,18 +39,9 @@ __all__ = [
     "sequence",
 ]
 
-
-class _Corruption(NamedTuple):
-    """Functions of one corruption.
-
-    Attributes:
-        draw: (keys, images, constants) -> tensors by name.
-        apply: (images, draw, constants) -> images.
-    """
-
-    draw: Callable
-    apply: Callable
-
+# Every module of this folder registers its corruptions.
+for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)
 
 # Groups of corruptions, in the order of the benchmark.
 GROUPS = {
@@ -68,29 +51,9 @@ GROUPS = {
     "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 }
 NAMES = tuple(name for names in GROUPS.values() for name in names)
-EXTRA_NAMES = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
-
-_CORRUPTIONS = {
-    "gaussian_noise": _Corruption(noise.draw_normal, noise.gaussian_noise),
-    "shot_noise": _Corruption(noise.draw_counts, noise.shot_noise),
-    "impulse_noise": _Corruption(noise.draw_uniform, noise.impulse_noise),
-    "speckle_noise": _Corruption(noise.draw_normal, noise.speckle_noise),
-    "gaussian_blur": _Corruption(blur.draw_nothing, blur.gaussian_blur),
-    "defocus_blur": _Corruption(blur.draw_nothing, blur.defocus_blur),
-    "glass_blur": _Corruption(blur.draw_offsets, blur.glass_blur),
-    "motion_blur": _Corruption(blur.draw_angle, blur.motion_blur),
-    "zoom_blur": _Corruption(blur.draw_nothing, blur.zoom_blur),
-    "snow": _Corruption(weather.draw_snow, weather.snow),
-    "frost": _Corruption(weather.draw_frost, weather.frost),
-    "fog": _Corruption(weather.draw_fog, weather.fog),
-    "spatter": _Corruption(spatter.draw_spatter, spatter.spatter),
-    "brightness": _Corruption(blur.draw_nothing, digital.brightness),
-    "contrast": _Corruption(blur.draw_nothing, digital.contrast),
-    "saturate": _Corruption(blur.draw_nothing, digital.saturate),
-    "elastic_transform": _Corruption(digital.draw_elastic, digital.elastic_transform),
-    "pixelate": _Corruption(blur.draw_nothing, digital.pixelate),
-    "jpeg_compression": _Corruption(blur.draw_nothing, digital.jpeg_compression),
-}
+# The benchmark's four for validation, and every corruption that is none of the benchmark's.
+_VALIDATION = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+EXTRA_NAMES = (*_VALIDATION, *(name for name in CORRUPTIONS if name not in (*NAMES, *_VALIDATION)))
 
 
 @tf.autograph.experimental.do_not_convert
@@ -147,6 +110,8 @@ def draw(images: tf.Tensor, name: str, severity: int, keys: tf.Tensor, *, frost_
         Tensors [b, ...] by name.
     """
     chosen, constants = _find(images, name, severity)
+    if chosen.draw is None:
+        return {}
     more = {"pictures": frost_pictures} if name == "frost" else {}
     return chosen.draw(draws.fold(keys, name, severity), images, constants, **more)
 
@@ -170,13 +135,13 @@ def apply(images: tf.Tensor, name: str, severity: int, drawn: dict) -> tf.Tensor
 
 def check(name: str, severity: int) -> None:
     """Raise ValueError for an unknown corruption or severity."""
-    if name not in _CORRUPTIONS:
+    if name not in CORRUPTIONS:
         raise InputError(f"There is no corruption {name!r}; there are {', '.join((*NAMES, *EXTRA_NAMES))}.")
     if severity not in SEVERITIES:
         raise InputError(f"The severity is {severity}; it is a whole number from 1 to 5.")
 
 
-def _find(images: tf.Tensor, name: str, severity: int) -> tuple[_Corruption, object]:
+def _find(images: tf.Tensor, name: str, severity: int) -> tuple[Corruption, object]:
     check(name, severity)
     resampling.check_images(images)
-    return _CORRUPTIONS[name], severities.constants(name, severity, *images.shape[1:3])
+    return CORRUPTIONS[name], severities.constants(name, severity, *images.shape[1:3])

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.corruptions import draws, resampling
+from tfrobust.corruptions.severities import Scale, corruption
 
 # Taps of a streak with a total weight below this are omitted: a four-hundredth of a gray level.
 _NEGLIGIBLE = 1e-5
@@ -16,16 +17,17 @@ _NEGLIGIBLE = 1e-5
 _HALF = 0.50001
 
 
-def draw_nothing(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
-    """Return no random numbers: the corruption is deterministic."""
-    return {}
-
-
+@corruption(small=(0.4, 0.6, 0.7, 0.8, 1), large=(1, 2, 3, 4, 6), scaled=lambda sigma, size: sigma * size.length)
 def gaussian_blur(images: tf.Tensor, draw: dict, sigma: float) -> tf.Tensor:
     """Apply a Gaussian filter of `sigma` pixels, truncated at 4 sigma, with edges repeated."""
     return resampling.gaussian(images, sigma)
 
 
+@corruption(
+    small=((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
+    large=((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
+    scaled=lambda values, size: (values[0] * size.length, values[1]),
+)
 def defocus_blur(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
     """Filter with a disk of `radius` pixels, whose edge is smoothed by a Gaussian of `alias` pixels."""
     return resampling.filter_2d(images, disk(*constants))
@@ -56,6 +58,17 @@ def draw_offsets(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
     return {"offsets": draws.below(keys, shape, "glass", 2 * delta) - delta}
 
 
+def _scaled_glass(values: tuple, size: Scale) -> tuple:
+    sigma, delta, iterations = values
+    return sigma * size.length, max(1, round(delta * size.length)), iterations
+
+
+@corruption(
+    draw=draw_offsets,
+    small=((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
+    large=((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
+    scaled=_scaled_glass,
+)
 def glass_blur(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
     """Apply a Gaussian filter, copy pixels from nearby places, and apply a Gaussian filter.
 
@@ -97,6 +110,17 @@ def draw_angle(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
     return {"angle": draws.uniform(keys, [], "angle", -45.0, 45.0)}
 
 
+def _scaled_streak(values: tuple, size: Scale) -> tuple:
+    radius, sigma = values
+    return max(1, round(radius * size.streak)), sigma * size.streak
+
+
+@corruption(
+    draw=draw_angle,
+    small=((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
+    large=((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
+    scaled=_scaled_streak,
+)
 def motion_blur(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
     """Blur along a one-sided streak of `radius` and `sigma` pixels at a random angle; rounded before and after."""
     return resampling.rounded(streaks(resampling.rounded(images), draw["angle"], *constants))
@@ -140,6 +164,10 @@ def streaks(images: tf.Tensor, angle: tf.Tensor, radius: int, sigma: float) -> t
     return tf.transpose(total, [0, 2, 1, 3])
 
 
+@corruption(
+    small=((1, 1.06, 0.01), (1, 1.11, 0.01), (1, 1.16, 0.01), (1, 1.21, 0.01), (1, 1.26, 0.01)),
+    large=((1, 1.11, 0.01), (1, 1.16, 0.01), (1, 1.21, 0.02), (1, 1.26, 0.02), (1, 1.31, 0.03)),
+)
 def zoom_blur(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
     """Average the image and its center magnified by each factor start, start + step, ... < stop.
 

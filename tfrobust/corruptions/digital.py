@@ -11,8 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.corruptions import draws, resampling
+from tfrobust.corruptions.severities import Scale, corruption
 
 
+@corruption(small=(0.05, 0.1, 0.15, 0.2, 0.3), large=(0.1, 0.2, 0.3, 0.4, 0.5))
 def brightness(images: tf.Tensor, draw: dict, shift: float) -> tf.Tensor:
     """Add `shift` to V in HSV, clipped to [0, 1]; for a gray image, to its values."""
     value = tf.reduce_max(images, axis=-1, keepdims=True)
@@ -21,6 +23,9 @@ def brightness(images: tf.Tensor, draw: dict, shift: float) -> tf.Tensor:
     return tf.where(value > 0, images * tf.math.divide_no_nan(shifted, value), shifted)
 
 
+@corruption(
+    small=((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)), large=((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2))
+)
 def saturate(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
     """Change S in HSV to gain S + shift, clipped to [0, 1]; a gray image has no saturation and is unchanged."""
     if images.shape[-1] == 1:
@@ -35,12 +40,14 @@ def saturate(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
     return value * (1.0 - changed * below)
 
 
+@corruption(small=(0.75, 0.5, 0.4, 0.3, 0.15), large=(0.4, 0.3, 0.2, 0.1, 0.05))
 def contrast(images: tf.Tensor, draw: dict, factor: float) -> tf.Tensor:
     """Scale the contrast about the mean m of each channel: (x - m) factor + m."""
     mean = tf.reduce_mean(images, axis=[1, 2], keepdims=True)
     return (images - mean) * factor + mean
 
 
+@corruption(small=(0.95, 0.9, 0.85, 0.75, 0.65), large=(0.6, 0.5, 0.4, 0.3, 0.25))
 def pixelate(images: tf.Tensor, draw: dict, ratio: float) -> tf.Tensor:
     """Resize with Pillow's BOX filter to int(ratio x size) and back, rounded to gray levels after each pass."""
     height, width = images.shape[1:3]
@@ -51,6 +58,7 @@ def pixelate(images: tf.Tensor, draw: dict, ratio: float) -> tf.Tensor:
     return resampling.separable(images, resampling.box_matrix(low, height), resampling.box_matrix(narrow, width))
 
 
+@corruption(small=(80, 65, 58, 50, 40), large=(25, 18, 15, 10, 7))
 def jpeg_compression(images: tf.Tensor, draw: dict, quality: int) -> tf.Tensor:
     """Encode as JPEG of this quality, with chroma at half resolution, and decode, by TensorFlow's own codec."""
     pixels = tf.cast(resampling.rounded(images) * 255.0 + 0.5, tf.uint8)
@@ -78,6 +86,18 @@ def draw_elastic(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
     return {"corners": corners, "field": draws.uniform(keys, [*images.shape[1:3], 2], "field", -1.0, 1.0)}
 
 
+def _scaled_elastic(values: tuple, size: Scale) -> tuple:
+    # The ImageNet code takes fractions of 244 pixels, a mistake with which the published files were made.
+    pixels = size.side * (1 if size.reference == 32 else 244 / 224)
+    return tuple(value * pixels for value in values)
+
+
+@corruption(
+    draw=draw_elastic,
+    small=((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),
+    large=((2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02)),
+    scaled=_scaled_elastic,
+)
 def elastic_transform(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
     """Apply a random affine map, then displace every pixel by a smooth random field.
 

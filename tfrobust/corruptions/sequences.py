@@ -170,7 +170,7 @@ def constants(name: str, height: int, width: int) -> Noise | Change:
         height: pixels.
         width: pixels.
     """
-    reference, scale, length, streak = severities.scales(height, width)
+    reference, scale, length, streak, _ = severities.scales(height, width)
     found = (_SMALL if reference == 32 else _LARGE)[name]
     if name == "translate":
         return found._replace(first=found.first * scale, step=found.step * scale)

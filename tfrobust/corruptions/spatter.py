@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.corruptions import draws, resampling
+from tfrobust.corruptions.severities import Scale, corruption
 
 _WATER = (175 / 255, 238 / 255, 238 / 255)
 _MUD = (63 / 255, 42 / 255, 20 / 255)
@@ -23,6 +24,30 @@ def draw_spatter(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
     return {"drops": draws.normal(keys, [*images.shape[1:3], 1], "drops")}
 
 
+def _scaled_spatter(values: tuple, size: Scale) -> tuple:
+    location, deviation, sigma, threshold, weight, mud = values
+    # For mud the weight is the width of a blur.
+    return location, deviation, sigma * size.length, threshold, weight * (size.length if mud else 1), mud
+
+
+@corruption(
+    draw=draw_spatter,
+    small=(
+        (0.62, 0.1, 0.7, 0.7, 0.5, 0),
+        (0.65, 0.1, 0.8, 0.7, 0.5, 0),
+        (0.65, 0.3, 1, 0.69, 0.5, 0),
+        (0.65, 0.1, 0.7, 0.69, 0.6, 1),
+        (0.65, 0.1, 0.5, 0.68, 0.6, 1),
+    ),
+    large=(
+        (0.65, 0.3, 4, 0.69, 0.6, 0),
+        (0.65, 0.3, 3, 0.68, 0.6, 0),
+        (0.65, 0.3, 2, 0.68, 0.5, 0),
+        (0.65, 0.3, 1, 0.65, 1.5, 1),
+        (0.67, 0.4, 1, 0.65, 1.5, 1),
+    ),
+    scaled=_scaled_spatter,
+)
 def spatter(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
     """Apply a smooth random layer above a threshold, as water (bright, with rims) or mud (dark, opaque).
 

@@ -6,6 +6,7 @@ Source: Hendrycks and Dietterich 2019 (arXiv 1903.12261), their make_cifar_c.py 
 import tensorflow as tf
 
 from tfrobust.corruptions import blur, draws, resampling, textures
+from tfrobust.corruptions.severities import Scale, corruption
 
 
 def draw_snow(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
@@ -14,6 +15,30 @@ def draw_snow(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
     return {"flakes": flakes, "angle": draws.uniform(keys, [], "angle", -135.0, -45.0)}
 
 
+def _scaled_snow(values: tuple, size: Scale) -> tuple:
+    location, scale, zoom, threshold, radius, sigma, blend = values
+    streak = max(1, round(radius * size.streak)), sigma * size.streak
+    return location, scale, max(1.0, zoom * size.length), threshold, *streak, blend
+
+
+@corruption(
+    draw=draw_snow,
+    small=(
+        (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
+        (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
+        (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+        (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
+        (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
+    ),
+    large=(
+        (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
+        (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
+        (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
+        (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
+        (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
+    ),
+    scaled=_scaled_snow,
+)
 def snow(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
     """Add streaks of flakes to a paler image, and the same flakes rotated by 180 degrees.
 
@@ -50,6 +75,11 @@ def draw_frost(keys: tf.Tensor, images: tf.Tensor, constants, pictures=None) -> 
     return {"frost": window if channels == 3 else resampling.grey(window)}
 
 
+@corruption(
+    draw=draw_frost,
+    small=((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)),
+    large=((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
+)
 def frost(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
     """Blend with frost: weight x + frost_weight frost."""
     weight, frost_weight = constants
@@ -62,6 +92,11 @@ def draw_fog(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
     return {"field": draws.uniform(keys, [size, size], "field", -1.0, 1.0)}
 
 
+@corruption(
+    draw=draw_fog,
+    small=((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)),
+    large=((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
+)
 def fog(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
     """Blend with fog: (x + amount plasma) m / (m + amount), m the largest value of the image."""
     amount, decay = constants

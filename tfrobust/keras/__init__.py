@@ -1,4 +1,4 @@
-"""tfrobust for any Keras project: losses, attacks, methods, models, layers, metrics, callbacks, one-line evaluation.
+"""tfrobust for any Keras project: attacks, losses, methods, models, layers, callbacks, data, one-line evaluation.
 
     from tfrobust import keras as robust
 
@@ -14,6 +14,8 @@ from tfrobust.keras import (
     augment,
     callbacks,
     corruptions,
+    data,
+    evaluators,
     layers,
     losses,
     methods,
@@ -21,6 +23,7 @@ from tfrobust.keras import (
     models,
     optimizers,
     schedules,
+    selections,
 )
 from tfrobust.saving import load as load_model
 from tfrobust.saving import save as save_model
@@ -30,7 +33,9 @@ __all__ = [
     "augment",
     "callbacks",
     "corruptions",
+    "data",
     "evaluate",
+    "evaluators",
     "layers",
     "load_model",
     "losses",
@@ -40,4 +45,5 @@ __all__ = [
     "optimizers",
     "save_model",
     "schedules",
+    "selections",
 ]

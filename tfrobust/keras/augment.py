@@ -2,9 +2,11 @@
 
 from tfrobust.augment.augmix import AugMix
 from tfrobust.augment.base import Augmentation
+from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.augment.patch_gaussian import PatchGaussian
 from tfrobust.augment.policies import AutoAugment, RandAugment
+from tfrobust.augment.puzzlemix import Puzzle
 from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.augment.standard import Compose, PadCrop, RandomFlip, RandomShift
 from tfrobust.augment.token_removal import TokenRemoval
@@ -18,8 +20,11 @@ __all__ = [
     "AutoAugment",
     "Compose",
     "ContrastiveViews",
+    "FeatureNoise",
+    "Mixing",
     "PadCrop",
     "PatchGaussian",
+    "Puzzle",
     "RandAugment",
     "RandomFlip",
     "RandomResizedCrop",

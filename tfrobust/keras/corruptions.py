@@ -3,6 +3,7 @@
 `layers.Corrupt` converts a corruption to a Keras layer.
 """
 
-from tfrobust.corruptions import corrupt, sequence
+from tfrobust.corruptions import corrupt
+from tfrobust.corruptions.sequences import sequence
 
 __all__ = ["corrupt", "sequence"]

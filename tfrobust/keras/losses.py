@@ -5,14 +5,17 @@ from tfrobust.losses.classification import cross_entropy, margin
 from tfrobust.losses.consistency import jensen_shannon
 from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.losses.feature_margin import feature_margin
+from tfrobust.losses.gradient_penalty import LayerWiseTikhonov, Tikhonov
 from tfrobust.losses.mixed import mixed_cross_entropy, softmax_binary_cross_entropy
 from tfrobust.losses.robust import trades_kl, virtual_adversarial
 from tfrobust.structs import PairMasks
 
 __all__ = [
+    "LayerWiseTikhonov",
     "LogitsKLDivergence",
     "PairMasks",
     "SupervisedContrastiveLoss",
+    "Tikhonov",
     "cross_entropy",
     "feature_margin",
     "jensen_shannon",

@@ -14,6 +14,13 @@ from tfrobust.errors import InputError
 class Source(Configured):
     """Location and configuration of data. Creating the object reads no files; `load` does.
 
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> source = robust.data.Digits(validation_size=160)
+        >>> dataset = source.load()
+        >>> isinstance(source, robust.data.Source), len(dataset.validation), len(dataset.class_names)
+        (True, 160, 10)
+
     Args:
         validation_size: examples split off the training split for validation, a count or a fraction.
         split_seed: seed of all splits that the source makes. It is separate from the run's seed, so that runs with

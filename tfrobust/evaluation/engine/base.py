@@ -162,6 +162,25 @@ class Setting:
 class Evaluator(Configured):
     """Base of evaluators: frozen dataclasses that measure a predictor and neither print nor write.
 
+    Example:
+        >>> import dataclasses, numpy as np, tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> from tfrobust.evaluation.engine.base import Outcome
+        >>> from tfrobust.evaluation.evaluators.accuracy import accuracy
+        >>> @dataclasses.dataclass(frozen=True, kw_only=True)
+        ... class DimAccuracy(robust.evaluators.Evaluator):
+        ...     factor: float = 0.5
+        ...
+        ...     def run(self, setting):
+        ...         correct = setting.predict(self.factor * setting.images).argmax(-1) == setting.labels
+        ...         return Outcome([accuracy("accuracy.dim", correct, {"factor": self.factor})])
+        >>> images, labels = np.random.rand(4, 8, 8, 1), np.zeros(4, int)
+        >>> logits = lambda images: tf.reduce_mean(images, axis=[1, 2]) * [1.0, 0.0, 0.0]
+        >>> evaluators = (robust.evaluators.CleanAccuracy(), DimAccuracy())
+        >>> outcome = robust.evaluate(logits, images, labels, epsilon=0.1, evaluators=evaluators)
+        >>> [(measurement.id, measurement.value) for measurement in outcome.measurements[:2]]
+        [('accuracy.clean', 1.0), ('accuracy.dim', 1.0)]
+
     Attributes of a subclass:
         uses_training: True if the outcome depends on how the model was trained, and on which images.
         uses_attacks: True if it examines the attacks of the other evaluators.

@@ -76,7 +76,7 @@ def load(model: keras.Model, path, *, prefix: str | None = None) -> Loaded:
     Example:
         >>> import numpy as np, tempfile
         >>> from tfrobust import keras as robust
-        >>> from tfrobust.models import checkpoints
+        >>> from tfrobust.models.weights import checkpoints
         >>> encoder = robust.models.ResNet18(width=2)
         >>> tensors = {f"module.{name}": np.ones(shape) for name, shape in checkpoints.shapes(encoder).items()}
         >>> path = f"{tempfile.mkdtemp()}/weights.npz"  # for want of a real one
@@ -120,7 +120,7 @@ def classifier(encoder: Encoder, path, *, prefix: str | None = None) -> tuple[ke
     Example:
         >>> import numpy as np, tempfile
         >>> from tfrobust import keras as robust
-        >>> from tfrobust.models import checkpoints
+        >>> from tfrobust.models.weights import checkpoints
         >>> encoder = robust.models.WideResNet(10, 1, pixel_mean=0.5, pixel_std=0.5)
         >>> tensors = checkpoints.shapes(encoder, "TRADES") | {"fc.weight": (7, 64), "fc.bias": (7,)}
         >>> path = f"{tempfile.mkdtemp()}/weights.npz"  # for want of a real one

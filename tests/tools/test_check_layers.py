@@ -1,0 +1,48 @@
+"""The layer check finds import circles. What it says of single imports is in tests/test_repository.py."""
+
+import pytest
+
+
+@pytest.fixture
+def faults(load, tmp_path):
+    """Return the faults of a library of the given modules: path below tfrobust/ -> text."""
+    tool = load("check_layers").check_layers
+
+    def found(modules):
+        for path, text in modules.items():
+            file = tmp_path / "tfrobust" / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        return tool.faults(tmp_path)
+
+    return found
+
+
+@pytest.mark.parametrize(
+    ("modules", "circle"),
+    [
+        (
+            {"a": "from tfrobust.losses import b", "b": "from tfrobust.losses.a import f"},
+            "losses.a > losses.b > losses.a",
+        ),
+        ({"a": "def f():\n    from . import b", "b": "import tfrobust.losses.a"}, "losses.a > losses.b > losses.a"),
+        (
+            {"a": "import tfrobust.losses.b", "b": "from . import c", "c": "from . import d", "d": "from . import b"},
+            "losses.b > losses.c > losses.d > losses.b",
+        ),
+        (
+            {"__init__": "from tfrobust.losses.a import f", "a": "from tfrobust.losses import f"},
+            "losses > losses.a > losses",
+        ),
+    ],
+)
+def test_a_circle_inside_a_layer_is_found(faults, modules, circle):
+    (found,) = faults({f"losses/{name}.py": text for name, text in modules.items()})
+    assert found.endswith(f":1: import circle {circle}")
+
+
+def test_imports_for_type_checkers_and_of_other_packages_make_no_circle(faults):
+    typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tfrobust.losses import a"
+    assert (
+        faults({"losses/a.py": "from tfrobust.losses import b", "losses/b.py": f"{typed}\nimport keras.losses.a"}) == []
+    )

@@ -1,0 +1,98 @@
+"""The lists of the facade are current, and a new public object enters them by itself."""
+
+import pytest
+
+
+@pytest.fixture
+def tool(load):
+    return load("make_facade").make_facade
+
+
+# A library of a few lines: the bases of the planted classes.
+LIBRARY = {
+    "attacks/gradient.py": "class PGD(Attack):\n    pass\nclass FGSM(PGD):\n    pass",
+    "attacks/shared/objectives.py": "def kl():\n    pass",
+    "data/published/base.py": "class ShiftedImages(PublishedSet):\n    pass",
+    "losses/gradient_penalty.py": "class GradientPenalty:\n    pass",
+    "models/heads/linear.py": "import keras",
+}
+
+
+@pytest.fixture
+def checkout(tool, tmp_path, monkeypatch):
+    """Return the folder tfrobust/ of a small library, whose facade is current."""
+    facade = {f"keras/{name}.py": f'"""The {name}."""' for name in (*tool.AREAS, "__init__")}
+    for path, text in {**LIBRARY, **facade}.items():
+        file = tmp_path / "tfrobust" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    assert tool.main([]) == 0
+    return tmp_path / "tfrobust"
+
+
+def test_the_lists_are_current(tool):
+    assert tool.main(["--check"]) == 0, "run python tools/make_facade.py"
+
+
+REGISTERED = '@keras.saving.register_keras_serializable(package="tfrobust")\n'
+EXAMPLE = '    """Do it.\n\n    Example:\n        >>> 1\n        1\n    """\n'
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "modules"),
+    [
+        ("methods/planted.py", f"{REGISTERED}class Planted(Method):\n    pass", {"methods"}),
+        ("methods/planted.py", f"class Planted:\n{EXAMPLE}", {"methods"}),
+        ("attacks/planted.py", "class Planted(gradient.PGD):\n    pass", {"attacks"}),
+        ("attacks/planted.py", f"def Planted():\n{EXAMPLE}", {"attacks"}),
+        ("data/sources/planted.py", "class Planted(Source):\n    pass", {"data"}),
+        (
+            "data/published/planted.py",
+            "class _Part(ShiftedImages):\n    pass\nclass Planted(_Part):\n    pass",
+            {"data"},
+        ),
+        ("evaluation/evaluators/planted.py", "class Planted(Evaluator):\n    pass", {"evaluators"}),
+        ("pairs/planted.py", "class Planted(Selection):\n    pass", {"selections", "methods"}),
+        ("losses/gradient_penalty.py", "class Planted(GradientPenalty):\n    pass", {"losses", "methods"}),
+        ("models/heads/linear.py", f"class Planted(keras.layers.Layer):\n{EXAMPLE}", {"models", "layers"}),
+        # No example and no base; a base of another class; private.
+        ("models/planted.py", f"{REGISTERED}class Planted(keras.layers.Layer):\n    pass", set()),
+        ("methods/planted.py", "class Planted(Method):\n    pass\nclass _Last(Planted):\n    pass", set()),
+        ("methods/planted.py", f"class _Planted:\n{EXAMPLE}", set()),
+    ],
+)
+def test_a_planted_object_enters_the_lists_it_belongs_to(tool, checkout, capsys, path, text, modules):
+    place = checkout / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    capsys.readouterr()
+    place.write_text(f"{place.read_text('utf-8') if place.exists() else ''}\n\n{text}\n")
+    assert tool.main(["--check"]) == (1 if modules else 0)
+    said = capsys.readouterr().out.splitlines()
+    assert said == [
+        f"tfrobust/keras/{name}.py is not current; run python tools/make_facade.py" for name in sorted(modules)
+    ]
+    assert tool.main([]) == 0 and tool.main(["--check"]) == 0
+    for name in ("methods", "attacks", "data", "evaluators", "selections", "losses", "models", "layers"):
+        assert ('"Planted"' in (checkout / "keras" / f"{name}.py").read_text("utf-8")) == (name in modules)
+
+
+def test_the_docstring_of_a_module_is_kept_and_an_orphan_goes(tool, checkout):
+    (checkout / "losses" / "planted.py").write_text(f"def Planted():\n{EXAMPLE}")
+    losses = checkout / "keras" / "losses.py"
+    losses.write_text('"""By hand,\n\nin two parts.\n"""\n')
+    (checkout / "keras" / "gone.py").write_text('"""Of no area."""\n')
+    assert tool.main([]) == 0
+    made = '"""By hand,\n\nin two parts.\n"""\n\nfrom tfrobust.losses.planted import Planted\n\n__all__ = ["Planted"]\n'
+    assert losses.read_text("utf-8") == made
+    assert not (checkout / "keras" / "gone.py").exists()
+
+
+def test_two_objects_of_one_name_and_a_module_without_a_docstring_are_refused(tool, checkout):
+    (checkout / "attacks" / "planted.py").write_text("class FGSM(Attack):\n    pass\n")
+    with pytest.raises(SystemExit, match="two objects would be offered as FGSM"):
+        tool.main([])
+    (checkout / "attacks" / "planted.py").unlink()
+    (checkout / "keras" / "losses.py").write_text("import keras\n")
+    with pytest.raises(SystemExit, match="losses.py has no docstring"):
+        tool.main([])

@@ -1,0 +1,37 @@
+"""Evaluators: what `evaluate(evaluators=...)` and the EVALUATORS of a gin file measure, and the doctor's checks."""
+
+from tfrobust.evaluation.doctor.evaluator import Doctor
+from tfrobust.evaluation.doctor.full import FullDoctor
+from tfrobust.evaluation.engine.base import Evaluator
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve, AttackAccuracy
+from tfrobust.evaluation.evaluators.calibration import Calibration
+from tfrobust.evaluation.evaluators.corruption import CorruptionAccuracy
+from tfrobust.evaluation.evaluators.embedding import EmbeddingGeometry
+from tfrobust.evaluation.evaluators.examples import AdversarialExamples
+from tfrobust.evaluation.evaluators.geometry import Divergence, FeatureMap
+from tfrobust.evaluation.evaluators.replaced_pixels import ReplacedPixels
+from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
+from tfrobust.evaluation.evaluators.shift import ShiftAccuracy
+from tfrobust.evaluation.evaluators.stability import Stability
+from tfrobust.evaluation.evaluators.token_sensitivity import TokenSensitivity
+
+__all__ = [
+    "AccuracyCurve",
+    "AdversarialExamples",
+    "AttackAccuracy",
+    "Calibration",
+    "CleanAccuracy",
+    "CorruptionAccuracy",
+    "Divergence",
+    "Doctor",
+    "EmbeddingGeometry",
+    "Evaluator",
+    "FeatureMap",
+    "FullDoctor",
+    "ReplacedPixels",
+    "Sensitivity",
+    "ShiftAccuracy",
+    "Stability",
+    "TokenSensitivity",
+]
