@@ -144,10 +144,11 @@ def page(paper: str) -> str:
     files = sorted((PAPERS / paper).glob("*.gin"))
     shared = [path.name for path in files if path.stem not in given["rows"]] or [path.name for path in files]
     lines += [
-        "What its rows share, what is open, and what numbers and costs mean is in the comments of",
-        f"{', '.join(f'[{name}]({name})' for name in shared)}.",
+        "The settings that all rows share, the choices where the paper is open, and the meaning of numbers and costs",
+        f"are in the comments of {', '.join(f'[{name}]({name})' for name in shared)}.",
         "A pass is one forward and backward pass over a batch. Deviations from the paper that all rows of a base share",
-        "are above its table. The recipes have been built and stepped, not trained to the end.",
+        "are above its table. The tests build every recipe and run training steps with some; none has been trained to",
+        "completion.",
     ]
     for base in given["rows"]:
         lines += ["", *_section(paper, base, [row for row in found if row.base == base])]

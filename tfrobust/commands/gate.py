@@ -1,4 +1,4 @@
-r"""The command `python -m tfrobust gate`: refuse a model whose robustness report misses a requirement.
+r"""The command `tfrobust gate`: refuse a model whose robustness report misses a requirement.
 
     python -m tfrobust gate exported/ascl_leaked --require "attack.pgd_linf_0.2.accuracy >= 0.6" \
         --require "no doctor fail"

@@ -1,4 +1,4 @@
-"""The command `python -m tfrobust serve`: serve exported models with the official TensorFlow Serving.
+"""The command `tfrobust serve`: serve exported models with the official TensorFlow Serving.
 
     python -m tfrobust serve exported/ascl_leaked                     # REST on 8501, gRPC on 8500, loopback only
     python -m tfrobust serve exported/ascl_leaked --label=ascl_leaked:stable=1
