@@ -80,10 +80,12 @@ class Member:
 
 
 class Code:
-    """What the modules below tfrobust/ define, read once."""
+    """What the modules of the areas define, read once. Elsewhere, a section of the report may have the same name."""
 
     def __init__(self, root: pathlib.Path):
-        self.members = [member for path in _sources(root / "tfrobust") for member in _defined(path, root / "tfrobust")]
+        places = [place for area in (*AREAS.values(), TOP) for place in (*area.places, *area.also)]
+        defined = [member for path in _sources(root / "tfrobust") for member in _defined(path, root / "tfrobust")]
+        self.members = [member for member in defined if within(member.module, places)]
         self._bases = {member.name: member.bases for member in self.members}
         self._parents = {base for member in self.members for base in member.bases}
 
