@@ -58,7 +58,7 @@ def test_the_served_models_own_report(url, capsys, report):
     asked = (f"--url={url}", "--model=small", "--label=stable", "--report")
     assert answers(capsys, *asked, "--format=json") == report.to_json()
     table = answers(capsys, *asked)
-    assert "judged on noise" in table and "75.0 %" in table and table.endswith("Holds against nobody.\n")
+    assert "evaluated on noise" in table and "75.0 %" in table and table.endswith("Holds against nobody.\n")
 
 
 @pytest.mark.parametrize(
