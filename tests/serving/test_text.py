@@ -27,7 +27,7 @@ def parts():
 def published(parts, tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
     assets.assemble(folder / "staged", **parts)
-    assets.assemble(folder / "final", **parts, report_json="{}", judged=folder / "staged", name="words")
+    assets.assemble(folder / "final", **parts, report_json="{}", evaluated=folder / "staged", name="words")
     return folder / "final"
 
 
