@@ -228,7 +228,7 @@ def test_shards_share_the_work_and_a_run_without_one_joins_them(searched, tmp_pa
 
 @pytest.mark.parametrize(
     ("weights", "shard", "said"),
-    [("w", Shard(3, 2), "no shard 3 of 2"), ("w", Shard(0, 2), "0"), (None, Shard(1, 1), "not known")],
+    [("w", Shard(3, 2), "no shard 3 of 2"), ("w", Shard(0, 2), "0"), (None, Shard(1, 1), "are unknown")],
 )
 def test_shards_that_cannot_be(weights, shard, said, tmp_path):
     with pytest.raises(ValueError, match=said):

@@ -118,6 +118,6 @@ def test_a_method_and_a_functional_model_of_tokens_are_judged():
         predictor = from_keras(model)
         assert predictor.is_text and predictor.image_shape == (6,) and predictor.class_count == 2
         setting = Setting(predictor=predictor, images=TOKENS, labels=LABELS)
-        assert not setting.predictor.differentiable and "words" in setting.predictor.no_gradient
+        assert not setting.predictor.differentiable and "tokens" in setting.predictor.no_gradient
         np.testing.assert_allclose(setting.clean_logits, model(TOKENS.astype(np.int32)), rtol=1e-5, atol=1e-6)
         assert setting.embed(TOKENS.astype(np.int32)).shape[0] == 60

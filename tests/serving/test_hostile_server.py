@@ -112,7 +112,7 @@ def test_a_tensor_over_grpc_that_claims_to_be_huge():
     answer.outputs["probabilities"].CopyFrom(tf.make_tensor_proto([1.0]))
     with Client("grpc://127.0.0.1:1", "m") as asked:
         rpc = asked._transport
-        rpc._ask = lambda *_: answer
+        rpc._request = lambda *_: answer
         assert rpc.predict("serving_default", {}, {"probabilities": None})["probabilities"].tolist() == [1.0]
         answer.outputs["probabilities"].tensor_shape.dim[0].size = 2**40
         with pytest.raises(ServerUnavailable, match="too large"):
