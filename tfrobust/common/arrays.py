@@ -32,8 +32,8 @@ def check_pixels(images, where: str = "images", low: float = 0.0, high: float = 
         position = int(np.argmax(bad.reshape(len(bad), -1).any(axis=1)))
         value = images[position][bad[position]][0]
         raise InputError(
-            f"{where}: image {position} has a pixel of {value!s}; pixels must be finite and in {bounds}: {remedy}, "
-            "clip rounding errors, and keep normalization inside the model."
+            f"{where}: image {position} has a pixel of {value:.7g}; pixels must be finite and in {bounds}: {remedy}, "
+            "clip rounding errors (np.clip), and keep normalization inside the model."
         )
     return images
 
