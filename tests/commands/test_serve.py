@@ -73,7 +73,7 @@ def test_the_binary_is_started_only_behind_a_firewall(serve, model, programs, st
 
 
 @pytest.mark.parametrize(
-    ("docker", "message"), [(None, "There is no Docker"), ("exit 1", "its daemon does not answer")]
+    ("docker", "message"), [(None, "There is no Docker"), ("exit 1", "its daemon does not respond")]
 )
 def test_where_nothing_can_be_started_it_says_what_to_install(
     serve, model, programs, docker, message, tmp_path, capsys
@@ -104,7 +104,7 @@ def test_the_key_is_for_the_servers_eyes_only(serve, model, tmp_path):
         (["{model}", "{model}/../small"], "the same name"),
         (["{model}", "--label=stable=1"], "is not MODEL:LABEL=N with a model of small"),
         (["{model}", "--label=other:stable=1"], "is not MODEL:LABEL=N with a model of small"),
-        (["{model}", "--label=small:stable=2"], "has [1, 3]"),
+        (["{model}", "--label=small:stable=2"], "has versions [1, 3]"),
         (["{model}", "--label=small:a b=1"], "is no version label"),
     ],
 )
