@@ -1,7 +1,9 @@
 import os
+import pathlib
 import signal
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import keras
@@ -9,6 +11,13 @@ import numpy as np
 import pytest
 
 from tfrobust import saving
+from tfrobust.evaluation.engine import predictor
+from tfrobust.report import schema
+from tfrobust.runs import artifact
+from tfrobust.security import rehearsal
+from tfrobust.serving.export import verify
+
+GOLDEN = pathlib.Path(__file__).with_name("golden")
 
 
 def make_model(compiled=True):
@@ -126,3 +135,34 @@ def test_an_unknown_class_and_code_in_a_file_are_refused_in_one_sentence(tmp_pat
         with pytest.raises(ValueError, match="could not be loaded") as error:
             saving.load(path)
         assert len(str(error.value)) <= 300 and "\n" not in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory):
+    """A folder with the files of tests/golden/earlier.tar.xz."""
+    folder = tmp_path_factory.mktemp("earlier")
+    with tarfile.open(GOLDEN / "earlier.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["ascl", "layers"])
+def test_a_model_of_an_earlier_version_loads(name, earlier):
+    model, expected = saving.load(earlier / f"{name}.keras"), np.load(earlier / "expected.npz")
+    outputs = model(expected["images"], training=False)
+    logits = outputs["logits"] if isinstance(outputs, dict) else outputs
+    np.testing.assert_allclose(logits, expected[name], rtol=1e-4, atol=1e-5)
+
+
+def test_an_export_of_an_earlier_version_loads_with_its_report(earlier):
+    folder = earlier / "earlier" / "1"
+    report = schema.Report.from_json((folder / "assets.extra" / "robustness_report.json").read_text("utf-8"))
+    examples = artifact.named_source(str(folder), report).load().test
+    rehearsal.remember(folder)  # test_an_export_of_an_earlier_version_passes_its_checks rehearses it
+    logits = predictor.load(str(folder)).logits(examples.images)
+    found = np.mean(np.argmax(logits, axis=-1) == examples.labels)
+    assert found == pytest.approx(report["accuracy.clean"].value, abs=0.01)
+
+
+def test_an_export_of_an_earlier_version_passes_its_checks(earlier):
+    assert verify.verify(earlier / "earlier" / "1").passed
