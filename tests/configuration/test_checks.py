@@ -14,6 +14,12 @@ from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 
 
+@pytest.fixture(autouse=True)
+def _registrations(monkeypatch):
+    """Gin forgets the classes below: one has the short name of the library's PGD."""
+    monkeypatch.setattr(gin.config, "_REGISTRY", gin.config._REGISTRY.copy())
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ThreatModel(Configured):
     norm: str = "linf"
