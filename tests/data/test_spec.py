@@ -112,7 +112,7 @@ def test_dataset_checks_its_splits():
     assert good.sizes == {"train": 7, "validation": 0, "test": 1}
     with pytest.raises(ValueError, match="test examples have shape"):
         _dataset(train, ArrayExamples(BYTES[:, :4], LABELS))
-    with pytest.raises(ValueError, match="test: label 7 .* 0..2"):
+    with pytest.raises(ValueError, match="test: label 7 .* 0 to 2"):
         _dataset(train, ArrayExamples(BYTES[:1], [7]))
 
 

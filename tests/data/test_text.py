@@ -141,5 +141,5 @@ def test_what_moves_pixels_does_not_train_on_text():
     method.noise = "any"
     with pytest.raises(ValueError, match="noise is for images"):
         text.refuse_parts_of_images(dataset, method)
-    with pytest.raises(ValueError, match=r"BagOfWords.vocabulary_size is 4, and mine has 5 words"):
+    with pytest.raises(ValueError, match=r"BagOfWords.vocabulary_size is 4, but mine has 5 words"):
         text.refuse_parts_of_images(dataset, Supervised(BagOfWords(4), LinearHead(2)))

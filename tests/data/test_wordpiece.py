@@ -88,7 +88,11 @@ def test_bad_files_and_sizes(file, tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file nowhere.txt"):
         WordPiece(vocabulary="nowhere.txt").fitted(())
     other = tmp_path / "other.txt"
-    for content, said in ((b"the\nfilm\n", "no line \\[UNK\\]"), (b"\xff", "UTF-8"), (b"[UNK]\na\na\nb\na", "2 lines")):
+    for content, said in (
+        (b"the\nfilm\n", "no line \\[UNK\\]"),
+        (b"\xff", "UTF-8"),
+        (b"[UNK]\na\na\nb\na", "2 duplicate lines"),
+    ):
         other.write_bytes(content)
         with pytest.raises(ValueError, match=said):
             WordPiece(vocabulary=str(other)).fitted(())

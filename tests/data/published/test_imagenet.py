@@ -111,7 +111,7 @@ def test_which_logit_a_folder_belongs_to(tmp_path):
 @pytest.mark.parametrize(
     ("count", "lines", "wnids", "message"),
     [
-        (4, "", WNIDS, "4 logits, but 3 class folders (n01440764, ...) do not name their classes"),
+        (4, "", WNIDS, r"4 logits but 3 class folders \(n01440764, \.\.\.\) do not name their classes"),
         (3, "a\nb\n", WNIDS, "names 2 classes; the model has 3 logits"),
         (3, "a\nb\nb\n", WNIDS, "names 2 classes; the model has 3 logits"),
         (3, "n01440764\nn01443537\nb", WNIDS, "folder n02007558 is not a class of the model, which has n01440764 and"),

@@ -41,7 +41,7 @@ def test_given_test_split_and_names(tmp_path):
     [
         ({"images": IMAGES}, "no array 'labels'; it holds images"),
         ({"x": IMAGES, "y": LABELS}, "no array 'images'; it holds x, y"),
-        ({"images": IMAGES * 255, "labels": LABELS}, "outside"),
+        ({"images": IMAGES * 255, "labels": LABELS}, "has a pixel of"),
         ({"images": IMAGES[:0], "labels": LABELS[:0]}, "holds no images"),
         ({"images": IMAGES, "labels": np.array(list(LABELS), object)}, "'labels' is a pickled object"),
         ({"images": IMAGES, "labels": LABELS * 0}, "at least 2 classes"),
