@@ -42,7 +42,7 @@ def test_bad_images(images, message):
         ([0, 1, 0.5], "label 0.5 of example 2"),
         (np.full([3, 2], 0.5), "one-hot"),
         (np.eye(3)[None], "shape"),
-        (["cat", "dog", "cat"], "class ids are <U3, not integers"),
+        (["cat", "dog", "cat"], "labels are <U3; class ids are integers"),
         ([0, 1, np.nan], "label nan of example 2"),
     ],
 )

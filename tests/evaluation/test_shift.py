@@ -109,7 +109,7 @@ def test_bad_arguments(folder, bad, message):
 
 def test_a_class_the_model_lacks(folder, setting, tmp_path):
     other = published.tree(tmp_path, {f"{wnid}/a.png": np.zeros((9, 9, 3), np.uint8) for wnid in ("n1", "n9")})
-    with pytest.raises(ValueError, match="does not say"):
+    with pytest.raises(ValueError, match="2 class folders .* do not name their classes"):
         judge(other).check(setting)
     assert judge(folder).check(setting) is None
     assert judge(folder).files_read() != judge(other).files_read()

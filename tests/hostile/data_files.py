@@ -119,7 +119,7 @@ ARRAYS = {
     "names without bytes": (_also(class_names=_header("(1000000000000, 0)", "<U1")), "damaged or cut short"),
     "a name twice among many": (_saved(class_names=[*map(str, range(60_000)), "59999"]), "'59999' occurs twice"),
     "more names than classes are read": (_saved(class_names=np.zeros(2**20 + 1, "U1")), "more than 1048576"),
-    "fractions for labels": (_saved(labels=LABELS / 2), "class ids are float64, not integers"),
+    "fractions for labels": (_saved(labels=LABELS / 2), "labels are float64; class ids are integers"),
     "too few labels": (_saved(labels=LABELS[:3]), "3 labels for 6 examples"),
     "no pixels": (_saved(images=np.zeros((6, 0, 8, 1), np.uint8)), "have no pixels"),
     "no images": (_saved(images=IMAGES[:0], labels=LABELS[:0]), "holds no images"),

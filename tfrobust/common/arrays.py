@@ -65,16 +65,15 @@ def check_labels(
     if labels.ndim == 2:
         labels = labels[:, 0] if labels.shape[1] == 1 else _from_one_hot(labels, where)
     if labels.dtype.kind not in ("iuf" if floats else "iu"):
-        raise InputError(f"{where}: class ids are {labels.dtype}, not integers.")
+        raise InputError(f"{where}: labels are {labels.dtype}; class ids are integers.")
     upper = np.iinfo(np.int32).max if class_count is None else class_count - 1
+    ids = "whole numbers from 0" if class_count is None else f"0 to {upper}"
     bad = ~((labels >= 0) & (labels <= upper))  # not(): NaN fails every comparison
     if labels.dtype.kind == "f":
         bad |= labels != np.trunc(labels)
     if bad.any():
         position = int(np.argmax(bad))
-        raise InputError(
-            f"{where}: label {labels[position]} of example {position} is not a class id; ids are 0 to {upper}."
-        )
+        raise InputError(f"{where}: label {labels[position]} of example {position} is not a class id; ids are {ids}.")
     return labels.astype(np.int32)
 
 

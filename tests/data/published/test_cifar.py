@@ -117,7 +117,7 @@ def _unlike():
         (_labels(np.zeros(0, np.int64)), "has 0 labels; it must have five"),
         (_labels(_unlike()), "image 7 is 7 at severity 1 and 3 at severity 3"),
         (_labels(np.tile(LABELS + 3, 5)), "label 10 of example 7 is not a class id; ids are 0 to 9"),
-        (_labels(np.tile(LABELS, 5) / 2), "class ids are float64"),
+        (_labels(np.tile(LABELS, 5) / 2), "labels are float64"),
         (_labels(np.tile(LABELS[:6], 5)), "fog.npy has 60 images for 30 labels"),
         (_fog(BLOCKS["fog"][:-1]), "fog.npy has 59 images for 60 labels"),
         (_fog(BLOCKS["fog"] / 255), "fog.npy is float64 of shape [60, 32, 32, 3], not uint8 [n, 32, 32, 3]"),
