@@ -36,6 +36,12 @@ class {cls}(Method):
     Args:
         deviation: standard deviation s of the noise, in pixels of [0, 1], >= 0.
 
+    Example:
+        >>> from {module} import {cls}
+        >>> from tfrobust import keras as robust
+        >>> {cls}(robust.models.DigitsCNN(), robust.models.LinearHead(10)).terms
+        ('ce', 'ce_noisy')
+
     Source:
         Authors and year, link, equation; every deviation from it.
     """
