@@ -61,8 +61,8 @@ class WordPiece(Configured):
             raise InputError(f"WordPiece.strength_of is {self.strength_of!r}; it must be one of {list(STRENGTH_OF)}.")
         if self.size < 3 or self.minimum_count < 1:
             raise InputError(
-                f"WordPiece.size is {self.size} and WordPiece.minimum_count {self.minimum_count}; they must be at least "
-                "3 and 1."
+                f"WordPiece.size is {self.size} and WordPiece.minimum_count {self.minimum_count}; they must be at "
+                "least 3 and 1."
             )
 
     def fitted(self, sentences: Iterable[Sequence[str]]) -> Pieces:
