@@ -140,7 +140,7 @@ def test_a_stage_tells_a_method_how_many_images_there_are():
 def test_what_does_not_fit_is_refused(tmp_path):
     with pytest.raises(ValueError, match="Pretraining.epochs is 0"):
         pretraining(epochs=0)
-    with pytest.raises(InputError, match="set one of the two alone"):
+    with pytest.raises(InputError, match="set only one of them"):
         run(tmp_path, pretrained=Pretrained(path="exported/other"))
     with pytest.raises(InputError, match=r"the head returns 3 logits, but digits has 10 classes"):
         stage = Stage(
