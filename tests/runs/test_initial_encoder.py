@@ -133,7 +133,7 @@ def test_what_is_no_source_is_named(tmp_path):
     for name, fault in (
         ("missing", "there is no model"),
         ("empty", "neither saved_model.pb"),
-        ("foreign", "no export of tfrobust"),
+        ("foreign", "not a tfrobust export"),
         ("plain.keras", "no encoder of images"),
         ("notes.txt", "notes.txt"),
     ):
