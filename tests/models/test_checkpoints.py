@@ -264,7 +264,7 @@ def test_the_prefix_tells_one_of_two_networks(fitting, tmp_path):
 @pytest.mark.parametrize(
     ("make", "family", "message"),
     [
-        (lambda: ResNet50(width=1), "RobustBench", "pad stride 2 alike .*set ResNet50.symmetric = True"),
+        (lambda: ResNet50(width=1), "RobustBench", "pad stride 2 symmetrically.*set ResNet50.symmetric = True"),
         (lambda: WideResNet(10, 1), "DeepMind", "pad stride 2 as Keras does.*set WideResNet.symmetric = False"),
     ],
 )
