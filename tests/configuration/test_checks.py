@@ -15,9 +15,13 @@ from tfrobust.errors import InputError
 
 
 @pytest.fixture(autouse=True)
-def _registrations(monkeypatch):
-    """Gin forgets the classes below: one has the short name of the library's PGD."""
-    monkeypatch.setattr(gin.config, "_REGISTRY", gin.config._REGISTRY.copy())
+def _registrations():
+    """Let gin forget the classes below: one has the short name of the library's PGD."""
+    registry = gin.config._REGISTRY
+    before = dict(registry.items())
+    yield
+    for name in [name for name, _ in registry.items() if name not in before]:
+        registry.pop(name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
