@@ -79,7 +79,7 @@ def find_server(all_interfaces: bool) -> str:
         return binary
     if binary:
         raise InputError(f"{BINARY} listens on every network interface: set --all_interfaces, behind a firewall.")
-    lacking = "Docker is installed but its daemon does not respond" if docker else "There is no Docker"
+    lacking = "Docker's daemon does not respond" if docker else "There is no Docker"
     raise InputError(f"{lacking}, and no {BINARY}. {INSTALL}")
 
 
