@@ -250,6 +250,18 @@ def _of_tensorflow_1(tmp_path, place):
         v1.saved_model.simple_save(session, place, {"words": words}, {"logits": logits}, v1.tables_initializer())
 
 
+@pytest.mark.parametrize("reader", ["words", "same"])
+def test_an_asset_of_its_own_may_be_read_directly_and_by_an_identity(export_copy, reader):
+    def change(graph):
+        programs.new_constant(graph.graph_def.node, "words", "")
+        programs.new_asset(export_copy, graph, "words:0")
+        programs.new_node(graph.graph_def.node, "same", "Identity", ["words"])
+        programs.new_table(graph.graph_def.node, reader)
+
+    programs.changed(change)(export_copy)
+    assert scan.scan(export_copy) == []
+
+
 @pytest.mark.usefixtures("rehearsed_here")
 @pytest.mark.parametrize(
     "write",

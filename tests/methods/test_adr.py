@@ -42,3 +42,7 @@ def test_the_loss_leaves_global_smoothness_out_and_weighs_the_rest(objective):
     rest = sum(logs[name] for name in FIVE if name != "global_smoothness")
     assert abs(logs["global_smoothness"]) > 0.01
     assert logs["loss"] == pytest.approx(robust_part + rest, rel=1e-5)
+
+
+def test_the_weights_are_those_of_the_released_code():
+    assert {"kl": 6.0, "global_smoothness": 0.0} == ADR.default_weights

@@ -1,5 +1,6 @@
 """What all sections of an evaluation beyond the attacks have in common: whole, once, self-contained, absent without."""
 
+import dataclasses
 import re
 import sys
 import typing
@@ -156,3 +157,10 @@ def test_a_measurement_is_called_by_its_own_name_and_without_a_section_it_is_a_f
 
 def test_the_order_names_each_section_of_the_package_once():
     assert sorted(kind.anchor for kind in sections.kinds()) == sorted(sections.ORDER)
+
+
+@pytest.mark.parametrize("changes", [{}, {"epsilon": True}, {"epsilon": None}, {"norm": "l2"}])
+def test_the_curves_mark_the_epsilon_of_training_in_their_norm(changes):
+    report = make_report()
+    page = markdown.render(dataclasses.replace(report, training=report.training | changes))
+    assert ("The dotted line is the epsilon of training, 0.2." in page) == (not changes)

@@ -21,7 +21,7 @@ import time
 
 import numpy as np
 
-TOOLS = pathlib.Path(__file__).resolve().parents[1]
+HERE = pathlib.Path(__file__).resolve().parent
 ARRAYS, SETTINGS = "arrays.npz", "settings.json"
 LARGEST_LOGIT_DIFFERENCE = 1e-3  # of the largest logit
 
@@ -99,7 +99,7 @@ class Side:
         environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
-                [python, str(TOOLS / "_peers.py"), function, str(folder)],
+                [python, str(HERE / "_peers.py"), function, str(folder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -206,7 +206,7 @@ def make_task(function: str, settings: dict, folder: pathlib.Path) -> None:
     if made.is_file() and settings.items() <= json.loads(made.read_text()).items():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, str(TOOLS / "_peers.py"), function, str(folder), f"--make={json.dumps(settings)}"]
+    command = [sys.executable, str(HERE / "_peers.py"), function, str(folder), f"--make={json.dumps(settings)}"]
     done = subprocess.run(command, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{shlex.join(command)} ended with {done.returncode}:\n{done.stderr[-3000:]}")

@@ -325,7 +325,7 @@ def first_step() -> tuple[float, float]:
 
 def python(*arguments: str) -> str:
     """Run this Python on the checkout and return its output; exit with its errors if it fails."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tools")])
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tools" / "benchmarks")])
     environment = os.environ | {"PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
     if done.returncode:

@@ -65,6 +65,7 @@ def test_a_prepared_folder_without_network(prepared):
     assert source.load().fingerprint == data.fingerprint
 
 
+@pytest.mark.first
 def test_words_have_the_strengths_of_the_treebank(prepared, treebank, tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join("[PAD] [UNK] a lovely film dull well - made and dreary".split()), encoding="utf-8")
