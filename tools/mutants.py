@@ -242,7 +242,12 @@ def run(faults: list[dict], flags):
 
 def copied(folder: pathlib.Path) -> pathlib.Path:
     """Copy the checkout, without history and results, into a folder, and return the folder."""
-    ignored = shutil.ignore_patterns(".git", "runs", "exported", ".venv*", "__pycache__", "*.egg-info", ".*_cache")
+    anywhere = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*_cache")
+    at_the_top = shutil.ignore_patterns(".git", "runs", "exported", ".venv*")
+
+    def ignored(place, names):
+        return anywhere(place, names) | (at_the_top(place, names) if pathlib.Path(place) == ROOT else set())
+
     shutil.copytree(ROOT, folder, ignore=ignored)
     return folder
 
