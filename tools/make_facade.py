@@ -80,7 +80,7 @@ class Member:
 
 
 class Code:
-    """What the modules of the areas define, read once. Elsewhere, a section of the report may have the same name."""
+    """The definitions in the modules of the areas. Elsewhere, a section of the report may have the same name."""
 
     def __init__(self, root: pathlib.Path):
         places = [place for area in (*AREAS.values(), TOP) for place in (*area.places, *area.also)]

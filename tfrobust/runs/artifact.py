@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tfrobust.common import configured, files, fingerprint
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset, Examples
 from tfrobust.errors import InputError, RefusedByGate
@@ -16,15 +17,16 @@ from tfrobust.evaluation.engine import predictor as predictors
 from tfrobust.evaluation.engine.base import Outcome, Setting
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.methods.shared.base import Method
-from tfrobust.common import configured, files, fingerprint
 from tfrobust.report import assembly, writer
 from tfrobust.report.comparison import reports as compare
-from tfrobust.report.renderers import console as render, html, markdown
 from tfrobust.report.gate import Gate
+from tfrobust.report.renderers import console as render
+from tfrobust.report.renderers import html, markdown
 from tfrobust.report.schema import Report
-from tfrobust.serving.export import assets, saved_model as export, publish, verify
 from tfrobust.runs import workdir as workdirs
 from tfrobust.runs.progress import ConsoleProgress
+from tfrobust.serving.export import assets, publish, verify
+from tfrobust.serving.export import saved_model as export
 
 _log = logging.getLogger(__name__)
 
@@ -111,7 +113,9 @@ class Artifact:
         )
         if self.gate.failures(report):
             publish.give_back(base, number, owner)
-            self._check_gate(dataclasses.replace(report, model=report.model | {"version": None}), "nothing was published")
+            self._check_gate(
+                dataclasses.replace(report, model=report.model | {"version": None}), "nothing was published"
+            )
         texts = {"report_html": html.render(report), "report_markdown": markdown.render(report)}
         assets.assemble(final, **parts, **texts, report_json=report.to_json(), evaluated=staged)
         result = verify.verify(final)
@@ -247,7 +251,9 @@ def named_source(model: str, report: Report | None) -> Source:
         source = configured.deserialize(_without_downloads(report.data["source"]))
     except Exception as error:  # Keras, and a class that the report names, may raise anything
         reason = " ".join(str(error).split())[:100]
-        raise InputError(f"the report of {model[-60:]} names data that cannot be loaded ({reason}): use --data.") from error
+        raise InputError(
+            f"the report of {model[-60:]} names data that cannot be loaded ({reason}): use --data."
+        ) from error
     if not isinstance(source, Source):
         raise InputError(f"the report of {model[-60:]} names no data that can be loaded: use --data.")
     return source

@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from tfrobust.data.spec import Dataset
 from tfrobust.evaluation.engine.base import Evaluator
-from tfrobust.runs.stage import Stage
 from tfrobust.report.reading import duration
+from tfrobust.runs.stage import Stage
 from tfrobust.training import strategy as strategies
 from tfrobust.training.head_fit import fitted_at_once
 

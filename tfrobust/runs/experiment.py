@@ -8,10 +8,9 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfrobust.runs import artifact as artifacts
-from tfrobust.runs import estimate
 from tfrobust import saving
 from tfrobust.augment.base import Augmentation
+from tfrobust.common import configured, files
 from tfrobust.data import pipeline
 from tfrobust.data.sources.base import Source
 from tfrobust.data.text import refuse_parts_of_images
@@ -21,23 +20,23 @@ from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.chunks import Shard
 from tfrobust.evaluation.runner import refuse_clashes, refuse_kind, run_evaluation, run_shard
 from tfrobust.methods.shared.base import Method
-from tfrobust.models.weights import checkpoints, weight_files
 from tfrobust.models.heads.linear import LinearHead
-from tfrobust.common import configured, files
-from tfrobust.security import saved_models
-from tfrobust.runs.initial_encoder import Pretrained
-from tfrobust.runs.first_stage import Pretraining
-from tfrobust.runs.stage import Stage
+from tfrobust.models.weights import checkpoints, weight_files
 from tfrobust.report import assembly, writer
-from tfrobust.report.renderers import console as render
 from tfrobust.report.gate import Gate
+from tfrobust.report.renderers import console as render
 from tfrobust.report.schema import Report
+from tfrobust.runs import artifact as artifacts
+from tfrobust.runs import estimate, selection
+from tfrobust.runs import workdir as workdirs
+from tfrobust.runs.first_stage import Pretraining
+from tfrobust.runs.initial_encoder import Pretrained
+from tfrobust.runs.progress import ConsoleProgress
+from tfrobust.runs.stage import Stage
+from tfrobust.security import saved_models
 from tfrobust.serving.export import publish
 from tfrobust.training import cluster
-from tfrobust.runs import selection
 from tfrobust.training import strategy as strategies
-from tfrobust.runs import workdir as workdirs
-from tfrobust.runs.progress import ConsoleProgress
 
 
 def train(

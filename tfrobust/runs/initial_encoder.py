@@ -11,13 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust import saving
+from tfrobust.common import files, fingerprint
+from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.models.weights import checkpoints, weight_files
-from tfrobust.common import files, fingerprint
-from tfrobust.security import saved_models
-from tfrobust.common.configured import Configured
 from tfrobust.report.comparison.reports import find_report
 from tfrobust.report.schema import Report
+from tfrobust.security import saved_models
 from tfrobust.serving.export.golden import golden_images
 
 _PROBES = 2
@@ -36,8 +36,9 @@ class Pretrained(Configured):
 
     Args:
         path: an export (the folder of a version, or of versions: then the newest), or a `.keras` file of a method or of
-            an encoder; or weights from PyTorch, `.safetensors` or `.npz` (see `models.weights.checkpoints`), without their
-            classifier. A resumed run reads the file again, and refuses weights that differ from those it began with.
+            an encoder; or weights from PyTorch, `.safetensors` or `.npz` (see `models.weights.checkpoints`), without
+            their classifier. A resumed run reads the file again, and refuses weights that differ from those it began
+            with.
         frozen: True for a linear probe: the encoder is not changed and runs in inference mode (its batch norm
             statistics are fixed, dropout is off), and only the head is trained. False for fine-tuning of all weights.
 

@@ -82,7 +82,9 @@ class Stage:
             )
         if self.batch_size < model.least_batch:
             name = type(model).__name__
-            raise InputError(f"{name} learns nothing from batches of {self.batch_size}; it needs at least {model.least_batch}.")
+            raise InputError(
+                f"{name} learns nothing from batches of {self.batch_size}; it needs at least {model.least_batch}."
+            )
         for part in (model, model.head):
             if hasattr(part, "examples"):  # it has state per training image
                 part.examples = len(self.dataset.train)

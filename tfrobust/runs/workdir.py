@@ -11,8 +11,8 @@ import pathlib
 import uuid
 from collections.abc import Iterator
 
-from tfrobust.errors import InputError
 from tfrobust.common import files
+from tfrobust.errors import InputError
 
 TRAINING_FILE = "training.json"
 CONFIGURATION_FILE = "config.gin"
@@ -24,7 +24,9 @@ _log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def locked_workdir(workdir: str, training: dict, *, must_exist: bool = False, alone: bool = True) -> Iterator[pathlib.Path]:
+def locked_workdir(
+    workdir: str, training: dict, *, must_exist: bool = False, alone: bool = True
+) -> Iterator[pathlib.Path]:
     """Open the folder of a run as `open_workdir` does, and lock other runs out of it.
 
     The kernel releases the lock when the process ends, however it ends. Workers of one cluster share a folder: the

@@ -1,1 +1,1 @@
-"""What refuses foreign input: the scan of SavedModels, archives, pickles, picture files."""
+"""Checks that refuse foreign input: the scan of SavedModels, archives, pickles, picture files."""

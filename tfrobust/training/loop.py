@@ -263,7 +263,7 @@ class Loop:
 
 
 class _Consensus:
-    """What all workers must do after the same step: write a checkpoint or stop."""
+    """Actions that all workers take after the same step: write a checkpoint or stop."""
 
     def __init__(self, strategy: tf.distribute.Strategy, worker: cluster.Worker, stop):
         self.agreement = cluster.Agreement(strategy, worker)

@@ -1,1 +1,1 @@
-"""What every evaluator uses: predictors, chunks, statistics, published data sets."""
+"""The parts that every evaluator uses: predictors, chunks, statistics, published data sets."""

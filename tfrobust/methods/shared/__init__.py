@@ -1,1 +1,1 @@
-"""What several training methods use, the base class `Method` first."""
+"""The base class `Method`, and parts that several training methods use."""

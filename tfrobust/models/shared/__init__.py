@@ -1,1 +1,1 @@
-"""What several encoders use: blocks, normalization, the encoder base."""
+"""Parts that several encoders use: blocks, normalization, the encoder base."""

@@ -1,1 +1,1 @@
-"""How a report is written: HTML, Markdown, console."""
+"""The writers of a report: HTML, Markdown, console."""

@@ -26,7 +26,7 @@ class Calibration(Section):
 
     @property
     def lead(self) -> str:
-        """How to read the diagrams, and which of their numbers have an interval."""
+        """Instructions for reading the diagrams, and the numbers that have an interval."""
         kinds = intervals.kinds(series for series in self.diagrams if "low" in series.columns)
         lines = f" Lines are 95 % intervals ({kinds})." if kinds else ""
         attacked = {m.id.split(".", 1)[1].rpartition(".")[0]: m.settings for m in self._of_last_points()}

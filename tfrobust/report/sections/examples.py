@@ -72,7 +72,7 @@ class Examples(Section):
 
     @property
     def lead(self) -> str:
-        """How to read the pictures, and what they do not show."""
+        """Instructions for reading the pictures, and their limits."""
         factors = " and ".join(dict.fromkeys(one.factor for one in self.shown if one.factor)) or "an unrecorded factor"
         correct, weak = self._correct()
         lead = (

@@ -63,7 +63,7 @@ class Features(Section):
 
     @property
     def lead(self) -> str:
-        """How to read the map."""
+        """Instructions for reading the map."""
         lead = "Penultimate features in two dimensions (t-SNE). Distances are only suggestive"
         return f"{lead}; an adversarial image among another class hints at an error." if self._attacked else f"{lead}."
 
