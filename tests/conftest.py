@@ -1,4 +1,4 @@
-"""What every test shares: a quiet TensorFlow, the same random numbers, and no state of the test before it."""
+"""Give every test a quiet TensorFlow, the same random numbers, and no state of the test before it."""
 
 import os
 import sys

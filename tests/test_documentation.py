@@ -1,4 +1,4 @@
-"""What the README and the guides say is so: their Python runs, their commands parse, their links lead somewhere.
+"""Check README and guides: their Python runs, their commands parse, and their links have targets.
 
 How a guide is read, block by block, in one namespace and in a folder of its own:
 

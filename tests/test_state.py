@@ -1,4 +1,4 @@
-"""What one test switches does not reach the next one."""
+"""Check that a switch set by one test does not reach the next one."""
 
 import gin
 import keras

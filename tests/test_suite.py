@@ -45,7 +45,7 @@ def test_cheap_tests_and_those_without_a_record_belong_to_the_first_tier():
 
 
 def test_of_costly_tests_the_first_tier_takes_each_function_and_value_at_the_least_cost():
-    """Of a product of two values by three, three tests have every value; the dear one is not among them."""
+    """Three tests cover every value of a product of two by three; the costly test is not among them."""
     pairs = list(itertools.product("ab", (1, 2, 3)))
     items = [item("product", kind=kind, size=size) for kind, size in pairs]
     places = chosen(items, [1.0, 0.5, 0.5, 0.5, 0.5, 0.5])

@@ -86,7 +86,7 @@ def test_sharpness_is_within_two_levels():
 
 @pytest.mark.parametrize(("padding", "border"), [("reflect", "mirror"), ("symmetric", "reflect")])
 def test_gaussian_filters_are_the_same(padding, border):
-    """Of the same number of taps; theirs calls the borders by TensorFlow's names."""
+    """Compare filters with the same number of taps; the other library names borders as TensorFlow does."""
     for taps, sigma in GOLDEN["input/filters"]:
         taps = int(taps)
         found = resampling.gaussian(tf.constant(PIXELS, tf.float32) / 255.0, sigma, (taps // 2) / sigma, border)

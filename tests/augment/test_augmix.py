@@ -23,7 +23,7 @@ def pixels_of(shape, seed=0):
 
 
 def expected_of(pixels, draw, row):
-    """What the Pillow procedure makes of one image with the same draws."""
+    """Return the Pillow procedure's result for one image with the same draws."""
     chains = []
     for depth, names, levels in zip(*(draw[name][row] for name in ("depth", "operation", "level")), strict=True):
         steps = zip(names[:depth], levels[:depth], strict=True)

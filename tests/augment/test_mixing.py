@@ -15,7 +15,7 @@ KEY = randomness.make_key(3, "mixing")
 
 
 def over_keys(count, one, signature=tf.float32):
-    """What `one` makes of each of many keys."""
+    """Return `one` of each of many keys."""
     keys = randomness.example_keys(KEY, tf.range(count))
     return tf.function(lambda: tf.map_fn(one, keys, fn_output_signature=signature))()
 

@@ -67,7 +67,7 @@ def test_the_policies_are_the_published_ones(policy):
 
 
 def parameter(name, share, negative, ranges, size):
-    """What Pillow is called with for a share in [0, 1] of an operation's range."""
+    """Return Pillow's parameter for a share in [0, 1] of an operation's range."""
     if ranges == "code" or name.startswith("shear") or name in ("color", "contrast", "brightness", "sharpness"):
         return pillow.parameter(name, 10 * share, negative, size)
     sign = -1 if negative else 1

@@ -39,7 +39,7 @@ def test_exactly_the_least_and_the_most_useful_tokens_go(fraction, counts):
 
 
 def test_equals_are_taken_at_random():
-    """Of ten tokens of utility 0 four are taken: each about as often, whatever its place."""
+    """Four of ten tokens of utility 0 are removed, each about equally often, wherever it is."""
     tokens = tf.constant([[*range(1, 13), 0, 0]])
     utility = tf.constant([[0.0] * 5 + [1.0, 1.0] + [0.0] * 7])
     perturbation = TokenRemoval(fraction=0.33)

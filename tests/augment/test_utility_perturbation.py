@@ -48,7 +48,7 @@ def test_the_noise_is_gaussian_and_drawn_twice():
 
 
 def test_equals_are_taken_at_random():
-    """Of ten features of utility 0 four are taken: each about as often, whatever its place."""
+    """Four of ten features of utility 0 are changed, each about equally often, wherever it is."""
     images = np.zeros((1, 1, 12, 1), np.float32)
     utility = np.array([0] * 5 + [1, 1] + [0] * 5, np.float32).reshape(images.shape)
     perturbation = UtilityPerturbation(count=4)

@@ -20,7 +20,7 @@ def script():
 
 
 def completed(script, folder, *words):
-    """What bash offers with the cursor at the end of the last of these words."""
+    """Return bash's completions with the cursor at the end of the last of these words."""
     listed = " ".join(f"'{word}'" for word in ("tfrobust", *words))
     asked = [f"COMP_WORDS=({listed})", f"COMP_CWORD={len(words)}", "_tfrobust", 'printf "%s\\n" "${COMPREPLY[@]}"']
     done = subprocess.run(

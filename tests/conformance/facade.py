@@ -230,7 +230,7 @@ def kind_of(item) -> str:
 
 
 def file_name(cls: type) -> str:
-    """What a class is called in `.keras` files and in the tables here: `layers.AugMix` is AugMixLayer."""
+    """Return the name of a class in `.keras` files and in the tables here: `layers.AugMix` is AugMixLayer."""
     return keras.saving.get_registered_name(cls).removeprefix("tfrobust>")
 
 
@@ -241,7 +241,7 @@ CLASSES_OFFERED = {
 
 
 def names(kind: str) -> list[str]:
-    """Of all concrete classes of a kind."""
+    """Return the names of all concrete classes of a kind."""
     return [name for name, cls in CLASSES_OFFERED.items() if kind_of(cls) == kind and name not in ABSTRACT]
 
 
@@ -275,12 +275,12 @@ def inputs_of(name: str) -> list[np.ndarray]:
 
 
 def takes_images(name: str) -> bool:
-    """Whether a layer stands at the input of a model; the others stand on features."""
+    """Return True if a layer belongs at the input of a model; the others take features."""
     return name not in VECTOR_LAYERS and (name in LAYERS or issubclass(CLASSES_OFFERED[name], models.Encoder))
 
 
 def through(layer, name: str, inputs: list, training=None):
-    """What follows on a layer at the input, or on the flattened image: one tensor [b, d]."""
+    """Apply a layer to the input, or to the flattened image, and return one tensor [b, d]."""
     if not takes_images(name):
         return layer(keras.ops.reshape(inputs[0], (-1, SIZE)))
     found = layer(*inputs, training=training)
@@ -352,7 +352,7 @@ def stream(inputs, labels, batch: int = 5) -> tf.data.Dataset:
 
 
 def call(model, inputs: list) -> np.ndarray:
-    """What a model answers when it is not trained."""
+    """Return a model's outputs in inference mode."""
     return np.asarray(model(inputs if len(inputs) > 1 else inputs[0], training=False), np.float32)
 
 

@@ -1,4 +1,4 @@
-"""What every training method must do. A new member adds a row to `ROWS`; its own formulas get their own test.
+"""Check what every training method must do. A new member adds a row to `ROWS`; its own formulas get their own test.
 
 A row is name -> constructor of the method from (encoder, head, **keywords).
 """
@@ -205,7 +205,7 @@ def build(row: str, *, seed: int = 0, compiled: bool = True, optimizer=None, **k
 
 
 def data(count: int = 12, row: str = "supervised") -> tuple[np.ndarray, np.ndarray]:
-    """What a row trains on, such that a small network can tell classes apart: each lights its own rows of an image.
+    """Return a row's training data, which a small network can classify: each class lights its own rows of an image.
 
     In sentences, of several lengths, each class has its own words.
     """

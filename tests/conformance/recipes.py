@@ -1,4 +1,4 @@
-"""What the tests of papers' recipes share: what gin hands to the training, rows as their pages print them, rates."""
+"""Shared by the tests of papers' recipes: the arguments from gin, rows as their pages print them, rates."""
 
 import functools
 import pathlib

@@ -24,7 +24,7 @@ def compiled(name, shape, **keywords):
 
 
 def drawn(name, images, keys):
-    """What the random ones among the changes draw for the first image."""
+    """Return the draws of the random changes for the first image."""
     keys = draws.fold(keys, f"{name} sequence", 1)
     if name == "snow":
         return {"flakes": weather.draw_snow(keys, images, None)["flakes"][0].numpy()}
@@ -138,7 +138,7 @@ def test_any_size(name):
 
 
 def test_a_translation_goes_on_by_whole_pixels_of_its_share():
-    """Of 8 pixels a quarter of 32's way, of 112 half of 224's."""
+    """An image of 8 pixels moves a quarter as far as one of 32, one of 112 half as far as one of 224."""
     for side, first, last in ((8, -2, 2), (16, -3, 4), (112, -10, 10)):
         picture = np.zeros([1, 1, side, 1], np.uint8)
         picture[0, 0, side // 2] = 255

@@ -112,7 +112,7 @@ def variables(folder: pathlib.Path, name: str) -> dict[str, np.ndarray]:
 
 
 def published(folder: pathlib.Path, name: str) -> tuple[np.ndarray, dict]:
-    """What the only version answers to some images, and its report."""
+    """Return the only version's outputs for some images, and its report."""
     import tensorflow as tf
 
     (version,) = [entry for entry in (folder / "exported" / name).iterdir() if entry.name.isdigit()]

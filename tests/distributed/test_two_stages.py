@@ -8,7 +8,7 @@ from faults import processes
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    """What one replica and what two leave, by name."""
+    """Return the arrays that one replica and two leave, by name."""
 
     def make(folder):
         children = [

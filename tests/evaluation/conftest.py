@@ -1,4 +1,4 @@
-"""What the tests of features share."""
+"""Fixtures of the tests of features."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What every evaluator keeps: its configuration, its ids, its outcome on disk, its limit, and any size of batch."""
+"""Check every evaluator: configuration, ids, stored outcomes, limits, and independence of the batch size."""
 
 import dataclasses
 import json

@@ -163,7 +163,7 @@ def test_a_report_as_baseline(setting, tmp_path):
 
 
 def test_a_baseline_of_other_images_is_warned_of(setting, tmp_path):
-    """Of the numbers themselves none tells: another split, fewer images, another origin."""
+    """The numbers alone do not show another split, fewer images or another origin."""
 
     def measured(setting, **changes):
         (mean,) = (m for m in FEW.run(setting).measurements if m.id == "corruption.mean.accuracy")

@@ -91,7 +91,7 @@ def test_neither_scale_nor_order_shows():
 
 
 def test_intervals_cover():
-    """Of 200 samples of 60 images about 95 % have the ratio and the uniformity of 4,000 in their interval."""
+    """The intervals of about 95 % of 200 samples of 60 images contain the ratio and the uniformity of all 4,000."""
     features, labels = drawn(4000, 3, seed=9)
     truth = inter_intra_ratio(features, labels)["inter_intra_ratio"][0], uniformity(features)[0]
     generator, covered = np.random.default_rng(2), np.zeros(2)

@@ -296,7 +296,7 @@ def test_kept_results_follow_the_files(folder, tmp_path, monkeypatch):
 
 
 def test_only_batches_are_held(tmp_path):
-    """Of 8,000 images, as float32 49 MB, no more than some batches at a time beside what the clean ones take."""
+    """Only some batches of the 8,000 images, which are 49 MB as float32, are in memory besides the clean images."""
     images = np.random.default_rng(3).integers(0, 256, (8000, 16, 16, 3), np.uint8)
     folder = published.cifar_c(tmp_path / "c", {"fog": np.tile(images ^ 64, (5, 1, 1, 1))}, np.zeros(8000, int))
     predictor = from_function(lambda x: tf.reduce_mean(x, axis=[1, 2])[:, :2], image_shape=(16, 16, 3))

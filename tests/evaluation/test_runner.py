@@ -171,7 +171,7 @@ ATTACKS = [
 
 @functools.cache
 def undisturbed():
-    """What both attacks find where nothing ends them."""
+    """Return what both attacks find without an interruption."""
     return _without_cost(run_evaluation(ATTACKS, _setting()))
 
 

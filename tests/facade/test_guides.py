@@ -1,4 +1,4 @@
-"""What the guides of the facade promise beyond what tests/test_documentation.py executes and looks up."""
+"""Check promises of the guides of the facade that tests/test_documentation.py does not execute or look up."""
 
 import importlib
 import inspect

@@ -1,8 +1,8 @@
-"""What a good neighbour does: layers, augmentations, losses and metrics in an ordinary `compile` and `fit`.
+"""Use layers, augmentations, losses and metrics in an ordinary `compile` and `fit`.
 
 In functional and in subclassed models, on `tf.data`, through `evaluate`, `.keras` files and `clone_model`, under every
-precision that Keras has a policy for. Who is tried is walked from the lists of the facade (`conformance.facade`). Where
-only dtypes or calls are in question the steps run eagerly, which shows the same and traces nothing.
+precision that Keras has a policy for. The objects come from the lists of the facade (`conformance.facade`). Tests of
+dtypes or calls alone run their steps eagerly, which shows the same and traces nothing.
 """
 
 import keras
@@ -78,7 +78,7 @@ def test_layers_that_draw_are_exported_as_the_identity(tmp_path):
 
 
 def test_xla_compiles_layers_that_draw():
-    """What `jit_compile="auto"` asks for beside an accelerator."""
+    """Compile as `jit_compile="auto"` does where there is an accelerator."""
     images, labels = facade.data()
     inputs = keras.Input(facade.SHAPE)
     hidden = robust.layers.Corrupt("fog")(robust.layers.Augment(robust.augment.RandomShift())(inputs))

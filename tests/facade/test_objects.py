@@ -1,4 +1,4 @@
-"""What every object of the facade is to Keras: listed, registered, and the same again from its config."""
+"""Check that every object of the facade is listed, registered, and restored from its config."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""What a method says of data and parts that it makes no sense of, and what it takes as any Keras model does."""
+"""Check which data and parts a method refuses, in which words, and what it accepts as any Keras model does."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""What trains a model, in an ordinary `fit`: methods, attacks, callbacks, optimizers and schedules of the facade."""
+"""Train in an ordinary `fit` with methods, attacks, callbacks, optimizers and schedules of the facade."""
 
 import keras
 import numpy as np
@@ -145,7 +145,7 @@ JUDGES = ("AutoAttack", "Ensemble", "FAB", "FABUntargeted", "ProxLogBarrier", "S
     indirect=["policy"],
 )
 def test_an_attack_watches_a_fit(name, policy):
-    """Of a functional model in float32, of a subclassed one in 16 bits; what it finds is what `run_attack` does."""
+    """The callback finds what `run_attack` does, for a functional model in float32 and a subclassed one in 16 bits."""
     images, labels = facade.data()
     attack = facade.made(name)
     model = compiled(facade.plain("functional" if policy == "float32" else "subclassed"), run_eagerly=True)

@@ -1,4 +1,4 @@
-"""What the hostile inputs share: a canary that nothing may touch, and what "refused" means."""
+"""Fixtures of the hostile inputs: a canary that nothing may touch, and what "refused" means."""
 
 import json
 import shutil

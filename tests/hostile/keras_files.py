@@ -17,7 +17,7 @@ import numpy as np
 
 
 def _touch():
-    """What the files try to run: it makes the canary."""
+    """Make the canary: the code that the files try to run."""
     import os
 
     open(os.environ["TFROBUST_CANARY"], "w").close()

@@ -22,7 +22,7 @@ def _specification(graph):
 
 
 def _held(graph):
-    """What the loader knows of a function."""
+    """Return the loader's entry for a function."""
     return next(iter(graph.object_graph_def.concrete_functions.values()))
 
 

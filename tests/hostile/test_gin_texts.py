@@ -83,7 +83,7 @@ def test_spoiled_recipes_never_crash_the_reader(tmp_path):
 
 
 def test_no_name_in_the_registry_reaches_files_or_other_programs():
-    """Of all functions that a file may name, none opens, writes, loads or starts anything by itself."""
+    """No function that a file may name opens, writes, loads or starts anything by itself."""
     known = registry.collect().objects
     words = {"open", "write_text", "write_bytes", "read_text", "load", "save", "system", "Popen", "rmtree"}
     words |= {"unlink", "rename", "mkdir", "write_atomically", "load_model", "eval", "exec", "__import__"}

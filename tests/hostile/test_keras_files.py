@@ -35,7 +35,7 @@ def test_a_bomb_is_refused_before_it_grows(tmp_path, not_judged, monkeypatch, no
 
 
 def test_safe_mode_is_never_off_and_keras_is_new_enough():
-    """Of every file of the package: nothing turns the guards of Keras and NumPy off, nothing unpickles."""
+    """No file of the package turns the guards of Keras and NumPy off, or unpickles."""
     forbidden = re.compile(
         r"safe_mode\s*=\s*False|enable_unsafe_deserialization|allow_pickle\s*=\s*True|pickle\.loads?\(|marshal|"
         r"\beval\(|\bexec\(|os\.system|shell\s*=\s*True|extractall"
@@ -49,7 +49,7 @@ def test_safe_mode_is_never_off_and_keras_is_new_enough():
 
 
 def test_every_saved_model_is_scanned_before_it_is_loaded():
-    """Where TensorFlow's own loader is called, a scan comes first."""
+    """A scan precedes every call of TensorFlow's own loader."""
     calls = {}
     for path in sorted((ROOT / "tfrobust").rglob("*.py")):
         lines = path.read_text("utf-8").splitlines()

@@ -64,7 +64,7 @@ def _renamed(program: meta_graph_pb2.MetaGraphDef, chance: random.Random) -> met
 
 
 def _operations(graph: meta_graph_pb2.MetaGraphDef) -> collections.Counter:
-    """What is in the file, counted without any names."""
+    """Count the operations in the file without any names."""
     library = graph.graph_def.library.function
     return collections.Counter(
         node.op for nodes in (graph.graph_def.node, *(f.node_def for f in library)) for node in nodes
@@ -94,7 +94,7 @@ def test_no_new_name_hides_an_operation():
 
 
 def test_the_scan_counts_what_it_sees(monkeypatch):
-    """Where its rules on names were gone, it would notice that it has seen less than there is."""
+    """Without its rules on names, the scan notices that it has seen fewer operations than there are."""
     monkeypatch.setattr(program_graph, "_name_findings", lambda graph: [])
     chance = random.Random(1)
     noticed = 0

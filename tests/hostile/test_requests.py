@@ -1,4 +1,4 @@
-"""What clients send to the development server, and servers to the client, is refused or bounded."""
+"""Requests to the development server, and responses to the client, are refused or bounded."""
 
 import io
 import json

@@ -44,7 +44,7 @@ def block(entries: list[bytes], starts: tuple[int, ...] = (0,), packing: int = 0
 
 @dataclasses.dataclass(kw_only=True)
 class Table:
-    """What stands in a file, most of it as it should."""
+    """The parts of a file, valid ones by default."""
 
     entries: list[bytes]
     starts: tuple[int, ...] = (0,)

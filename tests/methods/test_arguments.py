@@ -1,4 +1,4 @@
-"""Of all methods and their parts: the papers' defaults, and the arguments that they refuse."""
+"""Check all methods and their parts: the papers' defaults, and the arguments that they refuse."""
 
 import keras
 import numpy as np

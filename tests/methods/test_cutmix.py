@@ -22,7 +22,7 @@ def cutmix(**keywords):
 
 
 def pasted(images, mixed, partner):
-    """Of each row that has a partner, which pixels are the partner's; all others must be its own. bool [n, h, w]."""
+    """Return the pixels of the partner in each row that has one, bool [n, h, w]; all others must be the row's own."""
     found = []
     for row, other in enumerate(partner):
         if row != other:

@@ -1,4 +1,4 @@
-"""What the contrastive methods share: false negatives, temperature, and the arguments they refuse."""
+"""Check the contrastive methods together: false negatives, temperature, and the arguments they refuse."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""What pre-training methods share: views, projection, and a probe that teaches the head alone."""
+"""Check the pre-training methods together: views, projection, and a probe that trains the head alone."""
 
 import keras
 import numpy as np

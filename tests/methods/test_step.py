@@ -1,4 +1,4 @@
-"""What the base does in one step, on a network of two matrices: reduction, clipping, and the hook after the update."""
+"""Check the base class's step on a network of two matrices: reduction, clipping, the hook after the update."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""What the base of the encoders does, on a network small enough to compute by hand."""
+"""Check the encoders' base class on a network small enough to compute by hand."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""What models refuse, and what they say of it."""
+"""Check what models refuse, and the messages."""
 
 import numpy as np
 import pytest

@@ -16,7 +16,7 @@ TENSORS = {"a.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "a.steps": 
 
 
 class Payload:
-    """What a pickle would run."""
+    """An object whose pickle runs code when it is read."""
 
     ran = False
 

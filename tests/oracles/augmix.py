@@ -48,7 +48,7 @@ OPERATIONS = {
 
 
 def parameter(name, level, negative, size):
-    """What an operation is called with at a level in 0.1 .. severity; `size` is (height, width)."""
+    """Return an operation's parameter for a level from 0.1 to severity; `size` is (height, width)."""
     sign = -1 if negative else 1
     if name == "posterize":
         return 4 - int(level * 4 / 10)

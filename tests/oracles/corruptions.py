@@ -29,7 +29,7 @@ def beyond_the_benchmark(small, large):
 
 
 def bytes_of(levels):
-    """What the benchmark stores: clipped, then cut downwards by the cast.
+    """Return the bytes that the benchmark stores: clipped, then rounded down by the cast.
 
     A whole level stays one where a sum in another order comes out a trifle below it.
     """

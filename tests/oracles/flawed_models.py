@@ -55,7 +55,7 @@ def perceptron(epsilon=0.0, epochs=30, width=64):
 
 
 def _gradients(weights, x, y):
-    """Of the mean cross-entropy: by x, then by each matrix."""
+    """Return the gradients of the mean cross-entropy with respect to x, then to each matrix."""
     kernel, offset, head, bias = weights
     before = x @ kernel + offset
     hidden = np.maximum(before, 0)

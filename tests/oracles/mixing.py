@@ -1,4 +1,4 @@
-"""What the tests of the mixing methods share: a staged network, the draws of a step, losses by loops."""
+"""Shared by the tests of the mixing methods: a staged network, the draws of a step, losses by loops."""
 
 import keras
 import numpy as np

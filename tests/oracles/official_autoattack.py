@@ -1,4 +1,4 @@
-"""What the official AutoAttack made of three digits models (tests/golden/autoattack_verdicts.npz), and ours for it."""
+"""Results of the official AutoAttack on three digits models (tests/golden/autoattack_verdicts.npz), and ours."""
 
 import functools
 import pathlib

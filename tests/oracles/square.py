@@ -8,13 +8,13 @@ from oracles.projections import project
 
 
 def share(step, initial=0.8):
-    """Of the pixels, in the window at a step of the schedule for 10,000 steps."""
+    """Return the share of the pixels in the window at a step of the schedule for 10,000 steps."""
     halvings = [10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000]
     return initial / 2 ** sum(step > threshold for threshold in halvings)
 
 
 def side(step, height, width, kind):
-    """Of the window at a step."""
+    """Return the side of the window at a step."""
     length = int(round(math.sqrt(share(step) * height * width)))
     if kind == "linf":
         length = max(length, 1)

@@ -1,4 +1,4 @@
-"""What the comments of gin files tell users to combine: an augmentation, an adversary, Patch Gaussian and a shift."""
+"""Check combinations in comments of gin files: an augmentation, an adversary, Patch Gaussian and a shift."""
 
 import re
 
@@ -18,7 +18,7 @@ SMALL += ["feature/LinearRamp.delay=0", "feature/LinearRamp.length=0"]
 
 
 def flags_in(file: str) -> list[str]:
-    """What the comments of a gin file tell users to write."""
+    """Return the parameters that the comments of a gin file tell users to pass."""
     return re.findall(r'^#.*--gin_param="(.*)"', (GIN / file).read_text(), re.MULTILINE)
 
 

@@ -273,7 +273,7 @@ def check_method(row: str, method, constants: tuple, pipeline: tuple) -> None:
 
 
 def test_the_mean_of_all_is_over_19_corruptions_of_cifar_and_over_15_of_imagenet():
-    """What cifar_c.gin and imagenet_c_resnet50_v2.gin say of Table 3."""
+    """Check what cifar_c.gin and imagenet_c_resnet50_v2.gin state about Table 3."""
     for data, text in CORRUPTED.items():
         each = cells(EACH[data])
         gaps = [float(line[0]) - np.mean(np.float64(each[row])) for row, line in cells(text).items()]

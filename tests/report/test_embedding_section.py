@@ -1,4 +1,4 @@
-"""What a report shows of features without adversaries, and of false negatives."""
+"""Check what a report shows about features without adversaries, and about false negatives."""
 
 from report.synthetic import make_report, written
 

@@ -94,7 +94,7 @@ def test_a_percentage_means_what_it_says():
 
 
 def test_a_limit_that_no_fraction_can_miss_is_a_slip():
-    """Who writes 5 and means 5 per cent would let every model through."""
+    """A limit of 5 that is meant as 5 % would let every model pass."""
     for line, unit, fault in (
         ("calibration.rms <= 5", "fraction", "it is a fraction, which is never above 1; for per cent, write 5 %"),
         (f"{DROP} < 30", "fraction of clean", "it is a fraction, which is never above 1; for per cent, write 30 %"),
@@ -211,7 +211,7 @@ def test_no_worse_refuses_what_cannot_be_compared(earlier):
 
 
 def test_no_worse_asks_for_all_that_the_other_report_has(earlier):
-    """Who is judged at another epsilon, or not at all, has not kept anything."""
+    """A measurement at another epsilon, or none at all, does not meet the requirement."""
     elsewhere = measured("attack.pgd_linf_0.1.accuracy", 0.99, steps=20)
     (fault,) = worse(earlier, CLEAN, elsewhere, measured("calibration.rms", 0))
     assert fault.startswith(f"{ATTACK}: it was not measured; nearest: {elsewhere.id}")

@@ -1,4 +1,4 @@
-"""What makes two numbers of one name unlike: the facts that their other settings do not show."""
+"""Check the facts that make two numbers with the same name differ, beyond their other settings."""
 
 from report.synthetic import fraction
 

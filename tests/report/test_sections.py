@@ -1,4 +1,4 @@
-"""What all sections of an evaluation beyond the attacks have in common: whole, once, self-contained, absent without."""
+"""Check all sections beyond the attacks: complete, once, self-contained, and absent without their measurements."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""What an evaluation is told of the training: the images where somebody asks, the attack where there was one."""
+"""Check the facts of the training that evaluators get: images if one asks for them, the attack if there was one."""
 
 import pytest
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""What a dry run says of the cost: passes in closed form, time from steps that were really made."""
+"""Check the cost estimate of a dry run: passes in closed form, time from executed steps."""
 
 import re
 from types import SimpleNamespace

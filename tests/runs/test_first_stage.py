@@ -177,7 +177,7 @@ def test_a_term_whose_schedule_never_begins_is_said(delay, silent, caplog):
 
 
 def spoken(caplog, method, optimizer, *, epochs=2):
-    """What the log says when a stage of 10 steps an epoch is built."""
+    """Return the log messages when a stage of 10 steps per epoch is built."""
     caplog.clear()
     given = {"dataset": DIGITS.load(), "source": DIGITS, "epochs": epochs, "batch_size": 128, "seed": 0}
     Stage(method=method, **given).build(optimizer)

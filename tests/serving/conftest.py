@@ -88,7 +88,7 @@ def server(exported):
 
 @pytest.fixture(params=["rest", "grpc"])
 def url(request, server):
-    """Where the development server listens, over REST and over gRPC."""
+    """Return the development server's address, over REST and over gRPC."""
     return getattr(server, f"{request.param}_url")
 
 

@@ -1,4 +1,4 @@
-"""What several tests of serving make: image files, and a server of one model."""
+"""Shared by tests of serving: image files, and a server of one model."""
 
 import contextlib
 import io

@@ -54,7 +54,7 @@ def models(tmp_path_factory):
 
 
 def read_while(publications, base, write):
-    """What a reader in another process says of each version that `write(version)` makes: version -> problem."""
+    """Return a reader's problem with each version that `write(version)` makes; the reader is another process."""
     base.mkdir(parents=True)
     command = [sys.executable, "-c", READER.format(root=str(ROOT)), str(base), str(publications)]
     reader = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -81,7 +81,7 @@ def test_the_docstring_of_a_module_is_kept_and_an_orphan_goes(tool, checkout):
     (checkout / "losses" / "planted.py").write_text(f"def Planted():\n{EXAMPLE}")
     losses = checkout / "keras" / "losses.py"
     losses.write_text('"""By hand,\n\nin two parts.\n"""\n')
-    (checkout / "keras" / "gone.py").write_text('"""Of no area."""\n')
+    (checkout / "keras" / "gone.py").write_text('"""Belong to no area."""\n')
     assert tool.main([]) == 0
     made = '"""By hand,\n\nin two parts.\n"""\n\nfrom tfrobust.losses.planted import Planted\n\n__all__ = ["Planted"]\n'
     assert losses.read_text("utf-8") == made

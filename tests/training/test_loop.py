@@ -31,7 +31,7 @@ class Stop(keras.callbacks.Callback):
 
 
 class Kept(keras.callbacks.Callback):
-    """What the callbacks see."""
+    """A callback that keeps what it is called with."""
 
     def __init__(self):
         super().__init__()

@@ -153,7 +153,7 @@ def test_the_state_follows_the_files(folder):
 
 
 def test_only_a_batch_is_in_memory(tmp_path):
-    """Of 77 MB no more than a few batches of 0.4 MB, as float32, at any time."""
+    """At most a few batches of 0.4 MB, as float32, are in memory at any time, of 77 MB."""
     folder = published.cifar_c(tmp_path / "c", {}, np.arange(5000) % 10)
     np.lib.format.open_memmap(folder / "fog.npy", "w+", np.uint8, (25_000, 32, 32, 3)).flush()
     opened = few(folder).open(("fog",), (5,), TARGET)

@@ -26,7 +26,7 @@ def _word(text):
 
 
 def _python2_array(array):
-    """What Python 2's cPickle wrote for a C-ordered uint8 array (protocol 2)."""
+    """Return what Python 2's cPickle wrote for a C-ordered uint8 array (protocol 2)."""
     number = lambda value: b"J" + struct.pack("<i", value)  # noqa: E731
     shape = b"".join(number(size) for size in array.shape)
     dtype = b"cnumpy\ndtype\n" + _word("u1") + b"K\x00K\x01\x87R" + b"(K\x03" + _word("|") + b"NNN"

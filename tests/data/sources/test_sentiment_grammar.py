@@ -51,7 +51,7 @@ def test_labels_follow_from_the_words(dataset):
 
 
 def test_strengths_alone_do_not_solve_it(dataset):
-    """Who adds up the words' sentiments and knows no negation and no intensifier is right for most sentences only."""
+    """The sum of the words' sentiments, without negations and intensifiers, is right for most sentences only."""
     sentences, labels, _ = _sentences(dataset, "test")
     sums = np.array([sum(LEXICON.get(word, 0.5) - 0.5 for word in words) for words in sentences])
     assert 0.75 < np.mean((sums > 0) == labels) < 0.92
