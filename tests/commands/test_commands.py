@@ -35,14 +35,8 @@ def test_train_hands_its_flags_and_defaults_on(asked):
     assert asked["runtime"] == {**given, "training_must_be_done": False}
     assert train.main(["--gin_file=some/where/ascl_leaked.gin"]) == 0
     del asked["runtime"]["configuration"]
-    defaults = {"workdir": "runs/ascl_leaked", "export_dir": "exported", "version": None, "profile": 0}
+    defaults = {"workdir": None, "export_dir": "exported", "version": None, "profile": 0}
     assert asked["runtime"] == {**defaults, "dry_run": False, "training_must_be_done": False}
-
-
-def test_a_run_that_no_file_names_works_in_a_folder_of_its_name(asked, monkeypatch):
-    monkeypatch.setattr(run, "configure", lambda *_: "cifar_adv")
-    assert train.main(["--gin_file=cifar.gin", "--gin_file=adv.gin"]) == 0
-    assert asked["runtime"]["workdir"] == "runs/cifar_adv"
 
 
 def test_evaluate_hands_its_flags_on(asked):

@@ -72,7 +72,7 @@ def test_a_finished_run_is_exported_elsewhere_and_refused_with_another_first_sta
     assert ended.code == 0, ended.err
     elsewhere = report_of(tmp_path / "elsewhere" / "simclr" / "1" / "assets.extra")
     assert numbers(elsewhere) == numbers(report_of(trained / VERSION / "assets.extra"))
-    refused = train(tmp_path, "--gin_param=Pretraining.frozen=False")
+    refused = train(tmp_path, "--workdir=runs/simclr", "--gin_param=Pretraining.frozen=False")
     assert refused.code == 2 and "pretraining.frozen is true there and false here" in refused.err
 
 

@@ -37,7 +37,7 @@ TINY = [
     "--gin_param=train.validation=None",
     "--gin_param=train.checkpoint_seconds=0.0",
 ]
-WORKDIR = pathlib.Path("runs", "adversarial_training")
+WORKDIR = pathlib.Path("runs", "tiny")
 
 # Calls that happen all along a run: training steps, graph calls of attacks, and what makes a file last.
 PROGRESS = [

@@ -15,7 +15,7 @@ from faults.whole_run import EVALUATE, EXPORT, TRAIN, copy, listing, numbers, re
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A folder with `runs/adversarial_training` and `exported/tiny/1`, from one uninterrupted run."""
+    """A folder with `runs/tiny` and `exported/tiny/1`, from one uninterrupted run."""
     folder = tmp_path_factory.mktemp("trained")
     copy(whole_run.trained(tmp_path_factory), folder)
     return folder
@@ -48,7 +48,7 @@ def test_the_sentence_from_a_foreign_folder(tmp_path):
 
 
 def test_what_a_run_leaves(trained):
-    version, workdir = trained / "exported" / "tiny" / "1", trained / "runs" / "adversarial_training"
+    version, workdir = trained / "exported" / "tiny" / "1", trained / "runs" / "tiny"
     report = report_of(version / "assets.extra")
     assert report.model["name"] == "tiny" and report.model["version"] == 1
     assert report.training["seed"] == 5 and report.training["epochs"] == 2
@@ -102,7 +102,7 @@ def test_a_gate_refuses_with_three_and_lets_pass_what_keeps_it(trained, tmp_path
     assert "gate: accuracy.clean >= 1.01: it is 0." in ended.out and "gate: no doctor fail: the doctor" in ended.out
     assert ended.out.count("gate:") == 2
     assert os.listdir(tmp_path / "exported" / "tiny") == ["1"]
-    assert report_of(tmp_path / "runs" / "adversarial_training").model["version"] is None
+    assert report_of(tmp_path / "runs" / "tiny").model["version"] is None
     kept = "--gin_param=Gate.require=['accuracy.clean no worse than exported/tiny by more than 0']"
     assert train(tmp_path, *gate, kept).code == 0 and versions(tmp_path) == ["1", "2"]
     ended = train(tmp_path, *gate, held)
@@ -127,13 +127,28 @@ def test_an_explicit_version_that_exists_is_refused_before_training(trained):
         ("--gin_param=train.callbacks=[@AveragedWeights()]", "callbacks"),
     ],
 )
-def test_a_workdir_of_another_training_is_refused_with_the_difference(trained, change, part):
-    refused(train(trained, change), "holds another training configuration", part)
+def test_a_named_workdir_of_another_training_is_refused_with_the_difference(trained, change, part):
+    refused(train(trained, "--workdir=runs/tiny", change), "holds another training configuration", part)
+
+
+def test_another_training_of_the_same_name_takes_the_next_folder_and_version(trained, tmp_path):
+    copy(trained, tmp_path)
+    before = listing(tmp_path / "runs" / "tiny")
+    changed = ["--gin_param=EPOCHS=1", "--gin_param=EVALUATORS=[@CleanAccuracy()]"]
+    for resumed in (False, True):
+        ended = train(tmp_path, *changed)
+        assert ended.code == 0, ended.err
+        (line,) = [line for line in ended.out.splitlines() if "holds another training" in line]
+        assert line.startswith("runs/tiny holds another training configuration (epochs is 2 there and 1 here); ")
+        assert "the workdir is runs/tiny-2. It publishes the next version of exported/tiny;" in line
+        assert ("resuming at step 5 of 5" in ended.out) == resumed
+    assert sorted(os.listdir(tmp_path / "runs")) == ["tiny", "tiny-2"] and versions(tmp_path) == ["1", "2"]
+    assert listing(tmp_path / "runs" / "tiny") == before
 
 
 def test_export_publishes_a_finished_workdir_elsewhere_and_refuses_an_unfinished_one(trained, tmp_path):
     copy(trained, tmp_path)
-    flags = ["--workdir=runs/adversarial_training", "--export_dir=elsewhere"]
+    flags = ["--workdir=runs/tiny", "--export_dir=elsewhere"]
     ended = processes.run("tfrobust.export:main", [flags], cwd=tmp_path)
     assert ended.code == 0, ended.err
     report = report_of(tmp_path / "elsewhere/tiny/1/assets.extra")

@@ -52,8 +52,10 @@ def test_a_half_made_folder_is_finished_and_keeps_its_owner(tmp_path):
         (changed(epochs=5), "epochs is 4 there and 5 here"),
         (
             changed(method={"class_name": "ASCL", "config": {"temperature": 0.2, "weights": [1, 2]}}),
-            "method.config.temperature is 0.07 there and 0.2 here",
+            "method.temperature is 0.07 there and 0.2 here",
         ),
+        (changed(method={"class_name": "TRADES", "config": {"beta": 6}}), "method is ASCL there and TRADES here"),
+        (changed(a=1, b=2, c=3, d=4), "a is null there and 1 here; b is null there and 2 here; and 2 more"),
         (changed(batch=3), "batch is null there and 3 here"),
         (changed(text="x" * 5000), "text is null"),
     ],
@@ -64,6 +66,23 @@ def test_another_configuration_is_refused_with_the_difference_and_nothing_change
         workdir.open_workdir(str(tmp_path), other)
     assert len(str(caught.value)) <= 300 and str(tmp_path) in str(caught.value)
     assert json.loads((tmp_path / "training.json").read_text()) == TRAINING
+
+
+def test_without_a_folder_a_run_takes_the_first_of_its_name_that_holds_no_other_training(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    seeded = changed(method={"class_name": "ASCL", "config": {**TRAINING["method"]["config"], "seed": 7}}, seed=7)
+    kinds = [{"class_name": name, "config": {"path": name}} for name in ("Digits", "ImageFolder")]
+    runs = [TRAINING, seeded, *(changed(data=kind, data_fingerprint=kind["class_name"]) for kind in kinds)]
+    differing = ["", "seed is null there and 7", "data is null there and Digits", "data is null there and ImageFolder"]
+    for _ in range(2):  # to begin, and to resume
+        for number, (training, clause) in enumerate(zip(runs, differing, strict=True), 1):
+            folder = "runs/trades" if number == 1 else f"runs/trades-{number}"
+            line = f"runs/trades holds another training configuration ({clause} here); the workdir is {folder}."
+            if not (tmp_path / folder).exists():
+                assert workdir.default_workdir("trades", training) == (folder, line if number > 1 else "")
+            workdir.open_workdir(folder, training)
+            assert workdir.default_workdir("trades", training)[0] == folder
+    assert workdir.default_workdir("other", TRAINING) == ("runs/other", "")
 
 
 def test_what_is_no_run_is_refused_where_one_must_be(tmp_path):

@@ -19,22 +19,19 @@ KNOBS_FILE = "base/knobs.gin"
 _registry: registry.Registry | None = None
 
 
-def prepare(flags: argparse.Namespace) -> str | None:
+def prepare(flags: argparse.Namespace) -> None:
     """Read, check and bind the gin configuration that the flags name.
 
     Args:
         flags: with `gin_file`, `gin_param`, `gin_import`.
 
-    Returns:
-        As `configure`.
-
     Raises:
         InputError: any mistake in it.
     """
-    return configure(flags.gin_file, flags.gin_param, flags.gin_import)
+    configure(flags.gin_file, flags.gin_param, flags.gin_import)
 
 
-def configure(paths: list[str], params=(), imports=(), *, partial: bool = False, defaults: bool = True) -> str | None:
+def configure(paths: list[str], params=(), imports=(), *, partial: bool = False, defaults: bool = True) -> None:
     """Read, check and bind the gin configuration of lists of files and parameters.
 
     NAME is by default the stems of the files, joined by `_`.
@@ -46,9 +43,6 @@ def configure(paths: list[str], params=(), imports=(), *, partial: bool = False,
         partial: True if the files are only a part of a configuration: they are checked, not bound, and what they lack
             may come from others.
         defaults: True to read the knobs' defaults first.
-
-    Returns:
-        NAME if no file sets it, else None.
 
     Raises:
         InputError: any mistake in it.
@@ -66,7 +60,6 @@ def configure(paths: list[str], params=(), imports=(), *, partial: bool = False,
     resolved = binding.check_objects(bindings, macros, _registry, partial)
     if not partial:
         binding.bind(resolved, _registry)
-    return name.value if name else None
 
 
 def call(name: str, **runtime):

@@ -1,7 +1,6 @@
 """The command `python -m tfrobust.train`: train, evaluate the staged SavedModel, write the report, publish."""
 
 import argparse
-import pathlib
 import sys
 
 from tfrobust.commands import failures
@@ -13,7 +12,7 @@ def parser() -> Parser:
     """Return the command's flags."""
     flags = Parser("train", "Train a robust model, evaluate it, write its report and publish it as a SavedModel.")
     flags.add_gin_flags("gin/ascl_leaked.gin")
-    what = "checkpoints and report; default: runs/<first gin file>, or runs/<NAME> if no gin file sets NAME"
+    what = "checkpoints and report; default: runs/<NAME>, or runs/<NAME>-2, ... beside other training configurations"
     flags.add_argument("--workdir", metavar="DIR", help=what)
     flags.add_argument("--export_dir", metavar="DIR", default="exported", help="default: exported")
     what = "version to publish, the next one by default; without N: print versions and devices, for a bug report"
@@ -25,10 +24,10 @@ def parser() -> Parser:
 
 def run(flags: argparse.Namespace) -> None:
     """Configure and start the experiment."""
-    unnamed = prepare(flags)
+    prepare(flags)
     call(
         "train",
-        workdir=flags.workdir or str(pathlib.Path("runs") / (unnamed or pathlib.Path(flags.gin_file[0]).stem)),
+        workdir=flags.workdir,
         export_dir=flags.export_dir,
         version=flags.version,
         profile=flags.profile,

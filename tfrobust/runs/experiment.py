@@ -63,7 +63,7 @@ def train(
     jit_compile: bool | str = "auto",
     deterministic: bool | str = "auto",
     checkpoint_seconds: float = 15.0,
-    workdir: str,
+    workdir: str | None = None,
     export_dir: str = "exported",
     version: int | None = None,
     profile: int = 0,
@@ -97,7 +97,8 @@ def train(
         jit_compile: True, False or "auto" (see `training.strategy.use_xla`).
         deterministic: True, False or "auto" (see `training.strategy.set_determinism`).
         checkpoint_seconds: seconds between two checkpoints.
-        workdir: folder of checkpoints, logs, the staged model, cached evaluations and the report.
+        workdir: folder of checkpoints, logs, the staged model, cached evaluations and the report. None takes
+            `runs/<name>`; if that holds another training configuration, `runs/<name>-2` or the next one that does not.
         export_dir: folder in which `<name>/<version>` is published.
         version: an explicit version; None takes the next one.
         profile: number of steps to trace for TensorBoard, 0 for none.
@@ -142,6 +143,11 @@ def train(
     training = stage.configuration() | origin
     if first:
         training["pretraining"] = first.configuration() | {"frozen": pretraining.frozen, "branch": pretraining.branch}
+    if workdir is None:
+        workdir, note = workdirs.default_workdir(name, training)
+        if note and worker.chief:
+            base = pathlib.Path(export_dir, name)
+            print(f"{note} It publishes the next version of {base}; another NAME would keep them apart.", flush=True)
     files.check_writable(workdir, "--workdir")
     publish.check_available(pathlib.Path(export_dir, name), version, workdirs.owner(workdir))
     agreement = cluster.Agreement(scope, worker)

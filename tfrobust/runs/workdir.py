@@ -1,9 +1,10 @@
-"""The folder of a run: its training configuration, its lock, and the owner it publishes as."""
+"""The folder of a run: its default name, its training configuration, its lock, and the owner it publishes as."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import logging
 import os
@@ -18,9 +19,39 @@ TRAINING_FILE = "training.json"
 CONFIGURATION_FILE = "config.gin"
 OWNER_FILE = "owner"
 LOCK_FILE = "lock"
+RUNS = "runs"
 _LARGEST_TRAINING = 2**24  # bytes
 
 _log = logging.getLogger(__name__)
+
+
+def default_workdir(name: str, training: dict) -> tuple[str, str]:
+    """Return the workdir of a run that names none: `runs/<name>`, or else the first of `runs/<name>-2`, `-3`, ....
+
+    A folder that holds another training configuration is passed over, so that no training replaces another; one of the
+    same configuration is resumed.
+
+    Args:
+        name: name of the model.
+        training: the training configuration as JSON.
+
+    Returns:
+        (path of the folder, sentence about the most similar training that was passed over, or "").
+
+    Raises:
+        InputError: the record of a folder cannot be read.
+    """
+    others = []
+    for number in itertools.count(1):
+        folder = str(pathlib.Path(RUNS, name if number == 1 else f"{name}-{number}"))
+        differences = _recorded_differences(folder, training)
+        if not differences:
+            break
+        others.append((folder, differences))
+    if not others:
+        return folder, ""
+    nearest, differences = min(others, key=lambda other: len(other[1]))
+    return folder, f"{nearest} holds another training configuration ({_listed(differences)}); the workdir is {folder}."
 
 
 @contextlib.contextmanager
@@ -81,11 +112,11 @@ def open_workdir(workdir: str, training: dict, *, must_exist: bool = False) -> p
     for part in (folder / "checkpoints", folder / "logs"):
         if part.exists() and not part.is_dir():
             raise InputError(f"{part} is a file where a run has a folder. Use another --workdir."[:300])
+    differences = _recorded_differences(workdir, training)
+    if differences:
+        shown = _listed(differences)
+        raise InputError(f"{workdir} holds another training configuration: {shown}. Use another --workdir."[:300])
     if recorded.is_file():
-        differences = list(_differences(_read(recorded), json.loads(json.dumps(training))))
-        if differences:
-            shown = "; ".join(differences[:2])
-            raise InputError(f"{workdir} holds another training configuration: {shown}. Use another --workdir."[:300])
         return folder
     if must_exist:
         raise InputError(f"{workdir} holds no training run ({TRAINING_FILE} is missing).")
@@ -124,10 +155,33 @@ def _read(path: pathlib.Path):
         raise InputError(f"{path} cannot be read ({type(error).__name__}). Use another --workdir."[:300]) from error
 
 
+def _recorded_differences(folder, training: dict) -> list[str]:
+    """Return clauses on where the training of a folder differs from this one; none if it holds the same or no run."""
+    recorded = pathlib.Path(folder, TRAINING_FILE)
+    if not recorded.is_file():
+        return []
+    found = dict(_differences(_read(recorded), json.loads(json.dumps(training))))
+    # The method repeats the seed, and other data have another fingerprint.
+    said = {"method.seed": "seed" in found, "data_fingerprint": any(name.split(".")[0] == "data" for name in found)}
+    return [f"{name} is {there} there and {here} here" for name, (there, here) in found.items() if not said.get(name)]
+
+
+def _listed(differences: list[str]) -> str:
+    more = len(differences) - 2
+    return "; ".join(differences[:2]) + (f"; and {more} more" if more > 0 else "")
+
+
 def _differences(before, now, path: str = ""):
-    """Yield sentences on where two JSON values differ."""
-    if isinstance(before, dict) and isinstance(now, dict):
+    """Yield the places where two JSON values differ, each with both values: (path, (before, now))."""
+    objects = isinstance(before, dict) and isinstance(now, dict)
+    if objects and before.get("class_name") == now.get("class_name"):
         for name in sorted({*before, *now}):
-            yield from _differences(before.get(name), now.get(name), f"{path}.{name}" if path else name)
+            # The arguments of an object lie below "config", which gin does not know.
+            inside = ".".join(filter(None, (path, name if name != "config" else "")))
+            yield from _differences(before.get(name), now.get(name), inside)
     elif before != now:
-        yield f"{path} is {json.dumps(before)[:60]} there and {json.dumps(now)[:60]} here"
+        yield path, (_shown(before), _shown(now))
+
+
+def _shown(value) -> str:
+    return value["class_name"] if isinstance(value, dict) and "class_name" in value else json.dumps(value)[:60]

@@ -102,7 +102,7 @@ def complaint(tmp_path, text, *params, **keywords) -> str:
     [
         (["base", "part"], "", [], "base_part"),
         (["base"], "", [], "base"),
-        (["base", "part"], "", ["NAME='mine'"], "mine"),
+        (["base", "part"], "", ["NAME='mine'"], None),
         (["base", "part"], "NAME = 'own'", [], None),
         (["base", "part"], "NAME = 'own'", ["NAME='mine'"], None),
         (["a base", "part"], "", [], None),

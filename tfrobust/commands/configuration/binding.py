@@ -63,20 +63,18 @@ KNOBS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def unnamed(bindings: list[Binding], paths: list[str]) -> Binding | None:
-    """Return the binding of NAME for gin files that do not set it: that of a flag, or their stems joined by `_`.
+    """Return the binding of NAME if neither a file nor a flag sets it: the stems of the gin files, joined by `_`.
 
     Args:
         bindings: of the files and flags, after the knobs' defaults.
         paths: the values of --gin_file.
 
     Returns:
-        The binding; None if a file sets NAME, if there are no defaults, or if the stems make no name.
+        The binding; None if NAME is set, if there are no defaults, or if the stems make no name.
     """
     default, *given = [binding for binding in bindings if binding.macro == "NAME"] or [None]
-    if default is None or default.value is not None or not all(binding.from_flag for binding in given):
+    if default is None or default.value is not None or given:
         return None
-    if given:
-        return given[-1]
     stems = "_".join(pathlib.PurePath(path).stem for path in paths)
     return Binding("", "NAME", "", stems, "the names of the gin files") if KNOBS["NAME"][0](stems) else None
 
