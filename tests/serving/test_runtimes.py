@@ -1,11 +1,13 @@
 """An export read by programs that are not ours: saved_model_cli, OpenVINO, and the real TensorFlow Serving."""
 
 import importlib.util
+import io
 import pathlib
 import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 
 import numpy as np
@@ -26,6 +28,21 @@ def test_the_clean_process_has_neither_tfrobust_nor_keras(package):
     with pytest.raises(ModuleNotFoundError, match="refused in this process"):
         importlib.util.module_from_spec(specification)
     assert probe.RefuseImports().find_spec("tensorflow") is None
+
+
+def test_an_earlier_tensorflow_has_returned_the_same():
+    """Recorded by tools/golden/record_other_tensorflow.py in an environment of its own."""
+    with tarfile.open(ROOT / "tests" / "golden" / "earlier.tar.xz") as archive:
+        inside = {
+            name: archive.extractfile(f"earlier/1/{name}").read() for name in (probe.GOLDEN_FILE, probe.REPORT_FILE)
+        }
+    expected = np.load(io.BytesIO(inside[probe.GOLDEN_FILE]))
+    with np.load(ROOT / "tests" / "golden" / "other_tensorflow.npz") as found:
+        for name in probe.PREDICTIONS:
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(found[f"bytes/{name}"], expected[name], rtol=1e-5, atol=1e-6)
+        assert found["report"].tobytes() == inside[probe.REPORT_FILE]
+        assert f"TensorFlow {found['tensorflow']}" in (ROOT / "tfrobust" / "guides" / "serving.md").read_text("utf-8")
 
 
 @pytest.fixture(scope="module")
