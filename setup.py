@@ -6,14 +6,39 @@ import re
 from setuptools import find_packages, setup
 
 HERE = pathlib.Path(__file__).resolve().parent
+# Of the public repository; until there is one, PyPI's page names the files of README's links without a link.
+URL = ""
 VERSION = re.search(r'^__version__ = "([^"]+)"', (HERE / "tfrobust/__init__.py").read_text("utf-8"), re.MULTILINE)[1]
 README = HERE / "README.md"
+
+
+def for_pypi(text: str) -> str:
+    """Return README as a page outside of the repository: links and pictures get the URL, or lose their target."""
+
+    def is_file(target: str) -> bool:
+        return bool(target) and (HERE / target.partition("#")[0]).is_file()
+
+    def picture(match):
+        target = match["source"] or match["target"] or ""
+        if not is_file(target):
+            return match[0]
+        return match[0].replace(target, f"{URL}/raw/main/{target}") if URL else ""
+
+    def link(match):
+        if not is_file(match["target"]):
+            return match[0]
+        return f"[{match['text']}]({URL}/blob/main/{match['target']})" if URL else match["text"]
+
+    text = re.sub(r'<img[^>]*\ssrc="(?P<source>[^"]*)"[^>]*>|!\[[^]]*\]\((?P<target>[^)\s]*)\)', picture, text)
+    return re.sub(r"\[(?P<text>(?:!\[[^]]*\]\([^)]*\)|[^][])*)\]\((?P<target>[^)\s]*)\)", link, text)
+
 
 setup(
     name="tfrobust",
     version=VERSION,
     description="Train robust Keras models, measure how robust they are, serve them with that knowledge attached.",
-    long_description=README.read_text("utf-8") if README.is_file() else "",
+    url=URL or None,
+    long_description=for_pypi(README.read_text("utf-8")) if README.is_file() else "",
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
@@ -21,7 +46,10 @@ setup(
     # The folder gin/ has no __init__.py, which would shadow gin-config; it travels as package tfrobust.gin_files.
     packages=[*find_packages(include=["tfrobust", "tfrobust.*"]), "tfrobust.gin_files"],
     package_dir={"tfrobust.gin_files": "gin"},
-    package_data={"tfrobust": ["py.typed", "report/*.json"], "tfrobust.gin_files": ["**/*.gin"]},
+    package_data={
+        "tfrobust": ["py.typed", "report/*.json", "guides/**/*.md", "guides/**/*.png"],
+        "tfrobust.gin_files": ["**/*.gin", "**/README.md"],
+    },
     install_requires=[
         "tensorflow>=2.21,<3",
         "keras>=3.15,<4",
@@ -40,6 +68,7 @@ setup(
         "test": [
             "pytest",
             "pytest-xdist",
+            "huggingface_hub",
             "hypothesis",
             "jsonschema",
             "pillow",
@@ -57,6 +86,7 @@ setup(
         "text": ["tokenizers"],
         "checkpoints": ["safetensors"],
         "completion": ["shtab"],
+        "hub": ["huggingface_hub"],  # tfrobust share, --model=hf://owner/name
         "dev": ["pre-commit", "ruff"],
     },
     entry_points={"console_scripts": ["tfrobust = tfrobust.commands.__main__:main"]},

@@ -146,6 +146,11 @@ def test_the_wheel_carries_the_gin_files_and_works_in_a_foreign_folder(tmp_path)
     assert {path.relative_to(packed).as_posix() for path in packed.rglob("*.gin")} == ours
     assert {path.name for path in unpacked.iterdir() if not path.name.endswith(".dist-info")} == {"tfrobust"}
     assert (unpacked / "tfrobust" / "py.typed").is_file() and (unpacked / "tfrobust" / "runs" / "stage.py").is_file()
+    guides = {path.name for path in (ROOT / "tfrobust" / "guides").iterdir()}
+    assert {path.name for path in (unpacked / "tfrobust" / "guides").iterdir()} == guides
+    (metadata,) = unpacked.glob("*.dist-info/METADATA")
+    page = metadata.read_text("utf-8")
+    assert "own_data.md" in page and re.findall(r"""(?:\]\(|src=")(?!https?:|#)[^)"]*""", page) == []
     foreign.mkdir()
     code = (
         "import gin, tfrobust; from tfrobust.commands import run; print(tfrobust.__file__); "

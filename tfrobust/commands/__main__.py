@@ -1,6 +1,7 @@
 """The console script `tfrobust`, also `python -m tfrobust`: its first word is the command."""
 
 import importlib
+import pathlib
 import sys
 
 from tfrobust.commands import failures
@@ -15,6 +16,7 @@ COMMANDS = {
     "query": "query a model that TensorFlow Serving serves",
     "gate": "refuse a model whose report misses a requirement",
     "serve": "serve exports with TensorFlow Serving",
+    "share": "upload an export with its report and a model card to the Hugging Face Hub",
     "new-method": "create the files of a new method",
     "completion": "print the script with which a shell completes the commands",
 }
@@ -36,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         width = max(map(len, COMMANDS))
         print("usage: tfrobust COMMAND [--help] ...\n\ncommands:")
         print("\n".join(f"  {command:{width}}  {what}" for command, what in COMMANDS.items()))
+        print(f"\nguides: {pathlib.Path(__file__).resolve().parents[1] / 'guides'}")
         return failures.DONE
     if name not in COMMANDS:
         near = nearest(name, COMMANDS, count=1) or ", ".join(COMMANDS)
