@@ -163,6 +163,7 @@ ONLY_HELP = {
     r"data/(cifar|resnet50|sst)|sst2\.gin|data/cifar\.gin|weights\.npz": "needs data or weights that are not embedded",
     r"commands\.serve exported/\S+( --label=\S+)*$": "needs Docker or TF Serving; tests/tools start stand-ins",
     r"commands\.serve .*--development|tfrobust\.query": "needs a server; tests/serving and tests/tools ask one",
+    r"commands\.share (?!.*--output)|hf://": "needs the Hugging Face Hub; tests/commands has a stand-in",
     r"tools/(mutants|make_\w+)\.py": "runs the tests, or writes into the checkout",
     r"tools/local_cluster\.py": "tests/distributed trains on a cluster",
     r"--parts=(resnet20|standing|bfloat16)": "traces a ResNet-20 for minutes; other parts of the same tools run",

@@ -8,6 +8,7 @@ import sys
 from tfrobust.commands import failures
 from tfrobust.commands.flags import Parser
 from tfrobust.commands.run import call, operative_text, prepare
+from tfrobust.serving import hub
 
 
 def parser() -> Parser:
@@ -15,7 +16,7 @@ def parser() -> Parser:
     flags = Parser("evaluate", "Measure how robust a model is: an export, any SavedModel, any .keras file.")
     flags.add_argument(
         "--model",
-        metavar="DIR|FILE.keras",
+        metavar="DIR|FILE.keras|hf://OWNER/NAME",
         required=True,
         help="the model; weights from PyTorch (.safetensors, .npz) need the --gin_file of a network, from gin/models",
     )
@@ -40,7 +41,7 @@ def run(flags: argparse.Namespace) -> None:
     data = {} if flags.data is None else {"data": _source(flags.data)}
     call(
         "evaluate",
-        model=flags.model,
+        model=hub.local(flags.model),
         logits_output=flags.logits_output,
         output=flags.output,
         shard=flags.shard,

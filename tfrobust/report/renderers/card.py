@@ -1,0 +1,150 @@
+"""The model card of Hugging Face: metadata that programs read, and at most two screens for people.
+
+The metadata are written by the classes of `huggingface_hub` (the extra `hub`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tfrobust.errors import InputError
+from tfrobust.report import intervals, reading
+from tfrobust.report.renderers import markdown
+from tfrobust.report.schema import Report
+from tfrobust.report.threat import summary_sentence
+from tfrobust.structs import Measurement
+
+_MOST_NAMES = 10
+# Kinds of measurements whose images are not those of the test set as they are.
+_OTHER_IMAGES = {"corruption": "corrupted", "stability": "sequences", "noise": "noise"}
+
+
+def render(report: Report, *, repo: str, version: int, shape: Sequence[int], license: str = "unknown") -> str:
+    """Render a model card: YAML metadata with the `model-index`, then Markdown.
+
+    The `model-index` has every main measurement with its interval and its settings, such as those of an attack.
+
+    Args:
+        report: the report of the model.
+        repo: "owner/name" on the Hugging Face Hub.
+        version: the number of the version's folder in the repository.
+        shape: (h, w, c) of the images, or (length,) of text.
+        license: identifier of the license of the weights, such as "apache-2.0".
+
+    Returns:
+        The text of README.md.
+
+    Raises:
+        InputError (a ValueError): huggingface_hub is not installed, or the metadata are not valid.
+    """
+    try:
+        from huggingface_hub import ModelCard, ModelCardData
+    except ImportError:
+        raise InputError("a model card needs the package huggingface_hub: pip install 'tfrobust[hub]'.") from None
+    task = "text-classification" if len(shape) == 1 else "image-classification"
+    main = [one for one in reading.main_measurements(report) if one.value is not None]
+    try:
+        metadata = ModelCardData(
+            library_name="tfrobust",
+            license=license,
+            pipeline_tag=task,
+            tags=["tfrobust", "tensorflow", "saved-model", "robustness", "adversarial-robustness"],
+            metrics=["accuracy"],
+            model_name=report.model["name"],
+            eval_results=[_result(one, report, task) for one in main],
+        )
+        body = "\n\n".join(_body(report, main, repo, version, tuple(shape)))
+        return str(ModelCard(f"---\n{metadata}\n---\n\n{body}\n"))
+    except ValueError as error:
+        raise InputError(
+            f"The metadata of the model card are not valid: {' '.join(str(error).split())}"[:300]
+        ) from None
+
+
+def _result(one: Measurement, report: Report, task: str):
+    """Return a measurement as an entry of the model-index, which groups entries by task, data set and its config."""
+    from huggingface_hub import EvalResult
+
+    kind, *rest = one.id.split(".")
+    name = report.data["name"]
+    if kind == "shift":
+        name, config = rest[0], None
+    else:
+        config = _OTHER_IMAGES.get(kind)
+    facts = {"id": one.id, "n": one.n, "low": one.low, "high": one.high, "unit": one.unit, **one.settings}
+    return EvalResult(
+        task_type=task,
+        dataset_type=re.sub(r"[^A-Za-z0-9._-]+", "-", name),
+        dataset_name=name,
+        dataset_config=config,
+        dataset_split="test",
+        dataset_args=_known({"fingerprint": report.data.get("test_fingerprint")}) or None,
+        metric_type=one.id.rpartition(".")[2].replace("clean", "accuracy"),
+        metric_name=reading.label(one),
+        metric_value=one.value,
+        metric_args=_known(facts),
+    )
+
+
+def _known(facts: dict) -> dict:
+    """Drop the entries without a value, which the model-index would lose when it is read again."""
+    nested = {name: _known(value) if isinstance(value, dict) else value for name, value in facts.items()}
+    return {name: value for name, value in nested.items() if value is not None and value != {}}
+
+
+def _body(report: Report, main: list[Measurement], repo: str, version: int, shape: tuple[int, ...]) -> list[str]:
+    extras = f"{version}/assets.extra/robustness_report"
+    rows = [["Measurement", "Value", "95 % interval", "n"]]
+    rows += [[reading.label(m), reading.number(m), reading.interval(m), "" if m.n is None else m.n] for m in main]
+    kinds = intervals.of_each(main)
+    found = [f"{one.verdict}: {one.check}: {one.evidence}" for one in report.doctor if one.verdict != "pass"]
+    return [
+        f"# {markdown.safe(reading.title(report))}",
+        markdown.paragraph(summary_sentence(report)),
+        "## Intended use",
+        markdown.paragraph(_use(report, shape)),
+        "## Threat model",
+        markdown.paragraph(report.threat),
+        "## Results",
+        markdown.table(rows, right=(1, 2, 3)),
+        *([markdown.paragraph(f"95 % intervals {kinds}.")] if kinds else []),
+        f"All numbers, plots and settings are in the report: [HTML]({extras}.html), [Markdown]({extras}.md), "
+        f"[JSON]({extras}.json).",
+        *(["## Limits"] if report.not_measured or found else []),
+        *(["Not measured:", markdown.listing(report.not_measured)] if report.not_measured else []),
+        *(["Found by the checks of the evaluation:", markdown.listing(found)] if found else []),
+        "## How to load",
+        "The scan of tfrobust checks the SavedModel before it is loaded:",
+        markdown.code(
+            f"pip install 'tfrobust[hub]'\ntfrobust evaluate --model=hf://{repo} --gin_file=gin/eval/quick.gin"
+        ),
+        "TensorFlow alone is enough to predict:",
+        markdown.code(_loading(repo, version, shape)).replace("```", "```python", 1),
+    ]
+
+
+def _use(report: Report, shape: tuple[int, ...]) -> str:
+    names = report.data.get("class_names") or []
+    shown = [*map(str, names[:_MOST_NAMES]), *(["..."] if len(names) > _MOST_NAMES else [])]
+    size = " x ".join(map(str, shape))
+    kind = f"sentences of up to {size} tokens" if len(shape) == 1 else f"images of {size} pixels in [0, 1]"
+    classes = f" into {len(names)} classes: {', '.join(shown)}" if names else ""
+    method, examples = report.training.get("method"), reading.examples_of(report.data)
+    count = report.data.get("train_size")
+    on = f"{count} {examples} of {report.data['name']}" if count else f"{report.data['name']}"
+    trained = f" It was trained by {method} on {on}." if method else ""
+    return (
+        f"The model classifies {kind}{classes}.{trained} The results hold for {examples} like those of the test set "
+        "and for the perturbations below. Evaluate the model on your own data before you rely on it."
+    )
+
+
+def _loading(repo: str, version: int, shape: tuple[int, ...]) -> str:
+    name, kind = ("tokens", "int32") if len(shape) == 1 else ("images", "float32")
+    return f"""import tensorflow as tf
+from huggingface_hub import snapshot_download
+
+model = tf.saved_model.load(snapshot_download("{repo}") + "/{version}")
+{name} = tf.zeros([1, {", ".join(map(str, shape))}], tf.{kind})  # yours
+probabilities = model.signatures["serving_default"]({name}={name})["probabilities"]"""

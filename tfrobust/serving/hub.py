@@ -1,0 +1,120 @@
+"""Models on the Hugging Face Hub: upload of an export, and download of `hf://owner/name`.
+
+Needs the package `huggingface_hub` (the extra `hub`), which also finds the token and the endpoint (`HF_TOKEN`,
+`HF_ENDPOINT`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import re
+from collections.abc import Iterable, Mapping
+
+from tfrobust.errors import Failure, InputError
+
+SCHEME = "hf://"
+_NAME = re.compile(r"hf://(?P<repo>[^/@]+/[^/@]+)(?:@(?P<revision>[^/]+))?(?:/(?P<path>.+))?")
+_SAVED_MODEL = ("saved_model.pb", "fingerprint.pb", "variables/*", "assets/*", "assets.extra/*")
+
+
+def upload(files: Mapping[str, pathlib.Path | bytes], repo: str, *, private: bool = False) -> str:
+    """Upload files as one commit; create the repository if it does not exist.
+
+    Args:
+        files: path in the repository -> the file, or its content. Other files of the repository are kept.
+        repo: "owner/name".
+        private: True to create a private repository; an existing one keeps its visibility.
+
+    Returns:
+        The URL of the commit.
+
+    Raises:
+        InputError (a ValueError): huggingface_hub is not installed, or the Hub refuses the name or the files.
+        Failure: the Hub cannot be reached, or does not permit the upload.
+    """
+    hub = _library()
+    additions = [hub.CommitOperationAdd(name, content) for name, content in files.items()]
+    with _one_line(hub, repo):
+        api = hub.HfApi()
+        api.create_repo(repo, private=private or None, exist_ok=True)
+        return str(api.create_commit(repo, additions, commit_message="Upload by tfrobust").commit_url)
+
+
+def local(model: str) -> str:
+    """Return the path of a model on this machine; one on the Hugging Face Hub is downloaded, others are unchanged.
+
+    `hf://owner/name` is the newest numbered version in the repository, or a SavedModel at its top;
+    `hf://owner/name@revision/path` is a SavedModel or a file at a path, at a branch, tag or commit. The files go to
+    the cache folder of huggingface_hub, each commit into a folder of its own. Nothing is loaded here.
+
+    Args:
+        model: a path, or a name that begins with `hf://`.
+
+    Raises:
+        InputError (a ValueError): huggingface_hub is not installed, or there is no such model.
+        Failure: the Hub cannot be reached, or does not permit the download.
+    """
+    if not model.startswith(SCHEME):
+        return model
+    named = _NAME.fullmatch(model)
+    if named is None:
+        raise InputError(f"{model[:200]} is not hf://owner/name, hf://owner/name@revision or hf://owner/name/path.")
+    hub = _library()
+    repo, path = named["repo"], (named["path"] or "").strip("/")
+    with _one_line(hub, repo):
+        info = hub.HfApi().model_info(repo, revision=named["revision"])
+        chosen, patterns = _choose([file.rfilename for file in info.siblings], path, model)
+        folder = pathlib.Path(
+            hub.constants.HF_HOME, "tfrobust", info.sha, repo
+        )  # without links, which the scan refuses
+        hub.snapshot_download(repo, revision=info.sha, local_dir=folder, allow_patterns=patterns)
+    return str(folder / chosen)
+
+
+def _choose(names: Iterable[str], path: str, model: str) -> tuple[str, list[str]]:
+    """Return the path of the model in its repository, and patterns of the files to download."""
+    names, prefix = set(names), f"{path}/" if path else ""
+    if path in names:
+        return path, [path]
+    if f"{prefix}saved_model.pb" not in names:
+        found = [re.fullmatch(rf"{re.escape(prefix)}([0-9]+)/saved_model\.pb", name) for name in names]
+        versions = [match[1] for match in found if match]
+        if not versions:
+            raise InputError(f"{model[:200]} has neither saved_model.pb nor a numbered version with one.")
+        prefix += f"{max(versions, key=int)}/"
+    return prefix, [prefix + name for name in _SAVED_MODEL]
+
+
+def _library():
+    try:
+        import huggingface_hub
+        import huggingface_hub.constants
+        import huggingface_hub.errors
+    except ImportError:
+        raise InputError(
+            "the Hugging Face Hub needs the package huggingface_hub: pip install 'tfrobust[hub]'."
+        ) from None
+    return huggingface_hub
+
+
+@contextlib.contextmanager
+def _one_line(hub, repo: str):
+    """Convert the errors of huggingface_hub, and of the network below it, into one line."""
+    missing = (hub.errors.RepositoryNotFoundError, hub.errors.RevisionNotFoundError)
+    try:
+        yield
+    except InputError:
+        raise
+    except missing as error:
+        what = f"the Hugging Face Hub has no {repo}, or it is private (log in with `hf auth login`)"
+        raise InputError(f"{what}: {_first_line(error)}"[:300]) from error
+    except ValueError as error:  # a name that cannot exist, or a card that the Hub refuses
+        raise InputError(f"{repo}: {' '.join(str(error).split())}"[:300]) from error
+    except Exception as error:  # noqa: BLE001 - the HTTP client below has exceptions of its own
+        raise Failure(f"the Hugging Face Hub: {_first_line(error)}"[:300]) from error
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
