@@ -17,6 +17,7 @@ import os
 import pathlib
 import random
 import re
+import resource
 import shutil
 import signal
 import sys
@@ -26,6 +27,7 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LIST = ROOT / "tools" / "mutants.toml"
+MEMORY = 8 << 30  # bytes for a fault's tests: some faults make a loop collect without end
 
 
 def parser() -> argparse.ArgumentParser:
@@ -236,6 +238,8 @@ def run(faults: list[dict], flags):
                 time.sleep(0.1)
                 continue
             fault, copy, started = running.pop(pid)
+            mutated = pathlib.Path("tfrobust", fault["file"])
+            shutil.copyfile(ROOT / mutated, copy / mutated)  # here: a run that was killed restores nothing
             copies.append(copy)
             yield fault, result(copy, os.waitstatus_to_exitcode(status), time.monotonic() - started, flags)
 
@@ -259,12 +263,12 @@ def start(fault: dict, copy: pathlib.Path, flags) -> int:
         return pid
     os.setpgid(0, 0)
     try:
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
         path = copy / "tfrobust" / fault["file"]
-        original = path.read_text("utf-8")
         output = os.open(copy / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        path.write_text(original.replace(fault["old"], fault["new"]), "utf-8")
+        path.write_text(path.read_text("utf-8").replace(fault["old"], fault["new"]), "utf-8")
         os.chdir(copy)
         sys.path[:0] = [str(copy)]
         sys.dont_write_bytecode = True
@@ -272,7 +276,6 @@ def start(fault: dict, copy: pathlib.Path, flags) -> int:
 
         tier = ["--all"] if flags.all else []
         code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tier, *importers(fault["file"])])
-        path.write_text(original, "utf-8")
     except BaseException as error:
         print(error)
         code = 70
