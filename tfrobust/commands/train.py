@@ -3,9 +3,10 @@
 import argparse
 import sys
 
-from tfrobust.commands import failures
+from tfrobust.commands import failures, seeds
 from tfrobust.commands.flags import Parser, PrintEnvironment, count
 from tfrobust.commands.run import call, operative_text, prepare
+from tfrobust.errors import InputError
 
 
 def parser() -> Parser:
@@ -19,11 +20,16 @@ def parser() -> Parser:
     flags.add_argument("--version", metavar="N", type=count, nargs="?", action=PrintEnvironment, help=what)
     flags.add_argument("--profile", metavar="N", type=count, default=0, help="profile N steps for TensorBoard")
     flags.add_argument("--dry_run", action="store_true", help="print the configuration and its cost, and stop")
+    seeds.add_flags(flags)
     return flags
 
 
 def run(flags: argparse.Namespace) -> None:
-    """Configure and start the experiment."""
+    """Configure and start the experiment, or one per seed."""
+    if flags.seeds:
+        return seeds.run(flags, parser())
+    if flags.parallel:
+        raise InputError("--parallel needs --seeds, such as --seeds=0,1,2.")
     prepare(flags)
     call(
         "train",
