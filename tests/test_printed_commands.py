@@ -188,6 +188,7 @@ SMALLEST = {
     r"digits_table.*--methods=simclr ": "--methods=simclr --reference=simclr --gin_param=Pretraining.epochs=1",
     r"digits_table.*Tikhonov": "--methods=simclr_tikhonov --reference=simclr_tikhonov --gin_param=Pretraining.epochs=1",
     r"tfrobust\.train": "--gin_param=EPOCHS=1 --gin_param=STEPS=1 --gin_param=BATCH_SIZE=8",
+    r"tfrobust\.train.*--seeds": "--seeds=0",
     r"tfrobust\.train.*gin/(simclr|rocl)": "--gin_param=Pretraining.epochs=1 --gin_param=Pretraining.batch_size=8",
     r"tfrobust\.train(?!.*(gin/data|_text|my_photos))": "--gin_file=gin/data/npz.gin --gin_param=Npz.path='my.npz'",
     r"tfrobust\.train.*_text": "--gin_param=SentimentGrammar.train_size=24 --gin_param=SentimentGrammar.test_size=8",
@@ -248,7 +249,7 @@ def equipped(written) -> pathlib.Path:
         assert ended.code == 0, ended.err
     for name in ("adversarial_training", "my_pairing", "simclr", "supcon"):
         renamed(written / "exported" / "ascl_leaked", name)
-    for name in ("photos", "photos_plain"):
+    for name in ("photos", "photos_plain", "trades-seed0", "trades-seed1", "supervised-seed0", "supervised-seed1"):
         renamed(written / "exported" / "trades", name)
     shutil.copytree(written / "exported" / "ascl_leaked" / "1", written / "any_saved_model")
     return written

@@ -44,6 +44,14 @@ def test_paired_difference_by_hand():
         statistics.paired_difference(np.ones(3), np.ones(4))
 
 
+def test_student_by_hand():
+    # sd 0.04; t(0.975, 2) = 4.302653 (any table); half width 4.302653 x 0.04 / sqrt(3).
+    low, high = statistics.student_interval(np.array([0.50, 0.54, 0.58]))
+    assert (low + high) / 2 == pytest.approx(0.54) and (high - low) / 2 == pytest.approx(0.099366, abs=1e-6)
+    with pytest.raises(ValueError, match="at least two values"):
+        statistics.student_interval(np.ones(1))
+
+
 def test_paired_difference_is_narrower_than_separate_intervals():
     base = np.arange(100) % 2
     shifted = base.copy()

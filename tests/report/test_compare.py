@@ -70,21 +70,21 @@ def test_table_aligns_and_marks_what_is_missing(exported):
     assert lines[0].split("  ")[0] == "model" and "PGD, Linf eps = 0.2" in lines[0]
     cells = [re.split(r"\s{2,}", line) for line in lines]
     assert {len(row) for row in cells} == {7} and len({len(line) for line in lines}) == 1
-    assert cells[1][0] == "ascl/10" and cells[1][3] == "63.1 % [58.0 to 67.9]"
-    assert cells[4][:2] == ["few", "90.0 % [86.5 to 92.7]"] and cells[4][2:] == ["-"] * 5
-    assert kinds == "95 % intervals wilson, images; Calibration error (ECE): bootstrap" and len(lines) == 5
+    assert cells[1][0] == "ascl/10" and cells[1][3] == "63.1 ± 5.1"  # [58.0 to 67.9]
+    assert cells[4][:2] == ["few", "90.0 ± 3.5"] and cells[4][2:] == ["-"] * 5  # [86.5 to 92.7]
+    assert kinds.endswith("95 % interval, wilson, images; Calibration error (ECE): bootstrap") and len(lines) == 5
 
 
 def test_a_narrow_terminal_gets_blocks_and_a_hostile_name_no_say(exported):
     reports = [report for _, report in compare.load_reports(sorted(exported.iterdir()))]
     found = compared(*reports, make_report(name="\x1b[2Jgone"))
-    wide, narrow = (compare_views.table(found, width=width).splitlines() for width in (None, 60))
-    assert max(map(len, wide)) > 120 and max(len(line) for line in narrow if "intervals" not in line) <= 60
-    headings = [line for line in narrow if line.startswith("model")]
-    assert [cell for line in headings for cell in rows(line)[0][1:]] == rows(wide[0])[0][1:] and len(headings) > 1
-    assert sum(line.startswith("trades/1") for line in narrow) == len(headings) and "\x1b" not in "".join(wide)
-    # A column to a block at least: a header and 4 rows each, a blank line between, the kinds of intervals last.
-    assert len(compare_views.table(found, width=1).splitlines()) == 6 * 5 + 5 + 1
+    wide, narrow, narrowest = (compare_views.table(found, width=width).splitlines() for width in (None, 60, 1))
+    assert max(map(len, wide)) > 120 and max(map(len, narrow)) <= 60
+    assert max(map(len, compare_views.table(found, width=100).splitlines())) <= 100
+    (all_cells,) = (rows(line)[0][1:] for line in wide if line.startswith("trades/1"))
+    blocks = [rows(line)[0][1:] for line in narrow if line.startswith("trades/1")]
+    assert len(blocks) > 1 and sum(blocks, []) == all_cells and "\x1b" not in "".join(wide)
+    assert sum(line.startswith("trades/1") for line in narrowest) == 6 and narrowest[0].split() == ["Clean"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_differences_say_what_their_intervals_are():
     text = compare_views.table(found)
     assert "Differences from a/1, accuracies in points" in text
     (line,) = [line for line in text.splitlines() if line.startswith("b/1") and " p*" in line]
-    assert rows(line)[0][1].startswith("-10.0 [-1")
+    assert rows(line)[0][1] == "-10.0 ± 6.6 p*"  # [-16.2 to -3.4]
     assert "p: paired over images" in text and "i: as for independent" in text
     assert sum(line.startswith("a/1") for line in text.splitlines()) == 1  # no difference from itself
 
@@ -175,7 +175,11 @@ def test_unlike_protocols_are_named_and_their_columns_marked():
     both = ["attack.pgd_linf_0.2.accuracy", "attack.pgd_linf_0.3.accuracy"]
     assert found.notes["PGD was run at different budgets (L∞ ε = 0.2: a/1; L∞ ε = 0.3: d/1)."] == both
     text = compare_views.table(found)
-    assert "PGD, Linf eps = 0.3 [2]" in text and "\n[2] PGD was run at" in text
+    assert "PGD, Linf eps = 0.3 [2]" in text
+    last = text.splitlines()[-1]
+    assert last.startswith("3 warnings: [1] ") and "[2] PGD was run at different budgets." in last
+    short = compare_views.table(found, width=60).splitlines()[-1]
+    assert short.startswith("3 warnings: [1] ") and short.endswith("... (all: in the page)") and len(short) <= 60
     unknown = [make_report(name, 1, data={**base.data, "fingerprint": None}) for name in "ef"]
     assert "unknown: e/1, f/1" in list(compared(*unknown).notes)[0]
 
@@ -221,7 +225,7 @@ def test_bounds_and_what_the_doctor_fails_are_named():
     assert compared(*pair).notes == {
         "APGD, L∞ ε = 0.2: all values are bounds, since time budgets ended the attacks.": [identity]
     }
-    assert "<= 50.0 %" in compare_views.table(compared(*pair))
+    assert "<= 50.0 ±" in compare_views.table(compared(*pair))
     refused = make_report("b", 1, doctor=[Finding("gradients", "fail", "none"), Finding("ascent", "warn", "few")])
     found = compared(make_report("a", 1), refused)
     assert found.notes == {"The doctor's checks failed for b/1: gradients.": list(found.columns)}
@@ -241,7 +245,7 @@ def test_html_overlays_the_curves(exported):
     page = Page(rendered)
     text = " ".join(page.text)
     assert "script" not in page.tags and not re.search(r"(https?:)?//[a-z]", rendered)
-    assert page.tags.count("figure") == 1 and all(name in text for name, _ in found.named)
+    assert page.tags.count("figure") == 2 and all(name in text for name, _ in found.named)
     assert len(set(re.findall(r"stroke: var\(--(series-\d)\)", rendered))) == 3
     assert str(found.files[0]) in text and "Differences from trades/1" in text and "[1]" not in text
     assert "Measurement" in page.text and "Model" in text
@@ -299,7 +303,7 @@ def test_the_command_prints_and_writes(paths, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     assert command.main([*paths, "--sort=attack.pgd_linf_0.2.accuracy", "--reference=trades"]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:3]] == ["ascl/10", "trades/1"] and "+3.1 [-4.0 to +10.1] i" in lines[-3]
+    assert [line.split()[0] for line in lines[1:3]] == ["ascl/10", "trades/1"] and "+3.1 ± 7.1 i" in lines[-3]
     page = tmp_path / "new" / "page.html"
     assert last == str(page) and "Differences from trades/1" in page.read_text()
     assert command.main([*paths, "--format=json"]) == 0

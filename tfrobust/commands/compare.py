@@ -20,9 +20,13 @@ def parser() -> Parser:
         default="runs/comparison.html",
         help="where the page goes; default: runs/comparison.html",
     )
+    what = "one row for all exports NAME-seed0, NAME-seed1, ...: mean, spread, and differences paired over seeds"
+    flags.add_argument("--group", action="store_true", help=what)
     flags.add_argument("--sort", metavar="ID", help="order by this measurement, such as accuracy.clean, largest first")
     flags.add_argument("--ascending", action="store_true", help="with --sort: smallest first")
-    flags.add_argument("--reference", metavar="NAME", help="show the differences from this model, with intervals")
+    flags.add_argument(
+        "--reference", metavar="NAME", help="show the differences from this model or group, with intervals"
+    )
     flags.add_argument("--strict", action="store_true", help="refuse reports whose numbers may not be compared")
     flags.add_argument("--format", choices=("table", "markdown", "json"), default="table", help="default: table")
     flags.add_argument(
@@ -42,13 +46,15 @@ def run(flags: argparse.Namespace) -> None:
         raise InputError("a gap has two ends: set both --gap_from and --gap_to.")
     if flags.ascending and not flags.sort:
         raise InputError("--ascending needs --sort=ID, the measurement to sort by.")
+    if flags.group and flags.gap_from:
+        raise InputError("--gap_from compares single reports; leave out --group.")
     ends = (flags.gap_from, flags.gap_to) if flags.gap_from else None
     reports = compare.load_reports(flags.paths)
     if not reports:
         raise InputError(
             f"no robustness report below {', '.join(flags.paths)[:120]}; name exported models or workdirs."
         )
-    comparison = compare.arrange(reports, flags.sort, flags.ascending, flags.reference)
+    comparison = compare.arrange(reports, flags.sort, flags.ascending, flags.reference, flags.group)
     if flags.strict and comparison.notes:
         first, *others = comparison.notes
         more = f" (and {len(others)} more)" if others else ""
@@ -58,7 +64,7 @@ def run(flags: argparse.Namespace) -> None:
     elif flags.format == "markdown":
         text = compare_views.markdown(comparison, ends)
     else:
-        width = shutil.get_terminal_size((0, 0)).columns or None  # None if it is not a terminal
+        width = shutil.get_terminal_size((100, 0)).columns  # 100 if it is not a terminal
         text = compare_views.table(comparison, ends, width)
     page = compare_views.html(comparison, ends)
     output = pathlib.Path(flags.output)

@@ -3,6 +3,7 @@
 import _recipes  # noqa: F401  (finds tfrobust)
 
 from tfrobust.evaluation.engine import statistics
+from tfrobust.report.comparison import groups
 
 CLEAN = "clean"
 
@@ -51,25 +52,24 @@ def value_table(by_run: dict, fits: dict[str, list[int]], reference: str) -> str
             shared = [fold for fold in fits[method] if other is None or comparable(by_run, method, other, fold)]
             if method == other or not shared:
                 continue
-            own, base = ([by_run.get((who, fold), {}).get("values") for fold in shared] for who in (method, other))
-            cells = [
-                over_folds([values[name] - (base[k][name] if other else 0.0) for k, values in enumerate(own)], other)
-                for name in columns
-            ]
+            cells = []
+            for name in columns:
+                own, base = (
+                    {fold: by_run[who, fold]["values"][name] for fold in shared if who} for who in (method, other)
+                )
+                found = groups.paired_spread(own, base) if other else groups.spread([*own.values()])
+                cells.append(over_folds(found, signed=bool(other)))
             lines += row(f"{method} - {other}" if other else method, str(len(shared)), *cells)
     return lines
 
 
-def over_folds(values: list[float], signed) -> str:
+def over_folds(found: groups.Spread, signed: bool) -> str:
     """Format the mean in hundredths, with Student's interval for at least two values."""
-    from scipy import stats
-
-    middle, form = 100 * sum(values) / len(values), "{:+.1f}" if signed else "{:.1f}"
-    if len(values) < 2:
-        return form.format(middle)
-    half = 100 * stats.sem(values) * stats.t.ppf(0.975, len(values) - 1)
-    text = f"{form} [{form}, {form}]".format(middle, middle - half, middle + half)
-    return f"**{text}**" if signed and abs(middle) > half else text
+    form = "{:+.1f}" if signed else "{:.1f}"
+    if found.low is None:
+        return form.format(100 * found.mean)
+    text = f"{form} [{form}, {form}]".format(100 * found.mean, 100 * found.low, 100 * found.high)
+    return f"**{text}**" if signed and (found.low > 0 or found.high < 0) else text
 
 
 def pooled(by_run: dict, method: str, folds: list[int], name: str) -> list[int]:

@@ -46,6 +46,32 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean() - Z * error), float(values.mean() + Z * error)
 
 
+def student_interval(values: np.ndarray) -> tuple[float, float]:
+    """Return Student's interval of the mean of a few independent values, such as one per seed.
+
+    mean -+ t s / sqrt(n), t the 97.5 % quantile of Student's distribution with n - 1 degrees of freedom.
+
+    Args:
+        values: float [n], n >= 2, about normally distributed.
+
+    Returns:
+        (low, high).
+
+    Raises:
+        ValueError: fewer than two values.
+
+    Source:
+        Student 1908, Biometrika 6.
+    """
+    from scipy import special
+
+    values = np.asarray(values, np.float64)
+    if values.ndim != 1 or len(values) < 2:
+        raise InputError(f"Student's interval needs at least two values, not the shape {values.shape}.")
+    half = special.stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
+    return float(values.mean() - half), float(values.mean() + half)
+
+
 def jackknife_interval(value: float, left_out: np.ndarray) -> tuple[float, float, float]:
     """Return the interval of a smooth statistic from its values without each of n examples.
 

@@ -91,7 +91,7 @@ def curves(
             axes.yaxis.set_minor_formatter(lambda value, _: "")
         elif not percent:
             _from_zero(axes)
-    return Plot(output.text, keys)
+    return Plot(output.text, tuple(dict.fromkeys(keys)))
 
 
 def stacked_curves(identity: str, panels: list[tuple[str, list[Line], bool]], *, x_label: str) -> Plot:

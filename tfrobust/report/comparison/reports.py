@@ -10,6 +10,7 @@ import pathlib
 from tfrobust.common import files
 from tfrobust.errors import InputError
 from tfrobust.report import protocol, reading
+from tfrobust.report.comparison import groups as grouping
 from tfrobust.report.difference import Difference, difference
 from tfrobust.report.schema import SCHEMA, Report
 from tfrobust.structs import Measurement
@@ -23,17 +24,30 @@ class Comparison:
     """Reports in display order, with their common columns and the notes on comparability; `arrange` makes one.
 
     Attributes:
-        named: (name, report), each name once.
-        files: the file each report was read from.
+        named: (name, report) of each row, each name once; the row of a group has a `groups.summary`.
+        files: the file each report was read from, in the order of `runs`.
         sort: id of the measurement that orders the reports, or None. It gets a column even where it is not a main
             measurement.
-        reference: name of the report that the others are compared with; None for none.
+        reference: name of the row that the others are compared with; None for none.
+        groups: name of each row -> its runs by seed; None if each report has a row of its own.
     """
 
     named: list[tuple[str, Report]]
     files: list[pathlib.Path]
     sort: str | None = None
     reference: str | None = None
+    groups: dict[str, grouping.Runs] | None = None
+
+    @functools.cached_property
+    def runs(self) -> list[tuple[str, Report]]:
+        """(name, report) of each report that was read."""
+        if self.groups is None:
+            return self.named
+        return [
+            (name if seed is None else f"{name}-seed{seed}", report)
+            for name, _ in self.named
+            for seed, report in self.groups[name].items()
+        ]
 
     @functools.cached_property
     def columns(self) -> dict[str, str]:
@@ -48,7 +62,7 @@ class Comparison:
     def notes(self) -> dict[str, list[int]]:
         """Note on why numbers are not comparable -> ids of the columns it concerns."""
         found = {}
-        for identity, sentences in protocol.notes(self.named, self.columns).items():
+        for identity, sentences in protocol.notes(self.runs, self.columns).items():
             for sentence in sentences:
                 found.setdefault(sentence, []).append(identity)
         return found
@@ -67,13 +81,20 @@ class Comparison:
         return found
 
     def differences(self, report: Report) -> dict[str, Difference | None]:
-        """Return, by column, the report's number minus the reference's; None if either number is missing."""
+        """Return, by column, the row's number minus the reference's; None if either number is missing."""
+        if self.groups is not None:
+            pair = self.groups[report.model["name"]], self.groups[self.reference]
+            return {identity: grouping.difference(identity, *pair) for identity in self.columns}
         reference = dict(self.named)[self.reference]
         return {identity: difference(identity, report, reference) for identity in self.columns}
 
 
 def arrange(
-    located: Located, sort: str | None = None, ascending: bool = False, reference: str | None = None
+    located: Located,
+    sort: str | None = None,
+    ascending: bool = False,
+    reference: str | None = None,
+    grouped: bool = False,
 ) -> Comparison:
     """Name and order reports.
 
@@ -83,11 +104,21 @@ def arrange(
         ascending: True to put the smallest value first.
         reference: name of the report that the others are compared with. A name without its version is enough where it
             is unique.
+        grouped: True to make one row of all reports NAME-seed0, NAME-seed1, ..., with their means. The first group is
+            the default reference.
 
     Raises:
         ValueError: no report has such a measurement, there is no report of that name, or there are several.
     """
-    rows = [(name, report, file) for name, (file, report) in zip(names(located), located, strict=True)]
+    rows = [(name, report, [file]) for name, (file, report) in zip(names(located), located, strict=True)]
+    groups = grouping.group([report for _, report, _ in rows]) if grouped else None
+    if grouped:
+        files_of = {id(report): file for _, report, file in rows}
+        rows = [
+            (name, grouping.summary(name, runs), [files_of[id(report)][0] for report in runs.values()])
+            for name, runs in groups.items()
+        ]
+        reference = reference or (rows[0][0] if len(rows) > 1 else None)
     if reference is not None:
         reference = find_name([name for name, *_ in rows], reference)
     if sort is not None:
@@ -95,7 +126,8 @@ def arrange(
         if sort not in known:
             raise InputError(f"No report has {sort!r}; nearest: {reading.nearest(sort, known)}."[:300])
         rows.sort(key=lambda row: _place(row[1].get(sort), ascending))
-    return Comparison([(name, report) for name, report, _ in rows], [file for *_, file in rows], sort, reference)
+    read = [file for *_, own in rows for file in own]
+    return Comparison([(name, report) for name, report, _ in rows], read, sort, reference, groups)
 
 
 def load_reports(paths) -> Located:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from functools import partial
 
 from tfrobust.report import intervals, protocol, reading
 from tfrobust.report.blocks import Figure, plots
+from tfrobust.report.blocks.scatter import Point, scatter
 from tfrobust.report.comparison.gap import gap_table
+from tfrobust.report.comparison.groups import SEEDS, pairs
 from tfrobust.report.comparison.reports import Comparison
 from tfrobust.report.difference import INDEPENDENT, PAIRED, Difference
 from tfrobust.report.renderers import html as page
@@ -20,10 +23,14 @@ from tfrobust.structs import Measurement
 
 SCHEMA = "tfrobust/comparison/1"
 _KINDS = {
+    SEEDS: "s: paired over seeds, Student's t",
     PAIRED: "p: paired over images",
     INDEPENDENT: "i: as for independent samples, wider than necessary if the images are the same",
 }
 _LEAD = "Below each number is its 95 % interval. If two intervals overlap widely, the order may be chance."
+_GROUP_LEAD = "Below each mean over seeds are its 95 % interval and the standard deviation (SD)."
+_FARTHER_END = "± reaches to the farther end of the"
+_CUT = " ... (all: in the page)"
 _SIDE_BY_SIDE = 6
 Ends = tuple[str, str] | None
 
@@ -37,13 +44,18 @@ def table(comparison: Comparison, ends: Ends = None, width: int | None = None) -
         width: width of the terminal in characters, at which wider tables are folded; None for lines of any length.
 
     Returns:
-        Aligned ASCII lines, "-" where a report lacks a number. Each heading with notes is followed by their numbers in
-        brackets, and the notes come last.
+        Aligned lines, "-" where a report lacks a number. Each heading with warnings is followed by their numbers in
+        brackets; one line, cut at the width, has all warnings.
     """
     lines = []
-    for heading, rows, remarks in _tables(comparison):
+    for heading, rows, remarks in _tables(comparison, short=True):
         right = tuple(range(1, len(rows[0])))
-        lines += [*(["", heading] if lines else []), *folded(rows, right, width), *remarks]
+        lines += [*(["", heading] if lines else []), *folded(rows, right, width)]
+        for remark in map(terminal, remarks):
+            lines += [remark] if width is None else textwrap.wrap(remark, max(width, 40), subsequent_indent="  ")
+    warnings = terminal(_one_line(comparison.notes))
+    if warnings:
+        lines.append(warnings if width is None else textwrap.shorten(warnings, max(width, 40), placeholder=_CUT))
     if ends is not None:
         gap = gap_table(comparison.named, *ends)
         lines += ["", *folded([gap.header, *gap.rows], tuple(range(1, len(gap.header))), width)]
@@ -56,6 +68,7 @@ def markdown(comparison: Comparison, ends: Ends = None) -> str:
     for heading, rows, remarks in _tables(comparison):
         parts += [*([f"## {markup.safe(heading)}"] if parts else []), markup.table(rows, tuple(range(1, len(rows[0]))))]
         parts += [markup.listing(remarks)] if remarks else []
+    parts += [markup.listing(_numbered(comparison.notes))] if comparison.notes else []
     if ends is not None:
         parts += ["## Gap closed", *markup.write(gap_table(comparison.named, *ends))]
     return "\n\n".join(parts)
@@ -69,7 +82,7 @@ def as_json(comparison: Comparison) -> str:
         "columns": columns,
         "notes": [{"text": text, "columns": ids} for text, ids in comparison.notes.items()],
         "reference": comparison.reference,
-        "rows": [_json_row(comparison, *row) for row in zip(comparison.named, comparison.files, strict=True)],
+        "rows": [_json_row(comparison, *row) for row in comparison.named],
     }
     return json.dumps(plain(document), indent=1, ensure_ascii=False)
 
@@ -81,23 +94,27 @@ def html(comparison: Comparison, ends: Ends = None) -> str:
         comparison: the reports to show.
         ends: names of the two reports that define the gap which the others close; None for none.
     """
+    notes = list(comparison.notes)
+    figures = _scatter(comparison) + _curves(comparison, notes)
     body = ['<p class="eyebrow">tfrobust</p><h1>Robustness compared</h1>']
-    for place, note in enumerate(comparison.notes, 1):
-        body.append(f'<p class="note">[{place}] {page.text(note)}</p>')
+    if notes:
+        # One line, which a reader opens; on paper it is open.
+        listed = "".join(f"<p>{page.text(note)}</p>" for note in _numbered(notes))
+        body.append(f'<details class="note whole"><summary>{page.text(_one_line(notes))}</summary>{listed}</details>')
+    if figures:
+        lead = "One mark and one curve per model, with 95 % intervals as lines and bands."
+        if comparison.groups is not None:
+            lead = "Large marks: means over seeds with 95 % intervals. Small marks and curves: single runs."
+        body.append(page.section("plots", "Clean and robust accuracy", lead, f'<div class="figures">{figures}</div>'))
     for number, (heading, rows, remarks) in enumerate(_tables(comparison)):
-        remarks = "".join(f'<p class="key">{page.text(one)}</p>' for one in remarks if not one.startswith("["))
-        body.append(
-            page.section(("table", "differences")[number], heading, "" if number else _LEAD, _markup(rows) + remarks)
-        )
+        remarks = "".join(f'<p class="key">{page.text(one)}</p>' for one in remarks)
+        lead = "" if number else _GROUP_LEAD if comparison.groups is not None else _LEAD
+        body.append(page.section(("table", "differences")[number], heading, lead, _markup(rows) + remarks))
     if ends is not None:
         lead = f"The share of the difference in relative drop between {ends[0]} and {ends[1]} that the others close."
         body.append(page.section("gap", "Gap closed", lead, page.write([gap_table(comparison.named, *ends)])))
-    curves = _curves(comparison)
-    if curves:
-        lead = "One curve per model. Bands are 95 % intervals."
-        body.append(page.section("curves", "Accuracy against epsilon", lead, curves))
     rows = [
-        [page.text(name), page.text(file)] for (name, _), file in zip(comparison.named, comparison.files, strict=True)
+        [page.text(name), page.text(file)] for (name, _), file in zip(comparison.runs, comparison.files, strict=True)
     ]
     body.append(page.section("files", "Reports", "", page.table(["Model", "File"], rows)))
     return page.page("Robustness compared", "\n".join(body))
@@ -109,65 +126,117 @@ def _markup(rows: list[list[str]]) -> str:
     if len(rows) <= _SIDE_BY_SIDE + 1:
         rows = [list(column) for column in zip(*rows, strict=True)]
         rows[0][0] = "Measurement"
-    # "63.1 % [57.9 to 68.0]": the interval goes below its number.
-    cells = [
-        [page.text(name), *(re.sub(r" \[(.*)\](.*)$", r"<small>\1\2</small>", page.text(cell)) for cell in found)]
-        for name, *found in rows[1:]
-    ]
+
+    def interval_below(cell: str) -> str:
+        # "63.1 % [57.9 to 68.0]": the interval goes below its number, on one line.
+        below = re.sub(r" \[(.*)\](.*)$", r"<small>\1\2</small>", page.text(cell))
+        return below.replace(" to ", "&nbsp;to&nbsp;")
+
+    cells = [[page.text(name), *map(interval_below, found)] for name, *found in rows[1:]]
     return page.table(rows[0], cells, numeric=tuple(range(1, len(rows[0]))), stack=True)
 
 
-def _tables(comparison: Comparison) -> list[tuple[str, list[list[str]], list[str]]]:
-    """Return (heading, header and rows, remarks below) of the numbers and, with a reference, of the differences."""
+def _tables(comparison: Comparison, short: bool = False) -> list[tuple[str, list[list[str]], list[str]]]:
+    """Return (heading, header and rows, remarks below) of the numbers and, with a reference, of the differences.
+
+    Args:
+        comparison: the reports to show.
+        short: True to write an interval as "63.1 +- 5.2", False as "63.1 % [57.9 to 68.0]".
+    """
     headings = [label + comparison.marks(identity) for identity, label in comparison.columns.items()]
-    rows = [["model", *headings]]
+    units = [", %" if short and _is_fraction(comparison, identity) else "" for identity in comparison.columns]
+    grouped = comparison.groups is not None
+    rows = [["model", *(["seeds"] if grouped else []), *map(str.__add__, headings, units)]]
     shown = []
     for name, report in comparison.named:
         numbers = [report.get(identity) for identity in comparison.columns]
-        rows.append([name, *map(_cell, numbers)])
+        runs = len(comparison.groups[name]) if grouped else None
+        rows.append([name, *([str(runs)] if grouped else []), *(_cell(one, short, runs) for one in numbers)])
         shown += filter(None, numbers)
     kinds = intervals.of_each(shown)
-    remarks = [f"95 % intervals {kinds}"] if kinds else []
-    remarks += [f"[{place}] {note}" for place, note in enumerate(comparison.notes, 1)]
+    remarks = []
+    if kinds:
+        remarks = [f"{_FARTHER_END} 95 % interval, {kinds}" if short else f"95 % intervals {kinds}"]
+    if grouped:
+        remarks.append("SD: standard deviation over seeds")
     found = [("Measurements", rows, remarks)]
     if comparison.reference is not None:
-        found.append(_differences(comparison, headings))
+        found.append(_differences(comparison, headings, short))
     return found
 
 
-def _differences(comparison: Comparison, headings: list[str]) -> tuple[str, list[list[str]], list[str]]:
-    rows, kinds = [["model", *headings]], set()
+def _is_fraction(comparison: Comparison, identity: str) -> bool:
+    found = [report[identity] for _, report in comparison.named if report.get(identity)]
+    return all(one.unit.startswith("fraction") for one in found)
+
+
+def _differences(comparison: Comparison, headings: list[str], short: bool) -> tuple[str, list[list[str]], list[str]]:
+    grouped = comparison.groups is not None
+    rows, kinds = [["model", *(["pairs"] if grouped else []), *headings]], set()
     for name, report in comparison.named:
         if name == comparison.reference:
             continue
         found = comparison.differences(report)
-        rows.append([name, *(_signed(one, report.get(identity)) for identity, one in found.items())])
+        counts = []
+        if grouped:
+            counts = [str(len(pairs(comparison.groups[name], comparison.groups[comparison.reference])))]
+        rows.append([name, *counts, *(_signed(one, report.get(identity), short) for identity, one in found.items())])
         kinds |= {one.kind for one in found.values() if one is not None}
     remarks = [f"95 % intervals, {text}" for kind, text in _KINDS.items() if kind in kinds]
     heading = f"Differences from {comparison.reference}, accuracies in points"
     return heading, rows, [*remarks, "*: the interval does not contain 0"] if remarks else []
 
 
-def _cell(measurement: Measurement | None) -> str:
-    margin = reading.interval(measurement)
-    return f"{reading.number(measurement)} [{margin}]" if margin else reading.number(measurement)
+def _cell(measurement: Measurement | None, short: bool, runs: int | None = None) -> str:
+    """Format a number with its interval; for a mean over runs also the deviation, and the count unless it is `runs`."""
+    if measurement is None or measurement.value is None:
+        return "-"
+    fraction = measurement.unit.startswith("fraction")
+    text, margin = reading.number(measurement), reading.interval(measurement)
+    text = text.removesuffix(" %") if short else text  # the heading has it
+    if margin:
+        text += f" {_plus_minus(measurement, fraction)}" if short else f" [{margin}]"
+    deviation = measurement.settings.get("deviation") if runs else None
+    if deviation is not None:
+        text += f", SD {100 * deviation:.1f}" if fraction else f", SD {deviation:.3g}"
+    return text if runs in (None, measurement.n) else f"{text}, n = {measurement.n}"
 
 
-def _signed(one: Difference | None, measurement: Measurement | None) -> str:
+def _signed(one: Difference | None, measurement: Measurement | None, short: bool = False) -> str:
     """Format a difference as "+3.1 [+1.2 to +5.0] p*": fractions in points, other numbers in their own unit."""
     if one is None:
         return "-"
-    numbers = [one.value, one.low, one.high] if one.kind else [one.value]
     fraction = measurement.unit.startswith("fraction")
-    value, *ends = reading.per_cents(*numbers, sign="+") if fraction else [format(number, "+.3g") for number in numbers]
-    if not ends:
-        return value
-    low, high = ends
-    return f"{value} [{low} to {high}] {one.kind[0]}{'*' if one.low > 0 or one.high < 0 else ''}"
+
+    def signed(*numbers: float) -> list[str]:
+        return reading.per_cents(*numbers, sign="+") if fraction else [format(number, "+.3g") for number in numbers]
+
+    if not one.kind:
+        return signed(one.value)[0]
+    mark = one.kind[0] + ("*" if one.low > 0 or one.high < 0 else "")
+    if short:
+        return f"{signed(one.value)[0]} {_plus_minus(one, fraction)} {mark}"
+    value, low, high = signed(one.value, one.low, one.high)
+    return f"{value} [{low} to {high}] {mark}"
 
 
-def _json_row(comparison: Comparison, named: tuple[str, Report], file) -> dict:
-    name, report = named
+def _plus_minus(item: Measurement | Difference, fraction: bool) -> str:
+    """Format the distance from a number to the farther end of its interval; of fractions in points."""
+    half = max(item.high - item.value, item.value - item.low)
+    return f"± {reading.per_cent(half)}" if fraction else f"± {half:.2g}"
+
+
+def _numbered(notes) -> list[str]:
+    return [f"[{place}] {note}" for place, note in enumerate(notes, 1)]
+
+
+def _one_line(notes) -> str:
+    """Return all warnings on one line, without the details in parentheses; "" without warnings."""
+    listed = " ".join(re.sub(r" \([^()]*\)(?=\.$)", "", note) for note in _numbered(notes))
+    return f"{len(notes)} warning{'s' if len(notes) > 1 else ''}: {listed}" if notes else ""
+
+
+def _json_row(comparison: Comparison, name: str, report: Report) -> dict:
     found = comparison.differences(report) if comparison.reference not in (None, name) else {}
     numbers = {}
     for identity in comparison.columns:
@@ -178,22 +247,70 @@ def _json_row(comparison: Comparison, named: tuple[str, Report], file) -> dict:
         if found.get(identity) is not None:
             numbers[identity]["difference"] = found[identity]._asdict()
     data = {key: report.data.get(key) for key in ("name", "fingerprint")}
-    return {"name": name, "file": str(file), "model": report.model, "data": data, "measurements": numbers}
+    files = {id(run): str(file) for (_, run), file in zip(comparison.runs, comparison.files, strict=True)}
+    if comparison.groups is not None:
+        runs = [{"seed": seed, "file": files[id(run)]} for seed, run in comparison.groups[name].items()]
+        return {"name": name, "runs": runs, "data": data, "measurements": numbers}
+    return {"name": name, "file": files[id(report)], "model": report.model, "data": data, "measurements": numbers}
 
 
-def _curves(comparison: Comparison) -> str:
-    """Render one figure per attack, with one curve per report and the notes on it; "" without curves."""
-    lines: dict[str, list[plots.Line]] = {}
+def _scatter(comparison: Comparison) -> str:
+    """Render clean against robust accuracy, under the attack that most models share; "" without such an attack."""
+    clean = "accuracy.clean"
+    by_attack: dict[str, list[str]] = {}
+    for name, report in comparison.named:
+        for row in reading.attack_rows(report.measurements):
+            if row.accuracy.value is not None and report.get(clean) and report[clean].value is not None:
+                by_attack.setdefault(row.accuracy.id, []).append(name)
+    if not by_attack:
+        return ""
+    named = dict(comparison.named)
+
+    def strength(identity: str) -> tuple[int, float]:
+        having = by_attack[identity]
+        return len(having), -sum(named[name][identity].value for name in having)
+
+    attack = max(by_attack, key=strength)
+    points = []
     for place, (name, report) in enumerate(comparison.named):
+        if name in by_attack[attack]:
+            x, y = ((m.value, m.low, m.high) for m in (report[clean], report[attack]))
+            runs = comparison.groups[name].values() if comparison.groups is not None else ()
+            single = [[run.get(identity) for identity in (clean, attack)] for run in runs]
+            small = [(one.value, other.value) for one, other in single if one and other]
+            points.append(Point(name, x, y, place, tuple(small) if len(small) > 1 else ()))
+    title = reading.label(named[by_attack[attack][0]][attack])
+    caption = f"Clean accuracy against accuracy under {title}{comparison.marks(attack)}"
+    draw = partial(scatter, points=points, x_label="clean accuracy", y_label="robust accuracy")
+    missing = [name for name in named if name not in by_attack[attack]]
+    said = f'<p class="key">Not evaluated with this attack: {page.text(", ".join(missing))}.</p>' if missing else ""
+    return f"<div>{page.figure(Figure('compare-scatter', caption, draw))}{said}</div>"
+
+
+def _curves(comparison: Comparison, notes: list[str]) -> str:
+    """Render one figure per attack, with one curve per report; "" without curves.
+
+    Args:
+        comparison: the reports to show.
+        notes: the warnings so far; those on curves are appended, and their numbers are in the captions.
+    """
+    places = [name for name, _ in comparison.named]
+    if comparison.groups is not None:
+        places = [name for name, _ in comparison.named for _ in comparison.groups[name]]
+    order = list(dict.fromkeys(places))
+    lines: dict[str, list[plots.Line]] = {}
+    for name, (_, report) in zip(places, comparison.runs, strict=True):
         for key, columns in accuracy_curves(report):
-            ends = columns.get("low"), columns.get("high")
-            lines.setdefault(key, []).append(plots.Line(name, columns["epsilon"], columns["accuracy"], *ends, place))
+            # The bands of several runs of one color would hide each other.
+            ends = (columns.get("low"), columns.get("high")) if comparison.groups is None else (None, None)
+            line = plots.Line(name, columns["epsilon"], columns["accuracy"], *ends, order.index(name))
+            lines.setdefault(key, []).append(line)
     items = []
     axes = {"x_label": "epsilon (pixels in [0, 1])", "y_label": "accuracy", "percent": True, "height": 3.4}
     for key, found in lines.items():
-        caption = f"Accuracy under {reading.attack_caption(key)}"
-        figure = Figure(f"compare-{key}", caption, partial(plots.curves, lines=found, **axes))
-        notes = protocol.curve_notes(comparison.named, f"attack.{key}.curve")
-        said = "".join(f'<p class="note">{page.text(note)}</p>' for note in notes)
-        items.append(f"<div>{page.figure(figure)}{said}</div>")
-    return f'<div class="figures">{"".join(items)}</div>' if items else ""
+        own = protocol.curve_notes(comparison.runs, f"attack.{key}.curve")
+        notes += [note for note in own if note not in notes]
+        marks = "".join(f" [{notes.index(note) + 1}]" for note in own)
+        caption = f"Accuracy under {reading.attack_caption(key)}{marks}"
+        items.append(page.figure(Figure(f"compare-{key}", caption, partial(plots.curves, lines=found, **axes))))
+    return "".join(items)

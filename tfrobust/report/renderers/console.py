@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from tfrobust.report import intervals, reading, sections
 from tfrobust.report.blocks import Grid, plain, shown
 from tfrobust.report.renderers.markdown import printable
@@ -9,6 +11,7 @@ from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
 # A terminal may lack these symbols of the page.
+_NARROWEST = 10  # characters of a wrapped heading
 _SYMBOLS = {ord("\u221e"): "inf", ord("\u03b5"): "eps"}
 
 
@@ -78,18 +81,32 @@ def align(rows: list[list[str]], right: tuple[int, ...] = ()) -> list[str]:
     return lines
 
 
+def _headings_wrapped(rows: list[list[str]]) -> list[list[str]]:
+    """Break the header into several rows, no wider than the cells below it or than its longest word."""
+    header, *body = rows
+    stacks = []
+    for column, heading in enumerate(header):
+        heading = heading.replace(" = ", "\xa0=\xa0")  # no break in "eps = 0.2"
+        room = max(_NARROWEST, *(len(row[column]) for row in body), *map(len, heading.split(" ")))
+        lines = textwrap.wrap(heading, room, break_on_hyphens=False) or [""]
+        stacks.append([line.replace("\xa0", " ") for line in lines])
+    height = max(map(len, stacks))
+    return [list(row) for row in zip(*([""] * (height - len(one)) + one for one in stacks), strict=True)] + body
+
+
 def folded(rows: list[list[str]], right: tuple[int, ...], width: int | None) -> list[str]:
     """Align rows as `align` does; split tables wider than the terminal into stacked blocks of columns.
 
     Args:
         rows: rows with the same number of cells, the header first.
         right: columns aligned to the right.
-        width: characters per line; None for lines of any length.
+        width: characters per line, for which the headings are wrapped; None for lines of any length.
 
     Returns:
         Lines. Each block repeats the first column and has at least one more.
     """
     rows = [list(map(terminal, row)) for row in rows]
+    rows = rows if width is None else _headings_wrapped(rows)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     blocks: list[list[int]] = [[]]
     for column in range(1, len(widths)):
@@ -101,5 +118,6 @@ def folded(rows: list[list[str]], right: tuple[int, ...], width: int | None) -> 
     for block in blocks:
         chosen = [0, *block]
         cells = [[row[column] for column in chosen] for row in rows]
+        cells = cells[next(number for number, row in enumerate(cells) if any(row)) :]  # headings of other blocks
         lines += [*([""] if lines else []), *align(cells, tuple(i for i, one in enumerate(chosen) if one in right))]
     return lines

@@ -85,6 +85,7 @@ ul{margin:0;padding-left:20px}
 li{margin:3px 0;max-width:74ch}
 .note{border-left:4px solid var(--care);padding:6px 12px;background:var(--care-soft);color:var(--care);
 border-radius:0 8px 8px 0;margin:0 0 8px;max-width:none}
+.note summary{color:inherit}
 footer{color:var(--muted);font-size:13px}
 @media (max-width:560px){main{padding:18px 12px 40px}h1{font-size:26px}.summary{font-size:17px}
 section{padding:16px 14px}.tiles{grid-template-columns:1fr 1fr;gap:10px}.tile{padding:12px}

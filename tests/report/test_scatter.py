@@ -1,0 +1,50 @@
+"""The scatter plot: marks where their numbers are, names that cover nothing."""
+
+import re
+
+from tfrobust.report.blocks import scatter
+from tfrobust.report.blocks.scatter import Point
+
+
+def point(name, x, y, place=0, **others):
+    return Point(name, (x, x - 0.02, x + 0.02), (y, None, None), place, **others)
+
+
+def drawn(points):
+    return scatter.scatter("test", points, x_label="clean accuracy", y_label="robust accuracy")
+
+
+def test_apart_from_each_other_marks_have_their_names_and_need_no_legend():
+    plot = drawn([point("first", 0.8, 0.2), point("second", 0.95, 0.6, 1)])
+    assert plot.legend == () and all(name in plot.svg for name in ("first", "second"))
+    assert {"series-0", "series-1"} <= set(re.findall(r"var\(--([a-z]+-\d)\)", plot.svg))
+
+
+def test_marks_in_one_place_are_named_in_a_legend():
+    plot = drawn([point(f"a long name of number {place}", 0.9, 0.5, place) for place in range(12)])
+    assert len(plot.legend) == 12 and len({(key.role, key.marker) for key in plot.legend}) == 12
+
+
+def test_names_cover_no_mark_and_no_name():
+    points = [point(f"model {place}", 0.9 + 0.01 * place, 0.5 + 0.005 * (place % 3), place) for place in range(8)]
+    limits = [(0.85, 1.0), (0.4, 0.6)]
+    centers = [
+        [
+            size * (value - low) / (high - low)
+            for size, value, (low, high) in zip(scatter._AXES, at, limits, strict=True)
+        ]
+        for at in ((one.x[0], one.y[0]) for one in points)
+    ]
+    boxes = [scatter._box(*center, 9, 9) for center in centers]
+    for one, (x, y), offset in zip(points, centers, scatter._places(points, limits), strict=True):
+        if offset is not None:
+            boxes.append(scatter._box(x + offset[0], y + offset[1], 4.9 * len(one.text) + 4, 11))
+    assert len(boxes) > 12
+    overlaps = [(i, j) for i, one in enumerate(boxes) for j in range(i) if scatter._overlap(one, boxes[j])]
+    assert all(i < 8 for i, _ in overlaps)  # marks may overlap
+
+
+def test_axes_end_at_all_and_none():
+    plot = drawn([point("all", 1.0, 0.0), point("some", 0.97, 0.9, 1)])
+    ticks = [float(number) for number in re.findall(r">(-?\d+(?:\.\d+)?) %<", plot.svg)]
+    assert min(ticks) == 0 and max(ticks) == 100
