@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tfrobust.commands import __main__ as console
 from tfrobust.commands import compare, evaluate, export, run, train
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -24,6 +25,14 @@ def asked(monkeypatch):
     for command in (train, evaluate, export):
         monkeypatch.setattr(command, "call", lambda name, **runtime: record.update(name=name, runtime=runtime))
     return record
+
+
+def test_help_names_the_commands_and_the_folders_of_guides_and_gin_files(capsys):
+    assert console.main([]) == 0
+    *lines, guides, gin = capsys.readouterr().out.splitlines()
+    assert {line.split()[0] for line in lines if line.startswith("  ")} == set(console.COMMANDS)
+    assert pathlib.Path(guides.removeprefix("guides:").strip(), "serving.md").is_file()
+    assert pathlib.Path(gin.removeprefix("gin files:").strip(), "trades.gin").is_file()
 
 
 def test_train_hands_its_flags_and_defaults_on(asked):

@@ -1,6 +1,7 @@
 """The command share, and models named hf://owner/name, against a stand-in of the Hugging Face Hub."""
 
 import pathlib
+import re
 import sys
 import tarfile
 
@@ -74,6 +75,9 @@ def test_a_model_on_the_hub_is_evaluated_after_the_scan(stand_in, earlier, capsy
     flags = ["--model=hf://me/small", "--gin_file=gin/eval/quick.gin", "--gin_param=EVALUATORS=[@CleanAccuracy()]"]
     assert evaluate.main([*flags, f"--output={tmp_path}/found"]) == 0
     assert "Clean accuracy" in capsys.readouterr().out
+    (snippet,) = re.findall(r"```python\n(.*?)```", stand_in.files("me/small")["README.md"].decode(), re.DOTALL)
+    exec(snippet, found := {})
+    assert found["probabilities"].shape == (1, 10)
     files = stand_in.files("me/small")
     stand_in.repositories["me/small"].append({**files, "1/saved_model.pb": b"\x00no program"})
     assert evaluate.main([*flags, f"--output={tmp_path}/refused"]) == 2

@@ -4,11 +4,12 @@
 
 Inputs in a row share a process, forked from one that has imported TensorFlow, with a limit of memory and, for each, of
 time; where one of them ends it, the next ones get another. The number of an input is its seed: `python -m hostile.fuzz
-1 --first 4711` makes that one again, and shows its end.
+1 --first 4711` makes that one again, and shows its end; `--kind weights` makes that kind alone.
 """
 
 import argparse
 import collections
+import itertools
 import os
 import pathlib
 import random
@@ -22,6 +23,7 @@ from typing import NamedTuple
 from faults import processes
 
 KINDS = ("program", "program", "program", "variables", "keras", "arrays", "report", "report inside", "gin")
+KINDS += ("prepared", "checkpoint", "weights", "initial encoder")
 LARGEST = 4 * 2**30  # bytes
 PROCESSOR_SECONDS = 100  # of one input; where it waits for nothing it has no more
 SECONDS = 1_000  # on the clock, so long since other programs may run as well
@@ -58,8 +60,9 @@ def run(numbers, folder, show=lambda result: None) -> list[Result]:
     """
     folder, left, found = pathlib.Path(folder), list(numbers), []
     (folder / "whole").mkdir()
-    made = processes.run("hostile.small:write", [str(folder / "whole")], cwd=folder)
-    assert made.code == 0, made.err
+    for part in ("write", "write_trained", "write_prepared"):
+        made = processes.run(f"hostile.small:{part}", [str(folder / "whole")], cwd=folder)
+        assert made.code == 0, made.err
     while left:
         child = processes.start("hostile.fuzz:some", [left[:TOGETHER], str(folder)], cwd=folder)
         timer = threading.Timer(SECONDS, child.kill)
@@ -134,9 +137,9 @@ def _limit_time(seconds: int) -> None:
 
 def one(number: int, whole: pathlib.Path, place: pathlib.Path) -> int:
     """Change a copy of a valid file, give it to a command, and return the command's exit code."""
-    from hostile import mutations
+    from hostile import mutations, small
 
-    from tfrobust.commands import compare, evaluate
+    from tfrobust.commands import compare, evaluate, export
     from tfrobust.security import rehearsal
 
     kind, chance = KINDS[number % len(KINDS)], random.Random(number)
@@ -155,6 +158,23 @@ def one(number: int, whole: pathlib.Path, place: pathlib.Path) -> int:
     elif kind == "arrays":
         data = pathlib.Path(shutil.copy(data, place))
         mutations.change_arrays(data, chance)
+    elif kind == "prepared":
+        data = shutil.copytree(whole / "prepared", place / "prepared")
+        mutations.change_prepared(data, chance)
+    elif kind in ("checkpoint", "weights", "initial encoder"):
+        for name in ("weights.safetensors", "weights.npz", "color.npz"):
+            shutil.copy(whole / name, place)
+        if kind == "checkpoint":
+            mutations.change_workdir(shutil.copytree(whole / "run", place / "run"), chance)
+        else:
+            mutations.change_tensors(place / "weights.safetensors", chance)
+            mutations.change_arrays(place / "weights.npz", chance)
+        if kind != "weights":
+            (place / "run").exists() or shutil.copytree(whole / "run", place / "run")
+            with small.unpublished():
+                return export.main(["--workdir=run", "--export_dir=exported"])
+        gin.write_text(small.TRAINING + _SHORT)
+        data, model = place / "color.npz", place / chance.choice(("weights.safetensors", "weights.npz"))
     elif kind == "gin":
         mutations.change_gin(gin, _NAMES, chance)
     else:
@@ -191,14 +211,16 @@ def main(arguments: list[str] | None = None) -> int:
     flags = argparse.ArgumentParser(prog="python -m hostile.fuzz")
     flags.add_argument("count", type=int)
     flags.add_argument("--first", type=int, default=0)
+    flags.add_argument("--kind", choices=set(KINDS))
     given = flags.parse_args(arguments)
+    wanted = (n for n in itertools.count(given.first) if given.kind in (None, KINDS[n % len(KINDS)]))
 
     def show(result: Result) -> None:
         if result.fault or given.count == 1:
             print(f"{result.number} ({result.kind}): {result.fault}\n{result.said}", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="tfrobust-fuzz-") as folder:
-        found = run(range(given.first, given.first + given.count), folder, show)
+        found = run(itertools.islice(wanted, given.count), folder, show)
     counts = collections.Counter((result.kind, result.code) for result in found)
     for kind in dict.fromkeys(KINDS):
         codes = {code: count for (one, code), count in sorted(counts.items()) if one == kind}

@@ -10,12 +10,14 @@ import warnings
 import zipfile
 
 import numpy as np
+import tensorflow as tf
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from hostile import variable_tables as tables
-from tensorflow.core.protobuf import saved_model_pb2, tensor_bundle_pb2
+from tensorflow.core.protobuf import saved_model_pb2, tensor_bundle_pb2, trackable_object_graph_pb2
 
 from tfrobust.security import variable_index
+from tfrobust.training import checkpoint
 
 _WORDS = ("", "\0", "a" * 5000, *"x a:0 ^a ä .. /etc/passwd unknown images %s <b> serving_default".split())
 _SMALL = (0, 1, -1, 2, 3, 7, 255, 256)
@@ -140,6 +142,8 @@ def _scalar(field, old, chance: random.Random):
 
 # ------------------------------------------------------------------------------------------------------- files
 
+_OBJECTS = b"_CHECKPOINTABLE_OBJECT_GRAPH"
+
 
 def spoiled(content: bytes, chance: random.Random) -> bytes:
     """Bytes with some changed, left out, or twice."""
@@ -182,6 +186,10 @@ def change_variables(folder: pathlib.Path, chance: random.Random) -> None:
         path = chance.choice(sorted(path for path in others if path.exists()))
         path.write_bytes(spoiled(path.read_bytes(), chance))
         return
+    _change_table(index, chance)
+
+
+def _change_table(index: pathlib.Path, chance: random.Random) -> None:
     pairs = list(variable_index._pairs(index.read_bytes()))
     place = chance.randrange(len(pairs))
     key, value = pairs[place]
@@ -199,6 +207,83 @@ def change_variables(folder: pathlib.Path, chance: random.Random) -> None:
     if chance.random() < 0.1:
         changes["size"] = chance.choice([number for number in _NUMBERS if number >= 0])
     index.write_bytes(tables.Table(entries=entries, last=b"\x7f", **changes).content())
+
+
+def change_workdir(folder: pathlib.Path, chance: random.Random) -> None:
+    """The newest checkpoint of a workdir, most often with checksums that fit, or its configurations."""
+    (step,) = (folder / "checkpoints").glob("step-*")
+    kind = chance.random()
+    if kind < 0.3:
+        _change_table(step / "variables.index", chance)
+    elif kind < 0.6:
+        change_objects(step / "variables", lambda graph: [change_message(graph, chance) for _ in range(3)])
+    elif kind < 0.8:
+        change_report(chance.choice((step / "state.json", step / "state.json", folder / "training.json")), chance)
+    else:
+        path = chance.choice([path for path in sorted(folder.rglob("*")) if path.is_file()])
+        path.write_bytes(spoiled(path.read_bytes(), chance))
+    if chance.random() < 0.9:
+        (step / "SHA256SUMS").write_text(checkpoint._checksums(step))
+
+
+def change_objects(prefix: pathlib.Path, change) -> None:
+    """Call `change` on the graph of objects of a checkpoint, and write it, with checksums that fit, behind the data."""
+    index, data = prefix.with_suffix(".index"), prefix.with_suffix(".data-00000-of-00001")
+    pairs = dict(variable_index._pairs(index.read_bytes()))
+    entry = tensor_bundle_pb2.BundleEntryProto.FromString(pairs[_OBJECTS])
+    stored = data.read_bytes()[entry.offset :][: entry.size]
+    start = next(place for place, byte in enumerate(stored) if byte < 128) + 5
+    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(stored[start:])
+    change(graph)
+    text = graph.SerializeToString()
+    length = struct.pack("<I", len(text))
+    sums = struct.pack("<I", variable_index._checksum(length))
+    entry.crc32c = variable_index._checksum(length + sums + text)
+    entry.offset, entry.size = data.stat().st_size, len(tables.number(len(text)) + sums + text)
+    data.write_bytes(data.read_bytes() + tables.number(len(text)) + sums + text)
+    pairs[_OBJECTS] = entry.SerializeToString()
+    entries = [tables.entry(*pair) for pair in pairs.items()]
+    index.write_bytes(tables.Table(entries=entries, last=b"\x7f").content())
+
+
+def change_prepared(folder: pathlib.Path, chance: random.Random) -> None:
+    """A prepared set of TFDS: values of its descriptions, examples, or bytes of any file."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    kind = chance.random()
+    if kind < 0.5:
+        change_report(chance.choice([path for path in paths if path.suffix == ".json"]), chance)
+    elif kind < 0.9:
+        _change_records(chance.choice([path for path in paths if "tfrecord" in path.name]), chance)
+    else:
+        path = chance.choice(paths)
+        path.write_bytes(spoiled(path.read_bytes(), chance))
+
+
+def _change_records(path: pathlib.Path, chance: random.Random) -> None:
+    """Fields of an example, with checksums that fit; or examples left out, twice, or none at all."""
+    examples = [tf.train.Example.FromString(each) for each in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
+    place = chance.randrange(len(examples))
+    for _ in range(chance.randint(1, 2)):
+        change_message(examples[place], chance)
+    examples = examples if chance.random() < 0.9 else chance.choices(examples, k=chance.randrange(9))
+    with tf.io.TFRecordWriter(str(path)) as records:
+        for example in examples:
+            records.write(example.SerializeToString())
+
+
+def change_tensors(path: pathlib.Path, chance: random.Random) -> None:
+    """A `.safetensors` file: values of its list, its length, or bytes of all."""
+    content = path.read_bytes()
+    if chance.random() < 0.2:
+        path.write_bytes(spoiled(content, chance))
+        return
+    (size,) = struct.unpack("<Q", content[:8])
+    listed = json.loads(content[8 : 8 + size])
+    for _ in range(chance.randint(1, 2)):
+        listed = change_json(listed, chance)
+    text = json.dumps(listed).encode()
+    length = chance.choice(_NUMBERS[-1:] + (2**40, len(text) - 1)) if chance.random() < 0.1 else len(text)
+    path.write_bytes(struct.pack("<Q", length) + text + content[8 + size :])
 
 
 def change_json(value, chance: random.Random):

@@ -1,7 +1,9 @@
 """A folder of small whole things to spoil: a SavedModel of ours, a `.keras` file, data that fit both, a report."""
 
+import contextlib
 import json
 import pathlib
+from unittest import mock
 
 
 def write(folder) -> None:
@@ -25,6 +27,74 @@ def write(folder) -> None:
     images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 1)).astype(np.uint8)
     np.savez(folder / "data.npz", images=images, labels=np.arange(6) % 3)
     (folder / "robustness_report.json").write_text(json.dumps(reports.report()))
+
+
+TRAINING = """include 'supervised.gin'
+NAME = 'small'
+EPOCHS = 1
+BATCH_SIZE = 3
+DATA = @Npz()
+Npz.path = 'color.npz'
+Npz.test_size = 0.5
+ENCODER = @WideResNet
+WideResNet.depth = 10
+WideResNet.width = 1
+evaluate.encoder = %ENCODER
+train.validation = None
+train.pretrained = @Pretrained()
+Pretrained.path = 'weights.safetensors'
+Pretrained.frozen = True
+"""
+
+
+def write_trained(folder) -> None:
+    """Write `weights.safetensors` and `weights.npz` of a network, `run`, a workdir that began with them, and data."""
+    import numpy as np
+    import safetensors.numpy
+
+    from tfrobust.commands import train
+    from tfrobust.models.resnets.wide_resnet import WideResNet
+    from tfrobust.models.weights import checkpoints
+
+    folder, draws = pathlib.Path(folder), np.random.default_rng(0)
+    images = draws.integers(0, 256, (6, 8, 8, 3)).astype(np.uint8)
+    np.savez(folder / "color.npz", images=images, labels=np.arange(6) % 3)
+    shapes = checkpoints.shapes(WideResNet(10, 1)) | {"fc.weight": (3, 64), "fc.bias": (3,)}
+    tensors = {name: draws.uniform(0.1, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
+    np.savez(folder / "weights.npz", **tensors)
+    safetensors.numpy.save_file(tensors, folder / "weights.safetensors")
+    (folder / "training.gin").write_text(TRAINING)
+    with unpublished(), contextlib.chdir(folder):
+        assert train.main(["--gin_file=training.gin", "--workdir=run", "--export_dir=exported"]) == 0
+
+
+@contextlib.contextmanager
+def unpublished():
+    """Let runs end once they have trained."""
+    from tfrobust.runs import artifact
+
+    with mock.patch.object(artifact.Artifact, "publish", lambda *_: None):
+        yield
+
+
+def write_prepared(folder) -> None:
+    """Write `prepared`, a folder of TFDS of images that fit the model."""
+    import numpy as np
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    folder = pathlib.Path(folder)
+    with np.load(folder / "data.npz") as arrays:
+        examples = tf.data.Dataset.from_tensor_slices({"image": arrays["images"], "label": arrays["labels"]})
+    label = tfds.features.ClassLabel(names=["a", "b", "c"])
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="tiny",
+        version="1.0.0",
+        features=tfds.features.FeaturesDict({"image": tfds.features.Image(shape=(8, 8, 1)), "label": label}),
+        split_datasets={"train": examples, "test": examples},
+        data_dir=folder / "prepared",
+        disable_shuffling=True,
+    )
 
 
 def tree(folder: pathlib.Path) -> dict:

@@ -10,7 +10,7 @@ import types
 import keras
 import pytest
 import tensorflow as tf
-from hostile import gin_texts, reports, variable_tables
+from hostile import gin_texts, mutations, reports, variable_tables
 
 from tfrobust.commands import compare, evaluate, export, train
 from tfrobust.errors import InputError
@@ -146,6 +146,10 @@ def _kept(text: str):
     return lambda folder: (folder / "state.json").write_text(text)
 
 
+def _objects(change):
+    return lambda folder: mutations.change_objects(folder / "variables", lambda graph: change(graph.nodes))
+
+
 # Name -> what spoils a checkpoint, which then gets its checksums.
 SUMMED = {name: _index(name) for name in variable_tables.CASES} | {
     "no JSON": _kept("{"),
@@ -154,6 +158,11 @@ SUMMED = {name: _index(name) for name in variable_tables.CASES} | {
     "no step": _kept("{}"),
     "a step that is true": _kept('{"step": true}'),
     "a step below nothing": _kept('{"step": -1}'),
+    "an object that is not there": _objects(lambda nodes: nodes[0].children.add(node_id=len(nodes))),
+    "an object below nothing": _objects(lambda nodes: nodes[0].children.add(node_id=-1)),
+    "an object of no other": _objects(lambda nodes: nodes.add()),
+    "a slot": _objects(lambda nodes: nodes[0].slot_variables.add()),
+    "no objects": _objects(lambda nodes: nodes.__delitem__(slice(None))),
     "other variables": lambda folder: [path.replace(folder / path.name) for path in _other(folder)],
 }
 

@@ -156,7 +156,8 @@ def test_each_section_has_a_sentence_at_the_head_and_a_part_in_the_card(rendered
     )
     assert said["attacks"] == (
         "Of 3 attacks, multi-targeted PGD within L∞ ε = 0.2 gives the lowest accuracy: 61.2 % (95 % interval 56.1 to"
-        " 66.1 %, wilson, images)."
+        " 66.1 %, wilson, images). No attack as strong as APGD-T or AutoAttack was run within L∞ ε = 0.2; these usually"
+        " leave less accuracy."
     )
     assert said["classes"] == (
         "Lowest accuracy: clean, class 9, 81.0 % (n = 36); under multi-targeted PGD, L∞ ε = 0.2, class 9, 52.0 %"

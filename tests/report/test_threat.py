@@ -4,7 +4,8 @@ import pytest
 from report.synthetic import attack, fraction, make_report
 
 from tfrobust.report import not_measured, summary_sentence, threat_statement
-from tfrobust.report.reading import attack_rows
+from tfrobust.report.reading import attack_rows, weakly_attacked
+from tfrobust.report.sections.attacks import Attacks
 from tfrobust.structs import Finding, Measurement
 
 
@@ -25,6 +26,40 @@ def test_an_ensemble_says_what_its_members_did():
     members = "APGD-CE (50 steps, 1 restart), Square (300 steps, 1 restart)"
     assert f"ensemble of {members}, the only attack within L∞ ε = 0.2." in threat_statement(found)
     assert attack_rows(found)[0].effort == members
+
+
+STRONG = {"steps": 100, "targets": 9}
+
+
+@pytest.mark.parametrize(
+    ("found", "weak"),
+    [
+        (attack("multi_targeted_pgd", 0.6, 0.9, steps=1000, targets=9), True),
+        (attack("apgd_ce", 0.6, 0.9, steps=100), True),
+        (attack("apgd_t", 0.6, 0.9, **STRONG), False),
+        (attack("apgd_t", 0.6, 0.9, **STRONG | {"targets": 5}), False),  # AutoAttack's number in L1
+        (attack("apgd_t", 0.6, 0.9, **STRONG | {"steps": 99}), True),
+        (attack("apgd_t", 0.6, 0.9, **STRONG | {"targets": 4}), True),
+        (attack("apgd_t", 0.6, 0.9), True),
+        (attack("apgd_t", 0.6, 0.9, **STRONG, bound="upper"), True),
+        (attack("autoattack", 0.6, 0.9), False),
+        (attack("autoattack", 0.6, 0.9, bound="upper"), True),
+        (attack("autoattack_rand", 0.6, 0.9), False),
+        # An id may have a label in place of the name; a member counts for its ensemble.
+        ([fraction("attack.mine_linf_0.2.accuracy", 0.6, attack="apgd_t", **STRONG)], False),
+        ([fraction("attack.ensemble_linf_0.2.apgd_t.accuracy", 0.6, attack="apgd_t", **STRONG)], False),
+    ],
+)
+def test_a_report_says_when_no_strong_attack_was_run(found, weak):
+    clean, pgd = fraction("accuracy.clean", 0.9), attack("pgd", 0.7, 0.9, steps=100)
+    other = attack("pgd", 0.5, 0.9, norm="l2", epsilon=0.5)
+    assert weakly_attacked([*pgd, *found]) == ["L∞ ε = 0.2"] * weak
+    assert weakly_attacked([*pgd, *found, *other])[-1] == "L2 ε = 0.5"  # each budget on its own
+    text = Attacks(make_report(measurements=[clean, *pgd, *found])).sentence
+    sentence = (
+        "No attack as strong as APGD-T or AutoAttack was run within L∞ ε = 0.2; these usually leave less accuracy."
+    )
+    assert text.endswith(sentence) == weak and ("as strong" in text) == weak
 
 
 def test_no_attack_is_said_plainly():

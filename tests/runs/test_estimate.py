@@ -38,6 +38,14 @@ def test_passes_of_an_evaluation(evaluators, both, forward):
     assert found.uncounted == (("CleanAccuracy",) if isinstance((*evaluators, None)[0], CleanAccuracy) else ())
 
 
+def test_the_largest_parts_of_an_evaluation():
+    square = AttackAccuracy(attack=ensemble.standard_member(name="square"))  # forward only, a third of the cost
+    targeted = AttackAccuracy(attack=ensemble.standard_member(name="apgd_t"))
+    shares = estimate.attack_passes((CleanAccuracy(), square, targeted), dataset(360)).shares
+    assert list(shares.items()) == [("Square", 5000 / 7700), ("APGD-T", 2700 / 7700)]
+    assert estimate.attack_passes((CleanAccuracy(),), dataset(360)).shares == {}
+
+
 def said(capsys, *flags):
     assert (
         train.main(["--gin_file=gin/adversarial_training.gin", "--gin_file=gin/eval/quick.gin", *flags, "--dry_run"])
@@ -54,6 +62,7 @@ def test_a_dry_run_makes_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch, c
     assert "steps       10000 (10 per epoch)" in text and "passes      3 forward" in text
     (line,) = re.findall(r"time        about (.*) \((.*) per step: the median of 5, measured on this machine\)", text)
     assert re.search(r"evaluation  at most \d+ passes of one image forward and backward, by \d attacks on 360", text)
+    assert re.search(r"\n            largest parts: PGD [0-9]+%, FGSM [0-9]+%\n", text)
     # Not for what the line before names besides.
     assert re.search(r"time        at most about .* for these attacks, at training's pace", text)
     assert list(tmp_path.iterdir()) == []

@@ -196,10 +196,6 @@ def _middles(size: int) -> tf.Tensor:
     return tf.range(size, dtype=tf.float64) + 0.5
 
 
-def _within(place: tf.Tensor, size: int) -> tf.Tensor:
-    return (place >= 0) & (place < size)
-
-
 def _neighbours(shift: tf.Tensor, pixel, size: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return the two neighbors along one axis of the place `pixel` + shift; integers are pixel centers.
 
@@ -211,7 +207,7 @@ def _neighbours(shift: tf.Tensor, pixel, size: int) -> tuple[tf.Tensor, tf.Tenso
     first = tf.cast(before, tf.int32) + pixel
     nearest = tf.cast(tf.floor(shift + 0.5), tf.int32) + pixel
     ends = (tf.clip_by_value(one, 0, size - 1) for one in (first, first + 1))
-    return *ends, tf.cast(shift - before, tf.float32), _within(nearest, size)
+    return *ends, tf.cast(shift - before, tf.float32), (nearest >= 0) & (nearest < size)
 
 
 def _reader(pixels: tf.Tensor, inside: tf.Tensor):

@@ -3,10 +3,6 @@
 import tensorflow as tf
 
 
-def _linear(distance: tf.Tensor) -> tf.Tensor:
-    return tf.maximum(1.0 - distance, 0.0)
-
-
 def _cubic(distance: tf.Tensor) -> tf.Tensor:
     """Compute the cubic kernel of Keys with a = -1/2."""
     near = (1.5 * distance - 2.5) * distance * distance + 1.0
@@ -14,7 +10,7 @@ def _cubic(distance: tf.Tensor) -> tf.Tensor:
     return tf.where(distance < 1, near, tf.where(distance < 2, far, 0.0))
 
 
-INTERPOLATIONS = {"bilinear": _linear, "bicubic": _cubic}
+INTERPOLATIONS = {"bilinear": lambda distance: tf.maximum(1.0 - distance, 0.0), "bicubic": _cubic}
 
 
 def resized_parts(images: tf.Tensor, boxes: tf.Tensor, interpolation: str = "bilinear") -> tf.Tensor:

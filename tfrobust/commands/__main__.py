@@ -5,7 +5,7 @@ import pathlib
 import sys
 
 from tfrobust.commands import failures
-from tfrobust.commands.configuration.files import nearest, shown
+from tfrobust.commands.configuration.files import folders, nearest, shown
 
 # The file of a command has its name, with an underscore for a hyphen.
 COMMANDS = {
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         width = max(map(len, COMMANDS))
         print("usage: tfrobust COMMAND [--help] ...\n\ncommands:")
         print("\n".join(f"  {command:{width}}  {what}" for command, what in COMMANDS.items()))
-        print(f"\nguides: {pathlib.Path(__file__).resolve().parents[1] / 'guides'}")
+        print(f"\nguides:    {pathlib.Path(__file__).resolve().parents[1] / 'guides'}\ngin files: {folders()[0]}")
         return failures.DONE
     if name not in COMMANDS:
         near = nearest(name, COMMANDS, count=1) or ", ".join(COMMANDS)

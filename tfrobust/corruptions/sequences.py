@@ -26,16 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.corruptions import (
-    blur,
-    digital,
-    draws,
-    noise,
-    resampling,
-    severities,
-    spatter,
-    weather,
-)
+from tfrobust.corruptions import blur, digital, draws, noise, resampling, severities, spatter, weather
 from tfrobust.errors import InputError
 
 # ImageNet-P's ten, in its order, and the four for validation.
@@ -278,22 +269,6 @@ def _affine(images: tf.Tensor, *, factor=1.0, angle=0.0, shear=0.0, shift=0.0) -
     return resampling.to_bytes(_placed(images, rows, columns, cut=True))
 
 
-def _rotate(images: tf.Tensor, keys: tf.Tensor, angles: np.ndarray, more: tuple) -> tf.Tensor:
-    return _affine(images, angle=angles)
-
-
-def _shear(images: tf.Tensor, keys: tf.Tensor, angles: np.ndarray, more: tuple) -> tf.Tensor:
-    return _affine(images, shear=angles)
-
-
-def _scale(images: tf.Tensor, keys: tf.Tensor, factors: np.ndarray, more: tuple) -> tf.Tensor:
-    return _affine(images, factor=factors)
-
-
-def _translate(images: tf.Tensor, keys: tf.Tensor, shifts: np.ndarray, more: tuple) -> tf.Tensor:
-    return _affine(images, shift=np.floor(shifts + 0.5))
-
-
 def _zoom_blur(images: tf.Tensor, keys: tf.Tensor, factors: np.ndarray, more: tuple) -> tf.Tensor:
     """Average the image and its magnifications up to the i-th in frame i."""
     zoomed = tf.concat([images[:, None], _affine(images, factor=factors[1:])], axis=1)
@@ -355,16 +330,17 @@ def _placed(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, *, cut: bool
     return total
 
 
+# (images, keys, one value per frame, further constants) -> [b, frames, h, w, c].
 _MAKERS = {
     "motion_blur": _motion_blur,
     "zoom_blur": _zoom_blur,
     "snow": _snow,
     "brightness": _brightness,
-    "translate": _translate,
-    "rotate": _rotate,
+    "translate": lambda images, keys, shifts, more: _affine(images, shift=np.floor(shifts + 0.5)),
+    "rotate": lambda images, keys, angles, more: _affine(images, angle=angles),
     "tilt": _tilt,
-    "scale": _scale,
+    "scale": lambda images, keys, factors, more: _affine(images, factor=factors),
     "gaussian_blur": _gaussian_blur,
     "spatter": _spatter,
-    "shear": _shear,
+    "shear": lambda images, keys, angles, more: _affine(images, shear=angles),
 }

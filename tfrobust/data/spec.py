@@ -11,13 +11,7 @@ import tensorflow as tf
 
 from tfrobust.augment.resized_crop import RandomResizedCrop, resized
 from tfrobust.common.arrays import check_labels
-from tfrobust.data.checks import (
-    check_images,
-    check_tokens,
-    check_utf8,
-    check_vocabulary,
-    shorten,
-)
+from tfrobust.data.checks import check_images, check_tokens, check_utf8, check_vocabulary, shorten
 from tfrobust.errors import InputError
 from tfrobust.security import picture_files
 

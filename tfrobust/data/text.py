@@ -7,12 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from tfrobust.common.arrays import check_labels
-from tfrobust.data.checks import (
-    PADDING_WORD,
-    UNKNOWN_WORD,
-    check_strengths,
-    check_tokens,
-)
+from tfrobust.data.checks import PADDING_WORD, UNKNOWN_WORD, check_strengths, check_tokens
 from tfrobust.data.spec import ArrayExamples, Dataset
 from tfrobust.errors import InputError
 

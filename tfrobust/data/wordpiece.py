@@ -11,13 +11,7 @@ import numpy as np
 
 from tfrobust.common import files
 from tfrobust.common.configured import Configured
-from tfrobust.data.checks import (
-    PADDING_WORD,
-    UNKNOWN_WORD,
-    DataNotFoundError,
-    check_vocabulary,
-    shorten,
-)
+from tfrobust.data.checks import PADDING_WORD, UNKNOWN_WORD, DataNotFoundError, check_vocabulary, shorten
 from tfrobust.data.text import PADDING, TokenExamples, padded, vocabulary_of
 from tfrobust.errors import InputError
 

@@ -72,7 +72,8 @@ def run_evaluation(
         if setting.progress is not None:
             setting.progress("evaluation", done + 1, len(evaluators))
     findings = _without_gradients_twice(left_out, outcome.findings)
-    outcome.findings = _merged([*findings, *_logits_finding(findings, setting)])
+    # Several evaluators can miss the same thing.
+    outcome.findings = list(dict.fromkeys([*findings, *_logits_finding(findings, setting)]))
     _refuse_equal([item.id for item in [*outcome.measurements, *outcome.series]])
     outcome.measurements.append(Measurement("cost.evaluation", seconds, "seconds"))
     return outcome
@@ -349,11 +350,6 @@ def _refuse_equal(names: list[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InputError(f"Two evaluators give the id {twice[0]!r}: give one attack a distinct label.")
-
-
-def _merged(findings: list[Finding]) -> list[Finding]:
-    """Remove exact duplicates of findings (several evaluators can miss the same thing)."""
-    return list(dict.fromkeys(findings))
 
 
 def _plain(value):

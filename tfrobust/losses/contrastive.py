@@ -74,7 +74,11 @@ def masked_contrastive(
         if callable(masks):
             masks = masks(tf.range(batch_size(anchors)))
         return _rows(anchors, keys, masks, temperature, similarity)
-    return _blockwise(anchors, keys, _by_rows(masks), temperature, similarity, block_size)
+
+    def by_rows(rows):
+        return PairMasks(tf.gather(masks.positive, rows), tf.gather(masks.negative, rows))
+
+    return _blockwise(anchors, keys, masks if callable(masks) else by_rows, temperature, similarity, block_size)
 
 
 def _rows(anchors, keys, masks, temperature, similarity):
@@ -147,12 +151,6 @@ def _gradients(losses, inputs, rows, weights):
         parallel_iterations=1,
     )
     return tuple(sums)
-
-
-def _by_rows(masks):
-    if callable(masks):
-        return masks
-    return lambda rows: PairMasks(tf.gather(masks.positive, rows), tf.gather(masks.negative, rows))
 
 
 def _automatic_block(anchors, keys, similarity):

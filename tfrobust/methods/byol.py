@@ -102,7 +102,8 @@ class BYOL(SelfSupervised):
         """Compute the regression loss, the probe, the spread of the projections, and the logits of the first view."""
         images = [views[name] for name in VIEWS]
         embeddings, projections = zip(*self.represent(*images), strict=True)
-        targets = self._targets(images)
+        networks = (self.target_encoder, self.target_projection)
+        targets = [tf.stop_gradient(projection) for _, projection in self.represent(*images, networks=networks)]
         predictions = [self.prediction(projection, training=True) for projection in projections]
         regression = squared_distance(predictions[0], targets[1]) + squared_distance(predictions[1], targets[0])
         deviation = embedding_deviation(distribution.gather(tf.concat(projections, axis=0)))
@@ -117,11 +118,6 @@ class BYOL(SelfSupervised):
         rate = self.target_rate(step) if callable(self.target_rate) else self.target_rate
         for online, target in self._followers():
             target.assign_add(tf.cast(rate, target.dtype) * (online.value - target.value))
-
-    def _targets(self, images: list) -> list:
-        """Return the target network's projections [b, d] of each view, gradients stopped."""
-        networks = (self.target_encoder, self.target_projection)
-        return [tf.stop_gradient(projection) for _, projection in self.represent(*images, networks=networks)]
 
     def _followers(self) -> list[tuple]:
         """Return the pairs (online, target) of averaged variables.

@@ -7,14 +7,7 @@ import tensorflow as tf
 
 from tfrobust.augment.augmix import AugMix
 from tfrobust.augment.base import Augmentation
-from tfrobust.augment.mixing import (
-    FeatureNoise,
-    Mix,
-    Mixing,
-    at_one_stage,
-    mix_rows,
-    require_stages,
-)
+from tfrobust.augment.mixing import FeatureNoise, Mix, Mixing, at_one_stage, mix_rows, require_stages
 from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.losses.consistency import jensen_shannon

@@ -3,13 +3,7 @@
 import keras
 
 from tfrobust.errors import InputError
-from tfrobust.models.shared.blocks import (
-    ConvolutionStyle,
-    ConvolutionUnit,
-    l2_penalty,
-    require_choice,
-    require_wholes,
-)
+from tfrobust.models.shared.blocks import ConvolutionStyle, ConvolutionUnit, l2_penalty, require_choice, require_wholes
 from tfrobust.models.shared.encoder import Encoder
 
 _POOLS = {"max": keras.layers.MaxPooling2D, "average": keras.layers.AveragePooling2D}

@@ -148,7 +148,8 @@ def rank_correlation(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
     Source:
         Spearman 1904.
     """
-    first, second = (_centered(average_ranks(_rows(maps))) for maps in (first, second))
+    ranks = (average_ranks(_rows(maps)) for maps in (first, second))
+    first, second = (each - tf.reduce_mean(each, axis=1, keepdims=True) for each in ranks)
     squares = tf.reduce_sum(first**2, axis=1) * tf.reduce_sum(second**2, axis=1)
     # Ranks are multiples of 1/2, so the deviations of a constant map are exactly 0.
     found = tf.clip_by_value(tf.reduce_sum(first * second, axis=1) / tf.sqrt(squares), -1.0, 1.0)
@@ -172,7 +173,3 @@ def average_ranks(values: tf.Tensor) -> tf.Tensor:
 def _rows(maps: tf.Tensor) -> tf.Tensor:
     maps = tf.cast(maps, tf.float64)
     return tf.reshape(maps, [tf.shape(maps)[0], -1])
-
-
-def _centered(rows: tf.Tensor) -> tf.Tensor:
-    return rows - tf.reduce_mean(rows, axis=1, keepdims=True)

@@ -85,11 +85,7 @@ def elements_per_pair(kind: str, features: int) -> int:
 def _check(anchors, keys, kind):
     if kind not in SIMILARITIES:
         raise InputError(f"similarity is {kind!r}; it must be one of {', '.join(SIMILARITIES)}.")
-    if anchors.shape.rank != 2 or keys.shape.rank != 2 or not _compatible(anchors.shape[1], keys.shape[1]):
+    if anchors.shape.rank != 2 or not tf.TensorShape([None, anchors.shape[1]]).is_compatible_with(keys.shape):
         raise InputError(
             f"anchors {tuple(anchors.shape)} and keys {tuple(keys.shape)} must be [n, d] and [m, d], one d."
         )
-
-
-def _compatible(first, second) -> bool:
-    return first is None or second is None or first == second

@@ -88,6 +88,9 @@ _LABELS = {
 # Number of corruptions in the benchmark's means. A label names the count where fewer were measured.
 _CORRUPTIONS = {"corruption.mean.accuracy": 15, "corruption.mean_without_noise.accuracy": 12}
 
+# APGD-T in AutoAttack: its steps, and the smallest number of its targets (that of L1).
+_STRONG = {"steps": 100, "targets": 5}
+
 
 @dataclasses.dataclass(frozen=True)
 class AttackRow:
@@ -124,6 +127,16 @@ class AttackRow:
     def is_upper_bound(self) -> bool:
         """True if a time budget ended the attack."""
         return self.accuracy.settings.get("bound") == "upper"
+
+    @property
+    def is_strong(self) -> bool:
+        """True for AutoAttack, and for APGD-T with AutoAttack's effort; False if a time budget ended the attack."""
+        settings = self.accuracy.settings
+        name = str(settings.get("attack", self.attack))
+        if self.is_upper_bound or name != "apgd_t":
+            return not self.is_upper_bound and name.startswith("autoattack")
+        counts = [(settings.get(what), least) for what, least in _STRONG.items()]
+        return all(isinstance(count, (int, float)) and count >= least for count, least in counts)
 
 
 def effort(settings: dict) -> str:
@@ -176,6 +189,16 @@ def strongest(rows: list[AttackRow]) -> AttackRow | None:
     """Return the attack with the lowest accuracy; None if none was measured."""
     measured = [row for row in rows if row.accuracy.value is not None]
     return min(measured, key=lambda row: row.accuracy.value, default=None)
+
+
+def weakly_attacked(measurements) -> list[str]:
+    """Return the budgets within which attacks were run, but none was as strong as APGD-T or AutoAttack.
+
+    On the digits, accuracies under APGD-T are close to AutoAttack's, and those under PGD several points higher.
+    """
+    rows = [row for row in attack_rows(measurements, members=True) if row.accuracy.value is not None]
+    strong = {row.budget for row in rows if row.is_strong}
+    return [budget for budget in dict.fromkeys(row.budget for row in rows) if budget not in strong]
 
 
 def place(identity: str) -> tuple[int, int]:

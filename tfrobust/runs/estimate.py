@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 import pathlib
@@ -17,7 +18,7 @@ import tensorflow as tf
 
 from tfrobust.data.spec import Dataset
 from tfrobust.evaluation.engine.base import Evaluator
-from tfrobust.report.reading import duration
+from tfrobust.report.reading import attack_name, duration
 from tfrobust.runs.stage import Stage
 from tfrobust.training import strategy as strategies
 from tfrobust.training.head_fit import fitted_at_once
@@ -39,12 +40,14 @@ class Passes:
         forward: passes of black-box attacks, forward only.
         attacks: number of attacks.
         uncounted: names of the evaluators that are not included.
+        shares: share of the cost by display name of the attack, largest first; {} if there is none.
     """
 
     both: int
     forward: int
     attacks: int
     uncounted: tuple[str, ...]
+    shares: dict[str, float]
 
     @property
     def forward_equivalents(self) -> int:
@@ -96,7 +99,7 @@ def attack_passes(evaluators: Sequence[Evaluator], dataset: Dataset) -> Passes:
         images=range(count), subset=lambda limit: np.arange(count if limit is None else min(limit, count))
     )
     both = forward = attacks = 0
-    uncounted = []
+    uncounted, costs = [], collections.Counter()
     for evaluator in evaluators:
         try:
             found = evaluator.attacks(setting)
@@ -110,7 +113,9 @@ def attack_passes(evaluators: Sequence[Evaluator], dataset: Dataset) -> Passes:
                 passes = len(positions) * member.rounds(dataset.class_count) * member.steps
                 both += passes if member.needs_gradient else 0
                 forward += 0 if member.needs_gradient else passes
-    return Passes(both, forward, attacks, tuple(dict.fromkeys(uncounted)))
+                costs[attack_name(attack.name)] += passes * (1 + _BACKWARD * member.needs_gradient)
+    shares = {name: cost / costs.total() for name, cost in costs.most_common()}
+    return Passes(both, forward, attacks, tuple(dict.fromkeys(uncounted)), shares)
 
 
 def seconds_per_step(stage: Stage, strategy: tf.distribute.Strategy, jit_compile: bool | str) -> tuple[float, str]:
@@ -171,6 +176,9 @@ def _show_evaluation(evaluators: Sequence[Evaluator], dataset: Dataset, seconds_
     black_box = f" and {passes.forward} forward only" if passes.forward else ""
     print(f"evaluation  at most {passes.both} passes of one image forward and backward{black_box}, by", end=" ")
     print(f"{passes.attacks} attacks on {len(dataset.test)} examples, fewer if attacks succeed early")
+    if len(passes.shares) > 1:
+        parts = [f"{name} {share:.0%}" for name, share in passes.shares.items()]
+        print(f"            largest parts: {', '.join(parts[:3])}")
     if passes.uncounted:
         print(f"            not counted: {', '.join(passes.uncounted)}")
     if seconds_per_pass and passes.attacks:

@@ -12,6 +12,8 @@ import tempfile
 from collections.abc import Callable
 
 import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from tfrobust.common import files
 from tfrobust.errors import Failure, InputError
@@ -122,7 +124,7 @@ class CheckpointStore:
         """
         for folder in reversed(self._all()):
             # TensorFlow trusts an index, and the checksums of a workdir from somebody else prove nothing.
-            problem = find_damage(folder) or variable_index.fault(folder / "variables.index")
+            problem = find_damage(folder) or variable_index.fault(folder / "variables.index") or _objects_fault(folder)
             if not problem:
                 state = _state(folder)
                 check(state)
@@ -161,6 +163,21 @@ def find_damage(folder: pathlib.Path) -> str | None:
         if _sha256(path) != digest:
             return f"{name} does not match its checksum"
     return None
+
+
+def _objects_fault(folder: pathlib.Path) -> str:
+    """Return why the checkpoint's graph of objects is not one that `CheckpointStore` writes, or ""."""
+    try:
+        text = tf.train.load_checkpoint(str(folder / "variables")).get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
+        nodes = trackable_object_graph_pb2.TrackableObjectGraph.FromString(text).nodes
+    except (tf.errors.OpError, DecodeError, TypeError, ValueError):
+        return "it has no graph of objects"
+    reached, waiting = {0}, {0}
+    while waiting and max(waiting) < len(nodes) and min(waiting) >= 0:
+        waiting = {child.node_id for number in waiting for child in nodes[number].children} - reached
+        reached |= waiting
+    whole = reached == set(range(len(nodes))) and not any(node.slot_variables for node in nodes)
+    return "" if whole else "its graph of objects is damaged"
 
 
 def _state(folder: pathlib.Path) -> dict:

@@ -196,10 +196,10 @@ def train(parts: dict, dataset, say):
 def column(evaluator) -> str:
     """Return the column heading of an attack: its label or name, its steps, norm and epsilon."""
     from tfrobust.evaluation.evaluators.adversarial import attack_label
+    from tfrobust.report.reading import attack_name
 
     attack = evaluator.attack
-    names = {"pgd": "PGD", "multi_targeted_pgd": "mPGD", "fgsm": "FGSM", "autoattack": "AutoAttack"}
-    name = names.get(attack.name, attack.name)
+    name = {"multi_targeted_pgd": "mPGD"}.get(attack.name, attack_name(attack.name))
     steps = f"-{attack.steps}" if attack.steps > 1 and not attack.members else ""
     given = evaluator.label and attack_label(attack, evaluator.label)
     return given or f"{name}{steps} {attack.threat.norm} {attack.threat.epsilon:.6g}"

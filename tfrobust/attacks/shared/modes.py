@@ -32,7 +32,9 @@ def check_mode(mode: str, model=None) -> str:
         raise InputError(
             f"Unknown batch-norm mode {mode!r} for generating adversarial examples; it is one of {list(MODES)}."
         )
-    if mode == "inference" or model is None or not _has_synchronized(model):
+    # The only traversal in Keras 3 that also finds layers held by layers (branched batch norm).
+    layers = () if mode == "inference" or model is None else model._flatten_layers()
+    if not any(getattr(layer, "synchronized", False) for layer in layers):
         return mode
     if mode == "train" or tf.distribute.get_strategy().num_replicas_in_sync > 1:
         raise InputError(
@@ -115,8 +117,3 @@ def _without_updates(function: Callable, inputs, training: bool):
     # Inside the scope, assignments go to a table that is discarded; variables are read as usual.
     with keras.StatelessScope():
         return function(inputs, training=training)
-
-
-def _has_synchronized(model: keras.Layer) -> bool:
-    # The only traversal in Keras 3 that also finds layers held by layers (branched batch norm).
-    return any(getattr(layer, "synchronized", False) for layer in model._flatten_layers())

@@ -16,13 +16,8 @@ from tfrobust.errors import InputError
 _REQUIRED = "gin.REQUIRED"
 _DEEPEST = 100
 _LARGEST_VALUE = 100_000
-_LARGEST_NUMBER = sys.float_info.max
 _LARGEST_WHOLE = 2**31 - 1  # TensorFlow counts with 32 bits in many places
 _ROOTS = "tfrobust.runs.experiment."
-
-
-def _number(value) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST_NUMBER
 
 
 def _whole(low: int) -> Callable[[Any], bool]:
@@ -30,7 +25,7 @@ def _whole(low: int) -> Callable[[Any], bool]:
 
 
 def _epsilon(value) -> bool:
-    return _number(value) and value > 0
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
 
 
 _NORMS = ("linf", "l2", "l1", "l0")
@@ -155,17 +150,11 @@ def substitute(value, macros: dict[str, Binding], place: str, above: tuple[str, 
             return value
         return substitute(macros[value.name].value, macros, macros[value.name].place, (*above, value.name), room)
     if isinstance(value, dict):
-        return {
-            _hashable(substitute(k, macros, place, above, room)): substitute(v, macros, place, above, room)
-            for k, v in value.items()
-        }
+        pairs = [[substitute(part, macros, place, above, room) for part in pair] for pair in value.items()]
+        return {str(key) if isinstance(key, (dict, list)) else key: part for key, part in pairs}
     if isinstance(value, (list, tuple)):
         return type(value)(substitute(item, macros, place, above, room) for item in value)
     return value
-
-
-def _hashable(key):
-    return key if isinstance(key, (str, int, float, bool, tuple, type(None), Reference, Macro)) else str(key)
 
 
 # ------------------------------------------------------------------------------------------------- objects

@@ -12,14 +12,7 @@ import numpy as np
 
 from tfrobust.common.files import read_bounded
 from tfrobust.data.checks import DataNotFoundError, shorten
-from tfrobust.data.published.base import (
-    CorruptedImages,
-    Opened,
-    PerturbedImages,
-    ShiftedImages,
-    Target,
-    decoded,
-)
+from tfrobust.data.published.base import CorruptedImages, Opened, PerturbedImages, ShiftedImages, Target, decoded
 from tfrobust.data.spec import decode_image
 from tfrobust.errors import InputError
 

@@ -106,18 +106,16 @@ class CornerDigits(Source):
         words = make_key(self.split_seed, "corner digits", name).numpy().astype(np.uint32)
         generator = np.random.default_rng(words)
         middles, corners = (_scaled(images, side) for side in (self.centre, self.corner))
+        before = (self.canvas - self.centre) // 2
+        after = self.canvas - self.centre - before
         made, classes = [], np.repeat(np.arange(len(counts)), counts)
         for label in classes:
-            image = self._centred(middles[generator.choice(np.flatnonzero(labels == label % _DIGITS))])
+            digit = middles[generator.choice(np.flatnonzero(labels == label % _DIGITS))]
+            image = np.pad(digit, ((before, after), (before, after), (0, 0)))
             if label >= _FIRST_UNMOVED:
                 self._paste(image, corners[generator.integers(len(corners))], *generator.integers(2, size=2))
             made.append(image)
         return ArrayExamples(np.stack(made), classes.astype(np.int32))
-
-    def _centred(self, digit: np.ndarray) -> np.ndarray:
-        before = (self.canvas - self.centre) // 2
-        after = self.canvas - self.centre - before
-        return np.pad(digit, ((before, after), (before, after), (0, 0)))
 
     def _paste(self, image: np.ndarray, digit: np.ndarray, down: int, right: int) -> None:
         """Paste a digit into a corner of an image, in place."""

@@ -9,13 +9,7 @@ import keras
 import numpy as np
 
 from tfrobust.common.arrays import check_labels
-from tfrobust.data.checks import (
-    MOST_CLASSES,
-    DataNotFoundError,
-    check_class_names,
-    check_images,
-    shorten,
-)
+from tfrobust.data.checks import MOST_CLASSES, DataNotFoundError, check_class_names, check_images, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import ArrayExamples, Dataset
 from tfrobust.errors import InputError

@@ -18,13 +18,7 @@ import tensorflow as tf
 
 from tfrobust.common import files
 from tfrobust.common.arrays import check_labels
-from tfrobust.data.checks import (
-    MOST_CLASSES,
-    DataNotFoundError,
-    check_class_names,
-    check_images,
-    shorten,
-)
+from tfrobust.data.checks import MOST_CLASSES, DataNotFoundError, check_class_names, check_images, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import PIXEL_SCALE, ArrayExamples, Dataset
 from tfrobust.errors import InputError
@@ -81,15 +75,18 @@ class PreparedSource(Source):
         Raises:
             ValueError: no such split, an empty one, or damaged files.
         """
+        damaged = InputError(f"{shorten(builder.data_path)}, split {split!r}: damaged or cut short.")
         try:
             stream = builder.as_dataset(split=split, shuffle_files=False)
         except (ValueError, KeyError, AssertionError) as error:
+            if split in builder.info.splits:
+                raise damaged from error
             found = shorten(", ".join(builder.info.splits), 80)
             raise InputError(f"{shorten(self.dataset, 60)!r} has no split {split!r}; it has {found}.") from error
         try:
             batches = list(stream.map(pick).batch(_CHUNK).as_numpy_iterator())
         except tf.errors.OpError as error:
-            raise InputError(f"{shorten(builder.data_path)}, split {split!r}: damaged or cut short.") from error
+            raise damaged from error
         if not batches:
             raise InputError(f"{shorten(self.dataset, 60)!r}: split {split!r} is empty.")
         return batches

@@ -384,7 +384,8 @@ def _keras_embedding(model) -> Callable | None:
     embed = getattr(model, "embed", None)
     if callable(embed) and not isinstance(embed, keras.Layer):  # a layer with that name is not a function of images
         return embed
-    if "embedding" in (*(getattr(model, "output_names", None) or ()), *_keys(getattr(model, "output", None))):
+    output = getattr(model, "output", None)
+    if "embedding" in (*(getattr(model, "output_names", None) or ()), *(output if isinstance(output, dict) else ())):
         return lambda images: _named_outputs(model, model(images, training=False))["embedding"]
     # Only Sequential and functional models have a known graph.
     inputs = getattr(model, "inputs", None)
@@ -393,10 +394,6 @@ def _keras_embedding(model) -> Callable | None:
         return None
     penultimate = keras.Model(inputs, layers[-1].input)
     return lambda images: penultimate(images, training=False)
-
-
-def _keys(output) -> tuple[str, ...]:
-    return tuple(output) if isinstance(output, dict) else ()
 
 
 def _probe(logits: Callable, image_shape, name: str) -> int:

@@ -11,11 +11,7 @@ from tfrobust.attacks.shared.base import Attack
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.searching import last_points, perturbed
-from tfrobust.evaluation.evaluators.adversarial import (
-    attack_settings,
-    check_epsilons,
-    curve_epsilons,
-)
+from tfrobust.evaluation.evaluators.adversarial import attack_settings, check_epsilons, curve_epsilons
 from tfrobust.ops.geometry import Divergences, batched_divergences
 from tfrobust.ops.probabilities import entropy_from_logits
 from tfrobust.structs import Finding, Measurement, Series

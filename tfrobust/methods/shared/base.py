@@ -1,5 +1,8 @@
 """Base class of the training methods: hooks, named per-example terms, and one place that reduces them."""
 
+import contextlib
+import functools
+import re
 from collections.abc import Callable
 
 import keras
@@ -8,13 +11,15 @@ import tensorflow as tf
 from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.losses.gradient_penalty import GradientPenalty
-from tfrobust.methods.shared import fitting, projections
+from tfrobust.methods.shared import projections
 from tfrobust.ops import batch_checks, distribution, randomness
 from tfrobust.structs import Batch, Context
 
+_MIXED = "; to train on mixed labels, use robust.methods.Mixup or robust.methods.CutMix, which mix the images too"
+
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class Method(Configured, fitting.Trainer, keras.Model):
+class Method(Configured, keras.Model):
     """An encoder, a head, and a way to train them.
 
     A subclass names its `terms`, makes views outside the weight tape (`make_views`) and returns the per-example values
@@ -301,6 +306,28 @@ class Method(Configured, fitting.Trainer, keras.Model):
         adversary = getattr(self, "adversary", None)
         return 1 if adversary is None else adversary.attack.steps + 2
 
+    # ------------------------------------------------------------------------------------------ for users
+
+    @functools.wraps(keras.Model.fit)
+    def fit(self, *arguments, **keywords):
+        """Train as `keras.Model.fit`; failed checks of the data raise ValueError with one sentence."""
+        with _plain_refusals():
+            return super().fit(*arguments, **keywords)
+
+    @functools.wraps(keras.Model.evaluate)
+    def evaluate(self, *arguments, **keywords):
+        """Evaluate as `keras.Model.evaluate`; failed checks of the data raise ValueError with one sentence."""
+        with _plain_refusals():
+            return super().evaluate(*arguments, **keywords)
+
+    @functools.wraps(keras.Model.export)
+    def export(self, *arguments, **keywords):
+        """Export as `keras.Model.export`, also before the first call."""
+        # Keras requires that the model has been called; `fit` calls encoder and head instead.
+        if self.built and not self._called:
+            self(tf.zeros((1, *self._example_shape), self.input_dtype))
+        return super().export(*arguments, **keywords)
+
     # ----------------------------------------------------------------------------------------------- step
 
     def train_step(self, data):
@@ -338,7 +365,9 @@ class Method(Configured, fitting.Trainer, keras.Model):
                 each += regularization
                 values["regularization"] = tf.broadcast_to(regularization, tf.shape(each))
             scaled = self.optimizer.scale_loss(loss)
-        self._apply(tape.gradient(scaled, self.trainable_variables))
+        gradients = tape.gradient(scaled, self.trainable_variables)
+        gradients = gradients if self.clip_norm is None else self._clipped(gradients)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         self.step.assign_add(1)
         self.after_update()
         self.total.update_state(each, weight)
@@ -346,7 +375,7 @@ class Method(Configured, fitting.Trainer, keras.Model):
             if name in values:
                 mean.update_state(values[name], weight)
         if logits is not None:
-            self.compute_metrics(batch.images, fitting.given_labels(data, batch), logits, weight)
+            self.compute_metrics(batch.images, _given_labels(data, batch), logits, weight)
         return self.get_metrics_result()
 
     def context(self, batch: Batch) -> Context:
@@ -371,7 +400,7 @@ class Method(Configured, fitting.Trainer, keras.Model):
         values = tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, logits)
         weight = batch.extra.get("sample_weight")
         self.total.update_state(values, weight)
-        given = fitting.given_labels(data, batch)
+        given = _given_labels(data, batch)
         return {"loss": self.total.result(), **self.compute_metrics(batch.images, given, logits, weight)}
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
@@ -388,15 +417,35 @@ class Method(Configured, fitting.Trainer, keras.Model):
         return own + [m for m in super().metrics if m.name != "loss" and id(m) not in known]
 
     def as_batch(self, data) -> Batch:
-        """Convert (x, y[, sample_weight]) to a checked `Batch` with labels int32 [b].
+        """Convert a batch as users pass it to a checked `Batch`.
 
-        A `Batch` is returned unchanged.
+        Args:
+            data: a `Batch`, which is returned unchanged, or (x, y[, sample_weight]). x: images [b, h, w, c], tokens
+                [b, length] of any integer type, a table [b, d], or a dict that holds one of these under `images`. y:
+                class ids or one-hot rows.
+
+        Returns:
+            A `Batch` with pixels as float32 and tokens and labels as int32.
+
+        Raises:
+            ValueError: integer pixels, pixels out of the bounds, or labels that are neither ids nor one-hot.
         """
         if isinstance(data, Batch):
             return data
-        # The attribute `adversary` of a subclass may be something else, such as a discriminator.
-        threat = getattr(getattr(getattr(self, "adversary", None), "attack", None), "threat", None)
-        return fitting.batch_of(data, type(self).__name__, (0.0, 1.0) if threat is None else threat.bounds)
+        images, labels, weight = keras.utils.unpack_x_y_sample_weight(data)
+        extra = {} if weight is None else {"sample_weight": tf.reshape(weight, [-1])}
+        if isinstance(images, dict):
+            extra.update({name: value for name, value in images.items() if name != "images"})
+            images = images["images"]
+        rows = distribution.global_rows(tf.shape(images)[0])
+        images = tf.convert_to_tensor(images)
+        caller = type(self).__name__
+        if images.shape.rank != 2:
+            # The attribute `adversary` of a subclass may be something else, such as a discriminator.
+            threat = getattr(getattr(getattr(self, "adversary", None), "attack", None), "threat", None)
+            batch_checks.check_pixels(images, caller, *((0.0, 1.0) if threat is None else threat.bounds))
+        images = tf.cast(images, tf.int32 if images.dtype.is_integer else tf.float32)
+        return Batch(images, None if labels is None else batch_checks.class_ids(labels, caller, _MIXED), rows, extra)
 
     def _ready_batch(self, data) -> Batch:
         """Convert the data of a step with `as_batch` and build the method if necessary.
@@ -444,11 +493,6 @@ class Method(Configured, fitting.Trainer, keras.Model):
                 checked[name] = tf.stop_gradient(checked[name])
         return checked
 
-    def _apply(self, gradients: list) -> None:
-        if self.clip_norm is not None:
-            gradients = self._clipped(gradients)
-        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
-
     def _clipped(self, gradients: list) -> list:
         replicas, _ = distribution.replica()
         # Keras would clip the gradient of each replica. The norm to clip by is that of the reduced gradient.
@@ -462,6 +506,23 @@ class Method(Configured, fitting.Trainer, keras.Model):
             for place, gradient in zip(places, clipped, strict=True):
                 gradients[place] = None if gradient is None else gradient / replicas
         return gradients
+
+
+@contextlib.contextmanager
+def _plain_refusals():
+    """Convert a failed assertion of the graph into the one-sentence ValueError raised in eager mode."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        said = re.search(r"assertion failed: \[(.+)\]", error.message)
+        if said is None:
+            raise
+        raise InputError(said[1]) from error
+
+
+def _given_labels(data, batch: Batch) -> tf.Tensor:
+    """Return the labels in the format that was passed in, by which Keras chooses its metrics."""
+    return batch.labels if isinstance(data, Batch) else keras.utils.unpack_x_y_sample_weight(data)[1]
 
 
 FORWARDS = ("separate", "joint")

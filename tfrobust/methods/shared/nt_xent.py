@@ -123,7 +123,8 @@ class NTXentMethod(SelfSupervised):
             The term, float32 [b], and the observations, float32 [b] each.
         """
         count = len(embeddings)
-        known = {"label": batch.labels, "prediction": self._pseudo_labels(batch)}
+        predicted = None if self.pseudo_labels is None else tf.gather(self.pseudo_labels, batch.index)
+        known = {"label": batch.labels, "prediction": predicted}
         tags = [masks.tag(context.rows, view=view, **known) for view in range(count)]
         anchors, own = tf.concat(embeddings, axis=0), masks.join(*tags)
         keys, others = distribution.gather((anchors, own))
@@ -143,12 +144,6 @@ class NTXentMethod(SelfSupervised):
         values = masked_contrastive(anchors, keys, pairs, temperature=self.temperature_at(context.step))
         term = tf.add_n(tf.split(values, count))
         return (term if self.scale == "sum" else term / count), observed
-
-    def _pseudo_labels(self, batch: Batch) -> tf.Tensor | None:
-        """Return the pseudo-labels of the batch's images, int32 [b], or None if `false_negatives` uses none."""
-        if self.pseudo_labels is None:
-            return None
-        return tf.gather(self.pseudo_labels, batch.index)
 
 
 def _with_themselves(pairs: Callable, own: Tags, others: Tags) -> Callable:

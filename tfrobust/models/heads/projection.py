@@ -100,7 +100,8 @@ class ProjectionHead(Configured, keras.layers.Layer):
         for place, units in enumerate(widths):
             chain.append(self._dense(units, self.use_bias if place < last else self.output_bias))
             if self.normalization == "all" or (self.normalization == "hidden" and place < last):
-                chain.append(self._norm(center=place < last))
+                style = {"synchronized": self.synchronized, "dtype": self.dtype_policy}
+                chain.append(BranchedBatchNormalization(self.branches, center=place < last, **style))
             if place < last:
                 chain.append(keras.layers.ReLU(dtype=self.dtype_policy))
         for layer in chain:  # `trainable` may have been set before there were layers
@@ -125,8 +126,3 @@ class ProjectionHead(Configured, keras.layers.Layer):
         # A shared instance would give several layers equal weights.
         initializer = keras.initializers.get(self.kernel_initializer).clone()
         return keras.layers.Dense(units, use_bias=use_bias, kernel_initializer=initializer, dtype=self.dtype_policy)
-
-    def _norm(self, center):
-        return BranchedBatchNormalization(
-            self.branches, center=center, synchronized=self.synchronized, dtype=self.dtype_policy
-        )

@@ -6,12 +6,7 @@ import keras
 
 from tfrobust.errors import InputError
 from tfrobust.models.resnets.stages import basic_path, stages
-from tfrobust.models.shared.blocks import (
-    ConvolutionStyle,
-    ConvolutionUnit,
-    ResidualBlock,
-    require_wholes,
-)
+from tfrobust.models.shared.blocks import ConvolutionStyle, ConvolutionUnit, ResidualBlock, require_wholes
 from tfrobust.models.shared.encoder import Encoder
 
 

@@ -71,7 +71,7 @@ class Encoder(Configured, keras.Model):
         self.normalization_epsilon = normalization_epsilon
         self.pixel_mean = _per_channel(pixel_mean, "pixel_mean")
         self.pixel_std = _per_channel(pixel_std, "pixel_std")
-        if pixel_std is not None and not min(_as_tuple(self.pixel_std)) > 0:
+        if pixel_std is not None and not min(keras.tree.flatten(self.pixel_std)) > 0:
             raise InputError(f"{type(self).__name__}.pixel_std must be positive, got {pixel_std}.")
         self.resize_to = resize_to and require_whole(resize_to, f"{type(self).__name__}.resize_to")
 
@@ -230,10 +230,6 @@ def _visit(at_stage: Callable | None, index: int, hidden: tf.Tensor) -> tf.Tenso
         raise InputError(f"at_stage({index}, hidden) returned nothing; it must return the hidden state.")
     # A tf.cond inside at_stage loses the static shape, which the next layer needs.
     return tf.ensure_shape(tf.cast(changed, hidden.dtype), hidden.shape)
-
-
-def _as_tuple(value) -> tuple:
-    return value if isinstance(value, tuple) else (value,)
 
 
 def _per_channel(value, what: str):

@@ -153,7 +153,8 @@ def classifier(encoder: Encoder, path, *, prefix: str | None = None) -> tuple[ke
     images = keras.Input(tuple(encoder.input_spec.shape[1:]))
     embedding = encoder(images)
     outputs = {"logits": head(embedding), "embedding": embedding}
-    return keras.Model(images, outputs, name=_model_name(path)), loaded
+    name = re.sub(r"\W+", "_", pathlib.Path(path).stem, flags=re.ASCII).strip("_")  # Keras allows no others
+    return keras.Model(images, outputs, name=name or "checkpoint"), loaded
 
 
 def shapes(encoder: Encoder, naming: str | None = None) -> dict[str, tuple[int, ...]]:
@@ -232,11 +233,6 @@ def _head_name(tensors: Tensors, prefix: str, dim: int, where: str) -> str:
         f"{where} holds no classifier of {dim} features ({', '.join(HEADS)}){': ' + others if others else ''}. Add its "
         "weight and bias when you convert, or load the encoder alone."
     )
-
-
-def _model_name(path) -> str:
-    """Convert the name of a file to a valid name of a Keras model."""
-    return re.sub(r"\W+", "_", pathlib.Path(path).stem, flags=re.ASCII).strip("_") or "checkpoint"
 
 
 def _dense(head) -> keras.layers.Dense:
@@ -328,8 +324,9 @@ def _check_function(encoder, naming: Naming, tensors: Tensors, where: str) -> No
     own = type(encoder).__name__
     units = [layer for layer in encoder.stage_layers[0] if hasattr(layer, "style")]
     if units[0].style.symmetric != naming.symmetric:
+        padding = "symmetrically, as PyTorch does" if naming.symmetric else "as Keras does"
         raise _refused(
-            f"{where} has {naming.name}'s names, whose networks pad stride 2 {_padding(naming.symmetric)}; this {own} "
+            f"{where} has {naming.name}'s names, whose networks pad stride 2 {padding}; this {own} "
             f"does not: set {own}.symmetric = {naming.symmetric}."
         )
     for argument, names, neutral in (("pixel_mean", _MEANS, 0.0), ("pixel_std", _DEVIATIONS, 1.0)):
@@ -341,10 +338,6 @@ def _check_function(encoder, naming: Naming, tensors: Tensors, where: str) -> No
             if not np.allclose(neutral if here is None else here, there, rtol=0, atol=_PIXEL_TOLERANCE):
                 values = ", ".join(f"{value:.6g}" for value in there)
                 raise _refused(f"{where}: {name} is ({values}), but {own}.{argument} is {here}: set it to that.")
-
-
-def _padding(symmetric: bool) -> str:
-    return "symmetrically, as PyTorch does" if symmetric else "as Keras does"
 
 
 def _refused(message: str) -> InputError:

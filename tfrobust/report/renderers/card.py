@@ -115,7 +115,8 @@ def _body(report: Report, main: list[Measurement], repo: str, version: int, shap
         *(["Not measured:", markdown.listing(report.not_measured)] if report.not_measured else []),
         *(["Found by the checks of the evaluation:", markdown.listing(found)] if found else []),
         "## How to load",
-        "The scan of tfrobust checks the SavedModel before it is loaded:",
+        "tfrobust scans the SavedModel before it loads it. It evaluates it on the data that the report names, or with "
+        "`--data` on your own:",
         markdown.code(
             f"pip install 'tfrobust[hub]'\ntfrobust evaluate --model=hf://{repo} --gin_file=gin/eval/quick.gin"
         ),
@@ -132,7 +133,7 @@ def _use(report: Report, shape: tuple[int, ...]) -> str:
     classes = f" into {len(names)} classes: {', '.join(shown)}" if names else ""
     method, examples = report.training.get("method"), reading.examples_of(report.data)
     count = report.data.get("train_size")
-    on = f"{count} {examples} of {report.data['name']}" if count else f"{report.data['name']}"
+    on = f"{count} {examples} of the data set {report.data['name']}" if count else f"the data set {report.data['name']}"
     trained = f" It was trained by {method} on {on}." if method else ""
     return (
         f"The model classifies {kind}{classes}.{trained} The results hold for {examples} like those of the test set "

@@ -121,7 +121,7 @@ class Attacks(Section):
 
     @property
     def sentence(self) -> str:
-        """The strongest attack and the accuracy under it."""
+        """The strongest attack and the accuracy under it, and the budgets without an attack as strong as AutoAttack."""
         rows = [row for row in reading.attack_rows(self.report.measurements) if row.accuracy.value is not None]
         worst = reading.strongest(rows)
         if worst is None:
@@ -133,7 +133,9 @@ class Attacks(Section):
             else f"{which}, the only attack, gives an"
         )
         early = ", although its time budget ended it early" if worst.is_upper_bound else ""
-        return f"{which} accuracy: {reading.number(worst.accuracy)}{intervals.in_brackets(worst.accuracy)}{early}."
+        found = f"{which} accuracy: {reading.number(worst.accuracy)}{intervals.in_brackets(worst.accuracy)}{early}."
+        weak = reading.weakly_attacked(self.report.measurements)
+        return f"{found} {_weak(weak)}" if weak else found
 
     def blocks(self) -> list[Block]:
         """Return the table of attacks."""
@@ -147,3 +149,9 @@ class Attacks(Section):
             detail += "; upper bound: ended by its time budget" if row.is_upper_bound else ""
             found.append([Noted(name, detail), row.accuracy, row.drop, row.accuracy.n])
         return [Table(["Attack", "Accuracy", "Relative drop", "Images"], found, bars=(1,))] if found else []
+
+
+def _weak(budgets: list[str]) -> str:
+    """State that no strong attack was run within the budgets."""
+    within = " and ".join(budgets)
+    return f"No attack as strong as APGD-T or AutoAttack was run within {within}; these usually leave less accuracy."

@@ -15,13 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tfrobust.errors import InputError
-from tfrobust.serving.client.transport import (
-    LARGEST_RESPONSE,
-    ServerUnavailable,
-    TensorSpecification,
-    plain,
-    refused,
-)
+from tfrobust.serving.client.transport import LARGEST_RESPONSE, ServerUnavailable, TensorSpecification, plain, refused
 
 
 class Rest:

@@ -8,13 +8,7 @@ import urllib.parse
 import grpc
 import numpy as np
 
-from tfrobust.serving.client.transport import (
-    LARGEST_RESPONSE,
-    ServerUnavailable,
-    TensorSpecification,
-    plain,
-    refused,
-)
+from tfrobust.serving.client.transport import LARGEST_RESPONSE, ServerUnavailable, TensorSpecification, plain, refused
 
 # Status codes of requests that can never succeed; any other failure is the server's.
 _REFUSED = {"NOT_FOUND", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE", "UNIMPLEMENTED"}

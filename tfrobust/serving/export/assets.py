@@ -80,7 +80,8 @@ def assemble(
     reports = {probe.REPORT_FILE: report_json, HTML_FILE: report_html, MARKDOWN_FILE: report_markdown}
     for file, text in reports.items():
         if text:
-            _write_text(temporary / file, text)
+            (temporary / file).parent.mkdir(exist_ok=True)
+            write_atomically(temporary / file, text)
     golden.write(temporary, response)
     request = {"image_shape": image_shape, "vocabulary_size": len(vocabulary)}
     write_warmup(temporary, **request, signatures=list(loaded.signatures), name=name)
@@ -113,7 +114,9 @@ def write_warmup(
     """
     requests = {
         export.PREDICT: lambda: golden.golden_input(image_shape, vocabulary_size),
-        export.PREDICT_BYTES: lambda: _png(golden.golden_pixels(image_shape)),
+        export.PREDICT_BYTES: lambda: np.array(
+            [tf.io.encode_png(image).numpy() for image in golden.golden_pixels(image_shape)], dtype=object
+        ),
         export.REPORT: lambda: np.array([b""], dtype=object),
     }
     inputs = probe.inputs_of(image_shape)
@@ -136,11 +139,6 @@ def _check_evaluated(evaluated, weights: str, response: dict) -> None:
         )
 
 
-def _write_text(path: pathlib.Path, text: str) -> None:
-    path.parent.mkdir(exist_ok=True)
-    write_atomically(path, text)
-
-
 def _put_in_place(temporary: pathlib.Path, directory: pathlib.Path, old: pathlib.Path) -> None:
     """Replace `directory` by two renames: between them it is missing, but it is never incomplete."""
     if directory.exists():
@@ -159,7 +157,3 @@ def _prediction_log(name: str, signature: str, input_name: str, value: np.ndarra
     request.model_spec.signature_name = signature
     request.inputs[input_name].CopyFrom(tf.make_tensor_proto(value))
     return prediction_log_pb2.PredictionLog(predict_log=prediction_log_pb2.PredictLog(request=request))
-
-
-def _png(pixels: np.ndarray) -> np.ndarray:
-    return np.array([tf.io.encode_png(image).numpy() for image in pixels], dtype=object)

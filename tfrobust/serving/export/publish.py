@@ -19,13 +19,7 @@ import os
 import pathlib
 import shutil
 
-from tfrobust.common.files import (
-    check_writable,
-    fsync_directory,
-    fsync_tree,
-    read_bounded,
-    write_atomically,
-)
+from tfrobust.common.files import check_writable, fsync_directory, fsync_tree, read_bounded, write_atomically
 from tfrobust.errors import InputError
 from tfrobust.serving.export import probe
 
@@ -60,7 +54,7 @@ def claim(base, owner: str, version: int | None = None, *, run: str = "") -> int
     base.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(base, owner)
     held = _held_claims(base, owner)
-    published = _published_versions(base, owner, run)
+    published = [each for each in versions(base) if is_published(base, each, owner, run=run)]
     if published and version in (None, *published):
         taken, keep = version or published[-1], None
         # The process may have been killed right after the rename, before the sync.
@@ -228,10 +222,6 @@ def _held_claims(base: pathlib.Path, owner: str) -> list[int]:
 def _release(base: pathlib.Path, version: int) -> None:
     (base / f"{_CLAIM}{version}").unlink(missing_ok=True)
     fsync_directory(base)
-
-
-def _published_versions(base: pathlib.Path, owner: str, run: str) -> list[int]:
-    return [version for version in versions(base) if is_published(base, version, owner, run=run)]
 
 
 def _publisher(base, version: int) -> dict | None:
