@@ -187,10 +187,13 @@ SMALLEST = {
     r"digits_table|tfrobust\.(train|evaluate)": "--gin_param=EVALUATORS=[@CleanAccuracy()]",
     r"digits_table.*--methods=simclr ": "--methods=simclr --reference=simclr --gin_param=Pretraining.epochs=1",
     r"digits_table.*Tikhonov": "--methods=simclr_tikhonov --reference=simclr_tikhonov --gin_param=Pretraining.epochs=1",
+    r"tfrobust\.evaluate": "--gin_param=EPSILON=0.1",
     r"tfrobust\.train": "--gin_param=EPOCHS=1 --gin_param=STEPS=1 --gin_param=BATCH_SIZE=8",
     r"tfrobust\.train.*--seeds": "--seeds=0",
     r"tfrobust\.train.*gin/(simclr|rocl)": "--gin_param=Pretraining.epochs=1 --gin_param=Pretraining.batch_size=8",
-    r"tfrobust\.train(?!.*(gin/data|_text|my_photos))": "--gin_file=gin/data/npz.gin --gin_param=Npz.path='my.npz'",
+    r"tfrobust\.train(?!.*(gin/data|_text|my_photos))": (
+        "--gin_file=gin/data/npz.gin --gin_param=Npz.path='my.npz' --gin_param=EPSILON=0.1"
+    ),
     r"tfrobust\.train.*_text": "--gin_param=SentimentGrammar.train_size=24 --gin_param=SentimentGrammar.test_size=8",
     r"tfrobust\.train.*_text.*": "--gin_param=SentimentGrammar.validation_size=8",
 }
@@ -243,6 +246,7 @@ def equipped(written) -> pathlib.Path:
             "--gin_param=EPOCHS=1",
             "--gin_param=STEPS=1",
             "--gin_param=BATCH_SIZE=8",
+            "--gin_param=EPSILON=0.1",
             "--workdir=runs/equipped_" + first,
         ]
         ended = processes.run("tfrobust.train:main", [[*flags, "--gin_param=EVAL_EPSILON=0.03"]], cwd=written)

@@ -42,3 +42,13 @@ def test_l0_changes_so_many_values_and_no_more():
     projected = threat.project(images, tf.constant([[-3.0, 0.5, 1.75, 0.75]]))
     np.testing.assert_array_equal(projected, [[0.0, 0.5, 1.0, 0.25]])
     np.testing.assert_array_equal(threat.project(images, projected), projected)
+
+
+def test_a_radius_in_gray_levels_is_refused():
+    with pytest.raises(ValueError, match=r"EPSILON is 8, but pixels lie in \[0, 1\]. Did you mean 8/255 = 0.0314\?"):
+        ThreatModel(epsilon=8)
+    ThreatModel(epsilon=8, bounds=(0, 255)), ThreatModel(norm="l2", epsilon=5).check_radius(25)
+    with pytest.raises(ValueError, match=r"at most 5 apart in l2. Did you mean 128/255 = 0.502\?"):
+        ThreatModel(norm="l2", epsilon=128).check_radius(25)
+    with pytest.raises(ValueError, match=r"25 values in \[0, 1\] are at most 25 apart in l1.$"):
+        ThreatModel(norm="l1", epsilon=1e5).check_radius(25)

@@ -141,6 +141,7 @@ def test_refused_in_one_line_with_nothing_written(place, tmp_path, capfd, monkey
     monkeypatch.chdir(ROOT)
     common = [f"--model={place / model}", f"--data={place / data}", f"--output={tmp_path / 'never'}"]
     gin = [] if any("gin_file" in flag for flag in flags) else [f"--gin_file={QUICK}"]
+    flags = ["--gin_param=EPSILON=0.05", *flags]
     assert evaluate.main([*common, *gin, *(flag.format(place=place) for flag in flags)]) == 2
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
     assert part in line and len(line) <= 300

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.data.spec import PIXEL_SCALE, ArrayExamples, Dataset, FileExamples, decode_image
+from tfrobust.data.spec import PIXEL_SCALE, ArrayExamples, Dataset, FileExamples, decode_image, examine
 
 GENERATOR = np.random.default_rng(0)
 BYTES = GENERATOR.integers(0, 256, (7, 5, 4, 3), np.uint8)
@@ -55,13 +55,28 @@ def test_decode_converts_and_stretches():
     np.testing.assert_allclose(image, 0.2, atol=0.01)
 
 
-def test_verify_names_the_bad_file(files, tmp_path):
-    files.verify()
+def test_examine_finds_every_bad_file(files, tmp_path):
+    assert (examine(files.paths, 3) == (5, 4, 3)).all()
     whole = (tmp_path / "4.png").read_bytes()
-    for content in (b"", b"<html>not found</html>", whole[: len(whole) // 2]):
-        (tmp_path / "4.png").write_bytes(content)
-        with pytest.raises(ValueError, match=r"4\.png is not a readable"):
-            files.verify()
+    for name, content in {"0": b"", "4": b"<html>not found</html>", "5": whole[: len(whole) // 2]}.items():
+        (tmp_path / f"{name}.png").write_bytes(content)
+    (tmp_path / "6.png").write_bytes(tf.io.encode_jpeg(np.zeros((8, 9, 1), np.uint8)).numpy())
+    gray = [0, 0, 0], [5, 4, 3], [5, 4, 3], [5, 4, 3], [0, 0, 0], [0, 0, 0], [8, 9, 1]
+    np.testing.assert_array_equal(examine(files.paths, 1), gray)
+
+
+def test_fits_keep_the_proportions():
+    picture = np.array([[0, 2, 4, 6], [1, 3, 5, 7]], np.uint8)[..., None]
+
+    def fitted(pixels, height, width, fit):
+        return decode_image(tf.io.encode_png(pixels), (height, width, 1), fit).numpy() * 255
+
+    np.testing.assert_allclose(fitted(picture, 2, 2, "crop"), picture[:, 1:3], atol=1e-4)
+    np.testing.assert_allclose(fitted(picture, 4, 4, "pad"), np.pad(picture, ((1, 1), (0, 0), (0, 0))), atol=1e-4)
+    large = picture.repeat(2, 0).repeat(2, 1)
+    smaller = np.asarray(tf.image.resize(large.astype(np.float32), (2, 4), antialias=True))
+    np.testing.assert_allclose(fitted(large, 2, 3, "crop"), smaller[:, :3], atol=1e-4)  # 0.5 is rounded to 0
+    np.testing.assert_allclose(fitted(large, 3, 4, "pad"), np.pad(smaller, ((0, 1), (0, 0), (0, 0))), atol=1e-4)
 
 
 def test_arrays_spread_the_limit():

@@ -42,7 +42,7 @@ def evaluate_flags(whole, tmp_path):
 
     def flags(model=None, data=None) -> list[str]:
         judged = [f"--model={model or whole / 'export'}", f"--data={data or whole / 'data.npz'}"]
-        return [*judged, "--gin_file=gin/eval/quick.gin", f"--output={tmp_path / 'report'}"]
+        return [*judged, "--gin_file=gin/eval/quick.gin", "--gin_param=EPSILON=0.1", f"--output={tmp_path / 'report'}"]
 
     return flags
 

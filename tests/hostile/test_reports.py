@@ -26,7 +26,7 @@ def test_the_command_refuses(tmp_path, refused, name):
 def test_inside_an_export(whole, export_copy, refused, name):
     (export_copy / "assets.extra").mkdir(exist_ok=True)
     (export_copy / "assets.extra" / "robustness_report.json").write_bytes(reports.CASES[name])
-    refused(evaluate.main, f"--model={export_copy}", f"--data={whole / 'data.npz'}", QUICK)
+    refused(evaluate.main, f"--model={export_copy}", f"--data={whole / 'data.npz'}", QUICK, "--gin_param=EPSILON=0.1")
 
 
 SOURCES = {
@@ -52,7 +52,7 @@ def test_the_data_that_a_report_names(export_copy, refused, name, monkeypatch):
     document["data"]["source"] = SOURCES[name]
     (export_copy / "assets.extra").mkdir(exist_ok=True)
     (export_copy / "assets.extra" / "robustness_report.json").write_text(json.dumps(document))
-    refused(evaluate.main, f"--model={export_copy}", QUICK)
+    refused(evaluate.main, f"--model={export_copy}", QUICK, "--gin_param=EPSILON=0.1")
 
 
 def _never(*_, **__):

@@ -216,7 +216,8 @@ def poked(value):
 def test_wrong_input_is_one_line_and_nothing_is_written(tmp_path, arrays, flags, part):
     if arrays is not None:
         np.savez(tmp_path / "mine.npz", **arrays)
-    data = ["--gin_file=gin/data/npz.gin", "--gin_param=Npz.path='mine.npz'", "--gin_param=BATCH_SIZE=16"]
+    data = ["--gin_file=gin/data/npz.gin", "--gin_param=Npz.path='mine.npz'"]
+    data += ["--gin_param=BATCH_SIZE=16", "--gin_param=EPSILON=0.1"]
     refused(processes.run(TRAIN, [["--gin_file=gin/adversarial_training.gin", *data, *flags]], cwd=tmp_path), part)
     assert [path.name for path in tmp_path.iterdir() if path.name != "mine.npz"] == []
 
@@ -228,6 +229,7 @@ def test_evaluate_refuses_data_that_do_not_fit_the_model(trained):
     ]:
         np.savez(trained / name, **arrays)
         flags = ["--model=exported/tiny", f"--data={name}", "--gin_file=gin/eval/quick.gin", "--output=never"]
+        flags.append("--gin_param=EPSILON=0.1")
         refused(processes.run(EVALUATE, [flags], cwd=trained), part)
     flags = ["--model=no/such", "--gin_file=gin/eval/quick.gin", "--output=never"]
     refused(processes.run(EVALUATE, [flags], cwd=trained), "no/such")

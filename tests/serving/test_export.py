@@ -71,12 +71,12 @@ def test_jpeg_is_decoded_to_the_channels_of_the_model_and_resized(signatures):
 
 def test_bytes_are_framed_as_the_data_were(parts, tmp_path):
     encoder, head = parts
-    export.write_saved_model(tmp_path / "framed", encoder=encoder, head=head, image_shape=IMAGE_SHAPE, short_side=10)
+    export.write_saved_model(tmp_path / "framed", encoder=encoder, head=head, image_shape=IMAGE_SHAPE, fit=10)
     loaded = tf.saved_model.load(str(tmp_path / "framed"))
     picture = encoded(np.random.default_rng(0).integers(0, 256, (20, 31, 1), np.uint8), "png")
     answers = loaded.signatures["serving_bytes"](image_bytes=tf.constant([picture]))
-    for short_side, same in ((10, True), (None, False)):
-        framed = decode_image(tf.constant(picture), IMAGE_SHAPE, short_side)[None]
+    for fit, same in ((10, True), ("stretch", False)):
+        framed = decode_image(tf.constant(picture), IMAGE_SHAPE, fit)[None]
         expected = loaded.signatures["serving_default"](images=framed)
         assert np.allclose(answers["logits"], expected["logits"], rtol=1e-6) == same
 

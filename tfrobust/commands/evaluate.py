@@ -6,9 +6,12 @@ import pathlib
 import sys
 
 from tfrobust.commands import failures
+from tfrobust.commands.configuration.files import shown
 from tfrobust.commands.flags import Parser
 from tfrobust.commands.run import call, operative_text, prepare
 from tfrobust.serving import hub
+from tfrobust.common.files import read_bounded
+from tfrobust.report.comparison.reports import find_report
 
 
 def parser() -> Parser:
@@ -36,7 +39,7 @@ def parser() -> Parser:
 
 def run(flags: argparse.Namespace) -> None:
     """Configure and start the evaluation."""
-    prepare(flags)
+    prepare(flags, _own_data(flags))
     # gin may name the data too, so the flag is passed only if given.
     data = {} if flags.data is None else {"data": _source(flags.data)}
     call(
@@ -55,6 +58,16 @@ def _shard(text: str) -> tuple[int, int]:
     if not (number.isascii() and number.isdecimal() and count.isascii() and count.isdecimal() and len(text) < 20):
         raise argparse.ArgumentTypeError(f"{text[:20]!r} is not I/N, such as 1/4")
     return int(number), int(count)
+
+
+def _own_data(flags: argparse.Namespace) -> str:
+    """Return the flag that names data for which EPSILON has no default: any but those embedded here; "" if none."""
+    if flags.data is not None:
+        return "" if flags.data == "digits" else f"--data={shown(flags.data, 40, quote=False)}"
+    report = find_report(flags.model)
+    document = read_bounded(report) if report else b""
+    named = any(b"tfrobust>" + kind in document for kind in (b"ImageFolder", b"Npz", b"TensorFlowDatasets", b"Cifar"))
+    return f"--model={shown(flags.model, 40, quote=False)}" if named else ""
 
 
 def _source(text: str):

@@ -19,19 +19,22 @@ KNOBS_FILE = "base/knobs.gin"
 _registry: registry.Registry | None = None
 
 
-def prepare(flags: argparse.Namespace) -> None:
+def prepare(flags: argparse.Namespace, own_data: str = "") -> None:
     """Read, check and bind the gin configuration that the flags name.
 
     Args:
         flags: with `gin_file`, `gin_param`, `gin_import`.
+        own_data: as in `configure`.
 
     Raises:
         InputError: any mistake in it.
     """
-    configure(flags.gin_file, flags.gin_param, flags.gin_import)
+    configure(flags.gin_file, flags.gin_param, flags.gin_import, own_data=own_data)
 
 
-def configure(paths: list[str], params=(), imports=(), *, partial: bool = False, defaults: bool = True) -> None:
+def configure(
+    paths: list[str], params=(), imports=(), *, partial: bool = False, defaults: bool = True, own_data: str = ""
+) -> None:
     """Read, check and bind the gin configuration of lists of files and parameters.
 
     NAME is by default the stems of the files, joined by `_`.
@@ -43,12 +46,15 @@ def configure(paths: list[str], params=(), imports=(), *, partial: bool = False,
         partial: True if the files are only a part of a configuration: they are checked, not bound, and what they lack
             may come from others.
         defaults: True to read the knobs' defaults first.
+        own_data: the flag that names data for which the default of EPSILON means nothing; "" if none does.
 
     Raises:
         InputError: any mistake in it.
     """
     global _registry
-    bindings = files.read(paths, params, KNOBS_FILE if defaults else None)
+    bindings = files.read([], (), KNOBS_FILE if defaults else None)
+    bindings += [binding.required("EPSILON", own_data)] if own_data else []
+    bindings += files.read(paths, params)
     name = binding.unnamed(bindings, paths)
     bindings += [name] if name else []
     macros = binding.check_macros(bindings, partial)

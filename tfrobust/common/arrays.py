@@ -38,6 +38,13 @@ def check_pixels(images, where: str = "images", low: float = 0.0, high: float = 
     return images
 
 
+def channels_first(shape) -> str:
+    """Return a remedy if the shape [n, c, h, w] of images has the channels first, else ""."""
+    if len(shape) != 4 or shape[1] not in (1, 3, 4) or min(shape[2:]) <= 4:
+        return ""
+    return "; the channels come first (NCHW), so move them to the end: np.moveaxis(images, 1, -1)"
+
+
 def check_labels(
     labels, count: int, class_count: int | None = None, where: str = "labels", *, floats: bool = False
 ) -> np.ndarray:

@@ -28,7 +28,7 @@ def check_images(images, where: str = "images") -> np.ndarray:
         uint8 or float32 [n, h, w, c], little-endian and contiguous.
 
     Raises:
-        ValueError: another rank or dtype, an empty axis, NaN, infinity, or a pixel outside [0, 1].
+        ValueError: another rank or dtype, an empty axis, channels first, NaN, infinity, or a pixel outside [0, 1].
     """
     images = np.asarray(images)
     shape = list(images.shape)
@@ -37,6 +37,8 @@ def check_images(images, where: str = "images") -> np.ndarray:
         raise InputError(f"{where}: images have shape {shape}, not [n, height, width, channels]{hint}.")
     if 0 in shape[1:]:
         raise InputError(f"{where}: images of shape {shape[1:]} have no pixels.")
+    if remedy := arrays.channels_first(shape):
+        raise InputError(f"{where}: images have shape {shape}{remedy}.")
     if images.dtype == np.uint8:
         return np.ascontiguousarray(images)
     return arrays.check_pixels(images, where)

@@ -1,5 +1,6 @@
 """Interface of data to the rest of the library: splits of labeled images (or sentences), fetched by position."""
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -11,13 +12,15 @@ import tensorflow as tf
 
 from tfrobust.augment.resized_crop import RandomResizedCrop, resized
 from tfrobust.common.arrays import check_labels
-from tfrobust.data.checks import check_images, check_tokens, check_utf8, check_vocabulary, shorten
+from tfrobust.data.checks import check_images, check_tokens, check_utf8, check_vocabulary
 from tfrobust.errors import InputError
 from tfrobust.security import picture_files
 
 # Always multiply, never divide: TensorFlow's graph optimizer turns x / 255 into x * (1 / 255), which differs from
 # the eager quotient in the last bit of 126 of the 256 values. 255 * PIXEL_SCALE is exactly 1.
 PIXEL_SCALE = np.float32(1 / 255)
+
+FITS = ("stretch", "crop", "pad")
 
 _CHUNK = 256
 _LARGEST_FILE = 2**28  # bytes of one file: the size of the largest accepted image, uncompressed
@@ -33,7 +36,7 @@ class Examples:
     image_shape: tuple[int, ...]
     dtype: np.dtype = np.dtype(np.float32)  # of the output of `fetch`
     strengths: np.ndarray | None = None  # of each token, see `data.text.TokenExamples`
-    short_side: int | None = None  # see `decode_image`
+    fit: int | str = "stretch"  # see `decode_image`
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -145,11 +148,11 @@ class FileExamples(Examples):
         paths: n file names.
         labels: integer [n] class ids.
         image_shape: (height, width, channels) of the returned images; channels 1, 3 or 4.
-        short_side: see `decode_image`.
+        fit: see `decode_image`.
         training_crop: random crop of the original image, for `fetch_training`; None for no crop.
 
     Raises:
-        ValueError: a file name that is not UTF-8, labels that do not fit, or an invalid `image_shape` or `short_side`.
+        ValueError: a file name that is not UTF-8, labels that do not fit, or an invalid `image_shape` or `fit`.
     """
 
     def __init__(
@@ -158,7 +161,7 @@ class FileExamples(Examples):
         labels,
         image_shape: tuple[int, int, int],
         *,
-        short_side: int | None = None,
+        fit: int | str = "stretch",
         training_crop: RandomResizedCrop | None = None,
     ):
         self.paths = tuple(str(path) for path in paths)
@@ -166,14 +169,15 @@ class FileExamples(Examples):
             check_utf8(path, "the file name")
         self.labels = check_labels(labels, len(self.paths))
         self.image_shape = tuple(int(size) for size in image_shape)
-        self.short_side = short_side
+        self.fit = fit
         self.training_crop = training_crop
         if len(self.image_shape) != 3 or min(self.image_shape) < 1 or self.image_shape[2] not in (1, 3, 4):
             raise InputError(f"image_shape is {image_shape}, not (height, width, 1, 3 or 4).")
-        if short_side is not None and short_side < max(self.image_shape[:2]):
+        if isinstance(fit, str) and fit not in FITS:
+            raise InputError(f"fit is {fit!r}; it is one of {', '.join(map(repr, FITS))}.")
+        if isinstance(fit, int) and fit < max(self.image_shape[:2]):
             raise InputError(
-                f"short_side is {short_side}; it must be at least {max(self.image_shape[:2])} to crop "
-                f"{self.image_shape[:2]}."
+                f"short_side is {fit}; it must be at least {max(self.image_shape[:2])} to crop {self.image_shape[:2]}."
             )
 
     @functools.cached_property
@@ -195,7 +199,7 @@ class FileExamples(Examples):
         return tf.map_fn(function, elements, fn_output_signature=tf.TensorSpec(self.image_shape, tf.float32))
 
     def _decoded(self, path: tf.Tensor) -> tf.Tensor:
-        return decode_image(tf.io.read_file(path), self.image_shape, self.short_side)
+        return decode_image(tf.io.read_file(path), self.image_shape, self.fit)
 
     def _cropped(self, pair: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         path, key = pair
@@ -206,61 +210,78 @@ class FileExamples(Examples):
     def take(self, positions: Sequence[int]) -> "FileExamples":
         """Return the examples at some positions as a separate split."""
         positions = np.asarray(positions, np.int64)
-        reading = {"short_side": self.short_side, "training_crop": self.training_crop}
+        reading = {"fit": self.fit, "training_crop": self.training_crop}
         return FileExamples([self.paths[i] for i in positions], self.labels[positions], self.image_shape, **reading)
 
-    def verify(self):
-        """Read and decode every file once.
-
-        Raises:
-            ValueError: the first file that cannot be read or is no PNG or JPEG.
-        """
-        for path in self.paths:
-            if os.path.getsize(path) > _LARGEST_FILE:
-                raise InputError(
-                    f"{shorten(path, 180)} is larger than {_LARGEST_FILE >> 20} MiB, the limit for an image file."
-                )
-        decoded = tf.data.Dataset.from_tensor_slices(self._tensor).map(
-            # Depend on pixel values: if only their number were needed, TensorFlow would prune the decoding.
-            lambda path: tf.reduce_max(self._decoded(path)),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        )
-        stream = iter(decoded)
-        for path in self.paths:
-            try:
-                next(stream)
-            except tf.errors.OpError as error:
-                raise InputError(f"{shorten(path, 180)} is not a readable PNG or JPEG image.") from error
-
     def _hash_images(self, digest):
-        size = f"{list(self.image_shape)}" + (f" of {self.short_side}" if self.short_side else "")
+        size = f"{list(self.image_shape)}" + ("" if self.fit == "stretch" else f" of {self.fit}")
         digest.update(f"files {size}\n".encode())
         for path in self.paths:
             with open(path, "rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
 
 
-def decode_image(encoded: tf.Tensor, image_shape: tuple[int, int, int], short_side: int | None = None) -> tf.Tensor:
+def examine(paths: Sequence[str], channels: int) -> np.ndarray:
+    """Read and decode image files once, to find those that cannot be read.
+
+    Args:
+        paths: n file names.
+        channels: that images will be converted to; 1, 3 or 4 (PNG only).
+
+    Returns:
+        int64 [n, 3]: height, width, and 1 for a gray or 3 for a color image; zeros for a file that is unreadable, no
+        PNG or JPEG, or larger than 256 MiB.
+    """
+    sizes = np.zeros((len(paths), 3), np.int64)
+    positions = [i for i, path in enumerate(paths) if os.path.getsize(path) <= _LARGEST_FILE]
+
+    def examined(path):
+        encoded = tf.io.read_file(path)
+        # Return a pixel value: if only the size were needed, TensorFlow would prune the decoding.
+        return picture_files.shape(encoded), tf.reduce_max(picture_files.decoded(encoded, channels))
+
+    names = tf.constant([paths[i] for i in positions], tf.string, [len(positions)])
+    stream = iter(
+        tf.data.Dataset.from_tensor_slices(names).map(examined, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    )
+    for position in positions:
+        with contextlib.suppress(tf.errors.OpError):
+            sizes[position] = next(stream)[0]
+    return sizes
+
+
+def decode_image(encoded: tf.Tensor, image_shape: tuple[int, int, int], fit: int | str = "stretch") -> tf.Tensor:
     """Decode one PNG or JPEG image to the shape that models use (resized bilinearly, antialiased).
 
     Args:
         encoded: string scalar, the file's bytes; gray and color are converted to the requested channels.
         image_shape: (height, width, channels).
-        short_side: None stretches the image to height and width. Otherwise its shorter side is resized to this many
-            pixels, the longer side in proportion, and height and width are cropped from the center.
+        fit: "stretch" resizes to height and width, whatever the proportions. The others keep the proportions. "crop"
+            fills height and width, and cuts the rest off evenly; "pad" resizes the whole image to lie inside, and adds
+            black borders evenly. A number resizes the shorter side to this many pixels, and height and width are
+            cropped from the center.
 
     Returns:
         float32 [h, w, c] in [0, 1].
     """
     height, width, channels = image_shape
     image = decode_pixels(encoded, channels)
-    if short_side is None:
+    if fit == "stretch":
         return resized(image, [height, width])
     sides = tf.shape(image)[:2]
-    sides = short_side * sides // tf.reduce_min(sides)
-    margin = tf.cast(tf.round((sides - [height, width]) / 2), tf.int32)
-    image = tf.slice(resized(image, sides), [*tf.unstack(margin), 0], image_shape)
+    if isinstance(fit, int):
+        sides = fit * sides // tf.reduce_min(sides)
+    else:
+        ratios = tf.constant([height, width], tf.float64) / tf.cast(sides, tf.float64)
+        ratio = tf.reduce_max(ratios) if fit == "crop" else tf.reduce_min(ratios)
+        sides = tf.maximum(tf.cast(tf.round(ratio * tf.cast(sides, tf.float64)), tf.int32), 1)
+    image = resized(image, sides)
+    if fit == "pad":
+        top, left = tf.unstack(([height, width] - sides) // 2)
+        image = tf.image.pad_to_bounding_box(image, top, left, height, width)
+    else:
+        margin = tf.cast(tf.round((sides - [height, width]) / 2), tf.int32)
+        image = tf.slice(image, [*tf.unstack(margin), 0], image_shape)
     return tf.ensure_shape(image, image_shape)
 
 
@@ -278,6 +299,7 @@ class Dataset:
         class_names: one per class id.
         train, validation, test: `Examples` of one image shape; validation may be empty.
         vocabulary: for text, the word of each token id; () for images.
+        note: what the source did to the examples, as one line for people; "" if nothing.
 
     Raises:
         ValueError: splits of different shapes, labels that are no classes, or tokens that are not in the vocabulary.
@@ -289,6 +311,7 @@ class Dataset:
     validation: Examples
     test: Examples
     vocabulary: tuple[str, ...] = ()
+    note: str = ""
 
     def __post_init__(self):
         if self.vocabulary:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
 import os
 import pathlib
 import time
@@ -192,6 +193,7 @@ def _check(evaluators: Sequence[Evaluator], setting: Setting) -> None:
     """Raise the errors that would otherwise occur hours later."""
     refuse_clashes(evaluators)
     refuse_kind(evaluators, setting.predictor.is_text)
+    refuse_radius(evaluators, setting.images.shape[1:])
     for evaluator in evaluators:
         for threat in _threats(evaluator):
             if tuple(threat.bounds) != (0.0, 1.0):
@@ -344,6 +346,13 @@ def refuse_kind(evaluators: Sequence[Evaluator], is_text: bool) -> None:
         names = ", ".join(dict.fromkeys(type(one).__name__ for one in lost))
         reason = "these data are text (set EVALUATORS as gin/eval/text.gin does)" if is_text else "these are images"
         raise InputError(f"{names} do not support such data: {reason}.")
+
+
+def refuse_radius(evaluators: Sequence[Evaluator], image_shape: Sequence[int]) -> None:
+    """Raise ValueError for a threat model whose ball contains all images, see `ThreatModel.check_radius`."""
+    for evaluator in evaluators:
+        for threat in _threats(evaluator):
+            threat.check_radius(math.prod(image_shape))
 
 
 def _refuse_equal(names: list[str]) -> None:

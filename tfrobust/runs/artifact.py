@@ -87,7 +87,7 @@ class Artifact:
             image_shape=self.dataset.image_shape,
             class_names=self.dataset.class_names,
             name=name,
-            short_side=self.dataset.test.short_side,
+            fit=self.dataset.test.fit,
             vocabulary=self.dataset.vocabulary,
         )
         staged, final = self.folder / "staged", self.folder / "final"
@@ -219,6 +219,7 @@ def data_facts(dataset: Dataset, source: Source) -> dict:
         **{f"{split}_size": size for split, size in dataset.sizes.items()},
         "source": configured.serialize(source),
         "class_names": list(dataset.class_names),
+        **({"note": dataset.note} if dataset.note else {}),
         **({"vocabulary_size": len(dataset.vocabulary)} if dataset.is_text else {}),
     }
 
@@ -257,6 +258,12 @@ def named_source(model: str, report: Report | None) -> Source:
     if not isinstance(source, Source):
         raise InputError(f"the report of {model[-60:]} names no data that can be loaded: use --data.")
     return source
+
+
+def fitting(report: Report | None) -> dict:
+    """Return how the images of an export were fitted to the model's input, as arguments of `ImageFolder`."""
+    config = (report.data.get("source") or {}).get("config", {}) if report else {}
+    return {name: config[name] for name in ("fit", "short_side") if name in config}
 
 
 def _without_downloads(value):

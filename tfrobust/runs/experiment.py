@@ -18,7 +18,7 @@ from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import predictor as predictors
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.chunks import Shard
-from tfrobust.evaluation.runner import refuse_clashes, refuse_kind, run_evaluation, run_shard
+from tfrobust.evaluation.runner import refuse_clashes, refuse_kind, refuse_radius, run_evaluation, run_shard
 from tfrobust.methods.shared.base import Method
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.weights import checkpoints, weight_files
@@ -122,10 +122,13 @@ def train(
     strategies.set_precision(precision)
     keras.utils.set_random_seed(seed)
     dataset = data.load()
+    if dataset.note and worker.chief:
+        print(dataset.note, flush=True)
     selection.check_choice(publish_weights, bool(validation and len(dataset.validation)), callbacks, head)
     pipeline.steps_per_epoch(dataset.train, batch_size)  # raises for a batch larger than the data
     refuse_clashes(evaluators)
     refuse_kind(evaluators, dataset.is_text)
+    refuse_radius(evaluators, dataset.image_shape)
     with cluster.watched(worker), scope.scope():
         network = _encoder(encoder, scope)
         model = method(encoder=network, head=head(class_count=dataset.class_count), seed=seed)
@@ -200,7 +203,7 @@ def evaluate(
             PyTorch, `.safetensors` or `.npz` (see `models.weights.checkpoints`).
         evaluators: the evaluators to run.
         data: the test split of this source; None takes the data and split that the export's report names. A constructor
-            is called as data(image_shape=) with the model's input shape.
+            is called as data(image_shape=) with the model's input shape, and with `fit` and `short_side` of an export.
         encoder: constructor of the encoder, needed for weights only; the linear head is built to fit the weights.
         seed: seed of the attacks; 0 takes the seed of the export's own report.
         logits_output: name of the output that holds the logits, for a model that tfrobust did not export.
@@ -228,8 +231,10 @@ def evaluate(
     if data is None:
         data = artifacts.named_source(model, earlier)
     elif callable(data):
-        data = data(image_shape=_input_shape(predictor))
+        data = data(image_shape=_input_shape(predictor), **artifacts.fitting(earlier))
     dataset = data.load()
+    if dataset.note:
+        print(dataset.note, flush=True)
     artifacts.check_vocabulary(model, dataset)
     images, labels = dataset.test.arrays()
     with saved_models.answering(predictor.name):

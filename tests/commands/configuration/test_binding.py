@@ -219,6 +219,17 @@ def test_knobs_may_be_set_where_nothing_uses_them(tmp_path):
     load(tmp_path, RUN + "EVAL_EPSILON = %EPSILON\nEVAL_NORM = 'l2'\nEPOCHS = 3\n")
 
 
+def test_own_data_leave_the_radius_open(tmp_path):
+    data = "EPSILON = %gin.REQUIRED\nEVAL_EPSILON = %EPSILON\n"
+    used = "ThreatModel.epsilon = %EVAL_EPSILON\n"
+    text = RUN.replace("EPSILON = 0.2\n", "").replace("ThreatModel.epsilon = %EPSILON\n", "") + data
+    message = complaint(tmp_path, text + used)
+    assert "0.0314 (8/255, hard to see) for photographs, 0.2 to 0.3 for gray digits" in message and len(message) < 300
+    load(tmp_path, text + "ThreatModel.epsilon = 0.1")  # nothing needs the knob
+    for given in ("EPSILON=0.1", "EVAL_EPSILON=0.1"):
+        load(tmp_path, text + used, given)
+
+
 def test_a_part_may_lack_what_others_bring(tmp_path):
     part = "DATASET = @ThreatModel()\nThreatModel.epsilon = %SIZE\n"
     load(tmp_path, part, partial=True)

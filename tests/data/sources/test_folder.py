@@ -58,14 +58,24 @@ def test_files_stream_lazily(tmp_path):
 
 
 @pytest.mark.parametrize("verify", [True, False])
-def test_bad_file_is_named(tmp_path, verify):
+def test_bad_files_are_named(tmp_path, verify):
     root = _fill(tmp_path / "data")
-    (root / "bee" / "3.png").write_bytes(b"not an image")
-    if verify:
-        with pytest.raises(ValueError, match=r"bee/3\.png is not a readable"):
-            _folder(root)
-    else:
+    for name in ("ant/1.png", "bee/3.png"):
+        (root / name).write_bytes(b"not an image")
+    if not verify:
         assert sum(_folder(root, verify=False).sizes.values()) == 10
+        with pytest.raises(ValueError, match="set image_shape, without skip_unreadable"):
+            _folder(root, verify=False, skip_unreadable=True)
+        return
+    with pytest.raises(ValueError, match=r"data: 2 of 10 files .*: ant/1\.png, bee/3\.png\. Remove them"):
+        _folder(root)
+    data = _folder(root, skip_unreadable=True)
+    assert sum(data.sizes.values()) == 8 and data.note.endswith("left out as unreadable: ant/1.png, bee/3.png")
+    for number in range(40):
+        (root / "bee" / f"{number:030}.png").touch()
+    with pytest.raises(ValueError, match=r"42 of 50 files .* and 39 more\. Remove them") as caught:
+        _folder(root)
+    assert len(str(caught.value)) <= 300
 
 
 def test_bad_folders(tmp_path):
@@ -136,3 +146,30 @@ def test_framing_is_part_of_the_fingerprint_and_checked(tmp_path):
     assert len(found) == 3
     with pytest.raises(ValueError, match="short_side is 3"):
         _folder(tmp_path, short_side=3)
+
+
+def test_the_size_is_that_of_the_images_or_asked_for(tmp_path):
+    _pictures(tmp_path / "one", [(9, 8), (9, 8)])
+    data = ImageFolder(path=str(tmp_path / "one"), test_size=1.0).load()
+    assert data.image_shape == (9, 8, 3)
+    assert data.note.endswith("one: 2 images of 9x8 (height x width), read as 9x8 in color")
+    _pictures(tmp_path / "two", [(9, 9), (8, 13)])
+    with pytest.raises(ValueError, match=r"2 images of 2 sizes, 9x9 to 8x13 .* 'stretch', 'crop' or 'pad'") as caught:
+        ImageFolder(path=str(tmp_path / "two"), test_size=1.0).load()
+    assert len(str(caught.value)) <= 300
+    _pictures(tmp_path / "large", [(257, 1), (257, 1)])
+    with pytest.raises(ValueError, match="2 images of 257x1"):
+        ImageFolder(path=str(tmp_path / "large"), test_size=1.0).load()
+    words = {"stretch": "stretched", "crop": "resized and cropped", "pad": "resized and padded"}
+    found = [_folder(tmp_path / "two", test_size=1.0, fit=fit) for fit in words]
+    assert [data.note.partition("width), ")[2] for data in found] == [f"{w} to 4x4 in color" for w in words.values()]
+    assert len({data.test.fingerprint for data in found}) == 3
+    with pytest.raises(ValueError, match="fit is 'squeeze'; it is one of 'stretch', 'crop', 'pad'"):
+        _folder(tmp_path / "two", fit="squeeze")
+
+
+def test_gray_images_have_one_channel(tmp_path):
+    for name in ("ant", "bee"):
+        tf.io.write_file(str(tmp_path / name / "0.png"), tf.io.encode_png(np.zeros((5, 5, 1), np.uint8)))
+    data = ImageFolder(path=str(tmp_path), test_size=1.0).load()
+    assert data.image_shape == (5, 5, 1) and data.note.endswith("read as 5x5 in gray")

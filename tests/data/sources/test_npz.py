@@ -46,6 +46,11 @@ def test_given_test_split_and_names(tmp_path):
         ({"images": IMAGES, "labels": np.array(list(LABELS), object)}, "'labels' is a pickled object"),
         ({"images": IMAGES, "labels": LABELS * 0}, "at least 2 classes"),
         ({"images": IMAGES, "labels": np.full((30, 3), 1 / 3)}, "mine.npz.*one-hot"),
+        ({"images": np.zeros((30, 3, 8, 8)), "labels": LABELS}, r"come first \(NCHW\).*np.moveaxis\(images, 1, -1\)"),
+        (
+            {"images": IMAGES, "labels": np.array(["bee", "ant", "wasp"])[LABELS], "class_names": ["ant", "bee"]},
+            "the label 'wasp' is not among the class names: ant, bee",
+        ),
     ],
 )
 def test_bad_contents(tmp_path, arrays, words):
@@ -58,6 +63,17 @@ def test_one_hot_labels(tmp_path):
     ids = Npz(path=_save(tmp_path, images=IMAGES, labels=LABELS), test_size=0.3).load()
     rows = Npz(path=_save(tmp_path, images=IMAGES, labels=np.eye(3)[LABELS]), test_size=0.3).load()
     assert rows.fingerprint == ids.fingerprint and rows.class_names == ids.class_names
+
+
+@pytest.mark.parametrize("kind", ["U", "S"])
+def test_texts_are_class_names(tmp_path, kind):
+    texts = np.array(["cat", "ant", "b\u00ea"])[LABELS]
+    texts = np.char.encode(texts, "utf-8") if kind == "S" else texts
+    path = _save(tmp_path, images=IMAGES, labels=texts, test_images=IMAGES[:2], test_labels=texts[:2])
+    data = Npz(path=path).load()
+    assert data.class_names == ("ant", "b\u00ea", "cat") and data.test.labels.tolist() == [2, 0]
+    np.testing.assert_array_equal(data.train.labels, np.array([2, 0, 1])[LABELS])
+    assert Npz(path=path, class_names=("cat", "b\u00ea", "ant")).load().test.labels.tolist() == [0, 2]
 
 
 def test_other_files(tmp_path):

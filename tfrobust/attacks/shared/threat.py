@@ -36,7 +36,7 @@ class ThreatModel(Configured):
 
     Raises:
         ValueError: unknown norm, epsilon not a positive number (with 'l0' not an integer), empty bounds, `l1_share`
-            outside [0, 1].
+            outside [0, 1], or in Linf an epsilon greater than high - low.
     """
 
     norm: str = "linf"
@@ -62,6 +62,27 @@ class ThreatModel(Configured):
         if not _is_number(self.l1_share) or not 0 <= self.l1_share <= 1:
             raise InputError(f"ThreatModel.l1_share is {self.l1_share!r}; it is a share of the pixels, from 0 to 1.")
         object.__setattr__(self, "bounds", bounds)
+        if self.norm == "linf":
+            self.check_radius(1)
+
+    def check_radius(self, values: int) -> None:
+        """Raise ValueError if the ball around any image contains the whole pixel box, as for epsilon in gray levels.
+
+        Args:
+            values: number of values of an image, h w c.
+        """
+        low, high = self.bounds
+        farthest = {"linf": 1.0, "l2": math.sqrt(values), "l1": values, "l0": math.inf}[self.norm] * (high - low)
+        if self.epsilon <= farthest:
+            return
+        box = f"pixels lie in [{low:g}, {high:g}]"
+        if self.norm != "linf":
+            box = (
+                f"two images of {values} values in [{low:g}, {high:g}] are at most {farthest:.4g} apart in {self.norm}"
+            )
+        meant = self.epsilon / 255 * (high - low)
+        hint = f"Did you mean {self.epsilon:g}/255 = {meant:.3g}?" if high - low == 1 and meant <= farthest else ""
+        raise InputError(f"EPSILON is {self.epsilon:g}, but {box}. {hint}".rstrip())
 
     def project(self, inputs: tf.Tensor, candidate: tf.Tensor) -> tf.Tensor:
         """Project a candidate onto the intersection of ball and pixel box, exactly.

@@ -57,6 +57,11 @@ KNOBS: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
+def required(knob: str, place: str) -> Binding:
+    """Return a binding that takes a knob's default away, so that a later file or flag must set it."""
+    return Binding("", knob, "", Macro(_REQUIRED), place)
+
+
 def unnamed(bindings: list[Binding], paths: list[str]) -> Binding | None:
     """Return the binding of NAME if neither a file nor a flag sets it: the stems of the gin files, joined by `_`.
 
@@ -122,7 +127,23 @@ def check_macros(bindings: list[Binding], partial: bool = False) -> dict[str, Bi
         value = substitute(binding.value, macros, binding.place)
         if name in KNOBS:
             _check_knob(name, value, binding, bindings)
+    if not partial:
+        _check_radius(bindings, macros)
     return macros
+
+
+def _check_radius(bindings: list[Binding], macros: dict[str, Binding]) -> None:
+    """Raise for an EPSILON that own data leave open (gin/data), if an argument needs it."""
+    unset = [
+        Macro(name)
+        for name in ("EPSILON", "EVAL_EPSILON")
+        if name in macros and substitute(Macro(name), macros, "") == Macro(_REQUIRED)
+    ]
+    if any(item in unset for binding in bindings if binding.argument for item in walk(binding.value)):
+        raise InputError(
+            f'{macros["EPSILON"].place}: EPSILON has no default for such data; add --gin_param="EPSILON=0.0314". '
+            "Usual in Linf: 0.0314 (8/255, hard to see) for photographs, 0.2 to 0.3 for gray digits like MNIST."
+        )
 
 
 def _check_knob(name: str, value, binding: Binding, bindings: list[Binding]) -> None:
@@ -327,7 +348,8 @@ def bind(resolved: Resolved, registry: Registry) -> None:
         key = (binding.macro, "gin.macro", "value")
         if binding.macro is None:
             key = (binding.scope, binding.selector, binding.argument)
-        gin.bind_parameter(key, _for_gin(binding.value, registry))
+        value = None if binding.macro == "EPSILON" and binding.value == Macro(_REQUIRED) else binding.value  # unused
+        gin.bind_parameter(key, _for_gin(value, registry))
     gin.finalize()
 
 

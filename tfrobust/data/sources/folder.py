@@ -1,18 +1,21 @@
 """Folders of PNG and JPEG files, one folder per class."""
 
 import dataclasses
+import itertools
 import os
 import pathlib
 
 import keras
+import numpy as np
 
 from tfrobust.augment.resized_crop import RandomResizedCrop
-from tfrobust.data.checks import DataNotFoundError, check_class_names, shorten
+from tfrobust.data.checks import DataNotFoundError, check_class_names, check_utf8, shorten
 from tfrobust.data.sources.base import Source
-from tfrobust.data.spec import Dataset, FileExamples
+from tfrobust.data.spec import FITS, Dataset, FileExamples, examine
 from tfrobust.errors import InputError
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
+LARGEST_SIDE = 256  # of images whose size becomes that of the model's input without being asked for
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -22,66 +25,130 @@ class ImageFolder(Source):
 
     Files are PNG or JPEG. `path/validation/<class>/*` is the validation split if it exists. Class ids follow the sorted
     names of the class folders. Other files and names that start with a dot are ignored. Images are read on demand and
-    converted to one shape.
+    converted to one shape; the `note` of the data set says how.
 
     Args:
         path: the root.
-        image_shape: (height, width, channels); channels 1 (gray), 3 or 4.
+        image_shape: (height, width, channels); channels 1 (gray), 3 or 4. None takes the size of the images if all have
+            the same, of at most 256 pixels a side; with 1 channel if all are gray, otherwise 3.
         test_size: a count or a fraction (1.0 for everything), if there is no test folder.
-        short_side: None stretches every image to height and width. Otherwise its shorter side is resized to this many
-            pixels, and height and width are cropped from the center: 256 for the usual 224 of ImageNet.
+        fit: how images of another size are fitted to `image_shape`: "stretch" changes their proportions. "crop" fills
+            height and width, and cuts off evenly what lies outside. "pad" keeps the whole image, between black borders.
+        short_side: a crop after resizing the shorter side to this many pixels: 256 for the usual 224 of ImageNet. None
+            for `fit`.
         training_crop: a random crop for training, taken from the original pixels of the file: a `RandomResizedCrop`.
             The pixels depend on (seed, epoch, position), as with any augmentation.
-        verify: decode every file once before training, so that an unreadable file is reported at the start and not in
-            the middle; takes about as long as reading one epoch.
+        verify: decode every file once before training, so that all unreadable files are reported at the start; takes
+            about as long as reading one epoch.
+        skip_unreadable: leave unreadable files out, instead of an error that lists them.
     """
 
     path: str
-    image_shape: tuple[int, int, int] = (32, 32, 3)
+    image_shape: tuple[int, int, int] | None = None
     test_size: int | float = 0.2
+    fit: str = "stretch"
     short_side: int | None = None
     training_crop: RandomResizedCrop | None = None
     verify: bool = True
+    skip_unreadable: bool = False
 
     def load(self) -> Dataset:
-        """List the files and split them."""
+        """List the files, verify and split them."""
+        if self.short_side is not None and self.fit == "pad":
+            raise InputError("ImageFolder.short_side crops, and ImageFolder.fit='pad' does not: set only one of them.")
+        if not self.verify and (self.image_shape is None or self.skip_unreadable):
+            raise InputError("ImageFolder.verify=False reads no files: set image_shape, without skip_unreadable.")
         root = pathlib.Path(self.path).expanduser()
         if not root.is_dir():
             raise DataNotFoundError(f"there is no folder {shorten(root)}; give one with a folder per class.")
-        name = root.resolve().name
-        if not (root / "train").is_dir():
-            class_names = _class_names(root)
-            train, test = self.hold_out(self._read(root, class_names), self.test_size, "test")
-            return self.assemble(name, class_names, train, test)
-        class_names = _class_names(root / "train")
-        train = self._read(root / "train", class_names)
-        if (root / "test").is_dir():
-            test = self._read(root / "test", class_names)
-        else:
-            train, test = self.hold_out(train, self.test_size, "test")
-        if not (root / "validation").is_dir():
-            return self.assemble(name, class_names, train, test)
-        if self.validation_size:
+        folders = {"train": root}
+        if (root / "train").is_dir():
+            folders = {split: root / split for split in ("train", "validation", "test") if (root / split).is_dir()}
+        if "validation" in folders and self.validation_size:
             raise InputError(f"{shorten(root)} has a validation folder; leave validation_size at 0.")
-        validation = self._read(root / "validation", class_names)
-        return dataclasses.replace(self.assemble(name, class_names, train, test), validation=validation)
+        class_names = _class_names(folders["train"])
+        splits, note = self._read(root, {split: _listed(folder, class_names) for split, folder in folders.items()})
+        train, test = splits["train"], splits.get("test")
+        if test is None:
+            train, test = self.hold_out(train, self.test_size, "test")
+        data = self.assemble(root.resolve().name, class_names, train, test)
+        return dataclasses.replace(data, validation=splits.get("validation", data.validation), note=note)
 
-    def _read(self, folder: pathlib.Path, class_names: tuple[str, ...]) -> FileExamples:
-        unknown = sorted(set(_folders(folder)) - set(class_names))
-        if unknown:
-            raise InputError(f"{shorten(folder)}: class {unknown[0]!r} is not among the training classes.")
-        paths, labels = [], []
-        for label, class_name in enumerate(class_names):
-            files = _images(folder / class_name)
-            paths += files
-            labels += [label] * len(files)
-        if not paths:
-            raise InputError(f"{shorten(folder)} holds no image files ({', '.join(SUFFIXES)}).")
-        reading = {"short_side": self.short_side, "training_crop": self.training_crop}
-        examples = FileExamples(paths, labels, self.image_shape, **reading)
+    def _read(self, root: pathlib.Path, listed: dict[str, dict[str, int]]) -> tuple[dict[str, FileExamples], str]:
+        """Verify the files; return the splits, and the note on what happens to the images."""
+        paths = [path for labels in listed.values() for path in labels]
+        shape, sizes, bad = self.image_shape, None, set()
         if self.verify:
-            examples.verify()
-        return examples
+            sizes = examine(paths, shape[2] if shape else 3)
+            readable = sizes.all(axis=1)
+            bad = {path for path, good in zip(paths, readable, strict=True) if not good}
+            sizes = sizes[readable]
+            if bad and not (self.skip_unreadable and len(sizes)):
+                raise InputError(
+                    f"{shorten(root, 60)}: {len(bad)} of {len(paths)} files are not readable PNG or JPEG images: "
+                    f"{_few(bad, root)}. Remove them, or set ImageFolder.skip_unreadable=True."
+                )
+            shape = shape or _common_shape(sizes, root)
+        fit = self.fit if self.short_side is None else self.short_side
+        reading = {"image_shape": shape, "fit": fit, "training_crop": self.training_crop}
+        splits = {}
+        for split, labels in listed.items():
+            kept = [path for path in labels if path not in bad]
+            splits[split] = FileExamples(kept, [labels[path] for path in kept], **reading)
+        skipped = f"; left out as unreadable: {_few(bad, root)}" if bad else ""
+        return splits, f"{shorten(root, 60)}: {_fitted(len(paths) - len(bad), sizes, shape, fit)}{skipped}"
+
+
+def _listed(folder: pathlib.Path, class_names: tuple[str, ...]) -> dict[str, int]:
+    """Return the label of each image file in the class folders."""
+    unknown = sorted(set(_folders(folder)) - set(class_names))
+    if unknown:
+        raise InputError(f"{shorten(folder)}: class {unknown[0]!r} is not among the training classes.")
+    labels = {path: label for label, name in enumerate(class_names) for path in _images(folder / name)}
+    if not labels:
+        raise InputError(f"{shorten(folder)} holds no image files ({', '.join(SUFFIXES)}).")
+    for path in labels:
+        check_utf8(path, "the file name")
+    return labels
+
+
+def _few(bad: set[str], root: pathlib.Path) -> str:
+    """Return the first of some files below the root, in about 100 characters, and the number of the others."""
+    names = [shorten(pathlib.Path(path).relative_to(root), 50) for path in sorted(bad)]
+    count = max(1, sum(length <= 100 for length in itertools.accumulate(len(name) + 2 for name in names)))
+    return ", ".join(names[:count]) + (f" and {len(names) - count} more" if count < len(names) else "")
+
+
+def _common_shape(sizes: np.ndarray, root: pathlib.Path) -> tuple[int, int, int]:
+    """Return the shape of images that all have one size, of those that `examine` returns."""
+    if len(np.unique(sizes[:, :2], axis=0)) > 1 or sizes[0, :2].max() > LARGEST_SIDE:
+        raise InputError(
+            f"{shorten(root, 60)}: {_counted(len(sizes), sizes)}; set the size for the model, such as "
+            '--gin_param="ImageFolder.image_shape=(32,32,3)", and how to fit them: ImageFolder.fit is '
+            f"{', '.join(map(repr, FITS[:-1]))} or {FITS[-1]!r}."
+        )
+    height, width = (int(side) for side in sizes[0, :2])
+    return height, width, int(sizes[:, 2].max())
+
+
+def _counted(count: int, sizes: np.ndarray | None) -> str:
+    if sizes is None:
+        return f"{count:,} images"
+    different = np.unique(sizes[:, :2], axis=0)
+    different = different[np.argsort(different.prod(axis=1), kind="stable")]
+    few = [f"{height}x{width}" for height, width in different[[0, -1]]]
+    if len(different) == 1:
+        return f"{count:,} images of {few[0]} (height x width)"
+    return f"{count:,} images of {len(different)} sizes, {few[0]} to {few[1]} (height x width)"
+
+
+def _fitted(count: int, sizes: np.ndarray | None, shape: tuple[int, int, int], fit: int | str) -> str:
+    """Describe in words what `decode_image` does to the images."""
+    target = f"{shape[0]}x{shape[1]} in {'gray' if shape[2] == 1 else 'color'}"
+    if sizes is not None and fit in FITS and np.all(sizes[:, :2] == shape[:2]):
+        return f"{_counted(count, sizes)}, read as {target}"
+    done = {"stretch": "stretched", "crop": "resized and cropped", "pad": "resized and padded"}
+    return f"{_counted(count, sizes)}, {done.get(fit, f'resized to a shorter side of {fit} and cropped')} to {target}"
 
 
 def _folders(folder: pathlib.Path) -> list[str]:

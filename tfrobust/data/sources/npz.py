@@ -19,10 +19,11 @@ from tfrobust.security import archives
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Npz(Source):
-    """File with `images` [n, h, w, c] (uint8, or floats in [0, 1]) and `labels`: integer ids [n], or one-hot [n, k].
+    """File with `images` [n, h, w, c] (uint8, or floats in [0, 1]) and `labels`.
 
-    `test_images` and `test_labels` in the file, if present, are the test split; otherwise `test_size` examples are held
-    out. The file may contain the class names as `class_names`.
+    Labels are integer ids [n], one-hot rows [n, k], or texts [n], which become the class names: their ids follow the
+    sorted texts, or `class_names`. `test_images` and `test_labels` in the file, if present, are the test split;
+    otherwise `test_size` examples are held out. The file may contain the class names as `class_names`.
 
     Args:
         path: the file, as written by `numpy.savez` or `numpy.savez_compressed`.
@@ -36,13 +37,16 @@ class Npz(Source):
 
     def load(self) -> Dataset:
         """Read the arrays and split them."""
-        images, labels = read_npz(self.path)
-        train, test = ArrayExamples(images, labels), None
         with _opened(self.path) as file:
             names = self.class_names or _read(file, "class_names", self.path, optional=True).ravel()
             has_test = "test_images" in file.files
+            texts = [_texts(file, key, self.path) for key in ("labels", "test_labels")]
+        if texts[0] is not None and not len(names):
+            names = np.unique(np.concatenate([each for each in texts if each is not None]))
+        images, labels = read_npz(self.path, class_names=names)
+        train, test = ArrayExamples(images, labels), None
         if has_test:
-            test = ArrayExamples(*read_npz(self.path, "test_images", "test_labels"))
+            test = ArrayExamples(*read_npz(self.path, "test_images", "test_labels", names))
         else:
             train, test = self.hold_out(train, self.test_size, "test")
         name = os.path.basename(self.path)
@@ -53,13 +57,14 @@ class Npz(Source):
         return self.assemble(os.path.splitext(name)[0], check_class_names(names, name), train, test)
 
 
-def read_npz(path: str, images_key: str = "images", labels_key: str = "labels"):
+def read_npz(path: str, images_key: str = "images", labels_key: str = "labels", class_names=()):
     """Read and check two arrays of an `.npz` file; nothing in it is ever unpickled.
 
     Args:
         path: the file.
         images_key: name of the images in it.
         labels_key: name of the labels in it.
+        class_names: by class id, for labels that are texts.
 
     Returns:
         images, uint8 or float32 [n, h, w, c], n >= 1, and labels, int32 [n].
@@ -71,10 +76,28 @@ def read_npz(path: str, images_key: str = "images", labels_key: str = "labels"):
     name = shorten(path)
     with _opened(path) as file:
         images = check_images(_read(file, images_key, path), name)
-        labels = check_labels(_read(file, labels_key, path), len(images), where=name)
+        texts, labels = _texts(file, labels_key, path), _read(file, labels_key, path)
+        labels = labels if texts is None else _ids(texts, class_names, name)
+        labels = check_labels(labels, len(images), where=name)
     if not len(images):
         raise InputError(f"{name}: {images_key} holds no images.")
     return images, labels
+
+
+def _texts(file, key: str, path: str) -> np.ndarray | None:
+    """Return labels that are texts, str [n]; None if they are numbers or missing."""
+    if key not in file.files or (labels := _read(file, key, path)).dtype.kind not in "US":
+        return None
+    return np.char.decode(labels, "utf-8", "replace").ravel() if labels.dtype.kind == "S" else labels.ravel()
+
+
+def _ids(texts: np.ndarray, class_names, name: str) -> np.ndarray:
+    ids = {str(text): position for position, text in enumerate(class_names)}
+    unknown = next((text for text in texts.tolist() if text not in ids), None)
+    if unknown is not None:
+        known = shorten(", ".join(ids) or "none", 100)
+        raise InputError(f"{name}: the label {shorten(unknown, 40)!r} is not among the class names: {known}.")
+    return np.array([ids[text] for text in texts.tolist()], np.int64)
 
 
 def _opened(path: str):
@@ -101,7 +124,9 @@ def _read(file, key: str, path: str, optional: bool = False) -> np.ndarray:
         raise InputError(f"{name} has no array {key!r}; it holds {shorten(found, 100)}.")
     try:
         if _has_objects(file, key):
-            raise InputError(f"{name}: {key!r} is a pickled object, which is never read; save plain arrays.")
+            raise InputError(
+                f"{name}: {key!r} is a pickled object, which is never read; save plain arrays (texts: .astype(str))."
+            )
         return file[key]
     except archives.ARRAY_ERRORS as error:
         if "pickled" in str(error):

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfrobust.attacks.shared import checks
 from tfrobust.attacks.shared.base import Attack
+from tfrobust.common import arrays
 from tfrobust.common.configured import Configured
 from tfrobust.data.checks import check_tokens
 from tfrobust.data.spec import Examples
@@ -247,7 +248,8 @@ def checked_examples(images, labels, predictor: Predictor) -> tuple[np.ndarray, 
     images = check_tokens(images, "the test split") if predictor.is_text else checks.check_images(images, 0.0, 1.0)
     have, expected = images.shape[1:], tuple(predictor.image_shape)
     if len(have) != len(expected) or any(want not in (None, size) for want, size in zip(expected, have, strict=True)):
-        raise InputError(f"Examples have the shape {have}, but {predictor.name} takes {expected}.")
+        remedy = arrays.channels_first(images.shape)
+        raise InputError(f"Examples have the shape {have}, but {predictor.name} takes {expected}{remedy}.")
     labels = checks.label_ids(labels, len(images))
     if labels.max() >= predictor.class_count:
         raise InputError(

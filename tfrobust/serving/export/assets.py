@@ -31,7 +31,7 @@ def assemble(
     report_markdown: str = "",
     evaluated=None,
     name: str = "model",
-    short_side: int | None = None,
+    fit: int | str = "stretch",
     vocabulary: Sequence[str] = (),
 ) -> str:
     """Write a version directory: SavedModel, reports, golden request, warm-up requests, SHA256SUMS.
@@ -51,7 +51,7 @@ def assemble(
         report_markdown: Markdown rendering of the report; left out if empty.
         evaluated: the version directory that was evaluated for the report; None if there is none yet.
         name: the model's name, for the warm-up requests.
-        short_side: see `commands.export.write_saved_model`.
+        fit: see `commands.export.write_saved_model`.
         vocabulary: see `commands.export.write_saved_model`.
 
     Returns:
@@ -67,7 +67,7 @@ def assemble(
     for leftover in (temporary, old):
         if leftover.exists():
             shutil.rmtree(leftover)
-    parts = dict(encoder=encoder, head=head, image_shape=image_shape, short_side=short_side, vocabulary=vocabulary)
+    parts = dict(encoder=encoder, head=head, image_shape=image_shape, fit=fit, vocabulary=vocabulary)
     export.write_saved_model(temporary, **parts, class_names=class_names, report_json=report_json)
     loaded = saved_models.load(temporary)  # also checks that the export passes the library's own scan
     response = golden.record(loaded.signatures, image_shape, len(vocabulary))

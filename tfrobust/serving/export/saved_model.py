@@ -38,7 +38,7 @@ def write_saved_model(
     image_shape: Sequence[int],
     class_names: Sequence[str] = (),
     report_json: str = "",
-    short_side: int | None = None,
+    fit: int | str = "stretch",
     vocabulary: Sequence[str] = (),
 ) -> None:
     """Write encoder and head as a SavedModel with the endpoints of this project.
@@ -63,7 +63,7 @@ def write_saved_model(
         image_shape: (h, w, c), or (length,) for text.
         class_names: k names, written to `assets.extra/class_names.json`; may be empty.
         report_json: the report, stored as a constant in the SavedModel.
-        short_side: how `serving_bytes` crops an image, see `decode_image`.
+        fit: how `serving_bytes` fits an image to h x w, see `decode_image`.
         vocabulary: for text, the word of each id; () for images.
 
     Raises:
@@ -88,9 +88,7 @@ def write_saved_model(
     archive.add_endpoint(PREDICT, forward, input_signature=[_input_specification(image_shape)])
     if len(image_shape) == 3 and image_shape[-1] in _DECODABLE_CHANNELS:
         image_bytes = tf.TensorSpec((None,), tf.string, name="image_bytes")
-        archive.add_endpoint(
-            PREDICT_BYTES, _bytes_function(forward, image_shape, short_side), input_signature=[image_bytes]
-        )
+        archive.add_endpoint(PREDICT_BYTES, _bytes_function(forward, image_shape, fit), input_signature=[image_bytes])
     request = tf.TensorSpec((None,), tf.string, name="request")
     archive.add_endpoint(REPORT, _report_function(report_json), input_signature=[request])
     archive.write_out(str(directory), verbose=False)
@@ -169,14 +167,14 @@ def _variables_sha256(variables) -> str:
     return fingerprint.weights_sha256(variable.numpy() for variable in once.values())
 
 
-def _bytes_function(forward: Callable, image_shape: tuple[int, int, int], short_side: int | None) -> Callable:
+def _bytes_function(forward: Callable, image_shape: tuple[int, int, int], fit: int | str) -> Callable:
     """Return the function of `serving_bytes`, which decodes files as in training and evaluation."""
 
     def forward_bytes(image_bytes):
         specification = tf.TensorSpec(image_shape, tf.float32)
         return forward(
             tf.map_fn(
-                lambda encoded: decode_image(encoded, image_shape, short_side),
+                lambda encoded: decode_image(encoded, image_shape, fit),
                 image_bytes,
                 fn_output_signature=specification,
             )
