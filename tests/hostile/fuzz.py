@@ -186,7 +186,15 @@ def one(number: int, whole: pathlib.Path, place: pathlib.Path) -> int:
         rehearsal.remember(model)  # it is whole
         (model / "assets.extra").mkdir(exist_ok=True)
         report.rename(model / "assets.extra" / report.name)
-    return evaluate.main([f"--model={model}", f"--data={data}", f"--gin_file={gin}", "--gin_param=EPSILON=0.1", f"--output={place / 'report'}"])
+    return evaluate.main(
+        [
+            f"--model={model}",
+            f"--data={data}",
+            f"--gin_file={gin}",
+            "--gin_param=EPSILON=0.1",
+            f"--output={place / 'report'}",
+        ]
+    )
 
 
 def _rehearsal(mark: pathlib.Path):

@@ -9,9 +9,9 @@ from tfrobust.commands import failures
 from tfrobust.commands.configuration.files import shown
 from tfrobust.commands.flags import Parser
 from tfrobust.commands.run import call, operative_text, prepare
-from tfrobust.serving import hub
 from tfrobust.common.files import read_bounded
 from tfrobust.report.comparison.reports import find_report
+from tfrobust.serving import hub
 
 
 def parser() -> Parser:
