@@ -104,7 +104,6 @@ class Measurement:
         low: lower end of the 95 % interval in `unit`; None if not known.
         high: upper end of the 95 % interval in `unit`; None if not known.
         settings: what produced it; settings["interval"] names what the interval is over.
-        name: display name; "" for the one that follows from the id.
     """
 
     id: str
@@ -114,7 +113,6 @@ class Measurement:
     low: float | None = None
     high: float | None = None
     settings: dict = dataclasses.field(default_factory=dict)
-    name: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

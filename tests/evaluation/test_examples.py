@@ -61,6 +61,11 @@ def test_the_seed_draws_and_little_is_shown_whole(setting):
     )
 
 
+def test_images_come_from_as_many_classes_as_possible():
+    labels = np.array([8, 8, 8, 5, 3, 8, 5])
+    assert examples._class_by_class(10 * np.arange(7), labels).tolist() == [0, 30, 40, 10, 60, 20, 50]
+
+
 def _answers(setting):
     return setting.clean_logits.argmax(-1).astype(np.int32)
 

@@ -27,13 +27,16 @@ def test_the_strongest_attack_that_has_classes_stands_beside_the_clean_accuracy(
     )
     lead, body = written(Classes, report)
     heads = re.findall(r"<th[^>]*>([^<]*)</th>", body)
-    assert heads == ["Class", "n", "", "Clean", "", "PGD, L∞ ε = 0.2"]  # a bar before each number
+    assert heads == ["Class", "n", "", "Clean", "PGD, L∞ ε = 0.2"]  # all bars in one column
+    assert body.count('class="bar"') == 20 and re.findall(r"</svg>([^<]*)</li>", body) == [
+        *("Clean", "PGD, L∞ ε = 0.2", "95 % interval")
+    ]
     (table,) = Classes(report).blocks()
     assert table.header == ["Class", "n", "Clean", "PGD, L∞ ε = 0.2"]
     assert [(row[1], round(row[2].value, 3), round(row[3].value, 3)) for row in table.rows] == [
         (36, round(0.9 - 0.02 * label, 3), round(0.5 - 0.02 * label, 3)) for label in range(10)
     ]
-    assert "over images of the class, Wilson" in lead and f"class {names[3]}"[:60] in body
+    assert "n is the number of test images" in lead and f"class {names[3]}" in body
     assert [*Classes(with_series(pgd, measurements=found)).columns] == ["PGD, L∞ ε = 0.2"]
     assert written(Classes, with_series(pgd)) is not None  # make_report measures pgd
     assert written(Classes, with_series(Series("accuracy.classes", "", {"label": [0]}))) is None
@@ -64,7 +67,7 @@ def test_pictures_stand_in_their_order_under_what_the_model_says(channels):
     captions = re.findall(r"<figcaption[^>]*>([^<]*)<", body)
     assert captions == ["Misclassified under PGD-20, L∞ ε = 0.2", "Still correct under PGD-20, L∞ ε = 0.2"]
     titles = [title for title in re.findall(r"<text[^>]*>([^<]*)</text>", body) if "%" in title]
-    assert titles == ["0 (98 %)", "9 (71 %)", "1 (98 %)", "8 (71 %)", "2 (98 %)", "2 (71 %)"]
+    assert titles == ["0 (98.0 %)", "9 (71.0 %)", "1 (98.0 %)", "8 (71.0 %)", "2 (98.0 %)", "2 (71.0 %)"]
 
 
 def test_who_stays_right_in_a_picture_and_falls_in_a_number_is_said_to():
@@ -75,20 +78,18 @@ def test_who_stays_right_in_a_picture_and_falls_in_a_number_is_said_to():
     for name, ends in (("falls", "01"), ("stands", "10")):
         outcomes = Series("outcomes.attack.pgd_linf_0.2.accuracy", "", {"right": [row.format(*ends)]})
         report = with_series(examples(), outcomes, measurements=found)
-        said[name] = Examples(report).lead, Examples(report).sentence
-    assert said["falls"][0].endswith(
+        said[name] = Examples(report).lead
+    assert said["falls"].endswith(
         "final point of this attack only: for 1 of these 1, another attack in this report succeeds."
     )
-    assert said["stands"][0].endswith('"Still correct" refers to the final point of this attack only.')
-    assert said["falls"][1].endswith("1 for which it did not (another attack in this report succeeds for 1 of these).")
-    assert said["stands"][1] == "2 images for which the attack succeeded and 1 for which it did not."
+    assert said["stands"].endswith('"Still correct" refers to the final point of this attack only.')
     elsewhere = with_series(examples(), measurements=attack("pgd", 0.5, 0.9, n=30, epsilon=0.1))
     assert not any(example.misclassified_elsewhere for one in Examples(elsewhere).shown for example in one.examples)
 
 
 def test_what_a_time_budget_ended_is_a_bound_class_by_class_too():
     report = with_series(classes("attack.pgd_linf_0.2", 0.5), measurements=attack("pgd", 0.5, 0.9, bound="upper"))
-    assert "&lt;= 32.0 %" in written(Classes, report)[1] and "<= 32.0 %" in Classes(report).sentence
+    assert "&lt;= 32.0 %" in written(Classes, report)[1]
 
 
 def test_what_is_not_known_is_not_shown():

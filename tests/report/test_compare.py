@@ -175,7 +175,7 @@ def test_unlike_protocols_are_named_and_their_columns_marked():
     both = ["attack.pgd_linf_0.2.accuracy", "attack.pgd_linf_0.3.accuracy"]
     assert found.notes["PGD was run at different budgets (L∞ ε = 0.2: a/1; L∞ ε = 0.3: d/1)."] == both
     text = compare_views.table(found)
-    assert "PGD, Linf eps = 0.3 [2]" in text
+    assert "PGD-100, Linf eps = 0.3 [2]" in text
     last = text.splitlines()[-1]
     assert last.startswith("3 warnings: [1] ") and "[2] PGD was run at different budgets." in last
     short = compare_views.table(found, width=60).splitlines()[-1]

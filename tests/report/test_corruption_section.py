@@ -58,9 +58,9 @@ def test_published_images_are_called_so():
 
 def test_parts_may_be_missing():
     _, body = written(Corruptions, report(means=False))
-    assert "heat" in body and "corruption.mean" not in body
+    assert "heat" in body and "Corruptions, mean" not in body
     _, body = written(Corruptions, report(cells=False))
-    assert "heat" not in body and "corruption.mean.accuracy" in body
+    assert "heat" not in body and "Corruptions, mean accuracy" in body
 
 
 def test_markdown_has_a_grid_and_no_list_of_cells():

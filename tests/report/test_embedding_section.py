@@ -17,6 +17,7 @@ def test_a_map_of_natural_images_alone_speaks_of_no_adversaries():
     assert "adversarial" not in lead + natural and "Images by class" in natural
     lead, mixed = written(Features, report_of("geometry.feature_map", **cloud, adversarial=[0, 0, 1]))
     assert "hints at an error" in lead and mixed.count("adversarial images") >= 2
+    assert "color of its true class" in lead
 
 
 def test_shares_of_false_negatives_are_no_counts_of_pairs():

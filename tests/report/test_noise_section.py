@@ -50,7 +50,7 @@ def test_parts_may_be_missing():
     _, body = written(Noise, report(shown))
     assert len(images(body)) == 4 and "uniform (UN)" in body and "non-uniform" not in body
     _, body = written(Noise, report())
-    assert not images(body) and "noise.non_uniform.accuracy" in body
+    assert not images(body) and "Non-uniform noise (NUN), accuracy" in body
     assert written(Noise, report(examples()[0], numbers=False)) is not None
 
 

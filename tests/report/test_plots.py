@@ -29,6 +29,23 @@ def test_a_line_goes_through_its_points():
     assert plot.legend == (plots.Key("a", "series-0", 0, 0),)
 
 
+def test_bands_and_marks_have_legends():
+    line = plots.Line("a", [0.0, 1.0], [0.5, 0.5], [0.4, 0.3], [0.6, 0.8])
+    plot = plots.curves("test", [line], x_label="x", y_label="y", mark=(0.5, "half"))
+    assert [key.text for key in plot.legend] == ["a", "95 % interval", "half"]
+    kinds = ["clean", "under attack", "under attack"]
+    plot = plots.bars("test", list("abc"), [0.9, 0.5, 0.4], [0.8] * 3, [0.95] * 3, x_label="x", kinds=kinds, top=1.0)
+    assert [key.text for key in plot.legend] == ["clean", "under attack", "95 % interval"]
+
+
+def test_bars_of_bins_do_not_overlap_and_bins_of_one_image_are_left_out():
+    spans = plots._spans([0.5, 0.51, 0.9], 10)
+    assert spans[0][1] < spans[1][0] and spans[1][1] < spans[2][0] and all(left < right for left, right in spans)
+    columns = {"confidence": [0.1, 0.2, None, 0.9], "accuracy": [0.0, 0.4, None, 1.0], "count": [1, 5, 0, 7]}
+    plot = plots.reliability("test", **columns)
+    assert [len(points) for points in path_points(plot.svg)] == [2]
+
+
 def test_missing_values_are_skipped():
     line = plots.Line("a", [0.0, 0.1, 0.2, 0.3], [1.0, None, 0.6, "text"])
     (points,) = path_points(plots.curves("test", [line], x_label="x", y_label="y").svg)
@@ -65,12 +82,11 @@ def test_feature_map_draws_every_point_with_its_shape():
         "entropy": [0.0, 0.1, 0.5, 1.0, 2.0],
     }
     svg = plots.feature_map("map", columns, ["cat", "dog"]).svg
-    assert [
-        svg.count(f'fill: var(--{role})"/>') + svg.count(f"fill: var(--{role}); fill-opacity")
-        for role in ("series-0", "series-1")
-    ] == [2, 1]
+    # Two natural cats, one natural dog and two adversarial ones, these in the color of their class, too.
+    assert [len(re.findall(rf"<use[^>]*--{role}", svg)) for role in ("series-0", "series-1")] == [2, 3]
     assert ">cat<" in svg and ">dog<" in svg
-    assert len(re.findall(r"<use[^>]*--strong", svg)) == 2
+    legend = plots.feature_map("map", columns, ["cat", "dog"]).legend
+    assert [key.text for key in legend] == ["natural images", "adversarial images", "cat", "dog"]
     entropy = plots.entropy_map("entropy", columns).svg
     assert len(re.findall(r"<use[^>]*--level-0", entropy)) == 2 and len(re.findall(r"<use[^>]*--level-7", entropy)) == 1
 

@@ -4,12 +4,12 @@ import dataclasses
 import hashlib
 import html.parser
 import re
-from html import unescape
+from html import escape
 
 import pytest
 from report.synthetic import CONFIGURATION, attack, classes, examples, make_report
 
-from tfrobust.report import Report, sections, write_report
+from tfrobust.report import Report, reading, sections, write_report
 from tfrobust.report.blocks import Figure, Table
 from tfrobust.report.renderers.console import console_table
 from tfrobust.report.renderers.html import render as render_html
@@ -22,8 +22,8 @@ from tfrobust.structs import Finding, Measurement, Series
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 # The sections of the example report, in order.
 ANCHORS = (
-    "threat curve attacks examples classes calibration divergence features further doctor missing protocol pairs"
-    " history identity cost configuration"
+    "attacks curve epochs threat classes examples calibration divergence features doctor missing protocol pairs history"
+    " identity cost configuration"
 ).split()
 HOSTILE = "</title><script>alert(1)</script>\"'><img src=x onerror=alert(1)>|`*$\\frac{\x1b[31m_é漢"
 
@@ -103,7 +103,7 @@ def test_says_all_that_the_report_says(page):
         "98.3 %",
         "61.2 %",
         "56.1 to 66.1",
-        "geometry.intra",
+        "Divergence within a class",
         "the attack has converged",
         "raise the steps",
         "5f" * 32,
@@ -120,7 +120,7 @@ def test_says_all_that_the_report_says(page):
     ):
         assert expected in text, expected
     assert [one for one in values(page, "id") if one in sections.ORDER] == [*ANCHORS]
-    assert page.tags.count("figure") == 16
+    assert page.tags.count("figure") == 17
 
 
 def test_the_effort_behind_curves_and_reliability_under_attack_is_said():
@@ -138,7 +138,7 @@ def test_the_effort_behind_curves_and_reliability_under_attack_is_said():
         ),
     )
     for text in (markdown(report), render_html(report)):
-        assert "as epsilon grows (PGD, L∞: 20 steps, 1 restart, on 360 test images)." in text
+        assert "as epsilon grows (PGD-20, L∞: 20 steps, 1 restart, on 360 test images)." in text
         assert (
             "the last point of each image (PGD-20, L∞ ε = 0.2: 20 steps, 1 restart). More of them can be correct"
             in text
@@ -146,66 +146,66 @@ def test_the_effort_behind_curves_and_reliability_under_attack_is_said():
     assert "last point" not in Calibration(plain).lead
 
 
-def test_each_section_has_a_sentence_at_the_head_and_a_part_in_the_card(rendered):
+def test_contents_and_findings(rendered):
     report = make_report()
-    listed = re.findall(r'<li><a href="#([a-z]+)">([^<]*)</a><span>(.*?)</span></li>', rendered)
-    assert [anchor for anchor, *_ in listed] == ANCHORS[1:]  # the statement on the scope is its own summary
-    said = {anchor: unescape(text) for anchor, _, text in listed}
-    assert said["curve"] == (
-        "Under PGD, L∞, on 360 test images, the accuracy is 98.3 % at epsilon 0 and 42.1 % at 0.3."
-    )
-    assert said["attacks"] == (
-        "Of 3 attacks, multi-targeted PGD within L∞ ε = 0.2 gives the lowest accuracy: 61.2 % (95 % interval 56.1 to"
-        " 66.1 %, wilson, images). No attack as strong as APGD-T or AutoAttack was run within L∞ ε = 0.2; these usually"
-        " leave less accuracy."
-    )
-    assert said["classes"] == (
-        "Lowest accuracy: clean, class 9, 81.0 % (n = 36); under multi-targeted PGD, L∞ ε = 0.2, class 9, 52.0 %"
-        " (n = 36)."
-    )
-    assert said["doctor"] == "5 of 6 evaluation checks passed; warn: the attack has converged."
-    assert said["history"].startswith("The validation robust accuracy ended at 60.2 %")
+    listed = re.findall(r'<li><a href="#([a-z]+)">([^<]*)</a></li>', rendered)
+    headings = re.findall(r'<section id="([a-z]+)"><h2>([^<]*)</h2>', rendered)
+    assert listed == headings and [anchor for anchor, _ in listed] == ANCHORS
+    said = {one.anchor: one.sentence for one in sections.build(report) if one.sentence}
+    assert said == {
+        "attacks": "Of 3 attacks, multi-targeted PGD gives the lowest accuracy. No attack as strong as APGD-T or"
+        " AutoAttack was run within L∞ ε = 0.2; these usually leave less accuracy.",
+        "curve": "Under PGD, L∞, the accuracy has halved by epsilon 0.3.",
+        "epochs": "The robust accuracy ended at 60.2 %; its best was 60.2 % after epoch 40.",
+        "classes": "Lowest accuracy: clean, class 9; under multi-targeted PGD, L∞ ε = 0.2, class 9.",
+        "calibration": "Clean, the model is under-confident by 2.8 points on average; under PGD-20, L∞ ε = 0.2, the"
+        " model is over-confident by 33.4 points on average.",
+    }
     card = markdown(report)
-    headings = re.findall(r"^## (.*)$", card, re.MULTILINE)
-    assert headings == re.findall(r"<section[^>]*><h2>([^<]*)</h2>", rendered) and len(headings) == len(ANCHORS)
-    assert all(f"**{safe(text)}**" in card for text in said.values())
+    assert re.findall(r"^## (.*)$", card, re.MULTILINE) == [heading for _, heading in headings]
+    assert all(f"**{safe(text)}**" in card and f">{escape(text)}</p>" in rendered for text in said.values())
     assert CONFIGURATION.strip() in card and "Not measured" in card
+
+
+def test_a_number_of_the_page_is_shown_once():
+    report = make_report()
+    page = re.sub(r"</?i\b[^>]*>", "", render_html(report))  # around the parts of a number
+    page = re.sub(r"<[^>]*>", " ", page)
+    for identity in ("geometry.r_div", "calibration.ece"):
+        (value,) = [reading.number(m) for m in report.measurements if m.id == identity]
+        tile = identity == "calibration.ece"
+        assert len(re.findall(rf"(?<![\d.]){re.escape(value)}(?!\d)", page)) == 1 + tile, identity
 
 
 def test_a_curve_says_over_how_many_images_it_is():
     report = make_report()
     curve = dataclasses.replace(report.series[0], settings={"steps": 7})
 
-    def said(**columns):
+    def lead(**columns):
         changed = dataclasses.replace(report, series=[dataclasses.replace(curve, columns=curve.columns | columns)])
-        return Curve(changed).lead, Curve(changed).sentence
+        return Curve(changed).lead
 
     points = len(curve.columns["n"])
     for count, words in ((360, "on 360 test images"), (50, "on 50 test images, a random subset")):
-        lead, sentence = said(n=[count] * points)
-        assert f"(PGD, L∞: 7 steps, {words})." in lead
-        assert sentence.startswith(f"Under PGD, L∞, {words}, the accuracy is 98.3 %")
+        assert f"(PGD-7, L∞: 7 steps, {words})." in lead(n=[count] * points)
     for unknown in (["<b>"] * points, [None] * points, [True] * points, list(range(points))):
-        lead, sentence = said(n=unknown)
-        assert "(PGD, L∞: 7 steps)." in lead and sentence.startswith("Under PGD, L∞, the accuracy is 98.3 %")
+        assert "(PGD-7, L∞: 7 steps)." in lead(n=unknown)
 
 
-def test_every_interval_says_of_which_kind_it_is(page):
+def test_the_kind_of_most_intervals_is_said_once_and_the_others_where_they_are(page):
     report = make_report()
     text = " ".join(" ".join(page.text).split())
-    card = markdown(report)
-    for where in (text, card):
-        assert "Bands are 95 % intervals (over images, Wilson)." in where
-        assert "over images of the class, Wilson" in where and "over images of the bin, Wilson" in where
-        assert "bootstrap" in where and "with its 95 % interval in per cent (wilson, images)" in where
+    for where in (text, markdown(report)):
+        assert where.count("Intervals are 95 % wilson (images).") == 1 and where.count("wilson") == 1
+        assert where.count("Calibration error (ECE): bootstrap") == 1
     silent = dataclasses.replace(report["accuracy.clean"], settings={})
-    assert "of a kind not recorded" in markdown(make_report(measurements=[silent]))
+    assert "Intervals are 95 % of a kind not recorded." in markdown(make_report(measurements=[silent], series=()))
 
 
 def test_the_budget_of_training_is_marked_only_on_its_own_scale(rendered):
-    assert "The dotted line is the epsilon of training, 0.2." in rendered
+    assert "ε of training, 0.2" in rendered
     other = make_report(training={"epsilon": 0.5, "norm": "l2"}, series=make_report().series[:1])
-    assert "dotted line" not in render_html(other)
+    assert "ε of training" not in render_html(other)
 
 
 def test_same_report_same_bytes(rendered):
@@ -313,7 +313,7 @@ def test_console_table():
         "                                             result  95 % interval    drop    n",
         "Clean accuracy                               98.3 %   96.4 to 99.2          360",
         "FGSM, Linf eps = 0.2                         75.3 %   70.6 to 79.5  23.4 %  360",
-        "PGD, Linf eps = 0.2                          63.1 %   58.0 to 67.9  35.8 %  360",
+        "PGD-100, Linf eps = 0.2                      63.1 %   58.0 to 67.9  35.8 %  360",
         "multi-targeted PGD, Linf eps = 0.2           61.2 %   56.1 to 66.1  37.7 %  360",
         "Calibration error (ECE)                       3.1 %     2.1 to 4.7          360",
         "AURRA                                        99.7 %                         360",
@@ -326,7 +326,7 @@ def test_console_table():
     assert console_table(make_report()).isascii()
     brief = console_table(make_report(), short=True).splitlines()
     assert [line.split("  ")[0] for line in brief[2:8]] == [
-        *("Clean accuracy", "FGSM, Linf eps = 0.2", "PGD, Linf eps = 0.2", "multi-targeted PGD, Linf eps = 0.2"),
+        *("Clean accuracy", "FGSM, Linf eps = 0.2", "PGD-100, Linf eps = 0.2", "multi-targeted PGD, Linf eps = 0.2"),
         *("Calibration error (ECE)", "Relative divergence (R-DIV)"),
     ]
     assert brief[8:] == lines[-3:]

@@ -5,7 +5,7 @@ import re
 from report.synthetic import extended, fraction, written
 
 from tfrobust.report import reading
-from tfrobust.report.blocks import plots
+from tfrobust.report.blocks import plain, plots
 from tfrobust.report.renderers import html, markdown
 from tfrobust.report.renderers.console import console_table
 from tfrobust.report.sections.stability import Stability
@@ -32,14 +32,14 @@ def report(rates=True, means=True, cells=True):
 
 def test_the_table():
     _, grid, _ = Stability(report()).blocks()
-    assert grid.header == ["Sequence", "Reference", "Flip probability", "95 % interval", "Flip rate"]
-    assert [row[:3] for row in grid.rows] == [
-        ["gaussian noise", "first", "12.5 %"],
-        ["rotate", "previous", "6.2 %"],
-        ["tilt", "previous", "3.1 %"],
+    assert grid.header == ["Sequence", "Reference", "Flip probability", "Flip rate"]
+    ends = [f" ({reading.interval(fraction('a', value))})" for value in FLIPS.values()]
+    assert [[plain(cell) for cell in row] for row in grid.rows] == [
+        ["gaussian noise", "first", f"12.5 %{ends[0]}", "50.0 %"],
+        ["rotate", "previous", f"6.2 %{ends[1]}", "25.0 %"],
+        ["tilt", "previous", f"3.1 %{ends[2]}", "12.4 %"],
     ]
-    assert grid.rows[0][3] == reading.interval(fraction("a", 0.125)) and grid.rows[0][4] == "50.0 %"
-    assert Stability(report(rates=False)).blocks()[1].header[-1] == "95 % interval"
+    assert Stability(report(rates=False)).blocks()[1].header[-1] == "Flip probability"
 
 
 def test_bars_are_as_long_as_flips_are_likely():
@@ -64,19 +64,19 @@ def test_whose_flips_are_the_measure():
 def test_ticks_are_called_what_they_are():
     """Up to 18 % they stand 2.5 % apart."""
     svg = plots.bars("flips", ["translate"], [0.18], [0.17], [0.19], x_label="flip probability").svg
-    assert ">17.5%<" in svg and ">18%<" not in svg
+    assert ">17.5 %<" in svg and ">18 %<" not in svg
 
 
 def test_parts_may_be_missing():
     _, body = written(Stability, report(means=False))
-    assert "<svg" in body and "stability.mfr" not in body
+    assert "<svg" in body and "Mean flip" not in body
     _, body = written(Stability, report(cells=False))
-    assert "<svg" not in body and "stability.mfr" in body
+    assert "<svg" not in body and "Mean flip rate" in body
 
 
 def test_markdown_and_console():
     card = markdown.render(report())
     (line,) = [line for line in card.splitlines() if line.startswith("| rotate")]
-    assert [cell.strip() for cell in line.strip("|").split("|")][:3] == ["rotate", "previous", "6.2 %"]
+    assert [cell.strip() for cell in line.strip("|").split("|")][:3] == ["rotate", "previous", "6.2 % (4.2 to 9.2)"]
     assert "stability.rotate" not in card and "stability.rotate" not in html.render(report())
     assert re.search(r"Mean flip probability +7.3 %", console_table(report()))

@@ -14,8 +14,8 @@ def test_names_the_strongest_attack_of_each_budget():
     found += attack("pgd", 0.25, 0.9, norm="l2", epsilon=0.5, steps=20)
     text = threat_statement(found)
     assert "50.0 % of 360 test images" in text
-    assert "under PGD (100 steps, 1 restart), the strongest of 2 attacks within L∞ ε = 0.2." in text
-    assert "25.0 % of 360 test images" in text and "PGD (20 steps), the only attack within L2 ε = 0.5." in text
+    assert "under PGD-100 (100 steps, 1 restart), the strongest of 2 attacks within L∞ ε = 0.2." in text
+    assert "25.0 % of 360 test images" in text and "PGD-20 (20 steps), the only attack within L2 ε = 0.5." in text
     assert "70.0 %" not in text
     assert "measured in L1" in text and "L2 and" not in text
 
@@ -86,7 +86,7 @@ def test_an_attack_cut_short_is_an_upper_bound():
 def test_summary_has_both_numbers_and_the_interval():
     text = summary_sentence(make_report())
     assert text == (
-        "98.3 % of 360 test images are classified correctly; 61.2 % (95 % interval 56.1 to 66.1 %, wilson, images)"
+        "98.3 % of 360 test images are classified correctly; 61.2 % (95 % interval 56.1 to 66.1 %)"
         " under multi-targeted PGD within L∞ ε = 0.2. A stronger attack may find more errors."
     )
 

@@ -32,7 +32,7 @@ def test_the_sentence_from_a_foreign_folder(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     version, workdir = tmp_path / "exported" / "ascl_leaked" / "1", tmp_path / "runs" / "ascl_leaked"
-    for line in ("Clean accuracy", "PGD, Linf eps = 0.2", "exported/ascl_leaked/1", "robustness_report.html"):
+    for line in ("Clean accuracy", "PGD-100, Linf eps = 0.2", "exported/ascl_leaked/1", "robustness_report.html"):
         assert line in done.stdout
     extra = {"robustness_report.json", "robustness_report.html", "tf_serving_warmup_requests", "SHA256SUMS"}
     assert extra <= set(os.listdir(version / "assets.extra")) and (version / "saved_model.pb").is_file()

@@ -1,6 +1,10 @@
-"""Names for the kinds of 95 % intervals, shown wherever an interval is."""
+"""Names for the kinds of 95 % intervals. A page names the most frequent kind once, and sections name the others."""
+
+import collections
+import re
 
 from tfrobust.report import reading
+from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement, Series
 
 _UNKNOWN = "of a kind not recorded"
@@ -14,15 +18,37 @@ def kind(item: Measurement | Series | None) -> str:
     return said.removeprefix("95 % ") if isinstance(said, str) and said else _UNKNOWN
 
 
-def kinds(items) -> str:
-    """Return the kinds that occur among measurements or series, each once; "" if none has an interval."""
-    return "; ".join(dict.fromkeys(filter(None, map(kind, items))))
+def common(report: Report) -> str:
+    """Return the most frequent kind among a report's measurements; "" if none has an interval."""
+    counts = collections.Counter(filter(None, map(kind, report.measurements)))
+    return counts.most_common(1)[0][0] if counts else ""
+
+
+def statement(report: Report) -> str:
+    """State the most frequent kind of a report in one sentence; "" if it has no interval."""
+    over, _, how = common(report).partition(", ")
+    return f"Intervals are 95 % {over}{f' ({how})' if how else ''}." if over else ""
+
+
+def others(report: Report, measurements) -> str:
+    """State the kinds of those intervals that differ from the most frequent one of the report; "" without any.
+
+    Over the images of one class or bin, the same kind of interval does not count as another.
+    """
+    names: dict[str, dict[str, None]] = {}
+    for one in measurements:
+        own = re.sub(" of the (class|bin)(?=, )", "", kind(one))
+        if own not in ("", common(report)):
+            name = "relative drops" if one.id.endswith(".drop") else reading.label(one).split(" under ")[0]
+            names.setdefault(own, {})[name] = None
+    said = [f"{', '.join(filter(None, found)) or 'this section'}: {own}" for own, found in names.items()]
+    return f"Intervals of {'; of '.join(said)}." if said else ""
 
 
 def in_brackets(measurement: Measurement) -> str:
     """Format a fraction's interval in brackets for use inside a sentence, with a leading space; "" without one."""
     margin = reading.interval(measurement)
-    return f" (95 % interval {margin} %, {kind(measurement)})" if margin else ""
+    return f" (95 % interval {margin} %)" if margin else ""
 
 
 def of_each(measurements) -> str:
@@ -34,5 +60,5 @@ def of_each(measurements) -> str:
     for one in measurements:
         if kind(one):
             names.setdefault(kind(one), {})[reading.label(one)] = None
-    common, *others = sorted(names, key=lambda found: -len(names[found])) or [""]
-    return "; ".join([common, *(f"{', '.join(names[found])}: {found}" for found in others)])
+    most, *rest = sorted(names, key=lambda found: -len(names[found])) or [""]
+    return "; ".join([most, *(f"{', '.join(names[found])}: {found}" for found in rest)])

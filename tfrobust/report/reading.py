@@ -50,7 +50,7 @@ _HEADLINES = (
 )
 _KINDS = tuple(dict.fromkeys(re.match("[a-z]+", pattern)[0] for pattern in _HEADLINES))
 
-# Display names of measurements that carry none.
+# Display names of measurements whose ids have no parts of variable value.
 _LABELS = {
     "accuracy.clean": "Clean accuracy",
     "corruption.mean.accuracy": "Corruptions, mean accuracy",
@@ -106,7 +106,7 @@ class AttackRow:
     @property
     def name(self) -> str:
         """The attack's display name: "multi-targeted PGD"."""
-        return attack_name(self.attack)
+        return attack_name(self.attack, self.accuracy.settings)
 
     @property
     def budget(self) -> str:
@@ -115,7 +115,7 @@ class AttackRow:
 
     @property
     def title(self) -> str:
-        """The attack and its budget: "PGD, L∞ ε = 0.2"."""
+        """The attack and its budget: "PGD-100, L∞ ε = 0.2"."""
         return f"{self.name}, {self.budget}"
 
     @property
@@ -152,17 +152,25 @@ def effort(settings: dict) -> str:
     return ", ".join(parts)
 
 
-def attack_name(name: str) -> str:
-    """Return the display name of an attack: "multi_targeted_pgd" -> "multi-targeted PGD", "apgd_ce" -> "APGD-CE"."""
+def attack_name(name: str, settings: dict | None = None) -> str:
+    """Return the display name of an attack: "multi-targeted PGD" for "multi_targeted_pgd", "PGD-100" for "pgd".
+
+    Args:
+        name: the attack's part of an id.
+        settings: of a measurement or series; a name of plain PGD then has its steps.
+    """
+    steps = (settings or {}).get("steps")
+    if name == "pgd" and isinstance(steps, int) and not isinstance(steps, bool):
+        name = f"pgd{steps}"
     for pattern, spelling in _SPELLINGS.items():
         name = re.sub(pattern, spelling, name)
     return name.replace("_", " ")
 
 
-def attack_caption(key: str) -> str:
-    """Return the display name of an attack and its norm or budget: "pgd_linf_0.2" -> "PGD, L∞ ε = 0.2"."""
+def attack_caption(key: str, settings: dict | None = None) -> str:
+    """Return the display name of an attack and its norm or budget: "PGD, L∞ ε = 0.2" for "pgd_linf_0.2"."""
     match = _ATTACK_KEY.match(key)
-    return f"{attack_name(match['attack'])}, {_budget(match['norm'], match['epsilon'])}" if match else key
+    return f"{attack_name(match['attack'], settings)}, {_budget(match['norm'], match['epsilon'])}" if match else key
 
 
 def _budget(norm: str, epsilon: str | None) -> str:
@@ -219,13 +227,14 @@ def main_measurements(report: Report) -> list[Measurement]:
 
 
 def label(measurement: Measurement, *, details: bool = True) -> str:
-    """Return the display name of a measurement: its own, else the one that follows from its id, else the id.
+    """Return the display name of a measurement, which follows from its id and settings; the id if none does.
 
     Args:
         measurement: any.
-        details: True to name the baseline, and the number of corruptions if it is smaller than the benchmark's.
+        details: True to name the steps of PGD, the baseline, and the number of corruptions if it is smaller than the
+            benchmark's.
     """
-    name = measurement.name or _name_of(measurement.id)
+    name = _name_of(measurement.id, measurement.settings if details else {})
     if name and details:
         if "baseline" in measurement.settings:
             return f"{name}, against {measurement.settings['baseline']}"
@@ -235,10 +244,11 @@ def label(measurement: Measurement, *, details: bool = True) -> str:
     return name or measurement.id
 
 
-def _name_of(identity: str) -> str:
-    """Return the display name that follows from an id; "" if none does."""
+def _name_of(identity: str, settings: dict) -> str:
+    """Return the display name that follows from an id and settings; "" if none does."""
     if match := _ATTACK_ID.match(identity):
-        name = attack_name(match["attack"]) + (f" ({attack_name(match['member'])})" if match["member"] else "")
+        member = f" ({attack_name(match['member'])})" if match["member"] else ""
+        name = attack_name(match["attack"], settings) + member
         if match["what"] == "median_distance":  # does not depend on epsilon
             return f"{name}, {_budget(match['norm'], None)}, median distance"
         suffix = ", relative drop" if match["what"] == "drop" else ""
@@ -248,7 +258,7 @@ def _name_of(identity: str) -> str:
         return f"{_SHIFTED_SETS.get(match['set'], nice(match['set']))}, {what}"
     if match := _CALIBRATION_ID.match(identity):
         what = _LABELS.get(f"calibration.{match['what']}", match["what"])
-        return f"{what} under {attack_name(match['attack'])}, {_budget(match['norm'], match['epsilon'])}"
+        return f"{what} under {attack_name(match['attack'], settings)}, {_budget(match['norm'], match['epsilon'])}"
     return _LABELS.get(identity, "")
 
 
@@ -271,6 +281,15 @@ def number(measurement: Measurement | None) -> str:
         return "-"
     bound = {"upper": "<= ", "lower": ">= "}.get(measurement.settings.get("bound"), "")
     return bound + quantity(measurement.value, measurement.unit)
+
+
+def named_number(measurement: Measurement) -> tuple[str, str]:
+    """Return the display name and the formatted value, with a unit in words appended to the name."""
+    value, unit = number(measurement), f" {measurement.unit}"
+    in_words = len(unit) > 2 and value.endswith(unit)
+    return label(measurement) + (f" ({measurement.unit})" if in_words else ""), value.removesuffix(
+        unit if in_words else ""
+    )
 
 
 def interval(measurement: Measurement | None) -> str:
@@ -301,6 +320,11 @@ def quantity(value: float, unit: str) -> str:
 def per_cent(value: float | None) -> str:
     """Format a fraction in per cent as `per_cents` does, usually to one decimal: "63.1"; "-" if unknown."""
     return "-" if value is None else per_cents(value)[0]
+
+
+def share(value: float | None) -> str:
+    """Format a fraction with its unit, "63.1 %"; "-" if unknown."""
+    return "-" if value is None else quantity(value, "fraction")
 
 
 def per_cents(*values: float, sign: str = "") -> list[str]:

@@ -217,9 +217,8 @@ def _as_dict(item):
     if isinstance(item, str):
         return item
     found = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
-    later = "settings" if isinstance(item, Series) else "name"
-    if not found.get(later, True):
-        del found[later]  # early reports lack these fields and must round-trip byte for byte
+    if isinstance(item, Series) and not found["settings"]:
+        del found["settings"]  # early reports lack this field and must round-trip byte for byte
     return found
 
 

@@ -17,17 +17,19 @@ from tfrobust.evaluation.evaluators.adversarial import attack_id, attack_setting
 from tfrobust.evaluation.evaluators.calibration import known, log_probabilities
 from tfrobust.structs import Series
 
+_DRAWN = "at random, from as many classes as possible"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdversarialExamples(Evaluator):
     """Example images: clean, adversarial, and their amplified difference.
 
     The series is `attack.<label>_<norm>_<epsilon>.examples`. Images are drawn by the seed among the correctly
-    classified clean images: some that the attack's last point misclassifies, some that it does not. Their numbers say
-    nothing about accuracy. Each image has one row: label; predicted class and its probability, clean and adversarial;
-    three pictures encoded by `common.pictures.encode` (large images are averaged over squares of pixels; differences
-    keep the largest value in each square). The third picture is 1/2 + factor x difference, with one factor for all, in
-    the settings.
+    classified clean images, from as many classes as possible: some that the attack's last point misclassifies, some
+    that it does not. Their numbers say nothing about accuracy. Each image has one row: label; predicted class and its
+    probability, clean and adversarial; three pictures encoded by `common.pictures.encode` (large images are averaged
+    over squares of pixels; differences keep the largest value in each square). The third picture is 1/2 + factor x
+    difference, with one factor for all, in the settings.
 
     Attributes:
         attack: an attack that maximizes the loss, such as PGD.
@@ -39,8 +41,8 @@ class AdversarialExamples(Evaluator):
 
     attack: Attack
     label: str | None = None
-    misclassified: int = 4
-    correct: int = 2
+    misclassified: int = 3
+    correct: int = 3
     limit: int | None = 1000
 
     def __post_init__(self):
@@ -59,7 +61,7 @@ class AdversarialExamples(Evaluator):
             return Outcome()
         differences = found.images[rows] - setting.images[found.positions[rows]]
         factor = _factor(float(np.abs(differences).max()))
-        settings = attack_settings(self.attack, setting) | {"difference_factor": factor}
+        settings = attack_settings(self.attack, setting) | {"difference_factor": factor, "drawn": _DRAWN}
         shown = [_row(setting, found, row, factor) for row in rows]
         columns = {name: [one[name] for one in shown] for name in shown[0]}
         return Outcome(series=[Series(self.ids()[0], "Images clean and attacked", columns, settings)])
@@ -73,7 +75,15 @@ class AdversarialExamples(Evaluator):
         order = setting.order("examples", len(found.positions))
         order = order[setting.clean_correct[found.positions[order]]]
         right = found.logits.argmax(axis=-1) == setting.labels[found.positions]
-        return np.concatenate([order[~right[order]][: self.misclassified], order[right[order]][: self.correct]])
+        labels = setting.labels[found.positions]
+        wrong, correct = (_class_by_class(rows, labels[rows]) for rows in (order[~right[order]], order[right[order]]))
+        return np.concatenate([wrong[: self.misclassified], correct[: self.correct]])
+
+
+def _class_by_class(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Reorder rows: the first of each class in their order, then the second of each class, and so on."""
+    turn = [int((labels[:place] == label).sum()) for place, label in enumerate(labels)]
+    return rows[np.argsort(turn, kind="stable")]
 
 
 def _factor(largest: float) -> float:

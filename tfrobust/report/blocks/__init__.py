@@ -59,7 +59,7 @@ class Code:
 
 @dataclasses.dataclass(frozen=True)
 class Numbers:
-    """Measurements with value, interval, kind of interval and count."""
+    """Measurements with value, interval and count."""
 
     measurements: list[Measurement]
 
@@ -73,7 +73,7 @@ class Table:
         rows: cells: text, numbers, None, measurements (shown with their intervals), `Noted`, `Heat` or `Badge`.
         texts: number of leading columns that hold text; the others hold numbers.
         title: heading of its own; may be "".
-        bars: columns of measurements that are also drawn as bars.
+        bars: columns of fractions that are also drawn, as bars in one column of their own before the first of them.
         collapsed: True to show only the title until a reader opens the table, where that is possible.
     """
 
@@ -131,15 +131,20 @@ class Words:
 Block = Paragraph | Listing | Code | Numbers | Table | Figure | Words
 
 
+def measurements_of(blocks: Iterable[Block]) -> list[Measurement]:
+    """Return the measurements that the blocks show, and those that curves and bins are made of (with the id "")."""
+    found = []
+    for block in blocks:
+        found += block.measurements if isinstance(block, (Numbers, Grid)) else []
+        table = block.numbers if isinstance(block, Figure) else block
+        if isinstance(table, Table):
+            found += [cell for row in table.rows for cell in row if isinstance(cell, Measurement)]
+    return found
+
+
 def shown(blocks: Iterable[Block]) -> set[str]:
     """Return the ids of the measurements that the blocks show."""
-    found = set()
-    for block in blocks:
-        if isinstance(block, (Numbers, Grid)):
-            found |= {m.id for m in block.measurements}
-        elif isinstance(block, Table):
-            found |= {cell.id for row in block.rows for cell in row if isinstance(cell, Measurement)}
-    return found
+    return {m.id for m in measurements_of(blocks)}
 
 
 def plain(cell) -> str:
@@ -163,10 +168,13 @@ def pairs(rows: Iterable[tuple[str, str]], title: str = "", collapsed: bool = Fa
 
 
 def columns_table(columns: dict, names: Iterable[str]) -> Table:
-    """Return some columns of a series as a table, numbers with 4 digits."""
+    """Return some columns of a series as a table: accuracies in per cent, other numbers with 4 digits."""
     names = list(names)
-    rows = [
-        [float(f"{value:.4g}") if isinstance(value, float) else value for value in row]
-        for row in zip(*(columns[name] for name in names), strict=True)
-    ]
-    return Table([reading.nice(name) for name in names], rows, texts=0)
+    cells = [[_value(name, value) for value in columns[name]] for name in names]
+    return Table([reading.nice(name) for name in names], [list(row) for row in zip(*cells, strict=True)], texts=0)
+
+
+def _value(name: str, value):
+    if not isinstance(value, float):
+        return value
+    return reading.quantity(value, "fraction") if "accuracy" in name else float(f"{value:.4g}")

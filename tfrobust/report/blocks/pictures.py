@@ -10,6 +10,7 @@ from tfrobust.report.blocks.plots import Key, Plot, bare, drawing
 
 _CLASSES_A_ROW = 5
 _MARKED_A_ROW = 3
+_LINE = 18  # characters above or beside a picture
 
 
 def pixel_maps(identity: str, titles: list[str], rows: list[tuple[str, list[list]]], images: int = 1) -> Plot:
@@ -24,7 +25,7 @@ def pixel_maps(identity: str, titles: list[str], rows: list[tuple[str, list[list
     with drawing(identity, 0.3 + 1.45 * len(rows)) as (figure, output):
         all_axes = figure.subplots(len(rows), len(titles), squeeze=False)
         for axes_of_row, (text, pictures) in zip(all_axes, rows, strict=True):
-            axes_of_row[0].set_ylabel(text)
+            axes_of_row[0].set_ylabel(textwrap.fill(text, _LINE))
             for column, (axes, picture) in enumerate(zip(axes_of_row, pictures, strict=True)):
                 _show(axes, picture, is_map=column >= images)
         for axes, title in zip(all_axes[0], titles, strict=True):
@@ -55,10 +56,10 @@ def titled_rows(identity: str, rows: list[tuple[str, list[tuple[str, list]]]]) -
     with drawing(identity, 0.15 + 1.5 * len(rows)) as (figure, output):
         all_axes = figure.subplots(len(rows), len(rows[0][1]), squeeze=False)
         for axes_of_row, (text, titled) in zip(all_axes, rows, strict=True):
-            axes_of_row[0].set_ylabel(text)
+            axes_of_row[0].set_ylabel(textwrap.fill(text, _LINE))
             for axes, (title, picture) in zip(axes_of_row, titled, strict=True):
                 _show(axes, picture, is_map=False)
-                axes.set_title(title, fontsize=9.5)
+                axes.set_title(textwrap.fill(title, _LINE), fontsize=9.5)
                 # The frame shows where white pixels end on a white page, and black ones on a black page.
                 axes.spines[:].set_visible(True)
                 axes.spines[:].set_color(placeholder("faint"))
@@ -79,7 +80,7 @@ def marked_pixels(identity: str, panels: list[tuple[str, list, list, list]]) -> 
             axes.set_visible(False)
         for axes, (name, image, *marked) in zip(all_axes, panels, strict=False):
             _show(axes, image, is_map=False)
-            axes.set_title(name, fontsize=9.5)
+            axes.set_title(textwrap.fill(name, _LINE), fontsize=9.5)
             for key, places in zip(keys, marked, strict=True):
                 _paint(axes, places, key.role)
     return Plot(output.text, keys)

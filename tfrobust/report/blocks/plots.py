@@ -6,24 +6,33 @@ matplotlib is imported when the first plot is drawn. Nothing is random: the same
 import contextlib
 import io
 import re
+import textwrap
 import warnings
 from typing import NamedTuple
 
 from tfrobust.report.blocks.palette import LEVEL_COUNT, SERIES_COUNT, as_variables, placeholder
 
 _DASHES = ("solid", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+_MARKERS = ("o", "s", "^", "D", "v")
+BAR, BAND = len(_MARKERS), len(_MARKERS) + 1  # markers of legends for bars and bands
+ENDS = {"values": "value", "low": "low", "high": "high"}  # arguments of `bars` -> fields of a measurement
+_NAMED_CLASSES = 20
+_LEGEND_CLASSES = 10
+_LONGEST_NAME = 80
 _WIDTH = 4.6  # inches at 72 points: about the width of a phone, so that text stays readable there
 _MAXIMUM_POINTS = 1500
 
 
 class Key(NamedTuple):
-    """One legend entry: text, color role, and the dash and marker of the series (-1 = none)."""
+    """One legend entry: text, color role, and the dash and marker of the series (-1 = none; also `BAR`, `BAND`)."""
 
     text: str
     role: str
     dash: int = 0
     marker: int = -1
+
+
+_INTERVAL = Key("95 % interval", "ink")
 
 
 class Plot(NamedTuple):
@@ -60,8 +69,10 @@ def curves(
     x_label: str,
     y_label: str,
     percent: bool = False,
+    whole: bool = True,
+    percent_x: bool = False,
     logarithmic: bool = False,
-    mark: float | None = None,
+    mark: tuple[float, str] | None = None,
     height: float = 3.0,
 ) -> Plot:
     """Draw curves over one axis, with intervals as bands.
@@ -71,9 +82,11 @@ def curves(
         lines: the curves.
         x_label: label of the x axis, with its unit.
         y_label: label of the y axis, with its unit.
-        percent: True if y holds fractions, shown as 0 to 100 %.
+        percent: True if y holds fractions, shown in per cent.
+        whole: True for an axis of fractions up to 100 %, False up to their largest.
+        percent_x: True if x holds fractions, shown in per cent.
         logarithmic: True for a logarithmic y scale.
-        mark: x position of a dotted vertical line, or None.
+        mark: x position and legend entry of a dotted vertical line, or None.
         height: height in inches.
 
     Returns:
@@ -81,15 +94,18 @@ def curves(
     """
     with drawing(identity, height) as (figure, output):
         axes = figure.subplots()
-        if mark is not None:
-            axes.axvline(mark, color=placeholder("ink"), linewidth=0.9, linestyle=(0, (1, 2)))
         keys = _draw_lines(axes, lines)
-        _finish(axes, x_label, y_label, percent)
+        if mark is not None:
+            axes.axvline(mark[0], color=placeholder("ink"), linewidth=0.9, linestyle=(0, (1, 2)))
+            keys = (*keys, Key(mark[1], "ink", 2))
+        _finish(axes, x_label, y_label, percent, whole)
+        if percent_x:
+            axes.xaxis.set_major_formatter(_percent_formatter())
         if logarithmic:
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.yaxis.set_minor_formatter(lambda value, _: "")
-        elif not percent:
+        elif not (percent and whole):
             _from_zero(axes)
     return Plot(output.text, tuple(dict.fromkeys(keys)))
 
@@ -112,7 +128,7 @@ def stacked_curves(identity: str, panels: list[tuple[str, list[Line], bool]], *,
 def reliability(
     identity: str, confidence: list, accuracy: list, count: list, low: list | None = None, high: list | None = None
 ) -> Plot:
-    """Draw accuracy against confidence per bin, with the ideal diagonal and the number of images in each bin.
+    """Draw accuracy against confidence per bin of at least 2 images, with the ideal diagonal and the bin's size.
 
     Args:
         identity: unique in the page.
@@ -124,7 +140,7 @@ def reliability(
     """
     empty = [None] * len(count)
     columns = zip(confidence, accuracy, count, low or empty, high or empty, strict=True)
-    bins = [row for row in columns if row[0] is not None and row[1] is not None and row[2]]
+    bins = sorted(row for row in columns if row[0] is not None and row[1] is not None and row[2] and row[2] > 1)
     with drawing(identity, 3.7) as (figure, output):
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         upper.plot([0, 1], [0, 1], color=placeholder("ink"), linewidth=0.9, linestyle=(0, (1, 2)))
@@ -133,10 +149,10 @@ def reliability(
             if None not in interval:
                 upper.plot([c, c], interval, color=placeholder("ink"), linewidth=0.9)
         keys = _draw_lines(upper, [Line("accuracy in the bin", [b[0] for b in bins], [b[1] for b in bins])])
-        width = 0.8 / max(10, len(confidence))
-        lower.bar([b[0] for b in bins], [b[2] for b in bins], width=width, color=placeholder("series-0"), alpha=0.7)
+        for (left, right), (_, _, size, *_) in zip(_spans([b[0] for b in bins], len(confidence)), bins, strict=True):
+            lower.bar(left, size, width=right - left, align="edge", color=placeholder("series-0"), alpha=0.7)
         _finish(upper, "", "accuracy", True)
-        _finish(lower, "confidence (mean of the bin)", "count", False)
+        _finish(lower, "confidence (mean of the bin)", "images", False)
         # A network is confident of nearly everything: on a linear scale all other bars would be invisible.
         lower.set_yscale("log")
         lower.set_ylim(bottom=0.5)
@@ -144,47 +160,95 @@ def reliability(
         lower.yaxis.set_minor_formatter(lambda value, _: "")
         lower.set_xlim(-0.02, 1.02)
         lower.xaxis.set_major_formatter(_percent_formatter())
-    more = [Key("ideal", "ink", 2), Key("gap between the two", "series-1")]
-    more += [Key("95 % interval of the accuracy", "ink")] if any(None not in row[3:] for row in bins) else []
+    more = [
+        Key("ideal", "ink", 2),
+        Key("gap between the two", "series-1"),
+        Key("images of the bin", "series-0", -1, BAR),
+    ]
+    more += [_INTERVAL] if any(None not in row[3:] for row in bins) else []
     return Plot(output.text, (*keys, *more))
 
 
-def bars(identity: str, names: list[str], values: list, low: list, high: list, *, x_label: str) -> Plot:
-    """Draw fractions as horizontal bars with their intervals as thin lines; None draws nothing."""
-    with drawing(identity, 0.6 + 0.26 * len(names)) as (figure, output):
+def _spans(centers: list[float], count: int) -> list[tuple[float, float]]:
+    """Return the left and right ends of bars around ascending centers: at most a bin wide, and without overlap."""
+    half, spans = 0.4 / max(10, count), []
+    middles = [(one + two) / 2 for one, two in zip(centers, centers[1:], strict=False)]
+    for center, left, right in zip(centers, [-1.0, *middles], [*middles, 2.0], strict=True):
+        spans.append((max(center - half, left + half / 20), min(center + half, right - half / 20)))
+    return spans
+
+
+def bars(
+    identity: str,
+    names: list[str],
+    values: list,
+    low: list,
+    high: list,
+    *,
+    x_label: str,
+    kinds: list[str] | None = None,
+    top: float | None = None,
+) -> Plot:
+    """Draw fractions as horizontal bars with their intervals as thin lines; None draws nothing.
+
+    Args:
+        identity: unique in the page.
+        names: one per bar.
+        values: fractions.
+        low: lower ends of the intervals.
+        high: upper ends of the intervals.
+        x_label: label of the x axis.
+        kinds: legend entry of each bar, which selects its color; None for bars of one kind.
+        top: upper end of the x axis; None: the largest value.
+    """
+    kinds = kinds or [""] * len(names)
+    roles = {kind: f"series-{place}" for place, kind in enumerate(dict.fromkeys(kinds))}
+    with drawing(identity, 0.8 + 0.26 * max(4, len(names))) as (figure, output):
         axes = figure.subplots()
-        for place, value, *interval in zip(range(len(names)), values, low, high, strict=True):
-            axes.barh(place, value or 0.0, height=0.62, color=placeholder("series-0"), alpha=0.75)
+        for place, kind, value, *interval in zip(range(len(names)), kinds, values, low, high, strict=True):
+            axes.barh(place, value or 0.0, height=0.62, color=placeholder(roles[kind]), alpha=0.75)
             if None not in interval:
                 axes.plot(interval, [place, place], color=placeholder("strong"), linewidth=1.2)
-        axes.set_yticks(range(len(names)), names)
+        axes.set_yticks(range(len(names)), [textwrap.fill(name, 26) for name in names])
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
-        axes.set_xlim(left=0.0)
+        axes.set_xlim(0.0, top)
         axes.set_xlabel(x_label)
         axes.xaxis.set_major_formatter(_percent_formatter())
-    return Plot(output.text)
+    keys = [Key(kind, role, -1, BAR) for kind, role in roles.items() if kind]
+    keys += [_INTERVAL] if any(None not in interval for interval in zip(low, high, strict=True)) else []
+    return Plot(output.text, tuple(keys))
 
 
 def feature_map(identity: str, columns: dict, class_names: list | None = None) -> Plot:
-    """Draw two-dimensional embeddings: natural images colored by class, adversarial ones as black triangles."""
+    """Draw two-dimensional embeddings, colored by true class: natural images as dots, adversarial ones as triangles."""
     x, y, labels, adversarial = (_thin(columns[name]) for name in ("x", "y", "label", "adversarial"))
     classes = sorted({label for label in labels if label is not None})
-    with drawing(identity, 3.9) as (figure, output):
+    names = [_class_name(label, class_names) for label in classes]
+    roles = [f"series-{position % SERIES_COUNT}" for position in range(len(classes))]
+    with drawing(identity, _map_height(x, y)) as (figure, output):
         axes = figure.subplots()
-        for position, label in enumerate(classes):
-            rows = [i for i, other in enumerate(labels) if other == label and not adversarial[i]]
-            color = placeholder(f"series-{position % SERIES_COUNT}")
-            axes.scatter([x[i] for i in rows], [y[i] for i in rows], s=9, color=color, alpha=0.75, linewidth=0)
-        rows = [i for i, flag in enumerate(adversarial) if flag]
-        axes.scatter(
-            [x[i] for i in rows], [y[i] for i in rows], s=14, marker="^", color=placeholder("strong"), linewidth=0
-        )
-        if len(classes) <= 20:
-            _name_clusters(axes, x, y, labels, adversarial, classes, class_names)
+        for flag, marker in ((False, {"s": 9, "alpha": 0.6}), (True, {"s": 16, "marker": "^"})):
+            for role, label in zip(roles, classes, strict=True):
+                rows = [i for i, other in enumerate(labels) if other == label and bool(adversarial[i]) == flag]
+                color = placeholder(role)
+                axes.scatter([x[i] for i in rows], [y[i] for i in rows], color=color, linewidth=0, **marker)
+        if len(classes) <= _NAMED_CLASSES:
+            _name_clusters(axes, x, y, labels, adversarial, dict(zip(classes, names, strict=True)))
         bare(axes)
-    natural = Key("natural images, colored by class", "series-0", -1, 0)
-    return Plot(output.text, (natural, *([Key("adversarial images", "strong", -1, 2)] if rows else [])))
+    keys = [Key("natural images", "ink", -1, 0)]
+    keys += [Key("adversarial images", "ink", -1, 2)] if any(adversarial) else []
+    if len(classes) <= _LEGEND_CLASSES:
+        keys += [Key(name, role, -1, BAR) for name, role in zip(names, roles, strict=True)]
+    else:
+        keys.append(Key(f"colors: the {len(classes)} classes", "series-0", -1, BAR))
+    return Plot(output.text, tuple(keys))
+
+
+def _map_height(x: list[float], y: list[float]) -> float:
+    """Return the height in inches of a figure that a map of these points fills."""
+    width, height = (max(axis) - min(axis) for axis in (x, y))
+    return _WIDTH * min(1.0, max(0.5, height / width if width > 0 else 1.0))
 
 
 def entropy_map(identity: str, columns: dict) -> Plot:
@@ -192,7 +256,7 @@ def entropy_map(identity: str, columns: dict) -> Plot:
     x, y, adversarial, entropy = (_thin(columns[name]) for name in ("x", "y", "adversarial", "entropy"))
     highest = max((value for value in entropy if value is not None), default=0.0) or 1.0
     levels = [min(LEVEL_COUNT - 1, int(LEVEL_COUNT * (value or 0.0) / highest)) for value in entropy]
-    with drawing(identity, 3.9) as (figure, output):
+    with drawing(identity, _map_height(x, y)) as (figure, output):
         axes = figure.subplots()
         for flag, marker, size in ((False, "o", 9), (True, "^", 14)):
             for level in range(LEVEL_COUNT):
@@ -206,11 +270,12 @@ def entropy_map(identity: str, columns: dict) -> Plot:
                     linewidth=0,
                 )
         bare(axes)
-    steps = [highest * level / LEVEL_COUNT for level in range(LEVEL_COUNT)]
-    shown = (0, 2, 4, 6, 7)
-    keys = [Key(f"from {steps[level]:.2f}", f"level-{level}", -1, 0) for level in shown]
-    triangles = [Key("triangles: adversarial images", "ink", -1, 2)] if any(adversarial) else []
-    return Plot(output.text, (*keys, *triangles))
+    keys = [Key("natural images", "ink", -1, 0)]
+    keys += [Key("adversarial images", "ink", -1, 2)] if any(adversarial) else []
+    for level in range(LEVEL_COUNT):
+        low, high = (highest * end / LEVEL_COUNT for end in (level, level + 1))
+        keys.append(Key(f"{low:.2f} to {high:.2f}", f"level-{level}", -1, BAR))
+    return Plot(output.text, tuple(keys))
 
 
 class _Output:
@@ -315,6 +380,8 @@ def _draw_lines(axes, lines: list[Line]) -> tuple[Key, ...]:
                 linewidth=0,
             )
         keys.append(Key(line.text, role, dash, marker))
+    if any(line.low and line.high for line in lines):
+        keys.append(Key("95 % interval", keys[0].role if len(lines) == 1 else "ink", -1, BAND))
     return tuple(keys)
 
 
@@ -322,11 +389,12 @@ def _is_number(value) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _finish(axes, x_label: str, y_label: str, percent: bool) -> None:
+def _finish(axes, x_label: str, y_label: str, percent: bool, whole: bool = True) -> None:
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     if percent:
         axes.yaxis.set_major_formatter(_percent_formatter())
+    if percent and whole:
         axes.set_ylim(-0.02, 1.02)
 
 
@@ -341,7 +409,7 @@ def _percent_formatter():
     from matplotlib.ticker import PercentFormatter
 
     # None lets the axis range choose the decimals, so that a tick at 2.5 % is not labeled 2 %.
-    return PercentFormatter(1.0, decimals=None)
+    return PercentFormatter(1.0, decimals=None, symbol=" %")
 
 
 def bare(axes) -> None:
@@ -349,23 +417,27 @@ def bare(axes) -> None:
     axes.set_xticks([])
     axes.set_yticks([])
     axes.grid(False)
+    axes.margins(0.02)
     axes.set_aspect("equal", adjustable="datalim")
     for spine in axes.spines.values():
         spine.set_visible(False)
 
 
-def _name_clusters(axes, x, y, labels, adversarial, classes, class_names) -> None:
-    for label in classes:
+def _class_name(label: int, class_names: list | None) -> str:
+    known = class_names and 0 <= int(label) < len(class_names)
+    return str(class_names[int(label)])[:_LONGEST_NAME] if known else str(int(label))
+
+
+def _name_clusters(axes, x, y, labels, adversarial, names: dict[int, str]) -> None:
+    for label, name in names.items():
         rows = [i for i, other in enumerate(labels) if other == label and not adversarial[i]]
         if not rows:
             continue
         middle_x, middle_y = (sorted(axis[i] for i in rows)[len(rows) // 2] for axis in (x, y))
-        known = class_names and 0 <= int(label) < len(class_names)
-        text = str(class_names[int(label)])[:14] if known else str(int(label))
         axes.text(
             middle_x,
             middle_y,
-            text,
+            textwrap.fill(name, 14),
             ha="center",
             va="center",
             fontweight="bold",

@@ -51,10 +51,7 @@ def _numbers(report: Report, listed: list[Measurement]) -> list[str]:
     rows = [names]
     for m in listed:
         drop = [reading.number(drops[m.id]) if drops.get(m.id) else ""] if "drop" in names else []
-        # A unit in words is appended to the name, so that the numbers form a column.
-        unit = f" {m.unit}" if m.unit and reading.number(m).endswith(f" {m.unit}") and len(m.unit) > 1 else ""
-        name, value = reading.label(m) + (f" ({m.unit})" if unit else ""), reading.number(m).removesuffix(unit)
-        rows.append([name, value, reading.interval(m), *drop, "" if m.n is None else str(m.n)])
+        rows.append([*reading.named_number(m), reading.interval(m), *drop, "" if m.n is None else str(m.n)])
     kinds = intervals.of_each(listed)
     return [*align(rows, tuple(range(1, len(names)))), *([f"95 % intervals {kinds}"] if kinds else [])]
 

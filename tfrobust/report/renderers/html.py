@@ -1,5 +1,6 @@
 """The HTML page of a report. All user-written text goes through `text`; only these functions write markup."""
 
+import dataclasses
 import html
 import itertools
 import re
@@ -20,10 +21,9 @@ from tfrobust.report.blocks import (
     Words,
 )
 from tfrobust.report.blocks import plain as plain_cell
-from tfrobust.report.blocks.plots import Key, prefix
+from tfrobust.report.blocks.plots import BAND, BAR, Key, prefix
 from tfrobust.report.renderers.style import STYLE
 from tfrobust.report.schema import Report
-from tfrobust.report.threat import summary_sentence
 from tfrobust.structs import Measurement
 
 # The page loads no external resources and runs no scripts; this policy makes the browser enforce it.
@@ -35,6 +35,8 @@ _SHAPES = {
     2: '<path d="M13 1l4 7.5h-8z" {paint}/>',
     3: '<path d="M13 1l4 4-4 4-4-4z" {paint}/>',
     4: '<path d="M13 9l4-7.5h-8z" {paint}/>',
+    BAR: '<path d="M7 1h12v8h-12z" {paint}/>',
+    BAND: '<path d="M2 0h22v10h-22z" opacity=".25" {paint}/>',
 }
 _DASH_ARRAYS = ("", "6 2", "1.6 2", "6 2 1.6 2")
 # Per cent of the color for a value of 1, chosen so that text stays readable in light and dark mode.
@@ -42,6 +44,9 @@ _DEEPEST = 60
 _KEY_STEPS = 5
 # Larger tables are not repeated below their plots.
 _MOST_ROWS, _MOST_COLUMNS = 120, 12
+# Blocks that stand side by side.
+_BESIDE = (Figure, Grid, Numbers)
+_NUMBER = re.compile(r"((?:[<>]= )?[-+]?[\d ]*\d)((?:\.\d+)?(?:[ e].*)?)")
 _WORST = {"fail": "at least one failed", "warn": "at least one warning", "pass": "nothing found"}
 
 
@@ -50,14 +55,18 @@ def render(report: Report) -> str:
     found = sections.build(report)
     version = report.model.get("version")
     version = f" <small>version {text(version)}</small>" if version is not None else ""
-    body = [
+    head = [
         f'<p class="eyebrow">Robustness report &middot; {text(report.data["name"])}</p>',
         f"<h1>{text(report.model['name'])}{version}</h1>",
-        f'<p class="summary">{text(summary_sentence(report))}</p>',
+        f'<p class="summary">{text(_summary(report))}</p>',
         _tiles(report),
-        _glance(found),
-        *(section(one.anchor, one.heading, one.lead, write(one.content)) for one in found),
-        f"<footer>{text(reading.footer(report))}</footer>",
+    ]
+    body = [
+        f'<div class="report"><header>{"".join(head)}</header>',
+        _contents(found),
+        "<div>",
+        *(section(one.anchor, one.heading, one.introduction, write(one.content), one.sentence) for one in found),
+        f"<footer>{text(reading.footer(report))}</footer></div></div>",
     ]
     return page(f"{reading.title(report)}: robustness report", "\n".join(body))
 
@@ -77,19 +86,28 @@ def page(title: str, body: str) -> str:
     )
 
 
-def section(identity: str, heading: str, lead: str, body: str) -> str:
-    """Render a card with a heading and a lead, one plain-text paragraph on how to read it."""
-    opening = f'<p class="lead">{text(lead)}</p>' if lead else ""
+def section(identity: str, heading: str, lead: str, body: str, sentence: str = "") -> str:
+    """Render a card with a heading, a finding and a lead, one plain-text paragraph on how to read it."""
+    opening = f'<p class="finding">{text(sentence)}</p>' if sentence else ""
+    opening += f'<p class="lead">{text(lead)}</p>' if lead else ""
     return f'<section id="{identity}"><h2>{text(heading)}</h2>{opening}{body}</section>\n'
 
 
 def write(blocks: list[Block]) -> str:
-    """Render blocks; neighboring figures and grids stand side by side if there is room."""
+    """Render blocks; neighboring figures, grids and numbers stand side by side if there is room."""
     parts = []
-    for _, run in itertools.groupby(blocks, key=lambda block: isinstance(block, (Figure, Grid)) or type(block)):
+    for _, run in itertools.groupby(blocks, key=lambda block: isinstance(block, _BESIDE) or type(block)):
         run = list(run)
-        body = "".join(map(_block, run))
-        body = _WORDS_KEY + body if isinstance(run[0], Words) else body
+        cells = list(map(_block, run))
+        last = run[-1]
+        if len(run) % 2 and isinstance(last, Figure) and _has_table(last):
+            # The numbers of a plot without a neighbor fill the place beside it.
+            cells[-1:] = [
+                _block(dataclasses.replace(last, numbers=None)),
+                f'<div class="dense">{_table(last.numbers)}</div>',
+            ]
+        body = "".join(cells)
+        body = _WORDS_KEY + body if isinstance(last, Words) else body
         parts.append(f'<div class="figures">{body}</div>' if any(isinstance(one, Figure) for one in run) else body)
     return "".join(parts)
 
@@ -103,7 +121,7 @@ def _block(block: Block) -> str:
         case Code():
             return _details(block.title, f"<pre>{text(block.text)}</pre>", on_paper=True)
         case Numbers():
-            return _numbers(block)
+            return f'<div class="dense">{_numbers(block)}</div>'
         case Grid():
             note = f'<p class="key">{text(block.note)}</p>' if block.note else ""
             return f'<div class="dense">{_titled(block, note + _table(block))}</div>'
@@ -122,21 +140,56 @@ def _titled(block: Table, body: str) -> str:
 
 
 def _table(block: Table) -> str:
-    """Render a table; a column with bars becomes two, the bar and the number."""
-    columns = [
-        (place, bar) for place in range(len(block.header)) for bar in (True, False) if place in block.bars or not bar
+    """Render a table, with the bars of its columns in one column of their own, and a legend of these above."""
+    columns = [list(column) for column in zip(*block.rows, strict=True)]
+    cells = [
+        _numeric(column) if place >= block.texts else list(map(_cell, column)) for place, column in enumerate(columns)
     ]
-    heads = ["" if bar else block.header[place] for place, bar in columns]
-    rows = [[_bar_of(row[place]) if bar else _cell(row[place]) for place, bar in columns] for row in block.rows]
-    numeric = tuple(i for i, (place, bar) in enumerate(columns) if place >= block.texts and not bar)
-    body = table(heads, rows, numeric, stack=any(heads) and not isinstance(block, Grid))
-    return f'<div class="bars">{body}</div>' if block.bars else body
+    heads, numeric = list(block.header), set(range(block.texts, len(block.header)))
+    if not block.bars:
+        rows = [list(row) for row in zip(*cells, strict=True)]
+        return table(heads, rows, tuple(numeric), stack=any(heads) and not isinstance(block, Grid))
+    first = block.bars[0]
+    cells.insert(first, ["".join(_bar_of(row[i], role) for role, i in enumerate(block.bars)) for row in block.rows])
+    heads.insert(first, "")
+    numeric = tuple(place + (place >= first) for place in numeric)
+    keys = [Key(block.header[i], f"series-{role}", -1, BAR) for role, i in enumerate(block.bars)]
+    body = table(heads, [list(row) for row in zip(*cells, strict=True)], numeric)
+    return f'<div class="bars">{_legend([*keys, Key("95 % interval", "strong", -1, BAND)])}{body}</div>'
+
+
+def _numeric(column: list) -> list[str]:
+    """Render the cells of a column of numbers with their decimal points, units and intervals below each other."""
+    margins = [reading.interval(cell) if isinstance(cell, Measurement) else "" for cell in column]
+    found = [_cell(cell) if isinstance(cell, (Heat, Badge, Noted)) else "" for cell in column]
+    texts = [reading.number(cell) if isinstance(cell, Measurement) else plain_cell(cell) for cell in column]
+    texts = [other or one for other, one in zip(found, aligned(texts), strict=True)]
+    return _with_margins(texts, margins)
+
+
+def _with_margins(texts: list[str], margins: list[str]) -> list[str]:
+    """Append intervals of one width, so that the numbers before them stay below each other."""
+    width = max(map(len, margins), default=0)
+    if not width:
+        return texts
+    return [
+        f'{one}<small style="min-width:{width - 2}ch">{text(margin)}</small>'
+        for one, margin in zip(texts, margins, strict=True)
+    ]
+
+
+def aligned(texts: list[str]) -> list[str]:
+    """Render numbers, some with units, such that right-aligned cells have their decimal points below each other."""
+    parts = [_NUMBER.fullmatch(one) or re.fullmatch("(.*)()", one, re.DOTALL) for one in texts]
+    widths = {len(m[2]) for m in parts if m[1] != "-"}
+    if len(widths) < 2:
+        return list(map(text, texts))
+    style = f' style="min-width:{max(widths) - 0.5}ch"'
+    return [f'{text(m[1])}<i class="rest"{style}>{text(m[2])}</i>' for m in parts]
 
 
 def _cell(cell) -> str:
     match cell:
-        case Measurement():
-            return f"{text(reading.number(cell))}<small>{text(reading.interval(cell))}</small>"
         case Noted():
             return text(cell.text) + (f"<small>{text(cell.note)}</small>" if cell.note else "")
         case Heat() if cell.value is not None:
@@ -173,17 +226,16 @@ def table(header: list[str], rows: list[list[str]], numeric: tuple[int, ...] = (
 
 
 def _numbers(block: Numbers) -> str:
-    rows = []
-    for m in block.measurements:
-        name, margin = reading.label(m), reading.interval(m)
-        identity = "" if name == m.id else f"<small><code>{text(m.id)}</code></small>"
-        margin = f"{text(margin)}<small>{text(intervals.kind(m))}</small>" if margin else "none"
-        rows.append([text(name) + identity, text(reading.number(m)), margin, text("-" if m.n is None else m.n)])
-    return table(["Measurement", "Value", "95 % interval", "n"], rows, numeric=(1, 2, 3), stack=True)
+    names, values = zip(*map(reading.named_number, block.measurements), strict=True)
+    margins = [reading.interval(m) for m in block.measurements]
+    numbers = _with_margins(aligned(list(values)), margins)
+    counts = [text("-" if m.n is None else m.n) for m in block.measurements]
+    rows = [list(row) for row in zip(map(text, names), numbers, counts, strict=True)]
+    return table(["Measurement", "Value", "n"], rows, numeric=(1, 2))
 
 
-def _bar_of(m: Measurement | None) -> str:
-    """Render a fraction as a filled bar, with its interval as a darker band."""
+def _bar_of(m: Measurement | None, role: int) -> str:
+    """Render a fraction as a filled bar in the color of a series, with its interval as a darker band."""
     if m is None or m.value is None:
         return ""
     share = 100 * min(1.0, max(0.0, m.value))
@@ -191,7 +243,8 @@ def _bar_of(m: Measurement | None) -> str:
     if m.low is not None and m.high is not None:
         left, right = (100 * min(1.0, max(0.0, bound)) for bound in (m.low, m.high))
         band = f'<s style="left:{left:.1f}%;width:{right - left:.1f}%"></s>'
-    return f'<span class="bar" aria-hidden="true"><u style="width:{share:.1f}%"></u>{band}</span>'
+    filled = f'<u style="width:{share:.1f}%;background:var(--series-{role})"></u>'
+    return f'<span class="bar" aria-hidden="true">{filled}{band}</span>'
 
 
 def _shade(share: float) -> str:
@@ -201,14 +254,21 @@ def _shade(share: float) -> str:
 
 def figure(block: Figure) -> str:
     """Render a plot with its caption, its legend and, if they are few, its numbers in a collapsible table."""
-    plot, numbers = block.draw(block.identity), block.numbers
-    legend = ""
-    if plot.legend:
-        legend = f'<ul class="legend">{"".join(map(_legend_entry, plot.legend))}</ul>'
-    if numbers is not None and len(numbers.rows) <= _MOST_ROWS and len(numbers.header) <= _MOST_COLUMNS:
-        legend += _details("The numbers of this plot", _table(numbers))
+    plot = block.draw(block.identity)
+    legend = _legend(plot.legend) if plot.legend else ""
+    if _has_table(block):
+        legend += _details("The numbers of this plot", f'<div class="dense">{_table(block.numbers)}</div>')
     heading = f'<figcaption id="{prefix(block.identity)}-caption">{text(block.caption)}</figcaption>'
     return f"<figure>{heading}{plot.svg}{legend}</figure>"
+
+
+def _has_table(block: Figure) -> bool:
+    numbers = block.numbers
+    return numbers is not None and 0 < len(numbers.rows) <= _MOST_ROWS and len(numbers.header) <= _MOST_COLUMNS
+
+
+def _legend(keys) -> str:
+    return f'<ul class="legend">{"".join(map(_legend_entry, keys))}</ul>'
 
 
 def _legend_entry(key: Key) -> str:
@@ -262,13 +322,22 @@ _WORDS_KEY = "".join(
 _WORDS_KEY = f'<p class="tokens key">0 {_WORDS_KEY} largest of the line</p>'
 
 
-def _glance(found: list[sections.Section]) -> str:
-    """Render a link and, if it has one, a sentence per section."""
-    lines = []
-    for one in found:
-        link = f'<a href="#{one.anchor}">{text(one.heading)}</a>'
-        lines.append(f"<li>{link}{f'<span>{text(one.sentence)}</span>' if one.sentence else ''}</li>")
-    return f'<nav aria-label="Sections"><ul class="glance">{"".join(lines)}</ul></nav>'
+def _contents(found: list[sections.Section]) -> str:
+    """Render links to the sections: a list at the side, or one line where the page is narrow."""
+    links = "".join(f'<li><a href="#{one.anchor}">{text(one.heading)}</a></li>' for one in found)
+    return f'<nav aria-label="Sections"><ul class="contents scroll">{links}</ul></nav>'
+
+
+def _summary(report: Report) -> str:
+    """State the examples, the kind of the intervals, and the limit of every attack."""
+    size, examples = report.data.get("test_size"), reading.examples_of(report.data)
+    attacked = bool(reading.attack_rows(report.measurements))
+    parts = [
+        f"Evaluated on {f'{size} ' if size else ''}test {examples} of {report.data['name']}.",
+        intervals.statement(report),
+        "A stronger attack may find more errors." if attacked else "No attack was run.",
+    ]
+    return " ".join(filter(None, parts))
 
 
 def _tiles(report: Report) -> str:
@@ -277,13 +346,18 @@ def _tiles(report: Report) -> str:
     worst = reading.strongest(reading.attack_rows(report.measurements))
     clean = report.get("accuracy.clean")
     if clean is not None:
-        cells.append(_tile("Clean accuracy", clean, ""))
+        cells.append(_tile("Clean accuracy", clean))
     if worst is not None:
-        cells.append(_tile("Robust accuracy", worst.accuracy, worst.title))
+        subset = (
+            f", {worst.accuracy.n} {reading.examples_of(report.data)}" if clean and clean.n != worst.accuracy.n else ""
+        )
+        # Spaces inside "ε = 0.2" do not break.
+        note = (worst.title + subset).replace("ε = ", "ε\u00a0=\u00a0")
+        cells.append(_tile("Robust accuracy", worst.accuracy, note))
     for identity in ("corruption.mean.accuracy", "calibration.ece"):
         measurement = report.get(identity)
         if measurement is not None:
-            cells.append(_tile(reading.label(measurement), measurement, ""))
+            cells.append(_tile(reading.label(measurement), measurement))
     if report.doctor:
         counts = reading.doctor_counts(report)
         verdict = next(name for name in ("fail", "warn", "pass") if counts[name])
@@ -293,10 +367,6 @@ def _tiles(report: Report) -> str:
     return f'<div class="tiles">{"".join(cells)}</div>' if cells else ""
 
 
-def _tile(heading: str, measurement: Measurement, note: str) -> str:
-    margin, is_fraction = reading.interval(measurement), measurement.unit.startswith("fraction")
-    unit = " %" if is_fraction else ""
-    margin = f"95 % interval {margin}{unit}, {intervals.kind(measurement)}" if margin else "no interval"
-    lines = "".join(f"<i>{text(line)}</i>" for line in (note, margin) if line)
-    track = _bar_of(measurement) if is_fraction else ""
-    return f'<div class="tile"><i>{text(heading)}</i><b>{text(reading.number(measurement))}</b>{track}{lines}</div>'
+def _tile(heading: str, measurement: Measurement, note: str = "") -> str:
+    lines = "".join(f"<i>{text(line)}</i>" for line in (reading.interval(measurement), note) if line)
+    return f'<div class="tile"><i>{text(heading)}</i><b>{text(reading.number(measurement))}</b>{lines}</div>'

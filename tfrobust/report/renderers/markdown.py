@@ -13,12 +13,13 @@ _MOST_ROWS = 20
 
 def render(report: Report) -> str:
     """Render a model card in Markdown, with the sections of the page; every text from the report is escaped."""
-    parts = [f"# {safe(reading.title(report))}: robustness report", paragraph(summary_sentence(report))]
+    summary = f"{summary_sentence(report)} {intervals.statement(report)}".strip()
+    parts = [f"# {safe(reading.title(report))}: robustness report", paragraph(summary)]
     headlines = reading.main_measurements(report)
     parts += write(Numbers(headlines)) if headlines else []
     for section in sections.build(report):
         parts += [f"## {section.heading}", *([f"**{safe(section.sentence)}**"] if section.sentence else [])]
-        parts += [paragraph(section.lead)] if section.lead else []
+        parts += [paragraph(section.introduction)] if section.introduction else []
         parts += [part for block in section.content for part in write(block)]
     parts.append(paragraph(reading.footer(report)))
     return "\n\n".join(parts) + "\n"
@@ -68,11 +69,10 @@ def _shortened(numbers: Table) -> Table:
 
 
 def _numbers(block: Numbers) -> str:
-    rows = [["Measurement", "Value", "95 % interval", "Kind of interval", "n"]]
+    rows = [["Measurement", "Value", "95 % interval", "n"]]
     for m in block.measurements:
-        count = "-" if m.n is None else m.n
-        rows.append([reading.label(m), reading.number(m), reading.interval(m) or "none", intervals.kind(m), count])
-    return table(rows, right=(1, 2, 4))
+        rows.append([*reading.named_number(m), reading.interval(m) or "none", "-" if m.n is None else m.n])
+    return table(rows, right=(1, 2, 3))
 
 
 def _word(pair: tuple[str, float | None]) -> str:

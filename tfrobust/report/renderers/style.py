@@ -15,6 +15,10 @@ body{margin:0;background:var(--page);color:var(--text);font:16px/1.55 system-ui,
 Roboto,
 "Helvetica Neue","Noto Sans","Liberation Sans",Arial,sans-serif;overflow-wrap:break-word}
 main{max-width:1040px;margin:0 auto;padding:28px 20px 60px}
+main:has(.report){max-width:1240px}
+@media screen and (min-width:1100px){.report{display:grid;grid-template-columns:172px minmax(0,1fr);gap:0 28px}
+.report>*{grid-column:2}.report>nav{grid-column:1;grid-row:1/3;position:sticky;top:28px;align-self:start;
+max-height:calc(100vh - 56px);overflow-y:auto}nav .contents{flex-direction:column;white-space:normal}}
 .eyebrow{margin:0;color:var(--muted);font-size:13px;letter-spacing:.08em;text-transform:uppercase}
 h1{margin:2px 0 10px;font-size:32px;line-height:1.2;letter-spacing:-.01em}
 h1 small{font-weight:400;font-size:18px;color:var(--muted);letter-spacing:0;white-space:nowrap}
@@ -23,13 +27,14 @@ h2+p:not(.lead){margin-top:10px}
 h3{margin:18px 0 4px;font-size:15px}
 p{margin:0 0 10px;max-width:74ch}
 a{color:var(--accent)}
-.summary{font-size:19px;line-height:1.45;margin:0 0 18px}
+.summary{font-size:17px;line-height:1.45;margin:0 0 16px;max-width:none}
+.finding{font-weight:600;margin-bottom:4px}
 .lead{color:var(--muted);margin-bottom:14px}
-.glance{list-style:none;margin:0 0 20px;padding:0;font-size:15px}
-.glance li{display:grid;grid-template-columns:210px 1fr;gap:2px 14px;max-width:none;margin:0;padding:5px 0;
-border-bottom:1px solid var(--edge)}
-.glance a{text-decoration:none;font-weight:600}
-.glance a:hover{text-decoration:underline}
+nav .contents{margin:0 0 14px}
+.contents{display:flex;gap:2px 16px;white-space:nowrap;list-style:none;padding:2px 0;font-size:14px;line-height:1.35}
+.contents li{flex:none;margin:0;padding:3px 0;max-width:172px}
+.contents a{text-decoration:none}
+.contents a:hover{text-decoration:underline}
 section{background:var(--card);border:1px solid var(--edge);border-radius:12px;padding:20px 22px;
 margin:0 0 18px}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(176px,1fr));gap:14px;margin:0 0 18px}
@@ -37,9 +42,9 @@ margin:0 0 18px}
 .tile b{display:block;font-size:32px;line-height:1.2;font-weight:650;font-variant-numeric:tabular-nums}
 .tile span,.tile i{display:block;font-style:normal;font-size:14px;color:var(--muted)}
 .tile span{color:var(--text)}
-.bar{display:block;position:relative;height:8px;border-radius:4px;background:var(--faint);margin:8px 0 6px;
+.bar{display:block;position:relative;height:7px;border-radius:3px;background:var(--faint);margin:3px 0;
 min-width:110px;overflow:hidden}
-.bar u{position:absolute;left:0;top:0;bottom:0;background:var(--series-0)}
+.bar u{position:absolute;left:0;top:0;bottom:0}
 .bar s{position:absolute;top:0;bottom:0;background:var(--strong);opacity:.38}
 .scroll{overflow-x:auto;margin:0 -6px}
 table{border-collapse:collapse;width:100%;font-size:15px}
@@ -49,10 +54,11 @@ tr:last-child td{border-bottom:0}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 th.number{white-space:normal}
 td small{color:var(--muted);font-size:13px;display:block;white-space:normal}
-.dense td{padding:4px 6px}
-.dense td small{display:inline;margin-left:10px}
+td.number small{display:inline-block;margin-left:8px;text-align:right;white-space:nowrap}
+.rest{display:inline-block;font-style:normal;text-align:left}
+.dense table{font-size:14px}.dense td small{font-size:12px}.dense td{padding:4px 6px}
 td.name{width:34%}
-.bars td.name{width:24%}
+.dense td.name{width:auto;min-width:58px}
 .heat{display:block;padding:2px 6px;border-radius:4px}
 figure.sentence{max-width:none;margin:0 0 18px}
 .tokens{max-width:none;margin:0 0 6px}
@@ -63,9 +69,11 @@ code,pre,.hash{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"Liberat
 .hash{overflow-wrap:anywhere}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:10px 0 0;padding:14px;border-radius:8px;
 background:var(--page)}
-.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr));gap:26px}
-.figures+.scroll,.dense+.scroll{margin-top:20px}
-figure{margin:0;max-width:620px;break-inside:avoid}
+.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:26px}
+.figures>.dense{align-self:center;min-width:0}
+.figures>.dense:last-child:nth-child(odd){grid-column:1/-1}
+.figures+*{margin-top:20px}
+figure{margin:0;min-width:0;break-inside:avoid}
 figure svg.plot{display:block;width:100%;height:auto;overflow:visible}
 svg.plot *{stroke-linejoin:round;stroke-linecap:butt}
 svg.plot text{font-family:inherit}
@@ -90,10 +98,10 @@ footer{color:var(--muted);font-size:13px}
 @media (max-width:560px){main{padding:18px 12px 40px}h1{font-size:26px}.summary{font-size:17px}
 section{padding:16px 14px}.tiles{grid-template-columns:1fr 1fr;gap:10px}.tile{padding:12px}
 .tile b{font-size:25px}
-.glance li{grid-template-columns:1fr}
-td.name,.bars td.name{width:auto}.bars td.name,.bars td[data-head="n"]{display:inline-block}
-.bar{min-width:76px}.dense table{font-size:12px}.dense th{font-size:11px}
+td.name{width:auto}
+.bar{min-width:56px}.dense table{font-size:13px}.dense th{font-size:11px}
 .dense th,.dense td{padding:3px 2px}.dense .heat{padding:2px 1px}
+td.number small{display:block;margin:0;min-width:0!important;font-size:11px}
 .stack thead{display:none}.stack,.stack tbody,.stack tr,
 .stack td{display:block}
 .stack td{border:0;padding:1px 6px}.stack tr{padding:10px 0;border-bottom:1px solid var(--edge)}
@@ -102,11 +110,12 @@ td.name,.bars td.name{width:auto}.bars td.name,.bars td[data-head="n"]{display:i
 @media print{body{background:#fff;font-size:10.5pt}main{max-width:none;padding:0}details:not(.whole){display:none}
 details.whole summary{display:none}details.whole::details-content{content-visibility:visible;block-size:auto}
 .tiles{grid-template-columns:repeat(auto-fit,minmax(112px,1fr));gap:8px}.tile{padding:10px}.tile b{font-size:20pt}
-.tile i,.tile span{font-size:8.5pt}.glance,table,.lead{font-size:9.5pt}td,th{padding:4px 6px}td small{font-size:8pt}
+.tile i,.tile span{font-size:8.5pt}nav{display:none}table,.lead{font-size:9.5pt}
+td,th{padding:4px 6px}td small{font-size:8pt}
 pre,code,.hash{font-size:7.5pt}pre{padding:0}.figures{grid-template-columns:1fr 1fr}
 section,.tile{border-color:#ccc}section{padding:12px 14px;margin:0 0 12px;-webkit-box-decoration-break:clone;
 box-decoration-break:clone}
-.tile,tr,.glance li{break-inside:avoid}h2,h3,.lead,figcaption{break-after:avoid}
+.tile,tr{break-inside:avoid}h2,h3,.lead,figcaption{break-after:avoid}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 """
 

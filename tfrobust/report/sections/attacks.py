@@ -1,9 +1,10 @@
 """The sections on attacks: accuracy against epsilon, and the table of attacks."""
 
+import functools
 from functools import partial
 
-from tfrobust.report import intervals, reading
-from tfrobust.report.blocks import Block, Figure, Grid, Noted, Table, plots
+from tfrobust.report import reading
+from tfrobust.report.blocks import Block, Figure, Grid, Noted, plots
 from tfrobust.report.blocks.plots import Line
 from tfrobust.report.reading import AttackRow
 from tfrobust.report.schema import Report
@@ -19,32 +20,24 @@ class Curve(Section):
 
     @property
     def lead(self) -> str:
-        """The effort behind the curves, the kind of their bands, and the budget of training."""
-        curves = [series for series in self.report.series if series.id.endswith(".curve")]
+        """The effort behind the curves."""
         known = []
-        for series in curves:
-            how = ", ".join(filter(None, (reading.effort(series.settings), _images_of(self.report, series.columns))))
-            name = reading.attack_caption(series.id.removeprefix("attack.").removesuffix(".curve"))
-            known += [f"{name}: {how}"] if how else []
+        for key, columns in accuracy_curves(self.report):
+            effort = reading.effort(self._settings(key))
+            how = ", ".join(filter(None, (effort, _images_of(self.report, columns))))
+            known += [f"{self._caption(key)}: {how}"] if how else []
         said = f" ({'; '.join(known)})" if known else ""
-        lead = f"Accuracy as epsilon grows{said}. Bands are 95 % intervals ({intervals.kinds(curves)})."
-        trained = self._training_budget()
-        return lead if trained is None else f"{lead} The dotted line is the epsilon of training, {trained:.6g}."
+        return f"Accuracy as epsilon grows{said}."
 
     @property
     def sentence(self) -> str:
-        """The first and the last accuracy of each curve, and the epsilon that halves it."""
+        """The epsilon at which the accuracy of each curve has halved."""
         found = []
         for key, columns in accuracy_curves(self.report):
             points = sorted(p for p in zip(columns["epsilon"], columns["accuracy"], strict=True) if None not in p)
-            if len(points) < 2 or not points[0][1]:
-                continue
-            (start, first), (end, last) = points[0], points[-1]
-            of = ", ".join(filter(None, (reading.attack_caption(key), _images_of(self.report, columns))))
-            first_share, last_share = (reading.quantity(share, "fraction") for share in (first, last))
-            text = f"Under {of}, the accuracy is {first_share} at epsilon {start:.6g} and {last_share} at {end:.6g}"
-            half = next((epsilon for epsilon, value in points if value <= first / 2), None)
-            found.append(text + (f"; it has halved by epsilon {half:.6g}" if half not in (None, end) else ""))
+            half = next((epsilon for epsilon, value in points if value <= points[0][1] / 2), None)
+            if half and points[0][1]:
+                found.append(f"under {self._caption(key)}, the accuracy has halved by epsilon {half:.6g}")
         return joined(found)
 
     def blocks(self) -> list[Block]:
@@ -54,7 +47,7 @@ class Curve(Section):
             return []
         lines = [
             Line(
-                reading.attack_caption(key),
+                self._caption(key),
                 columns["epsilon"],
                 columns["accuracy"],
                 columns.get("low"),
@@ -62,10 +55,30 @@ class Curve(Section):
             )
             for key, columns in measured
         ]
-        axes = {"x_label": "epsilon (pixels in [0, 1])", "y_label": "accuracy", "percent": True}
-        draw = partial(plots.curves, lines=lines, mark=self._training_budget(), **axes)
-        grid = Grid(["Epsilon", *(line.text for line in lines)], _rows([columns for _, columns in measured]))
+        axes = {"x_label": "ε (pixels in [0, 1])", "y_label": "accuracy", "percent": True}
+        trained = self._training_budget()
+        mark = None if trained is None else (trained, f"ε of training, {trained:.6g}")
+        draw = partial(plots.curves, lines=lines, mark=mark, **axes)
+        grid = Grid(["ε", *(line.text for line in lines)], self._rows(measured), texts=0)
         return [Figure("curve-accuracy", "Accuracy under attack", draw), grid]
+
+    def _settings(self, key: str) -> dict:
+        return self.report.get_series(f"attack.{key}.curve").settings
+
+    def _caption(self, key: str) -> str:
+        return reading.attack_caption(key, self._settings(key))
+
+    def _rows(self, curves: list[tuple[str, dict]]) -> list[list]:
+        """Return the curves' numbers: epsilon, and the accuracy under each attack there."""
+        points = [{} for _ in curves]
+        for found, (key, columns) in zip(points, curves, strict=True):
+            empty = [None] * len(columns["epsilon"])
+            bounds = (columns.get("low") or empty, columns.get("high") or empty)
+            for epsilon, value, low, high in zip(columns["epsilon"], columns["accuracy"], *bounds, strict=True):
+                if epsilon is not None:
+                    found[epsilon] = Measurement("", value, "fraction", None, low, high, self._settings(key))
+        epsilons = sorted({epsilon for found in points for epsilon in found})
+        return [[f"{epsilon:.6g}", *(found.get(epsilon) for found in points)] for epsilon in epsilons]
 
     def _training_budget(self) -> float | None:
         """Return the epsilon of training if it has the curves' scale: a number, in the norm of all curves."""
@@ -85,24 +98,11 @@ def _images_of(report: Report, columns: dict) -> str:
     return f"on {counts[0]} test images{part}"
 
 
-def _rows(curves: list[dict]) -> list[list]:
-    """Return the curves' numbers: epsilon, and the accuracy under each attack there."""
-    points = [{} for _ in curves]
-    for found, columns in zip(points, curves, strict=True):
-        empty = [None] * len(columns["epsilon"])
-        bounds = (columns.get("low") or empty, columns.get("high") or empty)
-        for epsilon, value, low, high in zip(columns["epsilon"], columns["accuracy"], *bounds, strict=True):
-            if epsilon is not None:
-                found[epsilon] = Measurement("", value, "fraction", None, low, high)
-    epsilons = sorted({epsilon for found in points for epsilon in found})
-    return [[f"{epsilon:.6g}", *(found.get(epsilon) for found in points)] for epsilon in epsilons]
-
-
 class Attacks(Section):
     """The accuracy under each attack and each member of an ensemble, with the clean accuracy on top."""
 
     anchor = "attacks"
-    heading = "Attacks"
+    heading = "Accuracy by attack"
 
     @property
     def rows(self) -> list[AttackRow]:
@@ -111,44 +111,66 @@ class Attacks(Section):
 
     @property
     def lead(self) -> str:
-        """The content of the table and the kinds of its intervals."""
-        lead = "Accuracy on the same test images under each attack, with its 95 % interval in per cent"
-        clean = self.report.get("accuracy.clean")
-        said = intervals.kinds([clean, *(row.accuracy for row in self.rows)])
-        drops = intervals.kinds(row.drop for row in self.rows)
-        said = "; ".join(filter(None, (said, f"of relative drops: {drops}" if drops else "")))
-        return f"{lead} ({said})." if said else f"{lead}."
+        """The images and the budget of all attacks, where they are the same."""
+        (count, *different), (budget, *budgets) = self._counts, self._budgets
+        images = reading.examples_of(self.report.data)
+        which = f"the same {count} test {images}" if count and not different else f"test {images}"
+        return f"Accuracy on {which}, unmodified and under each attack{'' if budgets else f' within {budget}'}."
 
     @property
     def sentence(self) -> str:
-        """The strongest attack and the accuracy under it, and the budgets without an attack as strong as AutoAttack."""
+        """The strongest of several attacks, and the budgets without an attack as strong as AutoAttack."""
         rows = [row for row in reading.attack_rows(self.report.measurements) if row.accuracy.value is not None]
         worst = reading.strongest(rows)
         if worst is None:
             return ""
-        which = f"{worst.name} within {worst.budget}"
-        which = (
-            f"Of {len(rows)} attacks, {which} gives the lowest"
-            if len(rows) > 1
-            else f"{which}, the only attack, gives an"
-        )
+        within = f" within {worst.budget}" if len(self._budgets) > 1 else ""
         early = ", although its time budget ended it early" if worst.is_upper_bound else ""
-        found = f"{which} accuracy: {reading.number(worst.accuracy)}{intervals.in_brackets(worst.accuracy)}{early}."
+        found = (
+            [f"Of {len(rows)} attacks, {worst.name}{within} gives the lowest accuracy{early}."] if len(rows) > 1 else []
+        )
         weak = reading.weakly_attacked(self.report.measurements)
-        return f"{found} {_weak(weak)}" if weak else found
+        return " ".join([*found, *([_weak(weak)] if weak else [])])
 
     def blocks(self) -> list[Block]:
-        """Return the table of attacks."""
+        """Return the bar chart and the table of attacks."""
+        if not self.rows:
+            return []
         clean, found = self.report.get("accuracy.clean"), []
-        if self.rows and clean:
+        if clean:
             unmodified = Noted("no attack", f"unmodified {reading.examples_of(self.report.data)}")
             found.append([unmodified, clean, None, clean.n])
         for row in self.rows:
             name = f"{row.name}: after {reading.attack_name(row.member)}" if row.member else row.name
-            detail = ", ".join(part for part in (row.budget, row.effort) if part)
+            detail = ", ".join(part for part in (row.budget if len(self._budgets) > 1 else "", row.effort) if part)
             detail += "; upper bound: ended by its time budget" if row.is_upper_bound else ""
             found.append([Noted(name, detail), row.accuracy, row.drop, row.accuracy.n])
-        return [Table(["Attack", "Accuracy", "Relative drop", "Images"], found, bars=(1,))] if found else []
+        header = ["Attack", "Accuracy", "Relative drop", "Images"]
+        if len(self._counts) == 1:
+            header, found = header[:-1], [row[:-1] for row in found]
+        return [Figure("attacks-accuracy", "Clean and under each attack", self._chart), Grid(header, found)]
+
+    def _chart(self, identity: str) -> plots.Plot:
+        clean = self.report.get("accuracy.clean")
+        rows = reading.attack_rows(self.report.measurements)
+        names = [row.title if len(self._budgets) > 1 else row.name for row in rows]
+        shown, kinds = [row.accuracy for row in rows], ["under attack"] * len(rows)
+        if clean:
+            names, shown, kinds = ["no attack", *names], [clean, *shown], ["clean", *kinds]
+        columns = {name: [getattr(m, end) for m in shown] for name, end in plots.ENDS.items()}
+        return plots.bars(identity, names, **columns, x_label="accuracy", kinds=kinds, top=1.0)
+
+    @functools.cached_property
+    def _counts(self) -> list[int | None]:
+        """The different numbers of images."""
+        clean = self.report.get("accuracy.clean")
+        found = [row.accuracy for row in self.rows] + ([clean] if clean else [])
+        return list(dict.fromkeys(m.n for m in found))
+
+    @functools.cached_property
+    def _budgets(self) -> list[str]:
+        """The different budgets of the attacks."""
+        return list(dict.fromkeys(row.budget for row in self.rows))
 
 
 def _weak(budgets: list[str]) -> str:

@@ -7,10 +7,12 @@ import functools
 import re
 from collections.abc import Sequence
 
-from tfrobust.report import reading
-from tfrobust.report.blocks import Block, Numbers
+from tfrobust.report import intervals, reading
+from tfrobust.report.blocks import Block, Numbers, measurements_of
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement, Series
+
+_LONGEST_NAME = 80
 
 
 class Section(abc.ABC):
@@ -19,7 +21,7 @@ class Section(abc.ABC):
     Attributes:
         anchor: unique in the page; the section's place follows from it (`sections.ORDER`).
         heading: title.
-        sentence: summary of its content; may be "". Read only if the section applies.
+        sentence: finding that a reader should see first; may be "". Read only if the section applies.
         lead: paragraph on how to read the section; may be "".
         report: the report.
         everything: all sections of the report, this one included.
@@ -43,14 +45,14 @@ class Section(abc.ABC):
         """The blocks, built once, without lists of no measurements."""
         return [block for block in self.blocks() if block != Numbers([])]
 
+    @property
+    def introduction(self) -> str:
+        """The lead, and the kinds of those of its intervals that differ from most in the report."""
+        return " ".join(filter(None, (self.lead, intervals.others(self.report, measurements_of(self.content)))))
+
     def measured(self, prefix: str) -> list[Measurement]:
         """Return the report's measurements whose ids begin with a prefix, in order."""
         return [m for m in reading.in_order(self.report) if m.id.startswith(prefix)]
-
-    def values(self, prefix: str, limit: int = 3) -> str:
-        """Return the first known ones of these measurements as one sentence: "Name: 63.1 %; ..."."""
-        known = [m for m in self.measured(prefix) if m.value is not None]
-        return joined(f"{reading.label(m)}: {reading.number(m)}" for m in known[:limit])
 
 
 def joined(parts) -> str:
@@ -90,11 +92,11 @@ def accuracy_curves(report: Report) -> list[tuple[str, dict]]:
     return found
 
 
-def class_name(report: Report, label, longest: int = 20) -> str:
-    """Return the display name of a class, such as "class 3", cut to the length that fits above a picture."""
+def class_name(report: Report, label) -> str:
+    """Return the display name of a class, such as "class 3"; of a very long name, its beginning."""
     classes = report.data.get("class_names") or []
     known = isinstance(label, int) and 0 <= label < len(classes)
-    return f"class {classes[label] if known else label}"[:longest]
+    return f"class {classes[label] if known else label}"[:_LONGEST_NAME]
 
 
 def image_of(pixels: list) -> list:

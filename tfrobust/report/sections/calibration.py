@@ -1,10 +1,11 @@
 """The section on calibration: reliability diagrams, accuracy by response rate, and the calibration errors."""
 
+import dataclasses
 import functools
 from functools import partial
 
-from tfrobust.report import intervals, reading
-from tfrobust.report.blocks import Block, Figure, Numbers, Table, plots
+from tfrobust.report import reading
+from tfrobust.report.blocks import Block, Figure, Grid, Table, plots
 from tfrobust.report.blocks.plots import Line
 from tfrobust.report.sections.base import Section, ends, has_numbers, joined
 from tfrobust.structs import Measurement, Series
@@ -27,8 +28,7 @@ class Calibration(Section):
     @property
     def lead(self) -> str:
         """Instructions for reading the diagrams, and the numbers that have an interval."""
-        kinds = intervals.kinds(series for series in self.diagrams if "low" in series.columns)
-        lines = f" Lines are 95 % intervals ({kinds})." if kinds else ""
+        lines = ""
         attacked = {m.id.split(".", 1)[1].rpartition(".")[0]: m.settings for m in self._of_last_points()}
         efforts = [f"{reading.attack_caption(key)}: {reading.effort(own)}" for key, own in attacked.items()]
         if efforts:
@@ -37,30 +37,44 @@ class Calibration(Section):
             )
             lines += " More of them can be correct than of the points that accuracies under attack count."
         return (
-            "If the confidence is 80 %, are 80 % correct? The closer to the diagonal, the better. Calibration errors"
-            f" have no interval and are biased upwards in small samples.{lines}"
+            "If the confidence is 80 %, are 80 % correct? The closer to the diagonal, the better. Diagrams leave out"
+            " bins of a single image. Calibration errors have no interval and are biased upwards in small samples."
+            + lines
         )
 
     @property
     def sentence(self) -> str:
-        """The calibration errors, and the direction of miscalibration."""
+        """The direction of miscalibration."""
         parts = []
         for series in self.diagrams:
             suffix = series.id.removeprefix(_RELIABILITY)
             when = f"under {reading.attack_caption(suffix[1:])}" if suffix else "clean"
-            error, gap = self.report.get(f"calibration{suffix}.ece"), _confidence_gap(series)
-            if error is None or error.value is None or gap is None:
-                continue
-            kind = "over" if gap > 0 else "under"
-            bias = f"{kind}-confident by {reading.per_cent(abs(gap))} points on average"
-            parts.append(f"{when}: calibration error (ECE) {reading.number(error)}, {bias}")
+            gap = _confidence_gap(series)
+            if gap is not None:
+                kind = "over" if gap > 0 else "under"
+                parts.append(f"{when}, the model is {kind}-confident by {reading.per_cent(abs(gap))} points on average")
         return joined(parts)
 
     def blocks(self) -> list[Block]:
         """Return the diagrams and, below them, the numbers."""
         if not self.diagrams:
             return []
-        return [*map(_diagram, self.diagrams), *self._rates(), Numbers(self.measured("calibration."))]
+        return [*map(_diagram, self.diagrams), *self._rates(), *self._numbers()]
+
+    def _numbers(self) -> list[Block]:
+        """Return a grid of the numbers, one column for clean images and one per attack."""
+        columns: dict[str, dict[str, Measurement]] = {}
+        for m in self.measured("calibration."):
+            attack, _, what = m.id.removeprefix("calibration.").rpartition(".")
+            columns.setdefault(f"Under {reading.attack_caption(attack)}" if attack else "Clean", {})[what] = m
+        rows = []
+        for what in dict.fromkeys(what for column in columns.values() for what in column):
+            cells = [column.get(what) for column in columns.values()]
+            units = {m.unit for m in cells if m and not m.unit.startswith("fraction")}
+            name = reading.label(Measurement(f"calibration.{what}", None)) + "".join(f" ({unit})" for unit in units)
+            rows.append([name, *(dataclasses.replace(m, unit="1") if m and units else m for m in cells)])
+        counts = [next(iter(column.values())).n for column in columns.values()]
+        return [Grid(["Measurement", *columns], [*rows, ["Images", *counts]])] if rows else []
 
     def _of_last_points(self) -> list[Measurement]:
         found = self.measured("calibration.")
@@ -71,12 +85,12 @@ class Calibration(Section):
         lines = []
         for series in self.report.series:
             if series.id.startswith(_RATES) and {"response_rate", "accuracy"} <= series.columns.keys():
-                wrong = [None if value is None else 100 * (1 - value) for value in series.columns["accuracy"]]
+                wrong = [None if value is None else 1 - value for value in series.columns["accuracy"]]
                 suffix = series.id.removeprefix(_RATES).strip(".")
                 name = f"under {reading.attack_caption(suffix)}" if suffix else "clean"
                 lines.append(Line(name, series.columns["response_rate"], wrong))
-        axes = {"x_label": "response rate, most confident first", "y_label": "error rate, per cent"}
-        draw = partial(plots.curves, lines=lines, **axes)
+        axes = {"x_label": "response rate, most confident first", "y_label": "error rate"}
+        draw = partial(plots.curves, lines=lines, percent=True, whole=False, percent_x=True, **axes)
         caption = "Error rate when only confident predictions count (AURRA)"
         return [Figure("calibration-rates", caption, draw)] if lines else []
 
@@ -88,15 +102,15 @@ def _diagram(series: Series) -> Figure:
     rows = [
         [
             None if confidence is None else reading.quantity(confidence, "fraction"),
-            Measurement("", accuracy, "fraction", count, *interval),
+            Measurement("", accuracy, "fraction", count, *interval, series.settings),
             count,
         ]
         for confidence, accuracy, count, *interval in zip(*found.values(), strict=True)
-        if count
+        if count and count > 1
     ]
     suffix = series.id.removeprefix(_RELIABILITY).strip(".")
     caption = f"Reliability under {reading.attack_caption(suffix)}" if suffix else series.title or "Reliability"
-    numbers = Table(["Confidence", "Accuracy", "Count"], rows, texts=0)
+    numbers = Table(["Confidence", "Accuracy", "Images"], rows, texts=0)
     return Figure(series.id, caption, partial(plots.reliability, **found), numbers)
 
 

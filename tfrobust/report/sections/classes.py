@@ -3,15 +3,14 @@
 import dataclasses
 import functools
 
-from tfrobust.report import intervals, reading
-from tfrobust.report.blocks import Block, Table
+from tfrobust.report import reading
+from tfrobust.report.blocks import Block, Grid
 from tfrobust.report.reading import AttackRow
 from tfrobust.report.sections.base import Section, class_name, has_numbers
 from tfrobust.structs import Measurement, Series
 
 # Maximum number of classes shown; of more classes, those with the lowest accuracy.
 _SHOWN = 30
-_LONGEST_NAME = 60
 
 
 class Classes(Section):
@@ -22,13 +21,13 @@ class Classes(Section):
 
     @property
     def lead(self) -> str:
-        """The classes shown, the kinds of intervals and a caveat."""
+        """The classes shown, and a caveat."""
         total = len(self._labels)
         which = f" Shown are the {_SHOWN} of {total} classes with the lowest accuracy." if total > _SHOWN else ""
-        kinds = intervals.kinds(m for column in self.columns.values() for m in column.values())
+        examples = reading.examples_of(self.report.data)
         return (
-            f"A mean accuracy hides the weakest class.{which} The 95 % intervals are {kinds}."
-            " The lowest of many measured accuracies is biased downwards, since it was selected for being the lowest."
+            f"A mean accuracy hides the weakest class.{which} n is the number of test {examples} of a class. The lowest"
+            " of many measured accuracies is biased downwards, since it was selected for being the lowest."
         )
 
     @property
@@ -38,8 +37,7 @@ class Classes(Section):
         for heading, column in self.columns.items():
             label = min(column, key=lambda one: column[one].value)
             when = "clean" if heading == "Clean" else f"under {heading}"
-            name, m = class_name(self.report, label, _LONGEST_NAME), column[label]
-            parts.append(f"{when}, {name}, {reading.number(m)} (n = {m.n})")
+            parts.append(f"{when}, {class_name(self.report, label)}")
         return f"Lowest accuracy: {'; '.join(parts)}."
 
     def blocks(self) -> list[Block]:
@@ -51,9 +49,9 @@ class Classes(Section):
         for label in labels:
             cells = [column.get(label) for column in self.columns.values()]
             count = next((m.n for m in cells if m is not None), None)
-            rows.append([class_name(self.report, label, _LONGEST_NAME), count, *cells])
+            rows.append([class_name(self.report, label), count, *cells])
         header = ["Class", "n", *self.columns]
-        return [Table(header, rows, bars=tuple(range(2, len(header))))] if rows else []
+        return [Grid(header, rows, bars=tuple(range(2, len(header))))] if rows else []
 
     @functools.cached_property
     def columns(self) -> dict[str, dict[int, Measurement]]:

@@ -5,7 +5,7 @@ import re
 
 from tfrobust.report import intervals, reading
 from tfrobust.report.blocks import Block, Grid, Heat, Numbers
-from tfrobust.report.sections.base import Section, joined
+from tfrobust.report.sections.base import Section
 from tfrobust.structs import Measurement
 
 _CELL_ID = re.compile(r"^corruption\.(?P<name>[a-z_]+)\.(?P<severity>[1-9])\.(?P<what>accuracy|drop)$")
@@ -33,7 +33,7 @@ class Corruptions(Section):
 
     @property
     def lead(self) -> str:
-        """The content of the map and the interval width of its cells."""
+        """The content of the map and the width of its intervals."""
         if not self.accuracies:
             return "Accuracy on corrupted test images."
         said = "Accuracy in per cent on corrupted test images, by severity: darker is more accurate."
@@ -41,23 +41,19 @@ class Corruptions(Section):
             said += " Drop: the lost share of the clean accuracy, in per cent, averaged over the severities."
         widths = [(m.high - m.low) / 2 for m in self.accuracies if intervals.kind(m)]
         if widths:
-            kinds, widest = intervals.kinds(self.accuracies), reading.per_cent(max(widths))
-            said += f" The 95 % intervals ({kinds}) of single cells extend up to {widest} points to either side."
+            widest = reading.per_cent(max(widths))
+            said += f" The 95 % intervals of single cells extend up to {widest} points to either side."
         return said
 
     @property
     def sentence(self) -> str:
-        """The mean accuracy and the lowest."""
-        mean, parts = self.report.get("corruption.mean.accuracy"), []
-        if mean is not None and mean.value is not None:
-            parts.append(f"on average, {reading.number(mean)} of the images are classified correctly")
+        """The corruption with the lowest accuracy."""
         rows = self.cells["accuracy"].items()
         known = [(m.value, name, severity) for name, row in rows for severity, m in row.items() if m.value is not None]
-        if known:
-            value, name, severity = min(known)
-            lowest = reading.quantity(value, "fraction")
-            parts.append(f"the lowest accuracy is {lowest}, under {reading.nice(name)} at severity {severity}")
-        return joined(parts)
+        if not known:
+            return ""
+        _, name, severity = min(known)
+        return f"Lowest accuracy: {reading.nice(name)} at severity {severity}."
 
     def blocks(self) -> list[Block]:
         """Return the heat map, and below it the other numbers."""

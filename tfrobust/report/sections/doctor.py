@@ -1,38 +1,39 @@
 """The section on the doctor: checks of the evaluation itself."""
 
+import re
+
 from tfrobust.report import reading
 from tfrobust.report.blocks import Badge, Block, Noted, Table
 from tfrobust.report.sections.base import Section
 
 
 class Doctor(Section):
-    """The doctor's findings: failures, then warnings, then passed checks."""
+    """The doctor's findings: failures and warnings, then passed checks."""
 
     anchor = "doctor"
-    heading = "Doctor"
+    heading = "Evaluation checks"
 
     @property
     def lead(self) -> str:
         """The doctor's purpose and the number of checks by verdict."""
         counts = reading.doctor_counts(self.report)
         return (
-            "Checks of the evaluation itself, for mistakes that make a model look more robust than it is:"
+            "The doctor checks the evaluation itself for mistakes that make a model look more robust than it is:"
             f" {counts['pass']} passed, {counts['warn']} warned, {counts['fail']} failed."
         )
 
-    @property
-    def sentence(self) -> str:
-        """The number of passed checks and the names of the others."""
-        said = f"{reading.doctor_counts(self.report)['pass']} of {len(self.report.doctor)} evaluation checks passed"
-        for verdict in ("fail", "warn"):
-            names = [reading.nice(finding.check) for finding in self.report.doctor if finding.verdict == verdict]
-            said += f"; {verdict}: {', '.join(names[:4])}" + (", ..." if len(names) > 4 else "") if names else ""
-        return f"{said}."
-
     def blocks(self) -> list[Block]:
-        """Return the table of findings."""
-        rows = []
-        for one in sorted(self.report.doctor, key=lambda finding: ("fail", "warn", "pass").index(finding.verdict)):
-            evidence = Noted(one.evidence, f"Remedy: {one.remedy}" if one.remedy else "")
-            rows.append([reading.nice(one.check), Badge(one.verdict), evidence])
-        return [Table(["Check", "Verdict", "Evidence"], rows, texts=3)] if rows else []
+        """Return the table of failures and warnings, and a collapsed one of the passed checks."""
+        rows: dict[str, list] = {"fail": [], "warn": [], "pass": []}
+        for one in self.report.doctor:
+            evidence = Noted(_spaced(one.evidence), f"Remedy: {_spaced(one.remedy)}" if one.remedy else "")
+            rows[one.verdict].append([reading.nice(one.check), Badge(one.verdict), evidence])
+        header, worse = ["Check", "Verdict", "Evidence"], rows["fail"] + rows["warn"]
+        found = [Table(header, worse, texts=3)] if worse else []
+        passed = Table(header, rows["pass"], texts=3, title=f"{len(rows['pass'])} passed checks", collapsed=True)
+        return [*found, *([passed] if rows["pass"] else [])]
+
+
+def _spaced(text: str) -> str:
+    """Write per cents as the rest of the page does: "98.9%" becomes "98.9 %"."""
+    return re.sub(r"(?<=\d)%", " %", text)

@@ -42,11 +42,12 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """The examples of one attack, and the factor that amplifies its differences ("" where it is not recorded)."""
+    """The examples of one attack, how they were drawn, and the factor of its differences ("" if not recorded)."""
 
     identity: str
     attack: str
     factor: str
+    drawn: str
     examples: list[Example]
 
 
@@ -67,31 +68,25 @@ class Examples(Section):
                 factor = f"{factor:.6g}" if isinstance(factor, (int, float)) else ""
                 examples = _examples(self.report, series, _misclassified_elsewhere(self.report, match[1]))
                 if examples:
-                    found.append(Shown(match[1], reading.attack_caption(match[1]), factor, examples))
+                    drawn = str(series.settings.get("drawn", "at random"))
+                    found.append(Shown(match[1], reading.attack_caption(match[1]), factor, drawn, examples))
         return found
 
     @property
     def lead(self) -> str:
         """Instructions for reading the pictures, and their limits."""
         factors = " and ".join(dict.fromkeys(one.factor for one in self.shown if one.factor)) or "an unrecorded factor"
+        drawn = " and ".join(dict.fromkeys(one.drawn for one in self.shown))
         correct, weak = self._correct()
         lead = (
             "From left to right: the image, the attacked image, and the difference of the two multiplied by"
             f" {factors} (gray: unchanged). Above each is the predicted class and its probability. The images were"
-            " drawn at random among those classified correctly when clean, a fixed number of each kind."
+            f" drawn {drawn}, among those classified correctly when clean, a fixed number of each kind."
         )
         if correct:
             others = f": for {weak} of these {correct}, another attack in this report succeeds" if weak else ""
             lead += f' "Still correct" refers to the final point of this attack only{others}.'
         return lead
-
-    @property
-    def sentence(self) -> str:
-        """The number of examples of each kind."""
-        correct, weak = self._correct()
-        count = sum(len(one.examples) for one in self.shown)
-        others = f" (another attack in this report succeeds for {weak} of these)" if weak else ""
-        return f"{count - correct} images for which the attack succeeded and {correct} for which it did not{others}."
 
     def blocks(self) -> list[Block]:
         """Return one figure of misclassified examples and one of correctly classified ones per attack."""
@@ -138,7 +133,7 @@ def _misclassified_elsewhere(report: Report, identity: str) -> set[int]:
 
 
 def _prediction(report: Report, columns: dict, name: str, row: int) -> str:
-    """Format the predicted class and its probability: "7 (98 %)"."""
+    """Format the predicted class and its probability: "7 (98.2 %)"."""
     label = class_name(report, columns[f"{name}_class"][row]).removeprefix("class ")
     confidence = columns.get(f"{name}_confidence", [None] * (row + 1))[row]
-    return f"{label} ({100 * confidence:.0f} %)" if isinstance(confidence, (int, float)) else label
+    return f"{label} ({reading.share(confidence)})" if isinstance(confidence, (int, float)) else label

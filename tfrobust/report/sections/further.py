@@ -17,12 +17,6 @@ class Further(Section):
         (numbers,) = self.content
         return f"All remaining measurements. {reading.origin(numbers.measurements)}".strip()
 
-    @property
-    def sentence(self) -> str:
-        """The number of measurements."""
-        count = len(self.content[0].measurements)
-        return f"{count} number{'s' if count > 1 else ''} that no other section shows."
-
     def blocks(self) -> list[Block]:
         """Return the measurements that are left."""
         others = shown(block for section in self.everything if section is not self for block in section.content)

@@ -3,13 +3,13 @@
 from functools import partial
 
 from tfrobust.report import reading
-from tfrobust.report.blocks import Block, Figure, columns_table, plots
+from tfrobust.report.blocks import Block, Figure, Numbers, columns_table, plots
 from tfrobust.report.blocks.plots import Line
 from tfrobust.report.sections.base import Section, columns_of, has_numbers
 
 
 class Divergence(Section):
-    """R-DIV and absolute divergences, against epsilon and during training."""
+    """The divergences, against epsilon and during training."""
 
     anchor = "divergence"
     heading = "Divergence"
@@ -18,22 +18,17 @@ class Divergence(Section):
         " more robust a model tends to be."
     )
 
-    @property
-    def sentence(self) -> str:
-        """The relative divergence."""
-        return self.values("geometry.r_div", limit=1)
-
     def blocks(self) -> list[Block]:
-        """Return the plots."""
+        """Return the plots and the numbers."""
         found = []
         for identity, key, x_label, when in (
-            ("geometry.divergence_curve", "epsilon", "epsilon (pixels in [0, 1])", "against epsilon"),
+            ("geometry.divergence_curve", "epsilon", "ε (pixels in [0, 1])", "against ε"),
             ("training.history", "epoch", "epoch", "during training"),
         ):
             columns = columns_of(self.report, identity, key)
             groups = reading.history_groups(columns)
             names = {
-                "accuracy": groups["accuracy"],
+                "accuracy": groups["accuracy"] if key == "epsilon" else [],  # by epoch: another section has it
                 "R-DIV": [name for name in groups["divergence"] if "r_div" in name],
                 "absolute": [name for name in groups["divergence"] if "r_div" not in name],
             }
@@ -45,13 +40,15 @@ class Divergence(Section):
                 panels = [(kind, lines[kind], kind == "accuracy") for kind in ("accuracy", "R-DIV") if lines[kind]]
                 draw = partial(plots.stacked_curves, panels=panels, x_label=x_label)
                 numbers = columns_table(columns, [key, *names["accuracy"], *names["R-DIV"]])
-                found.append(Figure(f"{identity}-relative", f"R-DIV and accuracy {when}", draw, numbers))
+                what = "R-DIV and accuracy" if names["accuracy"] else "R-DIV"
+                found.append(Figure(f"{identity}-relative", f"{what} {when}", draw, numbers))
             if names["absolute"]:
                 axes = {"x_label": x_label, "y_label": "cosine distance", "height": 3.9}
                 draw = partial(plots.curves, lines=lines["absolute"], **axes)
                 numbers = columns_table(columns, [key, *names["absolute"]])
                 found.append(Figure(f"{identity}-absolute", f"Absolute divergences {when}", draw, numbers))
-        return found
+        measured = [m for m in self.measured("geometry.") if m.id.endswith(("_div", "_divergence"))]
+        return [*found, Numbers(measured)]
 
 
 class Features(Section):
@@ -59,13 +56,13 @@ class Features(Section):
 
     anchor = "features"
     heading = "Feature map"
-    sentence = "A picture for spotting overlaps, not a measurement."
 
     @property
     def lead(self) -> str:
         """Instructions for reading the map."""
-        lead = "Penultimate features in two dimensions (t-SNE). Distances are only suggestive"
-        return f"{lead}; an adversarial image among another class hints at an error." if self._attacked else f"{lead}."
+        lead = "Penultimate features in two dimensions (t-SNE). Distances are only suggestive, no measurement"
+        more = "An adversarial image has the color of its true class; among another class it hints at an error."
+        return f"{lead}. {more}" if self._attacked else f"{lead}."
 
     def blocks(self) -> list[Block]:
         """Return the maps."""

@@ -28,11 +28,6 @@ class Noise(Section):
             " pixels that vary little over the training images (NUN)."
         )
 
-    @property
-    def sentence(self) -> str:
-        """The accuracies."""
-        return self.values("noise.")
-
     def blocks(self) -> list[Block]:
         """Return the pictures and the accuracies."""
         return [*_examples(self.report), *_replacement(self.report), Numbers(self.measured("noise."))]

@@ -2,7 +2,10 @@
 
 from tfrobust.report import reading
 from tfrobust.report.blocks import Block, Code, Table, pairs
-from tfrobust.report.sections.base import Section, joined
+from tfrobust.report.sections.base import Section
+
+# Settings of an attack that its title or the head of the page states.
+_IN_THE_TITLE = ("attack", "norm", "epsilon", "interval")
 
 
 class Protocol(Section):
@@ -12,22 +15,16 @@ class Protocol(Section):
     heading = "Protocol"
     lead = "The settings, for reproducing the results."
 
-    @property
-    def sentence(self) -> str:
-        """The method of training and the strongest attack."""
-        training = self.report.training
-        parts = [f"with {training['method']}"] if isinstance(training.get("method"), str) else []
-        parts += [f"for {training['epochs']} epochs"] if isinstance(training.get("epochs"), int) else []
-        worst = reading.strongest(reading.attack_rows(self.report.measurements))
-        trained = f"trained {' '.join(parts)}" if parts else ""
-        attacked = f"attacked by {worst.name} with {worst.effort}" if worst and worst.effort else ""
-        return joined([", ".join(filter(None, (trained, attacked)))])
-
     def blocks(self) -> list[Block]:
         """Return a table of the settings of training, and one of the attacks'."""
         found = []
         if self.report.training:
-            small, large = reading.by_size(self.report.training)
+            training = self.report.training
+            norm = training.get("norm")
+            training = training | (
+                {"norm": reading.NORM_NAMES[norm]} if isinstance(norm, str) and norm in reading.NORM_NAMES else {}
+            )
+            small, large = reading.by_size(training)
             found.append(pairs(_named(reading.flat(small)), "Training"))
             found += [
                 pairs(reading.flat(value), f"Training {reading.nice(name)}", collapsed=True)
@@ -35,8 +32,10 @@ class Protocol(Section):
             ]
         rows = reading.attack_rows(self.report.measurements)
         settings = {row.title: dict(reading.flat(row.accuracy.settings)) for row in rows}
-        names = dict.fromkeys(name for own in settings.values() for name in own)
-        cells = [[reading.nice(name), *(own.get(name) for own in settings.values())] for name in names]
+        names = dict.fromkeys(name for own in settings.values() for name in own if name not in _IN_THE_TITLE)
+        cells = [
+            [reading.nice(name), *(own.get(name, "-").replace("_", " ") for own in settings.values())] for name in names
+        ]
         if settings:
             found.append(Table(["Setting", *settings], cells, texts=len(settings) + 1, title="Attacks"))
         return found
@@ -52,13 +51,6 @@ class Identity(Section):
     def lead(self) -> str:
         """The purpose of the hashes."""
         return f"Hashes tie these numbers to these weights and these {reading.examples_of(self.report.data)}."
-
-    @property
-    def sentence(self) -> str:
-        """The data that the model was evaluated on."""
-        size, data = self.report.data.get("test_size"), self.report.data["name"]
-        examples = reading.examples_of(self.report.data)
-        return f"Evaluated on {f'{size} ' if size else ''}test {examples} of {data}."
 
     def blocks(self) -> list[Block]:
         """Return the table of names and hashes, and further tables."""
@@ -76,7 +68,12 @@ class Identity(Section):
             pairs(reading.flat(value), f"Data {reading.nice(name)}", collapsed=True) for name, value in large.items()
         ]
         environment = reading.flat(self.report.environment)
-        return [*found, *([pairs(environment, "Environment", collapsed=True)] if environment else [])]
+        found += [pairs(environment, "Environment", collapsed=True)] if environment else []
+        ids = [[reading.label(m), m.id] for m in reading.main_measurements(self.report)]
+        return [
+            *found,
+            *([Table(["Measurement", "Id"], ids, 2, "Ids of the measurements", collapsed=True)] if ids else []),
+        ]
 
 
 def _order(name: str) -> tuple[int, str]:
@@ -90,11 +87,6 @@ class Cost(Section):
     anchor = "cost"
     heading = "Cost"
 
-    @property
-    def sentence(self) -> str:
-        """The first costs."""
-        return joined(f"{name} {value}" for name, value in reading.cost_rows(self.report)[:3])
-
     def blocks(self) -> list[Block]:
         """Return the table of costs."""
         rows = reading.cost_rows(self.report)
@@ -106,7 +98,6 @@ class Configuration(Section):
 
     anchor = "configuration"
     heading = "Configuration"
-    sentence = "The settings of this run, for reproducing it."
 
     def blocks(self) -> list[Block]:
         """Return the configuration as text."""

@@ -24,11 +24,6 @@ class Sensitivity(Section):
         " sensitive to the pixels that change the loss most."
     )
 
-    @property
-    def sentence(self) -> str:
-        """The agreement of the two."""
-        return self.values("sensitivity.agreement", limit=1)
-
     def blocks(self) -> list[Block]:
         """Return the pictures and the numbers."""
         numbers = [m for m in self.measured("sensitivity.") if not m.id.startswith("sensitivity.tokens.")]

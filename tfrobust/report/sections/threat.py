@@ -22,13 +22,6 @@ class Missing(Section):
     heading = "Not measured"
     lead = "Results that a reader might expect. No conclusion about them follows from this report."
 
-    @property
-    def sentence(self) -> str:
-        """The first entry and the number of the others."""
-        count = len(self.report.not_measured)
-        rest = f", and {count - 1} more" if count > 1 else ""
-        return f"{self.report.not_measured[0].split(':')[0].rstrip('.')}{rest}."
-
     def blocks(self) -> list[Block]:
         """Return the list."""
         return [Listing(self.report.not_measured)] if self.report.not_measured else []

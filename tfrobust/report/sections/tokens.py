@@ -18,11 +18,6 @@ class Tokens(Section):
         " is 1 if the features are as sensitive to words as these are strong."
     )
 
-    @property
-    def sentence(self) -> str:
-        """The correlation of the two."""
-        return self.values("sensitivity.tokens.correlation", limit=1)
-
     def blocks(self) -> list[Block]:
         """Return the sentences and the numbers."""
         columns = columns_of(self.report, "sensitivity.tokens", "sentence", "token", *_LINES)

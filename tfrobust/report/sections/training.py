@@ -1,16 +1,76 @@
-"""The sections on training: selected pairs, and losses and accuracies by epoch."""
+"""The sections on training: robust overfitting, selected pairs, and losses and accuracies by epoch."""
 
 from collections.abc import Callable
 from functools import partial
 
 from tfrobust.report import reading
-from tfrobust.report.blocks import Block, Figure, columns_table, plots
+from tfrobust.report.blocks import Block, Figure, Grid, columns_table, plots
 from tfrobust.report.blocks.plots import Line
 from tfrobust.report.schema import Report
-from tfrobust.report.sections.base import Section, columns_of
+from tfrobust.report.sections.base import Section, columns_of, has_numbers
 
 # Series -> (prefix of its figures' ids, suffix of their captions), for runs with two stages.
 _HISTORIES = {"pretraining.history": ("pretraining-", ", first stage"), "training.history": ("", "")}
+
+
+_CLEAN, _ROBUST = "val_clean_accuracy", "val_robust_accuracy"
+
+
+class Epochs(Section):
+    """Clean and robust validation accuracy by epoch, for runs that recorded the robust one."""
+
+    anchor = "epochs"
+    heading = "Clean and robust accuracy over epochs"
+
+    @property
+    def lead(self) -> str:
+        """The images, and the meaning of a falling curve."""
+        size = self.report.data.get("validation_size")
+        images = f"{size} validation" if size else "validation"
+        return (
+            f"Accuracy on {images} images after an epoch. If the robust accuracy falls as training goes on, the model"
+            " overfits to the adversarial images of training (robust overfitting)."
+        )
+
+    @property
+    def sentence(self) -> str:
+        """The final and the best robust accuracy."""
+        (_, last), (epoch, best) = self._points[-1], self._best
+        last, best = (reading.quantity(value, "fraction") for value in (last, best))
+        return f"The robust accuracy ended at {last}; its best was {best} after epoch {epoch}."
+
+    def blocks(self) -> list[Block]:
+        """Return the plot and the grid of its numbers."""
+        if not self._points:
+            return []
+        columns = columns_of(self.report, "training.history", "epoch")
+        known = [row for row, value in enumerate(columns[_ROBUST]) if value is not None]
+        known = known[:: -(-len(known) // _MOST_EPOCHS)]
+        names = {name: text for name, text in _SHOWN.items() if name in columns}
+        lines = [Line(text, columns["epoch"], columns[name]) for name, text in names.items()]
+        axes = {"x_label": "epoch", "y_label": "validation accuracy", "percent": True}
+        mark = (self._best[0], f"best robust accuracy, epoch {self._best[0]}")
+        draw = partial(plots.curves, lines=lines, mark=mark, **axes)
+        rows = [[columns["epoch"][row], *(reading.share(columns[name][row]) for name in names)] for row in known]
+        grid = Grid(["Epoch", *(text.capitalize() for text in names.values())], rows, texts=0)
+        return [Figure("epochs-accuracy", "Validation accuracy", draw), grid]
+
+    @property
+    def _points(self) -> list[tuple[int, float]]:
+        """The epochs with a measured robust accuracy, and this."""
+        series = self.report.get_series("training.history")
+        if not has_numbers(series, "epoch", _ROBUST):
+            return []
+        rows = zip(series.columns["epoch"], series.columns[_ROBUST], strict=True)
+        return [row for row in rows if None not in row]
+
+    @property
+    def _best(self) -> tuple[int, float]:
+        return max(self._points, key=lambda point: point[1])
+
+
+_SHOWN = {_CLEAN: "clean", _ROBUST: "robust"}
+_MOST_EPOCHS = 10
 
 
 class Pairs(Section):
@@ -18,7 +78,6 @@ class Pairs(Section):
 
     anchor = "pairs"
     heading = "Selected pairs"
-    sentence = "The numbers of positive and negative pairs per anchor during training."
     lead = "The images that attract and repel each anchor, by the selection rule."
 
     def blocks(self) -> list[Block]:
@@ -27,24 +86,11 @@ class Pairs(Section):
 
 
 class History(Section):
-    """Loss terms and accuracies by epoch."""
+    """Loss terms and the accuracies that have no section of their own, by epoch."""
 
     anchor = "history"
     heading = "Training"
     lead = "Values logged after each epoch, on training and validation images."
-
-    @property
-    def sentence(self) -> str:
-        """The final and the best validation accuracy."""
-        columns = columns_of(self.report, "training.history")
-        name = next((one for one in ("val_robust_accuracy", "val_clean_accuracy") if one in columns), None)
-        rows = zip(columns.get("epoch", ()), columns.get(name, ()), strict=False)
-        known = [(value, epoch) for epoch, value in rows if isinstance(value, (int, float)) and epoch is not None]
-        if not known:
-            return ""
-        last, (best, epoch) = known[-1][0], max(known, key=lambda pair: pair[0])
-        last, best = (reading.quantity(value, "fraction") for value in (last, best))
-        return f"The {reading.nice(name)} ended at {last}; its best was {best} after epoch {epoch}."
 
     def blocks(self) -> list[Block]:
         """Return the plots."""
@@ -88,7 +134,8 @@ def _progress(columns: dict, groups: dict):
     axes = {"y_label": "mean per example", "logarithmic": wide}
     yield "history-losses", "Loss and its terms", _nice(groups["losses"]), axes
     axes = {"y_label": "accuracy", "percent": True}
-    yield "history-accuracy", "Accuracy during training", _nice(groups["accuracy"]), axes
+    names = [name for name in groups["accuracy"] if _ROBUST not in groups["accuracy"] or name not in _SHOWN]
+    yield "history-accuracy", "Accuracy during training", _nice(names), axes
 
 
 def _nice(names: list[str]) -> dict[str, str]:
