@@ -61,6 +61,7 @@ setup(
         "scipy",
         "threadpoolctl",  # scikit-learn brings both
         "matplotlib",
+        "rich",
         "tensorboard",  # TensorFlow 2.21 no longer brings it
         "tensorflow-serving-api",
     ],

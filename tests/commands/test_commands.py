@@ -41,11 +41,11 @@ def test_train_hands_its_flags_and_defaults_on(asked):
     assert [asked[name] for name in ("name", "paths", "params")] == ["train", ["gin/a.gin", "b.gin"], ["SEED=1"]]
     assert asked["imports"] == ["os.path"] and callable(asked["runtime"].pop("configuration"))
     given = {"workdir": "w", "export_dir": "e", "version": 3, "profile": 5, "dry_run": True}
-    assert asked["runtime"] == {**given, "training_must_be_done": False}
+    assert asked["runtime"] == {**given, "training_must_be_done": False, "verbose": 1}
     assert train.main(["--gin_file=some/where/ascl_leaked.gin"]) == 0
     del asked["runtime"]["configuration"]
     defaults = {"workdir": None, "export_dir": "exported", "version": None, "profile": 0}
-    assert asked["runtime"] == {**defaults, "dry_run": False, "training_must_be_done": False}
+    assert asked["runtime"] == {**defaults, "dry_run": False, "training_must_be_done": False, "verbose": 1}
 
 
 def test_evaluate_hands_its_flags_on(asked):
@@ -53,7 +53,9 @@ def test_evaluate_hands_its_flags_on(asked):
     assert evaluate.main(flags) == 0
     runtime = asked["runtime"]
     assert "data" not in runtime and callable(runtime.pop("configuration"))
-    assert runtime == {"model": "m", "logits_output": "logits", "output": "o", "shard": None}
+    assert runtime == {"model": "m", "logits_output": "logits", "output": "o", "shard": None, "verbose": 1}
+    for verbose, flag in enumerate(["--quiet", "--verbose"]):
+        assert evaluate.main([*flags, flag]) == 0 and asked["runtime"]["verbose"] == 2 * verbose
 
 
 def test_export_reads_the_configuration_of_the_workdir(asked, tmp_path):

@@ -42,10 +42,18 @@ def stand_in(tmp_path, monkeypatch):
 
 
 def test_each_seed_has_a_name(stand_in, capfd):
-    flags = [TRADES, "--gin_param=EPOCHS=2", "--gin_param=STEPS=3", "--profile=4", "--export_dir=e", "--seeds=3,0"]
+    flags = [
+        TRADES,
+        "--gin_param=EPOCHS=2",
+        "--gin_param=STEPS=3",
+        "--profile=4",
+        "--quiet",
+        "--export_dir=e",
+        "--seeds=3,0",
+    ]
     assert train.main(flags) == 0
     lines = capfd.readouterr().out.splitlines()
-    common = f"{TRADES} --gin_param=EPOCHS=2 --gin_param=STEPS=3 --export_dir=e --profile=4"
+    common = f"{TRADES} --gin_param=EPOCHS=2 --gin_param=STEPS=3 --export_dir=e --profile=4 --quiet"
     own = "--gin_param=SEED={0} --gin_param=NAME='trades-seed{0}'"
     assert [line for line in lines if line.startswith("--")] == [f"{common} {own.format(seed)}" for seed in (3, 0)]
     assert lines[-1] == "compare with: python -m tfrobust.compare --group e/trades-seed*"

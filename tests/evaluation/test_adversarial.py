@@ -157,6 +157,22 @@ def test_chunks_make_no_difference(model, size):
     assert found.complete and 3 < found.success.sum() < 40
 
 
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_progress_is_one_task_that_grows_and_counts_the_images_left(model, ensemble):
+    setting, _, _ = model
+    attack = PGD(threat=ThreatModel(epsilon=0.03), steps=3)
+    attack = Ensemble(attacks=(FGSM(threat=attack.threat), attack)) if ensemble else attack
+    calls = []
+    watched = dataclasses.replace(setting, chunk_size=15, progress=lambda *call: calls.append(call))
+    found = searching.search(watched.within(None, (FGSM(), attack, FGSM())), attack, np.arange(40))
+    tasks, done, total = zip(*calls, strict=True)
+    assert list(done) == sorted(done) and done[-1] == total[0] and done[-2] < total[0] and len(set(total)) == 1
+    left = [task.remaining for task in tasks]
+    assert left == sorted(left, reverse=True) and left[-1] == np.sum(~found.success)
+    assert {(task.images, task.number, task.count) for task in tasks} == {(40, 2, 2)}
+    assert {task.member for task in tasks[:-1]} == ({"fgsm", "pgd"} if ensemble else {""})
+
+
 def test_curve(model):
     setting, margins, weights = model
     curve = adversarial.AccuracyCurve(attack=FGSM(threat=ThreatModel(epsilon=0.04)), epsilons=(0.02, 0.0, 0.04))

@@ -315,7 +315,7 @@ def test_progress_is_shown():
     setting = _setting(progress=lambda *call: calls.append(call))
     run_evaluation([CleanAccuracy(), AttackAccuracy(attack=FGSM(threat=ThreatModel(epsilon=0.02)))], setting)
     assert ("clean predictions", 20, 20) in calls and calls[-1] == ("evaluation", 2, 2)
-    assert any(task == "fgsm linf 0.02" for task, _, _ in calls)
+    assert any(str(task) == "fgsm linf 0.02" for task, _, _ in calls)
     assert all(0 <= done <= total for _, done, total in calls)
 
 

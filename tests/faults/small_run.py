@@ -41,7 +41,6 @@ def make_loop(directory, row: str = "ascl", callbacks=(), optimizer=None, **keyw
         checkpoint_directory=str(pathlib.Path(directory) / "checkpoints"),
         callbacks=callbacks,
         checkpoint_seconds=0.0,
-        verbose=0,
     )
     return Loop(**{**arguments, **keywords})
 

@@ -1,5 +1,6 @@
 """The loop: equal to `fit`, resumable at any step, honest about what goes wrong. Killed processes: tests/faults."""
 
+import csv
 import os
 import pathlib
 import signal
@@ -15,7 +16,7 @@ from conformance import methods as battery
 from tfrobust.errors import InputError, StopRequested
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.heads.linear import LinearHead
-from tfrobust.training.loop import Loop, TrainingDiverged, deferred_signals, history_columns
+from tfrobust.training.loop import Loop, TrainingDiverged, _table, deferred_signals, history_columns
 
 
 class Stop(keras.callbacks.Callback):
@@ -69,7 +70,7 @@ def falling():
 def finished(tmp_path_factory):
     """The folder of a run that ended, its loop, what it returned, its callback, and how often the step was traced."""
     folder, kept, traces = tmp_path_factory.mktemp("finished"), Kept(), []
-    loop = make_loop(folder, "supervised", [kept], falling())
+    loop = make_loop(folder, "supervised", [kept], falling(), history_file=str(folder / "history.csv"))
     terms = loop.method.loss_terms
     loop.method.loss_terms = lambda *arguments: traces.append(1) or terms(*arguments)
     return folder, loop, loop.run(), kept, len(traces)
@@ -88,6 +89,19 @@ def test_the_history_has_what_callbacks_add_and_the_learning_rate(finished):
     assert [epoch for epoch, _ in kept.epochs] == [0, 1, 2]
     assert kept.epochs[0][1]["loss"] == history["loss"][0] == kept.batches[3][1]["loss"]
     assert loop.seconds > 0
+
+
+def test_the_history_file_has_a_row_per_epoch_and_nothing_where_a_log_is_missing(tmp_path):
+    assert _table(history_columns([{"epoch": 1, "loss": 2.5}, {"epoch": 2, "loss": 2.0, "val": 0.5}])) == (
+        "epoch,loss,val\n1,2.5,\n2,2.0,0.5\n"
+    )
+
+
+def test_a_loop_writes_its_history(finished):
+    with open(finished[1].history_file, newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"] and set(rows[0]) == set(finished[2])
+    assert [float(row["ce"]) for row in rows] == finished[2]["ce"]
 
 
 def test_a_finished_run_trains_no_step_more(finished, capsys):

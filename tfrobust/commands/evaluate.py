@@ -34,6 +34,7 @@ def parser() -> Parser:
     flags.add_argument(
         "--shard", metavar="I/N", type=_shard, help="compute share I of N only; when all are done, run without it"
     )
+    flags.add_verbosity()
     return flags
 
 
@@ -48,6 +49,7 @@ def run(flags: argparse.Namespace) -> None:
         logits_output=flags.logits_output,
         output=flags.output,
         shard=flags.shard,
+        verbose=flags.verbose,
         configuration=operative_text,
         **data,
     )

@@ -71,6 +71,14 @@ class Parser(argparse.ArgumentParser):
         )
         self.add_gin_import()
 
+    def add_verbosity(self) -> None:
+        """Add --quiet and --verbose, which exclude each other, as `verbose`: 0, 1 (without them) or 2."""
+        group = self.add_mutually_exclusive_group()
+        what = "print results and errors only"
+        group.add_argument("--quiet", dest="verbose", action="store_const", const=0, default=1, help=what)
+        what = "print all loss terms of every epoch, and every task of the evaluation"
+        group.add_argument("--verbose", dest="verbose", action="store_const", const=2, default=1, help=what)
+
     def add_gin_import(self) -> None:
         """Add --gin_import, which may be repeated."""
         self.add_argument(

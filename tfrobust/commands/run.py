@@ -15,8 +15,11 @@ from tfrobust.commands.configuration import binding, files, registry
 from tfrobust.errors import InputError
 
 KNOBS_FILE = "base/knobs.gin"
+# What a run has without further files: a dry run shows what differs.
+DEFAULT_FILES = ["gin/base/train.gin", "gin/base/digits.gin"]
 
 _registry: registry.Registry | None = None
+_bindings: list[files.Binding] = []
 
 
 def prepare(flags: argparse.Namespace, own_data: str = "") -> None:
@@ -51,7 +54,7 @@ def configure(
     Raises:
         InputError: any mistake in it.
     """
-    global _registry
+    global _registry, _bindings
     bindings = files.read([], (), KNOBS_FILE if defaults else None)
     bindings += [binding.required("EPSILON", own_data)] if own_data else []
     bindings += files.read(paths, params)
@@ -64,6 +67,7 @@ def configure(
         importlib.import_module("tensorflow").config.list_physical_devices()
     _registry = registry.collect(imports)
     resolved = binding.check_objects(bindings, macros, _registry, partial)
+    _bindings = resolved.bindings
     if not partial:
         binding.bind(resolved, _registry)
 
@@ -94,6 +98,12 @@ def operative_text() -> str:
     import gin
 
     return gin.operative_config_str(max_line_length=100)
+
+
+def differing_text() -> str:
+    """Return the settings that differ from the objects' own defaults and from `DEFAULT_FILES`, as gin text."""
+    defaults = files.read(DEFAULT_FILES, (), KNOBS_FILE)
+    return "\n".join(["# What differs from the defaults:", *binding.differences(_bindings, defaults, _registry), ""])
 
 
 @contextlib.contextmanager

@@ -103,9 +103,12 @@ def _arguments(flags: argparse.Namespace, parser: Parser) -> list[str]:
         value = getattr(flags, action.dest, action.default)
         if action.dest in ("seeds", "parallel", "workdir") or value == action.default:
             continue
+        if action.nargs == 0 and value != action.const:  # --quiet, where --verbose was given
+            continue
         option = action.option_strings[-1]
         given += [
-            option if one is True else f"{option}={one}" for one in (value if isinstance(value, list) else [value])
+            option if action.nargs == 0 else f"{option}={one}"
+            for one in (value if isinstance(value, list) else [value])
         ]
     return given
 

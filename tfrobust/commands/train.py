@@ -5,7 +5,7 @@ import sys
 
 from tfrobust.commands import failures, seeds
 from tfrobust.commands.flags import Parser, PrintEnvironment, count
-from tfrobust.commands.run import call, operative_text, prepare
+from tfrobust.commands.run import call, differing_text, operative_text, prepare
 from tfrobust.errors import InputError
 
 
@@ -19,8 +19,10 @@ def parser() -> Parser:
     what = "version to publish, the next one by default; without N: print versions and devices, for a bug report"
     flags.add_argument("--version", metavar="N", type=count, nargs="?", action=PrintEnvironment, help=what)
     flags.add_argument("--profile", metavar="N", type=count, default=0, help="profile N steps for TensorBoard")
-    flags.add_argument("--dry_run", action="store_true", help="print the configuration and its cost, and stop")
+    what = "print what differs from the defaults (all settings with --verbose) and the cost, and stop"
+    flags.add_argument("--dry_run", action="store_true", help=what)
     seeds.add_flags(flags)
+    flags.add_verbosity()
     return flags
 
 
@@ -39,7 +41,8 @@ def run(flags: argparse.Namespace) -> None:
         profile=flags.profile,
         dry_run=flags.dry_run,
         training_must_be_done=False,
-        configuration=operative_text,
+        verbose=flags.verbose,
+        configuration=differing_text if flags.dry_run and flags.verbose < 2 else operative_text,
     )
 
 

@@ -59,7 +59,7 @@ def evaluate(
         evaluators: evaluators to run instead of the default ones.
         seed: seed of every random draw.
         batch_size: largest number of images in one graph call.
-        progress: (task, done, total), or None.
+        progress: called as (task, done, total) with a text or an attack (`searching.AttackTask`), or None.
 
     Returns:
         Measurements `accuracy.clean`, `attack.fgsm_...`, `attack.pgd_...`, `calibration. ...`, and findings.

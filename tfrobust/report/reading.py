@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import re
 
+from tfrobust.common.console import duration
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
@@ -344,18 +345,6 @@ def per_cents(*values: float, sign: str = "") -> list[str]:
 def _is_distinguished(value: float, digits: int) -> bool:
     """Return True if `digits` decimals of the percentage distinguish the fraction from 0 % and 100 %."""
     return abs(value) in (0, 1) or round(abs(100 * value), digits) not in (0, 100)
-
-
-def duration(seconds: float) -> str:
-    """Format seconds for display: "0.42 s", "41 s", "2 min 5 s", "3 h 20 min"."""
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def title(report: Report) -> str:

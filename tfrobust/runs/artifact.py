@@ -51,6 +51,7 @@ class Artifact:
         first_history: of the first of two stages, or None.
         gate: requirements on the report.
         seen_first: training split of the first of two stages, or None.
+        verbose: as for `ConsoleProgress`.
     """
 
     method: Method
@@ -65,6 +66,7 @@ class Artifact:
     first_history: dict | None = None
     gate: Gate = Gate()
     seen_first: Examples | None = None
+    verbose: int = 1
 
     def publish(self, name: str, export_dir: str, version: int | None) -> Report:
         """Evaluate, report, check and publish the model; steps that a previous run completed are not repeated.
@@ -143,19 +145,20 @@ class Artifact:
 
     def _evaluate(self, staged: pathlib.Path) -> tuple[Outcome, float]:
         images, labels = self.dataset.test.arrays()
-        setting = Setting(
-            predictor=predictors.from_saved_model(str(staged)),
-            images=images,
-            labels=labels,
-            class_names=self.dataset.class_names,
-            seed=self.facts["seed"],
-            progress=ConsoleProgress(),
-            strengths=self.dataset.test.strengths,
-            vocabulary=self.dataset.vocabulary,
-            **training_facts(self.facts, self.dataset, self.evaluators, self.seen_first),
-        )
-        started = time.monotonic()
-        outcome = run_evaluation(self.evaluators, setting, cache_directory=str(self.folder / "evaluation"))
+        with ConsoleProgress(self.verbose) as progress:
+            setting = Setting(
+                predictor=predictors.from_saved_model(str(staged)),
+                images=images,
+                labels=labels,
+                class_names=self.dataset.class_names,
+                seed=self.facts["seed"],
+                progress=progress,
+                strengths=self.dataset.test.strengths,
+                vocabulary=self.dataset.vocabulary,
+                **training_facts(self.facts, self.dataset, self.evaluators, self.seen_first),
+            )
+            started = time.monotonic()
+            outcome = run_evaluation(self.evaluators, setting, cache_directory=str(self.folder / "evaluation"))
         return outcome, time.monotonic() - started
 
     def _parameters(self) -> int:

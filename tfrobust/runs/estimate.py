@@ -16,9 +16,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.common.console import duration
 from tfrobust.data.spec import Dataset
 from tfrobust.evaluation.engine.base import Evaluator
-from tfrobust.report.reading import attack_name, duration
+from tfrobust.report.reading import attack_name
 from tfrobust.runs.stage import Stage
 from tfrobust.training import strategy as strategies
 from tfrobust.training.head_fit import fitted_at_once
@@ -131,27 +132,29 @@ def seconds_per_step(stage: Stage, strategy: tf.distribute.Strategy, jit_compile
     with tempfile.TemporaryDirectory() as folder, strategy.scope():
         driven = {"checkpoint_seconds": math.inf, "jit_compile": strategies.use_xla(jit_compile, strategy)}
         loop = stage.loop(strategy, pathlib.Path(folder), [], verbose=0, **driven)
-        loop.callbacks = [watch]
+        loop.callbacks, loop.epochs = [watch], stage.epochs + 1  # at least two steps
         loop.run()
-    if len(watch.seconds) < 2:
-        return watch.seconds[0], "the first one, including compilation"
-    count = len(watch.seconds) - 1
-    return statistics.median(watch.seconds[1:]), f"the median of {count}, measured on this machine"
+    count = len(watch.seconds)
+    measured = "the second one" if count == 1 else f"the median of {count}"
+    return statistics.median(watch.seconds), f"{measured}, measured on this machine after the compilation"
 
 
 class _Stopwatch(keras.callbacks.Callback):
-    """A callback that times steps, and stops the training after a few."""
+    """A callback that times steps after the first, which includes the compilation, and ends the training soon."""
 
     def __init__(self):
         super().__init__()
         self.seconds: list[float] = []
+        self._compiled = False
 
     def on_train_batch_begin(self, batch, logs=None):
         self._began = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
-        self.seconds.append(time.perf_counter() - self._began)
-        if len(self.seconds) > _STEPS or sum(self.seconds) > _LONGEST_MEASUREMENT:
+        if self._compiled:
+            self.seconds.append(time.perf_counter() - self._began)
+        self._compiled = True
+        if len(self.seconds) >= _STEPS or sum(self.seconds) > _LONGEST_MEASUREMENT:
             self.model.stop_training = True
 
 

@@ -69,6 +69,7 @@ def train(
     profile: int = 0,
     dry_run: bool = False,
     training_must_be_done: bool = False,
+    verbose: int = 1,
     configuration: Callable[[], str] = lambda: "",
 ) -> Report | None:
     """Train a model, evaluate its SavedModel, and publish that with its report. Running again resumes.
@@ -104,6 +105,7 @@ def train(
         profile: number of steps to trace for TensorBoard, 0 for none.
         dry_run: True to print the configuration and a cost estimate, and stop.
         training_must_be_done: True to refuse a workdir whose training is not finished (the command `export`).
+        verbose: 0 prints the results only, 1 also a line per epoch and per attack, 2 all logs and tasks.
         configuration: returns the operative configuration as text; called after everything was built.
 
     Returns:
@@ -161,7 +163,10 @@ def train(
         own = cluster.own_folder(folder, worker)
         files.write_atomically(own / workdirs.CONFIGURATION_FILE, configuration())
         driven = {"checkpoint_seconds": checkpoint_seconds, "jit_compile": strategies.use_xla(jit_compile, scope)}
-        driven |= {"finished_only": training_must_be_done, "verbose": int(worker.chief)}
+        driven |= {"finished_only": training_must_be_done, "verbose": verbose * worker.chief}
+        if driven["verbose"]:
+            descriptions = [line for each in filter(None, [first, stage]) for line in each.description()]
+            print(*descriptions, f"workdir     {folder}", sep="\n", flush=True)
         with cluster.watched(worker):
             before, seconds = None, 0.0
             if first:
@@ -171,13 +176,18 @@ def train(
             loop = stage.loop(scope, folder, watchers, **profiled, **driven)
             history = loop.run()
         if not worker.chief:
-            print(f"worker {worker.index} of {worker.count} has trained; the chief evaluates and publishes", flush=True)
+            if verbose:
+                print(
+                    f"worker {worker.index} of {worker.count} has trained; the chief evaluates and publishes",
+                    flush=True,
+                )
             return agreement.final_barrier()
         facts = {**stage.facts(), **getattr(loop, "facts", {}), **origin, "precision": precision}
         facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
         made = (model, dataset, data, evaluators, folder, facts, history, seconds + loop.seconds)
         seen_first = first and first.dataset.train
-        report = artifacts.Artifact(*made, configuration, before, gate, seen_first).publish(name, export_dir, version)
+        artifact = artifacts.Artifact(*made, configuration, before, gate, seen_first, verbose)
+        report = artifact.publish(name, export_dir, version)
         agreement.final_barrier(alone=True)
         return report
 
@@ -194,6 +204,7 @@ def evaluate(
     chunk_size: int = 1000,
     output: str | None = None,
     shard: tuple[int, int] | None = None,
+    verbose: int = 1,
     configuration: Callable[[], str] = lambda: "",
 ) -> Report | None:
     """Evaluate a model: an export, any other SavedModel, a plain `.keras` file, or weights from PyTorch.
@@ -213,6 +224,7 @@ def evaluate(
             from which the same command resumes; None writes nothing.
         shard: (i, n): compute only the i-th of n shares of all attacks, which a run without `shard` finds in the same
             `output`; None computes everything that is missing, and the report.
+        verbose: 0 prints the results only, 1 also a line per attack, 2 a line per task.
         configuration: returns the operative configuration as text.
 
     Returns:
@@ -237,7 +249,7 @@ def evaluate(
         print(dataset.note, flush=True)
     artifacts.check_vocabulary(model, dataset)
     images, labels = dataset.test.arrays()
-    with saved_models.answering(predictor.name):
+    with saved_models.answering(predictor.name), ConsoleProgress(verbose) as progress:
         setting = Setting(
             predictor=predictor,
             images=images,
@@ -246,7 +258,7 @@ def evaluate(
             seed=seed or known.get("seed", 0),
             batch_size=batch_size,
             chunk_size=chunk_size,
-            progress=ConsoleProgress(),
+            progress=progress,
             strengths=dataset.test.strengths,
             vocabulary=dataset.vocabulary,
             **artifacts.training_facts(known, dataset, evaluators),

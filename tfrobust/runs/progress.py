@@ -1,32 +1,62 @@
-"""Progress bars for long work other than training."""
+"""Progress of an evaluation on standard output: one line per attack, and a bar on a terminal."""
 
 from __future__ import annotations
 
-import time
-
-import keras
-
-# Seconds until a bar appears; shorter tasks show none.
-PATIENCE = 1.0
+from tfrobust.attacks.shared.base import Attack
+from tfrobust.common.console import Live, duration
+from tfrobust.evaluation.engine.searching import AttackTask
+from tfrobust.report.reading import attack_name
 
 
 class ConsoleProgress:
-    """One Keras progress bar, with the remaining time, per task that takes a while.
+    """The progress callback of an evaluation, called as (task, done, total); use it in a `with` statement.
 
-    Call it as (task, done, total).
+    Args:
+        verbose: 0 prints nothing, 1 a line per attack of the evaluation, 2 a line per task.
     """
 
-    def __init__(self):
-        self._task, self._started, self._bar = None, 0.0, None
+    def __init__(self, verbose: int = 1):
+        self._verbose, self._live = verbose, Live()
+        self._task, self._printed = None, set()
 
-    def __call__(self, task: str, done: int, total: int) -> None:
-        """Show `done` of `total` steps of a task; the bar ends at `total`."""
-        if task != self._task:
-            self._task, self._started, self._bar = task, time.monotonic(), None
-        if self._bar is None and time.monotonic() - self._started >= PATIENCE:
-            print(task)
-            self._bar = keras.utils.Progbar(total, unit_name="step")
-        if self._bar is not None:
-            self._bar.update(min(done, total), finalize=done >= total)
+    def __enter__(self) -> ConsoleProgress:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._live.close()
+
+    def __call__(self, task: str | AttackTask, done: int, total: int) -> None:
+        """Show `done` of `total` steps of a task; the task ends at `total`, or when another one begins."""
+        if not self._verbose or task == "evaluation":  # the count of evaluators, in between their tasks
+            return
+        name = (task.number, task.attack.name) if isinstance(task, AttackTask) else task
+        if name != self._task:
+            self._live.close()
+            self._task = name
+        self._live.show(_text(task), done, total)
         if done >= total:
+            seconds = self._live.seconds
+            self._live.close()
             self._task = None
+            self._print(task, seconds)
+
+    def _print(self, task: str | AttackTask, seconds: float) -> None:
+        number = task.number if isinstance(task, AttackTask) else 0
+        if (number or self._verbose > 1) and number not in self._printed:
+            self._printed |= {number} - {0}  # a search that several evaluators use ends more than once
+            print(f"{_text(task)}  {duration(seconds)}", flush=True)
+
+
+def attack_title(attack: Attack) -> tuple[str, str]:
+    """Return the display names of an attack and its budget: "PGD-100" and "Linf 0.2"."""
+    steps = attack.steps if attack.name.endswith("pgd") else ""
+    return attack_name(f"{attack.name}{steps}"), f"{attack.threat.norm.capitalize()} {attack.threat.epsilon:.6g}"
+
+
+def _text(task: str | AttackTask) -> str:
+    """Return a task's line without its time: "attack 3 of 9  PGD-100  Linf 0.2  62 of 120 images left"."""
+    if not isinstance(task, AttackTask):
+        return task
+    place = f"attack {task.number:{len(str(task.count))}} of {task.count}  " if task.number else ""
+    member = f"  {attack_name(task.member)}" if task.member else ""
+    return f"{place}{'  '.join(attack_title(task.attack))}{member}  {task.remaining} of {task.images} images left"

@@ -21,6 +21,7 @@ from tfrobust.errors import InputError
 from tfrobust.methods.shared.base import Method
 from tfrobust.pairs.false_negatives import LEFT
 from tfrobust.runs import workdir as workdirs
+from tfrobust.runs.progress import attack_title
 from tfrobust.training.callbacks import CollapseWarning, NegativesWarning
 from tfrobust.training.head_fit import HeadFit, fitted_at_once, refuse_method, unused
 from tfrobust.training.loop import Loop
@@ -177,14 +178,32 @@ class Stage:
     def print_estimate(self) -> None:
         """Print the cost estimate of the training, for `--dry_run`."""
         passes, steps = self.passes_per_step, self.epochs * self.steps_per_epoch
-        if self.title:
-            print(f"{self.title}:")
-        if fitted_at_once(self.method.head):
-            print(f"head        {type(self.method.head).__name__}, fitted at once")
-            return
-        print(f"steps       {steps} ({self.steps_per_epoch} per epoch)")
-        print(f"passes      {passes} forward and backward passes over the batch per step, {steps * passes} in total")
-        print(f"parameters  {self.method.encoder.count_params() + self.method.head.count_params()}")
+        print("\n".join(self.description()))
+        if not fitted_at_once(self.method.head):
+            print(f"steps       {steps} ({self.steps_per_epoch} per epoch)")
+            print(
+                f"passes      {passes} forward and backward passes over the batch per step, {steps * passes} in total"
+            )
+
+    def description(self) -> list[str]:
+        """Return lines on data, model, method and threat model of the training."""
+        encoder, head, data = self.method.encoder, self.method.head, self.dataset
+        sizes = ", ".join(f"{size:,} {split}" for split, size in data.sizes.items() if size)
+        shape = "x".join(map(str, data.image_shape))
+        name, count = type(self.method).__name__, encoder.count_params() + head.count_params()
+        epochs = (
+            f"{self.epochs} epoch{'s' * (self.epochs > 1)} of {self.steps_per_epoch} steps, batch {self.batch_size}"
+        )
+        adversary = getattr(self.method, "adversary", None)
+        attack, budget = attack_title(adversary.attack) if adversary else ("", "")
+        rows = {
+            "stage": self.title,
+            "data": f"{data.name}: {sizes}; shape {shape}, {data.class_count} classes",
+            "model": f"{type(encoder).__name__} and {type(head).__name__}, {count:,} parameters",
+            "method": f"{name}, {'fitted at once' if fitted_at_once(head) else epochs}",
+            "threat": adversary and f"{budget}, {attack} in training",
+        }
+        return [f"{label:12}{text}" for label, text in rows.items() if text]
 
     def loop(
         self, strategy: tf.distribute.Strategy, folder: pathlib.Path, watchers: list, **keywords
@@ -214,6 +233,7 @@ class Stage:
             epochs=self.epochs,
             checkpoint_directory=str(folder / "checkpoints"),
             callbacks=[*watchers, *own],
+            history_file=str(folder / "history.csv"),
             title=self.title,
             **keywords,
         )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
+import io
 import json
 import math
 import os
@@ -20,6 +22,7 @@ from tfrobust.common import files
 from tfrobust.errors import Failure, InputError, StopRequested
 from tfrobust.training import cluster, observability
 from tfrobust.training.checkpoint import CheckpointStore
+from tfrobust.training.progress import EpochLines
 
 # The entries of a checkpoint's state, by type.
 _STATE = {"history": list, "callbacks": list, "stopped": bool, "seconds": (int, float)}
@@ -53,7 +56,8 @@ class Loop:
         profile_steps: number of steps to trace for TensorBoard's profiler, after three warm-up steps; 0 for none.
         profile_directory: folder of the trace.
         finished_only: True to refuse to train: the checkpoint must be of the last step.
-        verbose: 1 shows Keras's progress bar, 0 nothing.
+        verbose: 0 prints nothing, 1 one line per epoch, 2 all logs of every epoch.
+        history_file: CSV file with one row per epoch, which the chief writes; "" for none.
         title: name of this training in the progress output; "" if it is the run's only one.
         seconds: duration of the training, including earlier sessions, once `run` has returned.
     """
@@ -71,6 +75,7 @@ class Loop:
     profile_directory: str = ""
     finished_only: bool = False
     verbose: int = 1
+    history_file: str = ""
     title: str = ""
     seconds: float = dataclasses.field(default=0.0, init=False)
 
@@ -87,14 +92,13 @@ class Loop:
         """
         self._make_every_variable()
         recorder, profile = _Recorder(), _Profile(self.profile_directory, self.profile_steps)
+        lines = EpochLines(self.epochs, self.steps_per_epoch, self.verbose)
         callbacks = keras.callbacks.CallbackList(
-            [_Title(self.title if self.verbose else ""), *self.callbacks, profile, recorder],
+            [*self.callbacks, profile, recorder, lines],
             add_history=False,
-            add_progbar=bool(self.verbose),
             model=self.method,
             epochs=self.epochs,
             steps=self.steps_per_epoch,
-            verbose=self.verbose,
         )
         worker = cluster.this_worker(self.strategy)
         store = CheckpointStore(self.checkpoint_directory, self._checkpoint(), scratch=not worker.chief)
@@ -108,11 +112,12 @@ class Loop:
                 f"{self.title or 'training'} is at step {state['step']} of {last}: finish it before exporting."
             )
         self._restore_callbacks(state["callbacks"])
-        if state["step"] and worker.chief:
-            print(f"{self.title and self.title + ': '}resuming at step {state['step']} of {last}")
+        if self.verbose and (state["step"] or self.title):
+            said = [self.title, f"resuming at step {state['step']} of {last}" if state["step"] else ""]
+            print(": ".join(filter(None, said)), flush=True)
         with cluster.watched(worker):
             cluster.Agreement(self.strategy, worker).check_step(state["step"])
-        with deferred_signals() as stop, profile.within(last - state["step"]):
+        with deferred_signals() as stop, profile.within(last - state["step"]), contextlib.closing(lines):
             state = self._train(state, callbacks, store, _Consensus(self.strategy, worker, stop), recorder)
         if stop.requested:  # the signal arrived after the last step
             raise StopRequested(f"stopped by {stop.requested} after training; run again to resume.")
@@ -129,7 +134,6 @@ class Loop:
         train = self._train_function()
         iterator = iter(self._distribute(self.batches(step))) if step < last and not state["stopped"] else None
         logs, first = {}, step
-        observed = getattr(self.method, "observations", ())  # the progress bar shows them once per epoch
 
         def remember():
             return {
@@ -150,11 +154,13 @@ class Loop:
                 logs = {name: float(value) for name, value in train(next(iterator)).items()}
             step += 1
             self._check_finite(logs, step)
-            callbacks.on_train_batch_end(position, {k: v for k, v in logs.items() if k not in observed})
+            callbacks.on_train_batch_end(position, logs)
             if position + 1 == self.steps_per_epoch:
                 logs["learning_rate"] = float(keras.ops.convert_to_numpy(self.method.optimizer.learning_rate))
                 callbacks.on_epoch_end(epoch, logs)
                 history.append({"epoch": epoch + 1, **recorder.logs})
+                if self.history_file and consensus.worker.chief:
+                    files.write_atomically(self.history_file, _table(history_columns(history)))
             overdue, stopped = consensus.reach(time.monotonic() - saved_at >= self.checkpoint_seconds, step)
             if overdue or stopped or step == last or self.method.stop_training:
                 self._check_weights(step)
@@ -277,18 +283,6 @@ class _Consensus:
         return overdue, (heard or "a signal to another worker") if stopped else ""
 
 
-class _Title(keras.callbacks.Callback):
-    """A callback that prints the training's name before the line with which Keras's progress bar opens an epoch."""
-
-    def __init__(self, title: str):
-        super().__init__()
-        self.title = title
-
-    def on_epoch_begin(self, epoch, logs=None):
-        if self.title:
-            print(f"{self.title}: ", end="", flush=True)
-
-
 class _Recorder(keras.callbacks.Callback):
     """The last callback of the list, which records the logs that the others extended; Keras passes them a copy."""
 
@@ -338,6 +332,13 @@ def history_columns(history: list[dict]) -> dict[str, list]:
     """Transpose one dict per epoch into one list per log name; None where an epoch lacks the log."""
     names = list(dict.fromkeys(name for row in history for name in row))
     return {name: [row.get(name) for row in history] for name in names}
+
+
+def _table(columns: dict[str, list]) -> str:
+    """Return columns as CSV, with an empty field for None."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([columns, *zip(*columns.values(), strict=True)])
+    return text.getvalue()
 
 
 def _without(variables, others) -> list:

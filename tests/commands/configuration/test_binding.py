@@ -7,6 +7,7 @@ import gin
 import keras
 import pytest
 
+from tfrobust.commands import run
 from tfrobust.commands.configuration import binding as checks
 from tfrobust.commands.configuration import files
 from tfrobust.commands.configuration.registry import Registry
@@ -139,6 +140,30 @@ def test_the_printed_configuration_reads_back_the_same(tmp_path):
         method, *_ = gin.get_configurable("tfrobust.runs.experiment.train")()
         assert method.attack.steps == 5 and method.attack.threat.epsilon == 0.2
     assert gin.config_str() == (load(tmp_path, gin.config_str()), gin.config_str())[1]
+
+
+def test_the_differences_from_the_defaults(tmp_path):
+    text = """
+        EPOCHS = 6
+        METHOD = @ASCL
+        ASCL.adversary = @Adversary()
+        Adversary.mode = 'inference'
+        training/PGD.restarts = 3
+        RobustAccuracy.every = 5
+        train.head = @LinearHead
+        train.callbacks = (@AveragedWeights(),)
+        NAME = 'a'
+    """
+    (tmp_path / "a.gin").write_text("include 'base/train.gin'\ninclude 'base/digits.gin'\n" + text)
+    run.configure([str(tmp_path / "a.gin")])
+    assert run.differing_text().splitlines()[1:] == [
+        "NAME = 'a'",
+        "EPOCHS = 6  # default 40",
+        "METHOD = @ASCL",
+        "ASCL.adversary = @Adversary()",
+        "training/PGD.restarts = 3  # default 1",
+        "train.callbacks = (@AveragedWeights(),)  # default ()",
+    ]
 
 
 def test_a_called_part_in_a_nest_and_a_schedule(tmp_path):

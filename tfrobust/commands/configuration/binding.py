@@ -18,6 +18,7 @@ _DEEPEST = 100
 _LARGEST_VALUE = 100_000
 _LARGEST_WHOLE = 2**31 - 1  # TensorFlow counts with 32 bits in many places
 _ROOTS = "tfrobust.runs.experiment."
+_NOTHING_SAID = (None, "None", "<factory>")
 
 
 def _whole(low: int) -> Callable[[Any], bool]:
@@ -332,6 +333,59 @@ def missing_arguments(selector: str, given: set[str], registry: Registry) -> Non
         raise InputError(
             f"{short} needs {', '.join(missing)}; set it in a gin file, such as {short}.{missing[0]} = ..."
         )
+
+
+# --------------------------------------------------------------------------------------------- differences
+
+
+def differences(bindings: list[Binding], defaults: list[Binding], registry: Registry) -> list[str]:
+    """Return the settings that differ from the defaults, in the order first set: "EPOCHS = 6  # default 40".
+
+    Args:
+        bindings: of a training run, with complete names, in order.
+        defaults: of the files that count as defaults, as read.
+        registry: of the run.
+
+    Returns:
+        One line per setting. A setting with the default of its object, or with that of `defaults`, is left out.
+    """
+    usual = {_key(item, registry): _text(item.value, registry) for item in defaults}
+    lines = []
+    for key, item in {_key(item, registry): item for item in bindings}.items():
+        if item.selector == f"{_ROOTS}evaluate":
+            continue
+        value, default = _text(item.value, registry), usual.get(key)
+        if item.macro is None and default is None:
+            own = parameters(registry.objects[item.selector])[item.argument]
+            default = None if own.required else _text(own.default, registry)
+        if value != default:
+            # A default that a factory makes, or "not set", says nothing.
+            said = f"  # default {shown(default, 60, quote=False)}" if default not in _NOTHING_SAID else ""
+            lines.append(f"{key} = {value}" + said)
+    return lines
+
+
+def _key(item: Binding, registry: Registry) -> str:
+    """Return the left side of a binding in gin, with the short name of the object."""
+    if item.macro is not None:
+        return item.macro
+    selector = registry.short(registry.resolve(item.selector, item.place))
+    return f"{item.scope and item.scope + '/'}{selector}.{item.argument}"
+
+
+def _text(value, registry: Registry) -> str:
+    """Return a value as gin writes it, with the short names of objects."""
+    if isinstance(value, Macro):
+        return f"%{value.name}"
+    if isinstance(value, Reference):
+        name = registry.short(registry.resolve(value.selector, "a default"))
+        return f"@{value.scope and value.scope + '/'}{name}{'()' * value.called}"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_text(k, registry)}: {_text(v, registry)}' for k, v in value.items())}}}"
+    if isinstance(value, (list, tuple)):
+        inside = ", ".join(_text(item, registry) for item in value)
+        return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' * (len(value) == 1)})"
+    return f"@{value.__name__}" if inspect.isclass(value) else repr(value)
 
 
 # ------------------------------------------------------------------------------------------------- binding

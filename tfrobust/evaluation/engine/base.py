@@ -52,7 +52,8 @@ class Setting:
         class_names: k names, or None.
         seed: seed of every random draw.
         batch_size: largest number of images in one graph call.
-        progress: (task, done, total), called between graph calls; or None.
+        progress: called between graph calls as (task, done, total); the task is a text, or a `searching.AttackTask`. Or
+            None.
         train_images: images of the training split, for evaluators that need them; or None.
         train_labels: labels of the training split; or None.
         pretraining_examples: training examples of a first stage if they are another split, a `data.spec.Examples`; or

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,6 +19,34 @@ from tfrobust.evaluation.engine import chunks
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.ops import randomness
 from tfrobust.structs import AttackResult
+
+# Progress of one member on one chunk, in steps of its task.
+_PART = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class AttackTask:
+    """An attack as the task of a progress callback; as text it is "pgd linf 0.2".
+
+    Attributes:
+        attack: single or an ensemble.
+        images: number of images.
+        remaining: number of images that are still correctly classified.
+        number: place among the attacks of the evaluation, from 1; 0 for an attack that an evaluator runs besides.
+        count: number of different attacks of the evaluation.
+        member: name of the member of an ensemble that runs, or "".
+    """
+
+    attack: Attack
+    images: int
+    remaining: int
+    number: int = 0
+    count: int = 0
+    member: str = ""
+
+    def __str__(self) -> str:
+        threat = self.attack.threat
+        return f"{self.attack.name}{self.member and ': ' + self.member} {threat.norm} {threat.epsilon:.6g}"
 
 
 def attacked(setting: Setting, attack: Attack, limit: int | None) -> tuple[np.ndarray, AttackResult]:
@@ -47,14 +76,16 @@ def check_gradients(setting: Setting, attack: Attack) -> None:
 def run(setting: Setting, attack: Attack, positions: np.ndarray) -> AttackResult:
     """Run an attack on the images at `positions`, in memory; errors as in `attacked`."""
     check_gradients(setting, attack)
-    report = setting.reporter(_task(attack))
+    report = setting.progress and (
+        lambda done, total, left: setting.progress(AttackTask(attack, len(positions), left), done, total)
+    )
     return runner.compile_attack(attack, setting.predictor.logits, known_logits=True).run(
         setting.images[positions],
         setting.labels[positions],
         seed=setting.seed,
         batch_size=setting.batch_size,
         index=positions,
-        progress=None if report is None else (lambda done, total, remaining: report(done, total)),
+        progress=report,
     )
 
 
@@ -86,47 +117,87 @@ def search(
     check_gradients(setting, attack)
     own = shard.own(chunks.split(positions, setting.chunk_size))
     deadline = None if seconds is None else time.monotonic() + seconds
-    if not attack.members:
-        return _joined(_search_chunks(setting, attack, own, deadline))
+    watched = _Watched(setting, attack, sum(map(len, own)), len(own))
     found = []
-    for chunk in own:
-        # Members are stored separately: the images that remain before a member follow from the stored results.
-        def run_member(number, remaining, chunk=chunk):
-            (one,) = _search_chunks(setting, attack.members[number], [chunk[remaining]], deadline, attack.name)
-            return one
+    for number, chunk in enumerate(own):
 
-        found.append(chunks.Found(*runner.cascade(len(attack.members), len(chunk), run_member)))
+        def run_member(member, remaining, number=number, chunk=chunk):
+            one = (attack.members or (attack,))[member]
+            watched.begin(number, member, one.name if attack.members else "", len(remaining))
+            result = _searched(setting, one, chunk[remaining], deadline, watched.report and watched)
+            watched.end(int(result.success.sum()))
+            return result
+
+        if attack.members:
+            # Members are stored separately: the images that remain before a member follow from the stored results.
+            found.append(chunks.Found(*runner.cascade(len(attack.members), len(chunk), run_member)))
+        else:
+            found.append(run_member(0, np.arange(len(chunk))))
+    watched.finish()
     return _joined(found)
 
 
-def _search_chunks(
-    setting: Setting, attack: Attack, own: list[np.ndarray], deadline: float | None, ensemble: str = ""
-) -> list[chunks.Found]:
-    """Return a single attack's chunks: read if stored, else searched and stored."""
+class _Watched:
+    """The progress of a search over chunks and members of an ensemble, as one task.
+
+    Args:
+        setting: its `progress` is called.
+        attack: single or an ensemble.
+        images: number of images.
+        count: number of chunks.
+    """
+
+    def __init__(self, setting: Setting, attack: Attack, images: int, count: int):
+        known = list(dict.fromkeys(_identity(each) for each in setting.evaluation_attacks))
+        number = known.index(_identity(attack)) + 1 if _identity(attack) in known else 0
+        self._task = AttackTask(attack, images, images, number, len(known))
+        self.report, self._members = setting.progress, len(attack.members or (attack,))
+        self._total = _PART * self._members * count
+
+    def begin(self, chunk: int, member: int, name: str, size: int) -> None:
+        """Note that a member begins with the `size` images of a chunk that remain before it."""
+        self._task = dataclasses.replace(self._task, member=name)
+        self._before, self._size = _PART * (chunk * self._members + member), size
+
+    def __call__(self, done: int, total: int, left: int) -> None:
+        """Report on the member that runs; arguments as in `Engine.run`."""
+        share = min(_PART * done // total, _PART - 1)  # only `finish` reaches the end
+        remaining = self._task.remaining - self._size + left
+        self.report(dataclasses.replace(self._task, remaining=remaining), self._before + share, self._total)
+
+    def end(self, succeeded: int) -> None:
+        """Note that the member has ended and succeeded on that many images."""
+        self._task = dataclasses.replace(self._task, remaining=self._task.remaining - succeeded)
+
+    def finish(self) -> None:
+        """Report the end."""
+        if self.report is not None and self._total:
+            self.report(dataclasses.replace(self._task, member=""), self._total, self._total)
+
+
+def _searched(
+    setting: Setting, attack: Attack, chunk: np.ndarray, deadline: float | None, progress: Callable | None
+) -> chunks.Found:
+    """Return a single attack's results on a chunk: read if stored, else searched and stored."""
     # Without a store, chunks are kept in memory: a curve counts the distances of a search that was already made.
     memory = setting.cached(f"finished {_identity(attack)}", dict) if setting.store is None else {}
-    found = [setting.store.read(attack, chunk) if setting.store else memory.get(chunk.tobytes()) for chunk in own]
-    missing = [number for number, kept in enumerate(found) if kept is None]
-    engine = _engine(setting, attack) if missing else None
-    done, total = 0, sum(len(own[number]) for number in missing)
-    task = f"{ensemble}: {_task(attack)}" if ensemble else _task(attack)
-    for number in missing:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        result = engine.run(
-            setting.images[own[number]],
-            setting.labels[own[number]],
-            seed=setting.seed,
-            batch_size=setting.batch_size,
-            index=own[number],
-            progress=_progress(setting.reporter(task), done, len(own[number]), total),
-            seconds=left,
-        )
-        found[number] = chunks.Found(result.success, result.distance, bool(result.complete))
-        if setting.store is not None:
-            setting.store.write(attack, own[number], found[number])
-        elif result.complete:
-            memory[own[number].tobytes()] = found[number]
-        done += len(own[number])
+    found = setting.store.read(attack, chunk) if setting.store else memory.get(chunk.tobytes())
+    if found is not None:
+        return found
+    result = _engine(setting, attack).run(
+        setting.images[chunk],
+        setting.labels[chunk],
+        seed=setting.seed,
+        batch_size=setting.batch_size,
+        index=chunk,
+        progress=progress,
+        seconds=None if deadline is None else max(0.0, deadline - time.monotonic()),
+    )
+    found = chunks.Found(result.success, result.distance, bool(result.complete))
+    if setting.store is not None:
+        setting.store.write(attack, chunk, found)
+    elif result.complete:
+        memory[chunk.tobytes()] = found
     return found
 
 
@@ -143,18 +214,6 @@ def _joined(found: list[chunks.Found]) -> chunks.Found:
     success, distance = (np.concatenate([getattr(one, name) for one in found]) for name in ("success", "distance"))
     member = None if found[0].member is None else np.concatenate([one.member for one in found])
     return chunks.Found(success, distance, all(one.complete for one in found), member)
-
-
-def _progress(report: Callable | None, before: int, size: int, total: int) -> Callable | None:
-    """Return a chunk's progress as a part of the whole remaining search, so that the estimated time is right."""
-    if report is None:
-        return None
-    # A chunk's own total is its size times the steps of one image.
-    return lambda done, steps, remaining: report(done + steps // size * before, steps // size * total)
-
-
-def _task(attack: Attack) -> str:
-    return f"{attack.name} {attack.threat.norm} {attack.threat.epsilon:.6g}"
 
 
 class LastPoints(NamedTuple):

@@ -1,0 +1,56 @@
+"""The bar on a terminal, and the plain lines where there is none."""
+
+import io
+
+import pytest
+
+from tfrobust.common import console
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    for name in ("PATIENCE", "PLAIN_INTERVAL"):
+        monkeypatch.setattr(console, name, 0.0)
+
+
+def test_a_bar_on_a_terminal_leaves_with_its_task(at_once, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    with console.Live() as live:
+        live.show("first [1/2]", 1, 4)
+        live.show("first [2/2]", 2, 4)
+        print("a line above the bar")
+        live.close()
+        live.show("second", 3, 4)
+    shown = terminal.getvalue()
+    assert all(text in shown for text in ("first [1/2]", "25%", "first [2/2]", "50%", "second", "75%"))
+    assert "a line above the bar\n" in shown
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 2, "the cursor is hidden and shown again"
+    assert live.seconds == 0.0
+
+
+def test_plain_lines_elsewhere(at_once, capsys):
+    live = console.Live()
+    live.show("task", 1, 4)
+    live.show("task", 4, 4)  # the caller prints a line at the end
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("task  25 % after ") and line.endswith(" s")
+
+
+def test_short_tasks_show_nothing(capsys):
+    live = console.Live()
+    live.show("task", 1, 4)
+    live.close()
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.6, "0.6 s"), (41.4, "41 s"), (125, "2 min 5 s"), (12000, "3 h 20 min")]
+)
+def test_durations(seconds, text):
+    assert console.duration(seconds) == text

@@ -1,0 +1,53 @@
+"""The lines of an evaluation."""
+
+import pytest
+
+from tfrobust.attacks import ensemble, gradient
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.evaluation.engine.searching import AttackTask
+from tfrobust.runs import progress
+
+PGD = gradient.PGD(ThreatModel(), steps=100)
+
+
+@pytest.fixture
+def said(monkeypatch, capsys):
+    """What is printed for calls with a verbosity."""
+    monkeypatch.setattr(progress.Live, "seconds", 12.0)
+
+    def of(verbose, *calls):
+        with progress.ConsoleProgress(verbose) as show:
+            for call in calls:
+                show(*call)
+        return capsys.readouterr().out.splitlines()
+
+    return of
+
+
+def test_one_line_per_attack(said):
+    begun, ended = (AttackTask(PGD, 120, left, 3, 9) for left in (120, 62))
+    calls = [("clean predictions", 9, 9), (begun, 0, 50), (ended, 50, 50), (ended, 1, 1), ("evaluation", 1, 3)]
+    line = "attack 3 of 9  PGD-100  Linf 0.2  62 of 120 images left  12 s"
+    assert said(1, *calls) == [line], "once, though two evaluators use the search"
+    assert said(2, *calls) == ["clean predictions  12 s", line]
+    assert said(0, *calls) == []
+
+
+def test_an_attack_besides_those_of_the_evaluation_is_shown_on_request(said):
+    task = AttackTask(PGD, 120, 62)
+    assert said(1, (task, 1, 1)) == [] and said(2, (task, 1, 1)) == ["PGD-100  Linf 0.2  62 of 120 images left  12 s"]
+
+
+@pytest.mark.parametrize(
+    ("attack", "name"),
+    [
+        (PGD, "PGD-100"),
+        (gradient.FGSM(ThreatModel()), "FGSM"),
+        (gradient.MultiTargetedPGD(ThreatModel(), steps=20), "multi-targeted PGD-20"),
+        (ensemble.AutoAttack(ThreatModel()), "AutoAttack"),
+    ],
+)
+def test_names(attack, name):
+    assert progress.attack_title(attack) == (name, "Linf 0.2")
+    task = AttackTask(attack, 1000, 100, 10, 12)
+    assert len(progress._text(task)) <= 80 - len("  12 s")
