@@ -38,7 +38,7 @@ def test_the_sentence_from_a_foreign_folder(tmp_path):
     assert extra <= set(os.listdir(version / "assets.extra")) and (version / "saved_model.pb").is_file()
     report = report_of(version / "assets.extra")
     assert report_of(workdir) == report
-    measured = {"accuracy.clean", "attack.pgd_linf_0.2.accuracy", "attack.apgd_t_linf_0.2.accuracy", "calibration.ece"}
+    measured = {"accuracy.clean", "attack.pgd_linf_0.2.accuracy", "attack.apgd_linf_0.2.accuracy", "calibration.ece"}
     assert measured <= set(numbers(report))
     flags = [f"--model={version}", "--gin_file=gin/eval/pgd.gin", "--output=judged"]
     judged = processes.run("tfrobust.evaluate:main", [flags], cwd=tmp_path)

@@ -41,7 +41,7 @@ class Passes:
         forward: passes of black-box attacks, forward only.
         attacks: number of attacks.
         uncounted: names of the evaluators that are not included.
-        shares: share of the cost by display name of the attack, largest first; {} if there is none.
+        shares: share of the cost by display name of the attack or member, largest first; {} if there is none.
     """
 
     both: int
@@ -114,7 +114,7 @@ def attack_passes(evaluators: Sequence[Evaluator], dataset: Dataset) -> Passes:
                 passes = len(positions) * member.rounds(dataset.class_count) * member.steps
                 both += passes if member.needs_gradient else 0
                 forward += 0 if member.needs_gradient else passes
-                costs[attack_name(attack.name)] += passes * (1 + _BACKWARD * member.needs_gradient)
+                costs[attack_name(member.name)] += passes * (1 + _BACKWARD * member.needs_gradient)
     shares = {name: cost / costs.total() for name, cost in costs.most_common()}
     return Passes(both, forward, attacks, tuple(dict.fromkeys(uncounted)), shares)
 
