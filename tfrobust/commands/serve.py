@@ -24,6 +24,7 @@ import time
 
 from tfrobust.commands import failures
 from tfrobust.commands.flags import Parser
+from tfrobust.commands.run import quiet_stderr
 from tfrobust.common.files import write_atomically
 from tfrobust.errors import InputError
 from tfrobust.serving.export import publish
@@ -137,9 +138,12 @@ def user() -> str:
 def develop(flags: argparse.Namespace, folders: dict[str, pathlib.Path], labels) -> None:
     """Run the development server until Ctrl-C."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    from tfrobust.serving.server.development import NAME, Server
+    with contextlib.ExitStack() as until_the_end:
+        with quiet_stderr():  # TensorFlow writes to standard error during its import and its first operation
+            from tfrobust.serving.server.development import NAME, Server
 
-    with Server(folders, labels, rest_port=flags.rest_port, grpc_port=flags.grpc_port) as server:
+            ports = {"rest_port": flags.rest_port, "grpc_port": flags.grpc_port}
+            server = until_the_end.enter_context(Server(folders, labels, **ports))
         print(f"{NAME}: {server.rest_url} {server.grpc_url}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             while True:
