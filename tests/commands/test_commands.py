@@ -53,9 +53,28 @@ def test_evaluate_hands_its_flags_on(asked):
     assert evaluate.main(flags) == 0
     runtime = asked["runtime"]
     assert "data" not in runtime and callable(runtime.pop("configuration"))
-    assert runtime == {"model": "m", "logits_output": "logits", "output": "o", "shard": None, "verbose": 1}
+    kept = {"output": "o", "shard": None, "attach": False, "verbose": 1}
+    assert runtime == {"model": "m", "logits_output": "logits", **kept}
     for verbose, flag in enumerate(["--quiet", "--verbose"]):
         assert evaluate.main([*flags, flag]) == 0 and asked["runtime"]["verbose"] == 2 * verbose
+
+
+@pytest.mark.parametrize(
+    ("model", "gin_files", "output"),
+    [
+        ("exported/photos", ["gin/eval/autoattack.gin"], "photos/autoattack"),
+        ("exported/photos/3/", ["pgd.gin", "my/own.gin"], "photos/pgd_own"),
+        ("exported/photos/../trades", ["pgd.gin"], "trades/pgd"),
+        ("runs/photos", ["pgd.gin"], "photos/pgd"),
+        ("runs/photos-2/staged", ["pgd.gin"], "photos-2/pgd"),
+        ("/far/away.keras", ["pgd.gin"], "away/pgd"),
+        ("my.model.npz", ["gin/models/resnet18.gin", "gin/eval/pgd.gin"], "my.model/resnet18_pgd"),
+        ("/1", ["pgd.gin"], "model/pgd"),
+    ],
+)
+def test_an_evaluation_is_kept_below_runs_unless_an_output_is_named(asked, model, gin_files, output):
+    assert evaluate.main([f"--model={model}", *(f"--gin_file={path}" for path in gin_files)]) == 0
+    assert asked["runtime"]["output"] == f"runs/evaluate/{output}"
 
 
 def test_export_reads_the_configuration_of_the_workdir(asked, tmp_path):
@@ -77,6 +96,7 @@ def test_export_reads_the_configuration_of_the_workdir(asked, tmp_path):
         (train, ["--gin_file=x.gin", "--dry_run=yes"], "--dry_run"),
         (evaluate, ["--gin_file=gin/eval/pgd.gin"], "--model"),
         (evaluate, ["--model=x", "--gin_file=no.gin"], "no file 'no.gin'"),
+        (evaluate, ["--model=hf://me/m", "--gin_file=no.gin", "--attach"], "hf://me/m is on the Hub"),
         (export, [], "--workdir"),
         (export, ["--workdir=no/such"], "no/such has no training run"),
         (compare, [], "PATH"),

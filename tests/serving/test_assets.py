@@ -5,7 +5,10 @@ import subprocess
 import numpy as np
 import pytest
 import tensorflow as tf
+from serving.conftest import REPORT
 
+from tfrobust.errors import InputError
+from tfrobust.security import saved_models
 from tfrobust.serving.export import assets, golden, probe
 from tfrobust.serving.export import saved_model as export
 
@@ -39,6 +42,28 @@ def test_replaced_in_one_rename_and_without_leftovers(attached, arguments, tmp_p
     assert probe.differences(golden.read(attached), golden.read(directory)) == []
     assert os.listdir(tmp_path) == ["model"]
     assert "stray" not in names(directory)
+
+
+def test_a_copy_with_another_report_differs_in_nothing_else(attached, tmp_path):
+    text = REPORT.replace("…", "Square")
+    for _ in range(2):  # a second call replaces the copy of the first
+        assets.copy_with_report(
+            attached, tmp_path / "2", report_json=text, report_html="<p>new</p>", report_markdown="# new"
+        )
+    problems = probe.check(tmp_path / "2")
+    assert problems.pop("clean process") and not any(problems.values()), problems  # tfrobust is imported here
+    before, after = (probe.sums_of(directory) for directory in (attached, tmp_path / "2"))
+    reports = {f"assets.extra/robustness_report.{suffix}" for suffix in ("html", "json", "md")}
+    assert {name for name in before if before[name] != after.get(name)} == {
+        "saved_model.pb",
+        "fingerprint.pb",
+        *reports,
+    }
+    assert after.keys() < before.keys()
+    assert (tmp_path / "2" / probe.REPORT_FILE).read_text() == text and saved_models.scan(tmp_path / "2") == []
+    (tmp_path / "2" / probe.REPORT_FILE).write_text("{}")
+    with pytest.raises(InputError, match="does not return the report"):
+        export.replace_report(tmp_path / "2", text)
 
 
 def test_a_report_about_other_weights_or_answers_is_refused(arguments, staged, tmp_path):

@@ -2,14 +2,16 @@
 
 import argparse
 import functools
+import os
 import pathlib
 import sys
 
 from tfrobust.commands import failures
-from tfrobust.commands.configuration.files import shown
+from tfrobust.commands.configuration.files import joined_stems, shown
 from tfrobust.commands.flags import Parser
 from tfrobust.commands.run import call, operative_text, prepare
 from tfrobust.common.files import read_bounded
+from tfrobust.errors import InputError
 from tfrobust.report.comparison.reports import find_report
 from tfrobust.serving import hub
 
@@ -30,16 +32,23 @@ def parser() -> Parser:
     )
     flags.add_gin_flags("gin/eval/pgd.gin")
     flags.add_argument("--logits_output", metavar="NAME", help="which output of a foreign model holds the logits")
-    flags.add_argument("--output", metavar="DIR", help="where the report goes (JSON, HTML, Markdown); resumes there")
+    what = (
+        "report (JSON, HTML, Markdown) and stored results, to resume from; default: runs/evaluate/<model>/<gin files>"
+    )
+    flags.add_argument("--output", metavar="DIR", help=what)
     flags.add_argument(
         "--shard", metavar="I/N", type=_shard, help="compute share I of N only; when all are done, run without it"
     )
     flags.add_verbosity()
+    what = "publish the next version of the export, with these numbers added to its report"
+    flags.add_argument("--attach", action="store_true", help=what)
     return flags
 
 
 def run(flags: argparse.Namespace) -> None:
     """Configure and start the evaluation."""
+    if flags.attach and flags.model.startswith(hub.SCHEME):
+        raise InputError(f"--attach publishes beside an export on this machine, and {flags.model[:100]} is on the Hub.")
     prepare(flags, _own_data(flags))
     # gin may name the data too, so the flag is passed only if given.
     data = {} if flags.data is None else {"data": _source(flags.data)}
@@ -47,12 +56,30 @@ def run(flags: argparse.Namespace) -> None:
         "evaluate",
         model=hub.local(flags.model),
         logits_output=flags.logits_output,
-        output=flags.output,
+        output=flags.output or default_output(flags.model, flags.gin_file),
         shard=flags.shard,
         verbose=flags.verbose,
+        attach=flags.attach,
         configuration=operative_text,
         **data,
     )
+
+
+def default_output(model: str, gin_files: list[str]) -> str:
+    """Return `runs/evaluate/<model>/<gin files>`, in which an evaluation without --output keeps its results.
+
+    Versions of an export share a folder, since its stored results name the weights; so do the SavedModels of a workdir.
+
+    Args:
+        model: the value of --model. The last part of its path is taken, without a version's number, without `staged`
+            or `final` of a workdir, and without the suffix of a file.
+        gin_files: the values of --gin_file; their names are joined by `_`.
+    """
+    place = pathlib.PurePath(os.path.abspath(model))
+    while place.name.isdecimal() or place.name in ("staged", "final"):
+        place = place.parent
+    name = place.stem if place.suffix in (".keras", ".npz", ".safetensors") else place.name
+    return os.path.join("runs", "evaluate", name[:100] or "model", joined_stems(gin_files)[:100])
 
 
 def _shard(text: str) -> tuple[int, int]:

@@ -131,10 +131,16 @@ def _is_running(process: int) -> bool:
 
 
 def saved_model_directory(place: pathlib.Path) -> pathlib.Path:
-    """Return a folder if it is a SavedModel, else its newest numbered version; raise ValueError if there is none."""
+    """Return a folder if it is a SavedModel, else its newest numbered version or the model of a workdir.
+
+    Raises:
+        InputError: there is none.
+    """
     if (place / "saved_model.pb").exists():
         return place
     versions = [child for child in place.iterdir() if child.name.isdecimal() and (child / "saved_model.pb").exists()]
+    if not versions and (place / "staged" / "saved_model.pb").exists():
+        return place / "staged"
     if not versions:
         raise InputError(f"{place} has neither saved_model.pb nor a numbered version with one.")
     return max(versions, key=lambda child: int(child.name))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import os
 import platform
 
 from tfrobust.common.environment import versions
+from tfrobust.errors import InputError
 from tfrobust.report import reading, threat
 from tfrobust.report.schema import Report
 from tfrobust.structs import Series
+
+_VERDICTS = ("pass", "warn", "fail")
 
 
 def make_report(
@@ -45,11 +49,70 @@ def make_report(
         not_measured=tuple(threat.not_measured(measurements, findings, examples)),
         environment={**environment(), "devices": devices},
         series=tuple(series),
-        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        created=_now(),
         **fields,
     )
     report.validate()
     return report
+
+
+def extended(earlier: Report, later: Report) -> Report | None:
+    """Return a report with the outcome of a later evaluation of the same weights and examples added to it.
+
+    Measurements and series of the earlier report are kept. A check of the doctor that ran twice keeps the worse
+    finding. The seconds of both evaluations are added.
+
+    Args:
+        earlier: the report of a published version.
+        later: the report of the evaluation.
+
+    Returns:
+        The valid report, stamped with the current time; None if the earlier report has all of the later one.
+
+    Raises:
+        InputError: an id has other values in both reports, so that one report cannot hold both.
+    """
+    known = {measured.id: measured for measured in earlier.measurements}
+    for measured in later.measurements:
+        if measured.id.startswith("cost.") and measured.id in known:
+            known[measured.id] = dataclasses.replace(measured, value=_total(known[measured.id].value, measured.value))
+        elif known.setdefault(measured.id, measured) != measured:
+            raise InputError(
+                f"{measured.id} is in the report with another result or other settings, and one report holds one of "
+                "them: give the attack a label of its own, or leave --attach out."[:300]
+            )
+    findings = [*earlier.doctor]
+    for finding in later.doctor:
+        same = [one for one in findings if one.check == finding.check]
+        if all(_VERDICTS.index(one.verdict) < _VERDICTS.index(finding.verdict) for one in same):
+            findings = [one for one in findings if one not in same] + [finding]
+    shown = {series.id for series in earlier.series}
+    series = [*earlier.series, *(one for one in later.series if one.id not in shown)]
+    if len(known) == len(earlier.measurements) and (findings, series) == ([*earlier.doctor], [*earlier.series]):
+        return None
+    measurements = list(known.values())
+    examples, spent = reading.examples_of(earlier.data), "evaluation_seconds"
+    report = dataclasses.replace(
+        earlier,
+        measurements=tuple(measurements),
+        doctor=tuple(findings),
+        series=tuple(series),
+        threat=threat.threat_statement(measurements, findings, examples),
+        not_measured=tuple(threat.not_measured(measurements, findings, examples)),
+        configuration=f"{earlier.configuration}\n# Added by evaluate --attach:\n{later.configuration}",
+        cost=earlier.cost | {spent: _total(earlier.cost.get(spent), later.cost.get(spent))},
+        created=_now(),
+    )
+    report.validate()
+    return report
+
+
+def _total(*seconds: float | None) -> float:
+    return sum(one or 0.0 for one in seconds)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def environment() -> dict:

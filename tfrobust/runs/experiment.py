@@ -29,6 +29,7 @@ from tfrobust.report.schema import Report
 from tfrobust.runs import artifact as artifacts
 from tfrobust.runs import estimate, selection
 from tfrobust.runs import workdir as workdirs
+from tfrobust.runs.attachment import Attachment
 from tfrobust.runs.first_stage import Pretraining
 from tfrobust.runs.initial_encoder import Pretrained
 from tfrobust.runs.progress import ConsoleProgress
@@ -205,6 +206,7 @@ def evaluate(
     output: str | None = None,
     shard: tuple[int, int] | None = None,
     verbose: int = 1,
+    attach: bool = False,
     configuration: Callable[[], str] = lambda: "",
 ) -> Report | None:
     """Evaluate a model: an export, any other SavedModel, a plain `.keras` file, or weights from PyTorch.
@@ -225,17 +227,22 @@ def evaluate(
         shard: (i, n): compute only the i-th of n shares of all attacks, which a run without `shard` finds in the same
             `output`; None computes everything that is missing, and the report.
         verbose: 0 prints the results only, 1 also a line per attack, 2 a line per task.
+        attach: True to publish the next version of an export, with these measurements added to its report.
         configuration: returns the operative configuration as text.
 
     Returns:
         The report, also printed as a table; None for a shard.
 
     Raises:
-        InputError (a ValueError): the model cannot be read, or data are missing or do not fit it.
+        InputError (a ValueError): the model cannot be read, data are missing or do not fit it, or `attach` cannot be
+            done (see `runs.attachment`).
     """
     refuse_clashes(evaluators)
     if output:
         files.check_writable(output, "--output")
+    if attach and shard:
+        raise InputError("--attach takes no --shard: run it when all shards are done.")
+    attachment = Attachment.to(model, output) if attach else None
     saving.import_all()  # registers the classes that a .keras file may name
     predictor = _predictor(model, encoder, logits_output)
     earlier = artifacts.earlier_report(model)
@@ -263,6 +270,8 @@ def evaluate(
             vocabulary=dataset.vocabulary,
             **artifacts.training_facts(known, dataset, evaluators),
         )
+        if attachment:
+            attachment.check(earlier, dataset, evaluators, setting)
         cache = pathlib.Path(output, "cache") if output else None
         if shard is not None:
             return _evaluate_shard(evaluators, setting, shard, cache)
@@ -287,7 +296,10 @@ def evaluate(
     paths = writer.write_report(report, output) if output else ()
     print(render.console_table(report))
     for path in paths:
-        print(path)
+        if path.suffix == ".html":
+            print(f"report      {path}")
+    if attachment:
+        attachment.publish(report)
     return report
 
 

@@ -121,8 +121,7 @@ def open_workdir(workdir: str, training: dict, *, must_exist: bool = False) -> p
     if must_exist:
         raise InputError(f"{workdir} holds no training run ({TRAINING_FILE} is missing).")
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / OWNER_FILE).exists():
-        files.write_atomically(folder / OWNER_FILE, uuid.uuid4().hex)
+    make_owner(folder)
     # Last, so that a folder with this file is complete.
     files.write_atomically(recorded, json.dumps(training, indent=1, sort_keys=True))
     return folder
@@ -132,6 +131,13 @@ def owner(workdir) -> str:
     """Return the owner id a folder publishes as: constant across kills and moves, "" before it holds a run."""
     path = pathlib.Path(workdir, OWNER_FILE)
     return files.read_bounded(path).decode(errors="replace") if path.is_file() else ""
+
+
+def make_owner(folder) -> str:
+    """Return the owner id of an existing folder, after giving it one if it has none."""
+    if not pathlib.Path(folder, OWNER_FILE).exists():
+        files.write_atomically(pathlib.Path(folder, OWNER_FILE), uuid.uuid4().hex)
+    return owner(folder)
 
 
 def canonical(value):

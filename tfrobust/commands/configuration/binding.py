@@ -2,13 +2,12 @@
 
 import dataclasses
 import inspect
-import pathlib
 import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tfrobust.commands.configuration.files import Binding, Macro, Reference, nearest, shown
+from tfrobust.commands.configuration.files import Binding, Macro, Reference, joined_stems, nearest, shown
 from tfrobust.commands.configuration.parameters import Parameter, described, fits, parameters
 from tfrobust.commands.configuration.registry import Registry
 from tfrobust.errors import InputError
@@ -76,7 +75,7 @@ def unnamed(bindings: list[Binding], paths: list[str]) -> Binding | None:
     default, *given = [binding for binding in bindings if binding.macro == "NAME"] or [None]
     if default is None or default.value is not None or given:
         return None
-    stems = "_".join(pathlib.PurePath(path).stem for path in paths)
+    stems = joined_stems(paths)
     return Binding("", "NAME", "", stems, "the names of the gin files") if KNOBS["NAME"][0](stems) else None
 
 

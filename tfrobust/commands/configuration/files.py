@@ -90,6 +90,11 @@ def folders() -> list[pathlib.Path]:
     return [folder for folder in dict.fromkeys(found) if folder.is_dir()]
 
 
+def joined_stems(paths: list[str]) -> str:
+    """Return the names of gin files without folders and suffix, joined by `_`."""
+    return "_".join(pathlib.PurePath(path).stem for path in paths)
+
+
 def find(path: str, place: str) -> pathlib.Path:
     """Find a gin file: at the path as given, then under the checkout's gin/, then in the installed copy.
 

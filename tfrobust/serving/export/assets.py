@@ -77,11 +77,7 @@ def assemble(
     if evaluated is not None:
         _check_evaluated(evaluated, weights, response)
 
-    reports = {probe.REPORT_FILE: report_json, HTML_FILE: report_html, MARKDOWN_FILE: report_markdown}
-    for file, text in reports.items():
-        if text:
-            (temporary / file).parent.mkdir(exist_ok=True)
-            write_atomically(temporary / file, text)
+    _write_reports(temporary, report_json, report_html, report_markdown)
     golden.write(temporary, response)
     request = {"image_shape": image_shape, "vocabulary_size": len(vocabulary)}
     write_warmup(temporary, **request, signatures=list(loaded.signatures), name=name)
@@ -89,6 +85,29 @@ def assemble(
     fsync_tree(temporary)
     _put_in_place(temporary, directory, old)
     return weights
+
+
+def copy_with_report(version, directory, *, report_json: str, report_html: str, report_markdown: str) -> None:
+    """Copy a published version with another report: same weights, endpoints, golden response and warm-up requests.
+
+    Args:
+        version: the version directory, which passes `security.saved_models.check`.
+        directory: path of the copy; replaced if it exists.
+        report_json: the report that the copy's endpoint returns.
+        report_html: HTML rendering of the report.
+        report_markdown: Markdown rendering of the report.
+
+    Raises:
+        InputError: see `saved_model.replace_report`.
+    """
+    directory = pathlib.Path(directory)
+    if directory.exists():
+        shutil.rmtree(directory)
+    shutil.copytree(version, directory)
+    (directory / publish.PUBLISHER_FILE).unlink(missing_ok=True)
+    export.replace_report(directory, report_json)
+    _write_reports(directory, report_json, report_html, report_markdown)
+    publish.write_sums(directory)
 
 
 def write_warmup(
@@ -137,6 +156,14 @@ def _check_evaluated(evaluated, weights: str, response: dict) -> None:
         raise RuntimeError(
             f"The model does not reproduce the outputs of {evaluated}, which the report is about: {problems[0]}"
         )
+
+
+def _write_reports(directory: pathlib.Path, report_json: str, report_html: str, report_markdown: str) -> None:
+    (directory / probe.EXTRAS).mkdir(exist_ok=True)
+    texts = {probe.REPORT_FILE: report_json, HTML_FILE: report_html, MARKDOWN_FILE: report_markdown}
+    for file, text in texts.items():
+        if text:
+            write_atomically(directory / file, text)
 
 
 def _put_in_place(temporary: pathlib.Path, directory: pathlib.Path, old: pathlib.Path) -> None:

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import pathlib
 import shutil
+from collections.abc import Iterator
 
 from tfrobust.common.files import check_writable, fsync_directory, fsync_tree, read_bounded, write_atomically
 from tfrobust.errors import InputError
@@ -144,6 +146,22 @@ def publish(staged_directory, base, version: int, owner: str, *, run: str = "") 
 def is_published(base, version: int, owner: str, *, run: str = "") -> bool:
     """Return True if this version exists and was published by this owner for this run."""
     return _publisher(base, version) == {"owner": owner, "run": run, "version": version}
+
+
+@contextlib.contextmanager
+def one_at_a_time(base) -> Iterator[None]:
+    """Wait until no other process is in this block for the same model; the kernel ends the wait if that is killed.
+
+    Args:
+        base: folder of the model, which exists.
+    """
+    descriptor = os.open(base, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def versions(base) -> list[int]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from tfrobust.common import fingerprint
 from tfrobust.common.files import read_bounded, write_atomically
@@ -101,6 +102,32 @@ def write_saved_model(
             path = pathlib.Path(directory, name)
             path.parent.mkdir(exist_ok=True)
             write_atomically(path, text)
+    rehearsal.remember(directory)
+
+
+def replace_report(directory, report_json: str) -> None:
+    """Replace the report that an exported SavedModel returns; its variables and all other nodes are unchanged.
+
+    Args:
+        directory: a SavedModel of this project with a report, that passes `security.saved_models.check`.
+        report_json: the report in its place.
+
+    Raises:
+        InputError: the SavedModel does not return the report of its `assets.extra/robustness_report.json`.
+    """
+    directory = pathlib.Path(directory)
+    program = saved_model_pb2.SavedModel.FromString((directory / "saved_model.pb").read_bytes())
+    before = read_bounded(directory / probe.REPORT_FILE)
+    functions = [function for graph in program.meta_graphs for function in graph.graph_def.library.function]
+    constants = [node.attr["value"].tensor for one in functions for node in one.node_def if node.op == "Const"]
+    reports = [constant.string_val for constant in constants if list(constant.string_val) == [before]]
+    if not before or not reports:
+        raise InputError(f"{directory} does not return the report of its {probe.REPORT_FILE}; export it again."[:300])
+    for report in reports:
+        report[:] = [report_json.encode()]
+    write_atomically(directory / "saved_model.pb", program.SerializeToString(deterministic=True))
+    # Hashes of the program as it was; loaders do not need them.
+    (directory / "fingerprint.pb").unlink(missing_ok=True)
     rehearsal.remember(directory)
 
 

@@ -1,0 +1,59 @@
+"""A report to which a later evaluation of the same model adds its outcome."""
+
+import dataclasses
+
+import pytest
+from report.synthetic import attack, fraction, make_report
+
+from tfrobust.errors import InputError
+from tfrobust.report import assembly
+from tfrobust.structs import Finding, Measurement, Series
+
+EARLIER = make_report()
+SQUARE = attack("square", 0.7, 0.983, norm="l2", epsilon=0.5)
+
+
+def later(*measurements, **changes):
+    """A report of the evaluation: its measurements and clean accuracy, which the earlier report has, too."""
+    found = (EARLIER["accuracy.clean"], *measurements, Measurement("cost.evaluation", 5.0, "seconds"))
+    empty = {"series": (), "doctor": (), "cost": {"evaluation_seconds": 6.0}, "configuration": "EPSILON = 0.5"}
+    return dataclasses.replace(EARLIER, measurements=found, **empty | changes)
+
+
+def test_everything_earlier_is_kept_and_statements_are_made_again():
+    one, other = (Series(name, name, {"right": [1]}) for name in ("outcomes.square", EARLIER.series[0].id))
+    found = assembly.extended(EARLIER, later(*SQUARE, series=(one, other)))
+    before = [one for one in EARLIER.measurements if one.id != "cost.evaluation"]
+    assert [found[one.id] for one in before] == before and found.series == (*EARLIER.series, one)
+    assert (
+        found["attack.square_l2_0.5.accuracy"] == SQUARE[0] and "L2" in found.threat and found.threat != EARLIER.threat
+    )
+    assert any(line.startswith("Black-box attacks") for line in EARLIER.not_measured)
+    assert not any(line.startswith("Black-box attacks") for line in found.not_measured)
+    spent = EARLIER.get("cost.evaluation")
+    assert found["cost.evaluation"].value == 5.0 + (spent.value if spent else 0.0)
+    assert found.cost["evaluation_seconds"] == EARLIER.cost.get("evaluation_seconds", 0.0) + 6.0
+    assert found.configuration == f"{EARLIER.configuration}\n# Added by evaluate --attach:\nEPSILON = 0.5"
+    assert (found.model, found.training, found.data) == (EARLIER.model, EARLIER.training, EARLIER.data)
+    assert assembly.extended(found, later(*SQUARE, series=(one, other))) is None
+
+
+def test_a_check_that_ran_twice_keeps_the_worse_finding():
+    (first, *_) = EARLIER.doctor
+    for verdict, kept in (("pass", first), ("fail", Finding(first.check, "fail", "new", ""))):
+        first_passes = dataclasses.replace(
+            EARLIER, doctor=(dataclasses.replace(first, verdict="warn"), *EARLIER.doctor[1:])
+        )
+        found = assembly.extended(first_passes, later(*SQUARE, doctor=(Finding(first.check, verdict, "new", ""),)))
+        same = [one for one in found.doctor if one.check == first.check]
+        assert [one.verdict for one in same] == [{"pass": "warn", "fail": "fail"}[verdict]] and kept.check == same[
+            0
+        ].check
+        assert len(found.doctor) == len(EARLIER.doctor)
+
+
+def test_an_id_with_another_result_or_other_settings_is_refused():
+    known = EARLIER["accuracy.clean"]
+    for other in (fraction("accuracy.clean", 0.5), dataclasses.replace(known, settings={"seed": 9})):
+        with pytest.raises(InputError, match="accuracy.clean is in the report with another result"):
+            assembly.extended(EARLIER, dataclasses.replace(later(), measurements=(other,)))

@@ -1,0 +1,96 @@
+"""Evaluations whose numbers become the next version of an export."""
+
+import os
+import signal
+
+import pytest
+from faults import processes, whole_run
+from faults.processes import Trap
+from faults.whole_run import EVALUATE, copy, listing, numbers, report_of, variables_of, versions
+
+from tfrobust.errors import InputError
+from tfrobust.runs.attachment import Attachment
+from tfrobust.serving.export import probe, publish
+
+# One attack that the report of the run lacks.
+ATTACH = ["--model=exported/tiny", "--gin_file=gin/eval/quick.gin", "--gin_param=EVAL_EPSILON=0.1", "--attach"]
+OUTPUT = "runs/evaluate/tiny/quick"
+
+
+@pytest.fixture
+def trained(tmp_path_factory, tmp_path):
+    """A folder with `runs/tiny` and `exported/tiny/1`."""
+    copy(whole_run.trained(tmp_path_factory), tmp_path)
+    return tmp_path
+
+
+def attach(folder, *flags, **keywords) -> processes.Ended:
+    return processes.run(EVALUATE, [[*ATTACH, *flags]], cwd=folder, **keywords)
+
+
+@pytest.mark.rest
+def test_the_next_version_has_the_same_weights_and_all_numbers_also_after_kills(trained):
+    """Killed in the evaluation, before its version has its name, and before its claim is released."""
+    places = [
+        Trap(["tfrobust.evaluation.runner:_run_one"], 3),
+        Trap(["os:rename"], 1),
+        Trap(["tfrobust.serving.export.publish:_release"], 1),
+    ]
+    for trap in places:
+        assert attach(trained, traps=[trap]).code == -signal.SIGKILL, trap
+    ended = attach(trained)
+    assert ended.code == 0, ended.err
+    assert f"report      {OUTPUT}/robustness_report.html" in ended.out
+    assert "SavedModel  exported/tiny/2  (it has these numbers already)" in ended.out
+    assert versions(trained) == ["1", "2"] and not (trained / OUTPUT / "attached").exists()
+    first, second = (trained / "exported" / "tiny" / number for number in "12")
+    before, after = (report_of(one / "assets.extra") for one in (first, second))
+    added = {"attack.fgsm_linf_0.1.accuracy", "attack.pgd_linf_0.1.accuracy"}
+    assert added <= set(numbers(after)) - set(numbers(before))
+    assert {name: numbers(after)[name] for name in numbers(before)} == numbers(before)
+    assert after.model == before.model | {"version": 2} and after.training == before.training
+    assert variables_of(first) == variables_of(second)
+    problems = probe.check(second)
+    assert problems.pop("clean process") and not any(problems.values()), problems
+    (line,) = [
+        line for line in attach(trained, "--gin_param=EVAL_EPSILON=0.3").out.splitlines() if "SavedModel" in line
+    ]
+    assert line == "SavedModel  exported/tiny/3  (version 2 with these numbers)"
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        (
+            ["--gin_param=EVAL_EPSILON=0.2", "--gin_param=SEED=7"],
+            "(seed is 5 there and 7 here): set AttackAccuracy.label",
+        ),
+        (["--data=digits"], "is about other test examples"),
+        (["--shard=1/2"], "--attach takes no --shard"),
+        (["--model=runs/tiny"], "runs/tiny is no published version of tfrobust"),
+    ],
+)
+def test_what_could_not_be_added_is_refused_before_the_evaluation(trained, flags, part):
+    before = listing(trained)
+    ended = attach(trained, *flags)
+    assert ended.code == 2 and part in ended.err and ended.err.count("\n") == 1, ended.err
+    assert listing(trained) == before
+
+
+def test_only_the_newest_published_version_can_be_attached_to(tmp_path):
+    for number in "12":
+        for name in ("saved_model.pb", publish.PUBLISHER_FILE):
+            path = tmp_path / "exported" / "photos" / number / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    base = tmp_path / "exported" / "photos"
+    assert Attachment.to(str(base), "out") == Attachment.to(str(base / "2"), "out")
+    with pytest.raises(InputError, match="would replace those of version 2"):
+        Attachment.to(str(base / "1"), "out")
+    with pytest.raises(InputError, match="needs an output"):
+        Attachment.to(str(base), None)
+    os.unlink(base / "2" / publish.PUBLISHER_FILE)
+    for model in (base, tmp_path / "model.keras"):
+        with pytest.raises(InputError, match="is no published version of tfrobust"):
+            Attachment.to(str(model), "out")

@@ -1,0 +1,134 @@
+"""Publication of an evaluation: the next version of an export, with the new measurements in its report."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import shutil
+from collections.abc import Sequence
+
+from tfrobust.common import files, fingerprint
+from tfrobust.data.spec import Dataset
+from tfrobust.errors import Failure, InputError
+from tfrobust.evaluation.engine.base import Evaluator, Setting
+from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy, attack_settings
+from tfrobust.report import assembly
+from tfrobust.report.renderers import html, markdown
+from tfrobust.report.schema import Report, plain
+from tfrobust.runs import artifact as artifacts
+from tfrobust.runs import workdir as workdirs
+from tfrobust.serving.export import assets, publish, verify
+
+
+@dataclasses.dataclass(frozen=True)
+class Attachment:
+    """An export that is to get an evaluation's measurements.
+
+    Attributes:
+        base: folder of the model, `exported/<name>`.
+        output: folder of the evaluation, which publishes; see `publish.claim`.
+    """
+
+    base: pathlib.Path
+    output: pathlib.Path
+
+    @classmethod
+    def to(cls, model: str, output: str | None) -> Attachment:
+        """Return the attachment to a model, before anything is computed.
+
+        Args:
+            model: `exported/<name>`, or its newest version.
+            output: folder of the evaluation.
+
+        Raises:
+            InputError: the model is no export of tfrobust, or not its newest version; the folder cannot be written to.
+        """
+        directory = files.saved_model_directory(pathlib.Path(model)) if pathlib.Path(model).is_dir() else None
+        if directory is None or not directory.name.isdecimal() or not (directory / publish.PUBLISHER_FILE).is_file():
+            raise InputError(
+                f"{model[-100:]} is no published version of tfrobust, so --attach cannot publish its next one: name "
+                "exported/NAME, or leave --attach out."
+            )
+        if output is None:
+            raise InputError("attach needs an output, the folder that publishes.")
+        newest = publish.versions(directory.parent)[-1]
+        if int(directory.name) != newest:
+            raise InputError(
+                f"{directory} is not the newest version: attached to it, its weights would replace those of version "
+                f"{newest}. Name {directory.parent}, or leave --attach out."[:300]
+            )
+        files.check_writable(directory.parent, "--model")
+        return cls(directory.parent, pathlib.Path(output))
+
+    def check(
+        self, earlier: Report | None, dataset: Dataset, evaluators: Sequence[Evaluator], setting: Setting
+    ) -> None:
+        """Refuse, before the evaluation, what its report could not be added to.
+
+        Args:
+            earlier: the report of the newest version.
+            dataset: the examples to evaluate on.
+            evaluators: the evaluators to run.
+            setting: of the evaluation.
+
+        Raises:
+            InputError: the report is missing, about other weights or other test examples, or it has an attack of the
+                same id with other settings.
+        """
+        if earlier is None or earlier.model["weights_sha256"] != setting.predictor.weights_sha256:
+            raise InputError(f"the report of {self.base} is missing or about other weights; export the model again.")
+        known = earlier.data.get("test_fingerprint")
+        if (known or earlier.data["fingerprint"]) != (dataset.test.fingerprint if known else dataset.fingerprint):
+            raise InputError(
+                f"the report of {self.base} is about other test examples than these of {dataset.name}: leave --data "
+                "or --attach out."[:300]
+            )
+        for evaluator in evaluators:
+            measured = isinstance(evaluator, AttackAccuracy) and earlier.get(evaluator.ids()[0])
+            for name, now in attack_settings(evaluator.attack, setting).items() if measured else ():
+                before = measured.settings.get(name)
+                if before != plain(now):
+                    raise InputError(
+                        f"{measured.id} is in the report of {self.base} with other settings ({name} is {before} there "
+                        f"and {now} here): set AttackAccuracy.label to have both, or leave --attach out."[:300]
+                    )
+
+    def publish(self, report: Report) -> None:
+        """Publish the newest version again, as the next one, with an evaluation's measurements added to its report.
+
+        A process that was killed continues here; measurements that the newest version has are not published twice.
+
+        Args:
+            report: of the evaluation.
+
+        Raises:
+            InputError: another process has published other weights meanwhile; or see `assembly.extended`.
+            Failure: the new version does not reproduce the recorded outputs; nothing was published.
+        """
+        owner, staged = workdirs.make_owner(self.output), self.output / "attached"
+        with publish.one_at_a_time(self.base):
+            number = publish.versions(self.base)[-1]
+            newest = self.base / str(number)
+            earlier = artifacts.earlier_report(newest)
+            if earlier is None or earlier.model["weights_sha256"] != report.model["weights_sha256"]:
+                raise InputError(
+                    f"{newest} was published meanwhile and has other weights: it gets no numbers of these."
+                )
+            extended = assembly.extended(earlier, report)
+            if extended is not None:
+                run = fingerprint.json_sha256({"earlier": earlier.run_sha256, "added": report.run_sha256})
+                number = publish.claim(self.base, owner, run=run)
+                extended = dataclasses.replace(extended, run_sha256=run, model=extended.model | {"version": number})
+                texts = {"report_html": html.render(extended), "report_markdown": markdown.render(extended)}
+                assets.copy_with_report(newest, staged, report_json=extended.to_json(), **texts)
+                result = verify.verify(staged)
+                if not result.passed:
+                    publish.give_back(self.base, number, owner)
+                    raise Failure(f"{self.base} gets no new version: {result.problems[0]}"[:300])
+                publish.publish(staged, self.base, number, owner, run=run)
+            elif publish.is_published(self.base, number, owner, run=earlier.run_sha256):
+                # By this folder: a kill may have left its claim.
+                publish.publish(staged, self.base, number, owner, run=earlier.run_sha256)
+        shutil.rmtree(staged, ignore_errors=True)
+        note = f"version {newest.name} with these numbers" if extended else "it has these numbers already"
+        print(f"SavedModel  {self.base / str(number)}  ({note})")
