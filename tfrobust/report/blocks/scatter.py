@@ -61,10 +61,10 @@ def scatter(identity: str, points: list[Point], *, x_label: str, y_label: str) -
                 axes.plot(x, y, color=color, marker="o", markersize=3, alpha=0.6)
             axes.plot(point.x[0], point.y[0], color=color, marker=_MARKERS[key.marker], markersize=7)
         places = _places(points, limits)
-        for number, (point, place) in enumerate(zip(points, places, strict=True)):
+        for number, (point, key, place) in enumerate(zip(points, keys, places, strict=True)):
             if place is not None:
                 # The style sheet draws an edge around texts with such an id.
-                style = {"ha": "center", "va": "center", "color": placeholder("strong"), "gid": f"class-{number}"}
+                style = {"ha": "center", "va": "center", "color": placeholder(key.role), "gid": f"class-{number}"}
                 origin = point.x[0], point.y[0]
                 axes.annotate(point.text, origin, place, textcoords="offset points", fontsize=9, **style)
         axes.set(xlim=limits[0], ylim=limits[1], xlabel=x_label, ylabel=y_label)
@@ -116,7 +116,9 @@ def _places(points: list[Point], limits: list[tuple[float, float]]) -> list[tupl
     for point, (x, y) in zip(points, centers, strict=True):
         width = _LETTER * len(point.text) + 4
         aside = width / 2 + _GAP
-        offsets = [(sign * aside, up) for up in (0, 10, -10) for sign in (1, -1)] + [(0, 13), (0, -13)]
+        ends = [on_paper(end, 1) - y for end in point.y if end is not None]
+        offsets = [(sign * aside, up) for up in (0, 10, -10) for sign in (1, -1)]
+        offsets += [(0, max(*ends, 4) + 9), (0, min(*ends, -4) - 9)]
         boxes = {offset: _box(x + offset[0], y + offset[1], width, _LINE) for offset in offsets}
         free = (
             offset
