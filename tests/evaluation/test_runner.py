@@ -163,6 +163,16 @@ def test_damaged_files_are_made_again(setting, tmp_path, caplog, content):
     assert "cannot be read" in caplog.text and json.loads(path.read_text())["format"] == 2
 
 
+def test_an_outcome_of_an_earlier_version_is_read(setting, tmp_path):
+    expected = _without_cost(run_evaluation([Probe(name="a")], setting, cache_directory=tmp_path))
+    (path,) = tmp_path.iterdir()
+    record = json.loads(path.read_text())
+    record["outcome"]["measurements"] = [{**one, "name": ""} for one in record["outcome"]["measurements"]]
+    path.write_text(json.dumps(record))
+    found = run_evaluation([Probe(name="a")], setting, cache_directory=tmp_path)
+    assert _without_cost(found) == expected and RUNS == ["a"]
+
+
 ATTACKS = [
     AttackAccuracy(attack=PGD(threat=ThreatModel(epsilon=0.02), steps=3)),
     AccuracyCurve(attack=PGD(threat=ThreatModel(epsilon=0.03), steps=3), epsilons=(0.0, 0.01, 0.02)),

@@ -309,7 +309,8 @@ def _read(path: pathlib.Path) -> tuple[Outcome, float] | None:
             raise InputError(f"format {record['format']}")
         return (
             Outcome(
-                [Measurement(**item) for item in outcome["measurements"]],
+                # Outcomes written by earlier versions have a name, which was always "".
+                [Measurement(**{key: item[key] for key in item if key != "name"}) for item in outcome["measurements"]],
                 [Series(**item) for item in outcome["series"]],
                 [Finding(**item) for item in outcome["findings"]],
             ),

@@ -26,8 +26,7 @@ def common(report: Report) -> str:
 
 def statement(report: Report) -> str:
     """State the most frequent kind of a report in one sentence; "" if it has no interval."""
-    over, _, how = common(report).partition(", ")
-    return f"Intervals are 95 % {over}{f' ({how})' if how else ''}." if over else ""
+    return f"Intervals are 95 % {_worded(common(report))}." if common(report) else ""
 
 
 def others(report: Report, measurements) -> str:
@@ -41,8 +40,14 @@ def others(report: Report, measurements) -> str:
         if own not in ("", common(report)):
             name = "relative drops" if one.id.endswith(".drop") else reading.label(one).split(" under ")[0]
             names.setdefault(own, {})[name] = None
-    said = [f"{', '.join(filter(None, found)) or 'this section'}: {own}" for own, found in names.items()]
+    said = [f"{', '.join(filter(None, found)) or 'this section'}: {_worded(own)}" for own, found in names.items()]
     return f"Intervals of {'; of '.join(said)}." if said else ""
+
+
+def _worded(kind: str) -> str:
+    """Return a kind for use in a sentence: "over images (Wilson)" for "over images, Wilson"."""
+    over, _, how = kind.partition(", ")
+    return f"{over} ({how})" if how else over
 
 
 def in_brackets(measurement: Measurement) -> str:

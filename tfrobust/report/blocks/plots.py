@@ -156,6 +156,7 @@ def reliability(
         # A network is confident of nearly everything: on a linear scale all other bars would be invisible.
         lower.set_yscale("log")
         lower.set_ylim(bottom=0.5)
+        lower.minorticks_off()
         lower.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         lower.yaxis.set_minor_formatter(lambda value, _: "")
         lower.set_xlim(-0.02, 1.02)
@@ -406,10 +407,7 @@ def _from_zero(axes) -> None:
 
 
 def _percent_formatter():
-    from matplotlib.ticker import PercentFormatter
-
-    # None lets the axis range choose the decimals, so that a tick at 2.5 % is not labeled 2 %.
-    return PercentFormatter(1.0, decimals=None, symbol=" %")
+    return lambda value, _: f"{100 * value:.4g} %"
 
 
 def bare(axes) -> None:

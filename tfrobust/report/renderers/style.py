@@ -54,7 +54,7 @@ tr:last-child td{border-bottom:0}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 th.number{white-space:normal}
 td small{color:var(--muted);font-size:13px;display:block;white-space:normal}
-td.number small{display:inline-block;margin-left:8px;text-align:right;white-space:nowrap}
+.dense td.number small{display:inline-block;margin-left:8px;text-align:right;white-space:nowrap}
 .rest{display:inline-block;font-style:normal;text-align:left}
 .dense table{font-size:14px}.dense td small{font-size:12px}.dense td{padding:4px 6px}
 td.name{width:34%}
@@ -101,7 +101,7 @@ section{padding:16px 14px}.tiles{grid-template-columns:1fr 1fr;gap:10px}.tile{pa
 td.name{width:auto}
 .bar{min-width:56px}.dense table{font-size:13px}.dense th{font-size:11px}
 .dense th,.dense td{padding:3px 2px}.dense .heat{padding:2px 1px}
-td.number small{display:block;margin:0;min-width:0!important;font-size:11px}
+.dense td.number small{display:block;margin:0;min-width:0!important;font-size:11px}
 .stack thead{display:none}.stack,.stack tbody,.stack tr,
 .stack td{display:block}
 .stack td{border:0;padding:1px 6px}.stack tr{padding:10px 0;border-bottom:1px solid var(--edge)}
