@@ -80,7 +80,7 @@ def test_zero_vectors_are_similar_to_nothing():
 
 
 def test_bad_input_is_refused():
-    with pytest.raises(ValueError, match="cosine, dot"):
+    with pytest.raises(ValueError, match="'cosine', 'dot'"):
         similarity.pairwise(tf.ones([2, 3]), tf.ones([2, 3]), "euclid")
     for anchors, keys in (([2, 3], [2, 4]), ([2, 3, 1], [2, 3]), ([3], [2, 3])):
         with pytest.raises(ValueError, match="one d"):

@@ -6,6 +6,7 @@ TRADES, ASCL, ADR and similar ones need the model or several views: they are met
 import keras
 import tensorflow as tf
 
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses import contrastive
 from tfrobust.ops import distribution, probabilities
@@ -56,14 +57,12 @@ class SupervisedContrastiveLoss(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         if not temperature > 0:
             raise InputError(f"temperature is {temperature}; it must be > 0.")
-        if similarity not in similarities.SIMILARITIES:
-            raise InputError(f"similarity is {similarity!r}; it is one of {list(similarities.SIMILARITIES)}.")
         if self.dtype in ("float16", "bfloat16"):
             raise InputError(
                 f"dtype is {self.dtype!r}, in which Keras rounds labels: use 'float32', which keeps class ids distinct."
             )
         self.temperature = temperature
-        self.similarity = similarity
+        self.similarity = require_choice(similarity, "similarity", similarities.SIMILARITIES)
 
     def call(self, y_true, y_pred):
         """Compute the loss per row.

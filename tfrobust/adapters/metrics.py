@@ -67,15 +67,45 @@ class _ProbabilityMetric(keras.metrics.Metric):
     def _probabilities(self, values: tf.Tensor) -> tf.Tensor:
         return tf.nn.softmax(values) if self.from_logits else values
 
-    def _confidence_and_correctness(self, labels, values):
-        """Return the confidence, float64 [n], and whether the prediction is correct, float64 [n]."""
+
+class _BinnedMetric(_ProbabilityMetric):
+    """Base of metrics that sum examples by their confidence; a subclass defines `_cells`."""
+
+    def _make_sums(self, count: int):
+        self.weight, self.confidence, self.correct = (
+            self._sum(name, (count,)) for name in ("weight", "confidence", "correct")
+        )
+
+    def _cells(self, confidence):
+        """Return the cell of each example, int32 [n], from its confidence, float64 [n]."""
+        raise NotImplementedError
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Add a batch.
+
+        Args:
+            y_true: class ids [n] or [n, 1], or one-hot rows [n, k].
+            y_pred: float [n, k], k >= 2.
+            sample_weight: [n] or None.
+        """
+        labels, values, weight = self._read(y_true, y_pred, sample_weight)
         probabilities = self._probabilities(values)
-        correct = tf.argmax(probabilities, axis=-1, output_type=tf.int32) == labels
-        return tf.reduce_max(probabilities, axis=-1), tf.cast(correct, tf.float64)
+        correct = tf.cast(tf.argmax(probabilities, axis=-1, output_type=tf.int32) == labels, tf.float64)
+        confidence = tf.reduce_max(probabilities, axis=-1)
+        # A NaN prediction makes the result NaN; outside all cells it would be ignored.
+        unknown = tf.math.is_nan(confidence)
+        place = self._cells(tf.where(unknown, tf.zeros_like(confidence), confidence))
+        correct = tf.where(unknown, confidence, correct)
+        for total, part in (
+            (self.weight, weight),
+            (self.confidence, weight * confidence),
+            (self.correct, weight * correct),
+        ):
+            total.assign_add(tf.math.unsorted_segment_sum(part, place, total.shape[0]))
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class ExpectedCalibrationError(_ProbabilityMetric):
+class ExpectedCalibrationError(_BinnedMetric):
     """Difference of confidence and accuracy: sum_j (n_j / n) |accuracy_j - confidence_j| over B bins of equal width.
 
     Bin j holds the confidences (largest probabilities) in (j/B, (j+1)/B], the first also 0. The sums of the bins are
@@ -108,25 +138,11 @@ class ExpectedCalibrationError(_ProbabilityMetric):
         if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
             raise InputError(f"ExpectedCalibrationError.bins is {bins!r}; it is an integer >= 1.")
         self.bins = bins
-        self.weight = self._sum("weight", (bins,))
-        self.confidence = self._sum("confidence", (bins,))
-        self.correct = self._sum("correct", (bins,))
+        self._make_sums(bins)
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        """Add a batch.
-
-        Args:
-            y_true: class ids [n] or [n, 1], or one-hot rows [n, k].
-            y_pred: float [n, k], k >= 2.
-            sample_weight: [n] or None.
-        """
-        labels, values, weight = self._read(y_true, y_pred, sample_weight)
-        confidence, correct = self._confidence_and_correctness(labels, values)
+    def _cells(self, confidence):
         place = tf.searchsorted(np.linspace(0.0, 1.0, self.bins + 1), confidence, side="left") - 1
-        shares = tf.one_hot(tf.clip_by_value(place, 0, self.bins - 1), self.bins, dtype=tf.float64) * weight[:, None]
-        self.weight.assign_add(tf.reduce_sum(shares, axis=0))
-        self.confidence.assign_add(tf.linalg.matvec(shares, confidence, transpose_a=True))
-        self.correct.assign_add(tf.linalg.matvec(shares, correct, transpose_a=True))
+        return tf.clip_by_value(place, 0, self.bins - 1)
 
     def result(self):
         """Return a scalar in [0, 1]; 0 before the first example."""
@@ -217,38 +233,17 @@ class NegativeLogLikelihood(_ScoreMetric):
         return -tf.gather(logarithms, labels, batch_dims=1)
 
 
-class _RankingMetric(_ProbabilityMetric):
+class _RankingMetric(_BinnedMetric):
     """Base of metrics that sort examples by confidence; a histogram replaces the list of examples."""
 
     def __init__(self, *, from_logits: bool = True, name: str | None = None, dtype=None):
         super().__init__(from_logits=from_logits, name=name, dtype=dtype)
-        self.weight = self._sum("weight", (len(_CELLS) - 1,))
-        self.confidence = self._sum("confidence", (len(_CELLS) - 1,))
-        self.correct = self._sum("correct", (len(_CELLS) - 1,))
+        self._make_sums(len(_CELLS) - 1)
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        """Add a batch.
-
-        Args:
-            y_true: class ids [n] or [n, 1], or one-hot rows [n, k].
-            y_pred: float [n, k], k >= 2.
-            sample_weight: [n] or None.
-        """
-        labels, values, weight = self._read(y_true, y_pred, sample_weight)
-        confidence, correct = self._confidence_and_correctness(labels, values)
+    def _cells(self, confidence):
         log_odds = tf.math.log(confidence) - tf.math.log1p(-confidence)
         share = (tf.clip_by_value(log_odds, _CELLS[0], _CELLS[-1]) - _CELLS[0]) / (_CELLS[-1] - _CELLS[0])
-        # A NaN prediction makes the result NaN; outside all cells it would be ignored.
-        unknown = tf.math.is_nan(confidence)
-        share, correct = tf.where(unknown, tf.zeros_like(share), share), tf.where(unknown, confidence, correct)
-        cells = len(_CELLS) - 1
-        place = tf.minimum(tf.cast(share * cells, tf.int32), cells - 1)
-        for total, part in (
-            (self.weight, weight),
-            (self.confidence, weight * confidence),
-            (self.correct, weight * correct),
-        ):
-            total.assign_add(tf.math.unsorted_segment_sum(part, place, cells))
+        return tf.minimum(tf.cast(share * (len(_CELLS) - 1), tf.int32), len(_CELLS) - 2)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

@@ -325,23 +325,8 @@ class APGDTargeted(APGD):
     name = "apgd_t"
     objective = "targeted_dlr"
 
-    def __init__(
-        self,
-        threat: ThreatModel | None = None,
-        *,
-        steps: int = 100,
-        restarts: int = 1,
-        targets: int = 9,
-        expectation_samples: int = 1,
-        large_radii: bool | None = None,
-    ):
-        super().__init__(
-            threat,
-            steps=steps,
-            restarts=restarts,
-            expectation_samples=expectation_samples,
-            large_radii=large_radii,
-        )
+    def __init__(self, threat: ThreatModel | None = None, *, targets: int = 9, **kwargs):
+        super().__init__(threat, **kwargs)
         self.targets = targets
         checks.check_counts(self, "targets")
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfrobust.attacks.shared import base, checks, objectives
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses import classification
 from tfrobust.ops import randomness
@@ -186,8 +187,7 @@ class PGD(base.Attack):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InputError(f"{where}.{name} is {value!r}; it is a number > 0, or None for the default.")
-        if self.random_start not in _START_SCALES:
-            raise InputError(f"{where}.random_start is {self.random_start!r}; it is one of {list(_START_SCALES)}.")
+        require_choice(self.random_start, f"{where}.random_start", _START_SCALES)
         if self.random_start == "none" and self.restarts > 1:
             raise InputError(f"{where}: {self.restarts} restarts without a random start would all be the same.")
 
@@ -249,25 +249,8 @@ class MomentumPGD(PGD):
 
     name = "momentum_pgd"
 
-    def __init__(
-        self,
-        threat: ThreatModel | None = None,
-        *,
-        steps: int = 100,
-        step_size: float | None = None,
-        random_start: str = "uniform",
-        start_scale: float | None = None,
-        restarts: int = 1,
-        decay: float = 1.0,
-    ):
-        super().__init__(
-            threat,
-            steps=steps,
-            step_size=step_size,
-            random_start=random_start,
-            start_scale=start_scale,
-            restarts=restarts,
-        )
+    def __init__(self, threat: ThreatModel | None = None, *, decay: float = 1.0, **kwargs):
+        super().__init__(threat, **kwargs)
         self.decay = decay
         if not 0 <= decay < float("inf"):
             raise InputError(f"MomentumPGD.decay is {decay!r}; it is a number >= 0, usually 1.")
@@ -311,26 +294,9 @@ class MultiTargetedPGD(PGD):
     name = "multi_targeted_pgd"
     objective = "targeted_cross_entropy"  # for the report
 
-    def __init__(
-        self,
-        threat: ThreatModel | None = None,
-        *,
-        steps: int = 100,
-        step_size: float | None = None,
-        random_start: str = "uniform",
-        start_scale: float | None = None,
-        restarts: int = 1,
-        include_true_class: bool = False,
-    ):
+    def __init__(self, threat: ThreatModel | None = None, *, include_true_class: bool = False, **kwargs):
+        super().__init__(threat, **kwargs)
         self.include_true_class = include_true_class
-        super().__init__(
-            threat,
-            steps=steps,
-            step_size=step_size,
-            random_start=random_start,
-            start_scale=start_scale,
-            restarts=restarts,
-        )
 
     def rounds(self, class_count: int) -> int:
         """Return restarts x targets."""

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.noise import check_deviation, draw_noise
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 
@@ -68,8 +69,7 @@ class PatchGaussian(Augmentation):
             )
         if not 0 <= self.probability <= 1:
             raise InputError(f"PatchGaussian.probability is {self.probability}; it must lie in [0, 1].")
-        if self.centres not in CENTRES:
-            raise InputError(f"PatchGaussian.centres is {self.centres!r}; it is one of {list(CENTRES)}.")
+        require_choice(self.centres, "PatchGaussian.centres", CENTRES)
 
     @property
     def _sizes(self) -> tuple:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfrobust.augment import levels, operations
 from tfrobust.augment.base import Augmentation, draw_uniform
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 
 # One sub-policy per line: operation, probability in tenths, magnitude, twice. Operations without a magnitude have the
@@ -151,8 +152,7 @@ class AutoAugment(_Policy):
 
     def __post_init__(self):
         self._check_ranges()
-        if self.policy not in POLICIES:
-            raise InputError(f"AutoAugment.policy is {self.policy!r}; it is one of {list(POLICIES)}.")
+        require_choice(self.policy, "AutoAugment.policy", POLICIES)
 
     @property
     def names(self):

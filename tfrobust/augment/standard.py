@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.augment.base import Augmentation
+from tfrobust.common.settings import require_least
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 
@@ -140,8 +141,7 @@ class PadCrop(Augmentation):
     padding: int = 4
 
     def __post_init__(self):
-        if self.padding < 0:
-            raise InputError(f"PadCrop.padding is {self.padding}; it must be at least 0.")
+        require_least(self.padding, "PadCrop.padding", 0)
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
         """Sample the corners of the windows."""

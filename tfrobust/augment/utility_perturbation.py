@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness, sensitivity
 from tfrobust.ops.shapes import batch_size
@@ -75,8 +76,7 @@ class UtilityPerturbation(Configured):
             raise InputError(
                 f"UtilityPerturbation.count is {self.count!r}; it is a whole number >= 1, or a share in (0, 0.5]."
             )
-        if self.unit not in UNITS:
-            raise InputError(f"UtilityPerturbation.unit is {self.unit!r}; it is one of {list(UNITS)}.")
+        require_choice(self.unit, "UtilityPerturbation.unit", UNITS)
         if not self.deviation > 0 or not self.smallest_utility >= 0:
             raise InputError(
                 f"UtilityPerturbation has deviation {self.deviation} (> 0) and smallest_utility "

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfrobust.augment import levels, resampling
 from tfrobust.augment.base import Augmentation, draw_uniform
 from tfrobust.augment.resized_crop import ATTEMPTS, RandomResizedCrop
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 
 LUMA = (0.2989, 0.5870, 0.1140)
@@ -189,8 +190,7 @@ class ContrastiveViews(Augmentation):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"ContrastiveViews.{name} is {getattr(self, name)}; it must lie in [0, 1].")
         for name, known in (("order", ORDERS), ("interpolation", resampling.INTERPOLATIONS), ("colors", CHANGES)):
-            if getattr(self, name) not in known:
-                raise InputError(f"ContrastiveViews.{name} is {getattr(self, name)!r}; it is one of {list(known)}.")
+            require_choice(getattr(self, name), f"ContrastiveViews.{name}", known)
         if len(self.jitter) != 4 or min(self.jitter) < 0 or self.jitter[3] > 0.5:
             raise InputError(
                 f"ContrastiveViews.jitter is {self.jitter}; it is four strengths >= 0, of brightness, contrast, "

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.common.settings import require_least
 from tfrobust.data.spec import Examples
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
@@ -17,8 +18,7 @@ def steps_per_epoch(examples: Examples, batch_size: int) -> int:
     Raises:
         ValueError: batch_size below 1 or above the number of examples.
     """
-    if batch_size < 1:
-        raise InputError(f"batch_size is {batch_size}; it must be at least 1.")
+    require_least(batch_size, "batch_size", 1)
     if batch_size > len(examples):
         raise InputError(f"batch of {batch_size} is larger than the {len(examples)} training examples.")
     return len(examples) // batch_size

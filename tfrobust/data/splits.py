@@ -5,6 +5,7 @@ import zlib
 
 import numpy as np
 
+from tfrobust.common.settings import require_least
 from tfrobust.errors import InputError
 
 
@@ -49,8 +50,7 @@ def permutation(count: int, seed: int, purpose: str) -> np.ndarray:
     Raises:
         ValueError: a negative seed.
     """
-    if seed < 0:
-        raise InputError(f"split_seed is {seed}; it must be at least 0.")
+    require_least(seed, "split_seed", 0)
     words = np.random.PCG64([seed, zlib.crc32(purpose.encode())]).random_raw(count)
     return np.argsort(words, kind="stable")
 

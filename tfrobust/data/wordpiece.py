@@ -11,6 +11,7 @@ import numpy as np
 
 from tfrobust.common import files
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_choice
 from tfrobust.data.checks import PADDING_WORD, UNKNOWN_WORD, DataNotFoundError, check_vocabulary, shorten
 from tfrobust.data.text import PADDING, TokenExamples, padded, vocabulary_of
 from tfrobust.errors import InputError
@@ -51,8 +52,7 @@ class WordPiece(Configured):
     strength_of: str = "every"
 
     def __post_init__(self):
-        if self.strength_of not in STRENGTH_OF:
-            raise InputError(f"WordPiece.strength_of is {self.strength_of!r}; it must be one of {list(STRENGTH_OF)}.")
+        require_choice(self.strength_of, "WordPiece.strength_of", STRENGTH_OF)
         if self.size < 3 or self.minimum_count < 1:
             raise InputError(
                 f"WordPiece.size is {self.size} and WordPiece.minimum_count {self.minimum_count}; they must be "

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.ops import distribution
 from tfrobust.ops.shapes import by_example
@@ -128,8 +129,7 @@ class Tikhonov(GradientPenalty):
 
     def __post_init__(self):
         for name, choices in (("form", FORMS), ("mode", MODES)):
-            if getattr(self, name) not in choices:
-                raise InputError(f"Tikhonov.{name} is {getattr(self, name)!r}; it is one of {list(choices)}.")
+            require_choice(getattr(self, name), f"Tikhonov.{name}", choices)
         if not self.step > 0:
             raise InputError(f"Tikhonov.step is {self.step}; it must be > 0.")
         _check_nonnegative(self.weight, "Tikhonov.weight")

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfrobust.errors import InputError
+from tfrobust.common.settings import require_choice
 from tfrobust.losses.classification import cross_entropy
 
 OBJECTIVES = ("cross_entropy", "binary_cross_entropy")
@@ -21,9 +21,7 @@ def mixed_loss(
 
 def checked_objective(objective: str, owner: str) -> str:
     """Return `objective` if it is one of `OBJECTIVES`; raise ValueError otherwise."""
-    if objective not in OBJECTIVES:
-        raise InputError(f"{owner}.objective is {objective!r}; it is one of {list(OBJECTIVES)}.")
-    return objective
+    return require_choice(objective, f"{owner}.objective", OBJECTIVES)
 
 
 def mixed_cross_entropy(

@@ -6,6 +6,7 @@ import tensorflow as tf
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.modes import check_mode
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.methods.rocl import adversary_of_first, projected
 from tfrobust.methods.shared.instance_adversary import InstanceAdversary
@@ -70,9 +71,7 @@ class ACL(NTXentMethod):
         **kwargs,
     ):
         super().__init__(encoder, head, **kwargs)
-        if streams not in STREAMS:
-            raise InputError(f"ACL.streams is {streams!r}; it is one of {list(STREAMS)}.")
-        self.streams = streams
+        self.streams = require_choice(streams, "ACL.streams", STREAMS)
         attack = PGD(ThreatModel(epsilon=8 / 255), steps=5, step_size=2 / 255)
         alone = streams == "standard_to_standard"
         if alone and adversary is not None:

@@ -2,6 +2,7 @@
 
 import keras
 
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses import robust
 from tfrobust.methods.shared.adversarial_terms import ROBUST_TERMS, adversarial_views, robust_terms
@@ -55,11 +56,9 @@ class ADR(Method):
         **kwargs,
     ):
         super().__init__(encoder, head, **kwargs)
-        if objective not in ROBUST_TERMS:
-            raise InputError(f"ADR.objective is {objective!r}; it is one of {list(ROBUST_TERMS)}.")
         if not 0 < label_scale <= 1:
             raise InputError(f"ADR.label_scale is {label_scale}; it lies in (0, 1].")
-        self.objective = objective
+        self.objective = require_choice(objective, "ADR.objective", ROBUST_TERMS)
         self.adversary = adversary or Adversary(objective="kl" if objective == "trades" else "cross_entropy")
         self.forward = checked_forward(forward)
         self.label_scale = label_scale

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.standard import RandomShift
 from tfrobust.common.configured import Configured
-from tfrobust.errors import InputError
+from tfrobust.common.settings import require_choice
 from tfrobust.losses import robust
 from tfrobust.methods.shared import projections
 from tfrobust.methods.shared.adversarial_terms import ROBUST_TERMS, adversarial_views, robust_terms
@@ -48,8 +48,7 @@ class TwoTransforms(Configured):
     combine: str = "joint"
 
     def __post_init__(self):
-        if self.combine not in COMBINATIONS:
-            raise InputError(f"TwoTransforms.combine is {self.combine!r}; it is one of {list(COMBINATIONS)}.")
+        require_choice(self.combine, "TwoTransforms.combine", COMBINATIONS)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -114,9 +113,7 @@ class ASCL(Method):
         **kwargs,
     ):
         super().__init__(encoder, head, **kwargs)
-        if objective not in ROBUST_TERMS:
-            raise InputError(f"ASCL.objective is {objective!r}; it is one of {list(ROBUST_TERMS)}.")
-        self.objective = objective
+        self.objective = require_choice(objective, "ASCL.objective", ROBUST_TERMS)
         self.adversary = adversary or Adversary(objective="kl" if objective == "trades" else "cross_entropy")
         self.forward = checked_forward(forward)
         self.contrast = contrast or Contrast()

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfrobust.attacks.shared import modes, objectives
 from tfrobust.augment.token_removal import TokenRemoval
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.classification import cross_entropy
 from tfrobust.methods.shared.adversarial_terms import adversarial_views
@@ -91,8 +92,7 @@ class FCL(Method):
         self.adversary = adversary
         self.forward = checked_forward(forward)
         self.mode = modes.check_mode(mode)
-        if combine not in COMBINATIONS:
-            raise InputError(f"FCL.combine is {combine!r}; it is one of {list(COMBINATIONS)}.")
+        require_choice(combine, "FCL.combine", COMBINATIONS)
         if combine == "add" and teacher is None:
             raise InputError("FCL.combine 'add' adds the utility of a teacher to the model's own: it needs a teacher.")
 

@@ -9,6 +9,7 @@ from tfrobust.augment.augmix import AugMix
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.mixing import FeatureNoise, Mix, Mixing, at_one_stage, mix_rows, require_stages
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.consistency import jensen_shannon
 from tfrobust.losses.mixed import mixed_cross_entropy
@@ -55,8 +56,7 @@ class Branches(Configured):
     def __post_init__(self):
         if len(self.strengths) != 3 or not all(strength >= 0 for strength in self.strengths):
             raise InputError(f"Branches.strengths is {self.strengths}; it must be three numbers >= 0, one per branch.")
-        if self.noise not in NOISES:
-            raise InputError(f"Branches.noise is {self.noise!r}; it is one of {list(NOISES)}.")
+        require_choice(self.noise, "Branches.noise", NOISES)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.modes import check_mode
 from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.errors import InputError
+from tfrobust.common.settings import require_choice
 from tfrobust.methods.shared.instance_adversary import InstanceAdversary
 from tfrobust.methods.shared.nt_xent import NTXentMethod
 from tfrobust.methods.shared.self_supervised import VIEWS
@@ -70,13 +70,11 @@ class RoCL(NTXentMethod):
         **kwargs,
     ):
         super().__init__(encoder, head, **kwargs)
-        if regularizer_pass not in REGULARIZER_PASSES:
-            raise InputError(f"RoCL.regularizer_pass is {regularizer_pass!r}; it is one of {list(REGULARIZER_PASSES)}.")
         self.adversary = adversary or InstanceAdversary(
             attack=PGD(ThreatModel(epsilon=0.0314), steps=7, step_size=0.007)
         )
         self.detached_keys = detached_keys
-        self.regularizer_pass = regularizer_pass
+        self.regularizer_pass = require_choice(regularizer_pass, "RoCL.regularizer_pass", REGULARIZER_PASSES)
 
     @property
     def terms(self):

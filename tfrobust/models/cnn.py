@@ -2,8 +2,9 @@
 
 import keras
 
+from tfrobust.common.settings import require_choice, require_wholes
 from tfrobust.errors import InputError
-from tfrobust.models.shared.blocks import ConvolutionStyle, ConvolutionUnit, l2_penalty, require_choice, require_wholes
+from tfrobust.models.shared.blocks import ConvolutionStyle, ConvolutionUnit, l2_penalty
 from tfrobust.models.shared.encoder import Encoder
 
 _POOLS = {"max": keras.layers.MaxPooling2D, "average": keras.layers.AveragePooling2D}

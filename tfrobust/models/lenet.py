@@ -2,9 +2,10 @@
 
 import keras
 
+from tfrobust.common.settings import require_wholes
 from tfrobust.errors import InputError
 from tfrobust.models.cnn import dense_neck
-from tfrobust.models.shared.blocks import ConvolutionUnit, require_wholes
+from tfrobust.models.shared.blocks import ConvolutionUnit
 from tfrobust.models.shared.encoder import Encoder
 
 

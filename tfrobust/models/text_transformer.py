@@ -7,8 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_choice, require_whole
 from tfrobust.errors import InputError
-from tfrobust.models.shared.blocks import build_chain, require_choice, require_whole, run_chain
+from tfrobust.models.shared.blocks import build_chain, run_chain
 from tfrobust.models.shared.dropout import CountedDropout
 from tfrobust.ops import removal
 

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 
 SIMILARITIES = ("cosine", "dot", "l1", "l2", "linf", "lkinf")
@@ -83,8 +84,7 @@ def elements_per_pair(kind: str, features: int) -> int:
 
 
 def _check(anchors, keys, kind):
-    if kind not in SIMILARITIES:
-        raise InputError(f"similarity is {kind!r}; it must be one of {', '.join(SIMILARITIES)}.")
+    require_choice(kind, "similarity", SIMILARITIES)
     if anchors.shape.rank != 2 or not tf.TensorShape([None, anchors.shape[1]]).is_compatible_with(keys.shape):
         raise InputError(
             f"anchors {tuple(anchors.shape)} and keys {tuple(keys.shape)} must be [n, d] and [m, d], one d."

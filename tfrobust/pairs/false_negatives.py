@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.ops import distribution
 from tfrobust.ops.similarity import normalize
@@ -50,10 +51,7 @@ class FalseNegatives(Configured):
 
     def __post_init__(self):
         for name, valid in (("features", FEATURES), ("action", ACTIONS)):
-            if getattr(self, name) not in valid:
-                raise InputError(
-                    f"{type(self).__name__}.{name} is {getattr(self, name)!r}; it is one of {list(valid)}."
-                )
+            require_choice(getattr(self, name), f"{type(self).__name__}.{name}", valid)
 
     def _check_threshold(self) -> None:
         if isinstance(self.threshold, (int, float)) and not self.threshold >= -1:
@@ -186,8 +184,7 @@ class AdaptiveFNC(FalseNegatives):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.key_views not in KEY_VIEWS:
-            raise InputError(f"AdaptiveFNC.key_views is {self.key_views!r}; it is one of {list(KEY_VIEWS)}.")
+        require_choice(self.key_views, "AdaptiveFNC.key_views", KEY_VIEWS)
         self._check_threshold()
 
     def suspects(self, similarity, candidates, anchors, keys, step):

@@ -215,8 +215,9 @@ class Loop:
         method = self.method
         metrics = [variable for metric in method.metrics for variable in metric.variables]
         own = [variable for callback in self.callbacks for variable in getattr(callback, "variables", [])]
+        of_metrics = {id(variable) for variable in metrics}
         groups = {
-            "model": _without(method.variables, metrics),
+            "model": [variable for variable in method.variables if id(variable) not in of_metrics],
             "optimizer": method.optimizer.variables,
             "metrics": metrics,
             "callbacks": own,
@@ -339,11 +340,6 @@ def _table(columns: dict[str, list]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([columns, *zip(*columns.values(), strict=True)])
     return text.getvalue()
-
-
-def _without(variables, others) -> list:
-    known = {id(variable) for variable in others}
-    return [variable for variable in variables if id(variable) not in known]
 
 
 def _is_state(state: dict) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
+from tfrobust.common.settings import require_least
 from tfrobust.errors import InputError
 
 # Excluded by default, as in the code of SimCLR and BYOL: normalization layers by the name of the layer that owns the
@@ -22,8 +23,7 @@ class _LayerWise(keras.optimizers.Optimizer):
     """
 
     def _remember(self, weight_decay: float, exclude: Sequence[str] | None) -> None:
-        if weight_decay < 0:
-            raise InputError(f"{type(self).__name__}.weight_decay is {weight_decay}; it must be at least 0.")
+        require_least(weight_decay, f"{type(self).__name__}.weight_decay", 0)
         self.decay = weight_decay
         # A plain string would be iterated as one pattern per letter.
         self.exclude = (exclude,) if isinstance(exclude, str) else None if exclude is None else tuple(exclude)

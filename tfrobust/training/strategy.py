@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.training import cluster
 
@@ -21,8 +22,7 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
     Raises:
         ValueError: the name is unknown, or "tpu" finds no TPU.
     """
-    if name not in STRATEGIES:
-        raise InputError(f"STRATEGY is {name!r}; it is one of {list(STRATEGIES)}.")
+    require_choice(name, "STRATEGY", STRATEGIES)
     if name == "auto":
         name = "mirrored" if len(tf.config.list_logical_devices("GPU")) > 1 else "one_device"
     if name == "one_device":
@@ -76,6 +76,5 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 def set_precision(name: str) -> None:
     """Set Keras's dtype policy for layers built from now on."""
-    if name not in PRECISIONS:
-        raise InputError(f"precision is {name!r}; it is one of {list(PRECISIONS)}.")
+    require_choice(name, "precision", PRECISIONS)
     keras.config.set_dtype_policy(name)

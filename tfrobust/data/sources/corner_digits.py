@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.common.settings import require_choice
 from tfrobust.data.sources.base import Source
 from tfrobust.data.sources.digits import Digits
 from tfrobust.data.spec import ArrayExamples, Dataset, Examples
@@ -62,10 +63,7 @@ class CornerDigits(Source):
     balanced: int = 100
 
     def __post_init__(self):
-        if self.composition not in COMPOSITIONS:
-            raise InputError(
-                f"CornerDigits.composition is {self.composition!r}; it must be one of {list(COMPOSITIONS)}."
-            )
+        require_choice(self.composition, "CornerDigits.composition", COMPOSITIONS)
         for name, least, most in (("centre", 1, self.canvas), ("corner", 1, self.canvas - self.margin)):
             if not least <= getattr(self, name) <= most:
                 raise InputError(f"CornerDigits.{name} is {getattr(self, name)}; it must be in {least}..{most}.")

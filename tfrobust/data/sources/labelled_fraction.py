@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 
+from tfrobust.common.settings import require_least
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.data.splits import permutation, stratified
@@ -38,8 +39,7 @@ class LabelledFraction(Source):
             raise InputError("LabelledFraction does not split data; set validation_size and split_seed of its source.")
         if not 0 < self.fraction <= 1:
             raise InputError(f"LabelledFraction.fraction is {self.fraction}; it must be in (0, 1].")
-        if self.seed < 0:
-            raise InputError(f"LabelledFraction.seed is {self.seed}; it must be at least 0.")
+        require_least(self.seed, "LabelledFraction.seed", 0)
         dataset = self.source.load()
         train = dataset.train.take(self._positions(dataset.train.labels))
         return dataclasses.replace(dataset, name=f"{dataset.name}, {self.fraction:.6g} of the labels", train=train)

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from tfrobust.common import files
+from tfrobust.common.settings import require_choice
 from tfrobust.data.checks import DataNotFoundError, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
@@ -52,10 +53,7 @@ class StanfordSentimentTreebank(Source):
     length: int = 64
 
     def __post_init__(self):
-        if self.train_on not in TRAIN_ON:
-            raise InputError(
-                f"StanfordSentimentTreebank.train_on is {self.train_on!r}; it must be one of {list(TRAIN_ON)}."
-            )
+        require_choice(self.train_on, "StanfordSentimentTreebank.train_on", TRAIN_ON)
         if self.validation_size:
             raise InputError("StanfordSentimentTreebank has a validation split; leave validation_size at 0.")
 

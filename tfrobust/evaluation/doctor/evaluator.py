@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.attacks.shared.base import Attack
+from tfrobust.common.settings import require_least
 from tfrobust.data.spec import Examples
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
@@ -78,8 +79,7 @@ class Doctor(Evaluator):
     def __post_init__(self):
         if len(self.factors) < 2 or min(self.factors) <= 0:
             raise InputError(f"Doctor.factors is {tuple(self.factors)}; it must hold two or more positive numbers.")
-        if self.limit < 1:
-            raise InputError(f"Doctor.limit is {self.limit}; it must be at least 1.")
+        require_least(self.limit, "Doctor.limit", 1)
         if self.attack is not None and self.attack.minimal:
             raise InputError(
                 f"Doctor.attack is {self.attack.name}, a minimal-norm attack without epsilon; use one with "

@@ -15,6 +15,7 @@ from tfrobust.attacks.shared import checks
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.common import arrays
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_least
 from tfrobust.data.checks import check_tokens
 from tfrobust.data.spec import Examples
 from tfrobust.errors import InputError
@@ -99,8 +100,7 @@ class Setting:
         if names is not None and len(names) != self.predictor.class_count:
             raise InputError(f"There are {len(names)} class names for a model of {self.predictor.class_count} classes.")
         for name in ("batch_size", "chunk_size"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+            require_least(getattr(self, name), name, 1)
         object.__setattr__(self, "images", images)
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "predictor", self.predictor.as_logits(images, self.batch_size))

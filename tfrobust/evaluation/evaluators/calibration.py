@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tfrobust.attacks.shared.base import Attack
+from tfrobust.common.settings import require_least
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
@@ -211,8 +212,7 @@ class Calibration(Evaluator):
     supports_text: ClassVar[bool] = True
 
     def __post_init__(self):
-        if self.bins < 1:
-            raise InputError(f"Calibration.bins is {self.bins}; it must be at least 1.")
+        require_least(self.bins, "Calibration.bins", 1)
         check_adaptive_bins(self.rms_bin_size, self.rms_bins)
         if self.attack is not None:
             check_last_points("Calibration", self.attack)

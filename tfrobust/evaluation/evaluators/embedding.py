@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.augment.base import Augmentation
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
@@ -56,8 +57,7 @@ def inter_intra_ratio(
     Source:
         Paper 004, Figure 2 and section 4.1: 1.98 (SupCon) and 1.19 (SimCLR) on CIFAR-10.
     """
-    if distance not in DISTANCES:
-        raise InputError(f"distance is {distance!r}; it is one of {list(DISTANCES)}.")
+    require_choice(distance, "distance", DISTANCES)
 
     def sums(squared, same, different):
         # On the sphere 1 - cos is half the squared distance.
@@ -137,8 +137,7 @@ class EmbeddingGeometry(Evaluator):
     uses_embedding: ClassVar[bool] = True
 
     def __post_init__(self):
-        if self.distance not in DISTANCES:
-            raise InputError(f"EmbeddingGeometry.distance is {self.distance!r}; it is one of {list(DISTANCES)}.")
+        require_choice(self.distance, "EmbeddingGeometry.distance", DISTANCES)
         if not (self.sharpness > 0 and self.power > 0):
             raise InputError(
                 f"EmbeddingGeometry has sharpness {self.sharpness} and power {self.power}; both are above 0."

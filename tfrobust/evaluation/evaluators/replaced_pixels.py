@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tfrobust.common import pictures
+from tfrobust.common.settings import require_choice, require_least
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.evaluators.accuracy import accuracy
@@ -139,11 +140,9 @@ class ReplacedPixels(Evaluator):
     def __post_init__(self):
         if not 0 < self.share < 1:
             raise InputError(f"ReplacedPixels.share is {self.share}; it lies between 0 and 1.")
-        if self.pictures < 0:
-            raise InputError(f"ReplacedPixels.pictures is {self.pictures}; it must be at least 0.")
+        require_least(self.pictures, "ReplacedPixels.pictures", 0)
         for name, valid in (("levels", LEVELS), ("count", COUNTS)):
-            if getattr(self, name) not in valid:
-                raise InputError(f"ReplacedPixels.{name} is {getattr(self, name)!r}; it is one of {list(valid)}.")
+            require_choice(getattr(self, name), f"ReplacedPixels.{name}", valid)
 
     def run(self, setting: Setting) -> Outcome:
         """Measure the accuracy under both kinds of noise."""

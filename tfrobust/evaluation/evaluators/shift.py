@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from tfrobust.common.settings import require_least
 from tfrobust.data.published.base import ShiftedImages
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import published
@@ -40,8 +41,7 @@ class ShiftAccuracy(Evaluator):
     def __post_init__(self):
         if self.limit is not None and self.limit < 1:
             raise InputError(f"ShiftAccuracy.limit is {self.limit}; it must be at least 1.")
-        if self.bins < 1:
-            raise InputError(f"ShiftAccuracy.bins is {self.bins}; it must be at least 1.")
+        require_least(self.bins, "ShiftAccuracy.bins", 1)
         calibration.check_adaptive_bins(self.rms_bin_size, self.rms_bins)
 
     def check(self, setting: Setting) -> None:

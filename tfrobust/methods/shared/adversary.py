@@ -10,7 +10,7 @@ from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared import modes, objectives
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.common.configured import Configured
-from tfrobust.errors import InputError
+from tfrobust.common.settings import require_choice
 
 OBJECTIVES = ("cross_entropy", "kl")
 
@@ -42,8 +42,7 @@ class Adversary(Configured):
     mode: str = "inference"
 
     def __post_init__(self):
-        if self.objective not in OBJECTIVES:
-            raise InputError(f"Adversary.objective is {self.objective!r}; it is one of {list(OBJECTIVES)}.")
+        require_choice(self.objective, "Adversary.objective", OBJECTIVES)
         modes.check_mode(self.mode)
 
     def perturb(self, predict: Callable, images: tf.Tensor, labels: tf.Tensor, key: tf.Tensor) -> tf.Tensor:

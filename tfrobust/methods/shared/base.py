@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.gradient_penalty import GradientPenalty
 from tfrobust.methods.shared import projections
@@ -529,11 +530,5 @@ FORWARDS = ("separate", "joint")
 
 
 def checked_forward(forward: str) -> str:
-    """Return `forward`, one of `FORWARDS`.
-
-    Raises:
-        ValueError: another value.
-    """
-    if forward not in FORWARDS:
-        raise InputError(f"forward is {forward!r}; it is one of {list(FORWARDS)}.")
-    return forward
+    """Return `forward`; raise ValueError unless it is one of `FORWARDS`."""
+    return require_choice(forward, "forward", FORWARDS)

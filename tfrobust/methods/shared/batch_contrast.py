@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.ops import distribution, similarity
@@ -46,8 +47,7 @@ class Contrast(Configured):
     scale: str = "paper"
 
     def __post_init__(self):
-        if self.scale not in SCALES:
-            raise InputError(f"Contrast.scale is {self.scale!r}; it is one of {list(SCALES)}.")
+        require_choice(self.scale, "Contrast.scale", SCALES)
         if not self.temperature > 0 or self.similarity not in similarity.SIMILARITIES:
             valid = f"temperature > 0 and similarity one of {list(similarity.SIMILARITIES)}"
             raise InputError(f"Contrast has {self.temperature} and {self.similarity!r}; it takes {valid}.")

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.losses.feature_margin import FORMS, feature_margin
@@ -32,8 +33,7 @@ class FeatureObjective(Configured):
     scale: str = "mean"
 
     def __post_init__(self):
-        if self.scale not in SCALES:
-            raise InputError(f"{type(self).__name__}.scale is {self.scale!r}; it is one of {list(SCALES)}.")
+        require_choice(self.scale, f"{type(self).__name__}.scale", SCALES)
 
     def __call__(self, rows: tf.Tensor, clean: tf.Tensor, least: tf.Tensor, most=None, usable=None) -> tf.Tensor:
         """Compute the term of each image.

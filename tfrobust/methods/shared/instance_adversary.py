@@ -10,6 +10,7 @@ from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared import modes, objectives
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.ops import distribution
 from tfrobust.pairs import masks
@@ -54,8 +55,7 @@ class InstanceAdversary(Configured):
 
     def __post_init__(self):
         modes.check_mode(self.mode)
-        if self.negatives not in NEGATIVES:
-            raise InputError(f"InstanceAdversary.negatives is {self.negatives!r}; it is one of {list(NEGATIVES)}.")
+        require_choice(self.negatives, "InstanceAdversary.negatives", NEGATIVES)
         if self.group is not None and self.group < 2:
             raise InputError(f"InstanceAdversary.group is {self.group}; it is at least 2 rows, or None.")
 

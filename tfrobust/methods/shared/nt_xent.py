@@ -5,6 +5,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.methods.shared.self_supervised import SelfSupervised, embedding_deviation
@@ -63,8 +64,7 @@ class NTXentMethod(SelfSupervised):
         self.pseudo_labels = None
         if isinstance(temperature, (int, float)) and not temperature > 0:
             raise InputError(f"{type(self).__name__}.temperature is {temperature}; it must be > 0.")
-        if scale not in SCALES:
-            raise InputError(f"{type(self).__name__}.scale is {scale!r}; it is one of {list(SCALES)}.")
+        require_choice(scale, f"{type(self).__name__}.scale", SCALES)
 
     @property
     def observations(self):

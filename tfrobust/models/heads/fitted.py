@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_least, require_whole
 from tfrobust.errors import InputError
 from tfrobust.models.heads.linear import _DenseChain
-from tfrobust.models.shared.blocks import require_whole
 from tfrobust.ops import similarity
 
 _log = logging.getLogger(__name__)
@@ -61,9 +61,7 @@ class LogisticRegression(_DenseChain):
     ):
         super().__init__(**kwargs)
         self.class_count = require_whole(class_count, "LogisticRegression.class_count", minimum=2)
-        if regularization < 0:
-            raise InputError(f"LogisticRegression.regularization is {regularization}; it must be at least 0.")
-        self.regularization = regularization
+        self.regularization = require_least(regularization, "LogisticRegression.regularization", 0)
         self.iterations = require_whole(iterations, "LogisticRegression.iterations")
         self.normalized = normalized
         self.chain = [keras.layers.Dense(class_count, kernel_initializer="he_normal", dtype=self.dtype_policy)]

@@ -3,7 +3,8 @@
 import keras
 
 from tfrobust.common.configured import Configured
-from tfrobust.models.shared.blocks import build_chain, l2_penalty, require_whole, run_chain
+from tfrobust.common.settings import require_whole
+from tfrobust.models.shared.blocks import build_chain, l2_penalty, run_chain
 from tfrobust.models.shared.normalization import BranchedBatchNormalization
 from tfrobust.ops import similarity
 

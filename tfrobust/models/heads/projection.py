@@ -3,8 +3,9 @@
 import keras
 
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_choice, require_whole
 from tfrobust.errors import InputError
-from tfrobust.models.shared.blocks import build_chain, require_choice, require_whole, run_chain
+from tfrobust.models.shared.blocks import build_chain, run_chain
 from tfrobust.models.shared.normalization import BranchedBatchNormalization
 
 NORMALIZATIONS = ("none", "hidden", "all")

@@ -4,14 +4,9 @@ import functools
 
 import keras
 
+from tfrobust.common.settings import require_choice, require_whole
 from tfrobust.models.resnets.stages import basic_path, doubled, stages
-from tfrobust.models.shared.blocks import (
-    SHORTCUTS,
-    PreActivationBlock,
-    plain_convolution,
-    require_choice,
-    require_whole,
-)
+from tfrobust.models.shared.blocks import SHORTCUTS, PreActivationBlock, plain_convolution
 from tfrobust.models.shared.encoder import Encoder
 
 _BLOCKS = (2, 2, 2, 2)

@@ -4,9 +4,10 @@ import functools
 
 import keras
 
+from tfrobust.common.settings import require_wholes
 from tfrobust.errors import InputError
 from tfrobust.models.resnets.stages import basic_path, stages
-from tfrobust.models.shared.blocks import ConvolutionStyle, ConvolutionUnit, ResidualBlock, require_wholes
+from tfrobust.models.shared.blocks import ConvolutionStyle, ConvolutionUnit, ResidualBlock
 from tfrobust.models.shared.encoder import Encoder
 
 

@@ -4,8 +4,9 @@ import functools
 
 import keras
 
+from tfrobust.common.settings import require_choice, require_whole
 from tfrobust.models.resnets.stages import STEMS, basic_path, doubled, stages, stem_layers
-from tfrobust.models.shared.blocks import ResidualBlock, require_choice, require_whole
+from tfrobust.models.shared.blocks import ResidualBlock
 from tfrobust.models.shared.encoder import Encoder
 
 _BLOCKS = (2, 2, 2, 2)

@@ -5,17 +5,11 @@ import functools
 
 import keras
 
+from tfrobust.common.settings import require_choice, require_whole
 from tfrobust.errors import InputError
 from tfrobust.models.resnets.resnet import basic_stages, blocks_per_stage
 from tfrobust.models.resnets.stages import STEMS, doubled, stages, stem_layers
-from tfrobust.models.shared.blocks import (
-    ConvolutionStyle,
-    ConvolutionUnit,
-    PreActivationBlock,
-    ResidualBlock,
-    require_choice,
-    require_whole,
-)
+from tfrobust.models.shared.blocks import ConvolutionStyle, ConvolutionUnit, PreActivationBlock, ResidualBlock
 from tfrobust.models.shared.encoder import Encoder
 
 READINGS = ("bottleneck", "cifar_6n+2", "bottleneck_v2", "pooled")

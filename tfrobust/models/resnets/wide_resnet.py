@@ -5,15 +5,10 @@ import functools
 
 import keras
 
+from tfrobust.common.settings import require_choice, require_whole
 from tfrobust.errors import InputError
 from tfrobust.models.resnets.stages import doubled, stages
-from tfrobust.models.shared.blocks import (
-    ConvolutionStyle,
-    PreActivationBlock,
-    plain_convolution,
-    require_choice,
-    require_whole,
-)
+from tfrobust.models.shared.blocks import ConvolutionStyle, PreActivationBlock, plain_convolution
 from tfrobust.models.shared.encoder import Encoder
 
 VARIANTS = ("paper", "noisymix")

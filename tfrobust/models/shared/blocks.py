@@ -8,58 +8,12 @@ import keras
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.models.shared.dropout import CountedDropout
 from tfrobust.models.shared.normalization import BranchedBatchNormalization
 
 SHORTCUTS = ("standard", "activated", "raw")
-
-
-def require_whole(value, what: str, minimum: int = 1) -> int:
-    """Return an integer of at least `minimum`.
-
-    Args:
-        value: the value.
-        what: its name, for the message.
-        minimum: smallest valid value.
-
-    Raises:
-        ValueError: `value` is no integer, or below `minimum`.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise InputError(f"{what} must be an integer >= {minimum}, got {value!r}.")
-    return value
-
-
-def require_wholes(values, what: str) -> tuple[int, ...]:
-    """Return integers >= 1 as a tuple.
-
-    Args:
-        values: tuple or list.
-        what: its name, for the message.
-
-    Raises:
-        ValueError: `values` is no tuple of integers >= 1.
-    """
-    if not isinstance(values, (list, tuple)):
-        raise InputError(f"{what} must be a tuple of integers >= 1, got {values!r}.")
-    return tuple(require_whole(value, f"each entry of {what}") for value in values)
-
-
-def require_choice(value, what: str, choices: Sequence[str]) -> str:
-    """Return a value that is one of `choices`.
-
-    Args:
-        value: the value.
-        what: its name, for the message.
-        choices: the valid values, which the message lists.
-
-    Raises:
-        ValueError: `value` is not one of them.
-    """
-    if value not in choices:
-        raise InputError(f"{what} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
-    return value
 
 
 def l2_penalty(weight: float):
@@ -216,8 +170,28 @@ class ConvolutionUnit(Configured, keras.layers.Layer):
         return run_chain(others, tf.nn.bias_add(hidden, tf.cast(offset, hidden.dtype)))
 
 
+class _Block(Configured, keras.layers.Layer):
+    """Base of the residual blocks; `units` are the layers of the path."""
+
+    branched = True
+
+    def compute_output_shape(self, input_shape):
+        """Return the output shape of the path."""
+        shape = tuple(input_shape)
+        for layer in self.units:
+            shape = tuple(layer.compute_output_shape(shape))
+        return shape
+
+    def _require_equal(self, out: tuple, skipped: tuple) -> None:
+        if out[1:] != skipped[1:]:
+            raise InputError(
+                f"{type(self).__name__} {self.name}: the path ends in {out[1:]}, the shortcut in {skipped[1:]}; "
+                "set project=True where width or stride change."
+            )
+
+
 @keras.saving.register_keras_serializable(package="tfrobust")
-class ResidualBlock(Configured, keras.layers.Layer):
+class ResidualBlock(_Block):
     """Post-activation residual block, plain or bottleneck: activation(path(x) + shortcut(x)).
 
     The last unit of the path has no activation of its own. The shortcut is the identity, or with `project` a 1x1
@@ -234,8 +208,6 @@ class ResidualBlock(Configured, keras.layers.Layer):
 
     Source: He et al. 2016 (Deep residual learning), figures 2 and 5.
     """
-
-    branched = True
 
     def __init__(
         self,
@@ -274,20 +246,7 @@ class ResidualBlock(Configured, keras.layers.Layer):
     def build(self, input_shape):
         """Build path and shortcut."""
         shape = tuple(input_shape)
-        out = build_chain(self.units, shape)
-        skipped = build_chain(self.shortcut, shape)
-        if out[1:] != skipped[1:]:
-            raise InputError(
-                f"ResidualBlock {self.name}: the path ends in {out[1:]}, the shortcut in {skipped[1:]}; "
-                "set project=True where width or stride change."
-            )
-
-    def compute_output_shape(self, input_shape):
-        """Return the output shape of the path."""
-        shape = tuple(input_shape)
-        for unit in self.units:
-            shape = tuple(unit.compute_output_shape(shape))
-        return shape
+        self._require_equal(build_chain(self.units, shape), build_chain(self.shortcut, shape))
 
     def call(self, hidden, *, training=None, branch=0):
         """Apply the block."""
@@ -297,7 +256,7 @@ class ResidualBlock(Configured, keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class PreActivationBlock(Configured, keras.layers.Layer):
+class PreActivationBlock(_Block):
     """Pre-activation residual block: path(a) + shortcut, a = activation(norm(x)).
 
     Normalization and activation precede each convolution.
@@ -316,8 +275,6 @@ class PreActivationBlock(Configured, keras.layers.Layer):
 
     Source: He et al. 2016 (Identity mappings in deep residual networks), figures 1b and 4e.
     """
-
-    branched = True
 
     def __init__(
         self,
@@ -366,19 +323,7 @@ class PreActivationBlock(Configured, keras.layers.Layer):
     def build(self, input_shape):
         """Build entry, path and projection."""
         shape = build_chain(self.entry, tuple(input_shape))
-        out, skipped = build_chain(self.units, shape), build_chain(self.projection, shape)
-        if out[1:] != skipped[1:]:
-            raise InputError(
-                f"PreActivationBlock {self.name}: the path ends in {out[1:]}, the shortcut in {skipped[1:]}; "
-                "set project=True where width or stride change."
-            )
-
-    def compute_output_shape(self, input_shape):
-        """Return the output shape of the path."""
-        shape = tuple(input_shape)
-        for layer in self.units:
-            shape = tuple(layer.compute_output_shape(shape))
-        return shape
+        self._require_equal(build_chain(self.units, shape), build_chain(self.projection, shape))
 
     def call(self, hidden, *, training=None, branch=0):
         """Apply the block."""

@@ -6,8 +6,9 @@ import keras
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_whole
 from tfrobust.errors import InputError
-from tfrobust.models.shared.blocks import ConvolutionStyle, build_chain, require_whole, run_chain
+from tfrobust.models.shared.blocks import ConvolutionStyle, build_chain, run_chain
 from tfrobust.models.shared.normalization import check_branch
 
 

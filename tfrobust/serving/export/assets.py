@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.common.files import fsync_directory, fsync_tree, replacing, write_atomically
+from tfrobust.common.files import fsync_directory, fsync_tree, replacing
 from tfrobust.security import saved_models
 from tfrobust.serving.export import golden, probe, publish
 from tfrobust.serving.export import saved_model as export
@@ -25,14 +25,13 @@ def assemble(
     encoder,
     head,
     image_shape: Sequence[int],
-    class_names: Sequence[str] = (),
     report_json: str = "",
     report_html: str = "",
     report_markdown: str = "",
     evaluated=None,
     name: str = "model",
-    fit: int | str = "stretch",
     vocabulary: Sequence[str] = (),
+    **more,
 ) -> str:
     """Write a version directory: SavedModel, reports, golden request, warm-up requests, SHA256SUMS.
 
@@ -42,17 +41,16 @@ def assemble(
 
     Args:
         directory: path of the version directory; its parent must exist.
-        encoder: see `commands.export.write_saved_model`.
-        head: see `commands.export.write_saved_model`.
-        image_shape: see `commands.export.write_saved_model`.
-        class_names: see `commands.export.write_saved_model`.
-        report_json: see `commands.export.write_saved_model`.
+        encoder: see `saved_model.write_saved_model`.
+        head: see `saved_model.write_saved_model`.
+        image_shape: see `saved_model.write_saved_model`.
+        report_json: see `saved_model.write_saved_model`.
         report_html: HTML rendering of the report; left out if empty.
         report_markdown: Markdown rendering of the report; left out if empty.
         evaluated: the version directory that was evaluated for the report; None if there is none yet.
         name: the model's name, for the warm-up requests.
-        fit: see `commands.export.write_saved_model`.
-        vocabulary: see `commands.export.write_saved_model`.
+        vocabulary: see `saved_model.write_saved_model`.
+        **more: `class_names` and `fit` of `saved_model.write_saved_model`.
 
     Returns:
         The weights hash.
@@ -67,8 +65,8 @@ def assemble(
     for leftover in (temporary, old):
         if leftover.exists():
             shutil.rmtree(leftover)
-    parts = dict(encoder=encoder, head=head, image_shape=image_shape, fit=fit, vocabulary=vocabulary)
-    export.write_saved_model(temporary, **parts, class_names=class_names, report_json=report_json)
+    parts = dict(encoder=encoder, head=head, image_shape=image_shape, report_json=report_json, vocabulary=vocabulary)
+    export.write_saved_model(temporary, **parts, **more)
     loaded = saved_models.load(temporary)  # also checks that the export passes the library's own scan
     response = golden.record(loaded.signatures, image_shape, len(vocabulary))
     weights = export.saved_model_sha256(loaded)
@@ -159,11 +157,8 @@ def _check_evaluated(evaluated, weights: str, response: dict) -> None:
 
 
 def _write_reports(directory: pathlib.Path, report_json: str, report_html: str, report_markdown: str) -> None:
-    (directory / probe.EXTRAS).mkdir(exist_ok=True)
     texts = {probe.REPORT_FILE: report_json, HTML_FILE: report_html, MARKDOWN_FILE: report_markdown}
-    for file, text in texts.items():
-        if text:
-            write_atomically(directory / file, text)
+    export.write_texts(directory, texts)
 
 
 def _put_in_place(temporary: pathlib.Path, directory: pathlib.Path, old: pathlib.Path) -> None:

@@ -97,12 +97,17 @@ def write_saved_model(
         CLASS_NAMES_FILE: json.dumps(list(class_names), ensure_ascii=False) + "\n" if class_names else "",
         VOCABULARY_FILE: "".join(f"{word}\n" for word in vocabulary),
     }
+    write_texts(directory, texts)
+    rehearsal.remember(directory)
+
+
+def write_texts(directory, texts: dict[str, str]) -> None:
+    """Write the texts that are not empty into a version directory, by their names in it."""
     for name, text in texts.items():
         if text:
             path = pathlib.Path(directory, name)
             path.parent.mkdir(exist_ok=True)
             write_atomically(path, text)
-    rehearsal.remember(directory)
 
 
 def replace_report(directory, report_json: str) -> None:
