@@ -251,7 +251,7 @@ def equipped(written) -> pathlib.Path:
         ]
         ended = processes.run("tfrobust.train:main", [[*flags, "--gin_param=EVAL_EPSILON=0.03"]], cwd=written)
         assert ended.code == 0, ended.err
-    for name in ("adversarial_training", "my_pairing", "simclr", "supcon"):
+    for name in ("adversarial_training", "my_pairing", "simclr", "supcon", "supervised"):
         renamed(written / "exported" / "ascl_leaked", name)
     for name in ("photos", "photos_plain", "trades-seed0", "trades-seed1", "supervised-seed0", "supervised-seed1"):
         renamed(written / "exported" / "trades", name)

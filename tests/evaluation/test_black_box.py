@@ -120,7 +120,7 @@ def test_what_needs_gradients_is_left_out_and_named():
     checks = {f.check for f in outcome.findings}
     assert "deterministic" in checks and not checks & {"gradients", "ascent"}
     assert "White-box attacks" in not_measured(outcome.measurements, outcome.findings)[0]
-    assert "gives no input gradients" in threat_statement(outcome.measurements, outcome.findings)
+    assert "provides no input gradients" in threat_statement(outcome.measurements, outcome.findings)
     assert "White-box attacks" not in not_measured(outcome.measurements)[0]
 
 

@@ -247,7 +247,7 @@ def test_the_command_prints_a_recipe_s_cost(archives, tmp_path, monkeypatch, cap
     row = shlex.split(recipes.ROWS["ascl/cifar10_resnet20_ascl_leaked"].command)[3:]
     code = train.main([*row, *flags, "--dry_run"])
     said = capsys.readouterr().out
-    assert code == 0 and "12 forward and backward passes over the batch a step, 2400 in all" in said
+    assert code == 0 and "12 forward and backward passes over the batch per step, 2400 in total" in said
     assert list(tmp_path.iterdir()) == []
 
 
