@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from tfrobust.common import files
+from tfrobust.errors import InputError
 
 
 def test_write_atomically_replaces_the_whole_file(tmp_path):
@@ -64,3 +65,12 @@ def test_fsync_tree_reaches_every_file_and_folder(tmp_path, monkeypatch):
     files.fsync_tree(tmp_path)
     assert seen.index("a/b/file") < seen.index("a/b") < seen.index("a") < seen.index(".")
     assert "top" in seen
+
+
+def test_the_saved_model_of_a_folder_is_its_own_its_newest_version_or_that_of_a_workdir(tmp_path):
+    with pytest.raises(InputError, match="neither saved_model.pb nor a numbered version"):
+        files.saved_model_directory(tmp_path)
+    for place, found in (("staged", "staged"), ("9", "9"), ("10", "10"), ("", "")):
+        (tmp_path / place).mkdir(exist_ok=True)
+        (tmp_path / place / "saved_model.pb").touch()
+        assert files.saved_model_directory(tmp_path) == tmp_path / found
