@@ -20,11 +20,11 @@ def test_the_line_of_an_epoch(logs, line):
     assert len(progress.epoch_line(100, 1000, logs, 3599)) <= 80
 
 
-def ran(monkeypatch, verbose: int, *seconds: float, steps=8) -> None:
+def ran(monkeypatch, verbose: int, *seconds: float, steps=8, steps_after=0.0) -> None:
     """One epoch whose steps take these seconds, then 0.1 each."""
     clock = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
-    lines = progress.EpochLines(2, steps, verbose)
+    lines = progress.EpochLines(2, steps, verbose, steps_after)
     lines.on_epoch_begin(0)
     for step in range(steps):
         lines.on_train_batch_begin(step)
@@ -39,6 +39,10 @@ def test_the_estimate_does_not_count_the_first_step(monkeypatch, capsys):
     first, epoch = capsys.readouterr().out.splitlines()
     assert first == "estimate    about 1 s for 10 more steps"
     assert epoch == "epoch 1/2  loss 7.89  accuracy 98.4  val 99.0 / 59.0 robust  51 s"
+    ran(monkeypatch, 1, steps_after=600.0)
+    assert capsys.readouterr().out.startswith(
+        "estimate    about 1 s for 10 more steps, then at most about 1 min 0 s of attacks"
+    )
     ran(monkeypatch, 1, 50.0, 4.0)  # a long step is enough
     assert capsys.readouterr().out.startswith("estimate    about 56 s for 14 more steps\n")
 

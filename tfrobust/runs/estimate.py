@@ -88,6 +88,12 @@ def show(
     _show_evaluation(evaluators, stages[-1].dataset, seconds_per_pass)
 
 
+def attack_steps(evaluators: Sequence[Evaluator], stage: Stage) -> float:
+    """Return how many steps of a stage cost as much as the attacks of an evaluation if none succeeds."""
+    passes = attack_passes(evaluators, stage.dataset).forward_equivalents
+    return passes / (stage.passes_per_step * (1 + _BACKWARD) * stage.batch_size)
+
+
 def attack_passes(evaluators: Sequence[Evaluator], dataset: Dataset) -> Passes:
     """Count the passes of an evaluation's attacks if none succeeds: images x rounds x steps of each.
 

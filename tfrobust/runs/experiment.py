@@ -173,8 +173,8 @@ def train(
             if first:
                 origin["pretraining"], before, seconds = pretraining.run(first, scope, folder, own, **driven)
             watchers = selection.watch(own, dataset.validation.arrays(), validation, callbacks, batch_size)
-            profiled = {"profile_steps": profile, "profile_directory": str(own / "logs")}
-            loop = stage.loop(scope, folder, watchers, **profiled, **driven)
+            driven |= {"profile_steps": profile, "profile_directory": str(own / "logs")}
+            loop = stage.loop(scope, folder, watchers, steps_after=estimate.attack_steps(evaluators, stage), **driven)
             history = loop.run()
         if not worker.chief:
             if verbose:

@@ -57,6 +57,7 @@ class Loop:
         profile_directory: folder of the trace.
         finished_only: True to refuse to train: the checkpoint must be of the last step.
         verbose: 0 prints nothing, 1 one line per epoch, 2 all logs of every epoch.
+        steps_after: cost of the attacks after the training, at most, in training steps; for the printed estimate.
         history_file: CSV file with one row per epoch, which the chief writes; "" for none.
         title: name of this training in the progress output; "" if it is the run's only one.
         seconds: duration of the training, including earlier sessions, once `run` has returned.
@@ -75,6 +76,7 @@ class Loop:
     profile_directory: str = ""
     finished_only: bool = False
     verbose: int = 1
+    steps_after: float = 0.0
     history_file: str = ""
     title: str = ""
     seconds: float = dataclasses.field(default=0.0, init=False)
@@ -92,7 +94,7 @@ class Loop:
         """
         self._make_every_variable()
         recorder, profile = _Recorder(), _Profile(self.profile_directory, self.profile_steps)
-        lines = EpochLines(self.epochs, self.steps_per_epoch, self.verbose)
+        lines = EpochLines(self.epochs, self.steps_per_epoch, self.verbose, self.steps_after)
         callbacks = keras.callbacks.CallbackList(
             [*self.callbacks, profile, recorder, lines],
             add_history=False,

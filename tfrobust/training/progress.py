@@ -13,6 +13,8 @@ from tfrobust.common.console import Live, duration
 _WIDTH = 80
 # Steps that the estimate is measured on, or fewer if they take longer than some seconds.
 _STEPS, _SECONDS = 5, 3.0
+# Seconds of attacks from which on the estimate names them: below, their compilation takes longer.
+_MENTIONED = 20.0
 
 
 class EpochLines(keras.callbacks.Callback):
@@ -24,11 +26,13 @@ class EpochLines(keras.callbacks.Callback):
         epochs: number of epochs.
         steps_per_epoch: number of steps per epoch.
         verbose: 0 prints nothing, 1 the main numbers, 2 all logs.
+        steps_after: cost of the attacks after the training, at most, in training steps; for the estimate.
     """
 
-    def __init__(self, epochs: int, steps_per_epoch: int, verbose: int):
+    def __init__(self, epochs: int, steps_per_epoch: int, verbose: int, steps_after: float = 0.0):
         super().__init__()
         self.epochs, self.steps_per_epoch, self.verbose = epochs, steps_per_epoch, verbose
+        self.steps_after = steps_after
         self._live, self._seconds, self._estimated = Live(), [], False
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -50,7 +54,10 @@ class EpochLines(keras.callbacks.Callback):
         if not self._estimated and (len(measured) == _STEPS or sum(measured) > _SECONDS):
             self._estimated = True
             each = statistics.median(measured)
-            print(f"estimate    about {duration(each * (total - done))} for {total - done} more steps", flush=True)
+            said = f"estimate    about {duration(each * (total - done))} for {total - done} more steps"
+            after = each * self.steps_after
+            attacks = f", then at most about {duration(after)} of attacks" if after > _MENTIONED else ""
+            print(said + attacks, flush=True)
 
     def on_epoch_end(self, epoch, logs=None):
         """Print the epoch's line."""
