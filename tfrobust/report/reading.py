@@ -299,7 +299,11 @@ def interval(measurement: Measurement | None) -> str:
         return ""
     if measurement.unit.startswith("fraction"):
         return " to ".join(per_cents(measurement.low, measurement.high))
-    return f"{measurement.low:.3g} to {measurement.high:.3g}"
+    ends = [f"{end:.3g}" for end in (measurement.low, measurement.high)]
+    digits = max(len(end.partition(".")[2]) for end in ends)
+    if not any("e" in end for end in ends):
+        ends = [f"{end:.{digits}f}" for end in (measurement.low, measurement.high)]
+    return " to ".join(ends)
 
 
 def nearest(identity: str, known) -> str:

@@ -72,7 +72,8 @@ background:var(--page)}
 .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:26px}
 .figures>.dense{align-self:center;min-width:0}
 .figures>.dense:last-child:nth-child(odd){grid-column:1/-1}
-.figures+*{margin-top:20px}
+.figures+*,section>.dense+.dense{margin-top:20px}
+.tile .badge{white-space:normal}
 figure{margin:0;min-width:0;break-inside:avoid}
 figure svg.plot{display:block;width:100%;height:auto;overflow:visible}
 svg.plot *{stroke-linejoin:round;stroke-linecap:butt}
