@@ -1,7 +1,7 @@
 """The command `python -m tfrobust.serving.scan DIR ...`, which checks SavedModels before anything is loaded.
 
 The check is an allowlist: everything that is not known to be harmless is refused, in the functions of the library as in
-the graph. See `tfrobust.security.saved_models.scan` for what is checked, and `tfrobust.security.allowed_operations` for
+the graph. See `tfrobust.security.saved_models.scan` for what is checked, and `tfrobust.security.program_graph` for
 the list. tfrobust scans every SavedModel before it opens it; this module is for other programs, and for use on the
 command line.
 """
