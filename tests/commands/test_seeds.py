@@ -19,6 +19,8 @@ print(" ".join(sys.argv[1:]), flush=True)
 order = os.environ.get(f"END_{seed}", "0")
 if order == "wait":
     time.sleep(60)
+if order == "kill":
+    os.kill(os.getpid(), 9)
 if order != "0":
     print(f"error: seed {seed} is unlucky", file=sys.stderr)
 sys.exit(int(order))
@@ -69,6 +71,15 @@ def test_a_failure_is_one_line_and_the_others_train(stand_in, monkeypatch, capfd
     ]
     assert said.out.count(": done in") == 2 and "compare" not in said.out
     assert "--workdir=w/x-seed2" in (stand_in / "w" / "x-seed2.log").read_text()
+
+
+def test_a_killed_run_is_reported_by_its_signal(stand_in, monkeypatch, capfd):
+    monkeypatch.setenv("END_0", "kill")
+    assert train.main([TRADES, "--seeds=0,1"]) == 1
+    assert capfd.readouterr().err.splitlines() == [
+        "seed 0: signal 9",
+        "error: 1 of 2 seeds did not finish: 0 (signal 9).",
+    ]
 
 
 @pytest.mark.parametrize(("ends", "code"), [(("2", "2"), 2), (("3", "3"), 3), (("3", "1"), 1), (("75", "75"), 75)])

@@ -68,7 +68,7 @@ def run(flags: argparse.Namespace, parser: Parser) -> None:
     failed = {seed: code for seed, code in codes.items() if code}
     if failed:
         kind = _ERRORS.get(next(iter(failed.values())), Failure) if len(set(failed.values())) == 1 else Failure
-        listed = ", ".join(f"{seed} (exit code {code})" for seed, code in failed.items())
+        listed = ", ".join(f"{seed} ({_end(code)})" for seed, code in failed.items())
         again = " Run the same command again to resume." if failures.STOPPED in failed.values() else ""
         raise kind(f"{len(failed)} of {len(chosen)} seeds did not finish: {listed}.{again}"[:300])
     if flags.dry_run:
@@ -174,8 +174,11 @@ def _print_end(seed: int, code: int, seconds: float, log: pathlib.Path | None) -
         print(f"seed {seed}: done in {seconds:.0f} s", flush=True)
         return
     last = _last_line(log) if log else ""
-    how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    print(f"seed {seed}: {how}{f': {last}' if last else ''}", file=sys.stderr, flush=True)
+    print(f"seed {seed}: {_end(code)}{f': {last}' if last else ''}", file=sys.stderr, flush=True)
+
+
+def _end(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _last_line(log: pathlib.Path) -> str:
