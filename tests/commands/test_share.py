@@ -69,6 +69,14 @@ def test_the_newest_version_is_downloaded_unless_another_is_named(stand_in):
         hub.local("hf://me/small/11")
 
 
+def test_a_model_on_the_hub_with_own_data_needs_an_epsilon_too(stand_in, capsys):
+    report = b'{"data": {"source": {"registered_name": "tfrobust>Npz"}}}'
+    files = {"1/saved_model.pb": b"", "1/assets.extra/robustness_report.json": report}
+    stand_in.repositories["me/small"] = [files]
+    assert evaluate.main(["--model=hf://me/small", "--gin_file=gin/eval/quick.gin"]) == 2
+    assert "EPSILON" in capsys.readouterr().err
+
+
 @pytest.mark.rest
 def test_a_model_on_the_hub_is_evaluated_after_the_scan(stand_in, earlier, capsys, tmp_path):
     assert share.main([str(earlier), "--repo=me/small"]) == 0

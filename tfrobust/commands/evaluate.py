@@ -93,7 +93,7 @@ def _own_data(flags: argparse.Namespace) -> str:
     """Return the flag that names data for which EPSILON has no default: any but those embedded here; "" if none."""
     if flags.data is not None:
         return "" if flags.data == "digits" else f"--data={shown(flags.data, 40, quote=False)}"
-    report = find_report(flags.model)
+    report = find_report(hub.local(flags.model))
     document = read_bounded(report) if report else b""
     named = any(b"tfrobust>" + kind in document for kind in (b"ImageFolder", b"Npz", b"TensorFlowDatasets", b"Cifar"))
     return f"--model={shown(flags.model, 40, quote=False)}" if named else ""
