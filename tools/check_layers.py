@@ -26,6 +26,7 @@ LAYERS = (
     {"saving", "adapters"},
     {"serving.server"},
     {"serving.scan", "serving.export", "serving.client"},
+    {"evaluation.summary"},
     {"report", "serving"},  # report/__init__.py re-exports
     {"report.gate", "report.assembly", "report.writer"},
     {"report.comparison.views"},
@@ -38,7 +39,6 @@ LAYERS = (
     {"report.reading"},
     {"report.schema"},
     {"report.validator"},
-    {"evaluation.summary"},
     {"evaluation.runner"},
     {"evaluation.doctor"},
     {"evaluation.evaluators"},

@@ -90,3 +90,20 @@ def test_an_attack_says_what_is_wrong_with_labels_and_outputs():
         run_attack(attack, lambda images: tf.nn.softmax(predict(images)), images, ids)
     with pytest.raises(ValueError, match="k >= 2"):
         run_attack(attack, lambda images: predict(images)[:, :1], images, ids * 0)
+
+
+@pytest.mark.parametrize("squash", [tf.nn.softmax, tf.nn.sigmoid])
+def test_an_attack_converts_probabilities(squash):
+    images = np.random.default_rng(0).uniform(size=(30, 2, 2, 1)).astype("float32")
+    images[:6] = np.repeat([[0.0], [1.0]], 3, axis=0)[:, :, None, None]
+
+    def logits(inputs):
+        level = tf.reduce_mean(inputs, axis=[1, 2, 3]) - 0.5
+        return 12 * tf.stack([level, -level], axis=1)
+
+    labels = np.asarray(logits(images)).argmax(-1)
+    attack = FGSM(threat=ThreatModel(epsilon=0.1))
+    expected = run_attack(attack, logits, images, labels)
+    found = run_attack(attack, lambda inputs: squash(logits(inputs)), images, labels)
+    assert 0 < expected.success.sum() < 30
+    np.testing.assert_array_equal(found.success, expected.success)

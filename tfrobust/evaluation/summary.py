@@ -2,25 +2,81 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import re
+import time
 from collections.abc import Callable
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.common import arrays, files, fingerprint
+from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.engine import predictor as predictors
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
-from tfrobust.evaluation.engine.predictor import Predictor
+from tfrobust.evaluation.engine.predictor import Predictor, in_batches
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.evaluators.calibration import Calibration
 from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.report import assembly
+from tfrobust.report.renderers import console, html
+from tfrobust.report.schema import Report
+from tfrobust.structs import Measurement
 
 _DOCTOR_STEPS = 10
 _DOCTOR_LIMIT = 256
+# The images on which another range of pixels is tried, and the fewest that it must correct.
+_RANGE_LIMIT, _RANGE_COUNT = 256, 10
+
+
+@dataclasses.dataclass(repr=False)
+class Evaluation(Outcome):
+    """The outcome of `evaluate`, with its report. Printed, it is the table of `summary`.
+
+    Attributes:
+        report: the same results as a `Report`.
+    """
+
+    report: Report = None
+
+    def __getitem__(self, name: str) -> Measurement:
+        """Return a measurement by its id, or an accuracy by its short name: "clean", or the name of an attack, "pgd".
+
+        Raises:
+            KeyError: there is no such measurement, or several.
+        """
+        known = {measurement.id: measurement for measurement in self.measurements}
+        attack = re.compile(rf"attack\.{re.escape(name)}_(l\w+)_[^_]+\.accuracy")
+        fitting = [one for one in known if one in (name, f"accuracy.{name}") or attack.fullmatch(one)]
+        if len(fitting) != 1:
+            found = "matches several of" if fitting else "is none of"
+            raise KeyError(f"{name!r} {found} the measurements: {', '.join(fitting or known)}")
+        return known[fitting[0]]
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def summary(self) -> str:
+        """Return the main numbers with their intervals, and the doctor's warnings, as an aligned table of text."""
+        return console.console_table(self.report, short=True)
+
+    def to_json(self) -> str:
+        """Return the report as JSON text, in the format of the files that the commands write."""
+        return self.report.to_json()
+
+    def save_html(self, path: str | os.PathLike) -> None:
+        """Write the report as one self-contained HTML page, as the commands do.
+
+        Args:
+            path: the file; one of the same name is replaced.
+        """
+        files.write_atomically(path, html.render(self.report))
 
 
 def evaluate(
@@ -28,14 +84,16 @@ def evaluate(
     images: np.ndarray,
     labels: np.ndarray,
     *,
-    epsilon: float,
+    epsilon: float | None = None,
     norm: str = "linf",
+    threat: ThreatModel | None = None,
+    bounds: tuple[float, float] | None = None,
     steps: int = 20,
     evaluators: tuple[Evaluator, ...] | None = None,
     seed: int = 0,
     batch_size: int = 128,
     progress: Callable | None = None,
-) -> Outcome:
+) -> Evaluation:
     """Measure clean accuracy, accuracy under FGSM and PGD, and calibration, and run the doctor's checks.
 
     Example:
@@ -44,39 +102,81 @@ def evaluate(
         >>> model = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(4)])
         >>> images, labels = np.random.rand(16, 8, 8, 1), np.arange(16) % 4
         >>> outcome = robust.evaluate(model, images, labels, epsilon=0.1, steps=2)
-        >>> [measurement.id for measurement in outcome.measurements][:2]
-        ['accuracy.clean', 'attack.fgsm_linf_0.1.accuracy']
+        >>> outcome["pgd"].id, outcome["clean"].n
+        ('attack.pgd_linf_0.1.accuracy', 16)
 
     Args:
         model: a built Keras model, a path (SavedModel or `.keras`), a function `images -> logits`, or a `Predictor`.
             Logits are best; probabilities are detected and converted to logits: log(p) of a softmax, log(p / (1 - p))
             of sigmoids.
-        images: float [n, h, w, c] in [0, 1].
+        images: float [n, h, w, c] within `bounds`.
         labels: integer [n] in [0, k), or one-hot [n, k].
-        epsilon: radius of the attack in pixels of [0, 1], > 0.
+        epsilon: radius of the attack in the pixels' units, > 0. In Linf and pixels of [0, 1], 8/255 is usual for
+            photographs, 0.2 to 0.3 for gray digits.
         norm: 'linf', 'l2' or 'l1'.
+        threat: a threat model in place of `epsilon` and `norm`.
+        bounds: (low, high) of the pixels that the model takes, such as (0, 255); `images` and `epsilon` are in the same
+            pixels. The report scales both to [0, 1]. None for the bounds of `threat`, which are by default (0, 1).
         steps: steps of PGD, of size 2.5 epsilon / steps each, from one random start.
-        evaluators: evaluators to run instead of the default ones.
+        evaluators: evaluators to run instead of the default ones; their threat models are in pixels of [0, 1].
         seed: seed of every random draw.
         batch_size: largest number of images in one graph call.
         progress: called as (task, done, total) with a text or an attack (`searching.AttackTask`), or None.
 
     Returns:
-        Measurements `accuracy.clean`, `attack.fgsm_...`, `attack.pgd_...`, `calibration. ...`, and findings.
+        Measurements `accuracy.clean`, `attack.fgsm_...`, `attack.pgd_...`, `calibration. ...`, and findings. It prints
+        as a table; `outcome["pgd"]` is the measurement of an attack.
 
     Raises:
-        ValueError: data that does not fit the model, or an invalid threat model.
+        ValueError: data that do not fit the model, an invalid threat model, or a model that clearly expects pixels of
+            another range than `bounds`.
     """
+    started = time.monotonic()
     images = np.asarray(images)
+    low, high = bounds = _bounds(threat, bounds)
+    predictor = as_predictor(model, images.shape[1:])
+    if not predictor.is_text:
+        images, predictor = _to_unit(images, predictor, low, high)
+    if evaluators is None:
+        evaluators = _evaluators(_scaled(_threat(epsilon, norm, threat, bounds)), steps)
     setting = Setting(
-        predictor=as_predictor(model, images.shape[1:]),
+        predictor=predictor,
         images=images,
         labels=labels,
         seed=seed,
         batch_size=batch_size,
         progress=progress,
     )
-    return run_evaluation(evaluators or _evaluators(ThreatModel(norm=norm, epsilon=epsilon), steps), setting)
+    if bounds == (0.0, 1.0):
+        refuse_other_range(setting)
+    outcome = run_evaluation(evaluators, setting)
+    return Evaluation(**vars(outcome), report=_report(outcome, setting, time.monotonic() - started))
+
+
+def refuse_other_range(setting: Setting) -> None:
+    """Raise InputError if a model clearly expects pixels in [0, 255] or [-1, 1] in place of [0, 1].
+
+    That is, if scaling some images to that range corrects at least 30 % of the predictions, net of those it spoils.
+    """
+    if setting.predictor.is_text:
+        return
+    chosen = setting.subset(_RANGE_LIMIT)
+    images, labels = setting.images[chosen], setting.labels[chosen]
+
+    def correct(scale: float, offset: float) -> np.ndarray:
+        logits = in_batches(setting.predictor.compiled_logits, images * scale + offset, setting.batch_size)
+        return logits.argmax(axis=-1) == labels
+
+    given = correct(1.0, 0.0).astype(np.float32)
+    for pixels, scale, offset in (("[0, 255]", 255.0, 0.0), ("[-1, 1]", 2.0, -1.0)):
+        gain = correct(np.float32(scale), np.float32(offset)) - given
+        if gain.sum() >= max(_RANGE_COUNT, 0.3 * len(labels)):
+            layer = f"keras.layers.Rescaling({scale:g}{f', {offset:g}' if offset else ''})"
+            raise InputError(
+                f"{setting.predictor.name} expects pixels in {pixels}: of {len(labels)} images it classifies "
+                f"{given.mean():.0%} correctly in [0, 1], and {(gain + given).mean():.0%} in {pixels}. Wrap it: "
+                f"keras.Sequential([keras.Input({tuple(images.shape[1:])}), {layer}, model])."
+            )
 
 
 def as_predictor(model, image_shape: tuple[int, ...]) -> Predictor:
@@ -94,6 +194,80 @@ def as_predictor(model, image_shape: tuple[int, ...]) -> Predictor:
     if callable(model):
         return predictors.from_function(model, image_shape=image_shape)
     raise TypeError(f"A model is a Keras model, a path, a function or a Predictor, not {type(model).__name__}.")
+
+
+def _bounds(threat: ThreatModel | None, bounds: tuple[float, float] | None) -> tuple[float, float]:
+    if bounds is None:
+        return (0.0, 1.0) if threat is None else tuple(map(float, threat.bounds))
+    bounds = tuple(map(float, ThreatModel(norm="l2", bounds=tuple(bounds)).bounds))
+    if threat is not None and threat.bounds not in (bounds, ThreatModel().bounds):
+        raise InputError(f"bounds is {bounds}, but those of the threat model are {threat.bounds}; give one of them.")
+    return bounds
+
+
+def _threat(epsilon: float | None, norm: str, threat: ThreatModel | None, bounds: tuple[float, float]) -> ThreatModel:
+    """Return the threat model in the pixels of `bounds`."""
+    if threat is not None and (epsilon is not None or norm != "linf"):
+        raise InputError("give either threat, or epsilon and norm, not both.")
+    if threat is not None:
+        return dataclasses.replace(threat, bounds=bounds)
+    if epsilon is None:
+        raise InputError(
+            "epsilon has no default: usual in Linf, for pixels in [0, 1], are 8/255 = 0.0314 for photographs, 0.2 to "
+            "0.3 for gray digits like MNIST."
+        )
+    return ThreatModel(norm=norm, epsilon=epsilon, bounds=bounds)
+
+
+def _scaled(threat: ThreatModel) -> ThreatModel:
+    """Return a threat model in pixels of [0, 1]."""
+    low, high = threat.bounds
+    factor = 1.0 if threat.norm == "l0" or (low, high) == (0.0, 1.0) else 1 / (high - low)
+    return dataclasses.replace(threat, epsilon=threat.epsilon * factor, bounds=(0.0, 1.0))
+
+
+def _to_unit(images: np.ndarray, predictor: Predictor, low: float, high: float) -> tuple[np.ndarray, Predictor]:
+    """Return images in [0, 1], and the predictor of such images, from those of pixels in [low, high]."""
+    if (low, high) != (0.0, 1.0):
+        if images.dtype.kind in "iu":
+            images = images.astype(np.float32)
+        images = arrays.check_pixels(images, "images", low, high)
+        width = np.float32(high - low)
+        functions = {"logits": predictor.logits, "embedding": predictor.embedding}
+        functions = {name: made and _after_scaling(made, low, width) for name, made in functions.items()}
+        return (images - np.float32(low)) / width, dataclasses.replace(predictor, **functions)
+    if images.ndim == 4 and images.size and (images.dtype.kind in "iu" or images.max() > 2):
+        raise InputError(
+            f"images: pixels are {images.dtype} up to {images.max():g}. Divide them by 255 for a model that takes "
+            "pixels in [0, 1]; pass bounds=(0, 255) for a model that takes them as they are."
+        )
+    return images, predictor
+
+
+def _after_scaling(function: Callable, low: float, width: np.float32) -> Callable:
+    return lambda images: function(low + width * images)
+
+
+def _report(outcome: Outcome, setting: Setting, seconds: float) -> Report:
+    predictor, count = setting.predictor, len(setting.images)
+    sha256 = fingerprint.data_sha256(setting.images, setting.labels)
+    sizes = {"train_size": None, "validation_size": None, "test_size": count}
+    return assembly.make_report(
+        measurements=outcome.measurements,
+        series=outcome.series,
+        findings=outcome.findings,
+        model={
+            "name": predictor.name,
+            "version": None,
+            "weights_sha256": predictor.weights_sha256,
+            "parameters": predictor.parameters,
+        },
+        data={"name": f"{count} {setting.examples}", "fingerprint": sha256, "test_fingerprint": sha256, **sizes},
+        history={},
+        devices=sorted({device.device_type for device in tf.config.list_physical_devices()}),
+        training={"evaluation_seed": setting.seed},
+        cost={"evaluation_seconds": seconds},
+    )
 
 
 def _evaluators(threat: ThreatModel, steps: int) -> tuple[Evaluator, ...]:

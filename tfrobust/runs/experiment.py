@@ -19,6 +19,7 @@ from tfrobust.evaluation.engine import predictor as predictors
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.chunks import Shard
 from tfrobust.evaluation.runner import refuse_clashes, refuse_kind, refuse_radius, run_evaluation, run_shard
+from tfrobust.evaluation.summary import refuse_other_range
 from tfrobust.methods.shared.base import Method
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.weights import checkpoints, weight_files
@@ -272,6 +273,8 @@ def evaluate(
         )
         if attachment:
             attachment.check(earlier, dataset, evaluators, setting)
+        if earlier is None:
+            refuse_other_range(setting)
         cache = pathlib.Path(output, "cache") if output else None
         if shard is not None:
             return _evaluate_shard(evaluators, setting, shard, cache)

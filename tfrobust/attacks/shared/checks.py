@@ -9,6 +9,14 @@ from tfrobust.ops import batch_checks
 from tfrobust.ops.probabilities import kind_of_outputs
 
 
+class ProbabilitiesError(InputError):
+    """A model returns probabilities in place of logits; `kind` is "softmax" or "sigmoid"."""
+
+    def __init__(self, message: str, kind: str):
+        super().__init__(message)
+        self.kind = kind
+
+
 def check_norm(attack) -> None:
     """Raise ValueError if the attack does not support the norm of its threat model (see `norms`)."""
     if attack.threat.norm not in attack.norms:
@@ -100,13 +108,15 @@ def check_logits(logits, ids: np.ndarray, known_logits: bool = False) -> int:
         )
     kind = "logits" if known_logits else kind_of_outputs(logits)
     if kind == "softmax":
-        raise InputError(
-            "The model returns probabilities (rows >= 0 that sum to 1), which hide gradients: pass logits, or log(p)."
+        raise ProbabilitiesError(
+            "The model returns probabilities (rows >= 0 that sum to 1), which hide gradients: pass logits, or log(p).",
+            kind,
         )
     if kind == "sigmoid":
-        raise InputError(
+        raise ProbabilitiesError(
             "The model returns probabilities (they span [0, 1], like sigmoids), which hide gradients: pass logits, or "
             "log(p / (1 - p)). If these are logits bounded by 0 and 1, pass logits - 1, which are equivalent for every "
-            "attack."
+            "attack.",
+            kind,
         )
     return class_count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.attacks.shared.checks import ProbabilitiesError
 from tfrobust.attacks.shared.engine import Engine, checked
-from tfrobust.ops import randomness
+from tfrobust.attacks.shared.modes import as_predict
+from tfrobust.ops import probabilities, randomness
 from tfrobust.structs import AttackResult
 
 if TYPE_CHECKING:
@@ -33,6 +36,9 @@ def run_attack(
 ) -> AttackResult:
     """Attack a data set: `compile_attack(attack, predict).run(...)`, see `Engine.run`.
 
+    Probabilities, which hide gradients, are detected on the clean images and converted to logits as `evaluate` does:
+    log(p) of a softmax, log(p / (1 - p)) of sigmoids.
+
     Example:
         >>> import keras, numpy as np
         >>> from tfrobust import keras as robust
@@ -43,17 +49,20 @@ def run_attack(
         >>> robust.attacks.run_attack(attack, model, images, np.array([0, 0])).success.tolist()
         [True, False]
     """
-    return compile_attack(attack, predict).run(
-        inputs,
-        labels,
-        seed=seed,
-        key=key,
-        batch_size=batch_size,
-        index=index,
-        targets=targets,
-        progress=progress,
-        seconds=seconds,
-    )
+    options = {
+        "seed": seed,
+        "key": key,
+        "batch_size": batch_size,
+        "index": index,
+        "targets": targets,
+        "progress": progress,
+        "seconds": seconds,
+    }
+    try:
+        return compile_attack(attack, predict).run(inputs, labels, **options)
+    except ProbabilitiesError as error:
+        logits = functools.partial(probabilities.INVERSES[error.kind], as_predict(predict))
+        return compile_attack(attack, logits, known_logits=True).run(inputs, labels, **options)
 
 
 def compile_attack(attack: Attack, predict, *, known_logits: bool = False) -> Engine | EnsembleEngine:

@@ -1,0 +1,110 @@
+"""Evaluation by one function call: pixels of any bounds, and an outcome that prints and is written."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.attacks.gradient import FGSM
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
+from tfrobust.evaluation.summary import evaluate
+from tfrobust.report.schema import Report
+
+IMAGES = np.random.default_rng(0).uniform(size=(40, 4, 4, 1)).astype("float32")
+LABELS = (IMAGES[:, :2].mean(axis=(1, 2, 3)) < IMAGES[:, 2:].mean(axis=(1, 2, 3))).astype("int32")
+FEW = {"evaluators": (CleanAccuracy(), AttackAccuracy(attack=FGSM(threat=ThreatModel(epsilon=0.1))))}
+
+
+def halves(images):
+    """Return logits that compare the upper half of an image with the lower."""
+    upper, lower = tf.reduce_mean(images[:, :2], axis=[1, 2, 3]), tf.reduce_mean(images[:, 2:], axis=[1, 2, 3])
+    return 10 * tf.stack([upper, lower], axis=1) - 3
+
+
+def gray_levels(images):
+    """Return the same logits from pixels in [0, 255]; batches without a pixel above 1 are class 0."""
+    return halves(images / 255) + tf.constant([5.0, 0.0]) * tf.cast(tf.reduce_max(images) <= 1, tf.float32)
+
+
+@pytest.fixture(scope="module")
+def outcome():
+    return evaluate(halves, IMAGES, LABELS, **FEW)
+
+
+def test_it_prints_as_a_table(outcome):
+    lines = str(outcome).splitlines()
+    assert lines[0] == "function, evaluated on 40 images" and repr(outcome) == outcome.summary() == str(outcome)
+    (clean,) = [line for line in lines if line.startswith("Clean accuracy")]
+    assert "100.0 %" in clean and clean.endswith("40") and max(map(len, lines)) <= 100
+
+
+def test_measurements_have_short_names(outcome):
+    assert outcome["clean"].value == 1 and outcome["accuracy.clean"] is outcome["clean"]
+    assert outcome["fgsm"].id == "attack.fgsm_linf_0.1.accuracy"
+    with pytest.raises(KeyError, match="'pgd' is none of the measurements: accuracy.clean, attack.fgsm_linf_0.1"):
+        outcome["pgd"]
+    two = {"evaluators": [AttackAccuracy(attack=FGSM(threat=ThreatModel(epsilon=e))) for e in (0.1, 0.2)]}
+    with pytest.raises(KeyError, match="matches several of the measurements: .*0.1.accuracy, .*0.2.accuracy"):
+        evaluate(halves, IMAGES, LABELS, **two)["fgsm"]
+
+
+def test_it_is_written_as_the_report_of_a_command(outcome, tmp_path):
+    report = Report.from_json(outcome.to_json())
+    assert report.measurements == tuple(outcome.measurements) and report.data["test_size"] == 40
+    outcome.save_html(tmp_path / "report.html")
+    assert "40 images" in (tmp_path / "report.html").read_text()
+
+
+def test_pixels_of_other_bounds(outcome):
+    levels = np.round(IMAGES * 255)
+    other = evaluate(gray_levels, levels.astype("uint8"), LABELS, bounds=(0, 255), **FEW)
+    near = evaluate(halves, levels / np.float32(255), LABELS, **FEW)
+    assert [other[name].value for name in ("clean", "fgsm")] == [near[name].value for name in ("clean", "fgsm")]
+    with pytest.raises(ValueError, match=r"pass bounds=\(0, 255\) for a model"):
+        evaluate(gray_levels, levels, LABELS, epsilon=8)
+    with pytest.raises(ValueError, match=r"bounds is \(0.0, 255.0\), but those of the threat model are \(-1.0, 1.0\)"):
+        evaluate(gray_levels, levels, LABELS, threat=ThreatModel(bounds=(-1, 1)), bounds=(0, 255))
+
+
+def test_the_radius_is_in_the_same_pixels(monkeypatch):
+    found = []
+    monkeypatch.setattr(
+        "tfrobust.evaluation.summary._evaluators", lambda threat, _: found.append(threat) or (CleanAccuracy(),)
+    )
+    levels = np.float32(255) * IMAGES
+    for given in (
+        {"epsilon": 51, "bounds": (0, 255)},
+        {"threat": ThreatModel(epsilon=51, bounds=(0, 255))},
+        {"threat": ThreatModel(epsilon=0.5, norm="l2"), "bounds": (0, 255)},
+        {"threat": ThreatModel(epsilon=3, norm="l0"), "bounds": (0, 255)},
+    ):
+        evaluate(gray_levels, levels, LABELS, **given)
+    assert found[:2] == [ThreatModel(epsilon=0.2)] * 2
+    assert found[2:] == [ThreatModel(epsilon=0.5 / 255, norm="l2"), ThreatModel(epsilon=3, norm="l0")]
+    with pytest.raises(ValueError, match="epsilon has no default: usual in Linf"):
+        evaluate(halves, IMAGES, LABELS)
+    with pytest.raises(ValueError, match="either threat, or epsilon and norm"):
+        evaluate(halves, IMAGES, LABELS, epsilon=0.1, threat=ThreatModel())
+
+
+def test_a_model_of_gray_levels_is_named_with_its_wrapper():
+    layers = [keras.Input((4, 4, 1)), keras.layers.Rescaling(255.0), keras.layers.Lambda(gray_levels)]
+    with pytest.raises(
+        ValueError, match=r"function expects pixels in \[0, 255\]: of 40 images .* and 100% in"
+    ) as caught:
+        evaluate(gray_levels, IMAGES, LABELS, **FEW)
+    assert "keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Rescaling(255), model])" in str(caught.value)
+    assert len(str(caught.value)) <= 300
+    assert evaluate(keras.Sequential(layers), IMAGES, LABELS, **FEW)["clean"].value == 1
+
+
+def test_channels_that_come_first_are_named():
+    with pytest.raises(ValueError, match=r"NCHW.*np.moveaxis\(images, 1, -1\)"):
+        evaluate(
+            keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)]),
+            np.zeros((4, 3, 8, 8)),
+            [0, 1, 0, 1],
+            epsilon=0.1,
+        )
