@@ -64,7 +64,7 @@ def test_pixels_of_other_bounds(outcome):
     assert [other[name].value for name in ("clean", "fgsm")] == [near[name].value for name in ("clean", "fgsm")]
     with pytest.raises(ValueError, match=r"pass bounds=\(0, 255\) for a model"):
         evaluate(gray_levels, levels, LABELS, epsilon=8)
-    with pytest.raises(ValueError, match=r"bounds is \(0.0, 255.0\), but those of the threat model are \(-1.0, 1.0\)"):
+    with pytest.raises(ValueError, match=r"bounds is \(0.0, 255.0\), but those of the threat model are \(-1, 1\)"):
         evaluate(gray_levels, levels, LABELS, threat=ThreatModel(bounds=(-1, 1)), bounds=(0, 255))
 
 
