@@ -68,8 +68,9 @@ def test_a_section_stands_once_in_a_page_that_needs_nothing_else(anchor):
     whole, (_, body) = html.render(report), written(section, report)
     assert whole.count(body) == 1 and f'id="{anchor}"' in whole
     assert whole.count(f">{identity}<") == 1 and value in whole  # in the table of ids
-    for text in (markdown.render(report), console_table(report), compare_views.table(compare.arrange([("a", report)]))):
-        assert name in text and value.split(" ")[0].rstrip("0") in text
+    for text in (markdown.render(report), console_table(report)):
+        assert name in text and value.split(" ")[0] in text
+    assert name in compare_views.table(compare.arrange([("a", report)]))
     again = Report.from_json(report.to_json())
     assert again == report and html.render(again) == whole
     outside = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", whole)
