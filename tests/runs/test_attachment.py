@@ -1,5 +1,6 @@
 """Evaluations whose numbers become the next version of an export."""
 
+import dataclasses
 import os
 import signal
 
@@ -7,10 +8,12 @@ import pytest
 from faults import processes, whole_run
 from faults.processes import Trap
 from faults.whole_run import EVALUATE, copy, listing, numbers, report_of, variables_of, versions
+from report.synthetic import attack, make_report
+from serving.conftest import make_parts
 
-from tfrobust.errors import InputError
+from tfrobust.errors import Failure, InputError
 from tfrobust.runs.attachment import Attachment
-from tfrobust.serving.export import probe, publish
+from tfrobust.serving.export import assets, probe, publish, saved_model, verify
 
 # One attack that the report of the run lacks.
 ATTACH = ["--model=exported/tiny", "--gin_file=gin/eval/quick.gin", "--gin_param=EVAL_EPSILON=0.1", "--attach"]
@@ -24,7 +27,7 @@ def trained(tmp_path_factory, tmp_path):
     return tmp_path
 
 
-def attach(folder, *flags, **keywords) -> processes.Ended:
+def attached(folder, *flags, **keywords) -> processes.Ended:
     return processes.run(EVALUATE, [[*ATTACH, *flags]], cwd=folder, **keywords)
 
 
@@ -37,8 +40,8 @@ def test_the_next_version_has_the_same_weights_and_all_numbers_also_after_kills(
         Trap(["tfrobust.serving.export.publish:_release"], 1),
     ]
     for trap in places:
-        assert attach(trained, traps=[trap]).code == -signal.SIGKILL, trap
-    ended = attach(trained)
+        assert attached(trained, traps=[trap]).code == -signal.SIGKILL, trap
+    ended = attached(trained)
     assert ended.code == 0, ended.err
     assert f"report      {OUTPUT}/robustness_report.html" in ended.out
     assert "SavedModel  exported/tiny/2  (it has these numbers already)" in ended.out
@@ -53,7 +56,7 @@ def test_the_next_version_has_the_same_weights_and_all_numbers_also_after_kills(
     problems = probe.check(second)
     assert problems.pop("clean process") and not any(problems.values()), problems
     (line,) = [
-        line for line in attach(trained, "--gin_param=EVAL_EPSILON=0.3").out.splitlines() if "SavedModel" in line
+        line for line in attached(trained, "--gin_param=EVAL_EPSILON=0.3").out.splitlines() if "SavedModel" in line
     ]
     assert line == "SavedModel  exported/tiny/3  (version 2 with these numbers)"
 
@@ -73,9 +76,42 @@ def test_the_next_version_has_the_same_weights_and_all_numbers_also_after_kills(
 )
 def test_what_could_not_be_added_is_refused_before_the_evaluation(trained, flags, part):
     before = listing(trained)
-    ended = attach(trained, *flags)
+    ended = attached(trained, *flags)
     assert ended.code == 2 and part in ended.err and ended.err.count("\n") == 1, ended.err
     assert listing(trained) == before
+
+
+@pytest.mark.rest
+def test_a_copy_that_fails_its_checks_and_numbers_of_other_weights_are_not_published(tmp_path, monkeypatch, capsys):
+    encoder, head = make_parts()
+    earlier = make_report(name="small", version=1)
+    model = earlier.model | {"weights_sha256": saved_model.deployable_sha256(encoder, head)}
+    earlier = dataclasses.replace(earlier, model=model)
+    parts = {"encoder": encoder, "head": head, "image_shape": (8, 8, 1), "report_json": earlier.to_json()}
+    assets.assemble(tmp_path / "staged", **parts)
+    base, output = tmp_path / "small", tmp_path / "out"
+    publish.publish(tmp_path / "staged", base, publish.claim(base, "a workdir"), "a workdir")
+    output.mkdir()
+    attachment = Attachment.to(str(base), str(output))
+    later = dataclasses.replace(earlier, measurements=tuple(attack("square", 0.7, 0.983, norm="l2", epsilon=0.5)))
+    other = dataclasses.replace(later, model=model | {"weights_sha256": "0" * 64})
+    with pytest.raises(InputError, match="has other weights"):
+        attachment.publish(other)
+    problems = {"golden request": ("The golden request returns other logits.",)}
+    monkeypatch.setattr(verify, "verify", lambda directory: verify.VerifyResult(str(directory), problems))
+    with pytest.raises(Failure, match="small gets no new version: The golden request returns other logits"):
+        attachment.publish(later)
+    assert os.listdir(base) == ["1"]  # and no claim
+    problems.clear()
+    # A killed attachment has claimed version 2, and another workdir has published version 3 since.
+    assert publish.claim(base, (output / "owner").read_text()) == 2
+    publish.publish(tmp_path / "staged", base, publish.claim(base, "another workdir"), "another workdir")
+    attachment.publish(later)
+    assert sorted(os.listdir(base)) == ["1", "3", "4"] and os.listdir(output) == ["owner"]
+    published = report_of(base / "4" / "assets.extra")
+    assert published.model == model | {"version": 4} and published.run_sha256 != earlier.run_sha256
+    assert len(published.measurements) == len(earlier.measurements) + 2
+    assert capsys.readouterr().out == f"SavedModel  {base / '4'}  (version 3 with these numbers)\n"
 
 
 def test_only_the_newest_published_version_can_be_attached_to(tmp_path):
