@@ -142,7 +142,7 @@ def seconds_per_step(stage: Stage, strategy: tf.distribute.Strategy, jit_compile
         loop.run()
     count = len(watch.seconds)
     measured = "the second one" if count == 1 else f"the median of {count}"
-    return statistics.median(watch.seconds), f"{measured}, measured on this machine after the compilation"
+    return statistics.median(watch.seconds), f"{measured} after compilation"
 
 
 class _Stopwatch(keras.callbacks.Callback):

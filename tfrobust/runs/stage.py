@@ -197,13 +197,12 @@ class Stage:
         adversary = getattr(self.method, "adversary", None)
         attack, budget = attack_title(adversary.attack) if adversary else ("", "")
         rows = {
-            "stage": self.title,
             "data": f"{data.name}: {sizes}; shape {shape}, {data.class_count} classes",
             "model": f"{type(encoder).__name__} and {type(head).__name__}, {count:,} parameters",
             "method": f"{name}, {'fitted at once' if fitted_at_once(head) else epochs}",
             "threat": adversary and f"{budget}, {attack} in training",
         }
-        return [f"{label:12}{text}" for label, text in rows.items() if text]
+        return [*filter(None, [self.title]), *(f"{label:12}{text}" for label, text in rows.items() if text)]
 
     def loop(
         self, strategy: tf.distribute.Strategy, folder: pathlib.Path, watchers: list, **keywords

@@ -148,6 +148,7 @@ def test_the_differences_from_the_defaults(tmp_path):
         METHOD = @ASCL
         ASCL.adversary = @Adversary()
         Adversary.mode = 'inference'
+        TRADES.adversary = @Adversary()
         training/PGD.restarts = 3
         RobustAccuracy.every = 5
         train.head = @LinearHead

@@ -264,10 +264,20 @@ def _check_scopes(bindings, references: list[Reference], macros: dict) -> None:
 
 def _check_flags_used(final: dict[tuple, Binding], macros: dict[str, Binding]) -> None:
     """Raise for a flag that configures an object which nothing builds, since it would silently have no effect."""
+    reached = _reached(final, macros, _ROOTS)
+    for binding in final.values():
+        if binding.from_flag and binding.selector not in reached:
+            short = binding.selector.rpartition(".")[2]
+            built = ", ".join(sorted(name.rpartition(".")[2] for name in reached))
+            raise InputError(f"{binding.place}: nothing here uses {short}; this configuration uses {built}")
+
+
+def _reached(final: dict[tuple, Binding], macros: dict[str, Binding], root: str) -> set[str]:
+    """Return the complete names of the objects that are built for those whose names begin with `root`."""
     by_selector: dict[str, list[Binding]] = {}
     for item in final.values():
         by_selector.setdefault(item.selector, []).append(item)
-    waiting = [name for name in by_selector if name.startswith(_ROOTS)]
+    waiting = [name for name in by_selector if name.startswith(root)]
     reached = set(waiting)
     while waiting:
         for binding in by_selector.get(waiting.pop(), ()):
@@ -275,11 +285,7 @@ def _check_flags_used(final: dict[tuple, Binding], macros: dict[str, Binding]) -
                 if isinstance(item, Reference) and item.selector not in reached:
                     reached.add(item.selector)
                     waiting.append(item.selector)
-    for binding in final.values():
-        if binding.from_flag and binding.selector not in reached:
-            short = binding.selector.rpartition(".")[2]
-            built = ", ".join(sorted(name.rpartition(".")[2] for name in reached))
-            raise InputError(f"{binding.place}: nothing here uses {short}; this configuration uses {built}")
+    return reached
 
 
 def _check_value(binding: Binding, macros: dict[str, Binding], registry: Registry, partial: bool) -> None:
@@ -346,12 +352,16 @@ def differences(bindings: list[Binding], defaults: list[Binding], registry: Regi
         registry: of the run.
 
     Returns:
-        One line per setting. A setting with the default of its object, or with that of `defaults`, is left out.
+        One line per setting. A setting of an object that the run does not build is left out, and one with the default
+        of its object or with that of `defaults`.
     """
     usual = {_key(item, registry): _text(item.value, registry) for item in defaults}
+    macros = {item.macro: item for item in bindings if item.macro is not None}
+    final = {(item.scope, item.selector, item.argument): item for item in bindings if item.macro is None}
+    reached = _reached(final, macros, f"{_ROOTS}train")
     lines = []
     for key, item in {_key(item, registry): item for item in bindings}.items():
-        if item.selector == f"{_ROOTS}evaluate":
+        if item.macro is None and item.selector not in reached:
             continue
         value, default = _text(item.value, registry), usual.get(key)
         if item.macro is None and default is None:
