@@ -1,3 +1,5 @@
+import json
+import shutil
 import socket
 
 import numpy as np
@@ -126,3 +128,14 @@ def test_damaged_records(prepared, tmp_path):
     record = next(folder.glob("**/*train*tfrecord*"))
     record.write_bytes(record.read_bytes()[:-7])
     assert "damaged" in _message(ValueError, dataset=str(folder))
+
+
+def test_a_split_that_is_listed_and_cannot_be_read_is_called_damaged(prepared, tmp_path):
+    folder = shutil.copytree(prepared, tmp_path / "copy")
+    (path,) = folder.glob("**/dataset_info.json")
+    facts = json.loads(path.read_text())
+    for split in facts["splits"]:
+        split["shardLengths"] = []
+    path.write_text(json.dumps(facts))
+    text = _message(ValueError, dataset=str(folder))
+    assert "split 'train': damaged" in text
