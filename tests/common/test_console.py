@@ -8,6 +8,8 @@ from tfrobust.common import console
 
 
 class Terminal(io.StringIO):
+    encoding = "utf-8"
+
     def isatty(self):
         return True
 
@@ -34,12 +36,29 @@ def test_a_bar_on_a_terminal_leaves_with_its_task(at_once, monkeypatch):
     assert live.seconds == 0.0
 
 
+@pytest.mark.parametrize(("encoding", "term"), [("iso-8859-1", "xterm"), ("utf-8", "dumb")])
+def test_plain_lines_on_a_terminal_that_cannot_show_a_bar(at_once, monkeypatch, encoding, term):
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr(Terminal, "encoding", encoding)
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    with console.Live() as live:
+        live.show("task", 1, 4)
+    assert terminal.getvalue().startswith("task  25 % after ") and "\x1b" not in terminal.getvalue()
+
+
 def test_plain_lines_elsewhere(at_once, capsys):
     live = console.Live()
     live.show("task", 1, 4)
     live.show("task", 4, 4)  # the caller prints a line at the end
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("task  25 % after ") and line.endswith(" s")
+
+
+def test_without_standard_output_nothing_fails(at_once, monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    with console.Live() as live:
+        live.show("task", 1, 4)
+        assert live.seconds > 0.0
 
 
 def test_short_tasks_show_nothing(capsys):

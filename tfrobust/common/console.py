@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -39,11 +40,11 @@ class Live:
         """
         now = time.monotonic()
         if self._started is None:
-            self._started, self._due = now, now + (PATIENCE if sys.stdout.isatty() else PLAIN_INTERVAL)
+            self._started, self._due = now, now + (PATIENCE if _draws() else PLAIN_INTERVAL)
         if self._bar is not None:
             self._bar.update(self._task, description=text, completed=done, total=total)
         elif now >= self._due and done < total:
-            if sys.stdout.isatty():
+            if _draws():
                 self._begin(text, done, total)
             else:
                 self._due = now + PLAIN_INTERVAL
@@ -68,6 +69,14 @@ class Live:
         self._bar = progress.Progress(*columns, transient=True, refresh_per_second=4)
         self._task = self._bar.add_task(text, completed=done, total=total)
         self._bar.start()
+
+
+def _draws() -> bool:
+    """Return True if standard output is a terminal that shows the characters of a bar."""
+    if sys.stdout is None:  # started without one
+        return False
+    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
+    return sys.stdout.isatty() and encoding == "utf8" and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 def duration(seconds: float) -> str:
