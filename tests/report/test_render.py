@@ -286,13 +286,24 @@ def test_columns_of_other_writers_do_not_break_the_page(value):
     report = make_report(series=broken)
     report.validate()
     assert Page(render_html(report)) and markdown(report)
-    for name in ("epsilon", "accuracy", "low", "count", "x", "label", "height", "image", "entropy"):
+    for name in (
+        "epsilon",
+        "accuracy",
+        "low",
+        "count",
+        "x",
+        "label",
+        "height",
+        "image",
+        "entropy",
+        "val_clean_accuracy",
+    ):
         one = [
             dataclasses.replace(s, columns={n: [value, *c[1:]] if n == name else c for n, c in s.columns.items()})
             for s in make_report().series
             if name in s.columns
         ]
-        assert markdown(make_report(series=one))
+        assert markdown(make_report(series=one)) and render_html(make_report(series=one))
 
 
 def test_markdown_tables_align():

@@ -174,7 +174,7 @@ def _spans(centers: list[float], count: int) -> list[tuple[float, float]]:
     """Return the left and right ends of bars around ascending centers: at most a bin wide, and without overlap."""
     half, spans = 0.4 / max(10, count), []
     middles = [(one + two) / 2 for one, two in zip(centers, centers[1:], strict=False)]
-    for center, left, right in zip(centers, [-1.0, *middles], [*middles, 2.0], strict=True):
+    for center, left, right in zip(centers, [-1.0, *middles], [*middles, 2.0], strict=False):
         spans.append((max(center - half, left + half / 20), min(center + half, right - half / 20)))
     return spans
 

@@ -67,14 +67,14 @@ class Features(Section):
     def blocks(self) -> list[Block]:
         """Return the maps."""
         series = self.report.get_series("geometry.feature_map")
-        known = has_numbers(series, "x", "y", "adversarial") and "label" in series.columns
+        known = has_numbers(series, "x", "y", "adversarial", "label") and series.columns["x"]
         if not known or None in (*series.columns["x"], *series.columns["y"]):
             return []
         title = "Natural and adversarial images" if self._attacked else "Images by class"
         names = self.report.data.get("class_names")
         draw = partial(plots.feature_map, columns=series.columns, class_names=names)
         found = [Figure("features-classes", title, draw)]
-        if "entropy" in series.columns:
+        if has_numbers(series, "entropy"):
             draw = partial(plots.entropy_map, columns=series.columns)
             found.append(Figure("features-entropy", "Entropy of the prediction (nats)", draw))
         return found

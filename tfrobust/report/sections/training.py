@@ -46,7 +46,8 @@ class Epochs(Section):
         columns = columns_of(self.report, "training.history", "epoch")
         known = [row for row, value in enumerate(columns[_ROBUST]) if value is not None]
         known = known[:: -(-len(known) // _MOST_EPOCHS)]
-        names = {name: text for name, text in _SHOWN.items() if name in columns}
+        series = self.report.get_series("training.history")
+        names = {name: text for name, text in _SHOWN.items() if has_numbers(series, name)}
         lines = [Line(text, columns["epoch"], columns[name]) for name, text in names.items()]
         axes = {"x_label": "epoch", "y_label": "validation accuracy", "percent": True}
         mark = (self._best[0], f"best robust accuracy, epoch {self._best[0]}")
