@@ -1,11 +1,14 @@
 """Check the facts of the training that evaluators get: images if one asks for them, the attack if there was one."""
 
+from types import SimpleNamespace
+
 import pytest
 import tensorflow as tf
 
 from tfrobust.attacks.gradient import PGD
 from tfrobust.common import configured
 from tfrobust.data.sources.digits import Digits
+from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.evaluator import Doctor, check_duplicates
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
@@ -55,3 +58,17 @@ def test_images_are_fetched_only_where_somebody_asks_and_no_more_than_fit(monkey
     assert artifact.training_facts(FACTS, DATASET, (CleanAccuracy(),))["train_images"] is None
     monkeypatch.setattr(artifact, "_TRAINING_BYTES", 10 * 64 * 4)
     assert len(artifact.training_facts(FACTS, DATASET, (Doctor(attack=PGD()),))["train_images"]) == 10
+
+
+def test_classes_of_other_ids_are_refused():
+    """A folder that lacks a class gives the others smaller ids."""
+
+    def named(*names):
+        return SimpleNamespace(name="photos", class_names=names, class_count=len(names))
+
+    report = SimpleNamespace(data={"class_names": ["disc", "square", "stripes"]})
+    with pytest.raises(InputError, match="photos: class 1 is 'stripes' here and 'square' in the model"):
+        artifact.check_classes(report, named("disc", "stripes"))
+    for names in (("disc", "square"), ("0", "1", "2"), ("cat", "dog")):
+        artifact.check_classes(report, named(*names))
+    artifact.check_classes(None, named("disc", "stripes"))

@@ -296,6 +296,23 @@ def check_vocabulary(model: str, dataset: Dataset) -> None:
     )
 
 
+def check_classes(report: Report | None, dataset: Dataset) -> None:
+    """Raise if a class has another id in a dataset than in an export, as in a folder without some of the classes.
+
+    Raises:
+        InputError (a ValueError): names the first such class.
+    """
+    known = tuple(report.data.get("class_names") or ()) if report else ()
+    if dataset.class_names == tuple(map(str, range(dataset.class_count))):  # ids without names
+        return
+    for identity, (here, there) in enumerate(zip(dataset.class_names, known, strict=False)):
+        if here != there and here in known:
+            raise InputError(
+                f"{dataset.name}: class {identity} is {here!r} here and {there!r} in the model, so that the labels "
+                f"would mean other classes. Give examples of each of its classes: {', '.join(known)}."[:300]
+            )
+
+
 def print_result(report: Report, directory: pathlib.Path, note: str = "") -> None:
     """Print the table of a report, and the paths of the model and the report."""
     print(render.console_table(report, short=True))

@@ -256,6 +256,7 @@ def evaluate(
     if dataset.note:
         print(dataset.note, flush=True)
     artifacts.check_vocabulary(model, dataset)
+    artifacts.check_classes(earlier, dataset)
     images, labels = dataset.test.arrays()
     with saved_models.answering(predictor.name), ConsoleProgress(verbose) as progress:
         setting = Setting(
