@@ -185,6 +185,9 @@ def test_what_predictors_refuse(model):
         predictor.from_function(lambda images: tf.reduce_mean(images, axis=(1, 2)), image_shape=(4, 4, 1))
     with pytest.raises(ValueError, match="fails on one example"):
         predictor.from_function(model, image_shape=(3, 3, 1))
+    untraceable = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Flatten(), keras.layers.Dense(2)], name="%s")
+    with pytest.raises(ValueError, match="fails on one example.*not a valid root scope name"):
+        predictor.from_keras(untraceable)
     nan = predictor.from_function(lambda images: model(images) / 0.0 * 0.0, image_shape=(4, 4, 1))
     with pytest.raises(ValueError, match="NaN"):
         nan.as_logits(IMAGES)

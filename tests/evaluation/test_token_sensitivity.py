@@ -69,6 +69,7 @@ def test_the_numbers_are_those_of_scipy():
     assert pooled.settings["tokens"] == averaged.settings["tokens"] == len(together[0])
 
 
+@pytest.mark.first  # the only test of the interval
 def test_the_bootstrap_draws_whole_sentences():
     setting = setting_of(count=60)
     pooled = TokenSensitivity(resamples=2000).run(setting).measurements[1]

@@ -227,7 +227,8 @@ def from_keras(model: keras.Model, logits_output: str | None = None) -> Predicto
         logits=logits,
         embedding=_keras_embedding(model),
         image_shape=shape,
-        class_count=_probe(logits, shape, model.name),
+        # Traced, as evaluations call it: some models fail only then.
+        class_count=_probe(tf.function(logits, autograph=False), shape, model.name),
         name=model.name,
         parameters=_parameters(weights),
         weights_sha256=fingerprint.weights_sha256(weights),
