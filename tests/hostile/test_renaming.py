@@ -131,3 +131,13 @@ def test_a_second_function_of_a_name_is_refused(name):
         function.signature.name = name
         function.node_def.add(name="n", op=operation)
     assert "function" in program_graph.findings(graph)[0].evidence
+
+
+def test_functions_that_call_others_pass():
+    graph = meta_graph_pb2.MetaGraphDef()
+    for name, called in (("f0", "f1"), ("f1", "f2"), ("f2", "NoOp")):
+        function = graph.graph_def.library.function.add()
+        function.signature.name = name
+        function.node_def.add(name="n", op=called)
+    graph.graph_def.node.add(name="n", op="f0")
+    assert program_graph.findings(graph) == []
