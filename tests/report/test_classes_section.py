@@ -28,6 +28,7 @@ def test_the_strongest_attack_that_has_classes_stands_beside_the_clean_accuracy(
     lead, body = written(Classes, report)
     heads = re.findall(r"<th[^>]*>([^<]*)</th>", body)
     assert heads == ["Class", "n", "", "Clean", "PGD, L∞ ε = 0.2"]  # all bars in one column
+    assert re.findall(r'<th(?: class="(\w+)")?>', body) == ["name", "number", "", "number", "number"]
     assert body.count('class="bar"') == 20 and re.findall(r"</svg>([^<]*)</li>", body) == [
         *("Clean", "PGD, L∞ ε = 0.2", "95 % interval")
     ]
