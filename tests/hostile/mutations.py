@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from hostile import variable_tables as tables
 from tensorflow.core.protobuf import saved_model_pb2, tensor_bundle_pb2, trackable_object_graph_pb2
 
-from tfrobust.security import variable_index
+from tfrobust.security import archives, variable_index
 from tfrobust.training import checkpoint
 
 _WORDS = ("", "\0", "a" * 5000, *"x a:0 ^a ä .. /etc/passwd unknown images %s <b> serving_default".split())
@@ -364,7 +364,7 @@ def change_arrays(path: pathlib.Path, chance: random.Random) -> None:
         name = chance.choice(sorted(parts))
         try:
             parts[name] = _other_array(parts[name], chance)
-        except (ValueError, TypeError, OverflowError, MemoryError):  # what NumPy does not make of such an array
+        except archives.ARRAY_ERRORS:  # what NumPy does not make of such an array
             parts[name] = spoiled(parts[name], chance)
     _write_archive(path, parts, chance)
 

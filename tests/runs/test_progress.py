@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfrobust.attacks import ensemble, gradient
+from tfrobust.attacks import apgd, ensemble, gradient
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.engine.searching import AttackTask
 from tfrobust.runs import progress
@@ -45,6 +45,7 @@ def test_an_attack_besides_those_of_the_evaluation_is_shown_on_request(said):
         (gradient.FGSM(ThreatModel()), "FGSM"),
         (gradient.MultiTargetedPGD(ThreatModel(), steps=20), "multi-targeted PGD-20"),
         (ensemble.AutoAttack(ThreatModel()), "AutoAttack"),
+        (ensemble.Ensemble((apgd.APGDCrossEntropy(), apgd.APGDTargeted())), "APGD-CE + APGD-T"),
     ],
 )
 def test_names(attack, name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tfrobust.attacks.ensemble import Ensemble
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.common.console import Live, duration
 from tfrobust.evaluation.engine.searching import AttackTask
@@ -50,7 +51,8 @@ class ConsoleProgress:
 def attack_title(attack: Attack) -> tuple[str, str]:
     """Return the display names of an attack and its budget: "PGD-100" and "Linf 0.2"."""
     steps = attack.steps if attack.name.endswith("pgd") else ""
-    return attack_name(f"{attack.name}{steps}"), f"{attack.threat.norm.capitalize()} {attack.threat.epsilon:.6g}"
+    names = [member.name for member in attack.members] if attack.name == Ensemble.name else [f"{attack.name}{steps}"]
+    return " + ".join(map(attack_name, names)), f"{attack.threat.norm.capitalize()} {attack.threat.epsilon:.6g}"
 
 
 def _text(task: str | AttackTask) -> str:
