@@ -37,7 +37,9 @@ def faults(path: pathlib.Path) -> list[str]:
             return [f"{path}: no row of rows.toml uses it"]
         return [one for row in rows for one in _fault(path, [f"gin/{file}" for file in row.files], row.all_params)]
     host = _HOSTS.get(inside.parts[0])
-    return _fault(path, [host, str(path)] if host else [str(path)], partial=inside.parts[0] == "base")
+    # Data of users' own have no default for EPSILON.
+    params = ["EPSILON=0.1"] if inside.parts[0] == "data" else ()
+    return _fault(path, [host, str(path)] if host else [str(path)], params, partial=inside.parts[0] == "base")
 
 
 def _fault(path: pathlib.Path, paths: list[str], params=(), partial: bool = False) -> list[str]:
