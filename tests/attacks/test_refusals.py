@@ -3,7 +3,6 @@
 import fractions
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -125,10 +124,3 @@ def test_an_adaptive_search_takes_one_view():
 def test_a_model_without_logits_is_named(model, message):
     with pytest.raises((TypeError, ValueError), match=message):
         modes.as_predict(model)(tf.ones([2, 3]))
-
-
-def test_a_model_of_probabilities_is_named():
-    soft = lambda x: tf.nn.softmax(20.0 * MODEL(x))  # noqa: E731
-    with pytest.raises(ValueError, match="probabilities"):
-        runner.run_attack(FGSM(), soft, IMAGES, np.zeros(4, int))
-    runner.run_attack(FGSM(), lambda x: tf.math.log(soft(x)), IMAGES, np.zeros(4, int))

@@ -190,7 +190,7 @@ def test_files_of_gigabytes_are_not_read(tmp_path, pictures, not_judged, refused
         return path
 
     sparse(pictures / "b" / "large.png")
-    not_judged(data=pictures, part="larger than 256 MiB")
+    not_judged(data=pictures, part="PNG or JPEG images of at most 256 MiB: b/large.png")
     (tmp_path / "cifar-10-batches-py").mkdir()
     for name in data_files.CIFAR:
         sparse(tmp_path / "cifar-10-batches-py" / name)

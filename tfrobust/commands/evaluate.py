@@ -12,7 +12,6 @@ from tfrobust.commands.flags import Parser
 from tfrobust.commands.run import call, operative_text, prepare
 from tfrobust.common.files import read_bounded
 from tfrobust.errors import InputError
-from tfrobust.report.comparison.reports import find_report
 from tfrobust.serving import hub
 
 
@@ -93,6 +92,8 @@ def _own_data(flags: argparse.Namespace) -> str:
     """Return the flag that names data for which EPSILON has no default: any but those embedded here; "" if none."""
     if flags.data is not None:
         return "" if flags.data == "digits" else f"--data={shown(flags.data, 40, quote=False)}"
+    from tfrobust.report.comparison.reports import find_report  # imports NumPy, which --help does not need
+
     report = find_report(hub.local(flags.model))
     document = read_bounded(report) if report else b""
     named = any(b"tfrobust>" + kind in document for kind in (b"ImageFolder", b"Npz", b"TensorFlowDatasets", b"Cifar"))

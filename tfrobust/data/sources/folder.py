@@ -85,8 +85,8 @@ class ImageFolder(Source):
             sizes = sizes[readable]
             if bad and not (self.skip_unreadable and len(sizes)):
                 raise InputError(
-                    f"{shorten(root, 60)}: {len(bad)} of {len(paths)} files are not readable PNG or JPEG images: "
-                    f"{_few(bad, root)}. Remove them, or set ImageFolder.skip_unreadable=True."
+                    f"{shorten(root, 60)}: {len(bad)} of {len(paths)} files are not readable PNG or JPEG images "
+                    f"of at most 256 MiB: {_few(bad, root)}. Remove them, or set ImageFolder.skip_unreadable=True."
                 )
             shape = shape or _common_shape(sizes, root)
         fit = self.fit if self.short_side is None else self.short_side
