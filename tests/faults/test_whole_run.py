@@ -152,7 +152,6 @@ def test_a_long_evaluation_goes_on_and_is_shared_out(trained, tmp_path):
     ended = evaluate("--output=shared", counts=[engine])
     assert ended.code == 0 and ended.err.splitlines()[-1] == "0", ended.err
     assert numbers(report_of(tmp_path / "shared")) == expected
-    for wrong, part in [(["--shard=3/2", "--output=shared"], "no shard 3 of 2"), (["--shard=1/2"], "--output")]:
-        ended = evaluate(*wrong)
-        assert ended.code == 2 and part in ended.err and len(ended.err.splitlines()) == 1, ended.err
+    ended = evaluate("--shard=3/2", "--output=shared")
+    assert ended.code == 2 and "no shard 3 of 2" in ended.err and len(ended.err.splitlines()) == 1, ended.err
     assert evaluate("--shard=half", "--output=shared").code == 2

@@ -250,7 +250,7 @@ def test_unknown_batch_size_is_traced():
         (3, 3, {"temperature": 0.0}, "temperature"),
         (3, 3, {"temperature": -1}, "temperature"),
         (3, 3, {"temperature": float("nan")}, "temperature"),
-        (3, 3, {"similarity": "euclid"}, "cosine, dot"),
+        (3, 3, {"similarity": "euclid"}, "'cosine', 'dot'"),
         (3, 3, {"block_size": 0}, "block_size"),
         (3, 4, {}, "masks.positive"),
         (4, 4, {}, "one d"),

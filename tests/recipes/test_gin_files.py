@@ -134,12 +134,13 @@ def test_the_base_of_recipes_is_complete(name):
 
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_behind_a_method_builds(name, archives):
-    given = arguments(HOST, name)
+    params = ["EPSILON=0.1"] if name.startswith("data/") else []  # own data have no default
+    given = arguments(HOST, name, params=params)
     if name.startswith("models/"):
         shape = (28, 28, 1) if "mnist" in name else (32, 32, 3)
         assert build(given, shape, 10).compute_output_shape((2, *shape)) == (2, 10)
     elif name == "data/npz.gin":
-        dataset = arguments(HOST, name, params=[f"Npz.path={archives['cifar10']!r}"])["data"].load()
+        dataset = arguments(HOST, name, params=[*params, f"Npz.path={archives['cifar10']!r}"])["data"].load()
         assert dataset.sizes == {"train": 18, "validation": 2, "test": 10}
     else:
         assert configured.deserialize(configured.serialize(given["data"])) == given["data"]  # touches no disk
