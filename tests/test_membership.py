@@ -57,8 +57,8 @@ EXEMPT = {
     ("GlobalSelection", "tests"): "the default of ASCL, so every row of it without a selection",
 }
 _PARTS = (
-    # The training loop adds these two callbacks itself.
-    *("PseudoLabels", "Throughput"),
+    # The training loop adds these callbacks itself.
+    *("EpochLines", "PseudoLabels", "Throughput"),
     # Parts of the losses of ADR and of the mixing methods, which are tested as a whole.
     *("pair_weights", "local_compactness", "local_smoothness", "global_compactness", "global_smoothness"),
     *("mixed_loss", "checked_objective"),

@@ -253,7 +253,7 @@ def test_html_overlays_the_curves(exported):
     assert "Measurement" not in many.text and "m6/1" in many.text  # many models stand one under the other
     wide = make_report("wide", 1, measurements=measurements(0.9, 0.6, 0.5, epsilon=0.3))
     marked = " ".join(Page(compare_views.html(compared(make_report("a", 1), wide))).text)
-    assert "[2] PGD was run at different budgets" in marked and "PGD, L∞ ε = 0.3 [2]" in marked
+    assert "[2] PGD was run at different budgets" in marked and "PGD-100, L∞ ε = 0.3 [2]" in marked
 
 
 def test_curves_of_unlike_protocols_are_said_to_be_unlike():
@@ -303,7 +303,8 @@ def test_the_command_prints_and_writes(paths, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     assert command.main([*paths, "--sort=attack.pgd_linf_0.2.accuracy", "--reference=trades"]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:3]] == ["ascl/10", "trades/1"] and "+3.1 ± 7.1 i" in lines[-3]
+    assert [line.split()[0] for line in lines if "/1" in line[:9]][:2] == ["ascl/10", "trades/1"]
+    assert "+3.1 ± 7.1" in " ".join(lines)
     page = tmp_path / "new" / "page.html"
     assert last == str(page) and "Differences from trades/1" in page.read_text()
     assert command.main([*paths, "--format=json"]) == 0

@@ -98,7 +98,9 @@ def test_the_report_names_both_stages_and_their_data(published):
     assert series["epoch"] == [1, 2] and series["contrastive"][-1] == first["last_epoch"]["contrastive"]
     kept = json.loads((folder / "run" / "training.json").read_text())
     assert kept["pretraining"]["method"]["class_name"] == "SimCLR" and kept["pretraining"]["frozen"]
-    assert sorted(path.name for path in (folder / "run" / "pretraining").iterdir()) == ["checkpoints", "logs"]
+    assert sorted(path.name for path in (folder / "run" / "pretraining").iterdir()) == [
+        *("checkpoints", "history.csv", "logs")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,10 @@ def test_the_report_names_both_stages_and_their_data(published):
     [
         ({"epochs": 3}, "pretraining.epochs is 2 there and 3 here"),
         ({"frozen": False}, "pretraining.frozen is true there and false here"),
-        ({"method": lambda **parts: simclr(temperature=0.1, **parts)}, "pretraining.method.config.temperature"),
+        (
+            {"method": lambda **parts: simclr(temperature=0.1, **parts)},
+            "pretraining.method.temperature is 0.5 there and 0.1 here",
+        ),
     ],
 )
 def test_a_workdir_of_another_first_stage_is_refused(published, change, part):
@@ -262,7 +267,7 @@ def test_a_dry_run_estimates_both_stages(tmp_path, monkeypatch, capsys, file, pa
         monkeypatch.setattr(estimate, "_LONGEST_STEP", 0.0)
     assert train.main([f"--gin_file=gin/{file}.gin", "--gin_param=Pretraining.epochs=3", "--dry_run"]) == 0
     said = capsys.readouterr().out
-    first, _, second = said.partition("stage 1 of 2, SimCLR:")[2].partition("stage 2 of 2, Supervised:")
+    first, _, second = said.partition("stage 1 of 2, SimCLR\n")[2].partition("stage 2 of 2, Supervised\n")
     assert "steps       30 (10 per epoch)" in first and f"{passes} forward and backward passes" in first
     assert "1 forward and backward passes" in second and not list(pathlib.Path(tmp_path).iterdir())
 
