@@ -181,7 +181,7 @@ def test_a_table_s_rows_are_the_methods_of_the_commands_beside_it(tool):
                 seen += len(given)
                 for flags in given:  # one with parameters makes a variant of a row
                     assert flags.gin_param or {*flags.methods} in columns, (flags.methods, columns)
-    assert seen >= 8
+    assert seen >= 5
 
 
 def test_parameters_may_name_the_fold(tool):

@@ -13,6 +13,7 @@ from tfrobust.augment.base import Augmentation
 from tfrobust.common import configured, files
 from tfrobust.data import pipeline
 from tfrobust.data.sources.base import Source
+from tfrobust.data.spec import Dataset
 from tfrobust.data.text import refuse_parts_of_images
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import predictor as predictors
@@ -125,14 +126,9 @@ def train(
     _check_replicas(scope, batch_size, pretrained, pretraining)
     strategies.set_precision(precision)
     keras.utils.set_random_seed(seed)
-    dataset = data.load()
-    if dataset.note and worker.chief:
-        print(dataset.note, flush=True)
+    dataset = _loaded(data, quiet=not worker.chief)
     selection.check_choice(publish_weights, bool(validation and len(dataset.validation)), callbacks, head)
-    pipeline.steps_per_epoch(dataset.train, batch_size)  # raises for a batch larger than the data
-    refuse_clashes(evaluators)
-    refuse_kind(evaluators, dataset.is_text)
-    refuse_radius(evaluators, dataset.image_shape)
+    _check_data(dataset, batch_size, evaluators)
     with cluster.watched(worker), scope.scope():
         network = _encoder(encoder, scope)
         model = method(encoder=network, head=head(class_count=dataset.class_count), seed=seed)
@@ -147,14 +143,8 @@ def train(
         origin = {} if pretrained is None else {"pretrained": pretrained.give(network, dataset.image_shape)}
     if dry_run:
         return estimate.show(configuration(), [*filter(None, [first]), stage], evaluators, scope, jit_compile)
-    training = stage.configuration() | origin
-    if first:
-        training["pretraining"] = first.configuration() | {"frozen": pretraining.frozen, "branch": pretraining.branch}
-    if workdir is None:
-        workdir, note = workdirs.default_workdir(name, training)
-        if note and worker.chief:
-            base = pathlib.Path(export_dir, name)
-            print(f"{note} It publishes the next version of {base}; another NAME would keep them apart.", flush=True)
+    training = stage.configuration() | origin | _first_configuration(first, pretraining)
+    workdir = workdir or _default_workdir(name, training, export_dir, quiet=not worker.chief)
     files.check_writable(workdir, "--workdir")
     publish.check_available(pathlib.Path(export_dir, name), version, workdirs.owner(workdir))
     agreement = cluster.Agreement(scope, worker)
@@ -167,8 +157,7 @@ def train(
         driven = {"checkpoint_seconds": checkpoint_seconds, "jit_compile": strategies.use_xla(jit_compile, scope)}
         driven |= {"finished_only": training_must_be_done, "verbose": verbose * worker.chief}
         if driven["verbose"]:
-            descriptions = [line for each in filter(None, [first, stage]) for line in each.description()]
-            print(*descriptions, f"workdir     {folder}", sep="\n", flush=True)
+            _describe([*filter(None, [first, stage])], folder)
         with cluster.watched(worker):
             before, seconds = None, 0.0
             if first:
@@ -179,16 +168,13 @@ def train(
             history = loop.run()
         if not worker.chief:
             if verbose:
-                print(
-                    f"worker {worker.index} of {worker.count} has trained; the chief evaluates and publishes",
-                    flush=True,
-                )
+                place = f"worker {worker.index} of {worker.count}"
+                print(f"{place} has trained; the chief evaluates and publishes", flush=True)
             return agreement.final_barrier()
         facts = {**stage.facts(), **getattr(loop, "facts", {}), **origin, "precision": precision}
         facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
         made = (model, dataset, data, evaluators, folder, facts, history, seconds + loop.seconds)
-        seen_first = first and first.dataset.train
-        artifact = artifacts.Artifact(*made, configuration, before, gate, seen_first, verbose)
+        artifact = artifacts.Artifact(*made, configuration, before, gate, first and first.dataset.train, verbose)
         report = artifact.publish(name, export_dir, version)
         agreement.final_barrier(alone=True)
         return report
@@ -252,9 +238,7 @@ def evaluate(
         data = artifacts.named_source(model, earlier)
     elif callable(data):
         data = data(image_shape=_input_shape(predictor), **artifacts.fitting(earlier))
-    dataset = data.load()
-    if dataset.note:
-        print(dataset.note, flush=True)
+    dataset = _loaded(data)
     artifacts.check_vocabulary(model, dataset)
     artifacts.check_classes(earlier, dataset)
     images, labels = dataset.test.arrays()
@@ -281,15 +265,11 @@ def evaluate(
             return _evaluate_shard(evaluators, setting, shard, cache)
         started = time.monotonic()
         outcome = run_evaluation(evaluators, setting, cache_directory=cache)
-    identity = earlier.model if earlier else {"name": pathlib.Path(model).stem, "version": None}
+    known_model = earlier.model if earlier else {"name": pathlib.Path(model).stem, "version": None}
+    identity = {name: known_model[name] for name in ("name", "version")}
     report = assembly.make_report(
         **artifacts.found(outcome),
-        model={
-            "name": identity["name"],
-            "version": identity["version"],
-            "weights_sha256": predictor.weights_sha256,
-            "parameters": predictor.parameters,
-        },
+        model=identity | {"weights_sha256": predictor.weights_sha256, "parameters": predictor.parameters},
         data=artifacts.data_facts(dataset, data),
         run_sha256=artifacts.run_sha256(predictor.weights_sha256, dataset, evaluators, {"seed": setting.seed}),
         configuration=configuration(),
@@ -297,17 +277,58 @@ def evaluate(
         history={},
         cost={"evaluation_seconds": time.monotonic() - started},
     )
-    paths = writer.write_report(report, output) if output else ()
-    print(render.console_table(report))
-    for path in paths:
-        if path.suffix == ".html":
-            print(f"report      {path}")
+    _write(report, output)
     if attachment:
         attachment.publish(report)
     return report
 
 
 # -------------------------------------------------------------------------------------------------- details
+
+
+def _loaded(data: Source, quiet: bool = False) -> Dataset:
+    """Load a data set, and print what was done to its images unless `quiet`."""
+    dataset = data.load()
+    if dataset.note and not quiet:
+        print(dataset.note, flush=True)
+    return dataset
+
+
+def _check_data(dataset: Dataset, batch_size: int, evaluators: tuple) -> None:
+    pipeline.steps_per_epoch(dataset.train, batch_size)  # raises for a batch larger than the data
+    refuse_clashes(evaluators)
+    refuse_kind(evaluators, dataset.is_text)
+    refuse_radius(evaluators, dataset.image_shape)
+
+
+def _first_configuration(first: Stage | None, pretraining: Pretraining | None) -> dict:
+    if first is None:
+        return {}
+    parts = {"frozen": pretraining.frozen, "branch": pretraining.branch}
+    return {"pretraining": first.configuration() | parts}
+
+
+def _default_workdir(name: str, training: dict, export_dir: str, quiet: bool) -> str:
+    """Return the default workdir; unless `quiet`, print why it is not that of the name, if so."""
+    workdir, note = workdirs.default_workdir(name, training)
+    if note and not quiet:
+        base = pathlib.Path(export_dir, name)
+        print(f"{note} It publishes the next version of {base}; another NAME would keep them apart.", flush=True)
+    return workdir
+
+
+def _describe(stages: list[Stage], folder: pathlib.Path) -> None:
+    descriptions = [line for each in stages for line in each.description()]
+    print(*descriptions, f"workdir     {folder}", sep="\n", flush=True)
+
+
+def _write(report: Report, output: str | None) -> None:
+    """Print a report's table, and write the report if there is an output folder."""
+    paths = writer.write_report(report, output) if output else ()
+    print(render.console_table(report))
+    for path in paths:
+        if path.suffix == ".html":
+            print(f"report      {path}")
 
 
 def _check_numbers(**numbers: int) -> None:
