@@ -19,7 +19,7 @@ from tfrobust.serving.export import verify
 
 @pytest.fixture
 def never_loaded(monkeypatch):
-    """Whatever is refused is refused before TensorFlow sees it."""
+    """Fail a test in which TensorFlow loads a program."""
 
     def load(*_, **__):
         raise AssertionError("it was loaded")

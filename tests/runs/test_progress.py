@@ -12,7 +12,7 @@ PGD = gradient.PGD(ThreatModel(), steps=100)
 
 @pytest.fixture
 def said(monkeypatch, capsys):
-    """What is printed for calls with a verbosity."""
+    """Return the lines that calls with a verbosity print."""
     monkeypatch.setattr(progress.Live, "seconds", 12.0)
 
     def of(verbose, *calls):

@@ -48,7 +48,8 @@ def test_one_image_and_more_than_one_request_hold(client):
     assert whole["logits"].shape == (7, 3) and whole["logits"].dtype == np.float32
     parts = client.predict(images, batch_size=3)
     for name in probe.PREDICTIONS:
-        np.testing.assert_array_equal(whole[name], parts[name])
+        # Some processors round differently in another batch.
+        np.testing.assert_allclose(whole[name], parts[name], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(client.predict(images[5])["logits"], whole["logits"][5:6], rtol=1e-6)
     assert client.predict(images.astype(np.float64))["logits"].dtype == np.float32
 
