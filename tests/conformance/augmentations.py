@@ -137,12 +137,15 @@ def check_key_decides(case):
 
 
 def check_example_keys_ignore_the_batch(case):
-    """With one key per example, an image's result is the same alone and in any order."""
+    """With one key per example, an image's result is the same alone and in any order, up to rounding.
+
+    A product of matrices of another batch size is summed in another order on some processors.
+    """
     images, keys = images_of(), keys_of(SHAPE[0])
     whole = case.augmentation(images, keys).numpy()
     order = np.array([4, 1, 5])
     part = case.augmentation(tf.gather(images, order), tf.gather(keys, order))
-    assert np.array_equal(whole[order], part)
+    np.testing.assert_allclose(part, whole[order], rtol=0, atol=1e-5)
 
 
 def check_eager_is_data_of_an_unknown_batch_size(case):

@@ -17,10 +17,10 @@ UNTRAINED = np.random.default_rng(1).normal(0.2, 0.05, (50, 2)).astype(np.float3
     [
         (np.array([[0.25, 0.75], [1.0, 0.0]]), "softmax"),
         (tf.nn.softmax(LOGITS), "softmax"),
-        (tf.cast(tf.nn.softmax(tf.cast(LOGITS, tf.bfloat16)), tf.float32), "softmax"),
+        (tf.cast(tf.cast(tf.nn.softmax(LOGITS), tf.bfloat16), tf.float32), "softmax"),
         (tf.cast(tf.nn.softmax(tf.cast(LOGITS, tf.float16)), tf.float32), "softmax"),
         (tf.sigmoid(LOGITS), "sigmoid"),
-        (tf.cast(tf.sigmoid(tf.cast(LOGITS, tf.bfloat16)), tf.float32), "sigmoid"),
+        (tf.cast(tf.cast(tf.sigmoid(LOGITS), tf.bfloat16), tf.float32), "sigmoid"),
         (LOGITS, "logits"),
         (np.array([[1.5, -0.5], [0.5, 0.5]]), "logits"),
         (np.array([[np.nan, 1.0], [0.5, 0.5]]), "logits"),
