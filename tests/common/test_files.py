@@ -74,3 +74,20 @@ def test_the_saved_model_of_a_folder_is_its_own_its_newest_version_or_that_of_a_
         (tmp_path / place).mkdir(exist_ok=True)
         (tmp_path / place / "saved_model.pb").touch()
         assert files.saved_model_directory(tmp_path) == tmp_path / found
+
+
+@pytest.mark.parametrize("address", ["gs://bucket/run", "s3://bucket", "gs:/bucket/run/name", "hdfs+a://x"])
+def test_an_object_store_is_refused_in_one_line(address, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"--workdir is \S+, but runs write to folders only") as caught:
+        files.check_writable(address, "--workdir")
+    assert len(str(caught.value)) <= 300 and list(tmp_path.iterdir()) == []
+    for folder in ("runs/a:b", str(tmp_path / "C:"), "gs:"):
+        files.check_writable(folder, "--workdir")
+
+
+def test_an_evaluation_is_not_written_to_an_object_store(capsys):
+    from tfrobust.commands import evaluate
+
+    assert evaluate.main(["--model=x", "--gin_file=gin/eval/quick.gin", "--output=s3://bucket/x"]) == 2
+    assert "--output is s3://bucket/x, but runs write to folders only" in capsys.readouterr().err

@@ -55,15 +55,43 @@ local_cluster = load_tool()
 # --------------------------------------------------------------------------------------------------- processes
 
 
+def by_tf_config(index: int, ports: list[int]) -> dict[str, str]:
+    return {"TF_CONFIG": local_cluster.environment(index, ports)["TF_CONFIG"]}
+
+
+def by_slurm(index: int, ports: list[int]) -> dict[str, str]:
+    """Two tasks on one node, as srun starts them; `adjacent_ports` are needed."""
+    step = {"SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_STEP_NUM_TASKS": "2"}
+    task = {"SLURM_PROCID": str(index), "SLURM_NODEID": "0", "SLURM_LOCALID": str(index)}
+    return {"TF_CONFIG": "", "SLURM_JOB_ID": "77", **step, **task, "TFROBUST_PORT": str(ports[0])}
+
+
+def by_kubernetes(index: int, ports: list[int]) -> dict[str, str]:
+    """A worker of an indexed Job, but at a port of its own, since all are on one host; `adjacent_ports` are needed."""
+    variables = {"TF_CONFIG": "", "JOB_COMPLETION_INDEX": str(index), "TFROBUST_WORKERS": "2"}
+    return {**variables, "TFROBUST_WORKER_ADDRESS": f"127.0.0.1:{ports[0] // 10}{{index}}"}
+
+
+def adjacent_ports() -> list[int]:
+    """Two free ports, of which the first ends in 0."""
+    while True:
+        (port,) = local_cluster.free_ports(1)
+        port -= port % 10
+        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", port))
+            other.bind(("127.0.0.1", port + 1))
+            return [port, port + 1]
+
+
 @contextlib.contextmanager
-def gang(function: str, arguments: list, folder, halted: int | None = None, halt: str = ""):
+def gang(function: str, arguments: list, folder, halted: int | None = None, halt: str = "", variables=by_tf_config):
     """Two workers, one of which may halt, that outlive neither the block nor our patience."""
-    ports, started = local_cluster.free_ports(2), []
+    ports, started = adjacent_ports(), []
     watch = threading.Timer(PATIENCE, lambda: [worker.kill() for worker in started])
     watch.start()
     try:
         for index in range(2):
-            environment = {"TF_CONFIG": local_cluster.environment(index, ports)["TF_CONFIG"]}
+            environment = variables(index, ports)
             if index == halted:
                 environment["HALT"] = halt
             started.append(processes.start(function, arguments, cwd=folder, environment=environment))
@@ -189,8 +217,9 @@ def check_survivor(end: processes.Ended, name: str) -> None:
     assert "restart the same command on all workers" in line
 
 
-def test_the_input_is_split_without_gaps_or_repetitions(tmp_path):
-    with gang("distributed.multi_worker_run:main", [str(tmp_path)], tmp_path) as workers:
+@pytest.mark.parametrize("variables", [by_tf_config, by_slurm, by_kubernetes])
+def test_the_input_is_split_without_gaps_or_repetitions(tmp_path, variables):
+    with gang("distributed.multi_worker_run:main", [str(tmp_path)], tmp_path, variables=variables) as workers:
         ends = [worker.wait() for worker in workers]
     assert [end.code for end in ends] == [0, 0], ends
     first, second = (json.loads((tmp_path / f"{index}.json").read_text()) for index in range(2))

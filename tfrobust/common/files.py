@@ -54,10 +54,17 @@ def read_bounded(path, most: int = LARGEST_TEXT) -> bytes:
 def check_writable(folder, what: str) -> None:
     """Raise InputError if a folder, or its nearest existing parent, cannot be written to.
 
+    An object store (gs://, s3://) has neither the rename nor the lock that a run needs, so it is refused as well.
+
     Args:
         folder: the folder that will be written to, perhaps hours later.
         what: the flag that sets it.
     """
+    if re.match(r"[A-Za-z][\w+.-]+:/", str(folder)):
+        raise InputError(
+            f"{what} is {str(folder)[:100]}, but runs write to folders only, which have renames and locks: name a "
+            "folder, and copy it to the object store after the run."
+        )
     place = pathlib.Path(folder).absolute()
     while not os.path.lexists(place):
         place = place.parent

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfrobust.errors import Failure, InputError
+from tfrobust.training.cluster_config import tf_config
 
 # Errors of a collective after a worker was lost. UnknownError: the connection was cut in the middle of a message.
 _LOSSES = (
@@ -50,12 +51,16 @@ class Worker:
 
 
 def join() -> tf.distribute.Strategy:
-    """Create the strategy of the workers that TF_CONFIG names; return once all of them are running.
+    """Create the strategy of the cluster's workers; return once all of them are running.
+
+    TF_CONFIG names the workers. It is set here from the variables of Kubernetes or Slurm if only those are given.
 
     Raises:
-        InputError: TF_CONFIG is missing or invalid, or this worker's port is taken.
+        InputError: no cluster is described or its description is invalid, or this worker's port is taken.
     """
-    own, others = _addresses(os.environ.get("TF_CONFIG"))
+    config = tf_config(os.environ)
+    own, others = _addresses(config)
+    os.environ["TF_CONFIG"] = config
     _meet(own, others)
     _joined.set()
     return tf.distribute.MultiWorkerMirroredStrategy()
@@ -201,7 +206,10 @@ def _addresses(text: str | None) -> tuple[str, list[str]]:
     """
     example = '\'{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}\''
     if not text:
-        raise InputError(f"STRATEGY is 'multi_worker', but TF_CONFIG is not set; on the first of two: {example}.")
+        raise InputError(
+            "STRATEGY is 'multi_worker', but neither TF_CONFIG nor variables of Kubernetes or Slurm are set; TF_CONFIG "
+            f"on the first of two: {example}."
+        )
     try:
         found = json.loads(text)
         kind, index = found["task"]["type"], int(found["task"]["index"])

@@ -17,7 +17,8 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
 
     Args:
         name: "auto" mirrors over the accelerators if there are several and takes the only device otherwise;
-            "one_device", "mirrored" (all local accelerators, or logical CPUs), "multi_worker" (TF_CONFIG), "tpu".
+            "one_device", "mirrored" (all local accelerators, or logical CPUs), "multi_worker" (see
+            `training.cluster_config`), "tpu".
 
     Raises:
         ValueError: the name is unknown, or "tpu" finds no TPU.
