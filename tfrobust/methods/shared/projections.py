@@ -52,6 +52,25 @@ def build_projection(method: keras.Model, projection: keras.layers.Layer, featur
     return int(built_shape(projection, (None, features))[-1])
 
 
+def build_prediction(method: keras.Model, prediction: keras.layers.Layer, features: int) -> None:
+    """Build the layer that predicts projections from projections.
+
+    Args:
+        method: the model that owns it.
+        prediction: the layer.
+        features: d, features of a projection.
+
+    Raises:
+        ValueError: the output has another size than a projection.
+    """
+    found = build_projection(method, prediction, features)
+    if found != features:
+        raise InputError(
+            f"{type(method).__name__}.prediction has {found} output features; the projection has {features}. "
+            "They must be equal."
+        )
+
+
 def output_shape(layer: keras.layers.Layer, shape: tuple) -> tuple:
     """Return the output shape of a layer, also of a subclassed model that does not define it."""
     try:

@@ -1,0 +1,97 @@
+"""Base class of BYOL, MoCo v3 and DINO: a momentum network, whose weights follow those of the trained one."""
+
+import keras
+import tensorflow as tf
+
+from tfrobust.errors import InputError
+from tfrobust.methods.shared import projections
+from tfrobust.methods.shared.self_supervised import VIEWS, SelfSupervised
+
+
+class MomentumMethod(SelfSupervised):
+    """Base of the methods whose targets come from a momentum network, through which no gradient flows.
+
+    After each step target <- target + r_t (online - target) for all trained weights of encoder and projection. r_t = 1
+    - m_t of the papers. The usual cosine of m from m_0 to 1 over T steps is target_rate=CosineDecay(1 - m_0, T). Moving
+    statistics are not averaged: the batch norm of the momentum network normalizes by its own batches.
+
+    A subclass computes targets by `represent(..., networks=self.target_networks)`, and adds pairs of further layers to
+    `followed_parts`.
+
+    Args:
+        encoder, head: as in `Method`.
+        target_rate: r_t in [0, 1], a number or a schedule of the step.
+        forward: "separate" passes of the views, or one "joint" pass, in both networks.
+        **kwargs: as in `SelfSupervised`.
+
+    Attributes of a subclass:
+        starts_equal: True copies the initial weights to the momentum network; False samples independent ones.
+        updates_before_keys: True if the update precedes the momentum network's passes of the same step. This equals an
+            update after the previous step by the rate of this step, which is what is done.
+
+    Raises:
+        ValueError: a `target_rate` outside [0, 1].
+    """
+
+    starts_equal: bool = True
+    updates_before_keys: bool = False
+
+    def __init__(self, encoder, head, *, target_rate=0.004, forward: str = "separate", **kwargs):
+        super().__init__(encoder, head, forward=forward, **kwargs)
+        self.target_rate = target_rate
+        self.target_encoder = like(encoder)
+        self.target_projection = like(self.projection)
+        if isinstance(target_rate, (int, float)) and not 0 <= target_rate <= 1:
+            raise InputError(f"{type(self).__name__}.target_rate is {target_rate}; it lies in [0, 1].")
+
+    @property
+    def passes_per_step(self):
+        """Passes per step: two views through two networks."""
+        return 2 * len(VIEWS)
+
+    @property
+    def target_networks(self) -> tuple:
+        """The momentum encoder and its projection, for `represent`."""
+        return self.target_encoder, self.target_projection
+
+    @property
+    def followed_parts(self) -> list[tuple]:
+        """The pairs (trained layer, layer of the momentum network), built."""
+        return [(self.encoder, self.target_encoder), (self.projection, self.target_projection)]
+
+    def build_parts(self, example_shape, embedding_dim):
+        """Build the projection and the momentum network, whose variables are frozen."""
+        super().build_parts(example_shape, embedding_dim)
+        self.build_branch()
+        projections.built_shape(self.target_encoder, (None, *example_shape))
+        projections.build_projection(self, self.target_projection, embedding_dim)
+        for online, target in self._weights():
+            if self.starts_equal:
+                target.assign(online.value)
+            if online.trainable:
+                # Freeze variables, not layers: a batch norm that is not trainable would use its moving statistics.
+                target.trainable = False
+
+    def build_branch(self) -> None:
+        """Build further layers, such as a prediction, once `projected_dim` is known (hook)."""
+
+    def after_update(self):
+        """Move the momentum network towards the trained one by r_t."""
+        super().after_update()
+        # `step` has been advanced already; the papers' t counts from 0.
+        step = tf.convert_to_tensor(self.step) - (0 if self.updates_before_keys else 1)
+        rate = self.target_rate(step) if callable(self.target_rate) else self.target_rate
+        for online, target in self._weights():
+            if online.trainable:
+                target.assign_add(tf.cast(rate, target.dtype) * (online.value - target.value))
+
+    def _weights(self) -> list[tuple]:
+        """Return the pairs (online, target) of all weights, with moving statistics."""
+        pairs = [(one.weights, other.weights) for one, other in self.followed_parts]
+        return [pair for one, other in pairs for pair in zip(one, other, strict=True)]
+
+
+def like(layer: keras.layers.Layer) -> keras.layers.Layer:
+    """Create another layer of the same configuration, with weights of its own."""
+    config = layer.get_config()
+    return type(layer).from_config({**config, "name": f"{layer.name}_like"})
