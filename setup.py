@@ -67,6 +67,7 @@ setup(
     ],
     extras_require={
         "test": [
+            "ai-edge-litert",
             "pytest",
             "pytest-xdist",
             "huggingface_hub",
@@ -87,6 +88,7 @@ setup(
         "text": ["tokenizers"],
         "checkpoints": ["safetensors"],
         "completion": ["shtab"],
+        "litert": ["ai-edge-litert"],  # evaluate --model=x.tflite
         "hub": ["huggingface_hub"],  # tfrobust share, --model=hf://owner/name
         "dev": ["pre-commit", "ruff"],
     },

@@ -17,10 +17,10 @@ from tfrobust.serving import hub
 
 def parser() -> Parser:
     """Return the command's flags."""
-    flags = Parser("evaluate", "Measure how robust a model is: an export, any SavedModel, any .keras file.")
+    flags = Parser("evaluate", "Measure how robust a model is: an export, any SavedModel, any .keras or .tflite file.")
     flags.add_argument(
         "--model",
-        metavar="DIR|FILE.keras|hf://OWNER/NAME",
+        metavar="DIR|FILE.keras|FILE.tflite|hf://OWNER/NAME",
         required=True,
         help="the model; weights from PyTorch (.safetensors, .npz) need the --gin_file of a network, from gin/models",
     )
@@ -77,7 +77,7 @@ def default_output(model: str, gin_files: list[str]) -> str:
     place = pathlib.PurePath(os.path.abspath(model))
     while place.name.isdecimal() or place.name in ("staged", "final"):
         place = place.parent
-    name = place.stem if place.suffix in (".keras", ".npz", ".safetensors") else place.name
+    name = place.stem if place.suffix in (".keras", ".npz", ".safetensors", ".tflite") else place.name
     return os.path.join("runs", "evaluate", name[:100] or "model", joined_stems(gin_files)[:100])
 
 

@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from tfrobust.errors import InputError
 
+SAVED_MODEL_FILE, LITERT_FILE = "saved_model.pb", "model.tflite"
 LARGEST_TEXT = 2**26  # bytes, of a report or a vocabulary
 _count = itertools.count()
 
@@ -143,11 +144,23 @@ def saved_model_directory(place: pathlib.Path) -> pathlib.Path:
     Raises:
         InputError: there is none.
     """
-    if (place / "saved_model.pb").exists():
+    return _newest(place, SAVED_MODEL_FILE)
+
+
+def model_directory(place: pathlib.Path) -> pathlib.Path:
+    """Return the same for a folder of SavedModels or of LiteRT files; errors as in `saved_model_directory`."""
+    return _newest(place, SAVED_MODEL_FILE, LITERT_FILE)
+
+
+def _newest(place: pathlib.Path, *names: str) -> pathlib.Path:
+    def is_model(folder: pathlib.Path) -> bool:
+        return any((folder / name).exists() for name in names)
+
+    if is_model(place):
         return place
-    versions = [child for child in place.iterdir() if child.name.isdecimal() and (child / "saved_model.pb").exists()]
-    if not versions and (place / "staged" / "saved_model.pb").exists():
+    versions = [child for child in place.iterdir() if child.name.isdecimal() and is_model(child)]
+    if not versions and is_model(place / "staged"):
         return place / "staged"
     if not versions:
-        raise InputError(f"{place} has neither saved_model.pb nor a numbered version with one.")
+        raise InputError(f"{place} has neither {' nor '.join(names)} nor a numbered version with one.")
     return max(versions, key=lambda child: int(child.name))

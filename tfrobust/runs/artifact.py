@@ -282,7 +282,7 @@ def check_vocabulary(model: str, dataset: Dataset) -> None:
         InputError (a ValueError): names the first difference.
     """
     place = pathlib.Path(model)
-    known = export.read_vocabulary(files.saved_model_directory(place)) if place.is_dir() else ()
+    known = export.read_vocabulary(files.model_directory(place)) if place.is_dir() else ()
     if not known or not dataset.is_text or known == dataset.vocabulary:
         return
     if len(known) != len(dataset.vocabulary):

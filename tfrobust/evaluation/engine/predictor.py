@@ -1,9 +1,10 @@
-"""Predictors: models under evaluation, as functions `images -> logits` (Keras models, SavedModels, functions)."""
+"""Predictors: models under evaluation, as functions `images -> logits` (Keras, SavedModel, LiteRT, functions)."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import pathlib
 from collections.abc import Callable
 
@@ -13,12 +14,14 @@ import tensorflow as tf
 
 from tfrobust.common import files, fingerprint
 from tfrobust.errors import InputError
+from tfrobust.evaluation.engine import litert
 from tfrobust.ops import probabilities
 from tfrobust.security import archives, saved_models
 
 _SIGNATURE = "serving_default"
 _PROBE_SIZE = 32
 _GRADIENT_PROBES = 2
+_LARGEST_LITERT = 2**31 - 1  # bytes that a flatbuffer can address
 # Layers that may follow the last dense layer.
 _AFTER_LOGITS = (keras.layers.Activation, keras.layers.Softmax)
 
@@ -39,7 +42,9 @@ class Predictor:
         outputs_probabilities: True if the model's own output is probabilities p; `logits` is then log(p).
         one_per_class: True if these are sigmoids, which need not sum to 1; `logits` is then log(p / (1 - p)).
         parameters: number of values in its variables; None if unknown.
-        weights_sha256: hash of its variables (`common.fingerprint.weights_sha256`); None if unknown.
+        weights_sha256: hash of its variables (`common.fingerprint.weights_sha256`) or of its file; None if unknown.
+        surrogate: another predictor of the same classes, which transfer attacks search in place of this one; or None.
+        grid: gap between two values of an integer input, in pixel units; 0 for a float input.
     """
 
     logits: Callable
@@ -53,6 +58,8 @@ class Predictor:
     one_per_class: bool = False
     parameters: int | None = None
     weights_sha256: str | None = None
+    surrogate: Predictor | None = None
+    grid: float = 0.0
 
     @property
     def is_text(self) -> bool:
@@ -102,8 +109,10 @@ class Predictor:
             outputs = in_batches(self.compiled_logits, images, batch_size)
             kind = probabilities.kind_of_outputs(outputs[np.isfinite(outputs).all(axis=-1)])
         changes = {}
+        if self.surrogate is not None:
+            changes["surrogate"] = self.surrogate.as_logits(images, batch_size)
         if kind in probabilities.INVERSES:
-            changes = {"outputs_probabilities": True, "one_per_class": kind == "sigmoid"}
+            changes |= {"outputs_probabilities": True, "one_per_class": kind == "sigmoid"}
             changes["logits"] = functools.partial(probabilities.INVERSES[kind], self.logits)
         fault = ""
         if self.is_text:
@@ -295,12 +304,51 @@ def _from_loaded(loaded, directory: str, name: str, logits_output: str | None) -
     )
 
 
-def load(path: str, logits_output: str | None = None) -> Predictor:
-    """Make a predictor from a path: a SavedModel, a folder of numbered SavedModels, or a `.keras` file.
+def from_litert(path: str, logits_output: str | None = None) -> Predictor:
+    """Make a predictor from a LiteRT file, whose outputs are those of the interpreter.
+
+    Its gradients are those of a differentiable copy of the file, so that white-box attacks run unchanged and each
+    candidate is verified on the file itself. If the copy does not cover an operator, the predictor has no gradients.
+    Its surrogate is the copy without rounding, a float model.
 
     Args:
-        path: a directory with saved_model.pb; or with numbered versions, of which the newest is loaded; or a `.keras`
-            file, loaded with safe_mode=True (import its own classes beforehand).
+        path: a `.tflite` file.
+        logits_output: name of the output that holds the logits; None: the one named 'logits', else the only one.
+
+    Returns:
+        The predictor.
+
+    Raises:
+        ValueError: not one image input, or no output that must be the logits; ai-edge-litert is not installed.
+    """
+    parts = pathlib.Path(path).resolve().parts
+    name = "/".join(parts[-3:-1]) if parts[-2].isdecimal() else parts[-1]
+    content = files.read_bounded(path, _LARGEST_LITERT)
+    file = litert.File(content, name)
+    output = _output_name(list(file.graph.outputs), logits_output, name)
+    logits = litert.Logits(file, output)
+    place = file.graph.outputs.get("embedding")
+    embedding = None if place is None else functools.partial(file.output, place=place)
+    made = from_function(logits, image_shape=file.image_shape, embedding=embedding, name=name)
+    return dataclasses.replace(
+        made,
+        differentiable=not logits.fault,
+        no_gradient=logits.fault,
+        outputs_probabilities=bool(logits.inverse),
+        one_per_class=logits.inverse == "sigmoid",
+        parameters=file.graph.parameters,
+        weights_sha256=hashlib.sha256(content).hexdigest(),
+        surrogate=None if logits.fault else dataclasses.replace(made, logits=logits.dequantized, embedding=None),
+        grid=file.grid,
+    )
+
+
+def load(path: str, logits_output: str | None = None) -> Predictor:
+    """Make a predictor from a path: a SavedModel, a LiteRT or `.keras` file, or a folder of numbered versions.
+
+    Args:
+        path: a directory with saved_model.pb or model.tflite; or with numbered versions, of which the newest is loaded;
+            or a `.tflite` file; or a `.keras` file, loaded with safe_mode=True (import its own classes beforehand).
         logits_output: as in `from_saved_model`.
 
     Returns:
@@ -312,13 +360,18 @@ def load(path: str, logits_output: str | None = None) -> Predictor:
     """
     place = pathlib.Path(path)
     if not place.exists():
-        raise FileNotFoundError(f"There is no model at {path}: name a SavedModel directory or a .keras file.")
+        raise FileNotFoundError(f"There is no model at {path}: name a SavedModel directory, a .keras or .tflite file.")
     if place.is_dir():
-        return from_saved_model(str(files.saved_model_directory(place)), logits_output)
+        directory = files.model_directory(place)
+        if (directory / files.LITERT_FILE).exists():
+            return from_litert(str(directory / files.LITERT_FILE), logits_output)
+        return from_saved_model(str(directory), logits_output)
+    if place.suffix == ".tflite":
+        return from_litert(path, logits_output)
     if place.suffix in (".h5", ".hdf5"):
         raise InputError(f"{path} is a legacy HDF5 model, whose loading can run code: save it again as .keras.")
     if place.suffix != ".keras":
-        raise InputError(f"{path} is neither a SavedModel directory nor a .keras file.")
+        raise InputError(f"{path} is neither a SavedModel directory nor a .keras or .tflite file.")
     archives.check_zip(place)
     try:
         model = keras.saving.load_model(place, compile=False, safe_mode=True)
