@@ -278,7 +278,7 @@ def test_hostile_text_stays_text():
 
 @pytest.mark.parametrize("value", ["text", None, True])
 def test_columns_of_other_writers_do_not_break_the_page(value):
-    """Whatever the schema lets stand in a column; what cannot be drawn is left out."""
+    """The schema allows any value in a column; what cannot be drawn is left out."""
     broken = [
         dataclasses.replace(s, columns={n: [value] * len(c) for n, c in s.columns.items()})
         for s in make_report().series

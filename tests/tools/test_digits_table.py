@@ -141,7 +141,7 @@ def parts(text):
 
 
 def methods_of_columns(text):
-    """Whom the columns of a text's tables have numbers of; a row of two methods has two in a cell."""
+    """Return the gin files with numbers in a text's tables, by column; a row of two methods has two in a cell."""
     columns = collections.defaultdict(set)
     for line in text.splitlines():
         first, *cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else [""]

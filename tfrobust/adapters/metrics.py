@@ -253,7 +253,8 @@ class RMSCalibrationError(_RankingMetric):
     A bin holds `bin_size` consecutive confidences. The state is bounded: it is not a list of all examples, but the sums
     over the examples in each of 2,048 cells of confidence, equally wide in log-odds. If a bin ends inside a cell, it
     takes its share of the cell. The result thus equals `calibration.rms` of a report except for the order within a
-    cell, a difference below 0.001 on 10,000 examples. If there would be more than 2,048 bins, the bins are larger.
+    cell, a difference below 0.001 on 10,000 examples and up to 0.0035 on fewer. If there would be more than 2,048 bins,
+    the bins are larger.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -318,8 +319,8 @@ class AURRA(_RankingMetric):
     """Area under the response rate accuracy curve: the mean over i of the accuracy of the i most confident examples.
 
     The state is bounded, as that of `RMSCalibrationError`. Equally confident examples, here those of one cell, have
-    their mean accuracy. The result equals `calibration.aurra` of a report up to 0.001 on 10,000 examples. A weight of 2
-    is equivalent to two copies of the example.
+    their mean accuracy. The result equals `calibration.aurra` of a report up to 0.001 on 10,000 examples and up to
+    0.0035 on fewer. A weight of 2 is equivalent to two copies of the example.
 
     Example:
         >>> from tfrobust import keras as robust
