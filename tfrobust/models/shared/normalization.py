@@ -46,13 +46,12 @@ def adopt_branch(model: keras.Model, branch: int) -> None:
     Raises:
         ValueError: a branch that the model does not have.
     """
-    layers = [layer for layer in model._flatten_layers() if isinstance(layer, BranchedBatchNormalization)]
-    check_branch(branch, max((layer.branches for layer in layers), default=1), model.name)
-    for layer in layers:
-        first, *others = layer.norms
-        for norm in others:
+    groups = [norms for layer in model._flatten_layers() for norms in getattr(layer, "norm_branches", ())]
+    check_branch(branch, max(map(len, groups), default=1), model.name)
+    for norms in groups:
+        for norm in norms[1:]:
             norm.trainable = False
-        for variable, wanted in zip(first.variables, layer.norms[branch].variables, strict=True):
+        for variable, wanted in zip(norms[0].variables, norms[branch].variables, strict=True):
             variable.assign(wanted)
 
 
@@ -118,6 +117,11 @@ class BranchedBatchNormalization(Configured, keras.layers.Layer):
         self.norms = [
             keras.layers.BatchNormalization(**same, scale=scale, dtype=self.dtype_policy) for _ in range(branches)
         ]
+
+    @property
+    def norm_branches(self) -> list[tuple]:
+        """One tuple, the batch normalizations of the branches."""
+        return [tuple(self.norms)]
 
     def build(self, input_shape):
         """Build all branches."""
