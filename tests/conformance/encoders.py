@@ -21,6 +21,7 @@ from tfrobust.models.resnets.resnet18 import ResNet18
 from tfrobust.models.resnets.resnet50 import ResNet50
 from tfrobust.models.resnets.wide_resnet import WideResNet
 from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
+from tfrobust.models.vit import ViT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +83,15 @@ ENCODERS = (
     Row(
         "wide_resnet10_noisymix", functools.partial(WideResNet, 10, 2, variant="noisymix", kernel_regularization=0.01),
         (4, 4, 3), 128, 3, True, 0.01, 4,
+    ),
+    Row("vit", functools.partial(ViT, 4, width=8, depth=3, heads=2), (8, 12, 3), 8, 3, False, 0.0, 4),
+    Row(
+        "vit_sinusoidal",
+        functools.partial(
+            ViT, 2, width=8, depth=2, heads=2, positions="sinusoidal", grid=3, pooling="class_and_average",
+            frozen_patches=True,
+        ),
+        (4, 4, 1), 16, 2, False, 0.0, 2,
     ),
     *(
         Row(

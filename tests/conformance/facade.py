@@ -118,6 +118,7 @@ IMAGE_LAYERS = {
     "ResNet18": lambda **k: models.ResNet18(width=2, **k),
     "ResNet": lambda **k: models.ResNet(8, widths=(4, 4, 8), **k),
     "ResNet50": lambda **k: models.ResNet50("bottleneck_v2", stem="imagenet", width=2, symmetric=True, **k),
+    "ViT": lambda **k: models.ViT(4, width=8, depth=2, heads=2, drop_path=0.1, pooling="class_and_average", **k),
     "WideResNet": lambda **k: models.WideResNet(10, 1, dropout=0.2, variant="noisymix", **k),
 }
 VECTOR_LAYERS = {

@@ -45,6 +45,7 @@ from tfrobust.models.cnn import CNN
 from tfrobust.models.heads.linear import LinearHead, LinearProjection
 from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
+from tfrobust.models.vit import ViT
 from tfrobust.pairs.false_negatives import AdaptiveFNC
 from tfrobust.pairs.selection import HardSelection, LeakedSelection, SoftSelection
 
@@ -100,6 +101,11 @@ ROWS = {
     "supervised_noisy": lambda *parts, **k: Supervised(*parts, noise=AddGaussian(), forward="joint", **k),
     "supervised_tikhonov": lambda *parts, **k: Supervised(
         *parts, noise=AddGaussian(), penalty=Tikhonov(weight=0.1), **k
+    ),
+    # Hidden tokens that are mixed, and attention differentiated twice.
+    "nfm_vit": lambda _, head, **k: NFM(vit(), head, mixing=MIXING, stages=(0, 1, 2), **k),
+    "supervised_tikhonov_vit": lambda _, head, **k: Supervised(
+        vit(), head, noise=AddGaussian(), penalty=Tikhonov(weight=0.1), **k
     ),
     "supervised_contrastive": lambda *parts, **k: SupervisedContrastive(*parts, projection=LinearProjection(4), **k),
     "supervised_contrastive_tikhonov": lambda *parts, **k: SupervisedContrastive(
@@ -183,6 +189,11 @@ def text_encoder() -> keras.Model:
     """The smallest transformer; smooth, and without dropout, which does not follow the seed of a method."""
     style = TransformerStyle(activation="tanh", dropout=0.0)
     return TextTransformer(WORDS, SENTENCE_LENGTH, width=4, depth=1, heads=2, inner=5, style=style)
+
+
+def vit() -> keras.Model:
+    """The smallest vision transformer."""
+    return ViT(4, width=8, depth=2, heads=2)
 
 
 def example_shape(row: str) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from tfrobust.models.resnets.resnet18 import ResNet18
 from tfrobust.models.resnets.resnet50 import ResNet50
 from tfrobust.models.resnets.wide_resnet import WideResNet
 from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
+from tfrobust.models.vit import ViT
 
 COLOR, GREY = (32, 32, 3), (28, 28, 1)
 TEXT = functools.partial(TextTransformer, 20, 6, width=8, depth=2, heads=2, inner=5)
@@ -48,6 +49,10 @@ NOISYMIX = functools.partial(PreActResNet18, shortcut="activated", final_normali
         # Word and place vectors; in each layer four matrices of attention, two of the feed-forward, two norms.
         (functools.partial(TEXT, pooling="average", style=BEFORE), (6,), 0, 8 * (20 + 6 + 2) + 2 * 381),
         (functools.partial(TEXT, pooling="class", style=BEHIND), (6,), 0, 8 * (20 + 1) + 2 * 381),
+        # DeiT-Ti, DeiT-S and torchvision's vit_b_16, which state these counts.
+        (functools.partial(ViT, heads=3, width=192), (224, 224, 3), 1000, 5_717_416),
+        (functools.partial(ViT, heads=6), (224, 224, 3), 1000, 22_050_664),
+        (functools.partial(ViT, heads=12, width=768), (224, 224, 3), 1000, 86_567_656),
         # 1,792 + 36,928 + 73,856 + 147,584 + (8*8*128 * 256 + 256 = 2,097,408) + 65,792
         (PaperCNN, COLOR, 0, 2_423_360),
         # + one more 64-64 (36,928), 128-128 (147,584) and 256-256 (65,792)

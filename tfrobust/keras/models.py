@@ -13,6 +13,7 @@ from tfrobust.models.resnets.wide_resnet import WideResNet
 from tfrobust.models.shared.encoder import Encoder
 from tfrobust.models.shared.normalization import BranchedBatchNormalization
 from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
+from tfrobust.models.vit import ViT
 from tfrobust.models.weights.checkpoints import classifier as classifier_from_checkpoint
 from tfrobust.models.weights.checkpoints import load as load_checkpoint
 
@@ -36,6 +37,7 @@ __all__ = [
     "ResNet50",
     "TextTransformer",
     "TransformerStyle",
+    "ViT",
     "WideResNet",
     "classifier_from_checkpoint",
     "load_checkpoint",

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfrobust.common.configured import Configured
 from tfrobust.common.settings import require_choice, require_whole
 from tfrobust.errors import InputError
+from tfrobust.models.shared.attention import attend
 from tfrobust.models.shared.blocks import build_chain, run_chain
 from tfrobust.models.shared.dropout import CountedDropout
 from tfrobust.ops import removal
@@ -311,9 +312,7 @@ class SelfAttention(Configured, keras.layers.Layer):
         """
         kernels = [tf.convert_to_tensor(kernel) for kernel in (self.query, self.key, self.value, self.out)]
         query, key, value = (tf.einsum("bld,dhe->bhle", hidden, kernel) for kernel in kernels[:3])
-        scores = tf.einsum("bhle,bhme->bhlm", query * query.shape[-1] ** -0.5, key)
-        scores = tf.where(present[:, None, None], scores, scores.dtype.min)
-        return tf.einsum("bhle,hed->bld", tf.einsum("bhlm,bhme->bhle", tf.nn.softmax(scores), value), kernels[3])
+        return tf.einsum("bhle,hed->bld", attend(query, key, value, present), kernels[3])
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

@@ -54,8 +54,25 @@ class CountedDropout(Configured, keras.layers.Layer):
             return hidden
         key = randomness.make_key(0, "dropout", tf.convert_to_tensor(self.clock))
         self.clock.assign_add(1)
-        kept = randomness.draw(randomness.uniform(), key, shape_of(hidden)) >= self.rate
+        kept = randomness.draw(randomness.uniform(), key, self._mask_shape(hidden)) >= self.rate
         return tf.where(kept, hidden / (1 - self.rate), tf.zeros_like(hidden))
+
+    def _mask_shape(self, hidden) -> list:
+        return shape_of(hidden)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class DropPath(CountedDropout):
+    """`CountedDropout` of whole examples: drops the path of a residual block, so that the shortcut alone remains.
+
+    Args:
+        rate: in [0, 1).
+
+    Source: Huang et al. 2016 (Deep networks with stochastic depth), for each example, rescaled in training.
+    """
+
+    def _mask_shape(self, hidden) -> list:
+        return [shape_of(hidden)[0], *[1] * (hidden.shape.rank - 1)]
 
 
 def _anywhere(shape, dtype):
