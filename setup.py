@@ -70,6 +70,7 @@ setup(
             "ai-edge-litert",
             "pytest",
             "pytest-xdist",
+            "ai-edge-litert",
             "huggingface_hub",
             "hypothesis",
             "jsonschema",
@@ -86,6 +87,7 @@ setup(
         ],
         "serve": ["waitress"],  # tfrobust serve --development
         "text": ["tokenizers"],
+        "litert": ["ai-edge-litert"],  # models of phones and boards, .tflite
         "checkpoints": ["safetensors"],
         "completion": ["shtab"],
         "litert": ["ai-edge-litert"],  # evaluate --model=x.tflite

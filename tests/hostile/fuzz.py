@@ -23,7 +23,7 @@ from typing import NamedTuple
 from faults import processes
 
 KINDS = ("program", "program", "program", "variables", "keras", "arrays", "report", "report inside", "gin")
-KINDS += ("prepared", "checkpoint", "weights", "initial encoder")
+KINDS += ("prepared", "checkpoint", "weights", "initial encoder", "litert")
 LARGEST = 4 * 2**30  # bytes
 PROCESSOR_SECONDS = 100  # of one input; where it waits for nothing it has no more
 SECONDS = 1_000  # on the clock, so long since other programs may run as well
@@ -60,7 +60,7 @@ def run(numbers, folder, show=lambda result: None) -> list[Result]:
     """
     folder, left, found = pathlib.Path(folder), list(numbers), []
     (folder / "whole").mkdir()
-    for part in ("write", "write_trained", "write_prepared"):
+    for part in ("write", "write_trained", "write_prepared", "write_litert"):
         made = processes.run(f"hostile.small:{part}", [str(folder / "whole")], cwd=folder)
         assert made.code == 0, made.err
     while left:
@@ -137,7 +137,7 @@ def _limit_time(seconds: int) -> None:
 
 def one(number: int, whole: pathlib.Path, place: pathlib.Path) -> int:
     """Change a copy of a valid file, give it to a command, and return the command's exit code."""
-    from hostile import mutations, small
+    from hostile import litert_files, mutations, small
 
     from tfrobust.commands import compare, evaluate, export
     from tfrobust.security import rehearsal
@@ -175,6 +175,10 @@ def one(number: int, whole: pathlib.Path, place: pathlib.Path) -> int:
                 return export.main(["--workdir=run", "--export_dir=exported"])
         gin.write_text(small.TRAINING + _SHORT)
         data, model = place / "color.npz", place / chance.choice(("weights.safetensors", "weights.npz"))
+    elif kind == "litert":
+        model = pathlib.Path(shutil.copy(whole / "model.tflite", place))
+        litert_files.change_litert(model, chance)
+        return _loaded(model)
     elif kind == "gin":
         mutations.change_gin(gin, _NAMES, chance)
     else:
@@ -195,6 +199,19 @@ def one(number: int, whole: pathlib.Path, place: pathlib.Path) -> int:
             f"--output={place / 'report'}",
         ]
     )
+
+
+def _loaded(path: pathlib.Path) -> int:
+    """Load a LiteRT file and return the exit code of a command that does."""
+    from tfrobust.errors import InputError
+    from tfrobust.security import litert_files
+
+    try:
+        litert_files.load(path)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def _rehearsal(mark: pathlib.Path):

@@ -97,6 +97,15 @@ def write_prepared(folder) -> None:
     )
 
 
+def write_litert(folder) -> None:
+    """Write `model.tflite`, converted from `export`."""
+    import tensorflow as tf
+
+    folder = pathlib.Path(folder)
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(folder / "export"), signature_keys=["serving_default"])
+    (folder / "model.tflite").write_bytes(converter.convert())
+
+
 def tree(folder: pathlib.Path) -> dict:
     """Every name below a folder, with what tells whether it was changed."""
     return {path: path.lstat().st_mtime_ns for path in sorted(folder.rglob("*")) if not path.is_dir()}

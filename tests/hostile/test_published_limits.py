@@ -15,6 +15,8 @@ from tfrobust.models.weights import weight_files
 from tfrobust.report import schema
 from tfrobust.security import (
     archives,
+    flatbuffer,
+    litert_files,
     picture_files,
     program_files,
     program_graph,
@@ -58,6 +60,10 @@ LIMITS = {
         f"{rehearsal._PER_PROCESSOR >> 20} MiB",
     ),
     "SavedModel: time": (f"{rehearsal.SECONDS} s",),
+    "LiteRT: file": (f"{litert_files.LARGEST >> 20} MiB",),
+    "LiteRT: parts": (f"{flatbuffer.MOST_TABLES:,}", f"{flatbuffer.MOST_NUMBERS:,}"),
+    "LiteRT: subgraphs": (f"{litert_files.MOST_SUBGRAPHS};", f"{litert_files.MOST_TENSORS:,} of each"),
+    "LiteRT: a shape": (f"{litert_files.MOST_DIMENSIONS} dimensions", f"{litert_files.LARGEST_TENSORS >> 30} GiB"),
     "report: measurements": (f"{schema._LONGEST_LIST:,}",),
     "report: size": (f"{schema._LONGEST_TEXT >> 20} MiB", f"{schema._DEEPEST} deep"),
     "`robustness_report`": (f"{export.MOST_REPORTS} requests",),

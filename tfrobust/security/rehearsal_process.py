@@ -1,9 +1,9 @@
-"""Load a SavedModel and call it once in a process with limits; a program of its own that does not import tfrobust.
+"""Load a model and call it once in a process with limits; a program of its own that does not import tfrobust.
 
-    python -P rehearsal_process.py DIRECTORY BYTES SECONDS
+    python -P rehearsal_process.py MODEL BYTES SECONDS
 
-It prints one line of JSON: "" on success, otherwise why TensorFlow does not load the model. Exit code 0: it has printed
-that line.
+The model is the folder of a SavedModel, or a LiteRT file. The program prints one line of JSON: "" on success, otherwise
+why the model is not loaded. Exit code 0: it has printed that line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,51 @@ def limit(largest: int, seconds: int) -> None:
         resource.setrlimit(kind, (bound if most == resource.RLIM_INFINITY else min(bound, most), most))
 
 
-def rehearse(directory: str) -> str:
+def rehearse(model: str) -> str:
+    """Load a model and call it on one example, as `rehearse_saved_model` does, or `rehearse_litert` for a file."""
+    return rehearse_litert(model) if os.path.isfile(model) else rehearse_saved_model(model)
+
+
+def rehearse_litert(path: str) -> str:
+    """Load a LiteRT file, and call it on one example, and on two if it takes any number.
+
+    Returns:
+        "", or why the model must not be loaded.
+    """
+    from ai_edge_litert.interpreter import Interpreter
+
+    try:
+        interpreter = Interpreter(path, num_threads=1)
+        _invoke(interpreter)
+    except MemoryError:
+        return _OUT_OF_MEMORY
+    except Exception as error:  # noqa: BLE001 - any error of LiteRT
+        return " ".join(str(error).split())[:200] or type(error).__name__
+    try:
+        inputs = interpreter.get_input_details()
+        if all(given["shape_signature"][:1].tolist() == [-1] for given in inputs):
+            for given in inputs:
+                interpreter.resize_tensor_input(given["index"], [2, *given["shape"][1:]])
+            _invoke(interpreter)
+    except MemoryError:
+        return _OUT_OF_MEMORY
+    except Exception:  # noqa: BLE001, S110 - left to the caller, who may call it on one
+        pass
+    return ""
+
+
+def _invoke(interpreter) -> None:
+    import numpy as np
+
+    interpreter.allocate_tensors()
+    for given in interpreter.get_input_details():
+        interpreter.set_tensor(given["index"], np.full(given["shape"], 0.5).astype(given["dtype"]))
+    interpreter.invoke()
+    for returned in interpreter.get_output_details():
+        interpreter.get_tensor(returned["index"])
+
+
+def rehearse_saved_model(directory: str) -> str:
     """Load a SavedModel, read its variables, and call it on one example.
 
     After loading, only a crash, memory and time count. Other errors are left to the caller, whose examples are
@@ -80,11 +124,11 @@ def _ask(loaded, directory: str) -> None:
         output.numpy()
 
 
-def main(directory: str, largest: str, seconds: str) -> None:
+def main(model: str, largest: str, seconds: str) -> None:
     """Print why a model must not be loaded, or ""."""
     limit(int(largest), int(seconds))
-    print(json.dumps(rehearse(directory)), flush=True)
-    # Skip TensorFlow's own shutdown.
+    print(json.dumps(rehearse(model)), flush=True)
+    # Skip the shutdown of TensorFlow.
     os._exit(0)
 
 
