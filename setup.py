@@ -67,7 +67,6 @@ setup(
     ],
     extras_require={
         "test": [
-            "ai-edge-litert",
             "pytest",
             "pytest-xdist",
             "ai-edge-litert",
@@ -87,10 +86,9 @@ setup(
         ],
         "serve": ["waitress"],  # tfrobust serve --development
         "text": ["tokenizers"],
-        "litert": ["ai-edge-litert"],  # models of phones and boards, .tflite
         "checkpoints": ["safetensors"],
         "completion": ["shtab"],
-        "litert": ["ai-edge-litert"],  # evaluate --model=x.tflite
+        "litert": ["ai-edge-litert"],  # evaluate --model=x.tflite, export --litert
         "hub": ["huggingface_hub"],  # tfrobust share, --model=hf://owner/name
         "dev": ["pre-commit", "ruff"],
     },

@@ -2,6 +2,7 @@
 
 import os
 import random
+import sys
 
 import flatbuffers
 import numpy as np
@@ -114,6 +115,14 @@ def test_one_part_in_a_million_places_is_counted_each_time(tmp_path, monkeypatch
     _refused(tmp_path / "bad.tflite", bytes(builder.Output()), "more than 10000 parts")
 
 
+@pytest.mark.usefixtures("never_run")
+def test_evaluate_refuses_it_too(small, tmp_path, not_judged):
+    model = hostile.unpacked(small.read_bytes())
+    hostile.CASES["custom operator"][0](model)
+    (tmp_path / "bad.tflite").write_bytes(hostile.packed(model))
+    not_judged(model=tmp_path / "bad.tflite", part="is not loaded: it has the custom operator 'FlexWriteFile'")
+
+
 def test_a_whole_file_passes_and_is_run_on_one_example_and_on_two(small, monkeypatch):
     batches = []
     invoke = rehearsal_process._invoke
@@ -141,7 +150,7 @@ def test_what_the_scan_cannot_tell_ends_in_the_other_process(small, tmp_path):
 
 
 def test_the_package_is_missing(small, monkeypatch):
-    monkeypatch.setattr(litert_files.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
     with pytest.raises(InputError, match=r"pip install 'tfrobust\[litert\]'"):
         litert_files.load(small)
 

@@ -8,7 +8,6 @@ The checked bytes themselves are returned, so that a change of the file between 
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import pathlib
 
@@ -94,10 +93,22 @@ def load(path) -> bytes:
         raise InputError(f"{name} is not loaded: {error}"[:300]) from error
     for first in scan_content(content):
         raise InputError(f"{name} is not loaded: {first.evidence}. {first.remedy}"[:300])
-    if importlib.util.find_spec("ai_edge_litert") is None:
-        raise InputError("LiteRT files are run by the package ai-edge-litert: pip install 'tfrobust[litert]'.")
+    interpreter_class()
     rehearsal.rehearse(path)
     return content
+
+
+def interpreter_class():
+    """Return the class of interpreters.
+
+    Raises:
+        InputError: ai-edge-litert is not installed.
+    """
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ImportError:
+        raise InputError("a .tflite file needs the package ai-edge-litert: pip install 'tfrobust[litert]'.") from None
+    return Interpreter
 
 
 def _check(content: bytes) -> None:

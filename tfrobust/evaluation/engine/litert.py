@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine.litert_graph import Copy, Graph
 from tfrobust.evaluation.engine.litert_operators import UncoveredError
+from tfrobust.security.litert_files import interpreter_class
 
 # Interpreters that are kept, one per batch size; an attack uses about ten sizes.
 _INTERPRETERS = 16
@@ -99,19 +100,6 @@ class File:
             interpreter.resize_tensor_input(self._input, shape)
         interpreter.allocate_tensors()
         return interpreter
-
-
-def interpreter_class():
-    """Return the class of interpreters.
-
-    Raises:
-        InputError: ai-edge-litert is not installed.
-    """
-    try:
-        from ai_edge_litert.interpreter import Interpreter
-    except ImportError:
-        raise InputError("a .tflite file needs the package ai-edge-litert: pip install 'tfrobust[litert]'.") from None
-    return Interpreter
 
 
 class Logits:

@@ -16,12 +16,11 @@ from tfrobust.common import files, fingerprint
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import litert
 from tfrobust.ops import probabilities
-from tfrobust.security import archives, saved_models
+from tfrobust.security import archives, litert_files, saved_models
 
 _SIGNATURE = "serving_default"
 _PROBE_SIZE = 32
 _GRADIENT_PROBES = 2
-_LARGEST_LITERT = 2**31 - 1  # bytes that a flatbuffer can address
 # Layers that may follow the last dense layer.
 _AFTER_LOGITS = (keras.layers.Activation, keras.layers.Softmax)
 
@@ -319,11 +318,12 @@ def from_litert(path: str, logits_output: str | None = None) -> Predictor:
         The predictor.
 
     Raises:
-        ValueError: not one image input, or no output that must be the logits; ai-edge-litert is not installed.
+        ValueError: the scan refuses it; not one image input; no output that must be the logits; or ai-edge-litert is
+            not installed.
     """
     parts = pathlib.Path(path).resolve().parts
     name = "/".join(parts[-3:-1]) if parts[-2].isdecimal() else parts[-1]
-    content = files.read_bounded(path, _LARGEST_LITERT)
+    content = litert_files.load(path)
     file = litert.File(content, name)
     output = _output_name(list(file.graph.outputs), logits_output, name)
     logits = litert.Logits(file, output)
