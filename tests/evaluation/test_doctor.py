@@ -44,9 +44,9 @@ def test_a_healthy_model_passes_and_each_attack_runs_once(monkeypatch):
     monkeypatch.setattr(searching.runner, "Engine", Counted)
     train = np.random.default_rng(9).uniform(0.4, 0.6, (100, *linear_model.SHAPE))
     findings = doctor.Doctor(attack=ATTACK).run(_setting(selected_on="validation", train_images=train)).findings
-    assert all(finding.evidence for finding in findings) and len(findings) == 14
+    assert all(finding.evidence for finding in findings) and len(findings) == 15
     assert {finding.check: finding.verdict for finding in findings} == dict.fromkeys(
-        "logits deterministic batch_independent clean_accuracy gradients ascent monotone repredict rounding"
+        "logits deterministic batch_independent clean_accuracy pixel_range gradients ascent monotone repredict rounding"
         " attack_strength epsilon_units test_size duplicates selection".split(),
         "pass",
     )
@@ -57,7 +57,8 @@ def test_without_gradients_what_needs_them_is_left_out_and_said():
     for setting in (_setting(differentiable=False), _setting(lambda x: PREDICT(tf.stop_gradient(x)))):
         findings = {finding.check: finding for finding in doctor.Doctor(attack=ATTACK).run(setting).findings}
         assert set(findings) == set(
-            "logits deterministic batch_independent clean_accuracy gradients epsilon_units test_size selection".split()
+            "logits deterministic batch_independent clean_accuracy pixel_range gradients epsilon_units test_size"
+            " selection".split()
         )
         assert findings["gradients"].verdict == "fail" and "left out" in findings["gradients"].evidence
         assert "square" in findings["gradients"].remedy and "clean accuracy" in findings["test_size"].evidence

@@ -7,6 +7,7 @@ from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.square import Square
 from tfrobust.evaluation.doctor import full as doctor_full
 from tfrobust.evaluation.doctor import model as doctor_model
+from tfrobust.evaluation.doctor import pixels as doctor_pixels
 from tfrobust.evaluation.doctor.evaluator import Doctor, check_rounding
 from tfrobust.evaluation.doctor.full import FullDoctor, enlarged, stronger
 from tfrobust.evaluation.engine.searching import search
@@ -40,6 +41,7 @@ def transfer(setting, attack):
 
 CHECKS = {
     "logits": lambda setting, attack: doctor_model.check_logits(setting),
+    "pixel_range": lambda setting, attack: doctor_pixels.check_pixel_range(setting),
     "gradients": lambda setting, attack: doctor_model.check_gradients(setting),
     "ascent": lambda setting, attack: doctor_model.check_ascent(setting, attack.threat),
     "deterministic": lambda setting, attack: doctor_model.check_deterministic(setting),

@@ -194,6 +194,26 @@ def _of(predict):
     return lambda: setting(predict)
 
 
+def _in_color(predict):
+    """A setting of color images whose red channel is the digit, and of a network that reads it."""
+
+    def made():
+        images = digits()[2]
+        color = np.concatenate([images, images**2, 1 - images], axis=-1)
+        return setting(predict, images=color, train_images=None, train_labels=None)
+
+    return made
+
+
+def adapted_to_its_normalization():
+    """A head that fits what a layer made for [0, 255] returns in [0, 1], as a careless fine-tuning produces it."""
+    return of_keras(
+        lambda: keras.layers.Rescaling(1.0),
+        lambda: keras.layers.Normalization(mean=78.0, variance=95.0**2),
+        *(_flat, _dense(512, bias_initializer="random_normal")),
+    )
+
+
 FLAWS = (
     Flaw("softmax output", "logits", _of(lambda x: tf.nn.softmax(sound(x)))),
     Flaw("saturated softmax output", "logits", _of(lambda x: tf.nn.softmax(1000 * sound(x)))),
@@ -201,6 +221,13 @@ FLAWS = (
     Flaw("sigmoid output", "logits", _of(lambda x: tf.sigmoid(sound(x)))),
     Flaw("saturated sigmoid output", "logits", _of(lambda x: tf.sigmoid(1000 * sound(x)))),
     Flaw("hesitant sigmoid output", "logits", _of(lambda x: tf.sigmoid(0.1 * sound(x))), "warn"),
+    Flaw("made for [0, 255]", "pixel_range", _of(lambda x: sound(x / 255))),
+    Flaw("made for [-1, 1]", "pixel_range", _of(lambda x: sound((x + 1) / 2))),
+    Flaw("made for normalized pixels", "pixel_range", _of(lambda x: sound(0.31 + 0.37 * x))),
+    Flaw("made for ImageNet's normalization", "pixel_range", _in_color(lambda x: sound(0.485 + 0.229 * x[..., :1]))),
+    Flaw("made for BGR", "pixel_range", _in_color(lambda x: sound(x[..., 2:]))),
+    Flaw("made for Caffe's bytes", "pixel_range", _in_color(lambda x: sound((x[..., 2:] + 123.68) / 255))),
+    Flaw("normalization for [0, 255]", "pixel_range", lambda: adapted_to_its_normalization(), "warn"),
     Flaw("saturated logits", "gradients", _of(lambda x: 1000 * sound(x))),
     Flaw("distilled at a temperature", "gradients", _of(lambda x: 40 * sound(x))),
     Flaw("quantised input", "gradients", _of(lambda x: sound(tf.round(x * 4) / 4))),
@@ -333,6 +360,10 @@ HEALTHY = {
             shape=(16, 16, 3),
             change=_larger_and_coloured,
         ),
+        ATTACK,
+    ),
+    "batch norm behind the normalization of its own pixels": lambda: (
+        of_keras(lambda: keras.layers.Rescaling(255.0, offset=-78.0), _conv(16), _batch_norm, _flat),
         ATTACK,
     ),
     "three classes in bfloat16": lambda: (

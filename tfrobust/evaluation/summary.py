@@ -17,9 +17,10 @@ from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common import arrays, files, fingerprint
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.evaluator import Doctor
+from tfrobust.evaluation.doctor.pixels import refuse_other_range
 from tfrobust.evaluation.engine import predictor as predictors
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
-from tfrobust.evaluation.engine.predictor import Predictor, in_batches
+from tfrobust.evaluation.engine.predictor import Predictor
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.evaluators.calibration import Calibration
@@ -31,8 +32,6 @@ from tfrobust.structs import Measurement
 
 _DOCTOR_STEPS = 10
 _DOCTOR_LIMIT = 256
-# The images on which another range of pixels is tried, and the fewest that it must correct.
-_RANGE_LIMIT, _RANGE_COUNT = 256, 10
 
 
 @dataclasses.dataclass(repr=False)
@@ -153,32 +152,6 @@ def evaluate(
     return Evaluation(**vars(outcome), report=_report(outcome, setting, time.monotonic() - started))
 
 
-def refuse_other_range(setting: Setting) -> None:
-    """Raise InputError if a model clearly expects pixels in [0, 255] or [-1, 1] in place of [0, 1].
-
-    That is, if scaling some images to that range corrects at least 30 % of the predictions, net of those it spoils.
-    """
-    if setting.predictor.is_text:
-        return
-    chosen = setting.subset(_RANGE_LIMIT)
-    images, labels = setting.images[chosen], setting.labels[chosen]
-
-    def correct(scale: float, offset: float) -> np.ndarray:
-        logits = in_batches(setting.predictor.compiled_logits, images * scale + offset, setting.batch_size)
-        return logits.argmax(axis=-1) == labels
-
-    given = correct(1.0, 0.0).astype(np.float32)
-    for pixels, scale, offset in (("[0, 255]", 255.0, 0.0), ("[-1, 1]", 2.0, -1.0)):
-        gain = correct(np.float32(scale), np.float32(offset)) - given
-        if gain.sum() >= max(_RANGE_COUNT, 0.3 * len(labels)):
-            layer = f"keras.layers.Rescaling({scale:g}{f', {offset:g}' if offset else ''})"
-            raise InputError(
-                f"{setting.predictor.name} expects pixels in {pixels}: of {len(labels)} images it classifies "
-                f"{given.mean():.0%} correctly in [0, 1], and {(gain + given).mean():.0%} in {pixels}. Wrap it: "
-                f"keras.Sequential([keras.Input({tuple(images.shape[1:])}), {layer}, model])."
-            )
-
-
 def as_predictor(model, image_shape: tuple[int, ...]) -> Predictor:
     """Make a predictor from any kind of model that `evaluate` accepts.
 
@@ -233,7 +206,7 @@ def _to_unit(images: np.ndarray, predictor: Predictor, low: float, high: float) 
             images = images.astype(np.float32)
         images = arrays.check_pixels(images, "images", low, high)
         width = np.float32(high - low)
-        functions = {"logits": predictor.logits, "embedding": predictor.embedding}
+        functions = {name: getattr(predictor, name) for name in ("logits", "embedding", "normalization")}
         functions = {name: made and _after_scaling(made, low, width) for name, made in functions.items()}
         return (images - np.float32(low)) / width, dataclasses.replace(predictor, **functions)
     if images.ndim == 4 and images.size and (images.dtype.kind in "iu" or images.max() > 2):

@@ -16,11 +16,11 @@ from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.data.text import refuse_parts_of_images
 from tfrobust.errors import InputError
+from tfrobust.evaluation.doctor.pixels import refuse_other_range
 from tfrobust.evaluation.engine import predictor as predictors
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.chunks import Shard
 from tfrobust.evaluation.runner import refuse_clashes, refuse_kind, refuse_radius, run_evaluation, run_shard
-from tfrobust.evaluation.summary import refuse_other_range
 from tfrobust.methods.shared.base import Method
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.weights import checkpoints, weight_files

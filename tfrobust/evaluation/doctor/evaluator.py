@@ -15,6 +15,7 @@ from tfrobust.common.settings import require_least
 from tfrobust.data.spec import Examples
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
+from tfrobust.evaluation.doctor import pixels as doctor_pixels
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.searching import attacked, search
@@ -46,6 +47,7 @@ class Doctor(Evaluator):
     | `deterministic` | equal images get different outputs |
     | `batch_independent` | an output depends on the other images of the batch |
     | `clean_accuracy` | no better than predicting the most frequent class |
+    | `pixel_range` | another range of pixels, such as [0, 255], suits the model clearly better than [0, 1] |
     | `gradients` | input gradients are missing, 0, vanishing, exploding, not finite, or stochastic |
     | `ascent` | a small step up the gradient increases the loss no more than a step in a random direction |
     | `monotone` | a larger epsilon leaves more accuracy |
@@ -103,7 +105,7 @@ class Doctor(Evaluator):
             check_accuracy(setting),
         ]
         if attack is not None:
-            findings.append(doctor_model.check_gradients(setting))
+            findings += [doctor_pixels.check_pixel_range(setting), doctor_model.check_gradients(setting)]
         if climbs:
             findings += [
                 doctor_model.check_ascent(setting, attack.threat),
@@ -233,7 +235,7 @@ def _check_steps(steps: int, wanted: int, evidence: str, trained: int = 0) -> Fi
 def check_accuracy(setting: Setting) -> Finding:
     """Check that clean images are classified better than by always predicting the most frequent class."""
     right, count = int(setting.clean_correct.sum()), len(setting.labels)
-    chance = np.bincount(setting.labels).max() / count
+    chance = doctor_pixels.chance(setting)
     low, high = statistics.wilson_interval(right, count)
     evidence = (
         f"{right / count:.1%} of {count} clean {setting.examples} are correctly classified (95 % interval {low:.1%} "

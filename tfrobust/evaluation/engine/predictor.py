@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfrobust.common import files, fingerprint
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import litert
+from tfrobust.evaluation.engine.normalization import first_normalization
 from tfrobust.ops import probabilities
 from tfrobust.security import archives, litert_files, saved_models
 
@@ -44,6 +45,8 @@ class Predictor:
         weights_sha256: hash of its variables (`common.fingerprint.weights_sha256`) or of its file; None if unknown.
         surrogate: another predictor of the same classes, which transfer attacks search in place of this one; or None.
         grid: gap between two values of an integer input, in pixel units; 0 for a float input.
+        normalization: float32 [b, h, w, c] -> `NormalizationInput`, of a Keras model's first normalization layer; None
+            if unknown.
     """
 
     logits: Callable
@@ -59,6 +62,7 @@ class Predictor:
     weights_sha256: str | None = None
     surrogate: Predictor | None = None
     grid: float = 0.0
+    normalization: Callable | None = None
 
     @property
     def is_text(self) -> bool:
@@ -240,6 +244,7 @@ def from_keras(model: keras.Model, logits_output: str | None = None) -> Predicto
         name=model.name,
         parameters=_parameters(weights),
         weights_sha256=fingerprint.weights_sha256(weights),
+        normalization=first_normalization(model),
     )
 
 
