@@ -73,6 +73,7 @@ setup(
             "huggingface_hub",
             "hypothesis",
             "jsonschema",
+            "keras-hub",
             "pillow",
             "opencv-python-headless",
             "openvino",  # a second runtime that reads the exports
@@ -89,6 +90,7 @@ setup(
         "checkpoints": ["safetensors"],
         "completion": ["shtab"],
         "litert": ["ai-edge-litert"],  # evaluate --model=x.tflite, export --litert
+        "keras_hub": ["keras-hub>=0.32"],  # robust.models.Backbone(preset=...)
         "hub": ["huggingface_hub"],  # tfrobust share, --model=hf://owner/name
         "dev": ["pre-commit", "ruff"],
     },

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfrobust.models.backbone import Backbone
 from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
 from tfrobust.models.lenet import LeNet
 from tfrobust.models.resnets.preact_resnet import PreActResNet18
@@ -56,6 +57,18 @@ class Row:
 
 WORDS = 20
 
+
+def backbone(width: int = 5, kernel_regularization: float = 0.01, **arguments) -> Backbone:
+    """A small functional model, as a user would pass it."""
+    images = keras.Input((None, None, 2))
+    penalty = keras.regularizers.L2(kernel_regularization)
+    if "pixel_mean" not in arguments:
+        arguments["pixel_range"] = (0, 1)
+    options = {"padding": "same", "activation": "tanh", "kernel_regularizer": penalty}
+    hidden = keras.layers.Conv2D(4, 3, strides=2, **options)(images)
+    return Backbone(keras.Model(images, keras.layers.Conv2D(width, 3, **options)(hidden)), **arguments)
+
+
 ENCODERS = (
     Row("digits_cnn", DigitsCNN, (8, 8, 1), 128, 3, True, 0.0, 4),
     Row(
@@ -93,6 +106,7 @@ ENCODERS = (
         ),
         (4, 4, 1), 16, 2, False, 0.0, 2,
     ),
+    Row("backbone", backbone, (6, 6, 2), 5, 1, False, 0.01, 1),
     *(
         Row(
             f"text_transformer_{pooling}_{where}",

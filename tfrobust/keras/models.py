@@ -1,5 +1,6 @@
 """Encoders from pixels to an embedding, and their heads."""
 
+from tfrobust.models.backbone import Backbone
 from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
 from tfrobust.models.heads.fitted import KNearestNeighbours, LogisticRegression
 from tfrobust.models.heads.linear import LinearHead, LinearProjection, MLPHead, MLPProjection
@@ -18,6 +19,7 @@ from tfrobust.models.weights.checkpoints import classifier as classifier_from_ch
 from tfrobust.models.weights.checkpoints import load as load_checkpoint
 
 __all__ = [
+    "Backbone",
     "BranchedBatchNormalization",
     "CNN",
     "DigitsCNN",

@@ -129,9 +129,7 @@ class Encoder(Configured, keras.Model):
         if self.built:
             self._check_same(shape)
             return
-        hidden = shape
-        if self.resize_to and len(shape) == 4:
-            hidden = (shape[0], self.resize_to, self.resize_to, shape[3])
+        hidden = self._stage_shape(shape)
         self._check_shape(hidden)
         for stage in self.stage_layers:
             hidden = build_chain(stage, hidden)
@@ -199,6 +197,12 @@ class Encoder(Configured, keras.Model):
         if self.pixel_std is not None:
             images /= tf.constant(self.pixel_std, images.dtype)
         return tf.cast(images, self.compute_dtype)
+
+    def _stage_shape(self, shape: tuple) -> tuple:
+        """Return the shape of what the first stage receives for images of a shape."""
+        if self.resize_to and len(shape) == 4:
+            return (shape[0], self.resize_to, self.resize_to, shape[3])
+        return shape
 
     def _check_shape(self, shape: tuple) -> None:
         if len(shape) != 4 or shape[-1] is None:

@@ -1,0 +1,243 @@
+"""Foreign Keras models as encoders: pixels, pooling, sources, files, and what is refused."""
+
+import os
+import sys
+
+import h5py
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.errors import InputError
+from tfrobust.models.backbone import Backbone
+from tfrobust.models.shared import foreign
+from tfrobust.security import weight_archives
+
+GENERATOR = np.random.default_rng(0)
+IMAGES = GENERATOR.random((2, 8, 8, 3), dtype=np.float32)
+BYTES = GENERATOR.integers(0, 256, (2, 8, 8, 3))
+
+
+def functional(outputs=lambda maps: maps, inputs=None, channels: int = 3) -> keras.Model:
+    images = keras.Input((None, None, channels), name="images")
+    maps = keras.layers.Conv2D(4, 3, padding="same", activation="tanh", name="maps")(images)
+    return keras.Model({inputs: images} if inputs else images, outputs(maps))
+
+
+def sequence(maps):
+    return keras.layers.Reshape((-1, 4))(maps)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Subclassed(keras.Model):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = keras.layers.Dense(5)
+
+    def call(self, images):
+        return self.dense(images)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], 5)
+
+
+# ------------------------------------------------------------------------------------------------- pixels
+
+MODES = {
+    "MobileNetV2": lambda x: x / 127.5 - 1,
+    "ResNet50V2": lambda x: x / 127.5 - 1,
+    "DenseNet121": lambda x: (x / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225],
+    "ResNet50": lambda x: x[..., ::-1] - [103.939, 116.779, 123.68],
+    "EfficientNetB0": lambda x: x,
+    "ConvNeXtTiny": lambda x: x,
+    "MobileNetV3Small": lambda x: x,
+}
+
+
+def identity_backbone(pixels: foreign.PixelMap) -> Backbone:
+    images = keras.Input((None, None, 3))
+    model = keras.Model(images, keras.layers.Identity()(images))
+    return Backbone(model, pixel_mean=pixels.mean, pixel_std=pixels.std, channel_order=pixels.order)
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_pixels_of_applications_are_those_of_their_modules(name):
+    """Against the module's own function, and against the formulas of the three modes."""
+    module = sys.modules[getattr(keras.applications, name).__module__]
+    backbone = identity_backbone(foreign.pixel_map(module.preprocess_input))
+    mapped = backbone.standardize(tf.constant(BYTES / 255, tf.float32))
+    own = module.preprocess_input(BYTES.astype(np.float64))
+    np.testing.assert_allclose(mapped, own, rtol=1e-4, atol=1e-3 if np.abs(own).max() > 10 else 1e-5)
+    np.testing.assert_allclose(own, MODES[name](BYTES.astype(np.float64)), rtol=1e-6, atol=1e-5)
+
+
+def test_pixel_range_and_channel_order():
+    for low, high in ((0, 255), (-1, 1), (0, 1)):
+        mapped = Backbone(functional(), pixel_range=(low, high)).standardize(tf.constant(IMAGES))
+        np.testing.assert_allclose(mapped, low + (high - low) * IMAGES, rtol=1e-5, atol=1e-4)
+    turned = Backbone(functional(), pixel_range=(0, 1), channel_order="bgr").standardize(tf.constant(IMAGES))
+    np.testing.assert_array_equal(turned, IMAGES[..., ::-1])
+
+
+def test_gray_images_are_repeated():
+    gray = IMAGES[..., :1]
+    backbone = Backbone(functional(), pixel_mean=(0.1, 0.2, 0.3), pixel_std=(1.0, 2.0, 3.0))
+    backbone.build((None, 8, 8, 1))
+    expected = Backbone(backbone.model, pixel_mean=(0.1, 0.2, 0.3), pixel_std=(1.0, 2.0, 3.0))
+    np.testing.assert_array_equal(backbone(gray), expected(np.repeat(gray, 3, axis=-1)))
+
+
+@pytest.mark.parametrize(
+    "preprocess",
+    [lambda x: x**2, lambda x: x[..., [1, 2, 0]], lambda x: x @ np.full((3, 3), 0.3), lambda x: x[:, 0], lambda x: -x],
+    ids=["square", "grb", "mixing", "rank", "negative"],
+)
+def test_pixel_map_of_other_functions_is_unknown(preprocess):
+    assert foreign.pixel_map(preprocess) is None
+
+
+# ------------------------------------------------------------------------------------------------- pooling
+
+
+@pytest.mark.parametrize(
+    ("outputs", "pooling", "pooled"),
+    [
+        (lambda maps: maps, None, lambda maps: maps.mean((1, 2))),
+        (lambda maps: maps, "max", lambda maps: maps.max((1, 2))),
+        (sequence, "average", lambda maps: maps.mean((1, 2))),
+        (sequence, "class", lambda maps: maps[:, 0, 0]),
+        (keras.layers.GlobalMaxPooling2D(), None, lambda maps: maps.max((1, 2))),
+    ],
+    ids=["map", "map_max", "tokens_average", "tokens_class", "vector"],
+)
+def test_pooling(outputs, pooling, pooled):
+    model = functional(outputs)
+    maps = keras.Model(model.inputs[0], model.get_layer("maps").output)
+    encoder = Backbone(model, pooling=pooling, pixel_range=(0, 1))
+    np.testing.assert_allclose(encoder(IMAGES), pooled(maps(IMAGES).numpy()), rtol=1e-5, atol=1e-6)
+    assert encoder.dim == 4 and encoder.stage_count == 1
+
+
+def test_dicts_as_input_and_output():
+    model = functional(lambda maps: {"maps": maps, "doubled": keras.layers.UpSampling2D()(maps)}, inputs="images")
+    encoder = Backbone(model, output_name="maps", pixel_range=(0, 1))
+    np.testing.assert_allclose(encoder(IMAGES), model({"images": IMAGES})["maps"].numpy().mean((1, 2)), rtol=1e-5)
+    assert len(encoder.variables) == len(model.variables)
+
+
+def test_subclassed_model_round_trip(tmp_path):
+    model = Subclassed()
+    model(IMAGES)
+    encoder = Backbone(model, pixel_range=(-1, 1))
+    np.testing.assert_allclose(encoder(IMAGES), model(2 * IMAGES - 1).numpy().mean((1, 2)), rtol=1e-5, atol=1e-6)
+    encoder.save(tmp_path / "encoder.keras")
+    np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "encoder.keras")(IMAGES), encoder(IMAGES))
+
+
+# -------------------------------------------------------------------------------------------- applications
+
+
+def test_application_from_a_local_file(tmp_path):
+    """The file's weights arrive, a copy in a .keras file does not need it, and other files are another origin."""
+    arguments = {"alpha": 0.35}
+    fresh = Backbone(application=keras.applications.MobileNetV2, arguments=arguments, resize_to=32)
+    path = str(tmp_path / "mine.weights.h5")
+    fresh.model.save_weights(path)
+    loaded = Backbone(application="MobileNetV2", arguments=arguments | {"weights": path}, resize_to=32)
+    np.testing.assert_array_equal(loaded(IMAGES), fresh(IMAGES))
+    assert loaded.origin and not fresh.origin
+    loaded.save(tmp_path / "encoder.keras")
+    os.remove(path)
+    again = keras.saving.load_model(tmp_path / "encoder.keras")
+    np.testing.assert_array_equal(again(IMAGES), fresh(IMAGES))
+    assert again.get_config() == loaded.get_config()
+
+
+def test_momentum_and_epsilon_reach_the_layers():
+    encoder = Backbone(
+        application="MobileNetV2", arguments={"alpha": 0.35}, synchronized=True, normalization_momentum=0.5
+    )
+    norms = foreign.layers_of(encoder.model, keras.layers.BatchNormalization)
+    assert len(norms) > 50 and all(norm.synchronized and norm.momentum == 0.5 for norm in norms)
+    assert norms[0].epsilon == 1e-3
+    assert not foreign.random_layers(encoder.model)
+
+
+def test_layers_with_stateful_seeds_are_named():
+    model = functional(lambda maps: keras.layers.Dropout(0.0)(keras.layers.Dropout(0.5, name="random")(maps)))
+    assert foreign.random_layers(model) == ["random"]
+
+
+# -------------------------------------------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Backbone(), "exactly one"),
+        (lambda: Backbone(functional(), application="VGG16"), "exactly one"),
+        (lambda: Backbone(application="MobilNetV2"), "did you mean MobileNet"),
+        (lambda: Backbone(application=functional), "pass model="),
+        (lambda: Backbone(application="MobileNetV2", arguments={"alfa": 1}), "refuses its arguments"),
+        (lambda: Backbone(application="MobileNetV2", arguments={"weights": "none.h5"}), "is no file"),
+        (lambda: Backbone(application="MobileNetV3Small", arguments={"include_preprocessing": False}), "not known"),
+        (lambda: Backbone(functional(), arguments={"alpha": 1}), "built already"),
+        (lambda: Backbone(functional()), "set pixel_range"),
+        (lambda: Backbone(functional(), pixel_range=(1, 0)), "low < high"),
+        (lambda: Backbone(functional(), pixel_range=(0, 1), pixel_mean=0.5), "not both"),
+        (lambda: Backbone(functional(), pixel_range=(0, 1), channel_order="gbr"), "one of"),
+        (lambda: Backbone(functional(sequence), pixel_range=(0, 1)), "set pooling='class'"),
+        (lambda: Backbone(functional(), pixel_range=(0, 1), pooling="class"), "it is one of"),
+        (lambda: Backbone(functional(lambda m: {"a": m, "b": 2 * m}), pixel_range=(0, 1)), "set output_name to one of"),
+        (lambda: Backbone(functional(lambda m: [m, 2 * m]), pixel_range=(0, 1)), "has 2 outputs"),
+        (lambda: Backbone(functional(), pixel_range=(0, 1), output_name="c"), "has one output"),
+        (lambda: Backbone(Subclassed(), pixel_range=(0, 1)), "call 'subclassed"),
+        (
+            lambda: Backbone(keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)]), pixel_range=(0, 1)),
+            "of images",
+        ),
+        (lambda: Backbone(functional(), pixel_range=(0, 1)).build((None, 8, 8, 2)), "3 channels, got 2"),
+        (
+            lambda: Backbone(application="MobileNetV2", resize_to=32).build((None, 8, 8, 2)),
+            "3 channels",
+        ),
+        (lambda: Backbone(application="MobileNetV2", resize_to=16), "at least 32"),
+        (lambda: Backbone(application="MobileNetV2").build((None, 4, 4, 3)), "set resize_to"),
+    ],
+)
+def test_refused_in_one_line(make, message):
+    with pytest.raises(InputError, match=message) as caught:
+        make()
+    assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)
+
+
+def test_a_fixed_size_is_asked_for():
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3)])
+    with pytest.raises(InputError, match="set resize_to=8"):
+        Backbone(model, pixel_range=(0, 1)).build((None, 6, 6, 3))
+    assert Backbone(model, pixel_range=(0, 1), resize_to=8)(IMAGES[:, :6, :6]).shape == (2, 4)
+
+
+def test_weight_files_are_checked_first(tmp_path):
+    good, other = tmp_path / "good.h5", tmp_path / "other.h5"
+    with h5py.File(other, "w") as file:
+        file["kernel"] = np.ones(3)
+    cases = {
+        "is a link": lambda file: file.__setitem__("part", h5py.ExternalLink(str(other), "kernel")),
+        "'soft' is a link": lambda file: file.__setitem__("soft", h5py.SoftLink("/kernel")),
+        "stored in another file": lambda file: file.create_dataset("part", (3,), "f4", external=[("secret", 0, 12)]),
+        "much larger": lambda file: file.create_dataset("part", (2**28,), "f4", chunks=(2**20,)),
+    }
+    for message, plant in cases.items():
+        with h5py.File(good, "w") as file:
+            file["group/kernel"] = np.ones(3)
+            plant(file)
+        with pytest.raises(InputError, match=message):
+            weight_archives.check_hdf5(good)
+    good.write_bytes(b"PK\x03\x04")
+    with pytest.raises(InputError, match="no HDF5"):
+        weight_archives.check_hdf5(good)
+    good.write_bytes(other.read_bytes()[:700])
+    with pytest.raises(InputError, match="cannot be read"):
+        weight_archives.check_hdf5(good)

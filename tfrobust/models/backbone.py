@@ -1,0 +1,217 @@
+"""Any Keras model as an encoder: keras.applications, KerasHub, or a model of the user."""
+
+import logging
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tfrobust.common import configured
+from tfrobust.common.settings import require_choice
+from tfrobust.errors import InputError
+from tfrobust.models.shared import foreign
+from tfrobust.models.shared.encoder import Encoder
+
+_log = logging.getLogger("tfrobust")
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class Backbone(Encoder):
+    """Encoder made of a Keras model that exists already, for pixels in [0, 1] as everywhere in this library.
+
+    The pixels are mapped to what the model expects, the model runs, and its output is pooled to a vector. The model is
+    one stage, so that `stage_count` is 1.
+
+    Example:
+        >>> import keras, tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> images = keras.Input((32, 32, 3))
+        >>> maps = keras.layers.Conv2D(8, 3, strides=2, activation="relu")(images)
+        >>> encoder = robust.models.Backbone(keras.Model(images, maps), pixel_range=(-1, 1))
+        >>> encoder(tf.ones([2, 32, 32, 3])).shape
+        TensorShape([2, 8])
+
+    Args:
+        model: a built Keras model of images: functional, sequential, or subclassed and registered with Keras. Its
+            layers are used as they are; they are copied for another `dtype` only. `model`, `application` and `preset`
+            exclude each other.
+        application: a constructor of keras.applications or its name, such as 'MobileNetV2'. Weights are random, unless
+            `arguments` names a local file as `weights` ('imagenet' downloads).
+        preset: a preset folder of KerasHub, as `save_to_preset` writes it. A handle such as 'hf://owner/name' is
+            downloaded. The name of a backbone class, or the class, makes one with random weights.
+        arguments: of the constructor of `application` or `preset`; the shape of the images need not be given.
+        pooling: "average" or "max" of maps and sequences; "class" is token 0 of a sequence. None: the average of a map,
+            what KerasHub's classifiers take of a sequence, and nothing for a vector.
+        output_name: name of the output, for a functional model with a dict of outputs.
+        pixel_range: (low, high), to which [0, 1] is mapped. None: `pixel_mean` and `pixel_std`, or what is known from
+            keras.applications, or from the image converter of a preset.
+        pixel_mean: float or one per channel in RGB, of pixels in [0, 1]; instead of `pixel_range`.
+        pixel_std: float or one per channel in RGB, of pixels in [0, 1]; instead of `pixel_range`.
+        channel_order: "rgb" or "bgr", which the model expects; None is what is known, or "rgb".
+        resize_to: as in `Encoder`; a model of a fixed size needs it for images of another size.
+        branches: as in `Encoder`.
+        synchronized: batch statistics over all replicas.
+        normalization_momentum: replaces the momentum of the model's batch normalization; None keeps it.
+        normalization_epsilon: replaces the epsilon of the model's batch normalization; None keeps it.
+        origin: digest of the weight file or its name; set by the constructor, so that a run is not resumed with others.
+        **kwargs: of `keras.Model`: `name`, `dtype`, `trainable`.
+
+    Raises:
+        ValueError: none or several of model, application and preset; a model that is not built, or takes no images; a
+            pixel range, a pooling or an output that is not known and was not given.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model | None = None,
+        *,
+        application: str | Callable | None = None,
+        preset: str | Callable | None = None,
+        arguments: dict | None = None,
+        pooling: str | None = None,
+        output_name: str | None = None,
+        pixel_range: tuple[float, float] | None = None,
+        pixel_mean: float | tuple[float, ...] | None = None,
+        pixel_std: float | tuple[float, ...] | None = None,
+        channel_order: str | None = None,
+        resize_to: int | None = None,
+        branches: int = 1,
+        synchronized: bool = False,
+        normalization_momentum: float | None = None,
+        normalization_epsilon: float | None = None,
+        origin: str = "",
+        **kwargs,
+    ):
+        super().__init__(
+            pixel_mean=pixel_mean,
+            pixel_std=pixel_std,
+            resize_to=resize_to,
+            branches=branches,
+            synchronized=synchronized,
+            normalization_momentum=normalization_momentum,
+            normalization_epsilon=normalization_epsilon,
+            **kwargs,
+        )
+        given = {"model": model, "application": application, "preset": preset}
+        if sum(value is not None for value in given.values()) != 1:
+            raise InputError("Backbone takes exactly one of model, application and preset.")
+        if arguments and model is not None:
+            raise InputError("Backbone.arguments are those of application or preset; a model has been built already.")
+        self.application = None if application is None else foreign.application_name(application)
+        self.preset = None
+        self.pixel_range = None
+        self.output_name = output_name
+        source = self._source(model, preset, dict(arguments or {}))
+        self.model = foreign.with_policy(source.model, self.dtype_policy)
+        self.origin = source.origin or origin
+        # Weights that were loaded are saved with the encoder.
+        self.arguments = {name: value for name, value in (arguments or {}).items() if name != "weights"}
+        if preset is not None:
+            self.arguments = {}
+        self._set_pixels(pixel_range, channel_order, source.pixels)
+        self._adapt_layers()
+        network, shape = foreign.single_tensor(self.model, output_name)
+        self.pooling = foreign.pooling_of(self.model, shape, pooling)
+        neck = foreign.pooling_layers(self.pooling, len(shape), self.dtype_policy)
+        if branches > 1 and foreign.layers_of(self.model, keras.layers.BatchNormalization):
+            raise InputError(f"Backbone has one set of batch-norm variables, so branches must be 1, got {branches}.")
+        self.compose([[network]], neck, dim=shape[-1])
+
+    def _source(self, model, preset, arguments: dict) -> foreign.Source:
+        if model is not None:
+            return foreign.Source(model, None)
+        before = keras.config.dtype_policy()
+        keras.config.set_dtype_policy(self.dtype_policy)  # keras.applications take no dtype
+        try:
+            if preset is not None:
+                return foreign.from_preset(preset, arguments, self.dtype_policy)
+            return foreign.from_application(self.application, arguments, self.resize_to)
+        finally:
+            keras.config.set_dtype_policy(before)
+
+    def _set_pixels(self, pixel_range, channel_order, known: foreign.PixelMap | None) -> None:
+        explicit = self.pixel_mean is not None or self.pixel_std is not None
+        if explicit and pixel_range is not None:
+            raise InputError("Backbone takes pixel_range, or pixel_mean and pixel_std, not both.")
+        if pixel_range is not None:
+            if len(pixel_range) != 2 or not pixel_range[0] < pixel_range[1]:
+                raise InputError(f"Backbone.pixel_range is (low, high) with low < high, got {pixel_range!r}.")
+            known = foreign.range_map(*pixel_range)
+        elif explicit:
+            mean, std = self.pixel_mean, self.pixel_std
+            known = foreign.PixelMap(0.0 if mean is None else mean, 1.0 if std is None else std)
+        if known is None:
+            raise InputError(
+                f"which pixels {self.model.name!r} expects is not known: set pixel_range, such as (0, 1), (0, 255) or "
+                "(-1, 1), or pixel_mean and pixel_std of pixels in [0, 1]."
+            )
+        self.pixel_mean, self.pixel_std = known.mean, known.std
+        self.channel_order = require_choice(channel_order or known.order, "Backbone.channel_order", ("rgb", "bgr"))
+
+    def _adapt_layers(self) -> None:
+        for layer in foreign.layers_of(self.model, keras.layers.BatchNormalization):
+            layer.synchronized = layer.synchronized or self.synchronized
+            if self.normalization_momentum is not None:
+                layer.momentum = self.normalization_momentum
+            if self.normalization_epsilon is not None:
+                layer.epsilon = self.normalization_epsilon
+        drawing = foreign.random_layers(self.model)
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if drawing and replicas > 1:
+            shown = ", ".join(drawing[:3]) + (f" and {len(drawing) - 3} more" if len(drawing) > 3 else "")
+            _log.warning(
+                "%s draws random numbers from Keras's own seeds (%s), so that %d replicas train otherwise than one "
+                "device would; set their rates to 0 for the same algorithm.",
+                self.model.name, shown, replicas,
+            )  # fmt: skip
+
+    def get_config(self) -> dict:
+        """Return the constructor's arguments; a model of keras.applications by its name, others serialized."""
+        config = super().get_config()
+        # Keras writes some shapes as tuples, which a file returns as lists.
+        config["model"] = configured.serialize(config["model"]) if self.application is None else None
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict):
+        """Build a backbone from its config."""
+        registered = (config.get("model") or {}).get("registered_name") or ""
+        if registered.startswith("keras_hub>"):
+            foreign.require_keras_hub()
+        return super().from_config(config)
+
+    def build(self, input_shape):
+        """Build the layers for images of one size."""
+        try:
+            super().build(input_shape)
+        except InputError:
+            raise
+        except ValueError as error:
+            reason = " ".join(str(error).split())[:120]
+            raise InputError(
+                f"{self.model.name!r} takes no images {tuple(input_shape)[1:]}: set resize_to ({reason})."
+            ) from error
+
+    def standardize(self, images: tf.Tensor) -> tf.Tensor:
+        """Map pixels in [0, 1] to what the model expects; a gray image is repeated for each channel of the model."""
+        channels = foreign.input_shape(self.model)[-1]
+        if images.shape[-1] == 1 and channels > 1:
+            images = tf.repeat(images, channels, axis=-1)
+        images = super().standardize(images)
+        return images[..., ::-1] if self.channel_order == "bgr" else images
+
+    def _stage_shape(self, shape: tuple) -> tuple:
+        shape = super()._stage_shape(shape)
+        channels = foreign.input_shape(self.model)[-1]
+        return (*shape[:-1], channels) if shape[-1] == 1 else shape
+
+    def _check_shape(self, shape: tuple) -> None:
+        super()._check_shape(shape)
+        expected = foreign.input_shape(self.model)
+        if shape[-1] != expected[-1]:
+            raise InputError(f"{self.model.name!r} takes images of {expected[-1]} channels, got {shape[-1]}.")
+        if any(None not in pair and pair[0] != pair[1] for pair in zip(expected[:2], shape[1:3], strict=True)):
+            size, got = "x".join(map(str, expected[:2])), "x".join(map(str, shape[1:3]))
+            raise InputError(
+                f"{self.model.name!r} takes images of {size} pixels, got {got}: set resize_to={expected[0]}."
+            )
