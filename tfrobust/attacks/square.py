@@ -75,6 +75,7 @@ class Square(RandomSearch):
         restarts: runs from new random starts, for the remaining examples, >= 1.
         initial_share: share of the pixels in the first window, 0 < share <= 1.
         rescale_schedule: True: spread the schedule, written for 10,000 steps, over `steps`. AutoAttack does not.
+        accept_ties: True: also keep a change that leaves the margin equal, to cross the plateaus of rounded logits.
 
     Raises:
         ValueError: a value out of its range.
@@ -94,12 +95,14 @@ class Square(RandomSearch):
         restarts: int = 1,
         initial_share: float = 0.8,
         rescale_schedule: bool = False,
+        accept_ties: bool = False,
     ):
         self.threat = threat or ThreatModel()
         self.steps = steps
         self.restarts = restarts
         self.initial_share = initial_share
         self.rescale_schedule = rescale_schedule
+        self.accept_ties = accept_ties
         checks.check_counts(self, "steps", "restarts")
         if not 0 < initial_share <= 1:
             raise InputError(

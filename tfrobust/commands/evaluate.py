@@ -30,6 +30,8 @@ def parser() -> Parser:
         help="images in [0, 1] and labels; default: the data and split that the export's report names",
     )
     flags.add_gin_flags("gin/eval/pgd.gin")
+    what = "another model of the same classes, which transfer attacks search: what a .tflite file was converted from"
+    flags.add_argument("--surrogate", metavar="DIR|FILE", help=what)
     flags.add_argument("--logits_output", metavar="NAME", help="which output of a foreign model holds the logits")
     what = (
         "report (JSON, HTML, Markdown) and stored results, to resume from; default: runs/evaluate/<model>/<gin files>"
@@ -55,6 +57,7 @@ def run(flags: argparse.Namespace) -> None:
         "evaluate",
         model=hub.local(flags.model),
         logits_output=flags.logits_output,
+        surrogate=flags.surrogate,
         output=flags.output or default_output(flags.model, flags.gin_file),
         shard=flags.shard,
         verbose=flags.verbose,
@@ -94,7 +97,8 @@ def _own_data(flags: argparse.Namespace) -> str:
         return "" if flags.data == "digits" else f"--data={shown(flags.data, 40, quote=False)}"
     from tfrobust.report.comparison.reports import find_report  # imports NumPy, which --help does not need
 
-    report = find_report(hub.local(flags.model))
+    # A file without a report is evaluated on the data of its surrogate.
+    report = find_report(hub.local(flags.model)) or find_report(flags.surrogate or "")
     document = read_bounded(report) if report else b""
     named = any(b"tfrobust>" + kind in document for kind in (b"ImageFolder", b"Npz", b"TensorFlowDatasets", b"Cifar"))
     return f"--model={shown(flags.model, 40, quote=False)}" if named else ""

@@ -253,7 +253,9 @@ def _common_key(setting: Setting) -> dict:
     # Equal weights can belong to different graphs (an additional softmax, another scaling): the outputs distinguish
     # them.
     answers = in_batches(predictor.compiled_logits, setting.images[: setting.batch_size], setting.batch_size)
+    surrogate = predictor.surrogate and {"surrogate": predictor.surrogate.weights_sha256}
     return {
+        **(surrogate or {}),
         "format": _FORMAT,
         "weights": predictor.weights_sha256,
         "answers": fingerprint.weights_sha256([answers[:_PROBES]]),

@@ -10,6 +10,7 @@ from tfrobust.attacks.shared import objectives
 from tfrobust.attacks.shared.runner import run_attack
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
+from tfrobust.attacks.transfer import Transfer
 
 __all__ = [
     "APGDCrossEntropy",
@@ -27,6 +28,7 @@ __all__ = [
     "ProxLogBarrier",
     "Square",
     "ThreatModel",
+    "Transfer",
     "UniformNoise",
     "objectives",
     "run_attack",

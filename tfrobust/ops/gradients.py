@@ -49,3 +49,14 @@ def finite(gradient: tf.Tensor) -> tf.Tensor:
 
     # A sum is one pass that writes nothing. If only the sum overflows, the replacement changes nothing.
     return tf.cond(tf.math.is_finite(tf.reduce_sum(gradient)), lambda: gradient, repaired)
+
+
+@tf.custom_gradient
+def straight_through(value: tf.Tensor, rounded: tf.Tensor) -> tf.Tensor:
+    """Return `rounded`, whose gradient is that of `value`.
+
+    Source:
+        Bengio et al. 2013, https://arxiv.org/abs/1308.3432; as an attack, BPDA: Athalye et al. 2018,
+        https://arxiv.org/abs/1802.00420.
+    """
+    return tf.identity(rounded), lambda upstream: (upstream, None)

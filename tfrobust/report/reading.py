@@ -26,6 +26,7 @@ _ATTACK_KEY = re.compile(r"^(?P<attack>.+)_(?P<norm>linf|l2|l1|l0)(?:_(?P<epsilo
 
 # Parts of attack names, as patterns, with their spelling in the literature. In all other names "_" becomes a space.
 _SPELLINGS = {
+    r"^transfer_": "transfer of ",
     r"(?<![a-z])(fgsm|a?pgd|fab)(?![a-z])": lambda match: match[0].upper(),
     r"(?<=[A-Z])_(ce|dlr|t)(?![a-z])": lambda match: f"-{match[1].upper()}",
     r"(?<=PGD)(?=[0-9])": "-",

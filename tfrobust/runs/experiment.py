@@ -188,6 +188,7 @@ def evaluate(
     encoder: Callable[..., keras.Model] | None = None,
     seed: int = 0,
     logits_output: str | None = None,
+    surrogate: str | None = None,
     batch_size: int = 128,
     chunk_size: int = 1000,
     output: str | None = None,
@@ -196,17 +197,19 @@ def evaluate(
     attach: bool = False,
     configuration: Callable[[], str] = lambda: "",
 ) -> Report | None:
-    """Evaluate a model: an export, any other SavedModel, a plain `.keras` file, or weights from PyTorch.
+    """Evaluate a model: an export, any other SavedModel, a `.keras` or `.tflite` file, or weights from PyTorch.
 
     Args:
-        model: a SavedModel folder, a folder of its versions, or a `.keras` file; or only the weights of a network from
-            PyTorch, `.safetensors` or `.npz` (see `models.weights.checkpoints`).
+        model: a SavedModel folder, a folder of its versions, a `.keras` or `.tflite` file; or only the weights of a
+            network from PyTorch, `.safetensors` or `.npz` (see `models.weights.checkpoints`).
         evaluators: the evaluators to run.
         data: the test split of this source; None takes the data and split that the export's report names. A constructor
             is called as data(image_shape=) with the model's input shape, and with `fit` and `short_side` of an export.
         encoder: constructor of the encoder, needed for weights only; the linear head is built to fit the weights.
         seed: seed of the attacks; 0 takes the seed of the export's own report.
         logits_output: name of the output that holds the logits, for a model that tfrobust did not export.
+        surrogate: another model of the same classes, which transfer attacks search; None: the model's own, if any. Its
+            report names the data if the model has no report.
         batch_size: images per call.
         chunk_size: images per chunk of an attack; an interrupted run loses the chunk in progress.
         output: a folder that receives `robustness_report.json`, `.html` and `.md`, and in `cache` the finished parts,
@@ -231,11 +234,11 @@ def evaluate(
         raise InputError("--attach takes no --shard: run it when all shards are done.")
     attachment = Attachment.to(model, output) if attach else None
     saving.import_all()  # registers the classes that a .keras file may name
-    predictor = _predictor(model, encoder, logits_output)
+    predictor = _predictor(model, encoder, logits_output, surrogate)
     earlier = artifacts.earlier_report(model)
     known = earlier.training if earlier else {}
     if data is None:
-        data = artifacts.named_source(model, earlier)
+        data = artifacts.named_source(model, earlier or artifacts.earlier_report(surrogate or ""))
     elif callable(data):
         data = data(image_shape=_input_shape(predictor), **artifacts.fitting(earlier))
     dataset = _loaded(data)
@@ -356,8 +359,11 @@ def _encoder(encoder: Callable[..., keras.Model], scope: tf.distribute.Strategy)
 
 
 def _predictor(
-    model: str, encoder: Callable[..., keras.Model] | None, logits_output: str | None
+    model: str, encoder: Callable[..., keras.Model] | None, logits_output: str | None, surrogate: str | None
 ) -> predictors.Predictor:
+    if surrogate is not None:
+        found = _predictor(model, encoder, logits_output, None)
+        return found.with_surrogate(predictors.load(surrogate))
     if not weight_files.is_weights(model):
         return predictors.load(model, logits_output)
     weight_files.require_readable(model)

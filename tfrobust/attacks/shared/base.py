@@ -36,6 +36,7 @@ class Attack(Configured):
         minimal: True for a minimal-norm attack, which looks for the nearest misclassified point whatever epsilon is.
             Its candidates are verified in the pixel box alone; a caller that counts successes compares the distances
             with epsilon.
+        searches_surrogate: True for a transfer attack, whose search sees another model.
         norms: supported norms; constructors call `checks.check_norm`.
         threat: the threat model.
         steps: steps of one round.
@@ -44,6 +45,7 @@ class Attack(Configured):
     name: ClassVar[str] = ""
     needs_gradient: ClassVar[bool] = True
     minimal: ClassVar[bool] = False
+    searches_surrogate: ClassVar[bool] = False
     norms: ClassVar[tuple[str, ...]] = KINDS
     threat: ThreatModel
     steps: int

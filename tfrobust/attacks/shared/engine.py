@@ -22,6 +22,7 @@ from tfrobust.attacks.shared.goal import Goal
 from tfrobust.attacks.shared.modes import as_predict
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
+from tfrobust.ops.gradients import straight_through
 from tfrobust.ops.shapes import select
 from tfrobust.structs import AttackResult
 
@@ -47,11 +48,14 @@ class Engine:
             logits [b, k] made of TensorFlow operations.
         known_logits: True if the outputs are already known, from more examples, to be logits: none are then rejected
             for looking like probabilities.
+        surrogate: the model that a transfer attack searches, as `predict`; None: the model itself.
+        grid: gap between the values that the model's input can take, of which the clean inputs consist; 0: any value.
     """
 
-    def __init__(self, attack: Attack, predict, *, known_logits: bool = False):
-        self.attack, self.known_logits = attack, known_logits
+    def __init__(self, attack: Attack, predict, *, known_logits: bool = False, surrogate=None, grid: float = 0.0):
+        self.attack, self.known_logits, self.grid = attack, known_logits, grid
         self._predict = as_predict(predict)
+        self._surrogate = self._predict if surrogate is None else as_predict(surrogate)
         self._graphs = {}
 
     def run(
@@ -115,16 +119,45 @@ class Engine:
 
     def _start(self, inputs, goal, key, index, rounds):
         keys = round_keys(randomness.example_keys(key, index), rounds)
-        return self.attack.start(self._predict, inputs, goal, keys, rounds)
+        predict, goal = self._searched(inputs, goal)
+        return self.attack.start(predict, inputs, goal, keys, rounds)
 
     def _advance(self, inputs, goal, rounds, state, count):
-        return self.attack.advance(self._predict, inputs, goal, rounds, state, count)
+        predict, goal = self._searched(inputs, goal)
+        return self.attack.advance(predict, inputs, goal, rounds, state, count)
+
+    def _searched(self, inputs, goal):
+        """Return the function that the search sees, and its goal."""
+        predict = self._predict
+        if self.attack.searches_surrogate:
+            predict, goal = self._surrogate, goal.unseen()
+        if not self.grid:
+            return predict, goal
+        return lambda points: predict(onto_grid(inputs, points, self.grid, self.attack.threat.bounds)), goal
 
     def _verify(self, inputs, goal, candidate):
-        return verify(self.attack, self._predict, inputs, goal, candidate)
+        return verify(self.attack, self._predict, inputs, goal, candidate, self.grid)
 
 
-def verify(attack: Attack, predict: Callable, inputs, goal: Goal, candidate):
+def onto_grid(inputs, points, gap: float, bounds: tuple[float, float]):
+    """Round each value of the points toward the inputs, by a whole number of gaps from them.
+
+    Args:
+        inputs: float32 [b, ...], values of the grid.
+        points: float32 [b, ...].
+        gap: between two values of the grid.
+        bounds: (low, high) of the pixels, on the grid up to rounding.
+
+    Returns:
+        float32 [b, ...], no farther from the inputs than the points; differentiated as the identity.
+    """
+    change = points - inputs
+    # A change of a whole number of gaps may be slightly smaller, by rounding.
+    rounded = tf.sign(change) * gap * tf.floor(tf.abs(change) / gap + 1e-4)
+    return straight_through(points, tf.clip_by_value(inputs + rounded, *bounds))
+
+
+def verify(attack: Attack, predict: Callable, inputs, goal: Goal, candidate, grid: float = 0.0):
     """Verify a candidate: project it again and predict it again.
 
     Args:
@@ -133,6 +166,7 @@ def verify(attack: Attack, predict: Callable, inputs, goal: Goal, candidate):
         inputs: float32 [b, ...], the clean inputs.
         goal: int32 [b] labels and, if targeted, targets.
         candidate: float32 [b, ...].
+        grid: as for `Engine`.
 
     Returns:
         (adversarial [b, ...], the input itself where the goal is not reached; reached, bool [b]; distance, float32 [b];
@@ -140,6 +174,8 @@ def verify(attack: Attack, predict: Callable, inputs, goal: Goal, candidate):
     """
     finite = tf.reduce_all(tf.math.is_finite(candidate), axis=list(range(1, candidate.shape.rank)))
     projected = attack.project(inputs, select(finite, candidate, inputs))
+    if grid:
+        projected = onto_grid(inputs, projected, grid, attack.threat.bounds)
     logits = predict(projected)
     reached = goal.reached(logits)
     adversarial = select(reached, projected, inputs)
@@ -310,6 +346,7 @@ class _Run:
         """Remove finished examples from the batch and queue their candidates; verify claims of success at once."""
         slots, count = self.slots, len(self.slots)
         found, ended = slots.state["found"].numpy(), slots.step >= self.attack.steps
+        found |= self.attack.searches_surrogate  # the search does not see what reaches the goal: try all
         if not (found[:count].any() or ended.any()):
             return
         candidates = self.attack.candidate(slots.state).numpy()[:count]

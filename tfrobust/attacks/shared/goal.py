@@ -37,6 +37,10 @@ class Goal(NamedTuple):
             return (predicted != self.labels) | broken
         return (predicted == self.targets) & ~broken
 
+    def unseen(self) -> "Goal":
+        """Return the same goal for a search on another model, whose logits do not show if it is reached."""
+        return _Unseen(*self)
+
     def margin(self, logits: tf.Tensor) -> tf.Tensor:
         """Return how far the logits are beyond the decision boundary; positive where the goal is reached.
 
@@ -57,3 +61,10 @@ class Goal(NamedTuple):
         if self.targets is None:
             return classification.cross_entropy(logits, self.labels)
         return -classification.cross_entropy(logits, self.targets)
+
+
+class _Unseen(Goal):
+    """Goal that no logits reach."""
+
+    def reached(self, logits):
+        return tf.zeros_like(self.labels, tf.bool)

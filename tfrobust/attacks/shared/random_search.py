@@ -14,11 +14,13 @@ _DRAWN_TOGETHER = 64
 class RandomSearch(base.Attack):
     """Base of black-box attacks: one forward pass per step, and the best point so far.
 
-    A proposal is kept if the goal is reached or its margin (see `Goal.margin`) is above the best one. A subclass
+    A proposal is kept if the goal is reached or its margin (see `Goal.margin`) is above the best one, or equal to it if
+    `accept_ties`. A subclass
     defines the start (`_first_point`), its random draws (`_draws`) and the proposals made from them (`_proposals`).
     """
 
     needs_gradient = False
+    accept_ties = False
 
     def rounds(self, class_count: int) -> int:
         """Return 1: the search has one round."""
@@ -51,7 +53,7 @@ class RandomSearch(base.Attack):
                 logits = predict(proposed)
                 reached, risen = goal.reached(logits), goal.margin(logits)
                 # NaN is never larger, so only a goal that counts NaN as reached accepts it.
-                better = ~found & (reached | (risen > margin))
+                better = ~found & (reached | (risen >= margin if self.accept_ties else risen > margin))
                 point = tf.ensure_shape(select(better, proposed, point), inputs.shape)
                 return place + 1, point, tf.where(better, risen, margin), found | reached
 

@@ -33,8 +33,9 @@ def run_attack(
     targets: np.ndarray | None = None,
     progress: Callable | None = None,
     seconds: float | None = None,
+    surrogate=None,
 ) -> AttackResult:
-    """Attack a data set: `compile_attack(attack, predict).run(...)`, see `Engine.run`.
+    """Attack a data set: `compile_attack(attack, predict).run(...)`, see `Engine.run`; `surrogate` as for `Engine`.
 
     Probabilities, which hide gradients, are detected on the clean images and converted to logits as `evaluate` does:
     log(p) of a softmax, log(p / (1 - p)) of sigmoids.
@@ -59,15 +60,15 @@ def run_attack(
         "seconds": seconds,
     }
     try:
-        return compile_attack(attack, predict).run(inputs, labels, **options)
+        return compile_attack(attack, predict, surrogate=surrogate).run(inputs, labels, **options)
     except ProbabilitiesError as error:
         logits = functools.partial(probabilities.INVERSES[error.kind], as_predict(predict))
-        return compile_attack(attack, logits, known_logits=True).run(inputs, labels, **options)
+        return compile_attack(attack, logits, known_logits=True, surrogate=surrogate).run(inputs, labels, **options)
 
 
-def compile_attack(attack: Attack, predict, *, known_logits: bool = False) -> Engine | EnsembleEngine:
+def compile_attack(attack: Attack, predict, **options) -> Engine | EnsembleEngine:
     """Compile an attack, single or ensemble, for a model; arguments as for `Engine`."""
-    return (EnsembleEngine if attack.members else Engine)(attack, predict, known_logits=known_logits)
+    return (EnsembleEngine if attack.members else Engine)(attack, predict, **options)
 
 
 class EnsembleEngine:
@@ -78,12 +79,12 @@ class EnsembleEngine:
     Args:
         attack: an attack with members.
         predict: as for `Engine`.
-        known_logits: as for `Engine`.
+        **options: as for `Engine`.
     """
 
-    def __init__(self, attack: Attack, predict, *, known_logits: bool = False):
+    def __init__(self, attack: Attack, predict, **options):
         self.attack = attack
-        self.engines = tuple(Engine(member, predict, known_logits=known_logits) for member in attack.members)
+        self.engines = tuple(Engine(member, predict, **options) for member in attack.members)
 
     def run(
         self, inputs, labels, *, key=None, index=None, targets=None, seconds=None, batch_size=128, **options

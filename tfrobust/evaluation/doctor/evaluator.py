@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.transfer import Transfer
 from tfrobust.common.settings import require_least
 from tfrobust.data.spec import Examples
 from tfrobust.errors import InputError
@@ -24,6 +25,8 @@ from tfrobust.structs import Finding
 # With fewer steps an attack is not a search.
 _FEW_STEPS = 10
 _LOST = 0.1
+# Shares of the images on which only one of two gradients succeeds: above these `surrogate` warns or fails.
+_SOME, _MUCH = 0.03, 0.06
 _GRAY_LEVEL = 1 / 255
 _IMAGES_FOR_FIVE_POINTS = int(np.ceil((statistics.Z / 0.1) ** 2))
 # Root mean square differences of pixels up to which images count as the same picture, re-encoded or with shifted
@@ -53,6 +56,7 @@ class Doctor(Evaluator):
     | `monotone` | a larger epsilon leaves more accuracy |
     | `repredict` | saved adversarial images are not misclassified again, or lie outside the threat set |
     | `rounding` | they are correctly classified when rounded to 8 bits |
+    | `surrogate` | the gradients of a surrogate (a LiteRT file's float model) succeed on other images than its own |
     | `attack_strength` | the evaluation searches less than the training did |
     | `epsilon_units` | epsilon is not a sensible radius in pixels of [0, 1] for these images |
     | `test_size` | too few test images for the claim |
@@ -112,6 +116,7 @@ class Doctor(Evaluator):
                 check_monotone(setting, attack, tuple(sorted(self.factors)), limit),
                 check_repredict(setting, attack, limit),
                 check_rounding(setting, attack, limit),
+                check_surrogate(setting, attack, limit),
                 check_strength(setting, attack),
             ]
         robust = still_correct(setting, attack, attack.threat.epsilon, limit) if climbs else None
@@ -195,6 +200,33 @@ def check_rounding(setting: Setting, attack: Attack, limit: int) -> Finding:
         "attack in uint8."
     )
     return Finding("rounding", "warn", evidence, remedy)
+
+
+def check_surrogate(setting: Setting, attack: Attack, limit: int) -> Finding | None:
+    """Check that an attack succeeds on the same images with the surrogate's gradients; None without a surrogate.
+
+    Where only the model's own gradients succeed, robustness to transfer attacks says nothing about the model. Where
+    only those of the surrogate do, the model's own are masked.
+    """
+    surrogate = setting.predictor.surrogate
+    if surrogate is None or attack.members or not attack.needs_gradient:
+        return None
+    positions, result = attacked(setting, attack, limit)
+    own, transferred = ~np.asarray(result.success), ~search(setting, Transfer(attack), positions).success
+    apart = [int(np.sum(one & ~other)) for one, other in ((transferred, own), (own, transferred))]
+    shares = [count / len(positions) for count in apart]
+    evidence = (
+        f"{attack.name} leaves {own.mean():.1%} of {len(positions)} images with the model's gradients, and "
+        f"{transferred.mean():.1%} with those of {surrogate.name}. Only the first succeed on {shares[0]:.1%}, only the "
+        f"second on {shares[1]:.1%}."
+    )
+    if max(shares) <= _SOME or max(apart) <= 2:
+        return Finding("surrogate", "pass", evidence)
+    masked = (
+        "the surrogate's gradients are masked, or it is another model" if apart[0] > apart[1] else "its own are masked"
+    )
+    remedy = f"Use the accuracy that all attacks together leave (gin/eval/litert.gin): {masked}."
+    return Finding("surrogate", "fail" if max(shares) > _MUCH else "warn", evidence, remedy)
 
 
 def check_strength(setting: Setting, own: Attack) -> Finding:

@@ -44,7 +44,8 @@ class Outcome:
 class Setting:
     """Predictor and data of an evaluation; results that several evaluators need are computed once and kept.
 
-    It is checked on construction. If the predictor returns probabilities, `predictor` here is its `as_logits` form.
+    It is checked on construction. If the predictor returns probabilities, `predictor` here is its `as_logits` form. If
+    its input is integer, `images` here are rounded to what it can store.
 
     Attributes:
         predictor: the model to evaluate.
@@ -96,6 +97,9 @@ class Setting:
 
     def __post_init__(self):
         images, labels = checked_examples(self.images, self.labels, self.predictor)
+        if self.predictor.grid:  # as the model stores them, so that epsilon is measured between what it sees
+            grid = np.float32(self.predictor.grid)
+            images = np.clip(np.rint(images / grid) * grid, 0.0, 1.0)
         names = self.class_names
         if names is not None and len(names) != self.predictor.class_count:
             raise InputError(f"There are {len(names)} class names for a model of {self.predictor.class_count} classes.")

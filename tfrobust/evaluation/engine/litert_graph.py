@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 
-from tfrobust.evaluation.engine.litert_operators import OPERATORS, UncoveredError, straight_through
+from tfrobust.evaluation.engine.litert_operators import OPERATORS, UncoveredError
+from tfrobust.ops.gradients import straight_through
 
 _NAMES = {number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)}
 # By the number of TensorType.

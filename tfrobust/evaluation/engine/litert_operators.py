@@ -13,20 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.errors import Failure
+from tfrobust.ops.gradients import straight_through
 
 
 class UncoveredError(Failure):
     """The file holds something that has no differentiable copy; the message is a noun phrase that names it."""
-
-
-def straight_through(value: tf.Tensor, rounded: tf.Tensor) -> tf.Tensor:
-    """Return `rounded`, whose gradient is that of `value`.
-
-    Source:
-        Bengio et al. 2013, https://arxiv.org/abs/1308.3432; as an attack, BPDA: Athalye et al. 2018,
-        https://arxiv.org/abs/1802.00420.
-    """
-    return value + tf.stop_gradient(rounded - value)
 
 
 # ---------------------------------------------------------------------------------------------- activations

@@ -81,6 +81,16 @@ class Predictor:
             raise InputError(f"{self.name} names no embedding: an output called 'embedding' is needed here.")
         return tf.function(lambda images: tf.cast(self.embedding(images), tf.float32), autograph=False)
 
+    def with_surrogate(self, surrogate: Predictor) -> Predictor:
+        """Return this predictor with another surrogate; raise ValueError if that has other classes or inputs."""
+        own, other = ((each.class_count, *each.image_shape) for each in (self, surrogate))
+        if len(own) != len(other) or any(len({*pair, None}) > 2 for pair in zip(own, other, strict=True)):
+            raise InputError(
+                f"{surrogate.name} has {surrogate.class_count} classes and takes {surrogate.image_shape}, so it is no "
+                f"surrogate of {self.name}: {self.class_count} classes, {self.image_shape}."[:300]
+            )
+        return dataclasses.replace(self, surrogate=surrogate)
+
     def as_logits(self, images: np.ndarray, batch_size: int = 128) -> Predictor:
         """Return this predictor, converted to logits if its outputs for `images` are probabilities.
 
@@ -335,6 +345,8 @@ def from_litert(path: str, logits_output: str | None = None) -> Predictor:
     place = file.graph.outputs.get("embedding")
     embedding = None if place is None else functools.partial(file.output, place=place)
     made = from_function(logits, image_shape=file.image_shape, embedding=embedding, name=name)
+    made = dataclasses.replace(made, weights_sha256=hashlib.sha256(content).hexdigest())
+    float_copy = {"logits": logits.dequantized, "embedding": None, "name": f"{name}, dequantized"}
     return dataclasses.replace(
         made,
         differentiable=not logits.fault,
@@ -342,8 +354,7 @@ def from_litert(path: str, logits_output: str | None = None) -> Predictor:
         outputs_probabilities=bool(logits.inverse),
         one_per_class=logits.inverse == "sigmoid",
         parameters=file.graph.parameters,
-        weights_sha256=hashlib.sha256(content).hexdigest(),
-        surrogate=None if logits.fault else dataclasses.replace(made, logits=logits.dequantized, embedding=None),
+        surrogate=None if logits.fault else dataclasses.replace(made, **float_copy),
         grid=file.grid,
     )
 

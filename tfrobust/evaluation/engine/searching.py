@@ -12,11 +12,12 @@ import tensorflow as tf
 
 from tfrobust.attacks.shared import objectives, runner
 from tfrobust.attacks.shared.base import Attack
-from tfrobust.attacks.shared.engine import Engine
+from tfrobust.attacks.shared.engine import Engine, onto_grid
 from tfrobust.common import configured, fingerprint
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import chunks
 from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import Predictor
 from tfrobust.ops import randomness
 from tfrobust.structs import AttackResult
 
@@ -64,12 +65,29 @@ def attacked(setting: Setting, attack: Attack, limit: int | None) -> tuple[np.nd
 
 
 def check_gradients(setting: Setting, attack: Attack) -> None:
-    """Raise ValueError if the attack needs gradients and the predictor has none."""
+    """Raise ValueError if the attack needs gradients or a surrogate and the predictor has none."""
     predictor = setting.predictor
+    if any(one.searches_surrogate for one in (attack, *attack.members)):
+        _check_surrogate(predictor)
     if not predictor.differentiable and attack.needs_gradient:
         raise InputError(
             f"{type(attack).__name__} needs input gradients, which {predictor.name} does not have; only "
             "attacks without gradients can evaluate it."
+        )
+
+
+def _check_surrogate(predictor: Predictor) -> None:
+    surrogate = predictor.surrogate
+    if surrogate is None:
+        reason = predictor.no_gradient and f" ({predictor.no_gradient})"
+        raise InputError(
+            f"Transfer needs a surrogate of {predictor.name}{reason}: name one with --surrogate, such as the model "
+            "that it was converted from."[:300]
+        )
+    if not surrogate.differentiable:
+        raise InputError(
+            f"The surrogate {surrogate.name} has no input gradients ({surrogate.no_gradient}); leave --surrogate out, "
+            "or name another one."[:300]
         )
 
 
@@ -79,7 +97,7 @@ def run(setting: Setting, attack: Attack, positions: np.ndarray) -> AttackResult
     report = setting.progress and (
         lambda done, total, left: setting.progress(AttackTask(attack, len(positions), left), done, total)
     )
-    return runner.compile_attack(attack, setting.predictor.logits, known_logits=True).run(
+    return runner.compile_attack(attack, setting.predictor.logits, **_options(setting)).run(
         setting.images[positions],
         setting.labels[positions],
         seed=setting.seed,
@@ -204,8 +222,18 @@ def _searched(
 def _engine(setting: Setting, attack: Attack) -> Engine:
     """Return the attack compiled for the setting's predictor, once: an ensemble uses it for every chunk."""
     return setting.cached(
-        f"engine {_identity(attack)}", lambda: Engine(attack, setting.predictor.logits, known_logits=True)
+        f"engine {_identity(attack)}", lambda: Engine(attack, setting.predictor.logits, **_options(setting))
     )
+
+
+def _options(setting: Setting) -> dict:
+    """Return the options of `Engine` for the setting's predictor."""
+    surrogate = setting.predictor.surrogate
+    return {
+        "known_logits": True,
+        "surrogate": surrogate and surrogate.logits,
+        "grid": setting.predictor.grid,
+    }
 
 
 def _joined(found: list[chunks.Found]) -> chunks.Found:
@@ -280,6 +308,8 @@ def perturbed(setting: Setting, attack: Attack, positions: np.ndarray) -> np.nda
             key,
             tf.constant(rows, tf.int64),
         )
+        if setting.predictor.grid:
+            answer = onto_grid(setting.images[rows], answer, setting.predictor.grid, attack.threat.bounds)
         found.append(answer.numpy()[: len(positions) - start])
         if report is not None:
             report(min(start + size, len(positions)), len(positions))

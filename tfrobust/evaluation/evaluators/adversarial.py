@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from tfrobust.attacks.ensemble import AutoAttack
+from tfrobust.attacks.ensemble import AutoAttack, Ensemble
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.common import configured
 from tfrobust.errors import InputError
@@ -55,6 +55,9 @@ def attack_settings(attack: Attack, setting: Setting, complete: bool = True) -> 
     if attack.members:
         settings["members"] = [member.name for member in attack.members]
         settings |= _efforts(attack, len(attack.members))
+    if attack.searches_surrogate:
+        settings["surrogate"] = setting.predictor.surrogate.name
+        attack = attack.search
     for name in (*_ALWAYS, *configured.constructor_arguments(type(attack))):
         if name not in ("threat", "attacks") and not (attack.members and name in _ALWAYS) and hasattr(attack, name):
             # The attack's own default, resolved, so that readers of the report need not know it.
@@ -78,13 +81,14 @@ def _efforts(attack: Attack, count: int) -> dict:
 
 def _effort(member: Attack) -> str:
     """Return a member's arguments other than its defaults, as text: "apgd_t (100 steps, 1 restart, 5 targets)"."""
+    title, member = member.name, member.search if member.searches_surrogate else member
     counts = {name: getattr(member, name) for name in ("steps", "restarts", "targets") if hasattr(member, name)}
     said = [f"{count} {name if count != 1 else name[:-1]}" for name, count in counts.items()]
     for name, parameter in configured.constructor_arguments(type(member)).items():
         value = getattr(member, name, parameter.default)
         if name not in ("threat", *counts) and str(value) != str(parameter.default):
             said.append(f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}")
-    return f"{member.name} ({', '.join(said)})"
+    return f"{title} ({', '.join(said)})"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,6 +174,9 @@ class AttackAccuracy(Evaluator):
         members = [member for member in self.attack.members if not member.needs_gradient]
         if not members or not self.attack.needs_gradient:
             return super().without_gradients()
+        if len(members) > 1 and isinstance(self.attack, Ensemble):
+            label = f"{self.label or self.attack.name}_without_gradients"
+            return (dataclasses.replace(self, attack=Ensemble(members), label=label),)
         # The remaining members are not the ensemble, so each has its own name.
         return tuple(AttackAccuracy(attack=member, seconds=self.seconds) for member in members)
 

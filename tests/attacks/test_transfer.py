@@ -1,0 +1,127 @@
+"""Transfer attacks and models with integer inputs, on models whose best attack is known."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.attacks import apgd, gradient, square
+from tfrobust.attacks.ensemble import Ensemble
+from tfrobust.attacks.shared.engine import onto_grid
+from tfrobust.attacks.shared.runner import run_attack
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.attacks.transfer import Transfer
+from tfrobust.errors import InputError
+
+THREAT = ThreatModel(epsilon=0.1)
+IMAGES = np.random.default_rng(0).uniform(0.3, 0.7, size=(30, 4, 4, 1)).astype(np.float32)
+_DIRECTIONS = tf.constant(np.random.default_rng(1).choice([-1.0, 1.0], size=(16, 2)), tf.float32)
+
+
+def _linear(images, column=0):
+    score = tf.reshape(images - 0.5, [-1, 16]) @ _DIRECTIONS[:, column : column + 1]
+    return tf.concat([tf.zeros_like(score), score], axis=1)
+
+
+def _stepped(images):
+    """The same class, in logits without a slope."""
+    return 3.0 * tf.sign(_linear(images))
+
+
+LABELS = np.argmax(_linear(IMAGES), axis=1)
+# The score moves by at most 16 epsilon.
+WITHIN_REACH = np.abs(_linear(IMAGES).numpy()[:, 1]) < 16 * 0.1
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        gradient.PGD(THREAT, steps=20),
+        apgd.APGDCrossEntropy(THREAT, steps=30),
+        gradient.MultiTargetedPGD(THREAT, steps=20),
+    ],
+    ids=lambda search: search.name,
+)
+def test_the_surrogates_gradients_reach_a_model_without_any(search):
+    assert 0.2 < WITHIN_REACH.mean() < 1
+    alone = run_attack(search, _stepped, IMAGES, LABELS)
+    assert alone.success.mean() < 0.5 * WITHIN_REACH.mean()
+    found = run_attack(Transfer(search), _stepped, IMAGES, LABELS, surrogate=_linear)
+    np.testing.assert_array_equal(found.success, WITHIN_REACH)
+    np.testing.assert_array_equal(np.argmax(_stepped(found.adversarial), axis=1) != LABELS, WITHIN_REACH)
+    assert found.distance.max() <= 0.1 + 1e-6
+
+
+def test_the_model_decides_where_the_surrogate_is_misclassified_elsewhere():
+    def farther(images):  # the boundary of label 1 is three times as far away as the surrogate's
+        return _linear(images) + tf.constant([[0.0, 0.8]])
+
+    labels, margins = np.ones(30, int), _linear(IMAGES).numpy()[:, 1] + 0.8
+    result = run_attack(Transfer(gradient.PGD(THREAT, steps=30)), farther, IMAGES, labels, surrogate=_linear)
+    np.testing.assert_array_equal(result.success, margins < 16 * 0.1)
+    assert np.any(result.success & (margins > 0.8))  # beyond the surrogate's boundary, which the search has crossed
+
+
+def test_another_models_gradients_transfer_less():
+    other = run_attack(Transfer(gradient.PGD(THREAT)), _linear, IMAGES, LABELS, surrogate=lambda x: _linear(x, 1))
+    assert other.success.mean() < WITHIN_REACH.mean()
+
+
+def test_an_ensemble_joins_transferred_and_own_gradients():
+    attack = Ensemble((Transfer(gradient.FGSM(THREAT)), gradient.FGSM(THREAT)))
+    assert [member.name for member in attack.members] == ["transfer_fgsm", "fgsm"] and attack.needs_gradient
+    result = run_attack(attack, _linear, IMAGES, LABELS, surrogate=lambda x: _linear(x, 1))
+    np.testing.assert_array_equal(result.success, WITHIN_REACH)
+    assert set(result.member[result.success]) == {0, 1}
+
+
+def test_what_cannot_be_transferred_is_refused():
+    for search in (Transfer(gradient.PGD()), Ensemble((gradient.PGD(), gradient.FGSM()))):
+        with pytest.raises(InputError, match="it must be a single attack, such as PGD"):
+            Transfer(search)
+    with pytest.raises(NotImplementedError, match="train with the attack itself"):
+        Transfer(gradient.PGD()).perturb(None, None, None)
+
+
+# ----------------------------------------------------------------------------------------------- integer inputs
+
+
+def test_points_are_rounded_toward_the_image_by_whole_gaps():
+    inputs = tf.constant([[0.0, 0.5, 0.5, 0.5, 1.0]])
+    points = tf.constant([[0.3, 0.74, 0.26, 0.7499999, 0.74]])
+    with tf.GradientTape() as tape:
+        tape.watch(points)
+        rounded = onto_grid(inputs, points, 0.25, (0.0, 1.0))
+    np.testing.assert_array_equal(rounded, [[0.25, 0.5, 0.5, 0.75, 0.75]])
+    np.testing.assert_array_equal(tape.gradient(rounded, points), np.ones([1, 5]))
+
+
+@pytest.mark.parametrize("kind", ["linf", "l2", "l1"])
+def test_adversarial_images_lie_on_the_grid_and_within_epsilon(kind):
+    from tfrobust.attacks.shared.engine import Engine
+
+    gap, epsilon = 1 / 16, {"linf": 0.2, "l2": 0.6, "l1": 2.0}[kind]
+    images = np.round(IMAGES / gap).astype(np.float32) * np.float32(gap)
+    labels = np.argmax(_linear(images), axis=1)
+    threat = ThreatModel(norm=kind, epsilon=epsilon)
+    result = Engine(gradient.PGD(threat, steps=20), _linear, grid=gap).run(images, labels)
+    assert 0.1 < result.success.mean()
+    np.testing.assert_allclose(result.adversarial / gap, np.round(result.adversarial / gap), atol=1e-4)
+    assert result.distance.max() <= epsilon * (1 + 1e-5)
+    if kind == "linf":  # three gaps fit into 0.2
+        reach = 16 * 3 * gap
+        np.testing.assert_array_equal(result.success, np.abs(_linear(images).numpy()[:, 1]) < reach)
+
+
+# ----------------------------------------------------------------------------------------------------- plateaus
+
+
+def test_square_crosses_plateaus_if_ties_are_accepted():
+    def rounded(images):  # logits with a step as large as many changes of one window
+        return tf.round(_linear(images) / 1.5) * 1.5
+
+    labels = np.argmax(rounded(IMAGES), axis=1)
+    share = []
+    for ties in (False, True):
+        attack = square.Square(THREAT, steps=300, accept_ties=ties)
+        share.append(run_attack(attack, rounded, IMAGES, labels).success.mean())
+    assert share[1] > share[0]

@@ -1,0 +1,139 @@
+"""Attacks on LiteRT files: transferred, with the copy's gradients, and what the doctor says of both."""
+
+import functools
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles import flawed_models, litert_files
+from tfrobust.attacks.ensemble import Ensemble
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.square import Square
+from tfrobust.attacks.transfer import Transfer
+from tfrobust.commands import evaluate
+from tfrobust.errors import InputError
+from tfrobust.evaluation.doctor.evaluator import Doctor
+from tfrobust.evaluation.engine import predictor
+from tfrobust.evaluation.engine.litert_operators import OPERATORS
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
+from tfrobust.evaluation.runner import run_evaluation
+
+ATTACK = flawed_models.ATTACK
+UNION = Ensemble((Transfer(ATTACK), ATTACK, Square(ATTACK.threat, steps=20, accept_ties=True)))
+LIMIT = 64
+
+
+@functools.cache
+def _content(function, kind):
+    return litert_files.converted({"logits": function}, flawed_models.digits()[0][:100], kind)
+
+
+@pytest.fixture
+def setting(tmp_path):
+    def make(function, kind="int8", surrogate=True):
+        path = tmp_path / f"{kind}.tflite"
+        path.write_bytes(_content(function, kind))
+        found = predictor.load(str(path))
+        if surrogate:
+            found = found.with_surrogate(predictor.from_function(function, image_shape=(8, 8, 1), name="float model"))
+        return flawed_models.setting(predictor=found)
+
+    return make
+
+
+def _values(outcome):
+    return {measured.id: measured.value for measured in outcome.measurements}
+
+
+def test_the_doctor_finds_a_file_that_only_looks_robust_to_transfer(setting):
+    # The float model has the gradient of another network, which its conversion drops.
+    outcome = run_evaluation(
+        [AttackAccuracy(attack=UNION, label="union"), Doctor(attack=ATTACK, factors=(1.0, 2.0), limit=LIMIT)],
+        setting(flawed_models.decoy),
+    )
+    values = _values(outcome)
+    name = f"attack.union_linf_{ATTACK.threat.epsilon:g}"
+    assert values[f"{name}.transfer_pgd.accuracy"] > 0.9 > 0.7 > values[f"{name}.pgd.accuracy"]
+    assert values[f"{name}.accuracy"] <= values[f"{name}.pgd.accuracy"]
+    (found,) = [finding for finding in outcome.findings if finding.check == "surrogate"]
+    assert found.verdict == "fail" and "float model" in found.evidence and "all attacks together" in found.remedy
+
+
+@pytest.mark.parametrize("function", [flawed_models.sound, flawed_models.robust], ids=["plain", "robust"])
+def test_the_doctor_says_nothing_about_a_sound_file(setting, function):
+    findings = Doctor(attack=ATTACK, factors=(1.0, 2.0), limit=100).run(setting(function)).findings
+    assert "surrogate" in {finding.check for finding in findings}
+    spoken = {(finding.check, finding.verdict) for finding in findings if finding.verdict != "pass"}
+    assert spoken <= {("test_size", "warn")}, findings
+
+
+def test_a_file_falls_like_the_network_it_was_converted_from(setting):
+    file, live = setting(flawed_models.robust), flawed_models.setting(flawed_models.robust)
+    attack = AttackAccuracy(attack=PGD(ATTACK.threat, steps=20))
+    found, expected = (_values(attack.run(each))[attack.ids()[0]] for each in (file, live))
+    assert abs(found - expected) <= 0.04
+
+
+def test_integer_inputs_are_attacked_on_their_own_values(setting):
+    found = setting(flawed_models.sound, "int8_io", surrogate=False)
+    grid = found.predictor.grid
+    np.testing.assert_allclose(found.images / grid, np.round(found.images / grid), atol=1e-3)
+    findings = Doctor(attack=ATTACK, factors=(1.0, 2.0), limit=LIMIT).run(found).findings
+    verdicts = {finding.check: finding.verdict for finding in findings}
+    assert verdicts["repredict"] == verdicts["monotone"] == verdicts["rounding"] == "pass"
+    assert (
+        _values(AttackAccuracy(attack=ATTACK).run(found))[f"attack.pgd_linf_{ATTACK.threat.epsilon:g}.accuracy"] < 0.7
+    )
+
+
+def test_without_a_copy_the_attacks_that_need_none_remain_and_the_report_says_why(setting, monkeypatch):
+    monkeypatch.delitem(OPERATORS, "FULLY_CONNECTED")
+    outcome = run_evaluation(
+        [CleanAccuracy(), AttackAccuracy(attack=UNION, label="union")], setting(flawed_models.sound)
+    )
+    values = _values(outcome)
+    name = f"attack.union_without_gradients_linf_{ATTACK.threat.epsilon:g}"
+    assert {f"{name}.accuracy", f"{name}.transfer_pgd.accuracy", f"{name}.square.accuracy"} <= values.keys()
+    assert values[f"{name}.accuracy"] < 0.7
+    (found,) = [finding for finding in outcome.findings if finding.check == "white_box"]
+    assert found.verdict == "fail"
+    assert "its differentiable copy does not cover FULLY_CONNECTED" in found.evidence
+    assert f"attack.union_linf_{ATTACK.threat.epsilon:g}.accuracy" in found.evidence
+    with pytest.raises(InputError, match="needs a surrogate of .* name one with --surrogate"):
+        run_evaluation([AttackAccuracy(attack=UNION)], setting(flawed_models.sound, surrogate=False))
+
+
+def test_an_unfit_surrogate_is_refused(setting):
+    file = setting(flawed_models.sound).predictor
+    other = predictor.from_function(lambda x: flawed_models.sound(x)[:, :9], image_shape=(8, 8, 1), name="nine")
+    with pytest.raises(InputError, match="nine has 9 classes and takes .* so it is no surrogate of int8.tflite"):
+        file.with_surrogate(other)
+    stopped = predictor.from_function(
+        lambda x: flawed_models.sound(tf.stop_gradient(x)), image_shape=(8, 8, 1), name="stopped"
+    )
+    with pytest.raises(InputError, match="The surrogate stopped has no input gradients"):
+        run_evaluation([AttackAccuracy(attack=UNION)], flawed_models.setting(predictor=file.with_surrogate(stopped)))
+
+
+def test_the_command_evaluates_a_file_with_its_surrogate(tmp_path, capfd):
+    _, _, images, labels = flawed_models.digits()
+    np.savez(tmp_path / "data.npz", images=images[:40], labels=labels[:40])
+    for name, function in (("int8", flawed_models.sound), ("float32", flawed_models.sound)):
+        (tmp_path / f"{name}.tflite").write_bytes(_content(function, name))
+    flags = [f"--model={tmp_path / 'int8.tflite'}", f"--data={tmp_path / 'data.npz'}", f"--output={tmp_path / 'out'}"]
+    flags += ["--gin_file=gin/eval/litert.gin", "--gin_param=EPSILON=0.1", "--gin_param=plateaus/Square.steps=20"]
+    flags += ["--gin_param=EVALUATORS=[@CleanAccuracy(), @union/AttackAccuracy()]"]
+    assert evaluate.main([*flags, f"--surrogate={tmp_path / 'float32.tflite'}"]) == 0
+    assert "union" in capfd.readouterr().out
+    report = json.loads((tmp_path / "out" / "robustness_report.json").read_text())
+    found = {one["id"]: one for one in report["measurements"]}
+    members = ["transfer_pgd", "transfer_apgd_ce", "transfer_multi_targeted_pgd", "apgd_ce", "apgd_t", "square"]
+    accuracies = [found[f"attack.union_linf_0.1.{member}.accuracy"]["value"] for member in members]
+    assert sorted(accuracies, reverse=True) == accuracies
+    assert found["attack.union_linf_0.1.accuracy"]["value"] == accuracies[-1] < found["accuracy.clean"]["value"]
+    carried = found["attack.union_linf_0.1.transfer_pgd.accuracy"]["settings"]
+    assert (carried["attack"], carried["surrogate"], carried["steps"]) == ("transfer_pgd", "float32.tflite", 100)
+    assert "transfer_pgd (100 steps, 1 restart)" in carried["member_efforts"]

@@ -1,0 +1,88 @@
+"""Transfer: an attack that searches another model and is verified on the attacked one."""
+
+import keras
+
+from tfrobust.attacks.shared import base
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.errors import InputError
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class Transfer(base.Attack):
+    """Transfer attack: another attack searches a surrogate, and its points are tried on the model itself.
+
+    The model needs no gradients. Points are tried ten times in a round (at least five steps apart), and the search goes
+    on where the model resists, even if the surrogate is misclassified there. The evaluation gives the surrogate
+    (`evaluate --surrogate`; a LiteRT file has one of its own), `run_attack` the argument `surrogate`.
+
+    Example:
+        >>> import numpy as np, tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> predict = lambda images: 10.0 * (images[:, 0, 0] - 0.5)  # two classes: which of two channels is brighter
+        >>> rounded = lambda images: tf.round(predict(images))  # without a useful gradient
+        >>> images = np.array([[0.6, 0.3], [1.0, 0.0]], "float32").reshape(2, 1, 1, 2)
+        >>> attack = robust.attacks.Transfer(robust.attacks.PGD(robust.attacks.ThreatModel(epsilon=0.25)))
+        >>> result = robust.attacks.run_attack(attack, rounded, images, np.array([0, 0]), surrogate=predict)
+        >>> attack.name, result.success.tolist()
+        ('transfer_pgd', [True, False])
+
+    Args:
+        search: the attack on the surrogate, single and not of minimal norm.
+
+    Raises:
+        ValueError: an ensemble, a minimal-norm attack, or another transfer attack.
+
+    Source:
+        Papernot et al. 2016, https://arxiv.org/abs/1605.07277.
+    """
+
+    needs_gradient = False
+    searches_surrogate = True
+
+    def __init__(self, search: base.Attack):
+        self.search = search
+        if search.members or search.minimal or search.searches_surrogate:
+            raise InputError(f"Transfer.search is {type(search).__name__}; it must be a single attack, such as PGD.")
+
+    @property
+    def name(self) -> str:
+        """The name of the attack, after `transfer_`."""
+        return f"transfer_{self.search.name}"
+
+    @property
+    def threat(self) -> ThreatModel:
+        """The threat model of the attack."""
+        return self.search.threat
+
+    @property
+    def steps(self) -> int:
+        """The steps of one round of the attack."""
+        return self.search.steps
+
+    def with_epsilon(self, epsilon: float):
+        """Return the same with another radius."""
+        return type(self)(self.search.with_epsilon(epsilon))
+
+    def perturb(self, objective, inputs, key):
+        """Raise NotImplementedError: there is no surrogate in training."""
+        raise NotImplementedError("Transfer is for evaluation; train with the attack itself.")
+
+    def rounds(self, class_count: int) -> int:
+        """Return the rounds of the attack."""
+        return self.search.rounds(class_count)
+
+    def start(self, predict, inputs, goal, keys, rounds):
+        """Start the attack; see `Attack.start`."""
+        return self.search.start(predict, inputs, goal, keys, rounds)
+
+    def advance(self, predict, inputs, goal, rounds, state, count):
+        """Advance the attack; see `Attack.advance`."""
+        return self.search.advance(predict, inputs, goal, rounds, state, count)
+
+    def candidate(self, state):
+        """Return the attack's current point."""
+        return self.search.candidate(state)
+
+    def refuse(self, state, refused):
+        """Return the state unchanged: the search does not depend on the attacked model."""
+        return state
