@@ -97,6 +97,22 @@ def test_a_function_of_positions_sees_each_once():
     assert calls == [3, 3, 1]
 
 
+def test_shares_are_the_blocks_of_the_global_batch():
+    extra = {"weight": np.linspace(0, 1, COUNT, dtype=np.float32)}
+    fetched = []
+
+    def noted(images, keys):
+        fetched.append(images.shape[0])  # once per trace
+        return SHAKE(images, keys)
+
+    whole = _take(5, augmentation=SHAKE, extra=extra, start_step=2)
+    shares = [_take(5, augmentation=noted, extra=extra, start_step=2, share=(place, 3)) for place in range(3)]
+    for batch, *parts in zip(whole, *shares, strict=True):
+        joined = tf.nest.map_structure(lambda *rows: np.concatenate(rows), *parts)
+        assert _equal([joined], [batch])
+    assert set(fetched) == {2}
+
+
 def test_single_example():
     one = ArrayExamples(IMAGES[:1], [0])
     assert [int(batch.index[0]) for batch in training_batches(one, batch_size=1, seed=0, steps=2)] == [0, 0]
@@ -109,6 +125,8 @@ def test_single_example():
         ({"batch_size": 0}, "batch_size is 0"),
         ({"start_step": -1}, "start_step -1"),
         ({"extra": {"weight": np.zeros(3)}}, "'weight' has 3 rows for 22"),
+        ({"share": (0, 4)}, "one of n equal blocks"),
+        ({"share": (3, 3)}, "one of n equal blocks"),
     ],
 )
 def test_bad_arguments(arguments, words):

@@ -29,7 +29,7 @@ class Halt(keras.callbacks.Callback):
                 time.sleep(0.05)
 
 
-def batches(start: int):
+def batches(start: int, **share):
     """Batches of 6 of 20 examples."""
     import numpy as np
 
@@ -38,7 +38,7 @@ def batches(start: int):
 
     images = np.arange(EXAMPLES, dtype=np.float32).reshape(-1, 1, 1, 1) / EXAMPLES
     examples = ArrayExamples(images, np.arange(EXAMPLES, dtype=np.int32))
-    return pipeline.training_batches(examples, batch_size=BATCH, seed=1, start_step=start)
+    return pipeline.training_batches(examples, batch_size=BATCH, seed=1, start_step=start, **share)
 
 
 def main(folder: str) -> None:
@@ -53,7 +53,7 @@ def main(folder: str) -> None:
     loop = Loop(None, scope, batches, steps_per_epoch=3, epochs=3, checkpoint_directory="")
     found = {"count": worker.count, "index": []}
     for start, steps in ((0, STEPS), (STEPS - 2, 2)):  # from the beginning, and resumed
-        for _, batch in zip(range(steps), loop._distribute(batches(start)), strict=False):
+        for _, batch in zip(range(steps), loop._distributed(start), strict=False):
             found["index"].append([part.tolist() for part in _local(scope, batch.index)])
     found["any"] = agreement.any(worker.chief, not worker.chief, False, True)
     agreement.check_step(7)

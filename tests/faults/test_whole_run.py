@@ -155,3 +155,32 @@ def test_a_long_evaluation_goes_on_and_is_shared_out(trained, tmp_path):
     ended = evaluate("--shard=3/2", "--output=shared")
     assert ended.code == 2 and "no shard 3 of 2" in ended.err and len(ended.err.splitlines()) == 1, ended.err
     assert evaluate("--shard=half", "--output=shared").code == 2
+
+
+@pytest.mark.rest
+def test_eight_processes_at_once_make_the_report_of_one(trained, tmp_path):
+    """As an array job does: the shards run at the same time in one folder, and a last process joins them."""
+    copy(trained, tmp_path, "exported")
+    engine = "tfrobust.attacks.shared.engine:Engine.run"
+    flags = ["--model=exported/tiny", "--gin_file=gin/eval/quick.gin", "--gin_param=evaluate.chunk_size=40"]
+
+    def start(*more):
+        return processes.start(EVALUATE, [[*flags, *more]], cwd=tmp_path, counts=[engine])
+
+    shards = [start("--output=shared", f"--shard={number}/8") for number in range(1, 9)]
+    ends = [shard.wait() for shard in shards]
+    assert [end.code for end in ends] == [0] * 8, ends
+    # 360 images in nine chunks, of which the first shard has two, for each of two attacks.
+    assert [end.err.splitlines()[-1] for end in ends] == ["4", *["2"] * 7]
+    joined, alone = start("--output=shared"), start("--output=alone")
+    assert joined.wait().err.splitlines()[-1] == "0" and alone.wait().err.splitlines()[-1] == "18"
+    one, other = (timeless(report_of(tmp_path / name).to_dict()) for name in ("shared", "alone"))
+    assert one == other
+
+
+def timeless(document: dict) -> dict:
+    """Return a report without durations and the time of its making."""
+    for one in document["measurements"]:
+        if one["unit"] == "seconds":
+            one["value"] = None
+    return {key: value for key, value in document.items() if key not in ("created", "cost")}

@@ -34,6 +34,7 @@ def training_batches(
     start_step: int = 0,
     steps: int | None = None,
     extra: Mapping[str, np.ndarray] | None = None,
+    share: tuple[int, int] = (0, 1),
 ) -> tf.data.Dataset:
     """Create a stream of shuffled, augmented batches from any step on.
 
@@ -51,21 +52,27 @@ def training_batches(
         start_step: global step of the first batch, >= 0.
         steps: number of batches; None for an endless stream.
         extra: further values by name, arrays [n, ...] by position in the split.
+        share: (i, n): make only the i-th of n equal blocks of rows of each global batch, i from 0 on.
 
     Returns:
-        `tf.data.Dataset` of `Batch` with batch_size rows and static shapes.
+        `tf.data.Dataset` of `Batch` with batch_size / n rows and static shapes.
 
     Raises:
-        ValueError: a batch larger than the data, a negative number, or extra values of another length.
+        ValueError: a batch larger than the data or not divisible by n, a negative number, or extra values of another
+            length.
     """
     epoch_steps = steps_per_epoch(examples, batch_size)
     if start_step < 0 or (steps is not None and steps < 0):
         raise InputError(f"start_step {start_step} and steps {steps} must be at least 0.")
+    place, count = share
+    if batch_size % count or not 0 <= place < count:
+        raise InputError(f"share {share} of a batch of {batch_size}: it must be one of n equal blocks, from 0 on.")
+    rows = batch_size // count
     columns = _columns(examples, extra)
 
     def batch(step):
         epoch, offset = step // epoch_steps, step % epoch_steps
-        positions = offset * batch_size + tf.range(batch_size, dtype=tf.int64)
+        positions = offset * batch_size + tf.range(place * rows, (place + 1) * rows, dtype=tf.int64)
         index = shuffled(positions, len(examples), randomness.make_key(seed, "shuffle", epoch))
 
         def keys(purpose):
@@ -74,7 +81,7 @@ def training_batches(
         images = examples.fetch_training(index, keys("crop"))
         if augmentation is not None:
             images = augmentation(images, keys("augmentation"))
-        images = tf.ensure_shape(images, [batch_size, *examples.image_shape])
+        images = tf.ensure_shape(images, [rows, *examples.image_shape])
         values = {name: tf.gather(column, index) for name, column in columns.items()}
         made = {} if views is None else views(images, keys("views"))
         return Batch(images, values.pop("labels"), index, {**values, **made})

@@ -227,7 +227,9 @@ class Stage:
         return Loop(
             method=self.method,
             strategy=strategy,
-            batches=lambda step: pipeline.training_batches(self.dataset.train, start_step=step, **drawn),
+            batches=lambda step, **share: pipeline.training_batches(
+                self.dataset.train, start_step=step, **drawn, **share
+            ),
             steps_per_epoch=self.steps_per_epoch,
             epochs=self.epochs,
             checkpoint_directory=str(folder / "checkpoints"),

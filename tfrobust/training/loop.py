@@ -46,7 +46,8 @@ class Loop:
     Attributes:
         method: built and compiled inside the strategy's scope.
         strategy: a `tf.distribute.Strategy`.
-        batches: first step -> dataset of global batches from that step on.
+        batches: first step -> dataset of global batches from that step on; with several workers also called with
+            share=(worker, workers), for the rows of one worker.
         steps_per_epoch: number of steps per epoch.
         epochs: number of epochs.
         checkpoint_directory: folder of the checkpoints.
@@ -65,7 +66,7 @@ class Loop:
 
     method: keras.Model
     strategy: tf.distribute.Strategy
-    batches: Callable[[int], tf.data.Dataset]
+    batches: Callable[..., tf.data.Dataset]
     steps_per_epoch: int
     epochs: int
     checkpoint_directory: str
@@ -134,7 +135,7 @@ class Loop:
         last = self.epochs * self.steps_per_epoch
         started_at = saved_at = time.monotonic()
         train = self._train_function()
-        iterator = iter(self._distribute(self.batches(step))) if step < last and not state["stopped"] else None
+        iterator = iter(self._distributed(step)) if step < last and not state["stopped"] else None
         logs, first = {}, step
 
         def remember():
@@ -176,7 +177,7 @@ class Loop:
 
     def _report_phases(self, step_seconds: list[float]) -> None:
         """Print and write the time that the traced steps spent in each phase."""
-        batch = next(iter(self._distribute(self.batches(0))))
+        batch = next(iter(self._distributed(0)))
         whole = statistics.median(step_seconds)
         phases = observability.measure_phases(self.method, self.strategy, batch, whole)
         for name, seconds in phases.items():
@@ -194,10 +195,17 @@ class Loop:
 
         return train
 
-    def _distribute(self, dataset):
-        if self.strategy.num_replicas_in_sync == 1:
-            return dataset
-        return self.strategy.experimental_distribute_dataset(dataset)
+    def _distributed(self, step: int):
+        """Distribute the batches from a step on. Each worker makes only its own rows: TensorFlow would make all."""
+        strategy, worker = self.strategy, cluster.this_worker(self.strategy)
+        if strategy.num_replicas_in_sync == 1:
+            return self.batches(step)
+        if worker.count == 1:
+            return strategy.experimental_distribute_dataset(self.batches(step))
+        rows = self.batches(step, share=(worker.index, worker.count))
+        replicas = strategy.num_replicas_in_sync // worker.count
+        rows = rows.rebatch(rows.element_spec.images.shape[0] // replicas, drop_remainder=True)
+        return strategy.distribute_datasets_from_function(lambda context: rows)
 
     def _make_every_variable(self) -> None:
         """Create optimizer slots and metric variables, which must exist before the first trace and the checkpoint."""
