@@ -32,7 +32,7 @@ _SECTION = re.compile(
 _MADE = "<!-- Made by tools/make_api_pages.py from the docstrings; do not edit. -->"
 # Modules outside the facade whose functions and classes programs use.
 _PROGRAMS = {
-    "run": ("runs.experiment", "runs.stage", "runs.first_stage", "runs.initial_encoder", "report.gate"),
+    "run": ("runs.experiment", "runs.stage", "runs.first_stage", "runs.initial_encoder", "runs.plan", "report.gate"),
     "serving": ("serving.client", "serving.scan"),
 }
 _TITLES = {

@@ -95,3 +95,8 @@ def count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text[:18]) < 1:
         raise argparse.ArgumentTypeError(f"{files.shown(text, 40)} is not a whole number of at least 1")
     return int(text[:18])
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """Parse a flag's value as integers of at least 1, separated by commas."""
+    return tuple(count(part) for part in text.split(","))

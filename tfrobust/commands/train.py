@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from tfrobust.commands import failures, seeds
-from tfrobust.commands.flags import Parser, PrintEnvironment, count
+from tfrobust.commands.flags import Parser, PrintEnvironment, count, counts
 from tfrobust.commands.run import call, differing_text, operative_text, prepare
 from tfrobust.errors import InputError
 
@@ -21,6 +21,8 @@ def parser() -> Parser:
     flags.add_argument("--profile", metavar="N", type=count, default=0, help="profile N steps for TensorBoard")
     what = "print what differs from the defaults (all settings with --verbose) and the cost, and stop"
     flags.add_argument("--dry_run", action="store_true", help=what)
+    what = "with --dry_run: forecast the training on so many accelerators, under assumptions that Plan sets in gin"
+    flags.add_argument("--replicas", metavar="N,N,...", type=counts, help=what)
     seeds.add_flags(flags)
     flags.add_verbosity()
     return flags
@@ -28,10 +30,18 @@ def parser() -> Parser:
 
 def run(flags: argparse.Namespace) -> None:
     """Configure and start the experiment, or one per seed."""
+    if flags.replicas and (flags.seeds or not flags.dry_run):
+        raise InputError("--replicas needs --dry_run and no --seeds: it forecasts one run and starts none.")
     if flags.seeds:
         return seeds.run(flags, parser())
     if flags.parallel:
         raise InputError("--parallel needs --seeds, such as --seeds=0,1,2.")
+    if flags.replicas:
+        if not flags.dry_run:
+            raise InputError(
+                "--replicas needs --dry_run, which forecasts; a run takes the devices that STRATEGY names."
+            )
+        flags.gin_param = ["train.plan=@Plan()", *flags.gin_param, f"Plan.replicas={flags.replicas}"]
     prepare(flags)
     call(
         "train",

@@ -20,14 +20,14 @@ from tfrobust.common.console import duration
 from tfrobust.data.spec import Dataset
 from tfrobust.evaluation.engine.base import Evaluator
 from tfrobust.report.reading import attack_name
+from tfrobust.runs.forecast import BACKWARD, forecast_lines
+from tfrobust.runs.plan import Plan
 from tfrobust.runs.stage import Stage
 from tfrobust.training import strategy as strategies
 from tfrobust.training.head_fit import fitted_at_once
 
 # The longest step and the longest measurement in seconds, and the number of steps that a measurement takes at most.
 _LONGEST_STEP, _LONGEST_MEASUREMENT, _STEPS = 3.0, 12.0, 5
-# A backward pass takes about twice as long as a forward pass.
-_BACKWARD = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Passes:
     @property
     def forward_equivalents(self) -> int:
         """The cost in units of forward passes."""
-        return (1 + _BACKWARD) * self.both + self.forward
+        return (1 + BACKWARD) * self.both + self.forward
 
 
 def show(
@@ -62,6 +62,7 @@ def show(
     evaluators: Sequence[Evaluator],
     strategy: tf.distribute.Strategy,
     jit_compile: bool | str,
+    plan: Plan | None = None,
 ) -> None:
     """Print the configuration, and estimates of the training stages and of the evaluation.
 
@@ -71,6 +72,7 @@ def show(
         evaluators: of the run.
         strategy: that of the run; steps are measured only on a single device.
         jit_compile: of the run.
+        plan: assumptions for a plan of the training on many accelerators; None for none.
     """
     print(configuration)
     seconds_per_pass = None  # forward, of one image
@@ -78,20 +80,23 @@ def show(
         stage.print_estimate()
         if fitted_at_once(stage.method.head):
             continue
+        if plan:
+            passes = attack_passes(evaluators, stage.dataset).forward_equivalents if stage is stages[-1] else 0
+            print(*forecast_lines(stage, plan, passes), sep="\n")
         if strategy.num_replicas_in_sync > 1:
             print("time        unknown: steps are not measured on several replicas")
             continue
         seconds, rests_on = seconds_per_step(stage, strategy, jit_compile)
         whole = duration(seconds * stage.epochs * stage.steps_per_epoch)
         print(f"time        about {whole} ({duration(seconds)} per step: {rests_on})")
-        seconds_per_pass = seconds / (stage.passes_per_step * (1 + _BACKWARD) * stage.batch_size)
+        seconds_per_pass = seconds / (stage.passes_per_step * (1 + BACKWARD) * stage.batch_size)
     _show_evaluation(evaluators, stages[-1].dataset, seconds_per_pass)
 
 
 def attack_steps(evaluators: Sequence[Evaluator], stage: Stage) -> float:
     """Return how many steps of a stage cost as much as the attacks of an evaluation if none succeeds."""
     passes = attack_passes(evaluators, stage.dataset).forward_equivalents
-    return passes / (stage.passes_per_step * (1 + _BACKWARD) * stage.batch_size)
+    return passes / (stage.passes_per_step * (1 + BACKWARD) * stage.batch_size)
 
 
 def attack_passes(evaluators: Sequence[Evaluator], dataset: Dataset) -> Passes:
@@ -120,7 +125,7 @@ def attack_passes(evaluators: Sequence[Evaluator], dataset: Dataset) -> Passes:
                 passes = len(positions) * member.rounds(dataset.class_count) * member.steps
                 both += passes if member.needs_gradient else 0
                 forward += 0 if member.needs_gradient else passes
-                costs[attack_name(member.name)] += passes * (1 + _BACKWARD * member.needs_gradient)
+                costs[attack_name(member.name)] += passes * (1 + BACKWARD * member.needs_gradient)
     shares = {name: cost / costs.total() for name, cost in costs.most_common()}
     return Passes(both, forward, attacks, tuple(dict.fromkeys(uncounted)), shares)
 
@@ -174,7 +179,7 @@ def _forecast(stage: Stage) -> float:
         began = time.perf_counter()
         forward(images)
         seconds.append(time.perf_counter() - began)
-    return min(seconds[1:]) * (1 + _BACKWARD) * stage.passes_per_step * math.ceil(stage.batch_size / count)
+    return min(seconds[1:]) * (1 + BACKWARD) * stage.passes_per_step * math.ceil(stage.batch_size / count)
 
 
 def _show_evaluation(evaluators: Sequence[Evaluator], dataset: Dataset, seconds_per_pass: float | None) -> None:

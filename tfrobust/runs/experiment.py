@@ -34,6 +34,7 @@ from tfrobust.runs import workdir as workdirs
 from tfrobust.runs.attachment import Attachment
 from tfrobust.runs.first_stage import Pretraining
 from tfrobust.runs.initial_encoder import Pretrained
+from tfrobust.runs.plan import Plan
 from tfrobust.runs.progress import ConsoleProgress
 from tfrobust.runs.stage import Stage
 from tfrobust.security import saved_models
@@ -71,6 +72,7 @@ def train(
     version: int | None = None,
     profile: int = 0,
     dry_run: bool = False,
+    plan: Plan | None = None,
     training_must_be_done: bool = False,
     verbose: int = 1,
     configuration: Callable[[], str] = lambda: "",
@@ -107,6 +109,7 @@ def train(
         version: an explicit version; None takes the next one.
         profile: number of steps to trace for TensorBoard, 0 for none.
         dry_run: True to print the configuration and a cost estimate, and stop.
+        plan: assumptions under which a dry run also forecasts the training on many accelerators; None for no forecast.
         training_must_be_done: True to refuse a workdir whose training is not finished (the command `export`).
         verbose: 0 prints the results only, 1 also a line per epoch and per attack, 2 all logs and tasks.
         configuration: returns the operative configuration as text; called after everything was built.
@@ -142,7 +145,7 @@ def train(
         stage.build(optimizer())
         origin = {} if pretrained is None else {"pretrained": pretrained.give(network, dataset.image_shape)}
     if dry_run:
-        return estimate.show(configuration(), [*filter(None, [first]), stage], evaluators, scope, jit_compile)
+        return estimate.show(configuration(), [*filter(None, [first]), stage], evaluators, scope, jit_compile, plan)
     training = stage.configuration() | origin | _first_configuration(first, pretraining)
     workdir = workdir or _default_workdir(name, training, export_dir, quiet=not worker.chief)
     files.check_writable(workdir, "--workdir")
