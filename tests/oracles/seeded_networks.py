@@ -89,6 +89,8 @@ def torch_tensor(network: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
     for known, value in {"mean": MEAN, "mu": MEAN, "std": DEVIATION, "sigma": DEVIATION}.items():
         if last == known:
             return np.array(value, np.float32).reshape(shape)
+    if len(shape) == 3:  # class tokens and positions
+        return uniform(f"{network}/{name}", shape)
     if len(shape) > 1:
         axes = (3, 2, 0, 1) if len(shape) == 4 else (1, 0)
         ours = tuple(shape[axes.index(axis)] for axis in range(len(shape)))

@@ -7,7 +7,6 @@ import difflib
 import math
 import pathlib
 import re
-from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import keras
@@ -15,9 +14,10 @@ import numpy as np
 
 from tfrobust.errors import InputError
 from tfrobust.models.heads.linear import LinearHead
-from tfrobust.models.shared.blocks import ConvolutionUnit, PreActivationBlock, ResidualBlock
 from tfrobust.models.shared.encoder import Encoder
-from tfrobust.models.shared.normalization import BranchedBatchNormalization
+from tfrobust.models.vit import POOLINGS, ViT
+from tfrobust.models.weights import residual_names, vit_names
+from tfrobust.models.weights.destinations import Destination, layer_destinations
 from tfrobust.models.weights.weight_files import StoredTensor, opened, shown
 
 HEADS = ("fc", "linear", "logits", "classifier", "head")
@@ -30,10 +30,13 @@ _PROJECTIONS = (
     "predictor",
     "contrastive_head",
 )
+_COMPANIONS = ("momentum_encoder",)  # networks that are stored next to the one that is used
 _MEANS, _DEVIATIONS = ("mu", "mean", "new_mean"), ("sigma", "std", "new_std")
 _PIXEL_TOLERANCE = 1e-4
 _COMPARED = 2000  # names searched for the nearest one
 
+NAMINGS = (*residual_names.NAMINGS, *vit_names.NAMINGS)
+Naming = residual_names.Naming | vit_names.ViTNaming
 Tensors = dict[str, StoredTensor]
 
 
@@ -42,23 +45,25 @@ class Loaded:
     """Result of loading a checkpoint.
 
     Attributes:
-        naming: family whose names the file has: "torchvision", "RobustBench", "TRADES" or "DeepMind".
+        naming: family whose names the file has: "torchvision", "RobustBench", "TRADES", "DeepMind" or "timm".
         prefix: prefix of the encoder's names, such as "module.encoder.".
         used: names of the tensors that are now in the model.
         ignored: names of the others: batch counters, classifiers and projections that the model does not have, mean and
             deviation of pixels (which were compared with the encoder's), and blocks that are never used.
+        note: a setting that no file contains and that decides the outputs; "" if there is none.
     """
 
     naming: str
     prefix: str
     used: tuple[str, ...]
     ignored: tuple[str, ...]
+    note: str = ""
 
     def __str__(self) -> str:
         others = [name for name in self.ignored if not name.endswith("num_batches_tracked")]
         listed = f"; ignored: {', '.join(others[:6])}{' ...' if len(others) > 6 else ''}" if others else ""
         prefix = f", prefix {self.prefix!r}" if self.prefix else ""
-        return f"{len(self.used)} tensors with {self.naming}'s names{prefix}{listed}"
+        return f"{len(self.used)} tensors with {self.naming}'s names{prefix}{listed}{self.note and f'; {self.note}'}"
 
 
 class _Classifier(NamedTuple):
@@ -85,7 +90,7 @@ def load(model: keras.Model, path, *, prefix: str | None = None) -> Loaded:
         100 tensors with torchvision's names, prefix 'module.'
 
     Args:
-        model: a ResNet18, ResNet50, PreActResNet18 or WideResNet; or a model with one of them as `encoder` and a
+        model: a ResNet18, ResNet50, PreActResNet18, WideResNet or ViT; or a model with one of them as `encoder` and a
             `LinearHead` or `Dense` as `head`, such as a method. It is built for color images of any size if it is not
             built.
         path: `.safetensors` or `.npz`. A pickle (`.pt`, `.pth`) is refused with the command that converts it.
@@ -104,14 +109,14 @@ def load(model: keras.Model, path, *, prefix: str | None = None) -> Loaded:
         naming, found, wanted = _match(encoder, tensors, prefix, shown(path))
         ignored = _account(encoder, tensors, wanted, found, naming, shown(path))
         if head is not None:
-            name = _head_name(tensors, found, encoder.dim, shown(path))
+            name = _head_name(tensors, found, encoder, shown(path))
             wanted = wanted | layer_destinations(name, _dense(head))
             ignored = _account(encoder, tensors, wanted, found, naming, shown(path))
-        _check_function(encoder, naming, tensors, shown(path))
+        _check_function(encoder, naming, found, tensors, shown(path))
         values = {name: _value(name, tensors[name], destination, shown(path)) for name, destination in wanted.items()}
     for name, destination in wanted.items():
         destination.assign(values[name])
-    return Loaded(naming.name, found, tuple(wanted), tuple(ignored))
+    return Loaded(naming.name, found, tuple(wanted), tuple(ignored), naming.note(encoder))
 
 
 def classifier(encoder: Encoder, path, *, prefix: str | None = None) -> tuple[keras.Model, Loaded]:
@@ -145,7 +150,7 @@ def classifier(encoder: Encoder, path, *, prefix: str | None = None) -> tuple[ke
     with opened(path) as tensors:
         naming, found, wanted = _match(encoder, tensors, prefix, shown(path))
         _account(encoder, tensors, wanted, found, naming, shown(path))
-        class_count = tensors[f"{_head_name(tensors, found, encoder.dim, shown(path))}.weight"].shape[0]
+        class_count = tensors[f"{_head_name(tensors, found, encoder, shown(path))}.weight"].shape[0]
     if class_count < 2:
         raise _refused(f"{shown(path)} holds a head of {class_count} class; a classifier has at least two.")
     head = LinearHead(class_count)
@@ -162,7 +167,8 @@ def shapes(encoder: Encoder, naming: str | None = None) -> dict[str, tuple[int, 
 
     Args:
         encoder: as in `load`.
-        naming: "torchvision", "RobustBench", "TRADES" or "DeepMind"; None takes the first family with such a network.
+        naming: "torchvision", "RobustBench", "TRADES", "DeepMind" or "timm"; None takes the first family with such a
+            network.
 
     Returns:
         A dict from name to shape, with PyTorch's order of axes.
@@ -172,10 +178,12 @@ def shapes(encoder: Encoder, naming: str | None = None) -> dict[str, tuple[int, 
     """
     _build(encoder, None)
     for each in NAMINGS:
-        wanted = destinations(encoder, each) if naming in (None, each.name) else None
+        wanted = each.destinations(encoder) if naming in (None, each.name) else None
         if wanted is not None:
             return {name: destination.shape for name, destination in wanted.items()}
-    raise _refused(f"{naming!r} names no {_described(encoder)}; families are {', '.join(n.name for n in NAMINGS)}.")
+    raise _refused(
+        f"{naming!r} names no {_described(encoder)}; families are {', '.join(dict.fromkeys(n.name for n in NAMINGS))}."
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- matching
@@ -184,7 +192,11 @@ def shapes(encoder: Encoder, naming: str | None = None) -> dict[str, tuple[int, 
 def _build(encoder, head) -> None:
     if not isinstance(encoder, Encoder):
         raise _refused(f"weights can be loaded into encoders of tfrobust only, not into {type(encoder).__name__}.")
-    require_known(encoder)
+    if not isinstance(encoder, ViT) and not residual_names.is_residual(encoder):
+        raise _refused(
+            f"{type(encoder).__name__} is not supported: weights can be loaded into ResNet18, ResNet50, "
+            "PreActResNet18, WideResNet and ViT with PyTorch-compatible settings."
+        )
     if not encoder.built:
         encoder.build((None, None, None, 3))
     if head is not None and not head.built:
@@ -195,9 +207,10 @@ def _match(encoder, tensors: Tensors, prefix: str | None, where: str) -> tuple[N
     """Find the family and the prefix that match most of the encoder's names, and return them with its destinations."""
     matches = []
     for naming in NAMINGS:
-        wanted = destinations(encoder, naming)
+        wanted = naming.destinations(encoder)
         stem = f"{naming.stem}.weight"
-        starts = {name.removesuffix(stem) for name in tensors if name.endswith(stem)} if prefix is None else {prefix}
+        starts = {name.removesuffix(stem) for name in tensors if name.endswith(stem) and not _is_companion(name)}
+        starts = starts if prefix is None else {prefix}
         for start in starts if wanted else ():
             if not start or start.endswith("."):
                 full = {f"{start}{name}": destination for name, destination in wanted.items()}
@@ -215,24 +228,41 @@ def _match(encoder, tensors: Tensors, prefix: str | None, where: str) -> tuple[N
     return first[1:]
 
 
-def _head_name(tensors: Tensors, prefix: str, dim: int, where: str) -> str:
+def _is_companion(name: str) -> bool:
+    return any(part in _COMPANIONS for part in name.split("."))
+
+
+def _head_name(tensors: Tensors, prefix: str, encoder: Encoder, where: str) -> str:
     """Return the name of the linear classifier, next to the encoder or above it."""
-    found = []
+    found, dim = [], encoder.dim
     for name, tensor in tensors.items():
         start, _, last = name.removesuffix(".weight").rpartition(".")
+        # torchvision's ViT has heads.head. A classifier trained alone on several devices has module.linear.
         start = f"{start}." if start else ""
-        if name.endswith(".weight") and last in HEADS and prefix.startswith(start) and len(tensor.shape) == 2:
+        starts = (start.removesuffix("heads."), start.removesuffix("heads.").removeprefix("module."))
+        if name.endswith(".weight") and last in HEADS and prefix.startswith(starts) and len(tensor.shape) == 2:
             found.append((tensor.shape[1] == dim, len(start), name.removesuffix(".weight")))
     fitting = sorted(name for fits, _, name in found if fits)
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
         raise _refused(f"{where} holds several classifiers, {', '.join(fitting[:4])}: convert it with one.")
-    others = "; ".join(f"{name}.weight is {list(tensors[f'{name}.weight'].shape)}" for _, _, name in found[:3])
+    others = "; ".join(
+        f"{name}.weight is {list(tensors[f'{name}.weight'].shape)}"
+        f"{_pooling_hint(encoder, tensors[f'{name}.weight'].shape[1])}"
+        for _, _, name in found[:3]
+    )
     raise _refused(
         f"{where} holds no classifier of {dim} features ({', '.join(HEADS)}){': ' + others if others else ''}. Add its "
         "weight and bias when you convert, or load the encoder alone."
     )
+
+
+def _pooling_hint(encoder: Encoder, features: int) -> str:
+    poolings = [
+        name for name, factor in POOLINGS.items() if isinstance(encoder, ViT) and factor * encoder.width == features
+    ]
+    return f" (ViT.pooling={poolings[0]!r})" if poolings else ""
 
 
 def _dense(head) -> keras.layers.Dense:
@@ -250,6 +280,7 @@ def _ignored(tensors: Tensors, wanted: dict, prefix: str, naming: Naming) -> lis
         if name not in wanted
         and (
             name.endswith("num_batches_tracked")
+            or _is_companion(name)
             or _is_pixel_statistic(name, tensors[name])
             or any(part in HEADS + _PROJECTIONS for part in name.split("."))
             or bool(unused and name.startswith(unused))
@@ -309,26 +340,23 @@ def _stem_hint(found: list[int], here: list[int]) -> str:
     stems = {7: "imagenet", 3: "cifar"}
     if len(found) == 4 and len(here) == 4 and {found[-1], here[-1]} == set(stems):
         return f" (stem={stems[found[-1]]!r})"
-    return ""
+    side = math.isqrt(max(found[1] - 1, 0)) if len(found) == 3 else 0
+    return f" (ViT.grid={side})" if side and side**2 + 1 == found[1] else ""
 
 
 def _described(encoder) -> str:
     """Describe the class and the arguments that decide its shapes: "ResNet50 (stem='cifar', width=64)"."""
-    names = [name for name in ("depth", "stem", "width", "final_normalization") if hasattr(encoder, name)]
+    names = [name for name in ("depth", "stem", "width", "final_normalization", "patch_size") if hasattr(encoder, name)]
     settings = ", ".join(f"{name}={getattr(encoder, name)!r}" for name in names)
     return f"{type(encoder).__name__} ({settings})" if settings else type(encoder).__name__
 
 
-def _check_function(encoder, naming: Naming, tensors: Tensors, where: str) -> None:
-    """Check what shapes do not show: the padding, and the normalization of pixels if the file contains it."""
+def _check_function(encoder, naming: Naming, prefix: str, tensors: Tensors, where: str) -> None:
+    """Check what shapes do not show, and the normalization of pixels if the file contains it."""
     own = type(encoder).__name__
-    units = [layer for layer in encoder.stage_layers[0] if hasattr(layer, "style")]
-    if units[0].style.symmetric != naming.symmetric:
-        padding = "symmetrically, as PyTorch does" if naming.symmetric else "as Keras does"
-        raise _refused(
-            f"{where} has {naming.name}'s names, whose networks pad stride 2 {padding}; this {own} "
-            f"does not: set {own}.symmetric = {naming.symmetric}."
-        )
+    fault = naming.fault(encoder, tensors, prefix)
+    if fault:
+        raise _refused(f"{where}: {fault}")
     for argument, names, neutral in (("pixel_mean", _MEANS, 0.0), ("pixel_std", _DEVIATIONS, 1.0)):
         here = getattr(encoder, argument)
         for name, tensor in tensors.items():
@@ -354,180 +382,3 @@ def _value(name: str, tensor: StoredTensor, destination: Destination, where: str
     if destination.positive and value.size and value.min() < 0:
         raise _refused(f"{where}: {name} is a variance and has negative values.")
     return value
-
-
-# ---------------------------------------------------------------------------------------- names in PyTorch
-
-
-# Axes of a kernel: (out, in, h, w) in PyTorch, (h, w, in, out) in Keras; of a matrix: (out, in) and (in, out).
-_TO_KERAS = {4: (2, 3, 1, 0), 2: (1, 0)}
-_TO_TORCH = {4: (3, 2, 0, 1), 2: (1, 0)}
-
-
-@dataclasses.dataclass(frozen=True)
-class Naming:
-    """Tensor names of one family of networks.
-
-    Stages and convolutions of a block are numbered from `first`, blocks from 0.
-
-    Attributes:
-        name: name of the family.
-        stem, stem_norm: the first convolution and its normalization.
-        block: format of a block's name, by stage and block.
-        convolution, norm: formats inside a block, by place.
-        projection, projection_norm: the shortcut inside a block.
-        final_norm: the normalization after the last stage.
-        stages: number of stages of the family's networks.
-        first: number of the first stage, and of the first convolution of a block.
-        symmetric: whether the family pads stride 2 symmetrically.
-        unused: prefixes of tensors that the family's networks contain and never use.
-    """
-
-    name: str
-    stem: str
-    stem_norm: str | None
-    block: str
-    convolution: str
-    norm: str
-    projection: str
-    projection_norm: str | None
-    final_norm: str | None
-    stages: int = 4
-    first: int = 1
-    symmetric: bool = True
-    unused: tuple[str, ...] = ()
-
-
-_STAGED = ("conv1", "bn1", "layer{stage}.{block}", "conv{place}", "bn{place}")
-NAMINGS = (
-    Naming("torchvision", *_STAGED, "downsample.0", "downsample.1", None),
-    Naming("RobustBench", *_STAGED, "shortcut.0", "shortcut.1", "bn"),
-    Naming(
-        "TRADES",
-        *("conv1", None, "block{stage}.layer.{block}", "conv{place}", "bn{place}", "convShortcut", None, "bn1"),
-        stages=3,
-        unused=("sub_block1.",),
-    ),
-    Naming(
-        "DeepMind",
-        *("init_conv", None, "layer.{stage}.block.{block}", "conv_{place}", "batchnorm_{place}", "shortcut", None),
-        final_norm="batchnorm",
-        stages=3,
-        first=0,
-        symmetric=False,
-    ),
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class Destination:
-    """Variables that a tensor is assigned to.
-
-    Attributes:
-        variables: Keras variables; several if a normalization has branches, which all get the same values.
-        shape: shape of the tensor, with PyTorch's order of axes.
-        positive: true for a variance, which must not be below 0.
-    """
-
-    variables: tuple[keras.Variable, ...]
-    shape: tuple[int, ...]
-    positive: bool = False
-
-    def assign(self, value: np.ndarray) -> None:
-        """Assign a tensor in PyTorch's order of axes to the variables."""
-        value = value.transpose(_TO_KERAS[value.ndim]) if value.ndim in _TO_KERAS else value
-        for variable in self.variables:
-            variable.assign(value)
-
-
-def require_known(encoder: Encoder) -> None:
-    """Check that an encoder is a stem and stages of residual blocks.
-
-    Raises:
-        InputError (a ValueError): another encoder.
-    """
-    for position, layers in enumerate(encoder.stage_layers):
-        units, blocks = _split(layers)
-        if not blocks or len(units) != (position == 0):
-            raise InputError(
-                f"{type(encoder).__name__} is not supported: weights can be loaded into ResNet18, ResNet50, "
-                "PreActResNet18 and WideResNet with PyTorch-compatible settings."
-            )
-
-
-def destinations(encoder: Encoder, naming: Naming) -> dict[str, Destination] | None:
-    """Map the names of all tensors that a built encoder needs to their destinations.
-
-    Returns:
-        A dict from name to destination; None if the family has no such network.
-    """
-    if encoder.stage_count != naming.stages:
-        return None
-    found: dict[str, Destination] = {}
-    for name, layer in _named_layers(encoder, naming):
-        if name is None:
-            return None
-        found |= layer_destinations(name, layer)
-    return found
-
-
-def layer_destinations(name: str, layer: keras.layers.Layer) -> dict[str, Destination]:
-    """Map the tensor names of a convolution, a dense layer or a normalization called `name` to destinations."""
-    if isinstance(layer, BranchedBatchNormalization):
-        kinds = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
-        made = {}
-        for kind, ours in kinds.items():
-            variables = tuple(getattr(norm, ours) for norm in layer.norms)
-            made[f"{name}.{kind}"] = Destination(variables, tuple(variables[0].shape), positive=kind == "running_var")
-        return made
-    shape = tuple(layer.kernel.shape)
-    made = {f"{name}.weight": Destination((layer.kernel,), tuple(shape[axis] for axis in _TO_TORCH[len(shape)]))}
-    if layer.bias is not None:
-        made[f"{name}.bias"] = Destination((layer.bias,), tuple(layer.bias.shape))
-    return made
-
-
-def _named_layers(encoder: Encoder, naming: Naming) -> Iterator[tuple[str | None, keras.layers.Layer]]:
-    """Yield every convolution and normalization with its name in the family, None if the family has none."""
-    for position, layers in enumerate(encoder.stage_layers):
-        units, blocks = _split(layers)
-        yield from _numbered(units, naming, lambda kind, _: {"conv": naming.stem, "norm": naming.stem_norm}[kind])
-        for number, block in enumerate(blocks):
-            yield from _block_layers(block, naming, naming.block.format(stage=position + naming.first, block=number))
-    yield from _numbered(encoder.neck, naming, lambda kind, _: naming.final_norm)
-
-
-def _split(layers) -> tuple[list, list]:
-    """Split the layers of a stage into units and blocks."""
-    blocks = [layer for layer in layers if isinstance(layer, (ResidualBlock, PreActivationBlock))]
-    return [layer for layer in layers if isinstance(layer, ConvolutionUnit)], blocks
-
-
-def _block_layers(block, naming: Naming, name: str) -> Iterator[tuple[str | None, keras.layers.Layer]]:
-    inside = {"conv": naming.convolution, "norm": naming.norm}
-    shortcut = {"conv": naming.projection, "norm": naming.projection_norm}
-    plain = isinstance(block, ResidualBlock)
-    path = block.units if plain else [*block.entry, *block.units]
-    yield from _numbered(path, naming, lambda kind, place: f"{name}.{inside[kind].format(place=place)}")
-    yield from _numbered(
-        block.shortcut if plain else block.projection,
-        naming,
-        lambda kind, _: shortcut[kind] and f"{name}.{shortcut[kind]}",
-    )
-
-
-def _numbered(layers, naming: Naming, name: Callable) -> Iterator[tuple[str | None, keras.layers.Layer]]:
-    """Yield the convolutions and normalizations of a chain with their names, each kind numbered separately."""
-    counts = dict.fromkeys(("conv", "norm"), naming.first)
-    for layer in _primitive(layers):
-        kind = "norm" if isinstance(layer, BranchedBatchNormalization) else "conv"
-        yield name(kind, counts[kind]), layer
-        counts[kind] += 1
-
-
-def _primitive(layers) -> Iterator[keras.layers.Layer]:
-    for layer in layers:
-        if isinstance(layer, ConvolutionUnit):
-            yield from _primitive(layer.chain)
-        elif isinstance(layer, (keras.layers.Conv2D, BranchedBatchNormalization)):
-            yield layer

@@ -1,0 +1,184 @@
+"""Vision transformers and SwAV's ResNet-50 from PyTorch: recorded outputs, positions, and what no shape shows."""
+
+import functools
+import os
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles import seeded_networks
+from tfrobust.errors import InputError
+from tfrobust.models.resnets.resnet50 import ResNet50
+from tfrobust.models.shared.positions import patch_sinusoids, resizing_matrix
+from tfrobust.models.vit import ViT
+from tfrobust.models.weights import checkpoints
+
+GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "pretrained.npz"
+FULL_SIZE = os.environ.get("TFROBUST_FULL_SIZE")
+SMALL = functools.partial(ViT, 4, width=16, depth=5, grid=4)
+MOCO = functools.partial(SMALL, heads=4, positions="sinusoidal")
+SWAV = functools.partial(ResNet50, stem="imagenet", width=4, symmetric=True, kernel_regularization=0.0)
+
+# Encoder, family, prefix of the names, parts of the names that are ignored.
+NETWORKS = {
+    "deit": (lambda: SMALL(heads=2), "timm", "", ()),
+    "dino_small": (lambda: SMALL(heads=2, pooling="last_four_classes"), "timm", "", ()),
+    "dino_base": (lambda: SMALL(heads=4, pooling="class_and_average"), "timm", "", ()),
+    "dino_teacher": (lambda: SMALL(heads=2), "timm", "backbone.", ("head",)),
+    "moco_v3": (MOCO, "timm", "module.base_encoder.", ("head", "momentum_encoder", "predictor")),
+    "moco_v3_linear": (MOCO, "timm", "module.", ()),
+    "torchvision": (lambda: SMALL(heads=4), "torchvision", "", ()),
+    "torchvision_old": (lambda: SMALL(heads=4), "torchvision", "", ()),
+    "swav": (SWAV, "torchvision", "module.", ("projection_head", "prototypes", "num_batches_tracked")),
+}
+WITHOUT_CLASSIFIER = ("dino_teacher", "moco_v3")
+FULL = {
+    "full_vit_small16": (lambda: ViT(heads=6, grid=14), "timm", "head"),
+    "full_vit_small8": (lambda: ViT(8, heads=6, grid=28), "timm", "head"),
+    "full_vit_base16": (lambda: ViT(heads=12, width=768, grid=14), "torchvision", "heads.head"),
+}
+
+
+@functools.cache
+def golden() -> dict[str, np.ndarray]:
+    with np.load(GOLDEN) as file:
+        return {name: file[name] for name in file.files}
+
+
+def outputs_of(name: str) -> dict[tuple[int, int], np.ndarray]:
+    """The recorded outputs by the size of the images."""
+    start = f"{name}/outputs/"
+    found = {key.removeprefix(start): value for key, value in golden().items() if key.startswith(start)}
+    return {tuple(map(int, size.split("x"))): value for size, value in found.items()}
+
+
+def tensors_of(name: str) -> dict[str, np.ndarray]:
+    """The tensors of a recorded network, by the names that it has in PyTorch."""
+    made = {}
+    for line in golden()[f"{name.removesuffix('_old')}/tensors"]:
+        key, shape = line.split(" ")
+        shape = tuple(int(size) for size in shape.split("x") if size)
+        made[key] = seeded_networks.torch_tensor(name.removesuffix("_old"), key, shape)
+        if name.startswith("moco_v3") and key.endswith("pos_embed"):
+            made[key] = golden()["fixed_positions/4"][None]
+    if name.endswith("_old"):  # the names of the published file, which torchvision changes when it loads it
+        made = {key.replace("mlp.0", "mlp.linear_1").replace("mlp.3", "mlp.linear_2"): v for key, v in made.items()}
+    return made
+
+
+def images_of(name: str, size: tuple[int, int]) -> tf.Tensor:
+    return tf.constant((seeded_networks.uniform(f"{name}/images", (2, *size, 3)) + 1) / 2)
+
+
+def written(folder, tensors: dict) -> pathlib.Path:
+    np.savez(folder / "weights.npz", **tensors)
+    return folder / "weights.npz"
+
+
+def relative_error(actual, expected) -> float:
+    return float(np.abs(np.asarray(actual, np.float64) - expected).max() / np.abs(expected).max())
+
+
+# ------------------------------------------------------------------------------------------------------ parity
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_answers_as_in_pytorch(name, tmp_path):
+    make, family, prefix, ignored = NETWORKS[name]
+    tensors, encoder = tensors_of(name), make()
+    path = written(tmp_path, tensors)
+    encoder.build((None, None, None, 3))
+    for variable in encoder.variables:  # so that one that nothing fills is noticed
+        variable.assign(np.full(variable.shape, np.nan, np.float32))
+    if name in WITHOUT_CLASSIFIER:
+        model, loaded = encoder, checkpoints.load(encoder, path)
+    else:
+        classifier, loaded = checkpoints.classifier(encoder, path)
+        model = lambda images: classifier(images)["logits"]  # noqa: E731
+    recorded = name.removesuffix("_old")
+    for size, expected in outputs_of(recorded).items():
+        assert relative_error(model(images_of(recorded, size)), expected) < 5e-6, size
+    assert (loaded.naming, loaded.prefix) == (family, prefix)
+    assert sorted([*loaded.used, *loaded.ignored]) == sorted(tensors)
+    assert all(set(part.split(".")) & set(ignored) for part in loaded.ignored)
+    assert all(any(part in one.split(".") for one in loaded.ignored) for part in ignored)
+    assert ("heads as in ViT.heads, which no file shows" in str(loaded)) == (name != "swav")
+
+
+@pytest.mark.parametrize(("grid", "rows", "columns"), [(14, 6, 6), (14, 24, 20), (4, 6, 5)])
+def test_positions_are_resized_as_in_pytorch(grid, rows, columns):
+    table = seeded_networks.torch_tensor(f"table{grid}", "pos_embed", (1, 1 + grid**2, 2))[0]
+    down, across = resizing_matrix(grid, rows), resizing_matrix(grid, columns)
+    found = np.einsum("ir,jc,rcd->ijd", down, across, table[1:].reshape(grid, grid, 2).astype(np.float64))
+    expected = golden()[f"resized/{grid}/{rows}x{columns}"]
+    np.testing.assert_allclose(np.concatenate([table[:1], found.reshape(-1, 2)]), expected, rtol=0, atol=1e-12)
+    encoder = ViT(1, width=2, depth=1, heads=1, grid=grid)
+    encoder.build((None, None, None, 3))
+    for variable in encoder.variables:
+        variable.assign(tf.zeros_like(variable))
+    encoder.tokens.table.assign(table[None])
+    tokens = encoder.tokens(tf.zeros([1, rows, columns, 3]))[0]
+    np.testing.assert_allclose(tokens, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("grid", "width"), [(4, 16), (14, 384)])
+def test_fixed_positions_are_those_of_pytorch(grid, width):
+    expected = golden()[f"fixed_positions/{grid}"]
+    assert np.all(expected[0] == 0)
+    np.testing.assert_allclose(patch_sinusoids(grid, grid, width), expected[1:], rtol=0, atol=2e-6)
+
+
+@pytest.mark.skipif(not FULL_SIZE, reason="networks of full size: set TFROBUST_FULL_SIZE=1; takes a minute and 2 GB")
+@pytest.mark.parametrize("name", FULL)
+def test_a_network_of_full_size_answers_as_in_pytorch(name, tmp_path):
+    make, family, head = FULL[name]
+    encoder = make()
+    shapes = checkpoints.shapes(encoder, family)
+    shapes |= {f"{head}.weight": (1000, encoder.dim), f"{head}.bias": (1000,)}
+    path = written(tmp_path, {key: seeded_networks.torch_tensor(name, key, shape) for key, shape in shapes.items()})
+    model, _ = checkpoints.classifier(encoder, path)
+    path.unlink()
+    for size, expected in outputs_of(name).items():
+        error = relative_error(model(images_of(name, size))["logits"], expected)
+        print(f"{name} {size}: {error:.1e}")
+        assert error < 1e-5
+
+
+# ------------------------------------------------------------------------------------------- what no shape shows
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "message"),
+    [
+        ("deit", lambda: MOCO(), "pos_embed is no fixed table: set ViT.positions = 'learned'"),
+        (
+            "moco_v3_linear",
+            lambda: SMALL(heads=4),
+            "module.pos_embed is the fixed table of MoCo v3: set ViT.positions = 'sinusoidal'",
+        ),
+        ("deit", lambda: SMALL(heads=2, grid=6), r"pos_embed is \[1, 17, 16\], not \[1, 37, 16\] \(ViT.grid=4\)"),
+        ("dino_small", lambda: SMALL(heads=2), r"linear.weight is \[7, 64\] \(ViT.pooling='last_four_classes'\)"),
+        ("dino_base", lambda: SMALL(heads=4), r"linear.weight is \[7, 32\] \(ViT.pooling='class_and_average'\)"),
+        ("deit", lambda: ViT(4, width=16, depth=5, heads=2), "ViT.grid is None"),
+        ("deit", lambda: ViT(4, width=16, depth=4, heads=2, grid=4), "unused tensor blocks.4"),
+    ],
+)
+def test_what_does_not_fit_is_said(name, make, message, tmp_path):
+    with pytest.raises(InputError, match=message) as caught:
+        checkpoints.classifier(make(), written(tmp_path, tensors_of(name)))
+    assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)
+
+
+def test_moco_v3_of_the_width_of_vit_small_needs_its_twelve_heads(tmp_path):
+    """Only the positions give away that it is not DeiT's or DINO's, which has six; all shapes are equal."""
+    make = functools.partial(ViT, 4, width=384, depth=1, grid=4, positions="sinusoidal")
+    shapes = checkpoints.shapes(make(heads=12), "timm")
+    assert shapes == checkpoints.shapes(make(heads=6), "timm")
+    tensors = {f"base_encoder.{name}": np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    tensors["base_encoder.pos_embed"][0, 1:] = patch_sinusoids(4, 4, 384)
+    path = written(tmp_path, tensors)
+    with pytest.raises(InputError, match="whose ViT-S has 12 heads, not 6: set ViT.heads = 12"):
+        checkpoints.load(make(heads=6), path)
+    assert "12 heads as in ViT.heads" in str(checkpoints.load(make(heads=12), path))
