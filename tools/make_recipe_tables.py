@@ -64,8 +64,9 @@ class Row:
         """Its command, on one line."""
         words = ["python -m tfrobust.train"]
         if self.evaluated:
-            model = f"resnet50_{self.key}"
-            words = [f"python -m tfrobust.evaluate --model=data/{model}.safetensors --output=runs/{model}"]
+            run = f"{self.base.removeprefix('imagenet_')}_{self.key}"
+            model = run.removeprefix("c_")  # the weights that are evaluated on ImageNet, too
+            words = [f"python -m tfrobust.evaluate --model=data/{model}.safetensors --output=runs/{run}"]
         words += [f"--gin_file=gin/{file}" for file in self.files]
         return " ".join([*words, *(f'--gin_param="{param}"' for param in self.all_params)])
 

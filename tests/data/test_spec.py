@@ -79,6 +79,33 @@ def test_fits_keep_the_proportions():
     np.testing.assert_allclose(fitted(large, 3, 4, "pad"), np.pad(smaller, ((0, 1), (0, 0), (0, 0))), atol=1e-4)
 
 
+def test_bicubic_resizing_is_that_of_pillow():
+    """Keys's kernel with a = -0.5, stretched by the factor when an image shrinks; overshoots are clipped."""
+
+    def kernel(x):
+        x = abs(x)
+        near, far = 1.5 * x**3 - 2.5 * x**2 + 1, -0.5 * x**3 + 2.5 * x**2 - 4 * x + 2
+        return near if x <= 1 else far if x < 2 else 0.0
+
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 9, 1), np.uint8)
+    matrices = []
+    for size, wanted in ((6, 4), (9, 6)):  # both shrink to two thirds
+        rows = [[kernel((j + 0.5) * wanted / size - (i + 0.5)) for j in range(size)] for i in range(wanted)]
+        matrices.append(np.array(rows) / np.sum(rows, axis=1, keepdims=True))
+    expected = np.clip(matrices[0] @ (pixels[..., 0] / 255) @ matrices[1].T, 0, 1)
+    found = decode_image(tf.io.encode_png(pixels), (4, 6, 1), 4, "bicubic")
+    np.testing.assert_allclose(found[..., 0], expected, atol=1e-5)
+    assert np.abs(found - decode_image(tf.io.encode_png(pixels), (4, 6, 1), 4)).max() > 0.01
+
+
+def test_the_interpolation_is_part_of_a_split(files):
+    other = FileExamples(files.paths, files.labels, (3, 3, 3), interpolation="bicubic")
+    assert other.take([0]).interpolation == "bicubic"
+    assert other.fingerprint != FileExamples(files.paths, files.labels, (3, 3, 3)).fingerprint
+    with pytest.raises(ValueError, match="interpolation"):
+        FileExamples(files.paths, files.labels, (3, 3, 3), interpolation="cubic")
+
+
 def test_arrays_spread_the_limit():
     examples = ArrayExamples(BYTES, LABELS)
     images, labels = examples.arrays()

@@ -44,6 +44,11 @@ TABLE_2 = {
     "swav": "75.34 23.35 5.95 11.73 0.20 4.1 10.81",
     "byol": "74.56 39.40 13.50 32.61 1.89 12.51 17.34",
 }
+TABLE_2_VIT = {
+    "supervised": "81.07 61.44 43.38 59.57 27.53 42.2 46.99",
+    "moco_v3": "76.66 46.69 13.21 39.89 2.42 19.6 27.88",
+    "dino": "77.99 58.36 22.17 57.95 14.14 36.6 51.46",
+}
 FORM_2 = "clean {}; FGSM 0.25/255 {}, 1/255 {}; PGD 0.25/255 {}, 1/255 {}; PGD L2 0.5 {}; AutoAttack 0.25/255 {}"
 FORMS = (
     (TABLE_1, "clean {}; FGSM 8/255 {}, 16/255 {}; PGD L2 0.1 {}, 0.25 {}; PGD L1 8 {}; AutoAttack 1/255 {}"),
@@ -72,7 +77,8 @@ ATTACKS = {
 
 
 def test_there_is_a_recipe_for_each_row_and_for_nothing_else():
-    evaluated = {f"imagenet_resnet50_{row}" for row in TABLE_2}
+    evaluated = {f"imagenet_{kind}_{row}" for kind in ("resnet50", "c_resnet50") for row in TABLE_2}
+    evaluated |= {f"imagenet_vit_base16_{row}" for row in TABLE_2_VIT}
     assert recipes.names("susceptibility") == {*PUBLISHED, *evaluated} and len(PUBLISHED) == 6 + 5 + 4
 
 
@@ -92,12 +98,17 @@ def test_a_recipe_is_the_row_s(stem):
         check_stages(row, given, printed.cost)
 
 
-@pytest.mark.parametrize("row", TABLE_2)
-def test_somebody_s_weights_are_judged_as_the_row_was(row):
-    printed = recipes.ROWS[f"susceptibility/imagenet_resnet50_{row}"]
+def evaluation_of(stem: str) -> tuple:
+    """What a page prints of a row, the flags of its command, and what gin hands over."""
+    printed = recipes.ROWS[f"susceptibility/{stem}"]
     flags = evaluate.parser().parse_args(shlex.split(printed.command)[3:])
     prepare(flags)
-    given = gin.get_bindings("tfrobust.runs.experiment.evaluate", resolve_references=True)
+    return printed, flags, gin.get_bindings("tfrobust.runs.experiment.evaluate", resolve_references=True)
+
+
+@pytest.mark.parametrize("row", TABLE_2)
+def test_somebody_s_weights_are_judged_as_the_row_was(row):
+    printed, flags, given = evaluation_of(f"imagenet_resnet50_{row}")
     assert printed.published == FORM_2.format(*TABLE_2[row].split()) and "Weights: " in printed.deviations
     assert (flags.model, flags.output) == (f"data/resnet50_{row}.safetensors", f"runs/resnet50_{row}")
     encoder, data = given["encoder"](), given["data"]
@@ -106,8 +117,39 @@ def test_somebody_s_weights_are_judged_as_the_row_was(row):
     assert encoder.pixel_std == pixels.get(row, (0.229, 0.224, 0.225)) and (encoder.pixel_mean is None) == (
         row == "simclr"
     )
+    check_images_and_attacks(data, given["evaluators"])
+
+
+@pytest.mark.parametrize("row", TABLE_2_VIT)
+def test_a_transformer_is_judged_as_the_row_was(row):
+    printed, flags, given = evaluation_of(f"imagenet_vit_base16_{row}")
+    assert printed.published == FORM_2.format(*TABLE_2_VIT[row].split()) and "Weights: " in printed.deviations
+    assert (flags.model, flags.output) == (f"data/vit_base16_{row}.safetensors", f"runs/vit_base16_{row}")
+    encoder = given["encoder"]()
+    assert (encoder.patch_size, encoder.width, encoder.depth, encoder.heads, encoder.grid) == (16, 768, 12, 12, 14)
+    assert (encoder.pixel_mean, encoder.pixel_std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    assert encoder.positions == ("sinusoidal" if row == "moco_v3" else "learned")
+    assert encoder.dim == (1536 if row == "dino" else 768)
+    assert given["data"].interpolation == ("bicubic" if row == "dino" else "bilinear")
+    check_images_and_attacks(given["data"], given["evaluators"])
+
+
+@pytest.mark.parametrize("row", TABLE_2)
+def test_figure_3_has_the_weights_of_table_2_and_the_lowest_severity(row):
+    _, flags, given = evaluation_of(f"imagenet_c_resnet50_{row}")
+    _, of_table, table = evaluation_of(f"imagenet_resnet50_{row}")
+    assert flags.model == of_table.model and flags.output == f"runs/c_resnet50_{row}"
+    assert given["data"] == table["data"] and given["encoder"]().get_config() | {"name": ""} == table[
+        "encoder"
+    ]().get_config() | {"name": ""}
+    _, corruptions = given["evaluators"]
+    assert corruptions.severities == (1,) and len(corruptions.names) == 15
+    assert type(corruptions.source).__name__ == "ImageNetC"
+
+
+def check_images_and_attacks(data, evaluators) -> None:
     assert (data.image_shape, data.short_side, data.test_size) == ((224, 224, 3), 256, 1.0)
-    attacks = [evaluator.attack for evaluator in given["evaluators"] if hasattr(evaluator, "attack")]
+    attacks = [evaluator.attack for evaluator in evaluators if hasattr(evaluator, "attack")]
     sizes = [
         (attack.name, attack.threat.norm, round(attack.threat.epsilon * (1 if attack.threat.norm == "l2" else 255), 6))
         for attack in attacks

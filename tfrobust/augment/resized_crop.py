@@ -100,7 +100,7 @@ class RandomResizedCrop(Augmentation):
         return resized(image[top : top + tall, left : left + wide], size)
 
 
-def resized(image: tf.Tensor, size) -> tf.Tensor:
-    """Resize a float image [h, w, c] in [0, 1] (bilinear, antialiased), clipped to [0, 1]."""
-    image = tf.image.resize(image, size, antialias=True)
-    return tf.clip_by_value(image, 0.0, 1.0)  # the sum of the kernel's weights is 1 up to rounding
+def resized(image: tf.Tensor, size, interpolation: str = "bilinear") -> tf.Tensor:
+    """Resize a float image [h, w, c] in [0, 1] (antialiased), clipped to [0, 1]."""
+    image = tf.image.resize(image, size, interpolation, antialias=True)
+    return tf.clip_by_value(image, 0.0, 1.0)  # bicubic weights are negative in part, and sums round

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.augment.resampling import INTERPOLATIONS
 from tfrobust.augment.resized_crop import RandomResizedCrop, resized
 from tfrobust.common.arrays import check_labels
+from tfrobust.common.settings import require_choice
 from tfrobust.data.checks import check_images, check_tokens, check_utf8, check_vocabulary
 from tfrobust.errors import InputError
 from tfrobust.security import picture_files
@@ -149,6 +151,7 @@ class FileExamples(Examples):
         labels: integer [n] class ids.
         image_shape: (height, width, channels) of the returned images; channels 1, 3 or 4.
         fit: see `decode_image`.
+        interpolation: see `decode_image`; `training_crop` is always bilinear.
         training_crop: random crop of the original image, for `fetch_training`; None for no crop.
 
     Raises:
@@ -162,6 +165,7 @@ class FileExamples(Examples):
         image_shape: tuple[int, int, int],
         *,
         fit: int | str = "stretch",
+        interpolation: str = "bilinear",
         training_crop: RandomResizedCrop | None = None,
     ):
         self.paths = tuple(str(path) for path in paths)
@@ -170,6 +174,7 @@ class FileExamples(Examples):
         self.labels = check_labels(labels, len(self.paths))
         self.image_shape = tuple(int(size) for size in image_shape)
         self.fit = fit
+        self.interpolation = require_choice(interpolation, "interpolation", INTERPOLATIONS)
         self.training_crop = training_crop
         if len(self.image_shape) != 3 or min(self.image_shape) < 1 or self.image_shape[2] not in (1, 3, 4):
             raise InputError(f"image_shape is {image_shape}, not (height, width, 1, 3 or 4).")
@@ -199,7 +204,7 @@ class FileExamples(Examples):
         return tf.map_fn(function, elements, fn_output_signature=tf.TensorSpec(self.image_shape, tf.float32))
 
     def _decoded(self, path: tf.Tensor) -> tf.Tensor:
-        return decode_image(tf.io.read_file(path), self.image_shape, self.fit)
+        return decode_image(tf.io.read_file(path), self.image_shape, self.fit, self.interpolation)
 
     def _cropped(self, pair: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         path, key = pair
@@ -210,11 +215,12 @@ class FileExamples(Examples):
     def take(self, positions: Sequence[int]) -> "FileExamples":
         """Return the examples at some positions as a separate split."""
         positions = np.asarray(positions, np.int64)
-        reading = {"fit": self.fit, "training_crop": self.training_crop}
+        reading = {"fit": self.fit, "interpolation": self.interpolation, "training_crop": self.training_crop}
         return FileExamples([self.paths[i] for i in positions], self.labels[positions], self.image_shape, **reading)
 
     def _hash_images(self, digest):
         size = f"{list(self.image_shape)}" + ("" if self.fit == "stretch" else f" of {self.fit}")
+        size += "" if self.interpolation == "bilinear" else f" {self.interpolation}"
         digest.update(f"files {size}\n".encode())
         for path in self.paths:
             with open(path, "rb") as file:
@@ -250,8 +256,13 @@ def examine(paths: Sequence[str], channels: int) -> np.ndarray:
     return sizes
 
 
-def decode_image(encoded: tf.Tensor, image_shape: tuple[int, int, int], fit: int | str = "stretch") -> tf.Tensor:
-    """Decode one PNG or JPEG image to the shape that models use (resized bilinearly, antialiased).
+def decode_image(
+    encoded: tf.Tensor,
+    image_shape: tuple[int, int, int],
+    fit: int | str = "stretch",
+    interpolation: str = "bilinear",
+) -> tf.Tensor:
+    """Decode one PNG or JPEG image to the shape that models use (resized with antialiasing).
 
     Args:
         encoded: string scalar, the file's bytes; gray and color are converted to the requested channels.
@@ -260,6 +271,7 @@ def decode_image(encoded: tf.Tensor, image_shape: tuple[int, int, int], fit: int
             fills height and width, and cuts the rest off evenly; "pad" resizes the whole image to lie inside, and adds
             black borders evenly. A number resizes the shorter side to this many pixels, and height and width are
             cropped from the center.
+        interpolation: "bilinear" or "bicubic".
 
     Returns:
         float32 [h, w, c] in [0, 1].
@@ -267,7 +279,7 @@ def decode_image(encoded: tf.Tensor, image_shape: tuple[int, int, int], fit: int
     height, width, channels = image_shape
     image = decode_pixels(encoded, channels)
     if fit == "stretch":
-        return resized(image, [height, width])
+        return resized(image, [height, width], interpolation)
     sides = tf.shape(image)[:2]
     if isinstance(fit, int):
         sides = fit * sides // tf.reduce_min(sides)
@@ -275,7 +287,7 @@ def decode_image(encoded: tf.Tensor, image_shape: tuple[int, int, int], fit: int
         ratios = tf.constant([height, width], tf.float64) / tf.cast(sides, tf.float64)
         ratio = tf.reduce_max(ratios) if fit == "crop" else tf.reduce_min(ratios)
         sides = tf.maximum(tf.cast(tf.round(ratio * tf.cast(sides, tf.float64)), tf.int32), 1)
-    image = resized(image, sides)
+    image = resized(image, sides, interpolation)
     if fit == "pad":
         top, left = tf.unstack(([height, width] - sides) // 2)
         image = tf.image.pad_to_bounding_box(image, top, left, height, width)

@@ -36,6 +36,7 @@ class ImageFolder(Source):
             height and width, and cuts off evenly what lies outside. "pad" keeps the whole image, between black borders.
         short_side: a crop after resizing the shorter side to this many pixels: 256 for the usual 224 of ImageNet. None
             for `fit`.
+        interpolation: of resizing, "bilinear" or "bicubic".
         training_crop: a random crop for training, taken from the original pixels of the file: a `RandomResizedCrop`.
             The pixels depend on (seed, epoch, position), as with any augmentation.
         verify: decode every file once before training, so that all unreadable files are reported at the start; takes
@@ -48,6 +49,7 @@ class ImageFolder(Source):
     test_size: int | float = 0.2
     fit: str = "stretch"
     short_side: int | None = None
+    interpolation: str = "bilinear"
     training_crop: RandomResizedCrop | None = None
     verify: bool = True
     skip_unreadable: bool = False
@@ -90,7 +92,8 @@ class ImageFolder(Source):
                 )
             shape = shape or _common_shape(sizes, root)
         fit = self.fit if self.short_side is None else self.short_side
-        reading = {"image_shape": shape, "fit": fit, "training_crop": self.training_crop}
+        reading = {"image_shape": shape, "fit": fit, "interpolation": self.interpolation}
+        reading |= {"training_crop": self.training_crop}
         splits = {}
         for split, labels in listed.items():
             kept = [path for path in labels if path not in bad]
