@@ -165,6 +165,7 @@ ONLY_HELP = {
     r"commands\.serve .*--development|tfrobust\.query": "needs a server; tests/serving and tests/tools ask one",
     r"commands\.share (?!.*--output)|hf://": "needs the Hugging Face Hub; tests/commands has a stand-in",
     r"tools/(mutants|make_\w+)\.py": "runs the tests, or writes into the checkout",
+    r"quantization_table": "needs exports of several kinds; tests/tools make its table",
     r"tools/local_cluster\.py": "tests/distributed trains on a cluster",
     r"--parts=(resnet20|standing|bfloat16)": "traces a ResNet-20 for minutes; other parts of the same tools run",
 }
@@ -256,6 +257,10 @@ def equipped(written) -> pathlib.Path:
     for name in ("photos", "photos_plain", "trades-seed0", "trades-seed1", "supervised-seed0", "supervised-seed1"):
         renamed(written / "exported" / "trades", name)
     shutil.copytree(written / "exported" / "ascl_leaked" / "1", written / "any_saved_model")
+    converter = tf.lite.TFLiteConverter.from_saved_model(
+        str(written / "any_saved_model"), signature_keys=["serving_default"]
+    )
+    (written / "phone.tflite").write_bytes(converter.convert())
     return written
 
 
