@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from conformance import backbones
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.mixing import FeatureNoise, Mixing
@@ -116,6 +117,10 @@ ROWS = {
         *parts, adversary=adversary(mode="batch"), forward="joint", **k
     ),
     "trades": lambda *parts, **k: TRADES(*parts, adversary=adversary(objective="kl"), **k),
+    # A functional model with batch norm, of Keras's own layers.
+    "trades_backbone": lambda _, head, **k: TRADES(
+        backbones.functional(), head, adversary=adversary(objective="kl"), **k
+    ),
     "adr": lambda *parts, **k: ADR(*parts, adversary=adversary(), **k),
     "adr_trades": lambda *parts, **k: ADR(*parts, objective="trades", adversary=adversary(objective="kl"), **k),
     "ascl": _ascl(),

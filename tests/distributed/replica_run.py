@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from conformance import backbones
 from conformance import methods as battery
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
@@ -41,6 +42,7 @@ EXTRAS = {
     "weighted": {},
     "difference": {"penalty": Tikhonov(form="batch", mode="finite_difference", step=1.0)},
     "normalized": {"normalized": True},
+    "foreign": {"foreign": True},
 }
 WEIGHTS = np.array([0, 2, 1, 0.5, 3, 0, 0, 1], np.float32)
 LOOP_ROW = "supervised_contrastive"
@@ -84,10 +86,17 @@ def smooth_attack() -> PGD:
     return PGD(ThreatModel(norm="l2", epsilon=0.5), steps=2)
 
 
-def build(strategy, row: str, optimizer: str, adversaries: str, *, mode: bool = False, normalized=False, **keywords):
+def foreign_encoder(**keywords):
+    """A functional model of Keras's own layers, its batch norm set to be synchronized."""
+    return backbones.functional(synchronized=True, **keywords)
+
+
+def build(
+    strategy, row: str, optimizer: str, adversaries: str, *, mode=False, normalized=False, foreign=False, **keywords
+):
     """A row's method with smooth parts. Unless `mode`, its adversaries are made in inference mode.
 
-    Where `normalized`, its projection has batch norm.
+    Where `normalized`, its projection has batch norm. Where `foreign`, its encoder is a Backbone.
     """
     kind = GivenAdversary if adversaries == "given" else Adversary
 
@@ -95,7 +104,7 @@ def build(strategy, row: str, optimizer: str, adversaries: str, *, mode: bool = 
         return kind(attack=smooth_attack(), **(own if mode else {**own, "mode": "inference"}))
 
     kept = battery.encoder, battery.adversary, battery._head
-    battery.encoder, battery.adversary = smooth_encoder, adversary
+    battery.encoder, battery.adversary = foreign_encoder if foreign else smooth_encoder, adversary
     if normalized:
         battery.encoder, battery._head = centred_encoder, normalized_head
     try:

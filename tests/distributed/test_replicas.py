@@ -32,6 +32,7 @@ CASES = [
     *((2, OTHERWISE.get(row, f"{row}/sgd/attack")) for row in (*replica_run.first_rows(), *VARIANTS)),
     *((2, f"ascl/sgd/given/{extra}") for extra in ("weighted", "difference")),
     pytest.param(2, "supervised/sgd/given/weighted", marks=pytest.mark.first),  # cheap, and needs the global count
+    (2, "trades/sgd/given/foreign"),
     *((4, f"{row}/sgd/given") for row in ("supervised_contrastive", "byol")),
 ]
 # What a graph may refuse, of each kind: gathers beside the loop of an attack, running averages, adversaries of
@@ -88,7 +89,7 @@ def test_replicas_give_the_update_of_one(outcomes, replicas, case):
     assert logs.keys() == wanted.keys() and "loss" in logs and "accuracy" in logs
     for name, value in wanted.items():
         np.testing.assert_allclose(logs[name], value, rtol=3e-5, atol=3e-5, err_msg=name)
-    if plain and not case.endswith("normalized"):  # or the extra would say nothing
+    if plain and not case.endswith(("normalized", "foreign")):  # or the extra would say nothing
         without = under(plain[0], "gradient/")
         assert gap(without, own) > 1e-2 * largest(without)
     if case.endswith("clipped"):

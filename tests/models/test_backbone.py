@@ -2,6 +2,7 @@
 
 import os
 import sys
+import unittest.mock
 
 import h5py
 import keras
@@ -241,3 +242,12 @@ def test_weight_files_are_checked_first(tmp_path):
     good.write_bytes(other.read_bytes()[:700])
     with pytest.raises(InputError, match="cannot be read"):
         weight_archives.check_hdf5(good)
+
+
+@pytest.mark.parametrize(("rate", "replicas", "lines"), [(0.5, 2, 1), (0.0, 2, 0), (0.5, 1, 0)])
+def test_replicas_are_warned_of_stateful_seeds_in_one_line(monkeypatch, caplog, rate, replicas, lines):
+    model = functional(lambda maps: keras.layers.Dropout(rate, name="random")(maps))
+    strategy = unittest.mock.Mock(num_replicas_in_sync=replicas)
+    monkeypatch.setattr(tf.distribute, "get_strategy", lambda: strategy)
+    Backbone(model, pixel_range=(0, 1))
+    assert len(caplog.messages) == lines and all("(random)" in line for line in caplog.messages)

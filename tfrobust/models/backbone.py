@@ -149,6 +149,7 @@ class Backbone(Encoder):
         self.channel_order = require_choice(channel_order or known.order, "Backbone.channel_order", ("rgb", "bgr"))
 
     def _adapt_layers(self) -> None:
+        foreign.load_exactly(self.model)
         for layer in foreign.layers_of(self.model, keras.layers.BatchNormalization):
             layer.synchronized = layer.synchronized or self.synchronized
             if self.normalization_momentum is not None:

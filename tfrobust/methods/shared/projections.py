@@ -22,8 +22,8 @@ def build(method: keras.Model, input_shape: tuple) -> tuple[int, int]:
     embedding = built_shape(method.encoder, input_shape)
     if len(embedding) != 2:
         raise InputError(
-            f"The encoder of {name} has output shape {embedding}; it must be [b, d]: add Flatten or "
-            "GlobalAveragePooling2D."
+            f"The encoder of {name} has output shape {embedding}; it must be [b, d]: robust.models.Backbone(model) "
+            "pools maps and tokens."
         )
     logits = built_shape(method.head, embedding)
     if len(logits) != 2 or logits[1] is None or logits[1] < 2:

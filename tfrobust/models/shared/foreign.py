@@ -4,6 +4,7 @@ import difflib
 import hashlib
 import pathlib
 import sys
+import types
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -199,9 +200,14 @@ def range_map(low: float, high: float) -> PixelMap:
 
 
 def _short(values: np.ndarray) -> float | tuple[float, ...]:
-    # Eight digits: the error is below that of float32, and 0.229 stays 0.229.
-    rounded = [float(f"{value:.8g}") + 0.0 for value in values]
-    return rounded[0] if len(set(rounded)) == 1 else tuple(rounded)
+    """Return the shortest numbers that are as close as float32 resolves, one if all channels have the same."""
+
+    def shortest(value: float) -> float:
+        candidates = (float(f"{value:.{digits}g}") for digits in range(1, 17))
+        return next(found for found in candidates if abs(found - value) <= 1e-7 * abs(value)) + 0.0
+
+    short = [shortest(float(value)) for value in values]
+    return short[0] if len(set(short)) == 1 else tuple(short)
 
 
 # --------------------------------------------------------------------------------------------------- parts
@@ -330,6 +336,16 @@ def with_policy(model: keras.Model, policy) -> keras.Model:
             layer.dtype_policy = own
     copy.set_weights(model.get_weights())
     return copy
+
+
+def load_exactly(model: keras.Model) -> None:
+    """Let layers with resized position embeddings read these from files as they were, not resize them again.
+
+    DINOv2 of KerasHub resizes its table at each loading, which changes embeddings that have been trained.
+    """
+    for layer in layers_of(model):
+        if hasattr(layer, "interpolated_position_embeddings"):
+            layer.load_own_variables = types.MethodType(keras.layers.Layer.load_own_variables, layer)
 
 
 def random_layers(model: keras.Model) -> list[str]:

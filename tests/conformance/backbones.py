@@ -1,0 +1,58 @@
+"""The foreign backbones that methods are tested with: five of keras.applications and three of KerasHub.
+
+All have random weights. Those of keras.applications see the 8x8 gray digits of the method battery as 32x32 in color,
+and the tiny ones of KerasHub as 16x16.
+"""
+
+import keras
+
+from tfrobust.models.backbone import Backbone
+
+APPLICATIONS = {
+    "MobileNetV2": {"alpha": 0.35},
+    "EfficientNetB0": {"drop_connect_rate": 0.0},
+    "ConvNeXtTiny": {},
+    "ResNet50V2": {},
+    "DenseNet121": {},
+}
+SIDE = 16
+_IMAGES = {"image_shape": (SIDE, SIDE, 3)}
+PRESETS = {
+    "ResNetBackbone": {
+        "input_conv_filters": [64],
+        "input_conv_kernel_sizes": [3],
+        "stackwise_num_filters": [64, 64],
+        "stackwise_num_blocks": [1, 1],
+        "stackwise_num_strides": [1, 2],
+        "block_type": "basic_block",
+    },
+    "ViTBackbone": {"patch_size": 8, "num_layers": 2, "num_heads": 2, "hidden_dim": 8, "mlp_dim": 16, **_IMAGES},
+    "DINOV2Backbone": {
+        "patch_size": 8,
+        "num_layers": 2,
+        "num_heads": 2,
+        "hidden_dim": 8,
+        "intermediate_dim": 16,
+        "position_embedding_shape": (SIDE, SIDE, 3),
+        **_IMAGES,
+    },
+}
+NAMES = (*APPLICATIONS, *PRESETS)
+
+
+def make(name: str, **arguments) -> Backbone:
+    """Return a backbone with random weights."""
+    if name in APPLICATIONS:
+        return Backbone(application=name, arguments=APPLICATIONS[name], resize_to=32, **arguments)
+    return Backbone(preset=name, arguments=PRESETS[name], pixel_range=(-1, 1), resize_to=SIDE, **arguments)
+
+
+def functional(channels: int = 1, **arguments) -> Backbone:
+    """Return the smallest functional model with batch norm and a side path, as a user would pass it; it is smooth."""
+    images = keras.Input((None, None, channels))
+    options = {"padding": "same", "use_bias": False}
+    hidden = keras.layers.Conv2D(4, 3, **options)(images)
+    hidden = keras.layers.Activation("softplus")(keras.layers.BatchNormalization(momentum=0.9)(hidden))
+    path = keras.layers.BatchNormalization(momentum=0.9)(keras.layers.Conv2D(4, 3, **options)(hidden))
+    maps = keras.layers.Activation("softplus")(keras.layers.Add()([hidden, path]))
+    return Backbone(keras.Model(images, keras.layers.AveragePooling2D(2)(maps)), pixel_range=(-1, 1), **arguments)

@@ -1,0 +1,97 @@
+"""Foreign backbones under the methods, pairwise: each backbone with four methods, each method with two backbones.
+
+Steps run eagerly, because tracing a deep network takes longer than many steps of it.
+"""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from conformance import backbones
+from conformance import methods as battery
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared.runner import run_attack
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.models.heads.linear import LinearHead
+from tfrobust.training.optimizers import LARS
+
+FOUR = ("supervised", "trades", "ascl_leaked", "simclr")
+# The others want stages or branches, bring an encoder of their own, or train on text.
+_OWN = ("nfm_vit", "supervised_tikhonov_vit", "trades_backbone", "fcl_text", "nfm", "noisymix", "noisymix_paper")
+METHODS = [row for row in battery.ROWS if row not in (*_OWN, "acl", "acl_to_standard", *FOUR)]
+_TINY = [name for name in backbones.NAMES if name in backbones.PRESETS]
+PAIRS = [
+    *itertools.product(backbones.NAMES, FOUR),
+    *((_TINY[(place + turn) % len(_TINY)], row) for place, row in enumerate(METHODS) for turn in range(2)),
+]
+FIRST = {(name, "trades") for name in _TINY} | {("MobileNetV2", "supervised")}
+
+
+def tiered(pair):
+    return pytest.param(*pair, id="-".join(pair), marks=pytest.mark.first if pair in FIRST else pytest.mark.rest)
+
+
+def stepped(name: str, row: str, **arguments):
+    """A method after one eager step, with what the step left unchanged and its logs."""
+    keras.utils.set_random_seed(1)
+    method = battery.ROWS[row](backbones.make(name, **arguments), LinearHead(battery.CLASSES), seed=0)
+    method.build((None, *battery.IMAGE_SHAPE))
+    method.compile(keras.optimizers.SGD(battery.RATE), run_eagerly=True, jit_compile=False)
+    before = [variable.numpy() for variable in method.trainable_variables]
+    logs = method.train_step(tuple(map(tf.constant, battery.data(6))))
+    unchanged = [v.path for v, old in zip(method.trainable_variables, before, strict=True) if (v.numpy() == old).all()]
+    return method, unchanged, logs
+
+
+@pytest.mark.parametrize(("name", "row"), [tiered(pair) for pair in PAIRS])
+def test_a_method_trains_a_foreign_backbone(name, row):
+    method, unchanged, logs = stepped(name, row)
+    assert all(np.isfinite(float(value)) for value in logs.values()), logs
+    kernels = [path for path in unchanged if path.startswith("backbone") and path.endswith("kernel")]
+    assert not kernels, "these weights of the backbone did not move"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == "ResNetBackbone" else pytest.mark.rest) for n in backbones.NAMES]
+)
+def test_a_trained_backbone_is_saved_exported_and_attacked(name, tmp_path):
+    method, _, _ = stepped(name, "supervised")
+    images, labels = battery.data(3)
+    expected = method(images).numpy()
+    method.save(tmp_path / "method.keras")
+    np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "method.keras")(images), expected)
+    method.export(tmp_path / "saved", verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "saved"))
+    np.testing.assert_allclose(served.serve(images), expected, rtol=1e-3, atol=1e-4)
+    found = run_attack(PGD(ThreatModel(epsilon=0.3), steps=3), method, images, labels)
+    distance = np.abs(found.adversarial - images).max()
+    assert distance <= 0.3 + 1e-6
+    losses = [
+        keras.losses.sparse_categorical_crossentropy(labels, method(x), from_logits=True)
+        for x in (images, found.adversarial)
+    ]
+    assert float(tf.reduce_sum(losses[1])) >= float(tf.reduce_sum(losses[0]))
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("name", _TINY)
+def test_mixed_precision(name, policy):
+    """Foreign layers compute in 16 bits, and their variables stay float32."""
+    encoder = backbones.make(name, dtype=policy)
+    assert encoder(battery.data(2)[0]).dtype == policy.removeprefix("mixed_")
+    assert {layer.compute_dtype for layer in encoder.model._flatten_layers() if layer.weights} == {policy[6:]}
+    assert {variable.dtype for variable in encoder.trainable_variables} == {"float32"}
+
+
+def test_layer_wise_optimizers_leave_foreign_norms_and_biases_alone():
+    encoder = backbones.make("ResNetBackbone")
+    encoder.build((None, *battery.IMAGE_SHAPE))
+    optimizer = LARS()
+    optimizer.build(encoder.trainable_variables)
+    adapted = {
+        v.path.rpartition("/")[2] for v, own in zip(encoder.trainable_variables, optimizer._adapted, strict=True) if own
+    }
+    assert adapted == {"kernel"}
