@@ -64,11 +64,11 @@ def literal_blur(image, sigma):
     return image
 
 
-def literal_part(image, box, interpolation):
+def literal_part(image, box, interpolation, size=None):
     top, left, tall, wide = box
     part = tf.constant(image[top : top + tall, left : left + wide], tf.float32)
     # Antialiased: the kernels of Pillow and torchvision, whose bicubic one has a = -1/2 as well.
-    return np.clip(tf.image.resize(part, image.shape[:2], interpolation, antialias=True), 0, 1)
+    return np.clip(tf.image.resize(part, size or image.shape[:2], interpolation, antialias=True), 0, 1)
 
 
 def literal_view(image, draw, views):
@@ -76,7 +76,8 @@ def literal_view(image, draw, views):
     changes = list(literal_changes(views.colors).values())
     for step in ORDERS[views.order]:
         if step == "crop":
-            image = literal_part(image, draw["box"], views.interpolation)
+            size = (views.size, views.size) if views.size else None
+            image = literal_part(image, draw["box"], views.interpolation, size)
         if step == "jitter":
             for place in draw["operation"]:
                 image = image if place == 4 else changes[place](image, draw["amount"][place])
@@ -151,13 +152,15 @@ def test_blur_beside_scipy(size):
     np.testing.assert_allclose(resampling.blur(tf.constant(images), tf.constant(sigma)), expected, atol=2e-6)
 
 
+@pytest.mark.parametrize("size", [None, 3, 8, 20])
 @pytest.mark.parametrize("interpolation", resampling.INTERPOLATIONS)
-def test_parts_of_a_batch_are_those_of_single_images(interpolation):
+def test_parts_of_a_batch_are_those_of_single_images(interpolation, size):
     images = np.random.default_rng(2).random((12, 13, 17, 3), np.float32)
     boxes = RandomResizedCrop().draw(tf.constant([3, 4]), images.shape)["box"].numpy()
     boxes[:3] = [[0, 0, 13, 17], [12, 16, 1, 1], [5, 0, 1, 17]]
-    found = resampling.resized_parts(tf.constant(images), tf.constant(boxes), interpolation)
-    expected = [literal_part(image, box, interpolation) for image, box in zip(images, boxes, strict=True)]
+    found = resampling.resized_parts(tf.constant(images), tf.constant(boxes), interpolation, size)
+    sides = (size, size) if size else None
+    expected = [literal_part(image, box, interpolation, sides) for image, box in zip(images, boxes, strict=True)]
     np.testing.assert_allclose(found, expected, atol=3e-6)
 
 
@@ -169,6 +172,7 @@ PAPERS = {
     "supcon": ContrastiveViews(crop=(0.2, 1.0), interpolation="bilinear", colors="torchvision"),
     "rocl": ContrastiveViews(order="rocl", interpolation="bilinear", colors="torchvision"),
     "acl": ContrastiveViews(crop=(0.1, 1.0), colors="torchvision"),
+    "dino_local": ContrastiveViews(crop=(0.05, 0.4), blur=0.5, colors="torchvision", size=5),
     "report_002": ContrastiveViews(jitter=(0.8, 0.8, 0.8, 0.2), interpolation="bilinear", colors="mean"),
 }
 

@@ -104,6 +104,9 @@ METRICS = {
 OPTIMIZERS = {
     "LARS": lambda: robust.optimizers.LARS(0.1, nesterov=True, weight_decay=0.1, exclude=("gamma",), denominator="sum"),
     "LAMB": lambda: robust.optimizers.LAMB(0.1, beta_2=0.9, weight_decay=0.1, exclude=("gamma",)),
+    "ScheduledAdamW": lambda: robust.optimizers.ScheduledAdamW(
+        0.1, beta_2=0.9, weight_decay=keras.optimizers.schedules.CosineDecay(0.1, 9, alpha=2.0), exclude=("gamma",)
+    ),
 }
 IMAGE_LAYERS = {
     "AugMixLayer": lambda **k: layers.AugMix(width=2, depth=1, severity=5.0, seed=4, **k),
@@ -128,6 +131,7 @@ VECTOR_LAYERS = {
     "KNearestNeighbours": lambda **k: layers.KNearestNeighbours(CLASSES, neighbours=3, examples=4, **k),
     "LinearProjection": lambda **k: layers.LinearProjection(6, use_bias=True, **k),
     "MLPProjection": lambda **k: layers.MLPProjection(5, dim=6, **k),
+    "Prototypes": lambda **k: layers.Prototypes(6, lengths="trained", **k),
     "ProjectionHead": lambda **k: layers.ProjectionHead((4, None), dim=6, normalization="hidden", branches=2, **k),
 }
 METHODS = {
@@ -160,6 +164,22 @@ METHODS = {
     ),
     "SupCon": method(methods.SupCon, base_temperature=0.07, views=SHIFTED, term_weights={"probe": 0.5}),
     "BYOL": method(methods.BYOL, projection=NARROW, target_rate=0.1, term_weights={"regression": 0.5}),
+    "MoCoV3": method(methods.MoCoV3, projection=NARROW, temperature=0.2, term_weights={"contrastive": 0.5}),
+    "DINO": method(
+        methods.DINO,
+        projection=NARROW,
+        prototypes=layers.Prototypes(6, lengths="weight_norm"),
+        center_momentum=0.5,
+        frozen_steps=1,
+        term_weights=None,
+    ),
+    "SwAV": method(
+        methods.SwAV,
+        projection=NARROW,
+        prototypes=layers.Prototypes(6),
+        queue_length=8,
+        term_weights={"swapped_prediction": 0.5},
+    ),
     "RoCL": method(methods.RoCL, adversary=INSTANCES, detached_keys=True, regularizer_pass="own", term_weights=None),
     "ACL": method(methods.ACL, adversary=INSTANCES, streams="adversarial_to_adversarial", term_weights={"probe": 0.5}),
     "LayerWiseContrastive": method(

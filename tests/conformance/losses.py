@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfrobust.adapters import losses as keras_api
 from tfrobust.losses import (
     classification,
+    clustering,
     consistency,
     contrastive,
     mixed,
@@ -117,6 +118,11 @@ LOSSES = (
         (LOGITS,),
     ),
     LossCase("feature_margin", lambda x, o: feature_contrast.feature_margin(*x, margin=2.0), (EMBEDDING,) * 3),
+    LossCase(
+        "swapped_prediction",
+        lambda x, o: clustering.swapped_prediction([tf.gather(tf.constant(SOFT), o)] * 2, x, temperature=0.5),
+        (LOGITS, LOGITS, LOGITS),
+    ),
     LossCase("jensen_shannon", lambda x, o: consistency.jensen_shannon(x), (LOGITS, LOGITS, LOGITS)),
     LossCase("trades_kl", lambda x, o: robust.trades_kl(*x), (LOGITS, LOGITS)),
     LossCase("virtual_adversarial", lambda x, o: robust.virtual_adversarial(*x), (LOGITS, LOGITS)),

@@ -3,6 +3,8 @@
 A row is name -> constructor of the method from (encoder, head, **keywords).
 """
 
+import dataclasses
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -25,10 +27,12 @@ from tfrobust.methods.augmix import AugMixTraining
 from tfrobust.methods.byol import BYOL
 from tfrobust.methods.cl_gaussian import CLGaussian
 from tfrobust.methods.cutmix import CutMix
+from tfrobust.methods.dino import DINO
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.layer_wise import LayerWiseContrastive
 from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mixup import Mixup
+from tfrobust.methods.moco_v3 import MoCoV3
 from tfrobust.methods.nfm import NFM
 from tfrobust.methods.noisymix import Branches, NoisyMix
 from tfrobust.methods.puzzlemix import PuzzleMix
@@ -41,10 +45,12 @@ from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supcon import SupCon
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
+from tfrobust.methods.swav import SwAV
 from tfrobust.methods.trades import TRADES
 from tfrobust.models.cnn import CNN
 from tfrobust.models.heads.linear import LinearHead, LinearProjection
 from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.models.heads.prototypes import Prototypes
 from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
 from tfrobust.models.vit import ViT
 from tfrobust.pairs.false_negatives import AdaptiveFNC
@@ -75,6 +81,18 @@ MIXING = Mixing(group=2)
 SHIFT = RandomShift(fraction=0.2)
 
 
+@keras.saving.register_keras_serializable(package="tests")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HalvedShift(RandomShift):
+    """The same in half of the size."""
+
+    def apply(self, images, draw):
+        return tf.nn.avg_pool2d(super().apply(images, draw), 2, 2, "VALID")
+
+
+LOCAL = HalvedShift(fraction=0.2)
+
+
 def _noisymix(*, mixing=MIXING, **own):
     def make(*parts, **keywords):
         return NoisyMix(*parts, augmentation=SHIFT, mixing=mixing, stages=(0, 1, 2), **own, **keywords)
@@ -84,6 +102,11 @@ def _noisymix(*, mixing=MIXING, **own):
 
 def _head() -> ProjectionHead:
     return ProjectionHead((6,), dim=4)
+
+
+def _crops(**own) -> dict:
+    """Views of two sizes."""
+    return {"projection": _head(), "views": SHIFT, "local_views": LOCAL, **own}
 
 
 def _instances(kind, *, projection=None, branches=1, adversary_of=(), **own):
@@ -164,6 +187,18 @@ ROWS = {
     ),
     "supcon": lambda *parts, **k: SupCon(*parts, projection=_head(), views=SHIFT, base_temperature=0.07, **k),
     "byol": lambda *parts, **k: BYOL(*parts, projection=_head(), views=SHIFT, target_rate=0.5, **k),
+    "moco_v3": lambda *parts, **k: MoCoV3(*parts, projection=_head(), views=SHIFT, target_rate=0.5, **k),
+    "dino": lambda _, head, **k: DINO(
+        encoder(dense=()),
+        head,
+        **_crops(local_count=2, prototypes=Prototypes(7, lengths="trained"), target_rate=0.5) | k,
+    ),
+    "swav": lambda *parts, **k: SwAV(*parts, projection=_head(), prototypes=Prototypes(7), views=SHIFT, **k),
+    "swav_queue": lambda _, head, **k: SwAV(
+        encoder(dense=()),
+        head,
+        **_crops(local_count=1, prototypes=Prototypes(7), queue_length=8, frozen_steps=1) | k,
+    ),
     "rocl": _instances(RoCL, false_negatives=AdaptiveFNC(threshold=0.9)),
     "rocl_released": _instances(
         RoCL, adversary_of={"negatives": "moving"}, detached_keys=True, regularizer_pass="own", forward="separate"
@@ -187,7 +222,7 @@ TEXT_ROWS = ("fcl_text",)
 
 def encoder(**keywords) -> keras.Model:
     """The smallest encoder with batch norm."""
-    return CNN(stages=((4,), (6,)), dense=(5,), **keywords)
+    return CNN(stages=((4,), (6,)), **{"dense": (5,)} | keywords)
 
 
 def text_encoder() -> keras.Model:
@@ -240,6 +275,13 @@ def prepared(method) -> tuple:
     """(Batch, Context) of the images of a row, as its first step has them."""
     batch = method.as_batch(tuple(tf.constant(part) for part in data()))
     return batch, method.context(batch)
+
+
+def changed_otherwise(method) -> set[int]:
+    """Ids of the trained variables that not only the optimizer changes, or not in the first step."""
+    prototypes = getattr(method, "prototypes", None)
+    special = prototypes is not None and (prototypes.lengths == "projected" or method.frozen_steps)
+    return {id(variable) for variable in prototypes.trainable_variables} if special else set()
 
 
 def weights(method) -> list[np.ndarray]:

@@ -68,7 +68,8 @@ def first_rows() -> list[str]:
 
 def smooth_encoder(activation="softplus", **keywords):
     """No kinks and synchronised batch norm: what differs between replica counts is then rounding alone."""
-    return CNN(stages=((4,), (6,)), dense=(5,), activation=activation, pooling="average", synchronized=True, **keywords)
+    style = {"dense": (5,), "activation": activation, "pooling": "average", "synchronized": True}
+    return CNN(stages=((4,), (6,)), **style | keywords)
 
 
 def centred_encoder(**keywords):

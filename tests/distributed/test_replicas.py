@@ -34,10 +34,12 @@ CASES = [
     pytest.param(2, "supervised/sgd/given/weighted", marks=pytest.mark.first),  # cheap, and needs the global count
     (2, "trades/sgd/given/foreign"),
     *((4, f"{row}/sgd/given") for row in ("supervised_contrastive", "byol")),
+    (2, "swav_queue/sgd/given"),
 ]
 # What a graph may refuse, of each kind: gathers beside the loop of an attack, running averages, adversaries of
 # instances, mixing within groups. Several threads that each run their operations take long: four replicas are traced.
 TRACED = ("ascl/sgd/attack", "byol/sgd/given/normalized", "rocl/sgd/attack", "noisymix/sgd/attack")
+TRACED += ("swav_queue/sgd/given",)  # its queue is used from the second step on, its prototypes move in it
 
 
 @pytest.fixture

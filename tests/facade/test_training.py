@@ -60,7 +60,7 @@ def test_a_method_in_float16_is_saved_and_evaluated(policy, tmp_path):
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16"], indirect=True)
-@pytest.mark.parametrize("name", ["BYOL", "PuzzleMix"])
+@pytest.mark.parametrize("name", ["BYOL", "DINO", "PuzzleMix"])
 def test_a_method_trains_in_a_graph_that_skips_steps_of_infinite_gradients(name, policy):
     """In float16 Keras scales the loss and puts the update under a condition; these have copies and loops in it."""
     images, labels = facade.data()

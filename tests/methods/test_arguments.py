@@ -19,10 +19,12 @@ from tfrobust.methods.ascl import ASCL
 from tfrobust.methods.augmix import AugMixTraining
 from tfrobust.methods.byol import BYOL
 from tfrobust.methods.cutmix import CutMix
+from tfrobust.methods.dino import DINO
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.layer_wise import LayerWiseContrastive
 from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mixup import Mixup
+from tfrobust.methods.moco_v3 import MoCoV3
 from tfrobust.methods.nfm import NFM
 from tfrobust.methods.noisymix import Branches, NoisyMix
 from tfrobust.methods.puzzlemix import PuzzleMix
@@ -33,9 +35,11 @@ from tfrobust.methods.shared.instance_adversary import InstanceAdversary
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supcon import SupCon
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
+from tfrobust.methods.swav import SwAV
 from tfrobust.models.cnn import CNN
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.models.heads.prototypes import Prototypes
 from tfrobust.pairs.false_negatives import IFND, AdaptiveFNC
 
 
@@ -117,6 +121,25 @@ REFUSED = [
         lambda: made(BYOL, prediction=ProjectionHead(dim=3)),
         "BYOL.prediction has 3 output features; the projection has 256",
     ),
+    (lambda: made(MoCoV3, temperature=0.0), r"MoCoV3\.temperature is 0\.0"),
+    (lambda: made(MoCoV3, prediction=ProjectionHead(dim=3)), "MoCoV3.prediction has 3 output features"),
+    (lambda: made(DINO, teacher_temperature=0.0), "DINO.teacher_temperature is 0.0"),
+    (lambda: made(DINO, center_momentum=1.5), r"DINO\.center_momentum is 1\.5; it lies in \[0, 1\]"),
+    (lambda: made(DINO, local_count=2), "DINO.local_count is 2 and DINO.local_views is None: set both"),
+    (lambda: made(DINO, local_views=battery.SHIFT), "DINO.local_count is 0 and DINO.local_views is"),
+    (
+        lambda: made(SwAV, local_views=battery.LOCAL, local_count=1),
+        r"SwAV\.local_views have the shape \(4, 4, 1\), which CNN does not accept: use an encoder with global pooling",
+    ),
+    (lambda: made(SwAV, temperature=0.0), "SwAV.temperature is 0.0"),
+    (lambda: made(SwAV, code_temperature=0.0), "SwAV.code_temperature is 0.0"),
+    (lambda: made(SwAV, iterations=-1), "SwAV.iterations is -1"),
+    (lambda: made(SwAV, frozen_steps=-1), "SwAV.frozen_steps is -1"),
+    (lambda: made(SwAV, queue_start=3), "SwAV.queue_start is 3, but there is no queue"),
+    (lambda: made(SwAV, clip_each=True), "clip_each of SwAV has no effect without clip_norm"),
+    (lambda: Prototypes(0), "Prototypes.count must be an integer >= 1, got 0"),
+    (lambda: Prototypes(3, lengths="unit"), "Prototypes.lengths is 'unit'"),
+    (lambda: ProjectionHead(activation="tanh"), "ProjectionHead.activation is 'tanh'"),
     (lambda: made(RoCL, regularizer_pass="twice"), "regularizer_pass is 'twice'"),
     (lambda: InstanceAdversary(negatives="all"), "negatives is 'all'"),
     (lambda: InstanceAdversary(group=1), "group is 1"),

@@ -103,7 +103,10 @@ def test_a_step_is_the_gradient_of_the_weighted_mean_of_the_terms(trial):
     trial.reset()
     before = [variable.numpy() for variable in method.trainable_variables]
     trial.step()
+    otherwise = battery.changed_otherwise(method)
     for old, new, gradient in zip(before, method.trainable_variables, gradients, strict=True):
+        if id(new) in otherwise:
+            continue
         tolerance = 1e-3 * np.abs(gradient).max() + 1e-6
         np.testing.assert_allclose((old - new.numpy()) / battery.RATE, gradient, rtol=0, atol=tolerance)
 
@@ -126,7 +129,8 @@ def test_making_views_moves_no_statistic_and_stays_in_range(trial):
         np.testing.assert_array_equal(a, b)
     images, labels = trial.examples
     for name, view in views.items():
-        assert view.shape in (images.shape, labels.shape), name  # images, or a number for each
+        # Images, a number for each, or images of another size.
+        assert view.shape in (images.shape, labels.shape) or name.startswith("local"), name
         if name.startswith("adversarial"):
             clean = views.get(name.replace("adversarial", "images"), views.get(name.replace("adversarial", "view")))
             assert 0.0 < float(tf.reduce_max(tf.abs(view - clean))) <= 0.1 + 1e-6

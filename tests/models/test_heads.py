@@ -1,5 +1,7 @@
 """Heads and projections against matrix products."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import tensorflow as tf
 
 from tfrobust.models.heads.linear import LinearHead, LinearProjection, MLPHead, MLPProjection
 from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.models.heads.prototypes import Prototypes
 from tfrobust.models.shared.normalization import BranchedBatchNormalization
 
 EMBEDDING = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
@@ -22,6 +25,10 @@ HEADS = {
     "simclr": ProjectionHead(dim=4),
     "no_hidden": ProjectionHead((), dim=4),
     "simclr2": ProjectionHead((None, None), dim=4, normalization="all", kernel_initializer=NORMAL),
+    "moco": ProjectionHead((8,), dim=4, normalization="standardized", use_bias=False, output_bias=False),
+    "dino": ProjectionHead((8, 7), dim=4, activation="gelu"),
+    "prototypes": Prototypes(4),
+    "weight_normed": Prototypes(4, lengths="trained"),
     "frozen": ProjectionHead((8,), dim=4, normalization="hidden", branches=2, trainable=False),
 }
 
@@ -177,3 +184,35 @@ def test_an_initializer_by_name_draws_as_keras_does(name):
     for layer, own in zip(layers, named.chain, strict=True):
         layer.build((None, 5))
         np.testing.assert_array_equal(own.kernel, layer.kernel)
+
+
+def test_gelu_is_exact():
+    head = ProjectionHead((8,), dim=4, activation="gelu")
+    (inner, offset), (outer, bias) = drawn(head)
+    hidden = EMBEDDING @ inner + offset
+    erf = np.array([math.erf(value / math.sqrt(2)) for value in hidden.ravel()]).reshape(hidden.shape)
+    np.testing.assert_allclose(head(EMBEDDING), (hidden * (1 + erf) / 2) @ outer + bias, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("lengths", ["projected", "weight_norm", "trained"])
+def test_prototypes_are_directions(lengths):
+    layer = Prototypes(4, lengths=lengths)
+    layer.build((None, 5))
+    kernel = np.random.default_rng(2).normal(size=(5, 4)).astype(np.float32)
+    layer.kernel.assign(kernel)
+    unit = EMBEDDING / np.linalg.norm(EMBEDDING, axis=1, keepdims=True)
+    columns = kernel / np.linalg.norm(kernel, axis=0)
+    scale = 1.0
+    if lengths == "trained":
+        scale = np.array([[1.0, 2.0, -1.0, 0.5]])
+        layer.scale.assign(scale)
+    expected = unit @ (kernel if lengths == "projected" else columns) * scale
+    with tf.GradientTape() as tape:
+        scores = layer(EMBEDDING)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-6)
+    # Through the normalization no gradient has a component along the prototype.
+    along = tf.reduce_sum(tape.gradient(scores, layer.kernel.value) * columns, axis=0)
+    assert (np.abs(along).max() < 1e-5) == (lengths != "projected")
+    if lengths == "projected":
+        layer.project()
+        np.testing.assert_allclose(layer.kernel, columns, rtol=1e-5)

@@ -228,6 +228,8 @@ def test_a_network_and_a_method_take_a_step(name, kind, archives):
     assert traced == (type(method.encoder).__name__, type(method).__name__)
     if getattr(method, "adversary", None) is not None:
         assert method.adversary.attack.steps == 1
+    if hasattr(method, "frozen_steps"):
+        method.frozen_steps = 0  # or prototypes would not move in the first step
     # A batch of 4 at a recipe's own rate makes a deep untrained network diverge.
     method.optimizer.learning_rate = keras.optimizers.schedules.ExponentialDecay(1e-4, 1, 1.0)
     before = [variable.numpy() for variable in method.trainable_variables]

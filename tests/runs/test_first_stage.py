@@ -281,3 +281,10 @@ def test_a_collapse_is_noticed_once_in_one_line(caplog):
     (record,) = caplog.records
     assert "collapsed in epoch 3: embedding_deviation is 0.049, below 0.05" in record.getMessage()
     watch.on_epoch_end(4, {"loss": 1.0})  # a method that observes none
+    caplog.clear()
+    watch = CollapseWarning(least_entropy=0.2)
+    watch.set_model(method)
+    for epoch, entropy in enumerate([0.1, 0.21, 0.19, 0.0]):
+        watch.on_epoch_end(epoch, {"embedding_deviation": 0.5, "assignment_entropy": entropy})
+    (record,) = caplog.records
+    assert "assignments have collapsed in epoch 3: assignment_entropy is 0.19, below 0.2" in record.getMessage()

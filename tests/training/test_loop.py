@@ -135,6 +135,18 @@ def test_stopped_at_any_step_the_rest_is_the_same_to_the_bit(tmp_path):
     assert outcome(last, last.run()) == expected
 
 
+@pytest.mark.parametrize(("row", "variable"), [("moco_v3", None), ("dino", "center"), ("swav_queue", "queue")])
+def test_momentum_networks_centers_and_queues_survive_a_stop(tmp_path, row, variable):
+    tf.config.experimental.enable_op_determinism()
+    whole = make_loop(tmp_path / "whole", row, checkpoint_seconds=1e9)
+    expected = outcome(whole, whole.run())
+    with pytest.raises(StopRequested, match="SIGTERM after step 6"):
+        make_loop(tmp_path / "parts", row, [Stop(6)], checkpoint_seconds=1e9).run()
+    last = make_loop(tmp_path / "parts", row, [Stop()], checkpoint_seconds=1e9)
+    assert outcome(last, last.run()) == expected
+    assert variable is None or np.all(np.any(getattr(last.method, variable).numpy() != 0, axis=-1))
+
+
 class Broken(keras.callbacks.Callback):
     """Ends the run by an error in front of a global step, counted from 1."""
 

@@ -1,4 +1,4 @@
-"""LARS beside its formulas in NumPy, LAMB beside tensorflow-addons' outputs (tests/golden/addons.md)."""
+"""LARS and AdamW beside their formulas in NumPy, LAMB beside tensorflow-addons' outputs (tests/golden/addons.md)."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.training.optimizers import LAMB, LARS
+from tfrobust.training.optimizers import LAMB, LARS, ScheduledAdamW
 
 GOLDEN = np.load(pathlib.Path(__file__).resolve().parents[1] / "golden" / "addons.npz")
 STEPS = 6
@@ -112,6 +112,37 @@ def test_lamb_beside_tensorflow_addons(name):
     assert (off < 1e-6) == (name == "0.0")  # Keras's own has decay outside of the ratio
 
 
+@pytest.mark.parametrize("exclude", [(), ("bias",)])
+def test_adamw_with_a_constant_decay_is_keras_s(exclude):
+    weights, gradients = problem()
+    theirs = keras.optimizers.AdamW(SCHEDULE, weight_decay=0.3)
+    theirs.exclude_from_weight_decay(var_names=list(exclude))
+    expected = trained(theirs, weights, gradients)  # whose 1 - beta^t has float32's rounding
+    for ours, other in zip(
+        trained(ScheduledAdamW(SCHEDULE, weight_decay=0.3, exclude=exclude), weights, gradients), expected, strict=True
+    ):
+        for name in weights:
+            np.testing.assert_allclose(ours[name], other[name], atol=5e-5)
+
+
+def test_adamw_counts_the_updates_of_each_variable():
+    """A variable that is skipped in the first two of its steps moves as if those had not been, decay of now."""
+    weights, gradients = problem()
+    decay = keras.optimizers.schedules.PolynomialDecay(0.1, STEPS, end_learning_rate=0.6)
+    optimizer = ScheduledAdamW(0.1, weight_decay=decay, exclude=())
+    values = [keras.Variable(weights[name].astype(np.float32)) for name in ("dense/kernel", "dense/bias")]
+    for number, step in enumerate(gradients[:4]):
+        given = [tf.constant(step[name], tf.float32) for name in ("dense/kernel", "dense/bias")]
+        optimizer.apply([given[0], None if number < 2 else given[1]], values)
+    w, m, v = weights["dense/bias"], 0.0, 0.0
+    for count, number in ((1, 2), (2, 3)):
+        g = gradients[number]["dense/bias"]
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        d = 0.1 + 0.5 * number / STEPS
+        w = w - 0.1 * (m / (1 - 0.9**count) / (np.sqrt(v / (1 - 0.999**count)) + 1e-8) + d * w)
+    np.testing.assert_allclose(values[1], w, rtol=1e-5)
+
+
 def small_model(policy="float32"):
     keras.utils.set_random_seed(1)
     layers = [keras.layers.Dense(4, activation="tanh", dtype=policy), keras.layers.BatchNormalization()]
@@ -127,6 +158,7 @@ def batches(count=8):
 OPTIMIZERS = {
     "lars": lambda: LARS(SCHEDULE, weight_decay=0.1, trust=0.05, nesterov=True),
     "lamb": lambda: LAMB(0.05, weight_decay=0.1, exclude=None),
+    "adamw": lambda: ScheduledAdamW(0.05, weight_decay=SCHEDULE),
 }
 
 
@@ -228,6 +260,8 @@ def test_foreign_encoders_keep_their_norms_and_biases_out():
         (lambda: LARS(velocity="late", denominator="sum"), "'late' compares"),
         (lambda: LARS(weight_decay=-1.0), "LARS.weight_decay is -1.0"),
         (lambda: LAMB(weight_decay=-1.0), "LAMB.weight_decay is -1.0"),
+        (lambda: ScheduledAdamW(weight_decay=-1.0), "ScheduledAdamW.weight_decay is -1.0"),
+        (lambda: ScheduledAdamW(beta_2=1.0), r"ScheduledAdamW.beta_2 is 1.0; it lies in \[0, 1\)"),
         (lambda: LAMB(exclude=("bias", "(")), r"LAMB.exclude has '\(', which is no regular expression"),
     ],
 )

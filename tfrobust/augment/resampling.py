@@ -13,24 +13,26 @@ def _cubic(distance: tf.Tensor) -> tf.Tensor:
 INTERPOLATIONS = {"bilinear": lambda distance: tf.maximum(1.0 - distance, 0.0), "bicubic": _cubic}
 
 
-def resized_parts(images: tf.Tensor, boxes: tf.Tensor, interpolation: str = "bilinear") -> tf.Tensor:
-    """Resize a crop of each image to the size of the image, for a whole batch at once.
+def resized_parts(
+    images: tf.Tensor, boxes: tf.Tensor, interpolation: str = "bilinear", size: int | None = None
+) -> tf.Tensor:
+    """Resize a crop of each image to one size, for a whole batch at once.
 
-    The result equals `tf.image.resize` of each crop. A crop is never larger than the image, so that antialiasing has no
-    effect.
+    The result equals the antialiased `tf.image.resize` of each crop.
 
     Args:
         images: float32 [b, h, w, c] in [0, 1].
         boxes: int32 [b, 4], top, left, height, width in pixels, within the image.
         interpolation: one of `INTERPOLATIONS`.
+        size: height and width of the result in pixels; None takes those of the images.
 
     Returns:
-        float32 [b, h, w, c] in [0, 1].
+        float32 [b, h, w, c] in [0, 1], or [b, size, size, c].
     """
     top, left, tall, wide = tf.unstack(tf.cast(boxes, tf.float64), axis=-1)
     kernel = INTERPOLATIONS[interpolation]
-    rows = _reading(top, tall, images.shape[1], kernel)
-    columns = _reading(left, wide, images.shape[2], kernel)
+    rows = _reading(top, tall, images.shape[1], size or images.shape[1], kernel)
+    columns = _reading(left, wide, images.shape[2], size or images.shape[2], kernel)
     return tf.clip_by_value(_along_sides(images, rows, columns), 0.0, 1.0)
 
 
@@ -52,21 +54,23 @@ def blur(images: tf.Tensor, sigma: tf.Tensor) -> tf.Tensor:
 
 
 def _along_sides(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
-    """Compute rows x columns^T for each channel, with matrices [b, h, h] and [b, w, w], one per image."""
+    """Compute rows x columns^T for each channel, with matrices [b, r, h] and [b, s, w], one per image."""
     height, width, channels = images.shape[1:]
+    tall, wide = rows.shape[1], columns.shape[1]
     found = tf.matmul(rows, tf.reshape(images, [-1, height, width * channels]))
-    found = tf.transpose(tf.reshape(found, [-1, height, width, channels]), [0, 2, 1, 3])
-    found = tf.matmul(columns, tf.reshape(found, [-1, width, height * channels]))
-    return tf.transpose(tf.reshape(found, [-1, width, height, channels]), [0, 2, 1, 3])
+    found = tf.transpose(tf.reshape(found, [-1, tall, width, channels]), [0, 2, 1, 3])
+    found = tf.matmul(columns, tf.reshape(found, [-1, width, tall * channels]))
+    return tf.transpose(tf.reshape(found, [-1, wide, tall, channels]), [0, 2, 1, 3])
 
 
-def _reading(first: tf.Tensor, extent: tf.Tensor, size: int, kernel) -> tf.Tensor:
-    """Return the weights, float32 [b, size, size], with which `size` pixels sample the `extent` from `first` on."""
-    source = tf.range(size, dtype=tf.float64)
+def _reading(first: tf.Tensor, extent: tf.Tensor, pixels: int, size: int, kernel) -> tf.Tensor:
+    """Return the weights, float32 [b, size, pixels], with which `size` pixels sample the `extent` from `first` on."""
+    source, target = tf.range(pixels, dtype=tf.float64), tf.range(size, dtype=tf.float64)
     first, extent = first[:, None, None], extent[:, None, None]
     # Rounded from double precision, so that a crop of the whole image returns its pixels exactly, in a graph as well.
-    place = first + (source[:, None] + 0.5) * extent * (1.0 / size) - 0.5
-    distance = tf.cast(tf.abs(place - source), tf.float32)
+    place = first + (target[:, None] + 0.5) * extent * (1.0 / size) - 0.5
+    # A part that shrinks is antialiased by a kernel that is wider by the same factor.
+    distance = tf.cast(tf.abs(place - source) / tf.maximum(extent * (1.0 / size), 1.0), tf.float32)
     inside = (source >= first) & (source < first + extent)
     weights = tf.where(inside, kernel(distance), 0.0)
     return weights / tf.reduce_sum(weights, axis=-1, keepdims=True)

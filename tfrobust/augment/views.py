@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfrobust.augment import levels, resampling
 from tfrobust.augment.base import Augmentation, draw_uniform
 from tfrobust.augment.resized_crop import ATTEMPTS, RandomResizedCrop
-from tfrobust.common.settings import require_choice
+from tfrobust.common.settings import require_choice, require_whole
 from tfrobust.errors import InputError
 
 LUMA = (0.2989, 0.5870, 0.1140)
@@ -125,6 +125,10 @@ class ContrastiveViews(Augmentation):
         SupCon, CIFAR          ContrastiveViews(crop=(0.2, 1.0), interpolation="bilinear", colors="torchvision")
         RoCL                   ContrastiveViews(order="rocl", interpolation="bilinear", colors="torchvision")
         ACL                    ContrastiveViews(crop=(0.1, 1.0), colors="torchvision")
+        SwAV, global views     ContrastiveViews(crop=(0.14, 1.0), jitter=(0.8, 0.8, 0.8, 0.2), blur=0.5,
+                               interpolation="bilinear", colors="torchvision"), local ones crop=(0.05, 0.14), size=96
+        MoCo v3, DINO          jitter=(0.4, 0.4, 0.2, 0.1), colors="torchvision", and blur and solarize as for BYOL;
+                               DINO crop=(0.4, 1.0), local views crop=(0.05, 0.4), blur=0.5, size=96
         Report 002             ContrastiveViews(jitter=(0.8, 0.8, 0.8, 0.2), interpolation="bilinear",
                                colors="torchvision"), and with Tikhonov colors="mean"
 
@@ -138,8 +142,7 @@ class ContrastiveViews(Augmentation):
         (TensorShape([4, 32, 32, 3]), False, True)
 
     Args:
-        crop: smallest and largest share of the area of a crop, 0 < smallest <= largest <= 1; the crop is resized to the
-            size of the image.
+        crop: smallest and largest share of the area of a crop, 0 < smallest <= largest <= 1; the crop is resized.
         aspect: smallest and largest width / height of a crop, positive.
         flip: probability of mirroring left to right, in [0, 1] as all probabilities below.
         jitter: strengths s of (brightness, contrast, saturation, hue), >= 0 and the last at most 0.5. The first three
@@ -152,6 +155,7 @@ class ContrastiveViews(Augmentation):
         order: "simclr": `crop`, `flip`, `jitter`, `grey`, `blur`, `solarize`. "rocl": `jitter`, `grey`, `blur`,
             `solarize`, `flip`, `crop`.
         interpolation: interpolation of the crop, "bicubic" or "bilinear".
+        size: height and width of the view in pixels, >= 1; None takes those of the image.
         colors: "tensorflow": contrast about each channel's mean, saturation in HSV. "additive": the same, but
             brightness is added, U(-s, s). "torchvision": contrast and saturation relative to the gray image. "mean":
             the same, but gray is the plain mean of the channels in place of 0.299 red, 0.587 green, 0.114 blue.
@@ -183,6 +187,7 @@ class ContrastiveViews(Augmentation):
     solarize: float = 0.0
     order: str = "simclr"
     interpolation: str = "bicubic"
+    size: int | None = None
     colors: str = "tensorflow"
 
     def __post_init__(self):
@@ -196,6 +201,8 @@ class ContrastiveViews(Augmentation):
                 f"ContrastiveViews.jitter is {self.jitter}; it is four strengths >= 0, of brightness, contrast, "
                 "saturation and hue, the last at most 0.5."
             )
+        if self.size is not None:
+            require_whole(self.size, "ContrastiveViews.size")
         _ = self._parts
 
     @property
@@ -233,7 +240,7 @@ class ContrastiveViews(Augmentation):
         levels.check_channels(images, "ContrastiveViews")
         weights = MEAN if self.colors == "mean" else LUMA
         steps = {
-            "crop": lambda view: resampling.resized_parts(view, draw["box"], self.interpolation),
+            "crop": lambda view: resampling.resized_parts(view, draw["box"], self.interpolation, self.size),
             "flip": lambda view: _where(draw["flip"], view[:, :, ::-1], view),
             "jitter": lambda view: self._jittered(view, draw),
             "grey": lambda view: _where(draw["grey"], to_gray(view, weights), view),

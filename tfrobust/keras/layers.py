@@ -8,6 +8,7 @@ from tfrobust.adapters.layers import Augment, AugMix, Corrupt, UtilityPerturbati
 from tfrobust.models.heads.fitted import KNearestNeighbours, LogisticRegression
 from tfrobust.models.heads.linear import LinearHead, LinearProjection, MLPHead, MLPProjection
 from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.models.heads.prototypes import Prototypes
 from tfrobust.models.shared.normalization import BranchedBatchNormalization
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "MLPHead",
     "MLPProjection",
     "ProjectionHead",
+    "Prototypes",
     "UtilityPerturbation",
 ]

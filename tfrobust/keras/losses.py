@@ -2,6 +2,7 @@
 
 from tfrobust.adapters.losses import LogitsKLDivergence, SupervisedContrastiveLoss
 from tfrobust.losses.classification import cross_entropy, margin
+from tfrobust.losses.clustering import swapped_prediction
 from tfrobust.losses.consistency import jensen_shannon
 from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.losses.feature_margin import feature_margin
@@ -23,6 +24,7 @@ __all__ = [
     "masked_contrastive",
     "mixed_cross_entropy",
     "softmax_binary_cross_entropy",
+    "swapped_prediction",
     "trades_kl",
     "virtual_adversarial",
 ]

@@ -11,10 +11,12 @@ from tfrobust.methods.augmix import AugMixTraining
 from tfrobust.methods.byol import BYOL
 from tfrobust.methods.cl_gaussian import CLGaussian
 from tfrobust.methods.cutmix import CutMix
+from tfrobust.methods.dino import DINO
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.layer_wise import LayerWiseContrastive
 from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mixup import Mixup
+from tfrobust.methods.moco_v3 import MoCoV3
 from tfrobust.methods.nfm import NFM
 from tfrobust.methods.noisymix import Branches, NoisyMix
 from tfrobust.methods.puzzlemix import PuzzleMix
@@ -29,6 +31,7 @@ from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supcon import SupCon
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
+from tfrobust.methods.swav import SwAV
 from tfrobust.methods.trades import TRADES
 from tfrobust.pairs.false_negatives import FNC, IFND, AdaptiveFNC
 from tfrobust.pairs.selection import GlobalSelection, HardSelection, LeakedSelection, SoftSelection
@@ -46,6 +49,7 @@ __all__ = [
     "CLGaussian",
     "Contrast",
     "CutMix",
+    "DINO",
     "FCL",
     "FNC",
     "FeatureContrast",
@@ -62,6 +66,7 @@ __all__ = [
     "Method",
     "Mixing",
     "Mixup",
+    "MoCoV3",
     "NFM",
     "NoisyMix",
     "Puzzle",
@@ -72,6 +77,7 @@ __all__ = [
     "SupCon",
     "Supervised",
     "SupervisedContrastive",
+    "SwAV",
     "TRADES",
     "TeacherUtility",
     "Tikhonov",

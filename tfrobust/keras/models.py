@@ -5,6 +5,7 @@ from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
 from tfrobust.models.heads.fitted import KNearestNeighbours, LogisticRegression
 from tfrobust.models.heads.linear import LinearHead, LinearProjection, MLPHead, MLPProjection
 from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.models.heads.prototypes import Prototypes
 from tfrobust.models.lenet import LeNet
 from tfrobust.models.resnets.preact_resnet import PreActResNet18
 from tfrobust.models.resnets.resnet import ResNet
@@ -34,6 +35,7 @@ __all__ = [
     "PaperCNN",
     "PreActResNet18",
     "ProjectionHead",
+    "Prototypes",
     "ResNet",
     "ResNet18",
     "ResNet50",

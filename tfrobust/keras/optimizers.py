@@ -1,5 +1,5 @@
 """Optimizers that `keras.optimizers` lacks."""
 
-from tfrobust.training.optimizers import LAMB, LARS
+from tfrobust.training.optimizers import LAMB, LARS, ScheduledAdamW
 
-__all__ = ["LAMB", "LARS"]
+__all__ = ["LAMB", "LARS", "ScheduledAdamW"]

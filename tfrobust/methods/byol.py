@@ -3,15 +3,13 @@
 import keras
 import tensorflow as tf
 
-from tfrobust.methods.shared import projections
-from tfrobust.methods.shared.momentum import MomentumMethod, like
-from tfrobust.methods.shared.self_supervised import VIEWS, embedding_deviation
+from tfrobust.methods.shared.momentum import MomentumPrediction
 from tfrobust.models.heads.projection import ProjectionHead
-from tfrobust.ops import distribution, similarity
+from tfrobust.ops import similarity
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class BYOL(MomentumMethod):
+class BYOL(MomentumPrediction):
     """Bootstrap your own latent: regression onto a momentum network, without negatives.
 
     L = regression + probe; regression = |q(z_1) - z'_2|^2 + |q(z_2) - z'_1|^2 with all four vectors normalized to
@@ -58,35 +56,20 @@ class BYOL(MomentumMethod):
         head,
         *,
         projection: keras.layers.Layer | None = None,
-        prediction: keras.layers.Layer | None = None,
         **kwargs,
     ):
         if projection is None:
             projection = ProjectionHead((4096,), dim=256, normalization="hidden", output_bias=False)
         super().__init__(encoder, head, projection=projection, **kwargs)
-        self.prediction = prediction or like(projection)
 
     @property
     def terms(self):
         """`regression`, then `probe` if it is trained."""
         return ("regression", *self.probe_names)
 
-    def build_branch(self):
-        """Build the prediction."""
-        projections.build_prediction(self, self.prediction, self.projected_dim)
-
-    def loss_terms(self, views, batch, context):
-        """Compute the regression loss, the probe, the spread of the projections, and the logits of the first view."""
-        images = [views[name] for name in VIEWS]
-        embeddings, projections = zip(*self.represent(*images), strict=True)
-        keys = self.represent(*images, networks=self.target_networks)
-        targets = [tf.stop_gradient(projection) for _, projection in keys]
-        predictions = [self.prediction(projection, training=True) for projection in projections]
-        regression = squared_distance(predictions[0], targets[1]) + squared_distance(predictions[1], targets[0])
-        deviation = embedding_deviation(distribution.gather(tf.concat(projections, axis=0)))
-        probe, logits = self.probe_terms(embeddings, batch)
-        observed = {"embedding_deviation": tf.fill(tf.shape(regression), deviation)}
-        return {"regression": regression, **probe, **observed}, logits
+    def compare(self, prediction, target, context):
+        """Compute the squared distance of the directions."""
+        return squared_distance(prediction, target)
 
 
 def squared_distance(predictions: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:

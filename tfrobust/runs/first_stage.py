@@ -131,6 +131,7 @@ class Pretraining:
         loop = stage.loop(strategy, folder / FOLDER, watchers, **keywords)
         history = loop.run()
         last = {name: values[-1] for name, values in history.items() if name not in ("epoch", "learning_rate")}
+        stage.method.finish()
         self.hand_over(stage.method.encoder)
         facts = stage.facts() | {"data": stage.dataset.name, "train_size": len(stage.dataset.train)}
         if self.data is not None:

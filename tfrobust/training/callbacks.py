@@ -165,10 +165,12 @@ class RobustAccuracy(keras.callbacks.Callback):
 
 
 class CollapseWarning(keras.callbacks.Callback):
-    """A callback that warns once when the embeddings of a self-supervised method collapse into one point.
+    """A callback that warns once when the embeddings of a self-supervised method, or its assignments, collapse.
 
-    The embeddings count as collapsed if `embedding_deviation`, the spread of the projections on the unit sphere, is
-    below a tenth of 1 / sqrt(d), its value for d isotropic features. A run adds this callback automatically.
+    The embeddings count as collapsed into one point if `embedding_deviation`, the spread of the projections on the unit
+    sphere, is below a tenth of 1 / sqrt(d), its value for d isotropic features. The assignments to prototypes count as
+    collapsed into few if `assignment_entropy`, the entropy of their mean as a share of its maximum, is below 0.1 after
+    the first epoch. A run adds this callback automatically.
 
     Example:
         >>> import numpy as np
@@ -183,20 +185,34 @@ class CollapseWarning(keras.callbacks.Callback):
 
     Args:
         threshold: lower limit of `embedding_deviation`; None is 0.1 / sqrt(d).
+        least_entropy: lower limit of `assignment_entropy`, in [0, 1].
 
     Source:
-        Chen and He 2021 (SimSiam), https://arxiv.org/abs/2011.10566, section 4.1.
+        Chen and He 2021 (SimSiam), https://arxiv.org/abs/2011.10566, section 4.1; for the collapse into one prototype
+        Caron et al. 2021 (DINO), https://arxiv.org/abs/2104.14294, section 5.3.
     """
 
-    def __init__(self, threshold: float | None = None):
+    def __init__(self, threshold: float | None = None, *, least_entropy: float = 0.1):
         super().__init__()
         self.threshold = threshold
+        self.least_entropy = least_entropy
         self.warned = False
 
     def on_epoch_end(self, epoch, logs=None):
-        """Warn if the embeddings have collapsed in this epoch."""
-        deviation = (logs or {}).get("embedding_deviation")
+        """Warn if the embeddings or the assignments have collapsed in this epoch."""
+        deviation, entropy = ((logs or {}).get(name) for name in ("embedding_deviation", "assignment_entropy"))
         if deviation is None or self.warned:
+            return
+        # Not in the first epoch, in which DINO's center is still close to its start.
+        if epoch and entropy is not None and entropy < self.least_entropy:
+            self.warned = True
+            _log.warning(
+                "the assignments have collapsed in epoch %d: assignment_entropy is %.2g, below %.2g, so that few "
+                "prototypes are used. Try a lower learning rate, larger batches, or another temperature.",
+                epoch + 1,
+                entropy,
+                self.least_entropy,
+            )
             return
         threshold = 0.1 / math.sqrt(self.model.projected_dim) if self.threshold is None else self.threshold
         if deviation < threshold:

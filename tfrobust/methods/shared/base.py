@@ -48,6 +48,7 @@ class Method(Configured, keras.Model):
         penalty: penalty on input gradients (`Tikhonov`), added to the loss as one more term.
         clip_norm: largest global norm of the gradients, > 0. They are clipped after the reduction over replicas; those
             of `clipped_apart` are clipped by a norm of their own. None does not clip.
+        clip_each: clip the gradient of each variable by its own norm, as in DINO.
         seed: seed of all random numbers of the training.
         name: Keras name.
 
@@ -80,6 +81,7 @@ class Method(Configured, keras.Model):
         term_weights: dict | None = None,
         penalty: GradientPenalty | None = None,
         clip_norm: float | None = None,
+        clip_each: bool = False,
         seed: int = 0,
         name: str | None = None,
         **kwargs,
@@ -90,9 +92,12 @@ class Method(Configured, keras.Model):
         self.term_weights = term_weights
         self.penalty = penalty
         self.clip_norm = clip_norm
+        self.clip_each = clip_each
         self.seed = seed
         if clip_norm is not None and clip_norm <= 0:
             raise InputError(f"clip_norm of {type(self).__name__} is {clip_norm}: it must be positive or None.")
+        if clip_each and clip_norm is None:
+            raise InputError(f"clip_each of {type(self).__name__} has no effect without clip_norm.")
         # A step counter of its own: `optimizer.iterations` does not advance on skipped float16 steps.
         self.step = self.add_weight(
             name="step", shape=(), dtype="int64", initializer="zeros", trainable=False, aggregation="only_first_replica"
@@ -298,8 +303,15 @@ class Method(Configured, keras.Model):
         values, (observed, logits) = penalty(terms_alone, views, names, self._weight)
         return {**values, **observed}, logits
 
+    def apply_gradients(self, gradients: list) -> None:
+        """Update `trainable_variables` by their gradients (hook)."""
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+
     def after_update(self) -> None:
         """Update momentum encoders, centers or prototypes after the weights (hook)."""
+
+    def finish(self) -> None:
+        """Give the encoder the weights that are handed to a second stage (hook); by default they are its own."""
 
     @property
     def passes_per_step(self) -> int:
@@ -368,7 +380,7 @@ class Method(Configured, keras.Model):
             scaled = self.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, self.trainable_variables)
         gradients = gradients if self.clip_norm is None else self._clipped(gradients)
-        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        self.apply_gradients(gradients)
         self.step.assign_add(1)
         self.after_update()
         self.total.update_state(each, weight)
@@ -501,11 +513,14 @@ class Method(Configured, keras.Model):
         scale = self.optimizer.scale_loss(tf.constant(1.0))
         alone = {id(variable) for variable in self.clipped_apart}
         apart = [id(variable) in alone for variable in self.trainable_variables]
+        apart = range(len(gradients)) if self.clip_each else apart
         for group in set(apart):
-            places = [place for place, own in enumerate(apart) if own == group]
+            places = [place for place, own in enumerate(apart) if own == group and gradients[place] is not None]
+            if not places:
+                continue
             clipped, _ = tf.clip_by_global_norm([gradients[place] for place in places], self.clip_norm * scale)
             for place, gradient in zip(places, clipped, strict=True):
-                gradients[place] = None if gradient is None else gradient / replicas
+                gradients[place] = gradient / replicas
         return gradients
 
 

@@ -1,11 +1,13 @@
-"""Base class of BYOL, MoCo v3 and DINO: a momentum network, whose weights follow those of the trained one."""
+"""Base classes of BYOL, MoCo v3 and DINO: a momentum network, whose weights follow those of the trained one."""
 
 import keras
 import tensorflow as tf
 
 from tfrobust.errors import InputError
 from tfrobust.methods.shared import projections
-from tfrobust.methods.shared.self_supervised import VIEWS, SelfSupervised
+from tfrobust.methods.shared.self_supervised import VIEWS, SelfSupervised, embedding_deviation
+from tfrobust.ops import distribution
+from tfrobust.structs import Context
 
 
 class MomentumMethod(SelfSupervised):
@@ -89,6 +91,44 @@ class MomentumMethod(SelfSupervised):
         """Return the pairs (online, target) of all weights, with moving statistics."""
         pairs = [(one.weights, other.weights) for one, other in self.followed_parts]
         return [pair for one, other in pairs for pair in zip(one, other, strict=True)]
+
+
+class MomentumPrediction(MomentumMethod):
+    """Base of BYOL and MoCo v3: the prediction of each view is compared with the momentum projection of the other.
+
+    Args:
+        encoder, head: as in `Method`.
+        prediction: maps projections to projections; by default a layer with the architecture of the projection.
+        **kwargs: as in `MomentumMethod`.
+
+    Raises:
+        ValueError: when built, a prediction whose output has another size than the projection.
+    """
+
+    def __init__(self, encoder, head, *, prediction: keras.layers.Layer | None = None, **kwargs):
+        super().__init__(encoder, head, **kwargs)
+        self.prediction = prediction or like(self.projection)
+
+    def build_branch(self):
+        """Build the prediction."""
+        projections.build_prediction(self, self.prediction, self.projected_dim)
+
+    def compare(self, prediction: tf.Tensor, target: tf.Tensor, context: Context) -> tf.Tensor:
+        """Compute the term of one direction, float32 [b], of float [b, d] each (hook)."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement compare.")
+
+    def loss_terms(self, views, batch, context):
+        """Compute the term of both directions, the probe, the spread of projections, the logits of the first view."""
+        images = [views[name] for name in VIEWS]
+        embeddings, projected = zip(*self.represent(*images), strict=True)
+        keys = self.represent(*images, networks=self.target_networks)
+        targets = [tf.stop_gradient(projection) for _, projection in keys]
+        predictions = [self.prediction(projection, training=True) for projection in projected]
+        term = self.compare(predictions[0], targets[1], context) + self.compare(predictions[1], targets[0], context)
+        deviation = embedding_deviation(distribution.gather(tf.concat(projected, axis=0)))
+        probe, logits = self.probe_terms(embeddings, batch)
+        observed = {"embedding_deviation": tf.fill(tf.shape(term), deviation)}
+        return {self.terms[0]: term, **probe, **observed}, logits
 
 
 def like(layer: keras.layers.Layer) -> keras.layers.Layer:

@@ -8,14 +8,15 @@ from tfrobust.errors import InputError
 from tfrobust.models.shared.blocks import build_chain, run_chain
 from tfrobust.models.shared.normalization import BranchedBatchNormalization
 
-NORMALIZATIONS = ("none", "hidden", "all")
+NORMALIZATIONS = ("none", "hidden", "all", "standardized")
+ACTIVATIONS = ("relu", "gelu")
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class ProjectionHead(Configured, keras.layers.Layer):
-    """Dense layers with ReLU between them and optional batch normalization, float32 under any dtype policy.
+    """Dense layers with ReLU or GELU between them and optional batch normalization, float32 under any dtype policy.
 
-    p = W_L a_(L-1), a_l = relu( norm( W_l a_(l-1) ) ), a_0 the embedding. The heads of the papers:
+    p = W_L a_(L-1), a_l = activation( norm( W_l a_(l-1) ) ), a_0 the embedding. The heads of the papers:
 
         SimCLR, the paper (2 layers)          ProjectionHead()
         SimCLR, second release (3 layers)     ProjectionHead((None, None), normalization="all", use_bias=False,
@@ -26,6 +27,15 @@ class ProjectionHead(Configured, keras.layers.Layer):
                                               use_bias=False, output_bias=False, branches=2)
         BYOL, projection and prediction       ProjectionHead((4096,), dim=256, normalization="hidden",
                                               output_bias=False)
+        MoCo v3, ResNet, projection           ProjectionHead((4096,), dim=256, normalization="standardized",
+                                              use_bias=False, output_bias=False)
+        MoCo v3, ResNet, prediction           ProjectionHead((4096,), dim=256, normalization="hidden",
+                                              use_bias=False, output_bias=False)
+        MoCo v3, ViT                          ProjectionHead((4096, 4096), dim=256, normalization="standardized",
+                                              use_bias=False, output_bias=False), the prediction with (4096,)
+        SwAV                                  ProjectionHead((2048,), normalization="hidden")
+        DINO, ViT                             ProjectionHead((2048, 2048), dim=256, activation="gelu",
+                                              kernel_initializer=TruncatedNormal(stddev=0.02))
 
     Example:
         >>> import tensorflow as tf
@@ -39,10 +49,11 @@ class ProjectionHead(Configured, keras.layers.Layer):
             single linear layer.
         dim: features of the projection, >= 1.
         normalization: "none"; "hidden": after each layer but the last; "all": after the last one too, there without an
-            offset, as in SimCLR's second release.
+            offset, as in SimCLR's second release; "standardized": the same, after the last one also without a scale.
         use_bias: biases of the layers before the last.
         output_bias: bias of the last layer.
         kernel_initializer: name or Keras initializer of all layers.
+        activation: "relu" or the exact "gelu".
         branches: sets of batch-norm variables, >= 1; `call` uses the one given by `branch`.
         synchronized: batch statistics over all replicas; a method sets it if its encoder's batch norm is synchronized.
 
@@ -51,7 +62,7 @@ class ProjectionHead(Configured, keras.layers.Layer):
         that.
 
     Raises:
-        ValueError: widths below 1, an unknown normalization, or several branches without normalization.
+        ValueError: widths below 1, an unknown normalization or activation, or several branches without normalization.
 
     Source:
         Chen et al. 2020 (SimCLR), https://arxiv.org/abs/2002.05709, section 2.1; google-research/simclr,
@@ -67,6 +78,7 @@ class ProjectionHead(Configured, keras.layers.Layer):
         use_bias: bool = True,
         output_bias: bool = True,
         kernel_initializer: str | keras.initializers.Initializer = "he_normal",
+        activation: str = "relu",
         branches: int = 1,
         synchronized: bool = False,
         name: str | None = None,
@@ -82,6 +94,7 @@ class ProjectionHead(Configured, keras.layers.Layer):
         self.use_bias = use_bias
         self.output_bias = output_bias
         self.kernel_initializer = kernel_initializer
+        self.activation = require_choice(activation, "ProjectionHead.activation", ACTIVATIONS)
         self.branches = require_whole(branches, "ProjectionHead.branches")
         self.synchronized = synchronized
         if branches > 1 and normalization == "none":
@@ -100,11 +113,12 @@ class ProjectionHead(Configured, keras.layers.Layer):
         chain = []
         for place, units in enumerate(widths):
             chain.append(self._dense(units, self.use_bias if place < last else self.output_bias))
-            if self.normalization == "all" or (self.normalization == "hidden" and place < last):
+            if self.normalization in ("all", "standardized") or (self.normalization == "hidden" and place < last):
                 style = {"synchronized": self.synchronized, "dtype": self.dtype_policy}
-                chain.append(BranchedBatchNormalization(self.branches, center=place < last, **style))
+                scale = place < last or self.normalization == "all"
+                chain.append(BranchedBatchNormalization(self.branches, center=place < last, scale=scale, **style))
             if place < last:
-                chain.append(keras.layers.ReLU(dtype=self.dtype_policy))
+                chain.append(keras.layers.Activation(self.activation, dtype=self.dtype_policy))
         for layer in chain:  # `trainable` may have been set before there were layers
             layer.trainable = self.trainable
         self.chain = chain

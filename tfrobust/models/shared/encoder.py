@@ -1,5 +1,6 @@
 """The base class of encoders from images to an embedding, with a hook at every stage boundary."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 import keras
@@ -142,6 +143,16 @@ class Encoder(Configured, keras.Model):
                 layer.trainable = False
         # From now on Keras refuses images of another size, which global pooling would silently accept.
         self.input_spec = keras.layers.InputSpec(shape=(None, *shape[1:]))
+
+    @contextlib.contextmanager
+    def accepting_any_size(self):
+        """Accept images of other sizes than those of `build` within the context, for views of several sizes."""
+        spec = self.input_spec
+        self.input_spec = keras.layers.InputSpec(shape=(None, None, None, spec.shape[-1]))
+        try:
+            yield
+        finally:
+            self.input_spec = spec
 
     def compute_output_shape(self, input_shape):
         """Return (b, dim)."""

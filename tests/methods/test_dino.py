@@ -1,0 +1,103 @@
+"""DINO: the loss beside the released arithmetic in float64, center, frozen layer, clipping, and the teacher."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from conformance import methods as battery
+from oracles import momentum as oracle
+from tfrobust.structs import Batch
+from tfrobust.training.callbacks import CollapseWarning
+
+
+def given(method) -> tuple:
+    """A batch with views, and the context of its step."""
+    batch, context = battery.prepared(method)
+    views = method.make_views(batch, context)
+    return Batch(batch.images, batch.labels, batch.index, views), context
+
+
+def teacher_scores(method, views) -> list:
+    """Scores of the global views, normalized by the statistics of both."""
+    stacked = tf.concat([views["view_1"], views["view_2"]], axis=0)
+    embedding = method.target_encoder(stacked, training=True)
+    return tf.split(method.target_prototypes(method.target_projection(embedding, training=True)), 2)
+
+
+def test_the_loss_is_the_paper_s_and_the_center_moves_by_a_tenth():
+    method = battery.build("dino")
+    method.teacher_temperature = keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.3, 0.5])
+    center = np.linspace(-0.5, 0.5, 7)
+    method.center.assign(center)
+    batch, context = given(method)
+    views = batch.extra
+    terms, _ = method.loss_terms(views, batch, context)
+    sizes = [tf.concat([views[a], views[b]], axis=0) for a, b in (("view_1", "view_2"), ("local_1", "local_2"))]
+    embedding = tf.concat([method.encoder(size, training=True) for size in own_sizes(method, sizes)], axis=0)
+    scores = tf.split(method.prototypes(method.projection(embedding, training=True)), 4)
+    targets = teacher_scores(method, views)
+    expected = oracle.dino(targets, scores, center, 0.3, method.temperature)
+    np.testing.assert_allclose(terms["distillation"], expected, rtol=1e-4)
+    method.train_step(batch)
+    mean = np.concatenate(targets).mean(axis=0)
+    np.testing.assert_allclose(method.center, 0.9 * center + 0.1 * mean, atol=1e-5)
+
+
+def own_sizes(method, sizes):
+    """The batches, while the encoder accepts them."""
+    for size in sizes:
+        with method.encoder.accepting_any_size():
+            yield size
+
+
+def test_a_frozen_layer_keeps_weights_and_state_of_the_optimizer():
+    """Adam's means and count, and weight decay, begin with the first step that is not frozen."""
+    optimizer = keras.optimizers.AdamW(0.01, weight_decay=0.1)
+    method = battery.build("dino", optimizer=optimizer, frozen_steps=2)
+    frozen = method.prototypes.kernel
+    place = [id(variable) for variable in method.trainable_variables].index(id(frozen))
+    others = [variable for variable in method.trainable_variables if variable is not frozen]
+    before, start = frozen.numpy(), [variable.numpy() for variable in others]
+    data = tuple(map(tf.constant, battery.data()))
+    step = tf.function(lambda: method.train_step(data), autograph=False)
+    for number in range(3):
+        step()
+        slots = [optimizer._momentums[place].numpy(), optimizer._velocities[place].numpy()]
+        still = number < 2
+        assert np.array_equal(before, frozen.numpy()) == still
+        assert all(np.all(slot == 0) == still for slot in slots)
+    moved = [np.any(variable.numpy() != old) for variable, old in zip(others, start, strict=True)]
+    assert all(moved)
+
+
+def test_each_gradient_is_clipped_by_its_own_norm():
+    method = battery.build("dino", optimizer=keras.optimizers.SGD(1.0), clip_norm=1e-3, clip_each=True)
+    before = [variable.numpy() for variable in method.trainable_variables]
+    method.train_step(battery.data())
+    after = zip(method.trainable_variables, before, strict=True)
+    norms = [np.linalg.norm(variable.numpy() - old) for variable, old in after]
+    assert max(norms) <= 1e-3 * 1.01 and sum(norm > 0.99e-3 for norm in norms) > len(norms) / 2
+
+
+def test_the_encoder_handed_over_is_the_teacher_s():
+    method = battery.build("dino")
+    for _ in range(2):
+        method.train_step(battery.data())
+    images = tf.constant(battery.data()[0])
+    own, teacher = method.embed(images), method.target_encoder(images, training=False)
+    assert not np.allclose(own, teacher)
+    method.finish()
+    np.testing.assert_array_equal(method.embed(images), teacher)
+
+
+@pytest.mark.parametrize(("center_momentum", "collapses"), [(0.9, False), (1.0, True)])
+def test_the_assignments_collapse_without_a_center(center_momentum, collapses, caplog):
+    """In a few steps all examples get one prototype; with a center they do not."""
+    parts = {"local_views": None, "local_count": 0, "center_momentum": center_momentum}
+    method = battery.build("dino", optimizer=keras.optimizers.Adam(0.005), **parts)
+    images, labels = battery.data(240)
+    watch = CollapseWarning()
+    method.fit(images, labels, batch_size=24, epochs=3, verbose=0, callbacks=[watch])
+    assert watch.warned == collapses
+    assert any("the assignments have collapsed" in record.getMessage() for record in caplog.records) == collapses

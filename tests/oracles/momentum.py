@@ -1,0 +1,50 @@
+"""The losses of MoCo v3, DINO and SwAV in float64, loop by loop as their codes compute them; nothing is shared."""
+
+import numpy as np
+
+
+def unit(rows):
+    rows = np.asarray(rows, np.float64)
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def softmax(rows):
+    powers = np.exp(rows - rows.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def moco_v3(queries, keys, temperature):
+    """2 t (CE(q_1 k_2 / t) + CE(q_2 k_1 / t)), each image's own key being its class; float64 [n]."""
+    found = np.zeros(len(keys[0]))
+    for query, key in ((queries[0], keys[1]), (queries[1], keys[0])):
+        for row, one in enumerate(unit(query)):
+            logits = np.array([one @ other for other in unit(key)]) / temperature
+            found[row] -= 2 * temperature * np.log(softmax(logits)[row])
+    return found
+
+
+def swapped(assignments, scores, temperature):
+    """The mean over the pairs (i, v), v != i, of the cross-entropy; float64 [n]."""
+    scores = np.asarray(scores, np.float64)
+    pairs = [(i, v) for i in range(len(assignments)) for v in range(len(scores)) if v != i]
+    each = [-(assignments[i] * np.log(softmax(scores[v] / temperature))).sum(axis=-1) for i, v in pairs]
+    return np.mean(each, axis=0)
+
+
+def sinkhorn(scores, temperature, iterations):
+    """SwAV's listing: prototypes are rows, samples are columns; returned as [n, k]."""
+    q = np.exp(np.asarray(scores, np.float64) / temperature).T
+    q /= q.sum()
+    count, samples = q.shape
+    for _ in range(iterations):
+        for row in range(count):
+            q[row] /= q[row].sum() * count
+        for column in range(samples):
+            q[:, column] /= q[:, column].sum() * samples
+    return (q * samples).T
+
+
+def dino(teacher, student, center, teacher_temperature, temperature):
+    """DINO's loss of the teacher's global views and the student's views; float64 [n]."""
+    targets = [softmax((np.asarray(one, np.float64) - center) / teacher_temperature) for one in teacher]
+    return swapped(targets, student, temperature)

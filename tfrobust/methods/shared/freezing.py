@@ -1,0 +1,45 @@
+"""Variables that an optimizer skips during the first steps, together with its own state of them."""
+
+import contextlib
+
+import keras
+import tensorflow as tf
+
+
+@contextlib.contextmanager
+def skipped(optimizer: keras.optimizers.Optimizer, variables: list, when: tf.Tensor):
+    """Undo all changes of variables, and of the optimizer's state of them, that the context makes.
+
+    A zero gradient would not do: momentum and weight decay change a variable without one, and the means of Adam would
+    start earlier.
+
+    Args:
+        optimizer: built; of Keras or of this library, maybe with a loss scale around it.
+        variables: some of its variables.
+        when: bool scalar; where it is False, nothing is undone.
+    """
+    kept = [state.value for variable in variables for state in (variable, *slots(optimizer, variable))]
+    before = [tf.identity(variable) for variable in kept]
+    yield
+    context = tf.distribute.get_replica_context()
+
+    def restore(strategy, when, *values):
+        for variable, value in zip(kept, values, strict=True):
+            strategy.extended.update(variable, _put_back, args=(value, when))
+
+    # State of an optimizer has no aggregation, so that it cannot be assigned within one replica.
+    context.merge_call(restore, args=(when, *before))
+
+
+def slots(optimizer: keras.optimizers.Optimizer, variable: keras.Variable) -> list[keras.Variable]:
+    """Return the optimizer's own variables for one of the trained ones, such as its momentum."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    trained = inner._trainable_variables
+    place = [id(one) for one in trained].index(id(variable))
+    lists = [held for held in vars(inner).values() if isinstance(held, list) and len(held) == len(trained)]
+    own = [held[place] for held in lists if held is not trained]
+    return [slot for slot in own if isinstance(slot, keras.Variable) and slot is not variable]
+
+
+def _put_back(variable, value, when):
+    variable.assign(tf.where(when, value, variable))
