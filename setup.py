@@ -81,6 +81,7 @@ setup(
             "ruff",
             "setuptools>=64",
             "shtab",
+            "tf2onnx>=1.17",
             "tokenizers",
             "waitress",
             "wheel",
@@ -91,6 +92,7 @@ setup(
         "completion": ["shtab"],
         "litert": ["ai-edge-litert"],  # evaluate --model=x.tflite, export --litert
         "keras_hub": ["keras-hub>=0.32"],  # robust.models.Backbone(preset=...)
+        "onnx": ["onnxruntime", "tf2onnx>=1.17"],  # export --onnx; before 1.17 it needed protobuf 3 and NumPy 1
         "hub": ["huggingface_hub"],  # tfrobust share, --model=hf://owner/name
         "dev": ["pre-commit", "ruff"],
     },

@@ -20,7 +20,7 @@ LAYERS = (
     {"commands.configuration"},
     {"keras"},
     {"runs.experiment"},
-    {"runs.estimate", "runs.attachment"},
+    {"runs.estimate", "runs.attachment", "runs.conversions"},
     {"runs.artifact", "runs.first_stage", "runs.initial_encoder"},
     {"runs"},
     {"saving", "adapters"},

@@ -53,7 +53,7 @@ def test_evaluate_hands_its_flags_on(asked):
     assert evaluate.main(flags) == 0
     runtime = asked["runtime"]
     assert "data" not in runtime and callable(runtime.pop("configuration"))
-    kept = {"output": "o", "shard": None, "attach": False, "verbose": 1}
+    kept = {"output": "o", "surrogate": None, "shard": None, "attach": False, "verbose": 1}
     assert runtime == {"model": "m", "logits_output": "logits", **kept}
     for verbose, flag in enumerate(["--quiet", "--verbose"]):
         assert evaluate.main([*flags, flag]) == 0 and asked["runtime"]["verbose"] == 2 * verbose

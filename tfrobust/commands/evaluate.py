@@ -46,14 +46,14 @@ def parser() -> Parser:
     return flags
 
 
-def run(flags: argparse.Namespace) -> None:
-    """Configure and start the evaluation."""
+def run(flags: argparse.Namespace):
+    """Configure and start the evaluation; return its report."""
     if flags.attach and flags.model.startswith(hub.SCHEME):
         raise InputError(f"--attach publishes beside an export on this machine, and {flags.model[:100]} is on the Hub.")
     prepare(flags, _own_data(flags))
     # gin may name the data too, so the flag is passed only if given.
     data = {} if flags.data is None else {"data": _source(flags.data)}
-    call(
+    return call(
         "evaluate",
         model=hub.local(flags.model),
         logits_output=flags.logits_output,

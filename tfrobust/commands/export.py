@@ -1,37 +1,103 @@
-"""The command `python -m tfrobust.export`: publish the model of a finished run from its workdir."""
+"""The command `python -m tfrobust.export`: publish the model of a finished run, and its conversions."""
 
 import argparse
+import os
 import pathlib
+import re
 import sys
 
-from tfrobust.commands import failures
+from tfrobust.commands import evaluate, failures
 from tfrobust.commands.flags import Parser
 from tfrobust.commands.run import call, configure, operative_text
 from tfrobust.errors import InputError
+
+_LITERT_KINDS = ("float32", "float16", "int8")
+# The knobs of an evaluation, in the configuration of the model's own.
+_KNOBS = re.compile(r"^((?:EVAL_)?(?:EPSILON|NORM)|SEED) = (.*)$", re.MULTILINE)
 
 
 def parser() -> Parser:
     """Return the command's flags."""
     flags = Parser("export", "Publish the trained model of a workdir as a SavedModel, evaluated first if needed.")
-    flags.add_argument("--workdir", metavar="DIR", required=True, help="workdir of a finished training run")
-    flags.add_argument("--export_dir", metavar="DIR", default="exported", help="default: exported")
+    what = "workdir of a finished training run; with --model: working folder, default runs/export/NAME"
+    flags.add_argument("--workdir", metavar="DIR", help=what)
+    flags.add_argument("--model", metavar="DIR", help="convert this export, exported/NAME, without its workdir")
+    flags.add_argument("--export_dir", metavar="DIR", help="default: exported")
+    what = f"also publish LiteRT files, each with its own report: some of {', '.join(_LITERT_KINDS)}"
+    flags.add_argument("--litert", metavar="KIND,...", type=_kinds, default=(), help=what)
+    flags.add_argument("--onnx", action="store_true", help="also publish an ONNX file, with the SavedModel's report")
+    what = "evaluation of the LiteRT files; default: gin/eval/litert.gin, with the model's own EPSILON, NORM and SEED"
+    flags.add_argument("--gin_file", action="append", default=[], metavar="FILE", help=what)
+    what = "one value of that evaluation, overrides the files"
+    flags.add_argument("--gin_param", action="append", default=[], metavar="'NAME=VALUE'", help=what)
     flags.add_gin_import()
     return flags
 
 
 def run(flags: argparse.Namespace) -> None:
-    """Configure from the gin file in the workdir, and publish."""
+    """Publish the model of the workdir, or take an export, and convert it."""
+    if not (flags.model or flags.workdir):
+        raise InputError("name the --workdir of a finished training run, or a --model to convert.")
+    if flags.model and not (flags.litert or flags.onnx):
+        raise InputError("--model is published already: name what to convert it to, by --litert or --onnx.")
+    if flags.model and flags.export_dir:
+        raise InputError("conversions of a --model are published beside it: leave --export_dir out.")
+    if (flags.gin_file or flags.gin_param) and not flags.litert:
+        raise InputError("--gin_file and --gin_param are about the evaluation of --litert, which is missing.")
+    model, folder = flags.model, flags.workdir
+    if not model:
+        report = _publish(flags)
+        if report is None:  # only the chief of several workers publishes
+            return
+        model = os.path.join(flags.export_dir or "exported", report.model["name"], str(report.model["version"]))
+        folder = os.path.join(folder, "conversions")
+    if flags.litert or flags.onnx:
+        _convert(flags, model, folder)
+
+
+def _publish(flags: argparse.Namespace):
+    """Configure from the gin file in the workdir, and publish; return the report."""
     configuration = pathlib.Path(flags.workdir, "config.gin")
     if not configuration.is_file():
         raise InputError(f"{flags.workdir} has no training run: {configuration.name} is missing.")
     configure([str(configuration)], imports=flags.gin_import, defaults=False)
-    call(
+    return call(
         "train",
         workdir=flags.workdir,
-        export_dir=flags.export_dir,
+        export_dir=flags.export_dir or "exported",
         training_must_be_done=True,
         configuration=operative_text,
     )
+
+
+def _convert(flags: argparse.Namespace, model: str, folder: str | None) -> None:
+    from tfrobust import saving
+    from tfrobust.runs import conversions  # imports TensorFlow, which --help does not need
+
+    saving.import_all()  # registers the classes that a report may name
+    name = pathlib.Path(model).parent.name if pathlib.Path(model).name.isdecimal() else pathlib.Path(model).name
+    original = conversions.Original.of(model, folder or os.path.join("runs", "export", name))
+    if flags.onnx:
+        conversions.onnx_file(original)
+    knobs = [f"{knob}={value}" for knob, value in _KNOBS.findall(original.report.configuration)]
+
+    def evaluated(file: str, surrogate: str, output: str):
+        arguments = [f"--model={file}", f"--surrogate={surrogate}", f"--output={output}"]
+        arguments += [f"--gin_file={file}" for file in flags.gin_file or ["gin/eval/litert.gin"]]
+        arguments += [f"--gin_param={value}" for value in (*knobs, *flags.gin_param)]
+        arguments += [f"--gin_import={module}" for module in flags.gin_import]
+        return evaluate.run(evaluate.parser().parse_args(arguments))
+
+    if flags.litert:
+        conversions.litert_files(original, flags.litert, evaluated)
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    kinds = tuple(dict.fromkeys(text.split(",")))
+    unknown = [kind for kind in kinds if kind not in _LITERT_KINDS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0][:20]!r} is none of {', '.join(_LITERT_KINDS)}")
+    return kinds
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -5,13 +5,10 @@ once.
 """
 
 import argparse
-import contextlib
 import importlib
-import os
-import sys
-import tempfile
 
 from tfrobust.commands.configuration import binding, files, registry
+from tfrobust.common.console import quiet_stderr
 from tfrobust.errors import InputError
 
 KNOBS_FILE = "base/knobs.gin"
@@ -104,26 +101,3 @@ def differing_text() -> str:
     """Return the settings that differ from the objects' own defaults and from `DEFAULT_FILES`, as gin text."""
     defaults = files.read(DEFAULT_FILES, (), KNOBS_FILE)
     return "\n".join(["# What differs from the defaults:", *binding.differences(_bindings, defaults, _registry), ""])
-
-
-@contextlib.contextmanager
-def quiet_stderr():
-    """Hold back what TensorFlow's C++ code writes to standard error during its import; show it if the import fails."""
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as held:
-        try:
-            saved = os.dup(2)
-        except OSError:  # started without a standard error
-            yield
-            return
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        except Exception:
-            os.dup2(saved, 2)
-            held.seek(0)
-            sys.stderr.write(held.read().decode(errors="replace"))
-            raise
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)

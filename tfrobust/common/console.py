@@ -1,10 +1,13 @@
-"""Progress on standard output: one live bar if it is a terminal, a plain line from time to time if it is not."""
+"""Standard output and error: one live bar, or a plain line from time to time if it is no terminal; quiet C++ code."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 
 # Seconds until a bar appears (shorter tasks show none), and between plain lines about one task.
 PATIENCE, PLAIN_INTERVAL = 1.0, 60.0
@@ -89,3 +92,30 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+@contextlib.contextmanager
+def quiet_stderr(*, after_errors: bool = True) -> Iterator[None]:
+    """Hold back what C++ code writes to standard error in the block.
+
+    Args:
+        after_errors: True to show it if the block raises.
+    """
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as held:
+        try:
+            saved = os.dup(2)
+        except OSError:  # started without a standard error
+            yield
+            return
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except Exception:
+            os.dup2(saved, 2)
+            held.seek(0)
+            sys.stderr.write(held.read().decode(errors="replace") * after_errors)
+            raise
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)

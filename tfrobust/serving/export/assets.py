@@ -75,7 +75,7 @@ def assemble(
     if evaluated is not None:
         _check_evaluated(evaluated, weights, response)
 
-    _write_reports(temporary, report_json, report_html, report_markdown)
+    write_reports(temporary, report_json, report_html, report_markdown)
     golden.write(temporary, response)
     request = {"image_shape": image_shape, "vocabulary_size": len(vocabulary)}
     write_warmup(temporary, **request, signatures=list(loaded.signatures), name=name)
@@ -104,7 +104,7 @@ def copy_with_report(version, directory, *, report_json: str, report_html: str, 
     shutil.copytree(version, directory)
     (directory / publish.PUBLISHER_FILE).unlink(missing_ok=True)
     export.replace_report(directory, report_json)
-    _write_reports(directory, report_json, report_html, report_markdown)
+    write_reports(directory, report_json, report_html, report_markdown)
     publish.write_sums(directory)
 
 
@@ -156,7 +156,8 @@ def _check_evaluated(evaluated, weights: str, response: dict) -> None:
         )
 
 
-def _write_reports(directory: pathlib.Path, report_json: str, report_html: str, report_markdown: str) -> None:
+def write_reports(directory: pathlib.Path, report_json: str, report_html: str, report_markdown: str) -> None:
+    """Write the reports that are not empty into a version directory."""
     texts = {probe.REPORT_FILE: report_json, HTML_FILE: report_html, MARKDOWN_FILE: report_markdown}
     export.write_texts(directory, texts)
 

@@ -1,0 +1,189 @@
+"""Conversions of an export: compared with the SavedModel, evaluated by themselves, published once."""
+
+import dataclasses
+import signal
+
+import keras
+import numpy as np
+import pytest
+from faults import processes, whole_run
+from faults.processes import Trap
+from faults.whole_run import EXPORT, copy, report_of
+
+from tfrobust.commands import export as command
+from tfrobust.data.sources.digits import Digits
+from tfrobust.errors import InputError
+from tfrobust.evaluation.engine import predictor
+from tfrobust.report.schema import Report
+from tfrobust.runs import artifact, conversions
+from tfrobust.runs.conversions import Original
+from tfrobust.serving.export import assets, litert, publish
+from tfrobust.structs import Measurement
+
+CONFIGURATION = "EPSILON = 0.1\nNORM = 'l2'\nNAME = 'net'\nSEED = 3\n"
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """`exported/net/1`, a convolution with a linear head fitted to the digits by ridge regression."""
+    folder = tmp_path_factory.mktemp("conversions")
+    keras.utils.set_random_seed(0)
+    source = Digits(validation_size=100)
+    dataset = source.load()
+    images, labels = dataset.train.arrays()
+    inputs = keras.Input((8, 8, 1))
+    hidden = keras.layers.Conv2D(16, 3, strides=2, padding="same", activation="relu")(inputs)
+    encoder, head = keras.Model(inputs, keras.layers.Flatten()(hidden)), keras.layers.Dense(10)
+    head.build((None, 256))
+    features = np.asarray(encoder(images))
+    ridge = features.T @ features + 10.0 * np.eye(256)  # large weights would not survive 8 bits
+    head.kernel.assign(np.linalg.solve(ridge, features.T @ (10.0 * np.eye(10)[labels])))
+    parts = dict(encoder=encoder, head=head, image_shape=(8, 8, 1), class_names=dataset.class_names, name="net")
+    weights = assets.assemble(folder / "staged", **parts)
+    report = Report(
+        model={"name": "net", "version": 1, "weights_sha256": weights, "parameters": 2730},
+        data=artifact.data_facts(dataset, source),
+        measurements=(Measurement("accuracy.clean", 0.9, n=360),),
+        threat="None.",
+        run_sha256="0" * 64,
+        configuration=CONFIGURATION,
+        training={"seed": 3},
+    )
+    assets.assemble(folder / "final", **parts, report_json=report.to_json(), evaluated=folder / "staged")
+    base = folder / "exported" / "net"
+    publish.publish(folder / "final", base, publish.claim(base, "tests"), "tests")
+    return folder
+
+
+@pytest.fixture
+def original(published, tmp_path):
+    copy(published, tmp_path, "exported")
+    return Original.of(str(tmp_path / "exported" / "net"), str(tmp_path / "work"))
+
+
+def evaluated(calls):
+    """An evaluation that notes what it is asked for, and measures half."""
+
+    def evaluate(file, surrogate, output):
+        calls.append((file, surrogate, output))
+        earlier = artifact.earlier_report(file)
+        half = (Measurement("accuracy.clean", 0.5, n=360),)
+        return dataclasses.replace(earlier, measurements=half, run_sha256="1" * 64)
+
+    return evaluate
+
+
+def test_each_kind_is_published_once_with_a_report_of_its_own(original, tmp_path, capsys):
+    calls = []
+    conversions.litert_files(original, ("float32", "int8"), evaluated(calls))
+    first = capsys.readouterr().out
+    assert calls == [
+        (f"{tmp_path}/work/net-{kind}", f"{tmp_path}/exported/net/1", f"{tmp_path}/work/evaluation/net-{kind}")
+        for kind in ("float32", "int8")
+    ]
+    for kind in ("float32", "int8"):
+        version = tmp_path / "exported" / f"net-{kind}" / "1"
+        report, size = report_of(version / "assets.extra"), (version / "model.tflite").stat().st_size
+        assert report.model["name"] == f"net-{kind}" and report.model["version"] == 1
+        assert (report.model["format"], report.model["kind"], report.model["bytes"]) == ("LiteRT", kind, size)
+        assert report.model["converted_from"] == "net/1" and report.training == original.report.training
+        assert report.get("accuracy.clean").value == 0.5 and report.get("parity.agreement").value > 0.95
+        assert f"{version / 'model.tflite'}: {size:,} bytes" in first
+        page = (version / "assets.extra" / "robustness_report.md").read_text()
+        assert "LiteRT" in page and f"{size}" in page.replace(",", "") and "Same class as the SavedModel" in page
+        loaded = predictor.load(str(version.parent))
+        assert loaded.weights_sha256 == report.model["weights_sha256"]
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file() and "exported" in path.parts)
+    before = {path: path.stat().st_mtime_ns for path in files}
+    conversions.litert_files(original, ("int8",), evaluated(calls))
+    assert "(published by this run before)" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in files} == before
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file() and "exported" in path.parts) == files
+
+
+@pytest.mark.rest
+def test_the_parity_is_what_the_two_models_say(original, tmp_path):
+    conversions.litert_files(original, ("int8",), evaluated([]))
+    images, labels = Digits(validation_size=100).load().test.arrays()
+    base = tmp_path / "exported"
+    ours = np.asarray(predictor.load(str(base / "net")).logits(images))
+    theirs = np.asarray(predictor.load(str(base / "net-int8")).logits(images))
+    report = report_of(base / "net-int8" / "1" / "assets.extra")
+    found = {name: report.get(f"parity.{name}").value for name in ("agreement", "largest_gap", "mean_gap")}
+    right = [np.mean(each.argmax(-1) == labels) for each in (ours, theirs)]
+    assert found["agreement"] == pytest.approx(np.mean(ours.argmax(-1) == theirs.argmax(-1)))
+    assert found["largest_gap"] == pytest.approx(np.abs(ours - theirs).max(), rel=1e-3)
+    assert found["mean_gap"] == pytest.approx(np.abs(ours - theirs).mean(), rel=1e-3)
+    assert report.get("parity.accuracy_change").value == pytest.approx(right[1] - right[0])
+
+
+@pytest.mark.rest
+def test_a_wrong_scale_is_not_published(original, tmp_path, monkeypatch):
+    convert = litert.convert
+    monkeypatch.setattr(litert, "convert", lambda directory, kind, images: convert(directory, kind, 255 * images))
+    with pytest.raises(InputError, match="not published as int8: the file predicts the class of the SavedModel for"):
+        conversions.litert_files(original, ("int8",), evaluated([]))
+    assert [path.name for path in (tmp_path / "exported").iterdir()] == ["net"]
+
+
+def test_an_onnx_file_has_the_report_of_the_saved_model(original, tmp_path, capsys):
+    conversions.onnx_file(original)
+    version = tmp_path / "exported" / "net-onnx" / "1"
+    report = report_of(version / "assets.extra")
+    assert report.get("accuracy.clean") == original.report.get("accuracy.clean")
+    assert report.model["format"] == "ONNX" and report.get("parity.agreement").value == 1.0
+    assert report.not_measured[0].startswith("The numbers are those of the SavedModel, version 1 of net.")
+    assert (version / "model.onnx").stat().st_size == report.model["bytes"]
+    capsys.readouterr()
+    conversions.onnx_file(original)
+    assert "(published by this run before)" in capsys.readouterr().out
+
+
+def test_the_command_evaluates_with_the_knobs_of_the_model(published, tmp_path, monkeypatch):
+    copy(published, tmp_path, "exported")
+    monkeypatch.chdir(tmp_path)
+    given = []
+    monkeypatch.setattr(conversions, "litert_files", lambda original, kinds, evaluate: evaluate("f", "s", "o"))
+    monkeypatch.setattr(command.evaluate, "run", given.append)
+    assert command.main(["--model=exported/net", "--litert=int8,int8", "--gin_param=EPSILON=0.2"]) == 0
+    (flags,) = given
+    assert (flags.model, flags.surrogate, flags.output) == ("f", "s", "o")
+    assert flags.gin_param == ["EPSILON=0.1", "NORM='l2'", "SEED=3", "EPSILON=0.2"]
+    assert flags.gin_file == ["gin/eval/litert.gin"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        ([], "name the --workdir of a finished training run"),
+        (["--model=m"], "name what to convert it to"),
+        (["--model=m", "--onnx", "--export_dir=e"], "leave --export_dir out"),
+        (["--workdir=w", "--gin_param=EPSILON=1"], "about the evaluation of --litert"),
+        (["--workdir=w", "--litert=int4"], "'int4' is none of float32, float16, int8"),
+        (["--model=nowhere", "--onnx"], "nowhere is no export of tfrobust with a report"),
+    ],
+)
+def test_flags_that_make_no_sense_are_refused(flags, part, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command.main(flags) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert part in line and not list(tmp_path.iterdir())
+
+
+@pytest.mark.rest
+def test_a_run_is_converted_and_evaluated_also_after_kills(tmp_path_factory, tmp_path):
+    copy(whole_run.trained(tmp_path_factory), tmp_path)
+    flags = ["--workdir=runs/tiny", "--litert=int8", "--gin_file=gin/eval/quick.gin"]
+    places = [
+        Trap(["tfrobust.serving.export.litert:convert"], 1),
+        Trap(["tfrobust.evaluation.runner:_run_one"], 2),
+        Trap(["os:rename"], 1),
+        Trap(["tfrobust.serving.export.publish:_release"], 1),
+    ]
+    for trap in places:
+        assert processes.run(EXPORT, [flags], cwd=tmp_path, traps=[trap]).code == -signal.SIGKILL, trap
+    ended = processes.run(EXPORT, [flags], cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert [path.name for path in (tmp_path / "exported" / "tiny-int8").iterdir()] == ["1"]
+    report = report_of(tmp_path / "exported" / "tiny-int8" / "1" / "assets.extra")
+    assert {"accuracy.clean", "attack.pgd_linf_0.2.accuracy", "parity.agreement"} <= {m.id for m in report.measurements}

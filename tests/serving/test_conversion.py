@@ -1,0 +1,94 @@
+"""LiteRT and ONNX files hold the endpoint of the SavedModel that they were converted from."""
+
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
+
+from tfrobust.errors import InputError
+from tfrobust.security import saved_models
+from tfrobust.serving.export import litert, onnx
+
+IMAGES = np.random.default_rng(0).uniform(size=(50, 8, 8, 1)).astype(np.float32)
+# Kind -> the largest difference of an output that its arithmetic explains, as a share of the outputs' range.
+GAPS = {"float32": 1e-4, "float16": 1e-2, "int8": 0.1}
+
+
+@pytest.fixture(scope="module")
+def known(staged):
+    """The outputs of the SavedModel."""
+    outputs = saved_models.load(staged).signatures["serving_default"](images=tf.constant(IMAGES))
+    return {name: output.numpy() for name, output in outputs.items()}
+
+
+_REST = pytest.mark.rest
+
+
+@pytest.mark.parametrize("kind", ["int8", *(pytest.param(kind, marks=_REST) for kind in ("float32", "float16"))])
+def test_a_litert_file_has_the_outputs_by_their_names(staged, known, kind, capfd):
+    content = litert.convert(staged, kind, IMAGES)
+    assert capfd.readouterr().err == ""
+    interpreter = Interpreter(model_content=content)
+    found = interpreter.get_signature_runner("serving_default")(images=IMAGES)
+    assert set(found) == {"logits", "probabilities", "embedding"}
+    for name, values in found.items():
+        gap = np.abs(values - known[name]).max() / np.ptp(known[name])
+        assert values.dtype == np.float32 and gap < GAPS[kind], name
+    kernels = {d["dtype"] for d in interpreter.get_tensor_details() if d["shape"].tolist() == [4, 3, 3, 1]}
+    assert {"float32": {np.float32}, "float16": {np.float16}, "int8": {np.int8}}[kind] <= kernels
+
+
+@pytest.mark.rest
+def test_int8_takes_its_ranges_from_the_images(staged, known):
+    """Images of another scale convert without an error, and ruin the outputs."""
+    gaps = []
+    for images in (IMAGES, 255 * IMAGES):
+        interpreter = Interpreter(model_content=litert.convert(staged, "int8", images))
+        found = interpreter.get_signature_runner("serving_default")(images=IMAGES)["logits"]
+        gaps.append(np.abs(found - known["logits"]).max())
+    assert gaps[1] > 5 * gaps[0]
+
+
+# Name -> (a function of the pixels [b, 64], part of the line).
+IMPOSSIBLE = {
+    "no operator": (lambda x: tf.math.betainc(x + 1.0, x + 1.0, x), "no operator for Betainc: replace its layer"),
+    "the error function": (tf.math.erf, "no operator for Erf: set approximate=True in GELU"),
+    "a loop": (lambda x: tf.map_fn(lambda row: 2.0 * row, x), "it has the operator WHILE"),
+}
+
+
+@pytest.mark.parametrize("name", ["no operator", *(pytest.param(name, marks=_REST) for name in list(IMPOSSIBLE)[1:])])
+def test_what_cannot_be_converted_is_one_line(tmp_path, name, capfd):
+    function, part = IMPOSSIBLE[name]
+
+    class Model(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None, 8, 8, 1], name="images")])
+        def __call__(self, images):
+            return {"logits": function(tf.reshape(images, [-1, 64]))[:, :3]}
+
+    module = Model()
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures={"serving_default": module.__call__})
+    with pytest.raises(InputError) as error:
+        litert.convert(tmp_path / "model", "float32", IMAGES)
+    assert part in str(error.value) and len(str(error.value)) <= 300 and "\n" not in str(error.value)
+    assert capfd.readouterr().err == ""
+
+
+def test_an_onnx_file_has_the_outputs_by_their_names(staged, known):
+    content = onnx.convert(staged)
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    assert set(names) == {"logits", "probabilities", "embedding"}
+    for name, values in zip(names, session.run(None, {"images": IMAGES}), strict=True):
+        np.testing.assert_allclose(values, known[name], atol=1e-4)
+    np.testing.assert_array_equal(onnx.run(content, IMAGES, "logits"), session.run(["logits"], {"images": IMAGES})[0])
+
+
+@pytest.mark.parametrize("package", ["tf2onnx", "onnxruntime"])
+def test_a_package_of_onnx_is_missing(staged, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=r"pip install 'tfrobust\[onnx\]'"):
+        onnx.convert(staged)
