@@ -9,7 +9,11 @@ import pytest
 import tensorflow as tf
 
 from oracles import seeded_networks
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared.runner import run_attack
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
+from tfrobust.evaluation.engine.predictor import from_keras
 from tfrobust.models.resnets.resnet50 import ResNet50
 from tfrobust.models.shared.positions import patch_sinusoids, resizing_matrix
 from tfrobust.models.vit import ViT
@@ -182,3 +186,16 @@ def test_moco_v3_of_the_width_of_vit_small_needs_its_twelve_heads(tmp_path):
     with pytest.raises(InputError, match="whose ViT-S has 12 heads, not 6: set ViT.heads = 12"):
         checkpoints.load(make(heads=6), path)
     assert "12 heads as in ViT.heads" in str(checkpoints.load(make(heads=12), path))
+
+
+def test_a_read_transformer_is_attacked_at_any_size(tmp_path):
+    """Its images have no size until they are there; then the positions are those of their size."""
+    model, _ = checkpoints.classifier(SMALL(heads=2), written(tmp_path, tensors_of("deit")))
+    for size in ((16, 16), (24, 20)):
+        images = images_of("deit", size)
+        logits = model(images)["logits"]
+        labels = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        predictor = from_keras(model)
+        found = run_attack(PGD(ThreatModel(epsilon=0.3), steps=5), predictor.logits, images.numpy(), labels.numpy())
+        assert np.abs(found.adversarial - images).max() > 0.2
+        assert np.any(np.argmax(predictor.logits(found.adversarial), axis=-1) != labels)

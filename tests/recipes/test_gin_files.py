@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 
 from conformance import recipes
-from conformance.recipes import GIN, arguments, check_complete, first_stage
+from conformance.recipes import GIN, arguments, check_complete, first_stage, rates
 from tfrobust import keras as robust
 from tfrobust.commands.configuration import files
 from tfrobust.commands.run import configure
@@ -238,6 +238,33 @@ def test_a_network_and_a_method_take_a_step(name, kind, archives):
     assert {"loss", *method.terms} <= set(logs) and all(map(np.isfinite, logs.values())), logs
     moved = [np.any(new.numpy() != old) for new, old in zip(method.trainable_variables, before, strict=True)]
     assert all(moved), [v.path for v, has in zip(method.trainable_variables, moved, strict=True) if not has]
+
+
+@pytest.mark.rest
+def test_a_transformer_of_full_size_takes_an_adversarial_step_on_images_of_imagenet_s_size(tmp_path):
+    """The command in the comment of vit_small16.gin, with two images of 256x320 pixels and random weights."""
+    text = (GIN / "models" / "vit_small16.gin").read_text().replace("\n#", " ")
+    command = shlex.split(re.search(r"python -m tfrobust.train .*?(?=\n)", text).group())
+    files = [word.partition("=gin/")[2] for word in command if word.startswith("--gin_file")]
+    params = [word.partition("=")[2] for word in command if word.startswith("--gin_param")]
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 256, 320, 3), np.uint8)
+    for number, image in enumerate(pixels):
+        path = tmp_path / ("train", "test")[number // 2] / f"class{number % 2}" / "0.png"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(tf.io.encode_png(image).numpy())
+    instead = [f"ImageFolder.path={str(tmp_path)!r}", "ImageFolder.validation_size=0", "BATCH_SIZE=2"]
+    given = recipes.arguments(*files, params=[*params, *instead])
+    dataset = given["data"].load()
+    assert dataset.image_shape == (224, 224, 3) and given["pretrained"].path == "data/vit_small16.safetensors"
+    assert rates(given["optimizer"](), (0, 6255, 62_550)) == pytest.approx([0, 5e-4, 0], abs=1e-9)
+    method = build(given, dataset.image_shape, 1000)
+    assert sum(int(np.prod(v.shape)) for v in method.trainable_variables) == 22_050_664
+    method.optimizer.iterations.assign(1)  # the rate rises from 0
+    batches = pipeline.training_batches(dataset.train, batch_size=2, seed=0, augmentation=given["augmentation"])
+    before = [variable.numpy() for variable in method.trainable_variables]
+    logs = method.train_step(next(iter(batches)))
+    assert all(np.isfinite(float(value)) for value in logs.values()), logs
+    assert all(np.any(new.numpy() != old) for new, old in zip(method.trainable_variables, before, strict=True))
 
 
 # ---------------------------------------------------------------------------------------------- the command
