@@ -73,6 +73,7 @@ setup(
             "huggingface_hub",
             "hypothesis",
             "jsonschema",
+            "kubernetes-validate",
             "keras-hub",
             "pillow",
             "opencv-python-headless",

@@ -21,6 +21,7 @@ PLACEHOLDERS = {
     "DIR": "my_checkout",
     "CASES": "my_official_cases",
     "OURS": "my_cases",
+    "$SLURM_ARRAY_TASK_ID/8": "1/8",
     "...": "mine",
 }
 
@@ -144,7 +145,7 @@ def _simple(line: str) -> list[list[str]]:
 
 def _command(words: list[str]) -> Command | None:
     """Return the command of ours that the words are, None if they are another program's."""
-    while words and re.fullmatch(r"[A-Za-z_]\w*=.*", words[0], re.DOTALL):
+    while words and re.fullmatch(r"[A-Za-z_]\w*=.*|srun", words[0], re.DOTALL):
         words = words[1:]
     if words and re.fullmatch(r"(.*/)?python3?", words[0]):
         words = words[1:]

@@ -168,7 +168,8 @@ ONLY_HELP = {
     r"commands\.share (?!.*--output)|hf://": "needs the Hugging Face Hub; tests/commands has a stand-in",
     r"tools/(mutants|make_\w+)\.py": "runs the tests, or writes into the checkout",
     r"quantization_table": "needs exports of several kinds; tests/tools make its table",
-    r"tools/local_cluster\.py": "tests/distributed trains on a cluster",
+    r"tools/local_cluster\.py|'multi_worker'": "tests/distributed trains on a cluster",
+    r"my_imagenet": "needs images of 1,000 classes; tests/runs makes forecasts",
     r"--parts=(resnet20|standing|bfloat16)": "traces a ResNet-20 for minutes; other parts of the same tools run",
 }
 # Later settings win over printed ones; all that match are added.
