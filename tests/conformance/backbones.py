@@ -42,9 +42,11 @@ NAMES = (*APPLICATIONS, *PRESETS)
 
 def make(name: str, **arguments) -> Backbone:
     """Return a backbone with random weights."""
+    if name in PRESETS and "pixel_mean" not in arguments:
+        arguments["pixel_range"] = (-1, 1)
     if name in APPLICATIONS:
         return Backbone(application=name, arguments=APPLICATIONS[name], resize_to=32, **arguments)
-    return Backbone(preset=name, arguments=PRESETS[name], pixel_range=(-1, 1), resize_to=SIDE, **arguments)
+    return Backbone(preset=name, arguments=PRESETS[name], resize_to=SIDE, **arguments)
 
 
 def functional(channels: int = 1, **arguments) -> Backbone:

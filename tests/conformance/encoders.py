@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from conformance import backbones
 from tfrobust.models.backbone import Backbone
 from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
 from tfrobust.models.lenet import LeNet
@@ -29,8 +30,9 @@ from tfrobust.models.vit import ViT
 class Row:
     """make(**encoder arguments) -> encoder; their numbers of parameters are those of tests/models/test_sizes.py.
 
-    `l2` is the weight of the sum of squared kernels. `smallest`: the least image side that is accepted. An encoder of
-    text has no stages (None) and an `image_shape` (length,); what it refuses has tests of its own.
+    `l2` is the weight of the sum of squared kernels. `smallest`: the least image side that is accepted, 0 if all are
+    resized. An encoder of text has no stages (None) and an `image_shape` (length,); what it refuses has tests of its
+    own.
     """
 
     name: str
@@ -107,6 +109,10 @@ ENCODERS = (
         (4, 4, 1), 16, 2, False, 0.0, 2,
     ),
     Row("backbone", backbone, (6, 6, 2), 5, 1, False, 0.01, 1),
+    Row(
+        "backbone_keras_hub", functools.partial(backbones.make, "ViTBackbone"), (backbones.SIDE, backbones.SIDE, 3),
+        8, 1, False, 0.0, 0,
+    ),
     *(
         Row(
             f"text_transformer_{pooling}_{where}",
@@ -185,8 +191,8 @@ def keeps_the_contract(row: Row) -> None:
 
 
 def accepts_its_smallest_image(row: Row) -> None:
-    if row.is_text:
-        pytest.skip("takes tokens")
+    if row.is_text or not row.smallest:
+        pytest.skip("takes tokens, or one size to which images are resized")
     *_, channels = row.image_shape
     with pytest.raises(ValueError, match=f"at least {row.smallest}x{row.smallest}"):
         row.make().build((None, row.smallest - 1, row.smallest, channels))
@@ -278,7 +284,7 @@ def trains_every_variable_of_its_branch(row: Row) -> None:
     norms = sum(v.path.endswith("beta") for v in variables)  # some have no gamma
     learned = sum(v.path.endswith(("gamma", "beta")) for v in variables)
     assert missing == (learned // 2) * (len(branches) - 1), "gamma and beta of the other branch only"
-    assert all(np.isfinite(gradient).all() for gradient in gradients if gradient is not None)
+    assert all(np.isfinite(tf.convert_to_tensor(gradient)).all() for gradient in gradients if gradient is not None)
     moved = [(v.numpy() != m).any() for v, m in zip(encoder.non_trainable_variables, moving, strict=True)]
     # The unused branch's own two moving values per norm stay.
     assert sum(moved) == (norms // 2) * 2 if row.normalizes else not any(moved)

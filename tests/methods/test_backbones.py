@@ -9,12 +9,15 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from faults import small_run
 
 from conformance import backbones
 from conformance import methods as battery
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.runner import run_attack
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.methods.supervised import Supervised
+from tfrobust.models.backbone import Backbone
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.training.optimizers import LARS
 
@@ -95,3 +98,36 @@ def test_layer_wise_optimizers_leave_foreign_norms_and_biases_alone():
         v.path.rpartition("/")[2] for v, own in zip(encoder.trainable_variables, optimizer._adapted, strict=True) if own
     }
     assert adapted == {"kernel"}
+
+
+def test_gradients_of_foreign_embedding_tables_are_clipped():
+    """KerasHub's ViT reads its positions from an embedding layer, whose gradient is sparse in TensorFlow."""
+    keras.utils.set_random_seed(1)
+    method = Supervised(backbones.make("ViTBackbone"), LinearHead(battery.CLASSES), clip_norm=1e-3)
+    method.build((None, *battery.IMAGE_SHAPE))
+    method.compile(keras.optimizers.SGD(1.0), run_eagerly=True, jit_compile=False)
+    before = [variable.numpy() for variable in method.trainable_variables]
+    method.train_step(tuple(map(tf.constant, battery.data(6))))
+    moved = [v.numpy() - old for v, old in zip(method.trainable_variables, before, strict=True)]
+    assert np.sqrt(sum(np.square(each).sum() for each in moved)) == pytest.approx(1e-3, rel=1e-2)
+
+
+def dropping() -> Backbone:
+    """A functional model with a dict as its input, batch norm, and dropout from Keras's stateful seeds."""
+    images = keras.Input((None, None, 1), name="images")
+    maps = keras.layers.BatchNormalization()(keras.layers.Conv2D(4, 3, activation="tanh")(images))
+    return Backbone(keras.Model({"images": images}, keras.layers.Dropout(0.5)(maps)), pixel_range=(0, 1))
+
+
+def test_a_resumed_run_gives_the_same_bits(tmp_path, monkeypatch):
+    """Also the masks of foreign dropout continue where they were: their seeds are in the checkpoint."""
+    monkeypatch.setattr(battery, "encoder", dropping)
+
+    def ran(folder: str, *ends: int) -> dict:
+        for epochs in ends:
+            loop = small_run.make_loop(tmp_path / folder, "supervised", epochs=epochs, verbose=0)
+            history = loop.run()
+        return small_run.outcome(loop, history)
+
+    assert ran("whole", 2) == ran("resumed", 1, 2)
+    assert ran("shorter", 1)["model"] != ran("whole", 2)["model"]

@@ -378,7 +378,11 @@ class Method(Configured, keras.Model):
                 each += regularization
                 values["regularization"] = tf.broadcast_to(regularization, tf.shape(each))
             scaled = self.optimizer.scale_loss(loss)
-        gradients = tape.gradient(scaled, self.trainable_variables)
+        # Dense, also those of foreign embedding tables, so that they can be clipped and summed over replicas.
+        gradients = [
+            None if gradient is None else tf.convert_to_tensor(gradient)
+            for gradient in tape.gradient(scaled, self.trainable_variables)
+        ]
         gradients = gradients if self.clip_norm is None else self._clipped(gradients)
         self.apply_gradients(gradients)
         self.step.assign_add(1)
