@@ -7,6 +7,11 @@ import tensorflow as tf
 
 from conformance import methods as battery
 from oracles import momentum as oracle
+from tfrobust.methods.dino import DINO
+from tfrobust.models.heads.linear import LinearHead
+from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.models.heads.prototypes import Prototypes
+from tfrobust.models.vit import ViT
 from tfrobust.structs import Batch
 from tfrobust.training.callbacks import CollapseWarning
 
@@ -78,6 +83,18 @@ def test_each_gradient_is_clipped_by_its_own_norm():
     after = zip(method.trainable_variables, before, strict=True)
     norms = [np.linalg.norm(variable.numpy() - old) for variable, old in after]
     assert max(norms) <= 1e-3 * 1.01 and sum(norm > 0.99e-3 for norm in norms) > len(norms) / 2
+
+
+def test_the_teacher_of_a_transformer_drops_no_paths():
+    encoder = ViT(4, width=8, depth=2, heads=2, drop_path=0.5)
+    method = DINO(encoder, LinearHead(3), projection=ProjectionHead((6,), dim=4), prototypes=Prototypes(5))
+    method.build((None, 8, 8, 1))
+    assert method.target_encoder.drop_path == 0.0 and encoder.drop_path == 0.5
+    images = tf.constant(battery.data()[0])
+    first, second = (method.target_encoder(images, training=True) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(first, encoder(images, training=False), atol=1e-6)  # equal at the start
+    assert not np.allclose(first, encoder(images, training=True), atol=1e-3)
 
 
 def test_the_encoder_handed_over_is_the_teacher_s():

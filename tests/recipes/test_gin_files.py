@@ -37,7 +37,9 @@ OWN = {
 OTHERS = {
     "ACL": "acl_trades augmented_acl",
     "ASCL": "ascl_hard ascl_leaked ascl_soft ascl_trades ascl_trades_leaked",
+    "DINO": "dino_vit",
     "FCL": "fcl_margin fcl_text patch_gaussian_fcl",
+    "MoCoV3": "moco_v3_vit",
     "RoCL": "augmented_rocl rocl_at",
     "SimCLR": "simclr_adaptive_fnc simclr_fnc simclr_ifnd simclr_tikhonov",
     "Supervised": "patch_gaussian supervised_text transfer xe_gaussian",
@@ -47,7 +49,7 @@ FILES = [pytest.param(method, name, id=name) for method, names in METHODS.items(
 EVALUATED = ("imagenet_resnet50", "imagenet_vit_base16", "imagenet_c_resnet50")
 BASES = [f"{paper}/{base}" for paper in tables.papers() for base in tables.bases(paper) if base not in EVALUATED]
 STEPS = {names.split()[0]: method for method, names in METHODS.items()}
-STEPS |= {"fcl_text": "FCL", "supervised_text": "Supervised"} | {
+STEPS |= {"fcl_text": "FCL", "supervised_text": "Supervised", "moco_v3_vit": "MoCoV3", "dino_vit": "DINO"} | {
     name: kind for name, (_, kind) in recipes.TRACED.items()
 }
 

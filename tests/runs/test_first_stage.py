@@ -17,11 +17,13 @@ from tfrobust.common import fingerprint
 from tfrobust.data.sources.digits import Digits
 from tfrobust.errors import InputError
 from tfrobust.methods.byol import BYOL
+from tfrobust.methods.dino import DINO
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.cnn import CNN
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.models.heads.prototypes import Prototypes
 from tfrobust.ops.schedules import LinearRamp
 from tfrobust.pairs.false_negatives import IFND
 from tfrobust.runs import estimate, experiment
@@ -228,6 +230,17 @@ def test_clusters_that_come_behind_the_last_epoch_are_said(caplog):
         said = spoken(caplog, method, "sgd")
         assert len(said) == count
         assert all(f"SimCLR trains without IFND, which clusters first after epoch {every} of 2" in one for one in said)
+
+
+def test_the_second_stage_gets_the_encoder_of_dino_s_teacher(tmp_path):
+    parts = {"projection": ProjectionHead((8,), dim=4), "prototypes": Prototypes(5, lengths="weight_norm")}
+    first = pretraining(method=functools.partial(DINO, views=battery.SHIFT, **parts), epochs=1, batch_size=512)
+    stage = first.stage(encoder(), LinearHead, DIGITS, DIGITS.load(), 0)
+    first.run(stage, tf.distribute.get_strategy(), tmp_path, tmp_path, verbose=0)
+    found, teacher = stage.method.encoder, stage.method.target_encoder
+    assert not found.trainable and int(stage.method.step) == 2
+    for own, wanted in zip(found.weights, teacher.weights, strict=True):
+        np.testing.assert_array_equal(own, wanted)
 
 
 def test_a_classifier_that_nothing_trains_is_refused(tmp_path):

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfrobust.errors import InputError
 from tfrobust.methods.shared import projections
-from tfrobust.methods.shared.momentum import MomentumMethod, like
+from tfrobust.methods.shared.momentum import MomentumMethod, like, weight_pairs
 from tfrobust.methods.shared.prototypes import PrototypeMethod
 from tfrobust.methods.shared.self_supervised import VIEWS
 from tfrobust.models.heads.projection import ProjectionHead
@@ -125,5 +125,5 @@ class DINO(MomentumMethod, PrototypeMethod):
 
     def finish(self):
         """Give the encoder the weights of the teacher's encoder, with its statistics."""
-        for own, teacher in zip(self.encoder.weights, self.target_encoder.weights, strict=True):
+        for own, teacher in weight_pairs(self.encoder, self.target_encoder):
             own.assign(teacher.value)

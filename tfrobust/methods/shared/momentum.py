@@ -15,7 +15,8 @@ class MomentumMethod(SelfSupervised):
 
     After each step target <- target + r_t (online - target) for all trained weights of encoder and projection. r_t = 1
     - m_t of the papers. The usual cosine of m from m_0 to 1 over T steps is target_rate=CosineDecay(1 - m_0, T). Moving
-    statistics are not averaged: the batch norm of the momentum network normalizes by its own batches.
+    statistics are not averaged: the batch norm of the momentum network normalizes by its own batches. The momentum
+    network of a transformer drops no paths (`drop_path`), as in DINO.
 
     A subclass computes targets by `represent(..., networks=self.target_networks)`, and adds pairs of further layers to
     `followed_parts`.
@@ -41,7 +42,7 @@ class MomentumMethod(SelfSupervised):
     def __init__(self, encoder, head, *, target_rate=0.004, forward: str = "separate", **kwargs):
         super().__init__(encoder, head, forward=forward, **kwargs)
         self.target_rate = target_rate
-        self.target_encoder = like(encoder)
+        self.target_encoder = like(encoder, drop_path=0.0)
         self.target_projection = like(self.projection)
         if isinstance(target_rate, (int, float)) and not 0 <= target_rate <= 1:
             raise InputError(f"{type(self).__name__}.target_rate is {target_rate}; it lies in [0, 1].")
@@ -89,8 +90,7 @@ class MomentumMethod(SelfSupervised):
 
     def _weights(self) -> list[tuple]:
         """Return the pairs (online, target) of all weights, with moving statistics."""
-        pairs = [(one.weights, other.weights) for one, other in self.followed_parts]
-        return [pair for one, other in pairs for pair in zip(one, other, strict=True)]
+        return [pair for parts in self.followed_parts for pair in weight_pairs(*parts)]
 
 
 class MomentumPrediction(MomentumMethod):
@@ -131,7 +131,19 @@ class MomentumPrediction(MomentumMethod):
         return {self.terms[0]: term, **probe, **observed}, logits
 
 
-def like(layer: keras.layers.Layer) -> keras.layers.Layer:
-    """Create another layer of the same configuration, with weights of its own."""
+def weight_pairs(layer: keras.layers.Layer, other: keras.layers.Layer) -> list[tuple]:
+    """Return the pairs of weights of two layers of one architecture, without the clocks of dropout."""
+    own, others = ([weight for weight in each.weights if "int" not in weight.dtype] for each in (layer, other))
+    return list(zip(own, others, strict=True))
+
+
+def like(layer: keras.layers.Layer, **changes) -> keras.layers.Layer:
+    """Create another layer with weights of its own.
+
+    Args:
+        layer: whose configuration is taken.
+        **changes: other values of arguments that the layer has; those that it lacks are ignored.
+    """
     config = layer.get_config()
+    config |= {name: value for name, value in changes.items() if name in config}
     return type(layer).from_config({**config, "name": f"{layer.name}_like"})
