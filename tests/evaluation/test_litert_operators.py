@@ -52,6 +52,7 @@ _QUANTIZED = {
     "strided": lambda x: x[:, 1:5:2, ::-1, 2],
     "slice": lambda x: tf.slice(x, [0, 1, 0, 0], [-1, 3, 6, 4]),
     "packed": lambda x: tf.stack([x[..., 0], x[..., 3]], 1),
+    "unpacked": lambda x: tf.unstack(x, axis=1)[2],
     "gathered": lambda x: tf.gather(x, [3, 0, 0], axis=-1),
     "expanded": lambda x: tf.expand_dims(x, 1),
     "softmax": tf.nn.softmax,
@@ -97,6 +98,7 @@ _FLOAT = {
     "floor": lambda x: tf.floor(3 * x) / 3,
     "ceil": lambda x: tf.math.ceil(3 * x) / 3,
     "sign": lambda x: tf.sign(x + 0.013),
+    "zeros": lambda x: tf.concat([tf.zeros_like(x[..., :1]), x], -1),
 }
 
 

@@ -279,4 +279,6 @@ OPERATORS: dict[str, Callable] = {
     "TANH": _unary(tf.tanh),
     "TILE": lambda op, value, multiples: tf.tile(value, multiples),
     "TRANSPOSE": lambda op, value, order: tf.transpose(value, order),
+    "UNPACK": lambda op, value: tf.unstack(value, axis=op.option("axis", 0)),
+    "ZEROS_LIKE": _unary(tf.zeros_like),
 }
