@@ -2,15 +2,18 @@
 
 import sys
 
+import keras
 import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
+from tfrobust import keras as robust
 from tfrobust.errors import InputError
 from tfrobust.security import saved_models
 from tfrobust.serving.export import litert, onnx
+from tfrobust.serving.export import saved_model as export
 
 IMAGES = np.random.default_rng(0).uniform(size=(50, 8, 8, 1)).astype(np.float32)
 # Kind -> the largest difference of an output that its arithmetic explains, as a share of the outputs' range.
@@ -39,6 +42,26 @@ def test_a_litert_file_has_the_outputs_by_their_names(staged, known, kind, capfd
         assert values.dtype == np.float32 and gap < GAPS[kind], name
     kernels = {d["dtype"] for d in interpreter.get_tensor_details() if d["shape"].tolist() == [4, 3, 3, 1]}
     assert {"float32": {np.float32}, "float16": {np.float16}, "int8": {np.int8}}[kind] <= kernels
+
+
+# Encoders of one stage each, whose operators differ: strides, batch norm and shortcuts, attention and GELU.
+ENCODERS = {
+    "DigitsCNN": lambda: robust.models.DigitsCNN(),
+    "WideResNet": lambda: robust.models.WideResNet(10, 1),
+    "ViT": lambda: robust.models.ViT(4, heads=2, width=16, depth=1, grid=2),
+}
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("name", ENCODERS)
+def test_encoders_of_each_kind_are_converted(tmp_path, name):
+    encoder, head = ENCODERS[name](), keras.layers.Dense(10)
+    known = np.asarray(head(encoder(IMAGES)))
+    export.write_saved_model(tmp_path / "model", encoder=encoder, head=head, image_shape=(8, 8, 1))
+    for kind in litert.KINDS:
+        interpreter = Interpreter(model_content=litert.convert(tmp_path / "model", kind, IMAGES))
+        found = interpreter.get_signature_runner("serving_default")(images=IMAGES)["logits"]
+        assert np.abs(found - known).max() / np.ptp(known) < GAPS[kind], kind
 
 
 @pytest.mark.rest

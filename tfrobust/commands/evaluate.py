@@ -98,7 +98,7 @@ def _own_data(flags: argparse.Namespace) -> str:
     from tfrobust.report.comparison.reports import find_report  # imports NumPy, which --help does not need
 
     # A file without a report is evaluated on the data of its surrogate.
-    report = find_report(hub.local(flags.model)) or find_report(flags.surrogate or "")
+    report = find_report(hub.local(flags.model)) or (flags.surrogate and find_report(flags.surrogate))
     document = read_bounded(report) if report else b""
     named = any(b"tfrobust>" + kind in document for kind in (b"ImageFolder", b"Npz", b"TensorFlowDatasets", b"Cifar"))
     return f"--model={shown(flags.model, 40, quote=False)}" if named else ""

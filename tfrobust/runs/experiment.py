@@ -241,7 +241,7 @@ def evaluate(
     earlier = artifacts.earlier_report(model)
     known = earlier.training if earlier else {}
     if data is None:
-        data = artifacts.named_source(model, earlier or artifacts.earlier_report(surrogate or ""))
+        data = artifacts.named_source(model, earlier or (surrogate and artifacts.earlier_report(surrogate)))
     elif callable(data):
         data = data(image_shape=_input_shape(predictor), **artifacts.fitting(earlier))
     dataset = _loaded(data)
