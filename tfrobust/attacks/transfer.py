@@ -11,9 +11,9 @@ from tfrobust.errors import InputError
 class Transfer(base.Attack):
     """Transfer attack: another attack searches a surrogate, and its points are tried on the model itself.
 
-    The model needs no gradients. Points are tried ten times in a round (at least five steps apart), and the search goes
-    on where the model resists, even if the surrogate is misclassified there. The evaluation gives the surrogate
-    (`evaluate --surrogate`; a LiteRT file has one of its own), `run_attack` the argument `surrogate`.
+    The model needs no gradients. A round verifies about ten points, at least five steps apart. The search continues
+    until one is misclassified by the model, even if the surrogate misclassifies it earlier. The surrogate comes from
+    `evaluate --surrogate` (a LiteRT file has one of its own), or from the argument `surrogate` of `run_attack`.
 
     Example:
         >>> import numpy as np, tensorflow as tf
