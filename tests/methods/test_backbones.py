@@ -16,14 +16,17 @@ from conformance import methods as battery
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.runner import run_attack
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.errors import InputError
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.backbone import Backbone
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.training.optimizers import LARS
 
 FOUR = ("supervised", "trades", "ascl_leaked", "simclr")
+# These mix hidden states at three stages, and a whole model is one.
+STAGED = ("manifold_mixup", "nfm", "noisymix", "noisymix_paper")
 # The others want stages or branches, bring an encoder of their own, or train on text.
-_OWN = ("nfm_vit", "supervised_tikhonov_vit", "trades_backbone", "fcl_text", "nfm", "noisymix", "noisymix_paper")
+_OWN = ("nfm_vit", "supervised_tikhonov_vit", "trades_backbone", "fcl_text", *STAGED)
 METHODS = [row for row in battery.ROWS if row not in (*_OWN, "acl", "acl_to_standard", *FOUR)]
 _TINY = [name for name in backbones.NAMES if name in backbones.PRESETS]
 PAIRS = [
@@ -77,6 +80,13 @@ def test_a_trained_backbone_is_saved_exported_and_attacked(name, tmp_path):
         for x in (images, found.adversarial)
     ]
     assert float(tf.reduce_sum(losses[1])) >= float(tf.reduce_sum(losses[0]))
+
+
+@pytest.mark.parametrize("row", STAGED)
+def test_methods_that_need_stages_refuse_in_one_line(row):
+    with pytest.raises(InputError, match="Backbone has the stages 0 to 1") as caught:
+        battery.ROWS[row](backbones.make("ViTBackbone"), LinearHead(battery.CLASSES))
+    assert len(str(caught.value)) <= 300
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
