@@ -26,7 +26,7 @@ FOUR = ("supervised", "trades", "ascl_leaked", "simclr")
 # These mix hidden states at three stages, and a whole model is one.
 STAGED = ("manifold_mixup", "nfm", "noisymix", "noisymix_paper")
 # The others want stages or branches, bring an encoder of their own, or train on text.
-_OWN = ("nfm_vit", "supervised_tikhonov_vit", "trades_backbone", "fcl_text", *STAGED)
+_OWN = ("nfm_vit", "supervised_tikhonov_vit", "trades_backbone", "dino", "swav_queue", "fcl_text", *STAGED)
 METHODS = [row for row in battery.ROWS if row not in (*_OWN, "acl", "acl_to_standard", *FOUR)]
 _TINY = [name for name in backbones.NAMES if name in backbones.PRESETS]
 PAIRS = [
