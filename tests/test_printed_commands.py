@@ -88,7 +88,8 @@ def check(command: Command) -> None:
     gin_files = flags.get("gin_file") or []
     if command.program in ("tfrobust.train", "tfrobust.evaluate"):
         if gin_files:
-            configured(tuple(gin_files), tuple(flags["gin_param"]), tuple(flags["gin_import"]))
+            added = ("train.plan=@Plan()",) if flags.get("replicas") else ()  # as the command does
+            configured(tuple(gin_files), (*added, *flags["gin_param"]), tuple(flags["gin_import"]))
         return
     for name in [*gin_files, *(f"gin/{stem}.gin" for stem in method_stems(command, flags))]:
         files.find(name, command.program)
