@@ -90,7 +90,11 @@ def test_each_kind_is_published_once_with_a_report_of_its_own(original, tmp_path
         assert report.get("accuracy.clean").value == 0.5 and report.get("parity.agreement").value > 0.95
         assert f"{version / 'model.tflite'}: {size:,} bytes" in first
         page = (version / "assets.extra" / "robustness_report.md").read_text()
-        assert "LiteRT" in page and f"{size}" in page.replace(",", "") and "Same class as the SavedModel" in page
+        assert (
+            f"LiteRT file ({kind}, {size:,} bytes)" in page.splitlines()[0] and "Same class as the SavedModel" in page
+        )
+        html = (version / "assets.extra" / "robustness_report.html").read_text()
+        assert f"<small>version 1, LiteRT file ({kind}, {size:,} bytes)</small>" in html
         loaded = predictor.load(str(version.parent))
         assert loaded.weights_sha256 == report.model["weights_sha256"]
     files = sorted(path for path in tmp_path.rglob("*") if path.is_file() and "exported" in path.parts)

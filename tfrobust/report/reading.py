@@ -357,9 +357,24 @@ def _is_distinguished(value: float, digits: int) -> bool:
 
 
 def title(report: Report) -> str:
-    """Return model name and version: "ascl_leaked, version 3"; the name alone if unpublished."""
-    version = report.model.get("version")
-    return f"{report.model['name']}, version {version}" if version is not None else report.model["name"]
+    """Return model name, version if published, and kind if a file: "ascl_leaked, version 3"."""
+    return ", ".join([report.model["name"], *filter(None, (version(report), file_kind(report)))])
+
+
+def version(report: Report) -> str:
+    """Return the version of a published model: "version 3"; "" if it is not published."""
+    number = report.model.get("version")
+    return f"version {number}" if number is not None else ""
+
+
+def file_kind(report: Report) -> str:
+    """Return the kind of a converted file: "LiteRT file (int8, 125,576 bytes)"; "" for other models."""
+    kind, size = report.model.get("kind"), report.model.get("bytes")
+    if not isinstance(report.model.get("format"), str):
+        return ""
+    details = [kind] if isinstance(kind, str) else []
+    details += [f"{size:,} bytes"] if isinstance(size, int) else []
+    return f"{report.model['format']} file" + (f" ({', '.join(details)})" if details else "")
 
 
 def footer(report: Report) -> str:

@@ -53,11 +53,11 @@ _WORST = {"fail": "at least one failed", "warn": "at least one warning", "pass":
 def render(report: Report) -> str:
     """Render one self-contained page: inline style and SVG, no scripts, no external resources."""
     found = sections.build(report)
-    version = report.model.get("version")
-    version = f" <small>version {text(version)}</small>" if version is not None else ""
+    kind = [each for each in (reading.version(report), reading.file_kind(report)) if each]
+    small = f" <small>{text(', '.join(kind))}</small>" if kind else ""
     head = [
         f'<p class="eyebrow">Robustness report &middot; {text(report.data["name"])}</p>',
-        f"<h1>{text(report.model['name'])}{version}</h1>",
+        f"<h1>{text(report.model['name'])}{small}</h1>",
         f'<p class="summary">{text(_summary(report))}</p>',
         _tiles(report),
     ]
