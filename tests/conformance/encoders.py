@@ -71,6 +71,19 @@ def backbone(width: int = 5, kernel_regularization: float = 0.01, **arguments) -
     return Backbone(keras.Model(images, keras.layers.Conv2D(width, 3, **options)(hidden)), **arguments)
 
 
+def staged_backbone(**arguments) -> Backbone:
+    """Batch norm, a residual block without batch norm behind it, and a stage whose batch norm is called twice."""
+    images = keras.Input((None, None, 2))
+    norm = keras.layers.BatchNormalization(momentum=0.9)
+    hidden = keras.layers.BatchNormalization(scale=False)(keras.layers.Conv2D(4, 3, padding="same")(images))
+    hidden = keras.layers.AveragePooling2D(2, padding="same", name="half")(keras.ops.tanh(hidden))
+    hidden = keras.layers.Add(name="block")([hidden, keras.layers.Conv2D(4, 1, activation="tanh")(hidden)])
+    model = keras.Model(images, norm(keras.layers.Conv2D(4, 1)(norm(hidden))))
+    if "pixel_mean" not in arguments:
+        arguments["pixel_range"] = (0, 1)
+    return Backbone(model, stage_names=("half", "block"), **arguments)
+
+
 ENCODERS = (
     Row("digits_cnn", DigitsCNN, (8, 8, 1), 128, 3, True, 0.0, 4),
     Row(
@@ -113,6 +126,7 @@ ENCODERS = (
         "backbone_keras_hub", functools.partial(backbones.make, "ViTBackbone"), (backbones.SIDE, backbones.SIDE, 3),
         8, 1, False, 0.0, 0,
     ),
+    Row("backbone_stages", staged_backbone, (6, 6, 2), 4, 3, True, 0.0, 1),
     *(
         Row(
             f"text_transformer_{pooling}_{where}",

@@ -88,8 +88,8 @@ def smooth_attack() -> PGD:
 
 
 def foreign_encoder(**keywords):
-    """A functional model of Keras's own layers, its batch norm set to be synchronized."""
-    return backbones.functional(synchronized=True, **keywords)
+    """A functional model of Keras's own layers, its batch norm set to be synchronized, with two stages."""
+    return backbones.functional(synchronized=True, stage_names="resolution", **keywords)
 
 
 def build(

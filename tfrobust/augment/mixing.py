@@ -370,6 +370,11 @@ def at_one_stage(key: tf.Tensor, stages: Sequence[int], change: Callable) -> Cal
     return at_stage
 
 
+def more_stages(encoder) -> str:
+    """Return the end of a message: how an encoder gets more stages, or nothing."""
+    return "; more are set by its stage_names" if hasattr(encoder, "stage_names") else ""
+
+
 def require_stages(encoder, stages: Sequence[int], owner: str) -> tuple[int, ...]:
     """Check that an encoder has the stages, and return them as a tuple.
 
@@ -391,5 +396,7 @@ def require_stages(encoder, stages: Sequence[int], owner: str) -> tuple[int, ...
             f"take an encoder of tfrobust.keras.models or a subclass of its Encoder."
         )
     if not stages or not all(type(stage) is int and 0 <= stage <= count for stage in stages):
-        raise InputError(f"{owner}.stages is {stages}; {type(encoder).__name__} has the stages 0 to {count}.")
+        raise InputError(
+            f"{owner}.stages is {stages}; {type(encoder).__name__} has the stages 0 to {count}{more_stages(encoder)}."
+        )
     return stages

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from tfrobust.augment.mixing import more_stages
 from tfrobust.errors import InputError
 from tfrobust.methods.shared.nt_xent import NTXentMethod
 from tfrobust.methods.shared.self_supervised import VIEWS
@@ -43,8 +44,12 @@ class LayerWiseContrastive(NTXentMethod):
 
     def __init__(self, encoder, head, **kwargs):
         super().__init__(encoder, head, **kwargs)
-        if not getattr(encoder, "stage_count", 0):
-            raise InputError(f"LayerWiseContrastive needs an encoder with stages; {type(encoder).__name__} has none.")
+        count = getattr(encoder, "stage_count", 0)
+        if not count or (count == 1 and hasattr(encoder, "stage_names")):
+            raise InputError(
+                f"LayerWiseContrastive needs an encoder with stages; {type(encoder).__name__} has "
+                f"{count or 'none'}{more_stages(encoder)}."
+            )
 
     @property
     def layer_names(self) -> tuple[str, ...]:

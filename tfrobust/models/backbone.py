@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfrobust.common import configured
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
-from tfrobust.models.shared import foreign
+from tfrobust.models.shared import foreign, functional
 from tfrobust.models.shared.encoder import Encoder
 
 _log = logging.getLogger("tfrobust")
@@ -20,7 +20,7 @@ class Backbone(Encoder):
     """Encoder made of a Keras model that exists already, for pixels in [0, 1] as everywhere in this library.
 
     The pixels are mapped to what the model expects, the model runs, and its output is pooled to a vector. The model is
-    one stage, so that `stage_count` is 1.
+    one stage, unless `stage_names` divides it.
 
     Example:
         >>> import keras, tensorflow as tf
@@ -49,7 +49,12 @@ class Backbone(Encoder):
         pixel_std: float or one per channel in RGB, of pixels in [0, 1]; instead of `pixel_range`.
         channel_order: "rgb" or "bgr", which the model expects; None is what is known, or "rgb".
         resize_to: as in `Encoder`; a model of a fixed size needs it for images of another size.
-        branches: as in `Encoder`.
+        stage_names: where a functional model is cut into stages, for methods that mix or contrast hidden states: the
+            names of layers, each of whose outputs alone separates input from output, in the order of the network;
+            "resolution", the last such layer before each reduction of the maps; or "pyramid", the `pyramid_outputs` of
+            a KerasHub backbone. `stage_count` is one more than their number.
+        branches: sets of batch-norm variables, for a functional model whose batch normalizations are its own layers.
+            The first is that of the model, the others begin as copies.
         synchronized: batch statistics over all replicas.
         normalization_momentum: replaces the momentum of the model's batch normalization; None keeps it.
         normalization_epsilon: replaces the epsilon of the model's batch normalization; None keeps it.
@@ -75,6 +80,7 @@ class Backbone(Encoder):
         pixel_std: float | tuple[float, ...] | None = None,
         channel_order: str | None = None,
         resize_to: int | None = None,
+        stage_names: str | tuple[str, ...] = (),
         branches: int = 1,
         synchronized: bool = False,
         normalization_momentum: float | None = None,
@@ -101,6 +107,7 @@ class Backbone(Encoder):
         self.preset = None
         self.pixel_range = None
         self.output_name = output_name
+        self.stage_names = stage_names if isinstance(stage_names, str) else tuple(stage_names)
         source = self._source(model, preset, dict(arguments or {}))
         self.model = foreign.with_policy(source.model, self.dtype_policy)
         self.origin = source.origin or origin
@@ -113,9 +120,8 @@ class Backbone(Encoder):
         network, shape = foreign.single_tensor(self.model, output_name)
         self.pooling = foreign.pooling_of(self.model, shape, pooling)
         neck = foreign.pooling_layers(self.pooling, len(shape), self.dtype_policy)
-        if branches > 1 and foreign.layers_of(self.model, keras.layers.BatchNormalization):
-            raise InputError(f"Backbone has one set of batch-norm variables, so branches must be 1, got {branches}.")
-        self.compose([[network]], neck, dim=shape[-1])
+        stages = functional.make_stages(network, stage_names, branches=branches)
+        self.compose([[stage] for stage in stages], neck, dim=shape[-1])
 
     def _source(self, model, preset, arguments: dict) -> foreign.Source:
         if model is not None:
