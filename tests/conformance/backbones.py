@@ -10,7 +10,7 @@ from tfrobust.models.backbone import Backbone
 
 APPLICATIONS = {
     "MobileNetV2": {"alpha": 0.35},
-    "EfficientNetB0": {"drop_connect_rate": 0.0},
+    "EfficientNetB0": {},
     "ConvNeXtTiny": {},
     "ResNet50V2": {},
     "DenseNet121": {},
@@ -45,7 +45,7 @@ def make(name: str, **arguments) -> Backbone:
     if name in PRESETS and "pixel_mean" not in arguments:
         arguments["pixel_range"] = (-1, 1)
     if name in APPLICATIONS:
-        return Backbone(application=name, arguments=APPLICATIONS[name], resize_to=32, **arguments)
+        return Backbone(application=name, arguments=APPLICATIONS[name], resize_to=32, dropout=False, **arguments)
     return Backbone(preset=name, arguments=PRESETS[name], resize_to=SIDE, **arguments)
 
 

@@ -165,9 +165,23 @@ def test_momentum_and_epsilon_reach_the_layers():
     assert not foreign.random_layers(encoder.model)
 
 
-def test_layers_with_stateful_seeds_are_named():
+def test_dropout_is_found_and_stopped(tmp_path):
+    """A copy in a file has none either."""
     model = functional(lambda maps: keras.layers.Dropout(0.0)(keras.layers.Dropout(0.5, name="random")(maps)))
-    assert foreign.random_layers(model) == ["random"]
+    assert [layer.name for layer in foreign.random_layers(model)] == ["random"]
+    encoder = Backbone(model, pixel_range=(0, 1))
+    assert np.any(encoder(IMAGES, training=True) != encoder(IMAGES))
+    still = Backbone(model, pixel_range=(0, 1), dropout=False)
+    still.save(tmp_path / "encoder.keras")
+    for each in (still, keras.saving.load_model(tmp_path / "encoder.keras")):
+        assert not foreign.random_layers(each.model)
+        np.testing.assert_array_equal(each(IMAGES, training=True), still(IMAGES))
+
+
+@pytest.mark.rest  # two deep networks
+def test_dropout_of_an_application_is_stopped():
+    assert len(foreign.random_layers(Backbone(application="EfficientNetB0").model)) == 9
+    assert not foreign.random_layers(Backbone(application="EfficientNetB0", dropout=False).model)
 
 
 # -------------------------------------------------------------------------------------------------- refused

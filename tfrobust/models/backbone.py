@@ -58,6 +58,8 @@ class Backbone(Encoder):
         synchronized: batch statistics over all replicas.
         normalization_momentum: replaces the momentum of the model's batch normalization; None keeps it.
         normalization_epsilon: replaces the epsilon of the model's batch normalization; None keeps it.
+        dropout: False sets the rates of the model's dropout and drop path to 0. Their masks depend on Keras's stateful
+            seeds, so that several replicas would train otherwise than one device.
         origin: digest of the weight file or its name; set by the constructor, so that a run is not resumed with others.
         **kwargs: of `keras.Model`: `name`, `dtype`, `trainable`.
 
@@ -85,6 +87,7 @@ class Backbone(Encoder):
         synchronized: bool = False,
         normalization_momentum: float | None = None,
         normalization_epsilon: float | None = None,
+        dropout: bool = True,
         origin: str = "",
         **kwargs,
     ):
@@ -106,6 +109,7 @@ class Backbone(Encoder):
         self.application = None if application is None else foreign.application_name(application)
         self.preset = None
         self.pixel_range = None
+        self.dropout = dropout
         self.output_name = output_name
         self.stage_names = stage_names if isinstance(stage_names, str) else tuple(stage_names)
         source = self._source(model, preset, dict(arguments or {}))
@@ -156,19 +160,21 @@ class Backbone(Encoder):
 
     def _adapt_layers(self) -> None:
         foreign.load_exactly(self.model)
+        if not self.dropout:
+            foreign.stop_dropout(self.model)
         for layer in foreign.layers_of(self.model, keras.layers.BatchNormalization):
             layer.synchronized = layer.synchronized or self.synchronized
             if self.normalization_momentum is not None:
                 layer.momentum = self.normalization_momentum
             if self.normalization_epsilon is not None:
                 layer.epsilon = self.normalization_epsilon
-        drawing = foreign.random_layers(self.model)
+        drawing = [layer.name for layer in foreign.random_layers(self.model)]
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         if drawing and replicas > 1:
             shown = ", ".join(drawing[:3]) + (f" and {len(drawing) - 3} more" if len(drawing) > 3 else "")
             _log.warning(
                 "%s draws random numbers from Keras's own seeds (%s), so that %d replicas train otherwise than one "
-                "device would; set their rates to 0 for the same algorithm.",
+                "device would; dropout=False stops dropout.",
                 self.model.name, shown, replicas,
             )  # fmt: skip
 

@@ -348,10 +348,21 @@ def load_exactly(model: keras.Model) -> None:
             layer.load_own_variables = types.MethodType(keras.layers.Layer.load_own_variables, layer)
 
 
-def random_layers(model: keras.Model) -> list[str]:
-    """Return the names of layers that draw from Keras's stateful seeds in training, such as Dropout."""
+def random_layers(model: keras.Model) -> list[keras.layers.Layer]:
+    """Return the layers that draw from Keras's stateful seeds in training, such as Dropout with a rate above 0."""
     drawing = [layer for layer in layers_of(model) if isinstance(getattr(layer, "seed_generator", None), _SEEDS)]
-    return [layer.name for layer in drawing if getattr(layer, "rate", getattr(layer, "drop_path_rate", 1.0))]
+    return [layer for layer in drawing if getattr(layer, _rate_name(layer), 1.0)]
+
+
+def stop_dropout(model: keras.Model) -> None:
+    """Set the rates of dropout and drop path to 0."""
+    for layer in random_layers(model):
+        if hasattr(layer, _rate_name(layer)):
+            setattr(layer, _rate_name(layer), 0.0)
+
+
+def _rate_name(layer: keras.layers.Layer) -> str:
+    return "rate" if hasattr(layer, "rate") else "drop_path_rate"
 
 
 _SEEDS = keras.random.SeedGenerator
