@@ -175,6 +175,7 @@ ONLY_HELP = {
 }
 # Later settings win over printed ones; all that match are added.
 SMALLEST = {
+    r"check_backbones": "--backbones=ViTBackbone --methods=supervised",
     r"bench_step": "--rounds=2 --batch=8 --attack_steps=1 --methods=trades,simclr --encoder=digits --start_rounds=1",
     r"bench_step(?!.*--parts)": "--parts=step",
     r"bench_scale": "--rounds=1 --parts=determinism",
@@ -232,6 +233,13 @@ def test_a_command_runs(command, reader):
     assert ended.code in ACCEPTED.get(command.program, (0,)), ended.err[-2000:]
 
 
+@pytest.mark.rest
+def test_the_scripts_of_a_page_run(reader):
+    """`pretrain.py` has run in `equipped`."""
+    ended = processes.run("fine_tune:main", [1], cwd=reader)
+    assert ended.code == 0 and "trades, evaluated on 360 images" in ended.out, ended.err[-2000:]
+
+
 @pytest.fixture(scope="module")
 def equipped(written) -> pathlib.Path:
     """Return the reader's folder with tiny data and with exports of all names that the commands have."""
@@ -242,6 +250,8 @@ def equipped(written) -> pathlib.Path:
         for number in range(12):
             png = tf.io.encode_png(draw.integers(0, 256, (32, 32, 3), dtype="uint8"))
             tf.io.write_file(str(written / "my_photos" / kind / f"{number}.png"), png)
+    ended = processes.run("pretrain:main", [0], cwd=written)
+    assert ended.code == 0, ended.err
     for first, second, more in (
         ("ascl_leaked", "data/npz", ["--gin_param=Npz.path='my.npz'"]),
         ("trades", "data/image_folder", ["--gin_file=gin/models/cnn.gin", "--gin_param=ImageFolder.path='my_photos'"]),
