@@ -33,6 +33,9 @@ def test_rows_hold_accuracies_differences_bytes_and_speed(tool):
     assert line[5].startswith("-25.0 [")
     assert second[1:] == ["KiB, float32", "KiB, int8", "times as fast, float32", "times as fast, int8"]
     assert other == ["net", "4", "1", "1.0", "3.3"]
+    text = tool.table(["net"], ["float32", "float16", "int8"], found, sizes, speeds)
+    (_, _, line), (_, _, other) = _cells(text)
+    assert line[1:7] == ["100.0", "-", "75.0", "50.0", "-", "25.0"] and line[7] == "-" and other[2] == other[5] == "-"
     assert len({len(each) for each in text.split("\n\n")[0].splitlines()}) == 1  # aligned
 
 

@@ -7,10 +7,11 @@ with NAME-float32 on the same images. The command `export` with --litert=float32
     python tools/benchmarks/quantization_table.py --exports=exported --names=trades
 
 Speed is the time of NAME's SavedModel per batch of 64 images over that of the file, the median of ratios of calls in
-turn: the machine's load cancels, but not the number of threads (the interpreter has one). The output is Markdown.
+turn, so that the machine's load cancels. Both have one thread. The output is Markdown.
 """
 
 import argparse
+import os
 import pathlib
 import statistics as median_of
 import sys
@@ -23,7 +24,8 @@ from tfrobust.common import files
 from tfrobust.errors import InputError
 
 KINDS = ("float32", "float16", "int8")
-BATCH, CALLS = 64, 40
+BATCH, CALLS = 64, 100
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")  # read when TensorFlow is imported
 
 
 def outcomes(folder: pathlib.Path) -> dict[str, list[int]]:
@@ -45,15 +47,14 @@ def outcomes(folder: pathlib.Path) -> dict[str, list[int]]:
     return {name: [int(digit) for digit in columns["right"][0]] for name, columns in rows.items()}
 
 
-def times_as_fast(reference: pathlib.Path, folder: pathlib.Path) -> float:
-    """Return the median ratio of the times that the SavedModel and the file take for one batch, called in turn."""
+def times_as_fast(model, folder: pathlib.Path) -> float:
+    """Return the median ratio of the times that a SavedModel's predictor and a file take, called in turn."""
     import numpy as np
     import tensorflow as tf
 
-    from tfrobust.evaluation.engine import litert, predictor
+    from tfrobust.evaluation.engine import litert
     from tfrobust.security import litert_files
 
-    model = predictor.load(str(reference))
     file = litert.File(litert_files.load(files.model_directory(folder) / files.LITERT_FILE), folder.name)
     images = np.random.default_rng(0).uniform(size=(BATCH, *file.image_shape)).astype(np.float32)
     place, batch, ratios = file.graph.outputs["logits"], tf.constant(images), []
@@ -68,7 +69,7 @@ def times_as_fast(reference: pathlib.Path, folder: pathlib.Path) -> float:
 
 
 def table(names: list[str], kinds: list[str], found: dict, sizes: dict, speeds: dict) -> str:
-    """Format the results: a table of accuracies, and one of bytes and speed.
+    """Format the results: a table of accuracies, and one of bytes and speed; "-" for a kind that was not exported.
 
     Args:
         names: of the models, in the order of the rows.
@@ -81,18 +82,15 @@ def table(names: list[str], kinds: list[str], found: dict, sizes: dict, speeds: 
     lines = [["accuracy, %", *(f"clean, {kind}" for kind in kinds), *(f"union, {kind}" for kind in kinds)]]
     lines[0] += [f"union, {kind} minus {first}" for kind in others]
     for name in names:
-        cells = [found[name, kind][what] for what in ("clean", "union") for kind in kinds]
-        union = [difference(found[name, kind]["union"], found[name, first]["union"]) for kind in others]
+        known = {kind: found.get((name, kind), {"clean": [], "union": []}) for kind in kinds}
+        cells = [known[kind][what] for what in ("clean", "union") for kind in kinds]
+        union = [difference(known[kind]["union"], known[first]["union"]) for kind in others]
         lines.append([name, *(short(cell) for cell in cells), *union])
     second = [["", *(f"KiB, {kind}" for kind in kinds), *(f"times as fast, {kind}" for kind in kinds)]]
     for name in names:
-        second.append(
-            [
-                name,
-                *(f"{sizes[name, kind] / 1024:.0f}" for kind in kinds),
-                *(f"{speeds[name, kind]:.1f}" for kind in kinds),
-            ]
-        )
+        pairs = [(name, kind) for kind in kinds]
+        bytes_of = [f"{sizes[pair] / 1024:.0f}" if pair in sizes else "-" for pair in pairs]
+        second.append([name, *bytes_of, *(f"{speeds[pair]:.1f}" if pair in speeds else "-" for pair in pairs)])
     return aligned(lines) + "\n" + aligned(second)
 
 
@@ -120,16 +118,19 @@ def parser() -> argparse.ArgumentParser:
 
 def run(flags: argparse.Namespace) -> None:
     """Read the reports, measure the speed, and print the tables."""
+    from tfrobust.evaluation.engine import predictor
+
     names, kinds = flags.names.split(","), flags.kinds.split(",")
     places = {(name, kind): flags.exports / f"{name}-{kind}" for name in names for kind in kinds}
-    missing = [
-        str(place) for place in (*places.values(), *(flags.exports / name for name in names)) if not place.is_dir()
-    ]
-    if missing:
-        raise InputError(f"there is no export {missing[0]}."[:300])
+    needed = [flags.exports / name for name in names] + [places[name, kinds[0]] for name in names]
+    for place in needed:
+        if not place.is_dir():
+            raise InputError(f"there is no export {place}."[:300])
+    places = {pair: place for pair, place in places.items() if place.is_dir()}
     found = {pair: outcomes(place) for pair, place in places.items()}
     sizes = {pair: (files.model_directory(place) / files.LITERT_FILE).stat().st_size for pair, place in places.items()}
-    speeds = {(name, kind): times_as_fast(flags.exports / name, place) for (name, kind), place in places.items()}
+    models = {name: predictor.load(str(flags.exports / name)) for name in names}
+    speeds = {(name, kind): times_as_fast(models[name], place) for (name, kind), place in places.items()}
     print(table(names, kinds, found, sizes, speeds), end="")
 
 
