@@ -227,6 +227,7 @@ def main():
     """Record the arrays of all methods."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--output", required=True, help="the .npz file to write")
+    output = flags.parse_args().output
     torch.set_default_dtype(torch.float64)
     torch.manual_seed(20261)
     images = views(np.random.Generator(np.random.PCG64(20261)))
@@ -238,7 +239,7 @@ def main():
             record |= {f"{name}/{number}/{key}": value for key, value in found.items()}
             if number < STEPS:
                 record |= {f"{name}/{number}/{key}": value for key, value in step(number).items()}
-    np.savez_compressed(flags.parse_args().output, **record)
+    np.savez_compressed(output, **record)
 
 
 if __name__ == "__main__":
