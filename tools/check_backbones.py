@@ -41,7 +41,7 @@ ROWS = [row for row in methods.ROWS if row not in OWN]
 
 
 class Encoders:
-    """The encoders of one backbone, each built once; methods share them."""
+    """The encoders of one backbone, each built once; every method gets them with their initial weights."""
 
     def __init__(self, name: str):
         self.name, self._made = name, {}
@@ -54,8 +54,11 @@ class Encoders:
             except InputError:  # no layer divides it
                 encoder = backbones.make(self.name, branches=branches)
             encoder.build((None, *methods.IMAGE_SHAPE))
-            self._made[branches] = encoder
-        return self._made[branches]
+            self._made[branches] = encoder, [variable.numpy() for variable in encoder.variables]
+        encoder, values = self._made[branches]
+        for variable, value in zip(encoder.variables, values, strict=True):
+            variable.assign(value)
+        return encoder
 
 
 def take_step(encoders: Encoders, row: str) -> None:
@@ -68,7 +71,7 @@ def take_step(encoders: Encoders, row: str) -> None:
         methods.encoder = first
     assert isinstance(method.encoder, robust.models.Backbone), "the row has an encoder of its own"
     method.build((None, *methods.IMAGE_SHAPE))
-    method.compile(keras.optimizers.SGD(1e-3), run_eagerly=True, jit_compile=False)
+    method.compile(keras.optimizers.SGD(methods.RATE), run_eagerly=True, jit_compile=False)
     before = [variable.numpy() for variable in method.encoder.trainable_variables]
     logs = method.train_step(tuple(tf.constant(part) for part in methods.data(COUNT)))
     assert all(np.isfinite(float(value)) for value in logs.values()), f"logs {logs}"
