@@ -51,6 +51,7 @@ PARTS = {
     "AutoAttack": lambda: attacks.AutoAttack(THREAT, version="rand", expectation_samples=3),
     "Ensemble": lambda: attacks.Ensemble((attacks.FGSM(THREAT), attacks.Square(THREAT, steps=9))),
     "ProxLogBarrier": lambda: attacks.ProxLogBarrier(attacks.ThreatModel(norm="l0", epsilon=3), outer_steps=4),
+    "Transfer": lambda: attacks.Transfer(attacks.PGD(THREAT, steps=3)),
     "UniformNoise": lambda: attacks.UniformNoise(THREAT, draws=4),
     "GaussianNoise": lambda: attacks.GaussianNoise(THREAT, deviation=0.2),
     "MultiTargetedPGD": lambda: attacks.MultiTargetedPGD(THREAT, steps=3, include_true_class=True),
@@ -111,6 +112,7 @@ OPTIMIZERS = {
 IMAGE_LAYERS = {
     "AugMixLayer": lambda **k: layers.AugMix(width=2, depth=1, severity=5.0, seed=4, **k),
     "Augment": lambda **k: layers.Augment(augment.RandomShift(fraction=0.3), seed=4, **k),
+    "Backbone": lambda **k: models.Backbone(plain("functional"), pixel_range=(0, 255), **k),
     "BranchedBatchNormalization": lambda **k: layers.BranchedBatchNormalization(2, momentum=0.8, **k),
     "CNN": lambda **k: models.CNN(((4,), (4,)), dense=(5,), branches=2, pixel_mean=0.5, pixel_std=(0.2,), **k),
     "Corrupt": lambda **k: layers.Corrupt("fog", severity=2, seed=4, **k),

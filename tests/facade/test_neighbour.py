@@ -160,6 +160,7 @@ FUNCTION_LOSSES = {
     "virtual_adversarial": lambda y, z: robust.losses.virtual_adversarial(truth(y), z),
     "jensen_shannon": lambda y, z: robust.losses.jensen_shannon([truth(y), z]),
     "feature_margin": lambda y, z: robust.losses.feature_margin(z, truth(y), -truth(y), margin=9.0),
+    "swapped_prediction": lambda y, z: robust.losses.swapped_prediction([truth(y) / 4.0] * 2, [z, z], temperature=1.0),
     "masked_contrastive": lambda y, z: robust.losses.masked_contrastive(z, z, same(y), temperature=0.5),
 }
 

@@ -317,7 +317,7 @@ CASES |= {
     "asset without a name": (_asset(""), "lies outside assets/"),
     "asset that is missing": (_asset("words.txt"), "is missing in assets/"),
     "asset of a long name": (_asset("a" * 5000), "is missing in assets/"),
-    "no program": (_replaced(_PROGRAM), "neither saved_model.pb nor a numbered version"),
+    "no program": (_replaced(_PROGRAM), "nor a numbered version"),
     "empty program": (_file(_PROGRAM, lambda content: b""), "has no graph"),
     "random bytes": (_file(_PROGRAM, lambda content: bytes(range(256)) * 8), "damaged, or not a SavedModel"),
     "half a program": (_file(_PROGRAM, _half), "damaged, or not a SavedModel"),

@@ -31,7 +31,7 @@ def sequence(maps):
 
 
 @keras.saving.register_keras_serializable(package="tests")
-class Subclassed(keras.Model):
+class SubclassedBackbone(keras.Model):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.dense = keras.layers.Dense(5)
@@ -128,7 +128,7 @@ def test_dicts_as_input_and_output():
 
 
 def test_subclassed_model_round_trip(tmp_path):
-    model = Subclassed()
+    model = SubclassedBackbone()
     model(IMAGES)
     encoder = Backbone(model, pixel_range=(-1, 1))
     np.testing.assert_allclose(encoder(IMAGES), model(2 * IMAGES - 1).numpy().mean((1, 2)), rtol=1e-5, atol=1e-6)
@@ -207,7 +207,7 @@ def test_dropout_of_an_application_is_stopped():
         (lambda: Backbone(functional(lambda m: {"a": m, "b": 2 * m}), pixel_range=(0, 1)), "set output_name to one of"),
         (lambda: Backbone(functional(lambda m: [m, 2 * m]), pixel_range=(0, 1)), "has 2 outputs"),
         (lambda: Backbone(functional(), pixel_range=(0, 1), output_name="c"), "has one output"),
-        (lambda: Backbone(Subclassed(), pixel_range=(0, 1)), "call 'subclassed"),
+        (lambda: Backbone(SubclassedBackbone(), pixel_range=(0, 1)), "call 'subclassed"),
         (
             lambda: Backbone(keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)]), pixel_range=(0, 1)),
             "of images",

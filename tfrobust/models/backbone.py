@@ -127,9 +127,9 @@ class Backbone(Encoder):
         stages = functional.make_stages(network, stage_names, branches=branches)
         self.compose([[stage] for stage in stages], neck, dim=shape[-1])
 
-    def _source(self, model, preset, arguments: dict) -> foreign.Source:
+    def _source(self, model, preset, arguments: dict) -> foreign.ForeignModel:
         if model is not None:
-            return foreign.Source(model, None)
+            return foreign.ForeignModel(model, None)
         before = keras.config.dtype_policy()
         keras.config.set_dtype_policy(self.dtype_policy)  # keras.applications take no dtype
         try:

@@ -40,7 +40,7 @@ class PixelMap(NamedTuple):
     order: str = "rgb"
 
 
-class Source(NamedTuple):
+class ForeignModel(NamedTuple):
     """A model and what is known of it.
 
     model: the Keras model. pixels: what it expects of pixels, None if unknown. origin: the digest of the file that
@@ -73,7 +73,7 @@ def application_name(application) -> str:
     return name
 
 
-def from_application(name: str, arguments: dict, side: int | None) -> Source:
+def from_application(name: str, arguments: dict, side: int | None) -> ForeignModel:
     """Build a model of keras.applications, with random weights unless `arguments` has `weights`.
 
     Args:
@@ -98,10 +98,10 @@ def from_application(name: str, arguments: dict, side: int | None) -> Source:
     # Without its own rescaling, a model has no preprocess_input that would fit.
     rescales = arguments.get("include_preprocessing", True)
     preprocess = sys.modules[make.__module__].preprocess_input
-    return Source(model, pixel_map(preprocess) if rescales else None, origin)
+    return ForeignModel(model, pixel_map(preprocess) if rescales else None, origin)
 
 
-def from_preset(preset, arguments: dict, policy) -> Source:
+def from_preset(preset, arguments: dict, policy) -> ForeignModel:
     """Load a preset of KerasHub, or build one of its backbones with random weights.
 
     Args:
@@ -122,12 +122,12 @@ def from_preset(preset, arguments: dict, policy) -> Source:
         raise InputError(f"Backbone.preset is {preset!r}, which is no backbone class of KerasHub.")
     try:
         if not loads:
-            return Source(kind(**arguments, dtype=policy), None)
+            return ForeignModel(kind(**arguments, dtype=policy), None)
         model = hub.models.Backbone.from_preset(preset, **arguments, dtype=policy)
     except (OSError, TypeError, ValueError) as error:
         raise InputError(f"KerasHub could not make {preset!r}: {_first_line(error)}"[:300]) from error
     weights = pathlib.Path(preset, weight_archives.PRESET_WEIGHTS)
-    return Source(model, _converter_map(hub, preset), preset if "://" in preset else digest(weights))
+    return ForeignModel(model, _converter_map(hub, preset), preset if "://" in preset else digest(weights))
 
 
 def require_keras_hub():
@@ -299,11 +299,11 @@ def pooling_layers(pooling: str | None, rank: int, dtype) -> list:
     """Return the layers of a pooling, for an output of that rank."""
     if pooling is None:
         return []
-    return [ClassToken(dtype=dtype) if pooling == "class" else _POOLINGS[rank][pooling](dtype=dtype)]
+    return [FirstToken(dtype=dtype) if pooling == "class" else _POOLINGS[rank][pooling](dtype=dtype)]
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class ClassToken(keras.layers.Layer):
+class FirstToken(keras.layers.Layer):
     """Select the first token of a sequence [b, n, d]."""
 
     def compute_output_shape(self, input_shape):
