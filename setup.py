@@ -77,6 +77,7 @@ setup(
             "keras-hub",
             "pillow",
             "opencv-python-headless",
+            "onnxruntime",
             "openvino",  # a second runtime that reads the exports
             "safetensors",
             "ruff",
