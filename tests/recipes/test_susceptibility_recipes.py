@@ -264,9 +264,11 @@ def check_projection(name: str, projection) -> None:
     """RoCL's two layers; ACL's three, as wide as the features, a norm of each branch behind each."""
     projection.build((None, 2048))
     kinds = [type(layer).__name__ for layer in projection.chain]
+    assert projection.activation == "relu"
     assert [layer.units for layer in projection.dense] == ([2048, 128] if name == "RoCL" else [2048, 2048, 2048])
     if name == "RoCL":
-        assert kinds == ["Dense", "ReLU", "Dense"]
+        assert kinds == ["Dense", "Activation", "Dense"]
     else:
-        assert kinds == [*("Dense", "BranchedBatchNormalization", "ReLU") * 2, "Dense", "BranchedBatchNormalization"]
+        hidden = ("Dense", "BranchedBatchNormalization", "Activation")
+        assert kinds == [*hidden, *hidden, "Dense", "BranchedBatchNormalization"]
         assert projection.branches == 2 and not any(layer.use_bias for layer in projection.dense)
