@@ -274,16 +274,21 @@ def equipped(written) -> pathlib.Path:
     converter = tf.lite.TFLiteConverter.from_saved_model(
         str(written / "any_saved_model"), signature_keys=["serving_default"]
     )
-    (written / "phone.tflite").write_bytes(converter.convert())
+    content = converter.convert()
+    for name in ("phone.tflite", "model.tflite"):
+        (written / name).write_bytes(content)
+    renamed(written / "exported" / "ascl_leaked", "ascl_leaked-int8", measured="parity.agreement")
     return written
 
 
-def renamed(export: pathlib.Path, name: str) -> None:
-    """Copy an export under another name."""
+def renamed(export: pathlib.Path, name: str, measured: str = "") -> None:
+    """Copy an export under another name, and its first measurement under the id `measured`."""
     shutil.copytree(export, export.parent / name)
     for path in (export.parent / name).rglob("robustness_report.json"):
         report = json.loads(path.read_text())
         report["model"]["name"] = name
+        if measured:
+            report["measurements"].append(report["measurements"][0] | {"id": measured})
         path.write_text(json.dumps(report))
 
 
