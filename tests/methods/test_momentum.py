@@ -106,7 +106,7 @@ def test_three_steps_are_those_of_pytorch(name):
                 expected = directions(name, expected)
             if name == "moco_v3" and key.startswith("target"):
                 continue  # theirs moves in the next step, before its keys: compared there
-            np.testing.assert_allclose(moved, expected, atol=1e-4, err_msg=f"{key} after step {number}")
+            np.testing.assert_allclose(moved, expected, atol=1e-3, err_msg=f"{key} after step {number}")
         for key, variable in (("center", "center"), ("queue", "queue")):
             if f"{name}/{number}/{key}" in GOLDEN:
                 found = getattr(method, variable).numpy()

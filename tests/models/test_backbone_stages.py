@@ -119,7 +119,7 @@ def test_a_step_on_a_functional_resnet_is_that_on_our_own(name):
         np.testing.assert_allclose(logs[1][term], value, rtol=1e-4, atol=1e-5, err_msg=term)
     still = []
     for old, (one, other) in zip(before, pairs, strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-4, err_msg=f"{one.path} {other.path}")
+        np.testing.assert_allclose(other, one, rtol=1e-3, atol=2e-3, err_msg=f"{one.path} {other.path}")
         if np.array_equal(one, old):
             still.append(one.path)
     # Batch norm subtracts what a bias adds.
