@@ -85,7 +85,7 @@ def test_it_is_the_formula(pooling):
 
 
 def test_class_tokens_of_earlier_blocks_are_those_after_the_hook():
-    """What a method puts in the place of a hidden state is read by that block's part and by the later ones."""
+    """A hidden state that a method replaces is read by the following blocks and by the embedding."""
     encoder = make(pooling="last_four_classes")
     plain = encoder(images()).numpy()
     for stage in range(encoder.depth + 1):

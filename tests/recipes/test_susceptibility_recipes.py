@@ -99,7 +99,7 @@ def test_a_recipe_is_the_row_s(stem):
 
 
 def evaluation_of(stem: str) -> tuple:
-    """What a page prints of a row, the flags of its command, and what gin hands over."""
+    """Return the printed row of a page, the flags of its command, and the bindings of gin."""
     printed = recipes.ROWS[f"susceptibility/{stem}"]
     flags = evaluate.parser().parse_args(shlex.split(printed.command)[3:])
     prepare(flags)

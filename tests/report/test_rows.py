@@ -1,4 +1,4 @@
-"""Whatever was measured is seen, with its number, in the console, in Markdown and in HTML."""
+"""Each measurement is shown, with its number, in the console, in Markdown and in HTML."""
 
 import dataclasses
 

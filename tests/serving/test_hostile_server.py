@@ -1,4 +1,4 @@
-"""Whatever a server answers, `query` says it in one line."""
+"""`query` ends with one line for any response of a server."""
 
 import contextlib
 import http.server

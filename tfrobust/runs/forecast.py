@@ -26,7 +26,7 @@ _LONGEST, _BATCHES, _ROWS = 2.0, 20, 64
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What one training step takes, whatever it runs on.
+    """Cost of one training step, independent of the hardware.
 
     Attributes:
         batch_size: examples of the global batch.

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 
 class NormalizationInput(NamedTuple):
-    """What the first normalization layer receives for some images.
+    """Statistics of the input of the first normalization layer for some images.
 
     Attributes:
         layer: name of the layer.

@@ -30,7 +30,7 @@ _POOLINGS = {
 
 
 class PixelMap(NamedTuple):
-    """What a model expects of pixels x in [0, 1]: (x - mean) / std, in the order of channels `order`.
+    """Map from pixels x in [0, 1] to the pixels of a model: (x - mean) / std, in the order of channels `order`.
 
     mean, std: a float, or one per channel of x in RGB. order: "rgb" or "bgr".
     """

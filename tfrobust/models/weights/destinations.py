@@ -1,4 +1,4 @@
-"""Where the tensors of a PyTorch file go: variables of Keras layers, and the order of their axes."""
+"""Destinations of the tensors of a PyTorch file: variables of Keras layers, and the order of their axes."""
 
 import dataclasses
 
