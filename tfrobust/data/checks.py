@@ -18,23 +18,26 @@ class DataNotFoundError(FileNotFoundError):
 
 
 def check_images(images, where: str = "images") -> np.ndarray:
-    """Check images and convert them to the library's format.
+    """Check images or clips, and convert them to the library's format.
 
     Args:
-        images: array [n, h, w, c], uint8 in 0..255, or floating point in [0, 1].
+        images: array [n, h, w, c], or for clips [n, t, h, w, c]; uint8 in 0..255, or floating point in [0, 1].
         where: name of the images in messages, for instance a file name.
 
     Returns:
-        uint8 or float32 [n, h, w, c], little-endian and contiguous.
+        uint8 or float32 of the same shape, little-endian and contiguous.
 
     Raises:
         ValueError: another rank or dtype, an empty axis, channels first, NaN, infinity, or a pixel outside [0, 1].
     """
     images = np.asarray(images)
     shape = list(images.shape)
-    if images.ndim != 4:
+    if images.ndim not in (4, 5):
         hint = "; add a channel axis" if images.ndim == 3 else ""
-        raise InputError(f"{where}: images have shape {shape}, not [n, height, width, channels]{hint}.")
+        raise InputError(
+            f"{where}: images have shape {shape}, not [n, height, width, channels], or for clips [n, frames, height, "
+            f"width, channels]{hint}."
+        )
     if 0 in shape[1:]:
         raise InputError(f"{where}: images of shape {shape[1:]} have no pixels.")
     if remedy := arrays.channels_first(shape):

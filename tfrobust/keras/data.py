@@ -9,6 +9,7 @@ from tfrobust.data.sources.corner_digits import CornerDigits
 from tfrobust.data.sources.digits import Digits
 from tfrobust.data.sources.folder import ImageFolder
 from tfrobust.data.sources.labelled_fraction import LabelledFraction
+from tfrobust.data.sources.moving_digits import MovingDigits
 from tfrobust.data.sources.npz import Npz
 from tfrobust.data.sources.sentiment_grammar import SentimentGrammar
 from tfrobust.data.sources.sst2 import Sst2
@@ -30,6 +31,7 @@ __all__ = [
     "ImageNetP",
     "ImageNetR",
     "LabelledFraction",
+    "MovingDigits",
     "Npz",
     "SentimentGrammar",
     "Source",

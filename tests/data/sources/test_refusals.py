@@ -6,6 +6,7 @@ from tfrobust.common import configured
 from tfrobust.data.sources.corner_digits import CornerDigits
 from tfrobust.data.sources.digits import Digits
 from tfrobust.data.sources.labelled_fraction import LabelledFraction
+from tfrobust.data.sources.moving_digits import MovingDigits
 from tfrobust.data.sources.npz import Npz
 from tfrobust.data.sources.sentiment_grammar import SentimentGrammar
 from tfrobust.data.sources.stanford_sentiment import StanfordSentimentTreebank
@@ -45,6 +46,13 @@ NEEDED = {
         (CornerDigits, {"balanced": 0}, "balanced 0"),
         (CornerDigits, {"validation_size": 10}, "validation_size of its source"),
         (CornerDigits, {"source": ClassSubset(source=DIGITS, classes=(0, 1, 2))}, "needs ten digits .* has 3 classes"),
+        (MovingDigits, {"frames": 1}, "MovingDigits.frames is 1"),
+        (MovingDigits, {"motions": 9}, r"motions is 9; it must be in 2\.\.8"),
+        (MovingDigits, {"clips_per_digit": 5}, r"clips_per_digit is 5; it must be in 1\.\.4"),
+        (MovingDigits, {"label": "digit"}, "label is 'digit'"),
+        (MovingDigits, {"side": 7}, "side is 7, but the examples of digits have shape .8, 8, 1."),
+        (MovingDigits, {"validation_size": 10}, "validation_size of its source"),
+        (MovingDigits, {"source": Digits(validation_size=3)}, "motions is 4, but a split has only 3 images"),
         (SentimentGrammar, {"phrases": (2, 1)}, "phrases"),
         (SentimentGrammar, {"phrases": (4, 4)}, "length of 16"),
         (SentimentGrammar, {"held_out": 6, "rare": 6}, "none of the 12 adjectives"),
@@ -66,6 +74,7 @@ def test_wrong_arguments(source, arguments, said):
         LabelledFraction(source=DIGITS, fraction=0.3),
         ClassSubset(source=DIGITS, classes=(5, 6)),
         CornerDigits(per_class=30, margin=1),
+        MovingDigits(frames=4, label="digit and motion"),
         Npz(path="mine.npz", class_names=("a", "b")),
     ],
     ids=lambda source: type(source).__name__,
