@@ -1,7 +1,6 @@
 """Sentences as data: what is refused, and that they go through the pipeline of the images as whole numbers."""
 
 import hashlib
-import types
 
 import numpy as np
 import pytest
@@ -127,19 +126,3 @@ def test_words_become_ids_cut_off_and_padded():
     ids = {word: place for place, word in enumerate(vocabulary)}
     rows = text.encode([["fine", "ending"], "the fine film the film".split()], ids, 4)
     assert rows.dtype == np.int32 and rows.tolist() == [[3, 1, 0, 0], [2, 3, 4, 2]]
-
-
-def test_what_moves_pixels_does_not_train_on_text():
-    dataset, images = _dataset(), Digits().load()
-    method = Supervised(BagOfWords(5), LinearHead(2))
-    text.refuse_parts_of_images(dataset, method, augmentation=None)
-    text.refuse_parts_of_images(images, types.SimpleNamespace(trains_text=False), augmentation="any")
-    with pytest.raises(ValueError, match=r"augmentation is for images, but mine is text: set augmentation = None"):
-        text.refuse_parts_of_images(dataset, method, augmentation="any", validation=None)
-    with pytest.raises(ValueError, match="SimpleNamespace trains on images, but mine is text"):
-        text.refuse_parts_of_images(dataset, types.SimpleNamespace(trains_text=False))
-    method.noise = "any"
-    with pytest.raises(ValueError, match="noise is for images"):
-        text.refuse_parts_of_images(dataset, method)
-    with pytest.raises(ValueError, match=r"BagOfWords.vocabulary_size is 4, but mine has 5 words"):
-        text.refuse_parts_of_images(dataset, Supervised(BagOfWords(4), LinearHead(2)))

@@ -73,8 +73,7 @@ def test_the_doctor_wants_an_attack_for_images_and_none_for_text():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OfSentences(Evaluator):
-    supports_text = True
-    supports_images = False
+    kinds = ("text",)
 
     def run(self, setting):
         return Outcome()

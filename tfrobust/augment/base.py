@@ -1,8 +1,12 @@
 """Base class of augmentations: sample random numbers, then apply a deterministic change of the images."""
 
+from typing import ClassVar
+
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
+from tfrobust.common.kinds import IMAGES, kind_of, takes
+from tfrobust.errors import InputError
 from tfrobust.ops import distribution, hashing, randomness
 from tfrobust.ops.shapes import shape_of
 
@@ -11,7 +15,7 @@ class Augmentation(Configured):
     """Base of all augmentations: `draw` samples the random numbers, `apply` uses them.
 
     Tests can pass their own numbers to `apply`. Subclasses are frozen dataclasses with `draw` and `apply`, which keep
-    the shape and the range [0, 1].
+    the shape and the range [0, 1]. `kinds` names the kinds of examples that one supports.
 
     Example:
         >>> import dataclasses, keras, tensorflow as tf
@@ -29,6 +33,8 @@ class Augmentation(Configured):
         >>> Dim()(tf.ones([2, 8, 8, 1]), tf.constant([0, 1])).shape
         TensorShape([2, 8, 8, 1])
     """
+
+    kinds: ClassVar[tuple[str, ...]] = (IMAGES.name,)
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
         """Sample the random numbers for one batch.
@@ -57,6 +63,8 @@ class Augmentation(Configured):
     def __call__(self, images: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """Sample and apply; the result is a function of the images and the key alone."""
         images = tf.convert_to_tensor(images)
+        if not takes(self, kind := kind_of(images.shape[1:])):
+            raise InputError(f"{type(self).__name__} changes images, not {kind.examples} {images.shape}.")
         return self.apply(images, self.draw(key, shape_of(images)))
 
 

@@ -1,13 +1,16 @@
 """Gaussian noise on all pixels, the augmentation of the baseline XE+Gaussian."""
 
 import dataclasses
+from typing import ClassVar
 
 import keras
 import tensorflow as tf
 
 from tfrobust.augment.base import Augmentation
+from tfrobust.common.kinds import OF_PIXELS
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
+from tfrobust.ops.shapes import by_example
 
 
 def check_deviation(deviation, owner: str) -> None:
@@ -21,27 +24,27 @@ def check_deviation(deviation, owner: str) -> None:
 
 
 def draw_noise(deviation: float | tuple[float, float], key: tf.Tensor, images_shape) -> tf.Tensor:
-    """Sample Gaussian noise with a fixed deviation, or with one sampled per image.
+    """Sample Gaussian noise with a fixed deviation, or with one sampled per image or clip.
 
     Args:
         deviation: sigma, or (low, high): sigma ~ U(low, high).
         key: int32 [2] or [b, 2].
-        images_shape: (b, h, w, c).
+        images_shape: (b, h, w, c) or (b, t, h, w, c).
 
     Returns:
-        float32 [b, h, w, c], not clipped.
+        float32 of that shape, not clipped.
     """
     noise = randomness.draw(randomness.normal(), randomness.fold(key, "noise"), images_shape)
     if not isinstance(deviation, (list, tuple)):
         return deviation * noise
     sigma = randomness.draw(randomness.uniform(*deviation), randomness.fold(key, "deviation"), [images_shape[0], 1])
-    return sigma[:, :, None, None] * noise
+    return by_example(sigma, noise) * noise
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AddGaussian(Augmentation):
-    """Gaussian noise on all values of an image: clip(x + sigma n, 0, 1), n ~ N(0, 1) for each value.
+    """Gaussian noise on all values of an image or clip: clip(x + sigma n, 0, 1), n ~ N(0, 1) for each value.
 
     Example:
         >>> import tensorflow as tf
@@ -55,7 +58,7 @@ class AddGaussian(Augmentation):
             (0, 0.3) is any deviation up to 0.3.
 
     Draw:
-        noise: float32 [b, h, w, c], sigma n.
+        noise: float32 in the shape of the images, sigma n.
 
     Source:
         Paper 000, section 4.3 and appendix C: 0.3 for CIFAR, 0.5 for ImageNet. Lopes et al. 2019,
@@ -63,6 +66,8 @@ class AddGaussian(Augmentation):
     """
 
     deviation: float | tuple[float, float] = 0.3
+
+    kinds: ClassVar[tuple[str, ...]] = OF_PIXELS
 
     def __post_init__(self):
         check_deviation(self.deviation, "AddGaussian.deviation")

@@ -5,6 +5,7 @@ claims. The result for an image depends on its own pair and the step's random nu
 """
 
 import dataclasses
+from typing import ClassVar
 
 import keras
 import numpy as np
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from tfrobust.augment.mixing import Mix
 from tfrobust.common.configured import Configured
+from tfrobust.common.kinds import IMAGES
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 from tfrobust.ops.grid_energy import lowest_levels
@@ -77,6 +79,8 @@ class Puzzle(Configured):
     transport: bool = True
     transport_side: int = 4
     transport_cost: float = 0.8
+
+    kinds: ClassVar[tuple[str, ...]] = (IMAGES.name,)
 
     def __post_init__(self):
         blocks = self.blocks if isinstance(self.blocks, (tuple, list)) else ()

@@ -39,10 +39,12 @@ def check_pixels(images, where: str = "images", low: float = 0.0, high: float = 
 
 
 def channels_first(shape) -> str:
-    """Return a remedy if the shape [n, c, h, w] of images has the channels first, else ""."""
-    if len(shape) != 4 or shape[1] not in (1, 3, 4) or min(shape[2:]) <= 4:
+    """Return a remedy if the shape of images [n, c, h, w] or clips [n, c, t, h, w], [n, t, c, h, w] has them first."""
+    before = [axis for axis in range(1, len(shape) - 2) if shape[axis] in (1, 3, 4)]
+    if len(shape) not in (4, 5) or not before or min(shape[-2:]) <= 4:
         return ""
-    return "; the channels come first (NCHW), so move them to the end: np.moveaxis(images, 1, -1)"
+    said = "; the channels come first" + (" (NCHW)" if len(shape) == 4 else "") + ", so move them to the end"
+    return said + (f": np.moveaxis(images, {before[0]}, -1)" if len(before) == 1 else "")
 
 
 def check_labels(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tfrobust.common import arrays
+from tfrobust.common.kinds import kind_of
 from tfrobust.errors import InputError
 
 MOST_CLASSES = 2**20
@@ -31,7 +32,7 @@ def check_images(images, where: str = "images") -> np.ndarray:
         ValueError: another rank or dtype, an empty axis, channels first, NaN, infinity, or a pixel outside [0, 1].
     """
     images = np.asarray(images)
-    shape = list(images.shape)
+    shape, kind = list(images.shape), kind_of(images.shape[1:])
     if images.ndim not in (4, 5):
         hint = "; add a channel axis" if images.ndim == 3 else ""
         raise InputError(
@@ -39,9 +40,9 @@ def check_images(images, where: str = "images") -> np.ndarray:
             f"width, channels]{hint}."
         )
     if 0 in shape[1:]:
-        raise InputError(f"{where}: images of shape {shape[1:]} have no pixels.")
+        raise InputError(f"{where}: {kind.examples} of shape {shape[1:]} have no pixels.")
     if remedy := arrays.channels_first(shape):
-        raise InputError(f"{where}: images have shape {shape}{remedy}.")
+        raise InputError(f"{where}: {kind.examples} have shape {shape}{remedy}.")
     if images.dtype == np.uint8:
         return np.ascontiguousarray(images)
     return arrays.check_pixels(images, where)

@@ -1,4 +1,4 @@
-"""Interface of data to the rest of the library: splits of labeled images (or sentences), fetched by position."""
+"""Interface of data to the rest of the library: splits of labeled images, clips or sentences, fetched by position."""
 
 import contextlib
 import dataclasses
@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfrobust.augment.resampling import INTERPOLATIONS
 from tfrobust.augment.resized_crop import RandomResizedCrop, resized
 from tfrobust.common.arrays import check_labels
+from tfrobust.common.kinds import TEXT, Kind, kind_of
 from tfrobust.common.settings import require_choice
 from tfrobust.data.checks import check_images, check_tokens, check_utf8, check_vocabulary
 from tfrobust.errors import InputError
@@ -31,7 +32,8 @@ _LARGEST_FILE = 2**28  # bytes of one file: the size of the largest accepted ima
 class Examples:
     """One split: labeled images by position. Subclasses define where the pixels are stored.
 
-    Sentences use the same interface, as rows of token ids, int32 [length] (`data.text.TokenExamples`).
+    Clips use the same interface, with examples [t, h, w, c], and sentences, as rows of token ids, int32 [length]
+    (`data.text.TokenExamples`).
     """
 
     labels: np.ndarray
@@ -107,10 +109,11 @@ class Examples:
 
 
 class ArrayExamples(Examples):
-    """Images in memory.
+    """Images or clips in memory.
 
     Args:
-        images: uint8 [n, h, w, c] in 0..255 (stored as such, scaled when fetched), or floats in [0, 1].
+        images: uint8 [n, h, w, c] in 0..255 (stored as such, scaled when fetched), or floats in [0, 1]; or clips
+            [n, t, h, w, c].
         labels: integer [n] class ids.
 
     Raises:
@@ -337,18 +340,23 @@ class Dataset:
                 )
             where = f"{self.name}, {split}"
             check_labels(examples.labels, len(examples), len(self.class_names), where)
-            if len(examples.image_shape) == 1:
+            if self.is_text:
                 check_tokens(examples.arrays()[0], where, len(self.vocabulary))
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """(height, width, channels), or (length,) for text."""
+        """(height, width, channels), (frames, height, width, channels) of clips, or (length,) of text."""
         return self.train.image_shape
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of the examples, which the rank of `image_shape` defines."""
+        return kind_of(self.image_shape)
 
     @property
     def is_text(self) -> bool:
         """True if the examples are sentences, rows of token ids."""
-        return len(self.image_shape) == 1
+        return self.kind is TEXT
 
     @property
     def class_count(self) -> int:

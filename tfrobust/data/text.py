@@ -8,8 +8,7 @@ import numpy as np
 
 from tfrobust.common.arrays import check_labels
 from tfrobust.data.checks import PADDING_WORD, UNKNOWN_WORD, check_strengths, check_tokens
-from tfrobust.data.spec import ArrayExamples, Dataset
-from tfrobust.errors import InputError
+from tfrobust.data.spec import ArrayExamples
 
 PADDING, UNKNOWN = 0, 1
 
@@ -87,33 +86,3 @@ def padded(rows: Sequence[Sequence], length: int, filling, dtype) -> np.ndarray:
     for place, row in zip(made, rows, strict=True):
         place[: len(row)] = row[:length]
     return made
-
-
-def refuse_parts_of_images(dataset: Dataset, method, **parts) -> None:
-    """Check, before training on text starts, that no part is made for images and the vocabulary fits the encoder.
-
-    Args:
-        dataset: nothing is checked for images.
-        method: declares by `trains_text` whether it accepts tokens.
-        **parts: other configured parts by name; None for parts that are left out.
-
-    Raises:
-        ValueError: a part that must be left out, or an encoder with too small a vocabulary.
-    """
-    if not dataset.is_text:
-        return
-    if not method.trains_text:
-        raise InputError(
-            f"{type(method).__name__} trains on images, but {dataset.name} is text: set METHOD to @Supervised or "
-            "another method with trains_text = True."
-        )
-    parts |= {name: getattr(method, name, None) for name in ("adversary", "noise", "penalty")}
-    for name, part in parts.items():
-        if part is not None:
-            raise InputError(f"{name} is for images, but {dataset.name} is text: set {name} = None.")
-    room = getattr(method.encoder, "vocabulary_size", len(dataset.vocabulary))
-    if room < len(dataset.vocabulary):
-        raise InputError(
-            f"{type(method.encoder).__name__}.vocabulary_size is {room}, but {dataset.name} has "
-            f"{len(dataset.vocabulary)} words: set vocabulary_size to that, or use a smaller vocabulary."
-        )

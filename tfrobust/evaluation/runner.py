@@ -24,6 +24,7 @@ import tensorflow as tf
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common import configured, files, fingerprint
+from tfrobust.common.kinds import TEXT, Kind, takes
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.engine import searching
@@ -192,7 +193,7 @@ def _run_one(evaluator: Evaluator, setting: Setting, cache_directory, common: di
 def _check(evaluators: Sequence[Evaluator], setting: Setting) -> None:
     """Raise the errors that would otherwise occur hours later."""
     refuse_clashes(evaluators)
-    refuse_kind(evaluators, setting.predictor.is_text)
+    refuse_kind(evaluators, setting.predictor.kind)
     refuse_radius(evaluators, setting.images.shape[1:])
     for evaluator in evaluators:
         for threat in _threats(evaluator):
@@ -334,20 +335,21 @@ def refuse_clashes(evaluators: Sequence[Evaluator]) -> None:
     _refuse_equal([name for evaluator in evaluators for name in evaluator.ids()])
 
 
-def refuse_kind(evaluators: Sequence[Evaluator], is_text: bool) -> None:
+def refuse_kind(evaluators: Sequence[Evaluator], kind: Kind) -> None:
     """Raise ValueError for evaluators that do not support the kind of data, before hours of work.
 
     Args:
         evaluators: the requested evaluators.
-        is_text: True if the data are sentences, False if they are images.
+        kind: of the data.
 
     Raises:
         ValueError: names the evaluators that do not support such data.
     """
-    lost = [one for one in evaluators if not (one.supports_text if is_text else one.supports_images)]
+    lost = [one for one in evaluators if not takes(one, kind)]
     if lost:
         names = ", ".join(dict.fromkeys(type(one).__name__ for one in lost))
-        reason = "these data are text (set EVALUATORS as gin/eval/text.gin does)" if is_text else "these are images"
+        reason = "these data are text (set EVALUATORS as gin/eval/text.gin does)"
+        reason = reason if kind is TEXT else f"these are {kind.examples}"
         raise InputError(f"{names} do not support such data: {reason}.")
 
 

@@ -56,7 +56,7 @@ class CutMix(Method):
         mix, inside = self._cut(batch, context)
         return {
             "images": batch.images,
-            "mixed": tf.where(inside[..., None], tf.gather(batch.images, mix.partner), batch.images),
+            "mixed": tf.where(inside, tf.gather(batch.images, mix.partner), batch.images),
         }
 
     def loss_terms(self, views, batch, context):
@@ -67,7 +67,7 @@ class CutMix(Method):
         return {"ce_mixed": mixed_cross_entropy(logits, batch.labels, partner_labels, mix.weight)}, logits
 
     def _cut(self, batch, context) -> tuple[Mix, tf.Tensor]:
-        """Return the mix with weights by area, and the pixels to paste, bool [h, w] or [b, h, w]."""
+        """Return the mix with weights by area, and the pixels to paste, bool, to broadcast with the images."""
         key, count = randomness.fold(context.key, "mixing"), batch_size(batch.images)
         mix = self.mixing.draw(key, count)
         chance, *center = (
@@ -75,5 +75,7 @@ class CutMix(Method):
             for word in ("probability", "row", "column")
         )
         wanted = tf.where(chance < self.probability, mix.weight, 1.0)
-        inside, weight = cut_box(wanted, tf.stack(center, axis=-1), *batch.images.shape[1:3])
-        return Mix(weight, mix.partner), inside
+        inside, weight = cut_box(wanted, tf.stack(center, axis=-1), *batch.images.shape[-3:-1])
+        inside = inside[..., None]
+        # One box for all frames of a clip.
+        return Mix(weight, mix.partner), inside if batch.images.shape.rank == 4 else tf.expand_dims(inside, -4)

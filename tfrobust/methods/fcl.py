@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfrobust.attacks.shared import modes, objectives
 from tfrobust.augment.token_removal import TokenRemoval
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
+from tfrobust.common.kinds import OF_PIXELS, TEXT, kind_of, takes
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.classification import cross_entropy
@@ -97,9 +98,9 @@ class FCL(Method):
             raise InputError("FCL.combine 'add' adds the utility of a teacher to the model's own: it needs a teacher.")
 
     @property
-    def trains_text(self):
-        """True with `TokenRemoval`; noise applies to pixels only."""
-        return isinstance(self.perturbation, TokenRemoval)
+    def kinds(self):
+        """Text with `TokenRemoval`; noise applies to pixels only."""
+        return (TEXT.name,) if isinstance(self.perturbation, TokenRemoval) else OF_PIXELS
 
     @property
     def terms(self):
@@ -108,14 +109,15 @@ class FCL(Method):
 
     def build_parts(self, example_shape, embedding_dim):
         """Check that the perturbation fits the examples, and estimate the cost of their utility."""
-        of_text = len(example_shape) == 1
-        if self.trains_text != of_text:
-            kind, wanted = ("text", "TokenRemoval") if of_text else ("images", "UtilityPerturbation")
+        kind = kind_of(example_shape)
+        if not takes(self, kind):
+            wanted = "TokenRemoval" if kind is TEXT else "UtilityPerturbation"
             name = type(self.perturbation).__name__
             raise InputError(
-                f"FCL.perturbation is @{name}(), and the examples are {kind}, {list(example_shape)}: take @{wanted}()."
+                f"FCL.perturbation is @{name}(), and the examples are {kind.name}, {list(example_shape)}: take "
+                f"@{wanted}()."
             )
-        if not of_text:
+        if kind is not TEXT:
             self.perturbation.check(example_shape)
         self.utility_passes = self.perturbation.passes(example_shape)
 

@@ -3,6 +3,7 @@
 import keras
 
 from tfrobust.augment.base import Augmentation
+from tfrobust.common.kinds import ANY
 from tfrobust.losses import classification
 from tfrobust.methods.shared.base import Method, checked_forward
 from tfrobust.ops import randomness
@@ -40,7 +41,7 @@ class Supervised(Method):
     """
 
     default_weights = {"ce_noisy": 1e-4}
-    trains_text = True
+    kinds = ANY
 
     def __init__(self, encoder, head, *, noise: Augmentation | None = None, forward: str = "separate", **kwargs):
         super().__init__(encoder, head, **kwargs)

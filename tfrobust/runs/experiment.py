@@ -12,9 +12,9 @@ from tfrobust import saving
 from tfrobust.augment.base import Augmentation
 from tfrobust.common import configured, files
 from tfrobust.data import pipeline
+from tfrobust.data.kinds import refuse_other_parts
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
-from tfrobust.data.text import refuse_parts_of_images
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.pixels import refuse_other_range
 from tfrobust.evaluation.engine import predictor as predictors
@@ -136,7 +136,7 @@ def train(
         network = _encoder(encoder, scope)
         model = method(encoder=network, head=head(class_count=dataset.class_count), seed=seed)
         parts = {"augmentation": augmentation, "validation": validation}
-        refuse_parts_of_images(dataset, model, pretrained=pretrained, pretraining=pretraining, **parts)
+        refuse_other_parts(dataset, model, pretrained=pretrained, pretraining=pretraining, **parts)
         # Both stages are built before either trains: a resumed run then draws the same initial weights.
         first = None if pretraining is None else pretraining.stage(network, head, data, dataset, seed)
         given = {"dataset": dataset, "source": data, "callbacks": callbacks, **parts}
@@ -303,7 +303,7 @@ def _loaded(data: Source, quiet: bool = False) -> Dataset:
 def _check_data(dataset: Dataset, batch_size: int, evaluators: tuple) -> None:
     pipeline.steps_per_epoch(dataset.train, batch_size)  # raises for a batch larger than the data
     refuse_clashes(evaluators)
-    refuse_kind(evaluators, dataset.is_text)
+    refuse_kind(evaluators, dataset.kind)
     refuse_radius(evaluators, dataset.image_shape)
 
 

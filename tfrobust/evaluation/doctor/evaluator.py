@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.attacks.transfer import Transfer
+from tfrobust.common.kinds import ANY
 from tfrobust.common.settings import require_least
 from tfrobust.data.spec import Examples
 from tfrobust.errors import InputError
@@ -81,7 +82,7 @@ class Doctor(Evaluator):
 
     uses_training: ClassVar[bool] = True
     uses_attacks: ClassVar[bool] = True
-    supports_text: ClassVar[bool] = True
+    kinds: ClassVar[tuple[str, ...]] = ANY
 
     def __post_init__(self):
         if len(self.factors) < 2 or min(self.factors) <= 0:
@@ -96,8 +97,10 @@ class Doctor(Evaluator):
     def check(self, setting: Setting) -> None:
         """Raise ValueError unless there is an attack exactly if the data are images."""
         if setting.predictor.is_text != (self.attack is None):
-            kind, remedy = ("text", "None") if self.attack else ("images", "a short attack, as @PGD()")
-            raise InputError(f"{setting.predictor.name} takes {kind}: Doctor.attack must be {remedy}.")
+            remedy = "None" if self.attack else "a short attack, as @PGD()"
+            raise InputError(
+                f"{setting.predictor.name} takes {setting.predictor.kind.name}: Doctor.attack must be {remedy}."
+            )
 
     def run(self, setting: Setting) -> Outcome:
         """Run all checks that apply."""
@@ -482,6 +485,7 @@ def _nearly_equal(train: np.ndarray, test: np.ndarray) -> np.ndarray:
     Averaging over blocks of pixels never increases the root mean square distance of two images. So only the nearest
     small image is compared at full size.
     """
+    train, test = (_frames_as_channels(images) for images in (train, test))
     small_train, small_test = _small(train), _small(test)
     lengths, found = np.sum(small_train**2, axis=1), np.zeros(len(test), bool)
     for start in range(0, len(test), _TEST_ROWS):
@@ -492,6 +496,13 @@ def _nearly_equal(train: np.ndarray, test: np.ndarray) -> np.ndarray:
         # Two nearly empty images are similar without being the same.
         found[start : start + _TEST_ROWS] = gap <= np.minimum(_NEAR, _NEAR_OF_CONTRAST * images.std(axis=(1, 2, 3)))
     return found
+
+
+def _frames_as_channels(images: np.ndarray) -> np.ndarray:
+    """Return clips [n, t, h, w, c] as images [n, h, w, t c], and images unchanged."""
+    if images.ndim == 4:
+        return images
+    return np.moveaxis(images, 1, 3).reshape(len(images), *images.shape[2:4], -1)
 
 
 def _small(images: np.ndarray) -> np.ndarray:

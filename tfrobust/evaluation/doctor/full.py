@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.common.configured import constructor_arguments
+from tfrobust.common.kinds import CLIPS, kind_of
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
@@ -256,8 +257,14 @@ def _trained(setting: Setting, steps: int) -> Setting:
 
 
 def surrogate_network(image_shape: tuple[int, ...], class_count: int, seed: int) -> keras.Model:
-    """Return two convolutions and two dense layers, float32; larger images are averaged down to about 32 pixels."""
+    """Return two convolutions and two dense layers, float32; larger images are averaged down to about 32 pixels.
+
+    The frames of clips are channels.
+    """
     layers, count = [keras.Input(image_shape)], iter(range(4))
+    if kind_of(image_shape) is CLIPS:
+        frames, *image_shape, channels = image_shape
+        layers += [keras.layers.Permute((2, 3, 1, 4)), keras.layers.Reshape((*image_shape, frames * channels))]
 
     def made(kind, *arguments, **options):
         initializer = keras.initializers.HeNormal(seed=seed * 4 + next(count))

@@ -152,7 +152,7 @@ def check_ascent(setting: Setting, threat: ThreatModel) -> Finding | None:
     drawn = tf.random.stateless_normal(images.shape, key)
     stepped = [threat.step(images, each, _SMALL_STEP * threat.epsilon) for each in (gradient, drawn)]
     up, anywhere = (np.asarray(threat.project(images, point)) for point in stepped)
-    followed = np.abs(up - images).max(axis=(1, 2, 3)) > 0
+    followed = np.abs(up - np.asarray(images)).reshape(len(up), -1).max(axis=1) > 0
     if not followed.any():
         return None
     losses = [_cross_entropy(setting.predict(points)[followed], labels[followed]) for points in (up, anywhere)]

@@ -179,7 +179,8 @@ def _agreement(received) -> tuple[float, float]:
 
 def _ranges(images: np.ndarray) -> list[PixelRange]:
     """Return the usual ranges of keras.applications, KerasHub and torchvision; of equal ones the first is named."""
-    mean, std = images.mean(axis=(0, 1, 2)), images.std(axis=(0, 1, 2)) + np.float32(1e-6)
+    axes = tuple(range(images.ndim - 1))
+    mean, std = images.mean(axis=axes), images.std(axis=axes) + np.float32(1e-6)
     scaled = [
         PixelRange("[-1, 1]", lambda x: 2 * x - 1, "keras.layers.Rescaling(2, -1)"),
         PixelRange("[0, 255]", lambda x: 255 * x, "keras.layers.Rescaling(255)"),

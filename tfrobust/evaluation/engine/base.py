@@ -15,6 +15,7 @@ from tfrobust.attacks.shared import checks
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.common import arrays
 from tfrobust.common.configured import Configured
+from tfrobust.common.kinds import OF_PIXELS, kind_of
 from tfrobust.common.settings import require_least
 from tfrobust.data.checks import check_tokens
 from tfrobust.data.spec import Examples
@@ -49,7 +50,8 @@ class Setting:
 
     Attributes:
         predictor: the model to evaluate.
-        images: float [n, h, w, c] in [0, 1], stored as float32; for a text model its tokens, integer [n, length].
+        images: float [n, h, w, c] in [0, 1], stored as float32; for a model of clips [n, t, h, w, c]; for a text model
+            its tokens, integer [n, length].
         labels: ids [n] in [0, k), integers of any dtype, or one-hot [n, k]; stored as int32 ids.
         class_names: k names, or None.
         seed: seed of every random draw.
@@ -111,8 +113,8 @@ class Setting:
 
     @property
     def examples(self) -> str:
-        """Name of the examples: "images" or "sentences"."""
-        return "sentences" if self.predictor.is_text else "images"
+        """Name of the examples: "images", "clips" or "sentences"."""
+        return self.predictor.kind.examples
 
     @functools.cached_property
     def clean_logits(self) -> np.ndarray:
@@ -191,15 +193,14 @@ class Evaluator(Configured):
         uses_training: True if the outcome depends on how the model was trained, and on which images.
         uses_attacks: True if it examines the attacks of the other evaluators.
         uses_embedding: True if the outcome depends on the predictor's embedding, or on its absence.
-        supports_text: True if it supports text, which has no pixels to perturb.
-        supports_images: True if it supports images.
+        kinds: names of the kinds of examples that it supports, of "images", "clips" and "text"; text has no pixels to
+            perturb.
     """
 
     uses_training: ClassVar[bool] = False
     uses_attacks: ClassVar[bool] = False
     uses_embedding: ClassVar[bool] = False
-    supports_text: ClassVar[bool] = False
-    supports_images: ClassVar[bool] = True
+    kinds: ClassVar[tuple[str, ...]] = OF_PIXELS
 
     def run(self, setting: Setting) -> Outcome:
         """Measure the predictor.
@@ -243,13 +244,12 @@ class Evaluator(Configured):
 
 
 def checked_examples(images, labels, predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
-    """Return float32 images (or int32 tokens) and int32 labels that fit the predictor, or raise ValueError."""
+    """Return float32 pixels (or int32 tokens) and int32 labels that fit the predictor, or raise ValueError."""
     images = np.asarray(images)
     if not images.size:
         raise InputError("There are no examples to evaluate on.")
-    if (images.ndim == 2) != predictor.is_text:
-        kinds = ("images [n, h, w, c]", "tokens [n, length]")
-        raise InputError(f"{predictor.name} takes {kinds[predictor.is_text]}; the data are {kinds[images.ndim == 2]}.")
+    if (kind := kind_of(images.shape[1:])) is not predictor.kind:
+        raise InputError(f"{predictor.name} takes {predictor.kind.layout}; the data are {kind.layout}.")
     images = check_tokens(images, "the test split") if predictor.is_text else checks.check_images(images, 0.0, 1.0)
     have, expected = images.shape[1:], tuple(predictor.image_shape)
     if len(have) != len(expected) or any(want not in (None, size) for want, size in zip(expected, have, strict=True)):

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.common import files, fingerprint
+from tfrobust.common.kinds import TEXT, Kind, kind_of
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import litert
 from tfrobust.evaluation.engine.normalization import first_normalization
@@ -20,6 +21,8 @@ from tfrobust.ops import probabilities
 from tfrobust.security import archives, litert_files, saved_models
 
 _SIGNATURE = "serving_default"
+# Ranks of a batch of tokens, images or clips.
+_RANKS = (2, 4, 5)
 _PROBE_SIZE = 32
 _GRADIENT_PROBES = 2
 # Layers that may follow the last dense layer.
@@ -28,13 +31,14 @@ _AFTER_LOGITS = (keras.layers.Activation, keras.layers.Softmax)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictor:
-    """Classifier under evaluation: of images, or of text, with tokens int32 [b, length] in place of `images`.
+    """Classifier under evaluation: of images, of clips (float32 [b, t, h, w, c]), or of text (int32 [b, length]).
 
     Attributes:
         logits: float32 [b, h, w, c] in [0, 1] -> float [b, k]. Always the same object, so that callers that compile it
             can share the compiled function.
         embedding: float32 [b, h, w, c] -> float [b, d], the penultimate features; None if unknown.
-        image_shape: (h, w, c); None in a position where the model accepts any size. For text: (length,).
+        image_shape: (h, w, c); None in a position where the model accepts any size. For clips: (t, h, w, c). For text:
+            (length,).
         class_count: k.
         name: name in reports.
         differentiable: False if there are no input gradients; white-box attacks reject it. `as_logits` tries one.
@@ -65,9 +69,14 @@ class Predictor:
     normalization: Callable | None = None
 
     @property
+    def kind(self) -> Kind:
+        """Kind of its inputs, which the rank of `image_shape` defines."""
+        return kind_of(self.image_shape)
+
+    @property
     def is_text(self) -> bool:
         """True if it takes tokens, which have no gradient."""
-        return len(self.image_shape) == 1
+        return self.kind is TEXT
 
     @functools.cached_property
     def compiled_logits(self) -> Callable:
@@ -196,7 +205,7 @@ def from_function(
 
     Args:
         logits: float32 [b, h, w, c] (tokens: int32 [b, length]) -> float [b, k], made of TensorFlow operations.
-        image_shape: (h, w, c), or (length,).
+        image_shape: (h, w, c), (t, h, w, c) or (length,).
         class_count: k; None: determined by predicting one gray image.
         embedding: float32 [b, h, w, c] -> [b, d], or None.
         name: name in reports.
@@ -289,10 +298,11 @@ def _from_loaded(loaded, directory: str, name: str, logits_output: str | None) -
             f"{directory} takes the inputs {sorted(inputs)}; only models of one image tensor can be evaluated."[:300]
         )
     ((key, spec),) = inputs.items()
-    if (spec.shape.rank, spec.dtype.is_floating, spec.dtype.is_integer) not in ((4, True, False), (2, False, True)):
+    fits = spec.dtype.is_integer if spec.shape.rank == 2 else spec.dtype.is_floating
+    if spec.shape.rank not in _RANKS or not fits:
         raise InputError(
-            f"{directory} takes {spec.dtype.name} {spec.shape}; a float input [b, h, w, c] is needed, or tokens, "
-            "integers [b, length]."[:300]
+            f"{directory} takes {spec.dtype.name} {spec.shape}; a float input [b, h, w, c] is needed, or clips, floats "
+            "[b, t, h, w, c], or tokens, integers [b, length]."[:300]
         )
     output = _output_name(list(signature.structured_outputs), logits_output, directory)
 
@@ -442,10 +452,10 @@ def _parameters(values: list[np.ndarray]) -> int:
 
 def _keras_image_shape(model) -> tuple[int | None, ...]:
     shape = getattr(model, "input_shape", None) or (model.get_build_config() or {}).get("input_shape")
-    if not isinstance(shape, (tuple, list, tf.TensorShape)) or len(shape) not in (2, 4):
+    if not isinstance(shape, (tuple, list, tf.TensorShape)) or len(shape) not in _RANKS:
         raise InputError(
-            f"The Keras model {model.name!r} takes neither images [b, h, w, c] nor tokens [b, length]: its input is "
-            f"{shape}."
+            f"The Keras model {model.name!r} takes neither images [b, h, w, c], nor clips [b, t, h, w, c], nor tokens "
+            f"[b, length]: its input is {shape}."
         )
     return tuple(shape[1:])
 
@@ -467,8 +477,8 @@ def _keras_embedding(model) -> Callable | None:
 
 
 def _probe(logits: Callable, image_shape, name: str) -> int:
-    # One gray image, or a sentence that consists of one unknown word.
-    example = tf.fill([1, *[size or _PROBE_SIZE for size in image_shape]], 1 if len(image_shape) == 1 else 0.5)
+    # One gray image or clip, or a sentence that consists of one unknown word.
+    example = tf.fill([1, *[size or _PROBE_SIZE for size in image_shape]], 1 if kind_of(image_shape) is TEXT else 0.5)
     try:
         output = tf.convert_to_tensor(logits(example))
     except _NoSuchOutputError:

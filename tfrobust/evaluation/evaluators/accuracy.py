@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tfrobust.common.kinds import ANY
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.structs import Measurement, Series
@@ -102,7 +103,7 @@ class CleanAccuracy(Evaluator):
 
     per_class: bool = False
 
-    supports_text: ClassVar[bool] = True
+    kinds: ClassVar[tuple[str, ...]] = ANY
 
     def run(self, setting: Setting) -> Outcome:
         """Measure the clean accuracy."""

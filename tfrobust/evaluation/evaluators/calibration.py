@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tfrobust.attacks.shared.base import Attack
+from tfrobust.common.kinds import ANY
 from tfrobust.common.settings import require_least
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
@@ -209,7 +210,7 @@ class Calibration(Evaluator):
     label: str | None = None
     limit: int | None = 1000
 
-    supports_text: ClassVar[bool] = True
+    kinds: ClassVar[tuple[str, ...]] = ANY
 
     def __post_init__(self):
         require_least(self.bins, "Calibration.bins", 1)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
 
 from tfrobust import corruptions
 from tfrobust.common import fingerprint
+from tfrobust.common.kinds import IMAGES
 from tfrobust.corruptions import severities, textures
 from tfrobust.data.published.base import CorruptedImages
 from tfrobust.errors import InputError
@@ -85,6 +87,8 @@ class CorruptionAccuracy(Evaluator):
     baseline: str | dict = ""
     frost_pictures: str = ""
     source: CorruptedImages | None = None
+
+    kinds: ClassVar[tuple[str, ...]] = (IMAGES.name,)
 
     def __post_init__(self):
         known = (*corruptions.NAMES, *corruptions.EXTRA_NAMES)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import numpy as np
 
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.common import pictures
+from tfrobust.common.kinds import IMAGES
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.predictor import Predictor
@@ -44,6 +46,8 @@ class AdversarialExamples(Evaluator):
     misclassified: int = 3
     correct: int = 3
     limit: int | None = 1000
+
+    kinds: ClassVar[tuple[str, ...]] = (IMAGES.name,)
 
     def __post_init__(self):
         check_last_points("AdversarialExamples", self.attack)

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tfrobust.common import pictures
+from tfrobust.common.kinds import IMAGES
 from tfrobust.common.settings import require_choice, require_least
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
@@ -136,6 +137,8 @@ class ReplacedPixels(Evaluator):
     pictures: int = 3
 
     uses_training: ClassVar[bool] = True
+
+    kinds: ClassVar[tuple[str, ...]] = (IMAGES.name,)
 
     def __post_init__(self):
         if not 0 < self.share < 1:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfrobust.attacks.shared import objectives
 from tfrobust.common import pictures
+from tfrobust.common.kinds import IMAGES
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
@@ -58,6 +59,8 @@ class Sensitivity(Evaluator):
     classes: int = 20
 
     uses_embedding: ClassVar[bool] = True
+
+    kinds: ClassVar[tuple[str, ...]] = (IMAGES.name,)
 
     def __post_init__(self):
         for name, least in (("limit", 1), ("exact_limit", 0), ("projections", 1), ("pictures", 0), ("classes", 0)):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
 
 from tfrobust import corruptions
+from tfrobust.common.kinds import IMAGES
 from tfrobust.corruptions import sequences, severities
 from tfrobust.data.published.base import PerturbedImages
 from tfrobust.errors import InputError
@@ -77,6 +79,8 @@ class Stability(Evaluator):
     limit: int | None = None
     baseline: str | dict = ""
     source: PerturbedImages | None = None
+
+    kinds: ClassVar[tuple[str, ...]] = (IMAGES.name,)
 
     def __post_init__(self):
         names = tuple(self.names)

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.common.kinds import TEXT
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
@@ -57,8 +58,7 @@ class TokenSensitivity(Evaluator):
     resamples: int = 1000
 
     uses_embedding: ClassVar[bool] = True
-    supports_text: ClassVar[bool] = True
-    supports_images: ClassVar[bool] = False
+    kinds: ClassVar[tuple[str, ...]] = (TEXT.name,)
 
     def __post_init__(self):
         for name, least in (("limit", 1), ("sentences", 0), ("resamples", 100)):

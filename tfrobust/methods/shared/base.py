@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
+from tfrobust.common.kinds import OF_PIXELS
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.gradient_penalty import GradientPenalty
@@ -59,8 +60,8 @@ class Method(Configured, keras.Model):
         host_view_names: names of the views that `host_views` returns.
         differentiable_views: the views with respect to which a penalty differentiates.
         least_batch: the smallest global batch from which the method can learn.
-        trains_text: whether the method accepts tokens, int32 [b, length], in place of images. Most methods change
-            pixels.
+        kinds: names of the kinds of examples that the method accepts: "images", "clips" (float32 [b, t, h, w, c] in
+            place of images), "text" (tokens, int32 [b, length]).
         needs_labels: whether a batch without labels is refused at once.
     """
 
@@ -70,7 +71,7 @@ class Method(Configured, keras.Model):
     host_view_names: tuple[str, ...] = ()
     differentiable_views: tuple[str, ...] = ("images",)
     least_batch: int = 1
-    trains_text: bool = False
+    kinds: tuple[str, ...] = OF_PIXELS
     needs_labels: bool = True
 
     def __init__(
@@ -111,7 +112,8 @@ class Method(Configured, keras.Model):
         """Build all parts, once.
 
         Args:
-            input_shape: (batch or None, h, w, c), or (batch or None, length) for tokens.
+            input_shape: (batch or None, h, w, c), (batch or None, t, h, w, c) for clips, or (batch or None, length) for
+                tokens.
         """
         if self.built:
             return
@@ -127,7 +129,7 @@ class Method(Configured, keras.Model):
         Examples are a projector, a predictor or a target network.
 
         Args:
-            example_shape: (h, w, c), or (length,) for tokens.
+            example_shape: (h, w, c), (t, h, w, c) for clips, or (length,) for tokens.
             embedding_dim: d, features of the embedding.
         """
 
@@ -148,7 +150,7 @@ class Method(Configured, keras.Model):
         """Check the parts against the data before a run creates its folder (hook).
 
         Args:
-            example_shape: (h, w, c), or (length,) for tokens.
+            example_shape: (h, w, c), (t, h, w, c) for clips, or (length,) for tokens.
             class_count: k, classes of the data.
 
         Raises:
@@ -165,7 +167,8 @@ class Method(Configured, keras.Model):
         """Compute the logits of examples.
 
         Args:
-            inputs: images [b, h, w, c] in [0, 1] or tokens [b, length], or a dict batch that holds them under `images`.
+            inputs: images [b, h, w, c] or clips [b, t, h, w, c] in [0, 1], or tokens [b, length], or a dict batch that
+                holds them under `images`.
             training: as in `propagate`.
 
         Returns:
@@ -178,7 +181,7 @@ class Method(Configured, keras.Model):
         """Run one forward pass through encoder and head.
 
         Args:
-            inputs: images, float [b, h, w, c], or tokens, int32 [b, length].
+            inputs: images, float [b, h, w, c], clips, float [b, t, h, w, c], or tokens, int32 [b, length].
             training: whether batch norm uses the statistics of the batch.
             **keywords: `branch` and `at_stage`, for encoders that accept them.
 
@@ -437,9 +440,9 @@ class Method(Configured, keras.Model):
         """Convert a batch as users pass it to a checked `Batch`.
 
         Args:
-            data: a `Batch`, which is returned unchanged, or (x, y[, sample_weight]). x: images [b, h, w, c], tokens
-                [b, length] of any integer type, a table [b, d], or a dict that holds one of these under `images`. y:
-                class ids or one-hot rows.
+            data: a `Batch`, which is returned unchanged, or (x, y[, sample_weight]). x: images [b, h, w, c], clips
+                [b, t, h, w, c], tokens [b, length] of any integer type, a table [b, d], or a dict that holds one of
+                these under `images`. y: class ids or one-hot rows.
 
         Returns:
             A `Batch` with pixels as float32 and tokens and labels as int32.

@@ -1,0 +1,90 @@
+"""Evaluation of models of clips: attacks, accuracies and checks, and what is refused in one line."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.evaluation.doctor.evaluator import Doctor, check_duplicates
+from tfrobust.evaluation.doctor.full import surrogate_network
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_function, from_keras
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
+from tfrobust.evaluation.evaluators.calibration import Calibration
+from tfrobust.evaluation.evaluators.replaced_pixels import ReplacedPixels
+from tfrobust.evaluation.runner import run_evaluation
+
+FRAMES, SHAPE = 3, (3, 8, 8, 1)
+GENERATOR = np.random.default_rng(0)
+CLIPS = GENERATOR.uniform(0.2, 0.8, (40, *SHAPE)).astype(np.float32)
+# The second class is brighter in the last frame than in the first: no single frame shows the class.
+WEIGHTS = np.array([-1.0, 0.0, 1.0], np.float32).reshape(FRAMES, 1, 1, 1)
+MARGINS = (CLIPS * WEIGHTS).mean(axis=(1, 2, 3, 4)) * FRAMES
+LABELS = (MARGINS > 0).astype(int)
+ATTACK = PGD(threat=ThreatModel(norm="linf", epsilon=0.02), steps=5)
+
+
+def rises(clips):
+    margin = FRAMES * tf.reduce_mean(clips * WEIGHTS, axis=[1, 2, 3, 4])
+    return 20 * tf.stack([-margin, margin], axis=1)
+
+
+def setting(clips=CLIPS, labels=LABELS, **more):
+    predictor = from_function(rises, image_shape=SHAPE, name="rises")
+    return Setting(predictor=predictor, images=clips, labels=labels, batch_size=16, **more)
+
+
+def test_an_attack_on_clips_reaches_the_closed_form():
+    """Within L-infinity epsilon, the margin m of a linear model falls by epsilon |w|_1: 2 epsilon here."""
+    evaluators = (CleanAccuracy(), AttackAccuracy(attack=ATTACK), Calibration())
+    found = {one.id: one for one in run_evaluation(evaluators, setting()).measurements}
+    assert found["accuracy.clean"].value == 1.0
+    robust = np.mean(np.abs(MARGINS) > 2 * ATTACK.threat.epsilon)
+    assert 0 < robust < 1 and found["attack.pgd_linf_0.02.accuracy"].value == pytest.approx(robust)
+    assert found["accuracy.clean"].settings["interval"] == "95 % over clips, Wilson"
+    assert "clips" in found["calibration.nll"].settings["interval"]
+
+
+def test_the_checks_of_an_evaluation_speak_of_clips():
+    clips = CLIPS.copy()
+    clips[3] = CLIPS[7] + 0.001
+    outcome = run_evaluation(
+        (Doctor(attack=ATTACK),), setting(clips, train_images=CLIPS[5:9], train_labels=LABELS[5:9])
+    )
+    findings = {one.check: one for one in outcome.findings}
+    assert findings["gradients"].verdict == findings["ascent"].verdict == findings["repredict"].verdict == "pass"
+    assert findings["deterministic"].evidence.startswith("Equal clips")
+    assert (
+        "Of 40 test clips 4 (10.0%) are among 4 training clips, and 1 (2.5%) differ" in findings["duplicates"].evidence
+    )
+
+
+def test_frames_in_another_order_are_no_duplicates():
+    assert check_duplicates(setting(train_images=CLIPS[:, ::-1], train_labels=LABELS)).verdict == "pass"
+
+
+def test_the_undefended_network_sees_the_order_of_the_frames():
+    model = surrogate_network(SHAPE, 2, 0)
+    assert from_keras(model).kind.name == "clips"
+    outputs = model(CLIPS[:4]), model(CLIPS[:4, ::-1])
+    assert np.abs(outputs[0] - outputs[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("clips", "said"),
+    [
+        (CLIPS[:, 0], r"rises takes clips \[n, t, h, w, c\]; the data are images \[n, h, w, c\]"),
+        (CLIPS[:, :2], r"Examples have the shape \(2, 8, 8, 1\), but rises takes \(3, 8, 8, 1\)"),
+        (CLIPS * 255, r"pixels must be finite and in \[0, 1\]"),
+    ],
+)
+def test_bad_clips(clips, said):
+    with pytest.raises(ValueError, match=said):
+        setting(clips)
+
+
+def test_what_is_for_images_is_refused_before_anything_runs():
+    with pytest.raises(ValueError, match=r"^ReplacedPixels do not support such data: these are clips"):
+        run_evaluation((CleanAccuracy(), ReplacedPixels()), setting())
