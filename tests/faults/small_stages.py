@@ -4,6 +4,7 @@ Eight steps each on 128 digits. Nothing jumps: its nets are smooth and its adver
 compared between numbers of replicas, too.
 """
 
+import functools
 import hashlib
 import json
 import pathlib
@@ -14,44 +15,74 @@ import keras
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.standard import RandomShift
+from tfrobust.augment.views import ContrastiveViews
 from tfrobust.data.sources.digits import Digits
 from tfrobust.methods.acl import ACL
+from tfrobust.methods.dino import DINO
+from tfrobust.methods.moco_v3 import MoCoV3
 from tfrobust.methods.rocl import RoCL
 from tfrobust.methods.shared.instance_adversary import InstanceAdversary
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supervised import Supervised
+from tfrobust.methods.swav import SwAV
 from tfrobust.models.cnn import CNN
 from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.models.heads.prototypes import Prototypes
 from tfrobust.runs import experiment
 from tfrobust.runs.first_stage import Pretraining
+from tfrobust.training.optimizers import ScheduledAdamW
 
 STEPS = 8  # of each stage
 
 
-class SmoothCNN(CNN):
-    """No kinks; its batch norm is synchronised where a run has several replicas."""
-
-    def __init__(self, **keywords):
-        super().__init__(((4,), (6,)), dense=(5,), activation="softplus", pooling="average", **keywords)
+# No kinks; batch norm is synchronised where a run has several replicas.
+SMOOTH = functools.partial(CNN, ((4,), (6,)), dense=(5,), activation="softplus", pooling="average")
 
 
-class DualCNN(SmoothCNN):
-    """The same with two branches of batch norm."""
-
-    def __init__(self, **keywords):
-        super().__init__(branches=2, **keywords)
-
-
-def _first(kind, **own):
+def _first(kind, **makers):
     def make(**parts):
-        if kind is not SimCLR:
-            own["adversary"] = InstanceAdversary(attack=PGD(ThreatModel(norm="l2", epsilon=0.5), steps=1), group=8)
+        own = {name: maker() for name, maker in makers.items()}
         return kind(projection=ProjectionHead((), dim=4), views=RandomShift(fraction=0.2), **own, **parts)
 
     return make
 
 
-FIRST = {"simclr": _first(SimCLR), "rocl": _first(RoCL), "acl": _first(ACL)}
+def _adversary() -> InstanceAdversary:
+    return InstanceAdversary(attack=PGD(ThreatModel(norm="l2", epsilon=0.5), steps=1), group=8)
+
+
+def _cosine(initial: float, **keywords):
+    return lambda: keras.optimizers.schedules.CosineDecay(initial, STEPS, **keywords)
+
+
+_CROPS = {
+    "prototypes": lambda: Prototypes(6),
+    "local_views": lambda: ContrastiveViews(crop=(0.3, 0.6), size=6),
+    "local_count": lambda: 2,
+    "frozen_steps": lambda: 3,
+}
+FIRST = {
+    "simclr": _first(SimCLR),
+    "rocl": _first(RoCL, adversary=_adversary),
+    "acl": _first(ACL, adversary=_adversary),
+    "moco_v3": _first(MoCoV3, target_rate=_cosine(0.5)),
+    "dino": _first(
+        DINO,
+        **_CROPS | {"prototypes": lambda: Prototypes(6, lengths="weight_norm")},
+        target_rate=_cosine(0.5),
+        teacher_temperature=_cosine(0.04, alpha=2.0),
+    ),
+    # The queue, of two batches, is full when the run is killed.
+    "swav": _first(SwAV, **_CROPS, queue_length=lambda: 64, queue_start=lambda: 1),
+}
+# Without a dense layer an encoder accepts views of any size.
+ENCODERS = {"acl": {"branches": 2}, "dino": {"dense": ()}, "swav": {"dense": ()}}
+
+
+def _optimizer(name: str):
+    if name == "dino":
+        return ScheduledAdamW(0.01, weight_decay=_cosine(0.04, alpha=10.0)())
+    return keras.optimizers.SGD(0.05, momentum=0.9)
 
 
 def run(folder, name: str, **changed) -> tuple:
@@ -64,7 +95,7 @@ def run(folder, name: str, **changed) -> tuple:
     given = {
         "name": "small",
         "method": kept(Supervised),
-        "encoder": DualCNN if name == "acl" else SmoothCNN,
+        "encoder": functools.partial(SMOOTH, **ENCODERS.get(name, {})),
         "optimizer": lambda: keras.optimizers.SGD(0.1),
         "data": Digits(validation_size=1309),
         "epochs": 2,
@@ -73,7 +104,7 @@ def run(folder, name: str, **changed) -> tuple:
         "workdir": str(folder),
         "pretraining": Pretraining(
             method=kept(FIRST[name]),
-            optimizer=lambda: keras.optimizers.SGD(0.05, momentum=0.9),
+            optimizer=lambda: _optimizer(name),
             epochs=2,
             batch_size=32,
             branch=int(name == "acl"),

@@ -78,9 +78,13 @@ def test_a_finished_run_is_exported_elsewhere_and_refused_with_another_first_sta
     assert refused.code == 2 and "pretraining.frozen is true there and false here" in refused.err
 
 
-@pytest.mark.parametrize("name", ["rocl", "acl"])
-def test_adversarial_pretraining_killed_in_either_stage_ends_with_the_same_bits(name, tmp_path):
-    """ACL's encoder changes between the stages: its adversarial batch norms take the place of the clean ones."""
+@pytest.mark.rest
+@pytest.mark.parametrize("name", ["rocl", "acl", "moco_v3", "dino", "swav"])
+def test_pretraining_killed_in_either_stage_ends_with_the_same_bits(name, tmp_path):
+    """Between the stages ACL's adversarial batch norms take the place of the clean ones, DINO's teacher of the encoder.
+
+    Checkpoints hold momentum networks, DINO's center, SwAV's queue, and the step, from which all schedules follow.
+    """
 
     def run(folder, *traps):
         (tmp_path / folder).mkdir(exist_ok=True)
