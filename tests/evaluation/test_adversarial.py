@@ -193,6 +193,16 @@ def test_subset_draws_are_those_of_the_whole(model):
     np.testing.assert_allclose(searching.perturbed(setting, attack, np.array([31, 2, 7])), whole[[31, 2, 7]], atol=1e-6)
 
 
+def test_last_points_are_those_of_each_batch(model):
+    class Darkening(FGSM):
+        def perturb(self, objective, images, keys):
+            return 0.5 * images
+
+    setting, positions = dataclasses.replace(model[0], batch_size=2), np.array([31, 2, 7])
+    found = searching.perturbed(setting, Darkening(threat=ThreatModel(epsilon=1.0)), positions)
+    np.testing.assert_array_equal(found, 0.5 * setting.images[positions])
+
+
 def test_perturbed_moves_also_the_misclassified(model):
     setting, margins, weights = model
     attack = PGD(threat=ThreatModel(epsilon=0.03), steps=5)
@@ -257,10 +267,13 @@ def test_ensembles_of_other_efforts_are_not_one_protocol(model):
 
 def test_members_say_all_that_they_were_given(model):
     threat = ThreatModel(epsilon=0.04)
-    members = APGDTargeted(threat, targets=1, expectation_samples=20), Square(threat, steps=300, initial_share=0.25)
+    members = (
+        APGDTargeted(threat, targets=1, expectation_samples=20),
+        Square(threat, steps=300, initial_share=0.25, accept_ties=True),
+    )
     assert adversarial.attack_settings(Ensemble(members), model[0])["member_efforts"] == [
         "apgd_t (100 steps, 1 restart, 1 target, expectation_samples 20)",
-        "square (300 steps, 1 restart, initial_share 0.25)",
+        "square (300 steps, 1 restart, initial_share 0.25, accept_ties)",
     ]
     # The version of AutoAttack says what its members are: older reports with nothing else remain its like.
     found = adversarial.attack_settings(AutoAttack(threat), model[0])

@@ -17,6 +17,7 @@ from tfrobust.evaluation.evaluators import corruption
 from tfrobust.evaluation.evaluators.corruption import ALEXNET, CorruptionAccuracy
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.ops import randomness
+from tfrobust.report import reading
 
 SHAPE = (8, 8, 3)
 KERNEL = tf.constant(np.random.default_rng(2).normal(size=(192, 3)), tf.float32)
@@ -56,6 +57,7 @@ def test_the_numbers_are_those_of_the_images_corrupted_by_hand(setting):
         assert measured.value == pytest.approx(right.mean()) and measured.n == 30
         assert (measured.low, measured.high) == pytest.approx(statistics.wilson_interval(right.sum(), 30))
         assert drop.value == pytest.approx(1 - right.mean() / setting.clean_correct.mean())
+        assert drop.settings["interval"] == statistics.PAIRED_DROP
         settings = measured.settings
         assert (settings["source"], settings["corruption"], settings["severity"]) == ("generated", name, severity)
         assert settings["constants_of"] == "32 x 32 pixels" and settings["seed"] == 5
@@ -229,6 +231,7 @@ def test_pictures_of_frost(setting, tmp_path):
         for folder in ("", str(tmp_path))
     ]
     assert [one.settings["frost"] for one in found] == ["textures of tfrobust", "pictures"]
+    assert [reading.frost_word(one) for one in found] == ["generated", ""]
     # A kept result does not outlive its pictures.
     evaluator = CorruptionAccuracy(names=("frost",), severities=(5,), frost_pictures=str(tmp_path))
     before = evaluator.files_read()

@@ -76,6 +76,7 @@ def test_the_numbers_are_those_of_the_files(folder):
             accuracy, drop = (found[f"corruption.{name}.{severity}.{what}"] for what in ("accuracy", "drop"))
             assert accuracy.value == right.mean() and accuracy.n == COUNT and 0.3 < accuracy.value < 1
             assert (drop.value, drop.low, drop.high) == statistics.relative_drop(clean, right)
+            assert drop.settings["interval"] == statistics.PAIRED_DROP
             assert accuracy.settings == {
                 "source": "published: CIFAR-10-C, an excerpt or a variant",
                 "md5": "not compared",
@@ -126,6 +127,7 @@ def test_other_clean_images_are_compared_as_a_whole(folder, clean):
     right = by_hand("fog", 5)
     assert accuracy.value == right.mean() and accuracy.n == COUNT
     assert (drop.value, drop.low, drop.high) == statistics.independent_drop(setting.clean_correct, right)
+    assert drop.settings["interval"] == statistics.INDEPENDENT_DROP
     assert accuracy.settings["compared_with_clean_images"].startswith("as a whole")
     some = values(judge(folder, limit=11).run(setting))["corruption.fog.5.accuracy"]
     assert some.n == 11 and some.value == right[setting.subset(11, COUNT)].mean()

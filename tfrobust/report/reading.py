@@ -93,6 +93,13 @@ _LABELS = {
 
 # Number of corruptions in the benchmark's means. A label names the count where fewer were measured.
 _CORRUPTIONS = {"corruption.mean.accuracy": 15, "corruption.mean_without_noise.accuracy": 12}
+# Measurements that contain frost, if frost was measured.
+_FROST_ID = re.compile(r"corruption\.(frost\..+|(mean|mean_without_noise|mean_weather)\.accuracy|mce|relative_mce)")
+_GENERATED_FROST = "textures of tfrobust"
+_FROST_NOTE = (
+    "Frost is generated: its textures are darker than the benchmark's photographs, which lowers the mean of an image "
+    "of 224x224 pixels by 13 to 24 gray levels."
+)
 
 # APGD-T in AutoAttack: its steps, and the smallest number of its targets (that of L1).
 _STRONG = {"steps": 100, "targets": 5}
@@ -237,17 +244,22 @@ def label(measurement: Measurement, *, details: bool = True) -> str:
 
     Args:
         measurement: any.
-        details: True to name the steps of PGD, the baseline, and the number of corruptions if it is smaller than the
-            benchmark's.
+        details: True to name the steps of PGD, the baseline, generated frost, and the number of corruptions if it is
+            smaller than the benchmark's.
     """
     name = _name_of(measurement.id, measurement.settings if details else {})
     if name and details:
-        if "baseline" in measurement.settings:
-            return f"{name}, against {measurement.settings['baseline']}"
+        baseline, frost = measurement.settings.get("baseline"), frost_word(measurement)
         count, whole = measurement.settings.get("corruptions"), _CORRUPTIONS.get(measurement.id, 0)
-        if isinstance(count, int) and count < whole:
-            return f"{name}, {count} of {whole}"
+        few = f"{count} of {whole}" if isinstance(count, int) and count < whole else ""
+        return ", ".join(filter(None, (name, f"against {baseline}" if baseline else few, frost and f"{frost} frost")))
     return name or measurement.id
+
+
+def frost_word(measurement: Measurement) -> str:
+    """Return "generated" for a measurement on images with generated frost in place of the benchmark's; "" otherwise."""
+    generated = measurement.settings.get("frost") == _GENERATED_FROST and _FROST_ID.fullmatch(measurement.id)
+    return "generated" if generated else ""
 
 
 def _name_of(identity: str, settings: dict) -> str:
@@ -271,7 +283,8 @@ def _name_of(identity: str, settings: dict) -> str:
 def origin(measurements) -> str:
     """Describe the sources of images that do not come from the test set; "" where no source is recorded."""
     sources = {m.settings.get("source") for m in measurements}
-    return " ".join(filter(None, map(_origin_of, sorted(source for source in sources if isinstance(source, str)))))
+    said = list(map(_origin_of, sorted(source for source in sources if isinstance(source, str))))
+    return " ".join(filter(None, [*said, _FROST_NOTE if any(map(frost_word, measurements)) else ""]))
 
 
 def _origin_of(source: str) -> str:

@@ -1,7 +1,7 @@
 """The threat statement, the summary and the list of what a report does not measure."""
 
 from tfrobust.report import intervals
-from tfrobust.report.reading import NORM_NAMES, attack_rows, examples_of, number, quantity, strongest
+from tfrobust.report.reading import NORM_NAMES, attack_rows, examples_of, frost_word, number, quantity, strongest
 from tfrobust.report.schema import Report
 
 _MAIN_NORMS = ("linf", "l2", "l1")
@@ -37,7 +37,8 @@ def threat_statement(measurements, findings=(), examples: str = "images") -> str
     sentences.append("Stronger attacks may find more errors, so these accuracies are upper bounds.")
     mean = {m.id: m for m in measurements}.get("corruption.mean.accuracy")
     if mean is not None and mean.value is not None:
-        sentences.append(f"The mean accuracy over the measured corruptions is {number(mean)}.")
+        frost = f" ({frost_word(mean)} frost)" if frost_word(mean) else ""
+        sentences.append(f"The mean accuracy over the measured corruptions is {number(mean)}{frost}.")
     sentences.append(_not_covered(rows, measurements))
     return " ".join(sentences)
 

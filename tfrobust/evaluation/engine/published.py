@@ -56,6 +56,7 @@ class Corrupted:
         clean: bool [m], correctly classified clean images: the same images in the same order if `paired`, else all of
             the setting's.
         settings: the settings of each measurement in a report.
+        drop_interval: the kind of the interval of `drop`, as in a report.
         identity: further settings that identify the images; {}, as the source identifies them.
         findings: warnings, complete once all parts were evaluated.
     """
@@ -73,6 +74,7 @@ class Corrupted:
         self.clean = setting.clean_correct[self._positions] if self.paired else setting.clean_correct
         compared = "image by image" if self.paired else "as a whole: they are others, or in another order"
         self.settings = {**self._opened.notes, "compared_with_clean_images": compared}
+        self.drop_interval = statistics.PAIRED_DROP if self.paired else statistics.INDEPENDENT_DROP
         self.findings: list[Finding] = []
         self._is_clean = self._close if self.paired else _copies(setting)
 

@@ -8,6 +8,9 @@ from tfrobust.errors import InputError
 
 # The 97.5 % quantile of the standard normal.
 Z = 1.959963984540054
+# The kinds of the intervals of `relative_drop` and `independent_drop`, as measurements state them.
+PAIRED_DROP = "95 % over images, delta method, or Wilson if no image becomes correct"
+INDEPENDENT_DROP = "95 % over images, from two Wilson intervals"
 
 
 def wilson_interval(successes: int, count: int) -> tuple[float, float]:

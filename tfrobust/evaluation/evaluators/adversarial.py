@@ -87,7 +87,8 @@ def _effort(member: Attack) -> str:
     for name, parameter in configured.constructor_arguments(type(member)).items():
         value = getattr(member, name, parameter.default)
         if name not in ("threat", *counts) and str(value) != str(parameter.default):
-            said.append(f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}")
+            shown = f"{value:.6g}" if isinstance(value, float) else str(value)
+            said.append(name if value is True else f"{name} {shown}")
     return f"{title} ({', '.join(said)})"
 
 

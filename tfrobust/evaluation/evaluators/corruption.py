@@ -124,6 +124,7 @@ class CorruptionAccuracy(Evaluator):
                 prefix = f"corruption.{name}.{severity}"
                 drop = images.drop(right)
                 measurements.append(accuracy(f"{prefix}.accuracy", right, settings))
+                settings = settings | {"interval": images.drop_interval}
                 measurements.append(Measurement(f"{prefix}.drop", drop[0], "fraction", len(right), *drop[1:], settings))
                 if setting.progress is not None:
                     setting.progress("corruptions", len(correct), len(self.names) * len(self.severities))
@@ -200,6 +201,7 @@ class _Generated:
     """Clean images under generated corruptions; `published.Corrupted` is the counterpart for published ones."""
 
     findings = ()
+    drop_interval = statistics.PAIRED_DROP
 
     def __init__(self, setting: Setting, positions: np.ndarray, frost_pictures: str, frost: bool):
         self._setting, self._positions, self._folder = setting, positions, frost_pictures

@@ -71,10 +71,11 @@ class Corruptions(Section):
         for name, row in accuracies.items():
             values = [row[severity].value if severity in row else None for severity in severities]
             drop = [reading.per_cent(_mean(m.value for m in drops.get(name, {}).values()))] if drops else []
-            rows.append([reading.nice(name), *map(Heat, values), Heat(_mean(values)), *drop])
+            title = ", ".join(filter(None, (reading.nice(name), reading.frost_word(next(iter(row.values()))))))
+            rows.append([title, *map(Heat, values), Heat(_mean(values)), *drop])
         header = ["Corruption", *map(str, severities), "mean", *(["drop"] if drops else [])]
-        title, note = "Accuracy by corruption and severity, per cent", reading.origin(self.accuracies)
-        return Grid(header, rows, title=title, measurements=cells, note=note)
+        heading, note = "Accuracy by corruption and severity, per cent", reading.origin(self.accuracies)
+        return Grid(header, rows, title=heading, measurements=cells, note=note)
 
 
 def _mean(values) -> float | None:
