@@ -25,7 +25,7 @@ def parser() -> Parser:
         "--image",
         metavar="FILE",
         action="append",
-        help="predict: a PNG or JPEG, or .npy or .npz arrays: images in [0, 1], or tokens of text; may be repeated",
+        help="predict: a PNG or JPEG, or .npy or .npz arrays: images or clips in [0, 1], or tokens; may be repeated",
     )
     what.add_argument("--metadata", action="store_true", help="show the served versions and endpoints")
     what.add_argument("--report", action="store_true", help="show the served model's own robustness report")

@@ -5,6 +5,8 @@ import binascii
 
 # Pictures in a report have at most this many pixels per side.
 LONGEST_SIDE = 32
+# Frames of a clip in a report.
+MOST_FRAMES = 8
 
 
 def shrunk(image):
@@ -17,6 +19,22 @@ def extremes(image):
     squares = _squares(image)
     low, high = squares.min(axis=(1, 3)), squares.max(axis=(1, 3))
     return high + (low - high) * (-low > high)
+
+
+def frames_shown(count: int) -> list[int]:
+    """Return the positions of the frames that stand for a clip of `count` frames: evenly spread, with both ends."""
+    most = min(count, MOST_FRAMES)
+    return [round(place * (count - 1) / max(most - 1, 1)) for place in range(most)]
+
+
+def strip(clip, shrink=shrunk):
+    """Return a clip [t, h, w, c] as one picture [h, n w, c]: `frames_shown`, each shrunk, from left to right."""
+    frames = clip[frames_shown(len(clip))]
+    count, height, width, channels = frames.shape
+    # The frames as channels, since all are shrunk alike.
+    small = shrink(frames.transpose(1, 2, 0, 3).reshape(height, width, count * channels))
+    height, width, _ = small.shape
+    return small.reshape(height, width, count, channels).transpose(0, 2, 1, 3).reshape(height, count * width, channels)
 
 
 def _squares(image):

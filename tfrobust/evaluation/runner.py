@@ -15,6 +15,7 @@ import logging
 import math
 import os
 import pathlib
+import re
 import time
 from collections.abc import Sequence
 
@@ -24,7 +25,7 @@ import tensorflow as tf
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common import configured, files, fingerprint
-from tfrobust.common.kinds import TEXT, Kind, takes
+from tfrobust.common.kinds import CLIPS, TEXT, Kind, takes
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.engine import searching
@@ -78,7 +79,25 @@ def run_evaluation(
     outcome.findings = list(dict.fromkeys([*findings, *_logits_finding(findings, setting)]))
     _refuse_equal([item.id for item in [*outcome.measurements, *outcome.series]])
     outcome.measurements.append(Measurement("cost.evaluation", seconds, "seconds"))
-    return outcome
+    return _worded(outcome, setting.predictor.kind)
+
+
+def _worded(outcome: Outcome, kind: Kind) -> Outcome:
+    """Return an outcome whose intervals and findings speak of clips, where evaluators of pixels speak of images."""
+    if kind is not CLIPS:
+        return outcome
+
+    def worded(text: str) -> str:
+        return re.sub(r"\bimage(s?)\b", r"clip\1", text)
+
+    for item in (*outcome.measurements, *outcome.series):
+        if "interval" in item.settings:
+            item.settings["interval"] = worded(item.settings["interval"])
+    findings = [
+        dataclasses.replace(one, evidence=worded(one.evidence), remedy=worded(one.remedy)) for one in outcome.findings
+    ]
+    series = [dataclasses.replace(one, title=worded(one.title)) for one in outcome.series]
+    return Outcome(outcome.measurements, series, findings)
 
 
 def run_shard(

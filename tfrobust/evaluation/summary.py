@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common import arrays, files, fingerprint
+from tfrobust.common.kinds import CLIPS
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.doctor.pixels import refuse_other_range
@@ -108,7 +109,7 @@ def evaluate(
         model: a built Keras model, a path (SavedModel or `.keras`), a function `images -> logits`, or a `Predictor`.
             Logits are best; probabilities are detected and converted to logits: log(p) of a softmax, log(p / (1 - p))
             of sigmoids.
-        images: float [n, h, w, c] within `bounds`.
+        images: float [n, h, w, c] within `bounds`; or clips [n, t, h, w, c].
         labels: integer [n] in [0, k), or one-hot [n, k].
         epsilon: radius of the attack in the pixels' units, > 0. In Linf and pixels of [0, 1], 8/255 is usual for
             photographs, 0.2 to 0.3 for gray digits.
@@ -209,7 +210,7 @@ def _to_unit(images: np.ndarray, predictor: Predictor, low: float, high: float) 
         functions = {name: getattr(predictor, name) for name in ("logits", "embedding", "normalization")}
         functions = {name: made and _after_scaling(made, low, width) for name, made in functions.items()}
         return (images - np.float32(low)) / width, dataclasses.replace(predictor, **functions)
-    if images.ndim == 4 and images.size and (images.dtype.kind in "iu" or images.max() > 2):
+    if images.ndim in (4, 5) and images.size and (images.dtype.kind in "iu" or images.max() > 2):
         raise InputError(
             f"images: pixels are {images.dtype} up to {images.max():g}. Divide them by 255 for a model that takes "
             "pixels in [0, 1]; pass bounds=(0, 255) for a model that takes them as they are."
@@ -225,6 +226,7 @@ def _report(outcome: Outcome, setting: Setting, seconds: float) -> Report:
     predictor, count = setting.predictor, len(setting.images)
     sha256 = fingerprint.data_sha256(setting.images, setting.labels)
     sizes = {"train_size": None, "validation_size": None, "test_size": count}
+    kind = {"kind": predictor.kind.name} if predictor.kind is CLIPS else {}
     return assembly.make_report(
         measurements=outcome.measurements,
         series=outcome.series,
@@ -235,7 +237,13 @@ def _report(outcome: Outcome, setting: Setting, seconds: float) -> Report:
             "weights_sha256": predictor.weights_sha256,
             "parameters": predictor.parameters,
         },
-        data={"name": f"{count} {setting.examples}", "fingerprint": sha256, "test_fingerprint": sha256, **sizes},
+        data={
+            "name": f"{count} {setting.examples}",
+            "fingerprint": sha256,
+            "test_fingerprint": sha256,
+            **sizes,
+            **kind,
+        },
         history={},
         devices=sorted({device.device_type for device in tf.config.list_physical_devices()}),
         training={"evaluation_seed": setting.seed},

@@ -202,8 +202,8 @@ def attack_rows(measurements, members: bool = False) -> list[AttackRow]:
 
 
 def examples_of(data: dict) -> str:
-    """Return the kind of examples in a report's `data`: "images" or "sentences"."""
-    return "sentences" if data.get("vocabulary_size") else "images"
+    """Return the kind of examples in a report's `data`: "images", "clips" or "sentences"."""
+    return "sentences" if data.get("vocabulary_size") else "clips" if data.get("kind") == "clips" else "images"
 
 
 def strongest(rows: list[AttackRow]) -> AttackRow | None:

@@ -20,7 +20,7 @@ def threat_statement(measurements, findings=(), examples: str = "images") -> str
     Args:
         measurements: sequence of Measurement.
         findings: sequence of Finding, of the evaluation.
-        examples: kind of the evaluated examples, "images" or "sentences".
+        examples: kind of the evaluated examples, "images", "clips" or "sentences".
 
     Returns:
         A few sentences; one per budget (norm and epsilon) on the accuracy under the strongest attack there.
@@ -40,7 +40,7 @@ def threat_statement(measurements, findings=(), examples: str = "images") -> str
         frost = f" ({frost_word(mean)} frost)" if frost_word(mean) else ""
         sentences.append(f"The mean accuracy over the measured corruptions is {number(mean)}{frost}.")
     sentences.append(_not_covered(rows, measurements))
-    return " ".join(sentences)
+    return " ".join(sentences).replace("images", examples)
 
 
 def not_measured(measurements, findings=(), examples: str = "images") -> list[str]:
@@ -49,7 +49,7 @@ def not_measured(measurements, findings=(), examples: str = "images") -> list[st
     Args:
         measurements: sequence of Measurement.
         findings: sequence of Finding, the doctor's.
-        examples: kind of the evaluated examples, "images" or "sentences".
+        examples: kind of the evaluated examples, "images", "clips" or "sentences".
     """
     if examples == "sentences":
         return _not_measured_of_text(measurements, findings)
@@ -69,15 +69,16 @@ def not_measured(measurements, findings=(), examples: str = "images") -> list[st
     norms = _unmeasured_norms(rows)
     if norms:
         missing.append(f"Perturbations measured in {_enumerate(norms)}.")
-    for prefix, sentence in _FAMILIES.items():
-        if not any(identity.startswith(prefix) for identity in ids):
+    families = {**_FAMILIES, **(_FAMILIES_OF_CLIPS if examples == "clips" else {})}
+    for prefix, sentence in families.items():
+        if sentence and not any(identity.startswith(prefix) for identity in ids):
             missing.append(sentence)
     missing.append("Patches, rotations, translations and other changes that are not bounded by a norm.")
     others = " and the measured shifted sets" if any(identity.startswith("shift.") for identity in ids) else ""
     missing.append(f"Data from sources other than the test set{others} (domain shift).")
     if not any("seed" in str(m.settings.get("interval", "")) for m in measurements):
         missing.append("Other training seeds: one trained model is evaluated, and the intervals are over images.")
-    return missing
+    return [sentence.replace("images", examples) for sentence in missing]
 
 
 def _not_measured_of_text(measurements, findings) -> list[str]:
@@ -117,6 +118,13 @@ _FAMILIES = {
     "corruption.": "Natural corruptions (noise, blur, weather, digital).",
     "stability.": "Stability of predictions along small natural changes (perturbation sequences).",
     "calibration.": "Calibration: the agreement of confidence and accuracy.",
+}
+
+
+# In place of those of images. Perturbation sequences are made of single images.
+_FAMILIES_OF_CLIPS = {
+    "corruption.": "Corruptions of frames and of time (noise, blur, dropped, frozen or reordered frames, compression).",
+    "stability.": "",
 }
 
 

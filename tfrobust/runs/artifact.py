@@ -10,6 +10,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfrobust.common import configured, files, fingerprint
+from tfrobust.common.kinds import CLIPS
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset, Examples
 from tfrobust.errors import InputError, RefusedByGate
@@ -224,6 +225,7 @@ def data_facts(dataset: Dataset, source: Source) -> dict:
         "class_names": list(dataset.class_names),
         **({"note": dataset.note} if dataset.note else {}),
         **({"vocabulary_size": len(dataset.vocabulary)} if dataset.is_text else {}),
+        **({"kind": dataset.kind.name} if dataset.kind is CLIPS else {}),
     }
 
 

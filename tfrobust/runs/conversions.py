@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tfrobust.common import files, fingerprint
+from tfrobust.common.kinds import IMAGES
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import predictor as predictors
@@ -105,9 +106,10 @@ def litert_files(original: Original, kinds: Sequence[str], evaluate: Callable[[s
     Raises:
         InputError: the model is one of text, cannot be converted, or a file predicts other classes.
     """
-    if original.predictor.is_text:
+    kind = original.predictor.kind
+    if kind is not IMAGES:
         raise InputError(
-            f"{original.name} takes tokens; LiteRT files are made of models of images: leave --litert out."
+            f"{original.name} takes {kind.input}; LiteRT files are made of models of images: leave --litert out."
         )
     converted = {kind: _converted(original, kind) for kind in kinds}
     for kind, (folder, parity) in converted.items():
@@ -130,7 +132,7 @@ def onnx_file(original: Original) -> None:
     parity = _parity(original, "onnx", logits)
     note = (
         f"The numbers are those of the SavedModel, version {original.directory.name} of {original.name}. The ONNX file "
-        f"was only compared with it, on {len(examples)} test {'sentences' if original.predictor.is_text else 'images'}."
+        f"was only compared with it, on {len(examples)} test {original.predictor.kind.examples}."
     )
     report = dataclasses.replace(original.report, not_measured=(note, *original.report.not_measured))
     _publish(original, f"{original.name}-onnx", onnx.FILE, content, report, parity, {"format": "ONNX"})

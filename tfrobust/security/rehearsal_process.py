@@ -119,7 +119,7 @@ def _ask(loaded, directory: str) -> None:
     signature = loaded.signatures[SIGNATURE]
     ((key, specification),) = signature.structured_input_signature[1].items()
     batch, *shape = specification.shape
-    example = tf.fill([batch or 1, *(size or _UNKNOWN_SIZE for size in shape)], 0.5 if len(shape) == 3 else 1.0)
+    example = tf.fill([batch or 1, *(size or _UNKNOWN_SIZE for size in shape)], 0.5 if len(shape) > 1 else 1.0)
     for output in signature(**{key: tf.cast(example, specification.dtype)}).values():
         output.numpy()
 

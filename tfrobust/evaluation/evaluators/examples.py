@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.common import pictures
-from tfrobust.common.kinds import IMAGES
+from tfrobust.common.kinds import CLIPS
 from tfrobust.errors import InputError
+from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.predictor import Predictor
 from tfrobust.evaluation.engine.searching import LastPoints, check_last_points, last_points
@@ -33,6 +33,10 @@ class AdversarialExamples(Evaluator):
     over squares of pixels; differences keep the largest value in each square). The third picture is 1/2 + factor x
     difference, with one factor for all, in the settings.
 
+    A picture of a clip is a strip of at most 8 frames, evenly spread; `frames` is their number. The series `.frames`
+    has the root mean square of the perturbation in each frame, averaged over all attacked clips, with its 95 % interval
+    over clips: where in time the perturbation lies.
+
     Attributes:
         attack: an attack that maximizes the loss, such as PGD.
         label: the attack's part of the id, in which "{steps}" is replaced by its steps; None: the attack's own name.
@@ -46,8 +50,6 @@ class AdversarialExamples(Evaluator):
     misclassified: int = 3
     correct: int = 3
     limit: int | None = 1000
-
-    kinds: ClassVar[tuple[str, ...]] = (IMAGES.name,)
 
     def __post_init__(self):
         check_last_points("AdversarialExamples", self.attack)
@@ -68,7 +70,10 @@ class AdversarialExamples(Evaluator):
         settings = attack_settings(self.attack, setting) | {"difference_factor": factor, "drawn": _DRAWN}
         shown = [_row(setting, found, row, factor) for row in rows]
         columns = {name: [one[name] for one in shown] for name in shown[0]}
-        return Outcome(series=[Series(self.ids()[0], "Images clean and attacked", columns, settings)])
+        series = [Series(self.ids()[0], "Images clean and attacked", columns, settings)]
+        if setting.predictor.kind is CLIPS:
+            series.append(_by_frame(f"{attack_id(self.attack, self.label)}.frames", setting, found, settings))
+        return Outcome(series=series)
 
     def ids(self) -> tuple[str, ...]:
         """Return the id of the series."""
@@ -99,15 +104,34 @@ def _factor(largest: float) -> float:
     return float(f"{math.floor(0.5 / largest / unit + 1e-3) * unit:.6g}")
 
 
+def _by_frame(identity: str, setting: Setting, found: LastPoints, settings: dict) -> Series:
+    """Return the size of the perturbation by frame, counted from 1."""
+    change = found.images - setting.images[found.positions]
+    sizes = np.sqrt(np.mean(np.square(change, dtype=np.float64), axis=(2, 3, 4)))
+    intervals = [statistics.mean_interval(size) for size in sizes.T]
+    columns = {
+        "frame": list(range(1, sizes.shape[1] + 1)),
+        "size": sizes.mean(axis=0).tolist(),
+        "low": [known(low) for low, _ in intervals],
+        "high": [known(high) for _, high in intervals],
+    }
+    settings = {name: value for name, value in settings.items() if name not in ("difference_factor", "drawn")}
+    settings |= {"measure": "root mean square over a frame", "n": len(sizes), "interval": "95 % over clips, normal"}
+    return Series(identity, "Size of the perturbation by frame", columns, settings)
+
+
 def _row(setting: Setting, found: LastPoints, row: int, factor: float) -> dict:
     position = found.positions[row]
     image, adversary = setting.images[position], found.images[row]
+    is_clip = setting.predictor.kind is CLIPS
+    draw = pictures.strip if is_clip else lambda example, shrink: shrink(example)
     drawn = {
-        "image": pictures.shrunk(image),
-        "adversarial": pictures.shrunk(adversary),
-        "difference": 0.5 + factor * pictures.extremes(adversary - image),
+        "image": draw(image, pictures.shrunk),
+        "adversarial": draw(adversary, pictures.shrunk),
+        "difference": 0.5 + factor * draw(adversary - image, pictures.extremes),
     }
     sizes = dict(zip(("height", "width", "channels"), drawn["image"].shape, strict=True))
+    sizes |= {"frames": len(pictures.frames_shown(len(image)))} if is_clip else {}
     return {
         "position": int(position),
         "label": int(setting.labels[position]),

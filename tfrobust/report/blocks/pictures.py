@@ -11,6 +11,7 @@ from tfrobust.report.blocks.plots import Key, Plot, bare, drawing
 _CLASSES_A_ROW = 5
 _MARKED_A_ROW = 3
 _LINE = 18  # characters above or beside a picture
+_STRIP_WIDTH = 4.4  # inches, within the width of a plot
 
 
 def pixel_maps(identity: str, titles: list[str], rows: list[tuple[str, list[list]]], images: int = 1) -> Plot:
@@ -63,6 +64,23 @@ def titled_rows(identity: str, rows: list[tuple[str, list[tuple[str, list]]]]) -
                 # The frame shows where white pixels end on a white page, and black ones on a black page.
                 axes.spines[:].set_visible(True)
                 axes.spines[:].set_color(placeholder("faint"))
+    return Plot(output.text)
+
+
+def strips(identity: str, rows: list[tuple[str, list[tuple[str, list]]]]) -> Plot:
+    """Draw groups of wide pictures, (group, (title, picture) ...), one below the other over the whole width."""
+    titled = [
+        (f"{group}: {title}" if not place else title, picture)
+        for group, pictures in rows
+        for place, (title, picture) in enumerate(pictures)
+    ]
+    shape = len(titled[0][1]) / len(titled[0][1][0])
+    with drawing(identity, (_STRIP_WIDTH * shape + 0.28) * len(titled)) as (figure, output):
+        for axes, (title, picture) in zip(figure.subplots(len(titled), 1, squeeze=False)[:, 0], titled, strict=True):
+            _show(axes, picture, is_map=False)
+            axes.set_title(title, fontsize=9.5, loc="left")
+            axes.spines[:].set_visible(True)
+            axes.spines[:].set_color(placeholder("faint"))
     return Plot(output.text)
 
 

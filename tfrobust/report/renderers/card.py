@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tfrobust.common.kinds import kind_of
 from tfrobust.errors import InputError
 from tfrobust.report import intervals, reading
 from tfrobust.report.renderers import markdown
@@ -16,6 +17,7 @@ from tfrobust.report.threat import summary_sentence
 from tfrobust.structs import Measurement
 
 _MOST_NAMES = 10
+_TASKS = {"text": "text-classification", "images": "image-classification", "clips": "video-classification"}
 # Kinds of measurements whose images are not those of the test set as they are.
 _OTHER_IMAGES = {"corruption": "corrupted", "stability": "sequences", "noise": "noise"}
 
@@ -29,7 +31,7 @@ def render(report: Report, *, repo: str, version: int, shape: Sequence[int], lic
         report: the report of the model.
         repo: "owner/name" on the Hugging Face Hub.
         version: the number of the version's folder in the repository.
-        shape: (h, w, c) of the images, or (length,) of text.
+        shape: (h, w, c) of the images, (t, h, w, c) of clips, or (length,) of text.
         license: identifier of the license of the weights, such as "apache-2.0".
 
     Returns:
@@ -42,7 +44,7 @@ def render(report: Report, *, repo: str, version: int, shape: Sequence[int], lic
         from huggingface_hub import ModelCard, ModelCardData
     except ImportError:
         raise InputError("a model card needs the package huggingface_hub: pip install 'tfrobust[hub]'.") from None
-    task = "text-classification" if len(shape) == 1 else "image-classification"
+    task = _TASKS[kind_of(shape).name]
     main = [one for one in reading.main_measurements(report) if one.value is not None]
     try:
         metadata = ModelCardData(
@@ -129,7 +131,11 @@ def _use(report: Report, shape: tuple[int, ...]) -> str:
     names = report.data.get("class_names") or []
     shown = [*map(str, names[:_MOST_NAMES]), *(["..."] if len(names) > _MOST_NAMES else [])]
     size = " x ".join(map(str, shape))
-    kind = f"sentences of up to {size} tokens" if len(shape) == 1 else f"images of {size} pixels in [0, 1]"
+    kind = {
+        "text": f"sentences of up to {size} tokens",
+        "images": f"images of {size} pixels in [0, 1]",
+        "clips": f"clips of {shape[0]} frames of {' x '.join(map(str, shape[1:]))} pixels in [0, 1]",
+    }[kind_of(shape).name]
     classes = f" into {len(names)} classes: {', '.join(shown)}" if names else ""
     method, examples = report.training.get("method"), reading.examples_of(report.data)
     count = report.data.get("train_size")
@@ -142,7 +148,7 @@ def _use(report: Report, shape: tuple[int, ...]) -> str:
 
 
 def _loading(repo: str, version: int, shape: tuple[int, ...]) -> str:
-    name, kind = ("tokens", "int32") if len(shape) == 1 else ("images", "float32")
+    name, kind = kind_of(shape).input, kind_of(shape).dtype
     return f"""import tensorflow as tf
 from huggingface_hub import snapshot_download
 

@@ -95,7 +95,7 @@ def _images_of(report: Report, columns: dict) -> str:
         return ""
     size = report.data.get("test_size")
     part = ", a random subset" if isinstance(size, int) and counts[0] < size else ""
-    return f"on {counts[0]} test images{part}"
+    return f"on {counts[0]} test {reading.examples_of(report.data)}{part}"
 
 
 class Attacks(Section):
@@ -145,7 +145,7 @@ class Attacks(Section):
             detail = ", ".join(part for part in (row.budget if len(self._budgets) > 1 else "", row.effort) if part)
             detail += "; upper bound: ended by its time budget" if row.is_upper_bound else ""
             found.append([Noted(name, detail), row.accuracy, row.drop, row.accuracy.n])
-        header = ["Attack", "Accuracy", "Relative drop", "Images"]
+        header = ["Attack", "Accuracy", "Relative drop", reading.examples_of(self.report.data).capitalize()]
         if len(self._counts) == 1:
             header, found = header[:-1], [row[:-1] for row in found]
         return [Figure("attacks-accuracy", "Clean and under each attack", self._chart), Grid(header, found)]

@@ -8,13 +8,15 @@ from functools import partial
 from tfrobust.common import pictures
 from tfrobust.report import reading
 from tfrobust.report.blocks import Block, Figure, Table
-from tfrobust.report.blocks.pictures import titled_rows
+from tfrobust.report.blocks.pictures import strips, titled_rows
+from tfrobust.report.blocks.plots import Line, curves
 from tfrobust.report.difference import outcomes
 from tfrobust.report.schema import Report
-from tfrobust.report.sections.base import Section, class_name, image_of
+from tfrobust.report.sections.base import Section, class_name, has_numbers, image_of
 from tfrobust.structs import Series
 
 _PICTURES = ("image", "adversarial", "difference")
+_FRAMES = ("frame", "size", "low", "high")
 _NEEDED = {"label", "clean_class", "attacked_class", "height", "width", "channels", *_PICTURES}
 
 
@@ -42,13 +44,17 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """The examples of one attack, how they were drawn, and the factor of its differences ("" if not recorded)."""
+    """The examples of one attack, how they were drawn, and the factor of its differences ("" if not recorded).
+
+    `are_clips` is True if each picture is a strip of frames.
+    """
 
     identity: str
     attack: str
     factor: str
     drawn: str
     examples: list[Example]
+    are_clips: bool
 
 
 class Examples(Section):
@@ -69,7 +75,8 @@ class Examples(Section):
                 examples = _examples(self.report, series, _misclassified_elsewhere(self.report, match[1]))
                 if examples:
                     drawn = str(series.settings.get("drawn", "at random"))
-                    found.append(Shown(match[1], reading.attack_caption(match[1]), factor, drawn, examples))
+                    caption, are_clips = reading.attack_caption(match[1]), "frames" in series.columns
+                    found.append(Shown(match[1], caption, factor, drawn, examples, are_clips))
         return found
 
     @property
@@ -78,9 +85,10 @@ class Examples(Section):
         factors = " and ".join(dict.fromkeys(one.factor for one in self.shown if one.factor)) or "an unrecorded factor"
         drawn = " and ".join(dict.fromkeys(one.drawn for one in self.shown))
         correct, weak = self._correct()
+        what, order = ("clip", "top to bottom, frames of") if self._are_clips else ("image", "left to right:")
         lead = (
-            "From left to right: the image, the attacked image, and the difference of the two multiplied by"
-            f" {factors} (gray: unchanged). Above each is the predicted class and its probability. The images were"
+            f"From {order} the {what}, the attacked {what}, and the difference of the two multiplied by"
+            f" {factors} (gray: unchanged). Above each is the predicted class and its probability. The {what}s were"
             f" drawn {drawn}, among those classified correctly when clean, a fixed number of each kind."
         )
         if correct:
@@ -100,9 +108,27 @@ class Examples(Section):
                     cells = [[e.name.removeprefix("class "), e.clean, e.attacked] for e in own]
                     numbers = Table(["Label", "Clean prediction", "Attacked prediction"], cells, texts=3)
                     identity = f"examples-{one.identity}-{kind.lower().replace(' ', '-')}"
-                    draw = partial(titled_rows, rows=rows)
+                    draw = partial(strips if one.are_clips else titled_rows, rows=rows)
                     found.append(Figure(identity, f"{kind} under {one.attack}", draw, numbers))
-        return found
+        return [*found, *filter(None, (self._in_time(one) for one in self.shown))]
+
+    @property
+    def _are_clips(self) -> bool:
+        return any(one.are_clips for one in self.shown)
+
+    def _in_time(self, one: Shown) -> Figure | None:
+        """Return the size of an attack's perturbations frame by frame; None unless it was measured."""
+        series = self.report.get_series(f"attack.{one.identity}.frames")
+        if not has_numbers(series, *_FRAMES):
+            return None
+        frame, size, low, high = (series.columns[name] for name in _FRAMES)
+        line = Line("mean over clips", frame, size, low, high)
+        axes = {"x_label": "frame", "y_label": "root mean square (pixels in [0, 1])"}
+        numbers = Table(
+            ["Frame", "Size", "Low", "High"], [list(row) for row in zip(frame, size, low, high, strict=True)]
+        )
+        draw = partial(curves, lines=[line], **axes)
+        return Figure(f"frames-{one.identity}", f"Perturbation in each frame under {one.attack}", draw, numbers)
 
     def _correct(self) -> tuple[int, int]:
         """Count the examples that this attack leaves correct, and those of them that another attack does not."""

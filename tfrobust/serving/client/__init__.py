@@ -106,12 +106,12 @@ class Client:
         return self._metadata
 
     def predict(self, images, *, batch_size: int = 32) -> dict[str, np.ndarray]:
-        """Return the model's outputs for images or text.
+        """Return the model's outputs for images, clips or text.
 
         Args:
             images: float [b, h, w, c] in [0, 1], or [h, w, c] for one image; uint8, which is divided by 255; a sequence
-                of bytes, each an encoded file (PNG, JPEG), which the model decodes, resizes and scales; or integers [b,
-                length] or [length], the tokens for a text model.
+                of bytes, each an encoded file (PNG, JPEG), which the model decodes, resizes and scales; float or uint8
+                clips [b, t, h, w, c] or [t, h, w, c]; or integers [b, length] or [length], the tokens for a text model.
             batch_size: examples per request, at least 1.
 
         Returns:
@@ -210,7 +210,7 @@ def _fitted(array: np.ndarray, name: str, specification: TensorSpecification) ->
     fits = shape is None or len(shape) == array.ndim
     if not fits or any(size not in (None, given) for size, given in zip(shape or (), array.shape, strict=False)):
         raise InputError(f"The array is {list(array.shape)}; {wanted}.")
-    if name == "images":
+    if name in ("images", "clips"):
         if array.dtype == np.uint8:
             return array.astype(specification.dtype) * _PIXEL_SCALE
         if array.size and not (array.min() >= 0 and array.max() <= 1):

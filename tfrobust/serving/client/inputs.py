@@ -11,7 +11,7 @@ import numpy as np
 from tfrobust.errors import InputError
 from tfrobust.security import archives
 
-ARRAYS = ("images", "tokens")
+ARRAYS = ("images", "clips", "tokens")
 LARGEST_FILE = 256 * 2**20
 _ENCODED = {"PNG": b"\x89PNG\r\n\x1a\n", "JPEG": b"\xff\xd8\xff"}
 
@@ -20,8 +20,9 @@ def read(paths: Sequence[str]) -> tuple[list[str], list[bytes] | np.ndarray]:
     """Read files into examples for `Client.predict`.
 
     Args:
-        paths: image files (PNG, JPEG), or array files: `.npy`, or `.npz` with `images` or `tokens` (or with a single
-            array). A batch of images has four axes, a batch of tokens two; an array with one axis less is one example.
+        paths: image files (PNG, JPEG), or array files: `.npy`, or `.npz` with `images`, `clips` or `tokens` (or with a
+            single array). A batch of images has four axes, a batch of clips five, a batch of tokens two; an array with
+            one axis less is one example. Four axes are one clip only under the name `clips`.
 
     Returns:
         A name for each example, and the examples: bytes of each image file, or one array.
@@ -37,8 +38,8 @@ def read(paths: Sequence[str]) -> tuple[list[str], list[bytes] | np.ndarray]:
     if any(isinstance(content, bytes) for _, content in found):
         raise InputError("Image files and arrays go to two endpoints; send them in two calls.")
     names, arrays = [], []
-    for path, array in found:
-        batch = array if array.ndim in (2, 4) else array[None]
+    for path, (array, is_clips) in found:
+        batch = array if array.ndim in ((5,) if is_clips else (2, 4, 5)) else array[None]
         names += [f"{path}[{number}]" for number in range(len(batch))] if batch is array else [path]
         arrays.append(batch)
     if len({(array.shape[1:], array.dtype) for array in arrays}) > 1:
@@ -53,7 +54,9 @@ def _encoded(path: str) -> bytes:
     return content
 
 
-def _array(path: str) -> np.ndarray:
+def _array(path: str) -> tuple[np.ndarray, bool]:
+    """Return an array, and whether the file calls it clips."""
+    keys = []
     try:
         if zipfile.is_zipfile(_checked(path)):
             with zipfile.ZipFile(path) as archive:
@@ -74,11 +77,12 @@ def _array(path: str) -> np.ndarray:
         raise InputError(f"{path} is no NumPy file of numbers: {' '.join(str(error).split())}"[:300]) from None
     if not np.size(array):  # an empty array may have an axis of any length
         raise InputError(f"{path} holds an empty array of shape {list(array.shape)}."[:300])
-    if np.ndim(array) not in (1, 2, 3, 4):
+    is_clips = keys == ["clips"]
+    if np.ndim(array) not in ((4, 5) if is_clips else (1, 2, 3, 4, 5)):
         raise InputError(
-            f"{path} holds an array of {np.ndim(array)} axes; images have 3, a batch 4; tokens 1, a batch 2."
+            f"{path} holds an array of {np.ndim(array)} axes; images have 3, clips 4, tokens 1; a batch one more."
         )
-    return array
+    return array, is_clips
 
 
 def _checked(path: str) -> pathlib.Path:

@@ -38,6 +38,11 @@ def predict(client: Client, names: Sequence[str], images) -> dict:
         or probabilities.dtype.kind not in "fiu"
     ):
         raise InputError(f"{client.model} returns {sorted(outputs)}, no probabilities [b, k]."[:300])
+    if len(probabilities) != len(names):
+        raise InputError(
+            f"{client.model} takes the array of {len(names)} rows as {len(probabilities)} examples; one clip has five "
+            "axes, [1, t, h, w, c], or the name clips in an .npz file."
+        )
     probabilities = probabilities.astype(float)
     classes = _class_names(client, probabilities.shape[1])
     predictions = []

@@ -124,7 +124,7 @@ def write_warmup(
 
     Args:
         directory: version directory; the file is `assets.extra/tf_serving_warmup_requests`.
-        image_shape: (h, w, c), or (length,) for text.
+        image_shape: (h, w, c), (t, h, w, c) for clips, or (length,) for text.
         signatures: the endpoints of the SavedModel.
         name: the model's name in the server's configuration.
         vocabulary_size: size of the vocabulary, for text.

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tfrobust.common.files import replacing
+from tfrobust.common.kinds import TEXT, kind_of
 from tfrobust.data.spec import PIXEL_SCALE
 from tfrobust.serving.export import probe
 
@@ -15,7 +16,7 @@ COUNT = 4
 
 
 def golden_pixels(image_shape: Sequence[int], count: int = COUNT) -> np.ndarray:
-    """Return images that look like noise and are the same on every machine: uint8 [count, h, w, c].
+    """Return images or clips that look like noise and are the same on every machine: uint8 [count, *image_shape].
 
     pixel_i = top byte of (i * 2654435769 mod 2^32), a Weyl sequence (2^32 / golden ratio)
     """
@@ -38,17 +39,18 @@ def _weyl(count: int) -> np.ndarray:
 
 
 def golden_images(image_shape: Sequence[int], count: int = COUNT) -> np.ndarray:
-    """Return `golden_pixels` scaled as in the data pipelines: float32 [count, h, w, c] in [0, 1]."""
+    """Return `golden_pixels` scaled as in the data pipelines: float32 [count, *image_shape] in [0, 1]."""
     return golden_pixels(image_shape, count).astype(np.float32) * PIXEL_SCALE
 
 
 def golden_input(image_shape: Sequence[int], vocabulary_size: int = 0) -> np.ndarray:
-    """Return `golden_images` for the shape (h, w, c), `golden_tokens` for (length,)."""
-    return golden_tokens(*image_shape, vocabulary_size) if len(image_shape) == 1 else golden_images(image_shape)
+    """Return `golden_images` for images and clips, `golden_tokens` for the shape (length,)."""
+    is_text = kind_of(image_shape) is TEXT
+    return golden_tokens(*image_shape, vocabulary_size) if is_text else golden_images(image_shape)
 
 
 def record(signatures, image_shape: Sequence[int], vocabulary_size: int = 0) -> dict[str, np.ndarray]:
-    """Run the golden request and return `images` (or `tokens`) and the three outputs by name."""
+    """Run the golden request and return `images` (`clips`, `tokens`) and the three outputs by name."""
     import tensorflow as tf
 
     name = probe.inputs_of(image_shape)["serving_default"]

@@ -25,9 +25,8 @@ SUMS_FILE = f"{EXTRAS}/SHA256SUMS"
 GOLDEN_FILE = f"{EXTRAS}/golden.npz"
 WARMUP_FILE = f"{EXTRAS}/tf_serving_warmup_requests"
 REPORT_FILE = f"{EXTRAS}/robustness_report.json"
-IMAGES, TOKENS = "images", "tokens"
-INPUTS = {"serving_default": IMAGES, "serving_bytes": "image_bytes", "robustness_report": "request"}
-TEXT_INPUTS = {"serving_default": TOKENS, "robustness_report": "request"}
+# Name of the input by the rank of an example: text, images, clips.
+INPUTS = {1: "tokens", 3: "images", 4: "clips"}
 PREDICTIONS = ("probabilities", "logits", "embedding")
 
 
@@ -80,14 +79,14 @@ def check_sums(directory) -> list[str]:
 
 
 def read_golden(directory) -> dict[str, np.ndarray]:
-    """Read the golden request and its response: `images` (or `tokens`) and each output, by name."""
+    """Read the golden request and its response: `images` (`clips`, `tokens`) and each output, by name."""
     with np.load(pathlib.Path(directory, GOLDEN_FILE), allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 
 
 def request_name(golden: dict) -> str:
-    """Return the input name of the golden request: `images` or `tokens`."""
-    return TOKENS if TOKENS in golden else IMAGES
+    """Return the input name of the golden request: `images`, `clips` or `tokens`."""
+    return next(name for name in INPUTS.values() if name in golden)
 
 
 def differences(golden: dict, outputs: dict, what: str = "golden request") -> list[str]:
@@ -134,10 +133,10 @@ def replay_records(directory, signatures) -> list[tuple[str, dict]]:
 
 
 def inputs_of(image_shape) -> dict[str, str]:
-    """Return signature name -> name of its input, for images (h, w, c) or text (length,)."""
-    if len(image_shape) == 1:
-        return TEXT_INPUTS
-    return {name: key for name, key in INPUTS.items() if name != "serving_bytes" or image_shape[-1] in (1, 3, 4)}
+    """Return signature name -> name of its input, for images (h, w, c), clips (t, h, w, c) or text (length,)."""
+    decodable = len(image_shape) == 3 and image_shape[-1] in (1, 3, 4)
+    encoded = {"serving_bytes": "image_bytes"} if decodable else {}
+    return {"serving_default": INPUTS[len(image_shape)], **encoded, "robustness_report": "request"}
 
 
 def check_signatures(signatures, image_shape) -> list[str]:

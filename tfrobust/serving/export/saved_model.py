@@ -12,6 +12,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tfrobust.common import fingerprint
 from tfrobust.common.files import read_bounded, write_atomically
+from tfrobust.common.kinds import IMAGES, TEXT, kind_of
 from tfrobust.data.checks import check_vocabulary
 from tfrobust.data.spec import decode_image
 from tfrobust.errors import InputError
@@ -54,6 +55,8 @@ def write_saved_model(
     `robustness_report`: `request` string [b], ignored, b at most 256 -> `report` string [b], the report's JSON once per
     element.
 
+    For clips, `serving_default` takes `clips` float32 [b, t, h, w, c] in [0, 1], and there is no `serving_bytes`.
+
     For text, `serving_default` takes `tokens` int32 [b, length], and there is no `serving_bytes`. The word of each id
     is in `assets.extra/vocabulary.txt`, one word per line, starting with id 0.
 
@@ -61,22 +64,24 @@ def write_saved_model(
         directory: folder of the SavedModel; files of the same names there are overwritten.
         encoder: built Keras model or layer, images -> embedding; called with `training=False`.
         head: built Keras model or layer, embedding -> logits [b, k]; called with `training=False`.
-        image_shape: (h, w, c), or (length,) for text.
+        image_shape: (h, w, c), (t, h, w, c) for clips, or (length,) for text.
         class_names: k names, written to `assets.extra/class_names.json`; may be empty.
         report_json: the report, stored as a constant in the SavedModel.
         fit: how `serving_bytes` fits an image to h x w, see `decode_image`.
-        vocabulary: for text, the word of each id; () for images.
+        vocabulary: for text, the word of each id; () for images and clips.
 
     Raises:
         ValueError: encoder or head is not built, the head does not return [b, k], the number of class names is not k,
             or text has no vocabulary.
     """
     image_shape = tuple(int(size) for size in image_shape)
-    if len(image_shape) not in (1, 3) or min(image_shape) < 1:
+    kind = kind_of(image_shape)
+    if len(image_shape) not in probe.INPUTS or min(image_shape) < 1:
         raise InputError(
-            f"image_shape is {image_shape}; it takes (height, width, channels), or (length,) of text, each at least 1."
+            f"image_shape is {image_shape}; it takes (height, width, channels), (frames, height, width, channels) of "
+            "clips, or (length,) of text, each at least 1."
         )
-    if len(image_shape) == 1:
+    if kind is TEXT:
         check_vocabulary(vocabulary, "the vocabulary of the export")
     for name, part in (("encoder", encoder), ("head", head)):
         if not part.built:
@@ -85,9 +90,9 @@ def write_saved_model(
     _check_outputs(forward, image_shape, class_names)
 
     archive = keras.export.ExportArchive()
-    _track(archive, (encoder, head), is_text=len(image_shape) == 1)
+    _track(archive, (encoder, head), is_text=kind is TEXT)
     archive.add_endpoint(PREDICT, forward, input_signature=[_input_specification(image_shape)])
-    if len(image_shape) == 3 and image_shape[-1] in _DECODABLE_CHANNELS:
+    if kind is IMAGES and image_shape[-1] in _DECODABLE_CHANNELS:
         image_bytes = tf.TensorSpec((None,), tf.string, name="image_bytes")
         archive.add_endpoint(PREDICT_BYTES, _bytes_function(forward, image_shape, fit), input_signature=[image_bytes])
     request = tf.TensorSpec((None,), tf.string, name="request")
@@ -159,16 +164,12 @@ def _track(archive, parts, *, is_text: bool) -> None:
 
 
 def _input_specification(image_shape: tuple[int, ...]) -> tf.TensorSpec:
-    if len(image_shape) == 1:
-        return tf.TensorSpec((None, *image_shape), tf.int32, name=probe.TOKENS)
-    return tf.TensorSpec((None, *image_shape), tf.float32, name=probe.IMAGES)
+    kind = kind_of(image_shape)
+    return tf.TensorSpec((None, *image_shape), kind.dtype, name=kind.input)
 
 
 def forward_function(encoder, head, image_shape: Sequence[int]) -> Callable:
-    """Return the function of `serving_default`: images or tokens -> dict of probabilities, logits and embedding.
-
-    Images are [b, h, w, c], tokens [b, length].
-    """
+    """Return the function of `serving_default`: examples [b, ...] -> dict of probabilities, logits and embedding."""
 
     def forward(images):
         # A network with global pooling would accept images of a wrong size.
