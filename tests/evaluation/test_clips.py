@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.common import pictures
 from tfrobust.evaluation.doctor.evaluator import Doctor, check_duplicates
 from tfrobust.evaluation.doctor.full import surrogate_network
 from tfrobust.evaluation.engine.base import Setting
@@ -13,8 +14,11 @@ from tfrobust.evaluation.engine.predictor import from_function, from_keras
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.evaluators.calibration import Calibration
+from tfrobust.evaluation.evaluators.examples import AdversarialExamples
 from tfrobust.evaluation.evaluators.replaced_pixels import ReplacedPixels
 from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.evaluation.summary import evaluate
+from tfrobust.report.renderers import console, html, markdown
 
 FRAMES, SHAPE = 3, (3, 8, 8, 1)
 GENERATOR = np.random.default_rng(0)
@@ -47,6 +51,19 @@ def test_an_attack_on_clips_reaches_the_closed_form():
     assert "clips" in found["calibration.nll"].settings["interval"]
 
 
+def test_an_attack_on_some_clips_measures_those_drawn():
+    chosen = setting()
+    positions = chosen.subset(15)
+    outcome = AttackAccuracy(attack=ATTACK, limit=15).run(chosen)
+    found = {one.id: one for one in outcome.measurements}
+    robust = np.mean(np.abs(MARGINS[positions]) > 2 * ATTACK.threat.epsilon)
+    measured = found["attack.pgd_linf_0.02.accuracy"]
+    assert (measured.n, measured.value) == (15, pytest.approx(robust))
+    assert found["attack.pgd_linf_0.02.drop"].value == pytest.approx(1 - robust)
+    assert [one.id for one in outcome.series] == ["attack.pgd_linf_0.02.classes"]
+    assert sum(outcome.series[0].columns["n"]) == 15
+
+
 def test_the_checks_of_an_evaluation_speak_of_clips():
     clips = CLIPS.copy()
     clips[3] = CLIPS[7] + 0.001
@@ -70,6 +87,33 @@ def test_the_undefended_network_sees_the_order_of_the_frames():
     assert from_keras(model).kind.name == "clips"
     outputs = model(CLIPS[:4]), model(CLIPS[:4, ::-1])
     assert np.abs(outputs[0] - outputs[1]).max() > 1e-3
+
+
+def test_a_report_shows_strips_of_frames_and_where_in_time_the_perturbation_lies():
+    """The model does not depend on the middle frame, so that no attack changes it."""
+    attack = PGD(threat=ATTACK.threat, steps=5, random_start="none")
+    evaluators = (CleanAccuracy(), AttackAccuracy(attack=attack), AdversarialExamples(attack=attack, limit=30))
+    found = evaluate(from_function(rises, image_shape=SHAPE, name="rises"), CLIPS, LABELS, evaluators=evaluators)
+    examples, sizes = (found.report.get_series(f"attack.pgd_linf_0.02.{name}") for name in ("examples", "frames"))
+    np.testing.assert_allclose(sizes.columns["size"], [0.02, 0.0, 0.02], rtol=1e-4)
+    assert sizes.columns["frame"] == [1, 2, 3] and sizes.settings["interval"] == "95 % over clips, normal"
+    row = {name: values[0] for name, values in examples.columns.items()}
+    assert (row["height"], row["width"], row["channels"], row["frames"]) == (8, 24, 1, 3)
+    strip = np.array(pictures.decode(row["image"], 8, 24, 1))
+    np.testing.assert_allclose(strip, np.concatenate(CLIPS[row["position"]], axis=1), atol=0.51 / 255)
+    assert found.report.data["kind"] == "clips"
+    page, text = html.render(found.report), markdown.render(found.report) + console.console_table(found.report)
+    assert "Perturbation in each frame under PGD" in page and "From top to bottom, frames of the clip" in page
+    assert "of 40 test clips are classified correctly" in text
+    assert "image" not in found.report.threat + "".join(found.report.not_measured)
+
+
+def test_long_clips_are_shown_by_frames_evenly_spread():
+    assert pictures.frames_shown(3) == [0, 1, 2] and pictures.frames_shown(1) == [0]
+    assert pictures.frames_shown(16) == [0, 2, 4, 6, 9, 11, 13, 15]
+    clip = GENERATOR.uniform(size=(16, 70, 66, 3))
+    wanted = [pictures.shrunk(clip[place]) for place in pictures.frames_shown(16)]
+    np.testing.assert_allclose(pictures.strip(clip), np.concatenate(wanted, axis=1))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 from tfrobust.attacks.ensemble import AutoAttack, Ensemble
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.common import configured
+from tfrobust.common.settings import require_least
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import chunks, statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
@@ -108,16 +109,21 @@ class AttackAccuracy(Evaluator):
         seconds: wall time after which the search ends. Remaining images then count as robust, and the settings state
             that the accuracy is an upper bound. A further run continues with the missing chunks.
         per_class: True: also measure `attack.<label>_<norm>_<epsilon>.class.<label of the class>`, for use in a gate.
+        limit: maximum number of images, drawn by the seed; None: all. Comparisons with other reports are then not
+            paired.
     """
 
     attack: Attack
     label: str | None = None
     seconds: float | None = None
     per_class: bool = False
+    limit: int | None = None
 
     def __post_init__(self):
         if self.seconds is not None and self.seconds <= 0:
             raise InputError(f"AttackAccuracy.seconds is {self.seconds}; a time budget is more than 0, or None.")
+        if self.limit is not None:
+            require_least(self.limit, "AttackAccuracy.limit", 1)
 
     def run(self, setting: Setting) -> Outcome:
         """Run the attack and measure the accuracy it leaves."""
@@ -128,7 +134,10 @@ class AttackAccuracy(Evaluator):
         if not result.complete:
             settings["seconds"] = self.seconds
         name = attack_id(attack, self.label)
-        found = [accuracy.accuracy(f"{name}.accuracy", robust, settings), self._drop(setting, robust, settings)]
+        found = [
+            accuracy.accuracy(f"{name}.accuracy", robust, settings),
+            self._drop(setting.clean_correct[positions], robust, settings),
+        ]
         for number, member in enumerate(attack.members):
             correct = ~(result.success & (result.member <= number))
             after = {**attack_settings(member, setting, result.complete), "ensemble": attack.name, "cumulative": True}
@@ -136,10 +145,11 @@ class AttackAccuracy(Evaluator):
             found.append(accuracy.accuracy(f"{name}.{member.name}.accuracy", correct, after))
         if attack.minimal:
             found.append(self._median(name, result, settings))
-        classes = accuracy.by_class(name, robust, setting.labels)
+        classes = accuracy.by_class(name, robust, setting.labels[positions])
         if self.per_class:
             found += accuracy.class_measurements(classes, settings)
-        series = [classes, accuracy.outcomes(f"{name}.accuracy", robust)]
+        each = [accuracy.outcomes(f"{name}.accuracy", robust)] if len(positions) == len(setting.images) else []
+        series = [classes, *each]
         return Outcome(found, series, [] if result.complete else [self._cut_short(name, result)])
 
     def _cut_short(self, name: str, result: chunks.Found) -> Finding:
@@ -149,8 +159,8 @@ class AttackAccuracy(Evaluator):
             "complete_search", "warn", evidence, "Give it more time, or run again to resume; this is a bound."
         )
 
-    def _drop(self, setting: Setting, robust: np.ndarray, settings: dict) -> Measurement:
-        drop, low, high = statistics.relative_drop(setting.clean_correct, robust)
+    def _drop(self, clean: np.ndarray, robust: np.ndarray, settings: dict) -> Measurement:
+        drop, low, high = statistics.relative_drop(clean, robust)
         settings = {**settings, "interval": "95 % over images, Wilson among the correctly classified"}
         if "bound" in settings:
             settings["bound"] = "lower"
@@ -167,8 +177,8 @@ class AttackAccuracy(Evaluator):
         return Measurement(f"{name}.median_distance", value, unit, len(distances), low, high, settings)
 
     def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
-        """Return the attack, on all images."""
-        return ((self.attack, np.arange(len(setting.images))),)
+        """Return the attack, on all images or on those drawn by the seed."""
+        return ((self.attack, setting.subset(self.limit)),)
 
     def without_gradients(self) -> tuple[Evaluator, ...]:
         """Return the members of an ensemble that need no gradients, as separate evaluators; see `Evaluator`."""
@@ -179,7 +189,7 @@ class AttackAccuracy(Evaluator):
             label = f"{self.label or self.attack.name}_without_gradients"
             return (dataclasses.replace(self, attack=Ensemble(members), label=label),)
         # The remaining members are not the ensemble, so each has its own name.
-        return tuple(AttackAccuracy(attack=member, seconds=self.seconds) for member in members)
+        return tuple(AttackAccuracy(attack=member, seconds=self.seconds, limit=self.limit) for member in members)
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the accuracies, the drop and the median distance."""
