@@ -58,6 +58,7 @@ from tfrobust.pairs.selection import HardSelection, LeakedSelection, SoftSelecti
 
 IMAGE_SHAPE = (8, 8, 1)
 SENTENCE_LENGTH, WORDS = 7, 12
+FRAMES = 3
 CLASSES = 3
 RATE = 0.05
 
@@ -139,6 +140,9 @@ ROWS = {
     "adversarial_training_joint": lambda *parts, **k: AdversarialTraining(
         *parts, adversary=adversary(mode="batch"), forward="joint", **k
     ),
+    "adversarial_training_clips": lambda _, head, **k: AdversarialTraining(
+        clip_encoder(), head, adversary=adversary(), **k
+    ),
     "trades": lambda *parts, **k: TRADES(*parts, adversary=adversary(objective="kl"), **k),
     # A functional model with batch norm, of Keras's own layers.
     "trades_backbone": lambda _, head, **k: TRADES(
@@ -216,8 +220,9 @@ ROWS = {
 }
 
 
-# These train on sentences, with an encoder of their own; all others on images.
+# These train on sentences or clips, with an encoder of their own; all others on images.
 TEXT_ROWS = ("fcl_text",)
+CLIP_ROWS = ("adversarial_training_clips",)
 
 
 def encoder(**keywords) -> keras.Model:
@@ -231,12 +236,23 @@ def text_encoder() -> keras.Model:
     return TextTransformer(WORDS, SENTENCE_LENGTH, width=4, depth=1, heads=2, inner=5, style=style)
 
 
+def clip_encoder() -> keras.Model:
+    """The smallest encoder of clips with batch norm; it is smooth."""
+    clips = keras.Input((FRAMES, *IMAGE_SHAPE))
+    hidden = keras.layers.Conv3D(4, 3, strides=(1, 4, 4), padding="same", use_bias=False)(clips)
+    hidden = keras.layers.BatchNormalization(momentum=0.9, synchronized=True)(hidden)
+    hidden = keras.layers.Activation("softplus")(hidden)
+    return keras.Model(clips, keras.layers.Dense(5, activation="tanh")(keras.layers.Flatten()(hidden)))
+
+
 def vit() -> keras.Model:
     """The smallest vision transformer."""
     return ViT(4, width=8, depth=2, heads=2)
 
 
 def example_shape(row: str) -> tuple[int, ...]:
+    if row in CLIP_ROWS:
+        return (FRAMES, *IMAGE_SHAPE)
     return (SENTENCE_LENGTH,) if row in TEXT_ROWS else IMAGE_SHAPE
 
 
@@ -258,8 +274,11 @@ def build(row: str, *, seed: int = 0, compiled: bool = True, optimizer=None, **k
 def data(count: int = 12, row: str = "supervised") -> tuple[np.ndarray, np.ndarray]:
     """Return a row's training data, which a small network can classify: each class lights its own rows of an image.
 
-    In sentences, of several lengths, each class has its own words.
+    In sentences, of several lengths, each class has its own words. The frames of a clip show an image moving down.
     """
+    if row in CLIP_ROWS:
+        images, labels = data(count)
+        return np.stack([np.roll(images, frame, axis=1) for frame in range(FRAMES)], axis=1), labels
     if row in TEXT_ROWS:
         places, labels = np.indices((count, SENTENCE_LENGTH)), (np.arange(count) % CLASSES).astype(np.int32)
         words = 2 + (3 * labels[:, None] + places[1] * places[0]) % (WORDS - 2)

@@ -55,7 +55,8 @@ class GivenAdversary(Adversary):
     def perturb(self, predict, images, labels, key):
         rows = tf.cast(distribution.global_rows(tf.shape(images)[0]), tf.float32)
         wave = tf.sin(rows[:, None] + tf.range(images.shape[1], dtype=tf.float32)[None])
-        return tf.clip_by_value(images + 0.05 * wave[:, :, None, None], 0.0, 1.0)
+        wave = tf.reshape(wave, [-1, images.shape[1], *[1] * (images.shape.rank - 2)])
+        return tf.clip_by_value(images + 0.05 * wave, 0.0, 1.0)
 
 
 def first_rows() -> list[str]:

@@ -33,6 +33,7 @@ CASES = [
     *((2, f"ascl/sgd/given/{extra}") for extra in ("weighted", "difference")),
     pytest.param(2, "supervised/sgd/given/weighted", marks=pytest.mark.first),  # cheap, and needs the global count
     (2, "trades/sgd/given/foreign"),
+    pytest.param(2, "adversarial_training_clips/sgd/attack", marks=pytest.mark.rest),
     *(pytest.param(2, f"{row}/sgd/attack/foreign", marks=pytest.mark.rest) for row in ("acl", "noisymix")),
     *((4, f"{row}/sgd/given") for row in ("supervised_contrastive", "byol")),
     (2, "swav_queue/sgd/given"),

@@ -67,18 +67,27 @@ def titled_rows(identity: str, rows: list[tuple[str, list[tuple[str, list]]]]) -
     return Plot(output.text)
 
 
-def strips(identity: str, rows: list[tuple[str, list[tuple[str, list]]]]) -> Plot:
-    """Draw groups of wide pictures, (group, (title, picture) ...), one below the other over the whole width."""
+def strips(identity: str, rows: list[tuple[str, list[tuple[str, list]]]], frames: int) -> Plot:
+    """Draw strips of frames over the whole width, one below the other.
+
+    Args:
+        identity: unique in the page.
+        rows: (group, (title, picture) ...): the strips of a clip, of the attacked clip, and of their difference.
+        frames: number of frames side by side in each strip.
+    """
+    kinds = ("clean", "attacked", "difference")
     titled = [
-        (f"{group}: {title}" if not place else title, picture)
+        (f"{group}, {kind}: {title}", picture)
         for group, pictures in rows
-        for place, (title, picture) in enumerate(pictures)
+        for kind, (title, picture) in zip(kinds, pictures, strict=True)
     ]
     shape = len(titled[0][1]) / len(titled[0][1][0])
     with drawing(identity, (_STRIP_WIDTH * shape + 0.28) * len(titled)) as (figure, output):
         for axes, (title, picture) in zip(figure.subplots(len(titled), 1, squeeze=False)[:, 0], titled, strict=True):
             _show(axes, picture, is_map=False)
-            axes.set_title(title, fontsize=9.5, loc="left")
+            axes.set_title(title, fontsize=8.5, loc="left")
+            for place in range(1, frames):
+                axes.axvline(place * len(picture[0]) / frames - 0.5, color=placeholder("faint"), linewidth=0.8)
             axes.spines[:].set_visible(True)
             axes.spines[:].set_color(placeholder("faint"))
     return Plot(output.text)

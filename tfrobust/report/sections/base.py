@@ -48,7 +48,9 @@ class Section(abc.ABC):
     @property
     def introduction(self) -> str:
         """The lead, and the kinds of those of its intervals that differ from most in the report."""
-        return " ".join(filter(None, (self.lead, intervals.others(self.report, measurements_of(self.content)))))
+        said = " ".join(filter(None, (self.lead, intervals.others(self.report, measurements_of(self.content)))))
+        is_of_clips = reading.examples_of(self.report.data) == "clips"
+        return re.sub(r"\bimage(s?)\b", r"clip\1", said) if is_of_clips else said
 
     def measured(self, prefix: str) -> list[Measurement]:
         """Return the report's measurements whose ids begin with a prefix, in order."""

@@ -46,7 +46,7 @@ class Example:
 class Shown:
     """The examples of one attack, how they were drawn, and the factor of its differences ("" if not recorded).
 
-    `are_clips` is True if each picture is a strip of frames.
+    `frames` is the number of frames in each picture if the pictures are strips of a clip's frames, 0 for images.
     """
 
     identity: str
@@ -54,7 +54,7 @@ class Shown:
     factor: str
     drawn: str
     examples: list[Example]
-    are_clips: bool
+    frames: int
 
 
 class Examples(Section):
@@ -75,8 +75,9 @@ class Examples(Section):
                 examples = _examples(self.report, series, _misclassified_elsewhere(self.report, match[1]))
                 if examples:
                     drawn = str(series.settings.get("drawn", "at random"))
-                    caption, are_clips = reading.attack_caption(match[1]), "frames" in series.columns
-                    found.append(Shown(match[1], caption, factor, drawn, examples, are_clips))
+                    caption, (frames, *_) = reading.attack_caption(match[1]), series.columns.get("frames", (0,))
+                    frames = frames if isinstance(frames, int) else 0
+                    found.append(Shown(match[1], caption, factor, drawn, examples, frames))
         return found
 
     @property
@@ -105,16 +106,18 @@ class Examples(Section):
                 if own:
                     factor = f"\u00d7 {one.factor}" if one.factor else "difference"
                     rows = [(e.name, list(zip((e.clean, e.attacked, factor), e.pictures, strict=True))) for e in own]
+                    draw = (
+                        partial(strips, rows=rows, frames=one.frames) if one.frames else partial(titled_rows, rows=rows)
+                    )
                     cells = [[e.name.removeprefix("class "), e.clean, e.attacked] for e in own]
                     numbers = Table(["Label", "Clean prediction", "Attacked prediction"], cells, texts=3)
                     identity = f"examples-{one.identity}-{kind.lower().replace(' ', '-')}"
-                    draw = partial(strips if one.are_clips else titled_rows, rows=rows)
                     found.append(Figure(identity, f"{kind} under {one.attack}", draw, numbers))
         return [*found, *filter(None, (self._in_time(one) for one in self.shown))]
 
     @property
     def _are_clips(self) -> bool:
-        return any(one.are_clips for one in self.shown)
+        return any(one.frames for one in self.shown)
 
     def _in_time(self, one: Shown) -> Figure | None:
         """Return the size of an attack's perturbations frame by frame; None unless it was measured."""
