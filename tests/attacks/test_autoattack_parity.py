@@ -198,7 +198,7 @@ def test_fab_restarts_from_the_same_points(golden, monkeypatch, norm):
 @pytest.mark.parametrize("norm", EPSILONS)
 def test_square_schedule(golden, queries, rescale, norm):
     shares = golden[f"square/share/{queries}{'/rescaled' if rescale else ''}"].astype(np.float64)
-    sides = square.sides(32, 28, norm, steps=queries, initial_share=0.8, rescale=rescale)
+    sides = square.sides(32, 28, norm, square.shares(steps=queries, initial_share=0.8, rescale=rescale))
     expected = np.rint(np.sqrt(shares[:queries] * 32 * 28))
     expected = np.maximum(expected, 1 if norm == "linf" else 3)
     expected += (norm != "linf") & (expected % 2 == 0)

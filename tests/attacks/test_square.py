@@ -31,10 +31,10 @@ def still(points):
 @pytest.mark.parametrize("height,width", [(4, 4), (8, 8), (32, 32), (28, 17), (1, 3)])
 def test_sides_follow_the_schedule(height, width, kind):
     steps = 9000
-    sides = square.sides(height, width, kind, steps=steps, initial_share=0.8, rescale=False)
+    sides = square.sides(height, width, kind, square.shares(steps=steps, initial_share=0.8, rescale=False))
     some = [*range(0, 60), *range(190, 210), 500, 501, 1000, 1001, 2001, 4000, 4001, 6000, 6001, 8000, 8001, 8999]
     assert [int(sides[step]) for step in some] == [oracle.side(step, height, width, kind) for step in some]
-    spread = square.sides(height, width, kind, steps=1000, initial_share=0.8, rescale=True)
+    spread = square.sides(height, width, kind, square.shares(steps=1000, initial_share=0.8, rescale=True))
     np.testing.assert_array_equal(spread, [oracle.side(10 * step, height, width, kind) for step in range(1000)])
 
 

@@ -280,6 +280,18 @@ def test_members_say_all_that_they_were_given(model):
     assert "member_efforts" not in found and found["version"] == "standard"
 
 
+def test_settings_name_a_budget_for_frames_and_the_frames_of_a_window_where_there_are_any(model):
+    threat = ThreatModel(norm="l2", epsilon=0.5, per_frame=True, max_frames=2)
+    predictor = from_function(lambda clips: clips[:, :2, 0, 0, 0], image_shape=(3, 2, 2, 1))
+    clips = Setting(predictor=predictor, images=np.zeros([4, 3, 2, 2, 1], np.float32), labels=np.zeros(4, int))
+    found = adversarial.attack_settings(PGD(threat), clips)
+    assert found["per_frame"] is True and found["max_frames"] == 2
+    assert not {"per_frame", "max_frames"} & adversarial.attack_settings(PGD(), model[0]).keys()
+    assert adversarial.attack_settings(Square(window_frames="range"), clips)["window_frames"] == "range"
+    assert adversarial.attack_settings(Square(), clips)["window_frames"] == "all"
+    assert "window_frames" not in adversarial.attack_settings(Square(), model[0])
+
+
 class Both(Attack):
     """Two attacks in a row."""
 

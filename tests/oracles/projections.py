@@ -1,5 +1,7 @@
 """Slow NumPy float64 answers about {z : |z - x| <= epsilon, low <= z <= high}, one vector at a time."""
 
+import itertools
+
 import numpy as np
 
 
@@ -62,3 +64,25 @@ def linear_maximiser(direction, x, kind, epsilon, low=-np.inf, high=np.inf):
         inside = measure(np.minimum(middle * magnitude, room), "l2") < epsilon
         small, large = (middle, large) if inside else (small, middle)
     return x + np.sign(direction) * np.minimum(small * magnitude, room)
+
+
+def project_frames(x, candidate, kind, epsilon, chosen, per_frame=False, low=-np.inf, high=np.inf):
+    """The nearest point that differs from the clip x [t, d] in the chosen frames; `per_frame`: each in its ball."""
+    x, candidate = np.asarray(x, np.float64), np.asarray(candidate, np.float64)
+    nearest, groups = x.copy(), [[frame] for frame in chosen] if per_frame else [list(chosen)]
+    for group in groups:
+        point = project(x[group].ravel(), candidate[group].ravel(), kind, epsilon, low, high)
+        nearest[group] = point.reshape(x[group].shape)
+    return nearest
+
+
+def maximise_frames(direction, x, kind, epsilon, count, per_frame=False, low=-np.inf, high=np.inf):
+    """The largest <direction, z - x> over clips z [t, d] that differ from x in `count` frames, by trying all."""
+    best = -np.inf
+    for chosen in itertools.combinations(range(len(x)), count):
+        gain, groups = 0.0, [[frame] for frame in chosen] if per_frame else [list(chosen)]
+        for group in groups:
+            z = linear_maximiser(direction[group].ravel(), x[group].ravel(), kind, epsilon, low, high)
+            gain += direction[group].ravel() @ (z - x[group].ravel())
+        best = max(best, gain)
+    return best

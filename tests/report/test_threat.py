@@ -3,7 +3,7 @@
 import pytest
 from report.synthetic import attack, fraction, make_report
 
-from tfrobust.report import not_measured, summary_sentence, threat_statement
+from tfrobust.report import not_measured, reading, summary_sentence, threat_statement
 from tfrobust.report.reading import attack_rows, weakly_attacked
 from tfrobust.report.sections.attacks import Attacks
 from tfrobust.structs import Finding, Measurement
@@ -155,3 +155,27 @@ def test_reads_attack_ids(identity, expected):
     (row,) = attack_rows([Measurement(identity, 0.5)], members=True)
     assert (row.attack, row.norm, row.epsilon, row.member) == expected
     assert len(attack_rows([Measurement(identity, 0.5)])) == (expected[3] is None)
+
+
+@pytest.mark.parametrize(
+    "variant, words",
+    [
+        ("_per_frame", "L2 ε = 0.5 per frame"),
+        ("_max_frames_1", "L2 ε = 0.5 in at most 1 frame"),
+        ("_per_frame_max_frames_12", "L2 ε = 0.5 per frame, in at most 12 frames"),
+    ],
+)
+def test_budgets_for_frames_are_budgets_of_their_own(variant, words):
+    names = [f"attack.pgd_l2_0.5{variant}.accuracy", f"attack.ensemble_l2_0.5{variant}.apgd_t.accuracy"]
+    plain, *rows = attack_rows(
+        [Measurement(one, 0.5, "fraction", 9) for one in ("attack.pgd_l2_0.5.accuracy", *names)], members=True
+    )
+    assert plain.budget == "L2 ε = 0.5" and [row.budget for row in rows] == [words] * 2
+    assert [row.name for row in rows] == ["PGD", "ensemble"] and rows[1].member == "apgd_t"
+    measured = [plain.accuracy, rows[0].accuracy]
+    said = threat_statement(measured)
+    assert f"within {words}." in said and "within L2 ε = 0.5." in said
+    assert "measured in L∞ and L1" in said and "measured in L∞, L2 and L1" in threat_statement(measured[1:])
+    assert reading.label(rows[0].accuracy) == f"PGD, {words}"
+    assert reading.attack_caption(f"pgd_l2{variant}") == f"PGD, {words.replace(' ε = 0.5', '')}"
+    assert reading.place(names[0]) == reading.place("attack.pgd_l2_0.5.accuracy") < reading.place(names[1])

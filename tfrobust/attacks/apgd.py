@@ -23,6 +23,9 @@ class APGD(base.Attack):
     checkpoint, the step is halved and the search restarts from the best point. L1: sparse steps without momentum, in
     balls of radius 3, 2 and 1 epsilon.
 
+    With a threat model's `max_frames`, a search changes the frames in which the gradient of the loss (in evaluation of
+    the cross-entropy) at its random start is largest in the dual norm; see `ThreatModel.focus`.
+
     Training: maximizes any objective and returns the point where it was largest; one start, whatever `restarts` is.
     Evaluation: the start and all iterates are tested with the logits that their own step computes anyway, the last
     point by the verification. The first misclassified point ends the search. In L1 only points of the last ball count.
@@ -46,6 +49,8 @@ class APGD(base.Attack):
         code: in L1, rounding residues of an unchanged pixel do not count as changes; and gradients, of which only the
         directions are used, are rescaled first, so that the smallest do not underflow.
     """
+
+    bounds_frames = True
 
     def __init__(
         self,
@@ -79,7 +84,8 @@ class APGD(base.Attack):
             values, gradient = input_gradient(objective, points)
             return values, gradient, tf.zeros_like(values, tf.bool)
 
-        state = self._enter(inputs, self._begin(inputs, randomness.fold(key, "start")))
+        start = self._settled(objective, inputs, self._begin(inputs, randomness.fold(key, "start")))
+        state = self._enter(inputs, start)
         state = self._search(inputs, evaluate, state, self.steps)
         last = tf.cast(objective(state["point"]), tf.float32)
         return tf.stop_gradient(select(last > state["best_loss"], state["point"], state["best_point"]))
@@ -90,7 +96,11 @@ class APGD(base.Attack):
 
     def start(self, predict, inputs, goal, keys, rounds):
         """Sample a starting point from the authors' distribution; see `Attack.start`."""
-        return self._enter(inputs, self._begin(inputs, keys))
+
+        def objective(points):
+            return goal.cross_entropy(objectives.in_range(predict(points)))
+
+        return self._enter(inputs, self._settled(objective, inputs, self._begin(inputs, keys)))
 
     def advance(self, predict, inputs, goal, rounds, state, count):
         """Take `count` steps of Auto-PGD; see `Attack.advance`."""
@@ -120,7 +130,7 @@ class APGD(base.Attack):
         raise NotImplementedError
 
     def _begin(self, inputs, key):
-        """Sample a start as the authors do: on the surface of the ball, then clipped to the box.
+        """Sample a start as the authors do: on the surface of the ball, then clipped to the box, in all frames.
 
         Linf: uniform, divided by its largest entry; L2: normal, divided by its norm; L1: normal, projected.
         """
@@ -132,9 +142,18 @@ class APGD(base.Attack):
         low, high = self.threat.bounds
         radius = float(self._schedule().epsilon[0])
         if self.threat.norm == "l1":
-            return norms.project_ball_in_box(inputs, inputs + noise, "l1", radius, low, high)
-        size = by_example(norms.norm(noise, self.threat.norm), noise)
-        return tf.clip_by_value(inputs + radius * (noise / (size + 1e-12)), low, high)
+            return self.threat.project_ball(inputs, inputs + noise, radius)
+        parts = self.threat.parts(noise)
+        size = by_example(norms.norm(parts, self.threat.norm), parts)
+        noise = self.threat.joined(parts / (size + 1e-12), noise)
+        return tf.clip_by_value(inputs + radius * noise, low, high)
+
+    def _settled(self, objective: Callable, inputs, start):
+        """Return the start, with `max_frames` inside the threat set: in the frames of the largest gradients there."""
+        if self.threat.max_frames is None:
+            return start
+        _, gradient = input_gradient(objective, start)
+        return self.threat.settle(inputs, start, finite(gradient))
 
     def _enter(self, inputs, point):
         """Return the state of a round that begins at `point`."""
@@ -187,7 +206,9 @@ class APGD(base.Attack):
         epsilon = tf.gather(plan.epsilon, turn) if self.resolved_large_radii else self.threat.epsilon
         point, gradient, changed = _at_checkpoint(moves, state, gradient, tf.gather(plan.window, turn), epsilon)
         state |= changed
+        gradient = self.threat.focus(inputs, point, gradient)
         moved, remembered = moves.move(state, point, gradient, epsilon)
+        moved = self.threat.settle(inputs, moved, gradient)
         state |= remembered
         if self.resolved_large_radii:
             moved, entered = self._next_phase(inputs, plan, moves, state, moved)
@@ -202,7 +223,7 @@ class APGD(base.Attack):
 
         def enter():
             epsilon = tf.gather(plan.epsilon, tf.minimum(state["turn"] + 1, plan.turns))
-            point = norms.project_ball_in_box(inputs, state["best_point"], "l1", epsilon, *self.threat.bounds)
+            point = self.threat.project_ball(inputs, state["best_point"], epsilon)
             fresh = moves.begin(point, epsilon) | {"best_loss": tf.fill(tf.shape(epsilon), -float("inf"))}
             return select(ends, point, moved), {name: select(ends, fresh[name], state[name]) for name in names}
 

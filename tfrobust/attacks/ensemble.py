@@ -6,7 +6,7 @@ import keras
 
 from tfrobust.attacks.apgd import APGDDLR, APGDCrossEntropy, APGDTargeted
 from tfrobust.attacks.fab import FAB, FABUntargeted
-from tfrobust.attacks.shared import base
+from tfrobust.attacks.shared import base, checks
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
 from tfrobust.errors import InputError
@@ -131,6 +131,7 @@ class AutoAttack(_Cascade):
         if version not in _VERSIONS:
             hint = "; an ensemble of your own is an Ensemble" if version == "custom" else ""
             raise InputError(f"AutoAttack.version is {version!r}; it is one of {list(_VERSIONS)}{hint}.")
+        checks.check_norm(self)
         self._members = _VERSIONS[version](self.threat, expectation_samples)
 
     @property

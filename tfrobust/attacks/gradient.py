@@ -1,5 +1,6 @@
 """Gradient attacks with steps of fixed size: FGSM, PGD and its variants."""
 
+import dataclasses
 from collections.abc import Callable
 
 import keras
@@ -24,6 +25,9 @@ class PGD(base.Attack):
 
     x_0 = a random start; x_{i+1} = P(x_i + step_size v(x_i)), with v the steepest direction of norm 1 (L1: a sparse
     direction that respects the box) and P the exact projection onto ball and pixel box.
+
+    With a threat model's `max_frames`, a search changes the frames in which the gradient at its random start, or else
+    at the clip, is largest in the dual norm; see `ThreatModel.focus`. The start differs from the clip in these only.
 
     Training: returns the last iterate, as in Madry et al. and the released ASCL and TRADES code; one start, whatever
     `restarts` is. Evaluation: maximizes the cross-entropy. Every iterate is tested with the logits that its own step
@@ -58,6 +62,7 @@ class PGD(base.Attack):
     """
 
     name = "pgd"
+    bounds_frames = True
 
     def __init__(
         self,
@@ -100,6 +105,7 @@ class PGD(base.Attack):
             return step + 1, points, list(memories)
 
         memories = [self._memory(leaf) for leaf in leaves]
+        starts = self._settled(of_leaves, leaves, starts, memories)
         _, ends, _ = tf.while_loop(
             lambda step, *_: step < self.steps, body, (tf.constant(0), starts, memories), parallel_iterations=1
         )
@@ -111,16 +117,14 @@ class PGD(base.Attack):
 
     def start(self, predict, inputs, goal, keys, rounds):
         """Sample a starting point; see `Attack.start`."""
-        point = self._begin(inputs, randomness.fold(keys, "start", 0))
-        found = tf.zeros_like(goal.labels, tf.bool)
-        return {"point": point, "kept": point, "found": found, **self._memory(inputs)}
+        objective, memory = self._objective(predict, goal, rounds), self._memory(inputs)
+        start = self._begin(inputs, randomness.fold(keys, "start", 0))
+        (point,) = self._settled(objective, [inputs], [start], [memory])
+        return {"point": point, "kept": point, "found": tf.zeros_like(goal.labels, tf.bool), **memory}
 
     def advance(self, predict, inputs, goal, rounds, state, count):
         """Take `count` gradient steps; see `Attack.advance`."""
-
-        def objective(points):
-            logits = predict(*points)
-            return self._values(objectives.in_range(logits), goal, rounds), logits
+        objective = self._objective(predict, goal, rounds)
 
         def body(step, state):
             point, kept, found = (state[name] for name in ("point", "kept", "found"))
@@ -145,13 +149,31 @@ class PGD(base.Attack):
         """Return the loss that evaluation maximizes, [b], from the logits of the points."""
         return goal.cross_entropy(logits)
 
+    def _objective(self, predict, goal, rounds) -> Callable:
+        """Return the objective of evaluation: points -> (values [b], logits [b, k])."""
+
+        def objective(points):
+            logits = predict(*points)
+            return self._values(objectives.in_range(logits), goal, rounds), logits
+
+        return objective
+
     def _begin(self, inputs, key):
+        """Return the start of a search, which may change all frames; see `_settled`."""
         if self.random_start == "none":
             return tf.identity(inputs)
+        threat = dataclasses.replace(self.threat, max_frames=None)
         scale = _START_SCALES[self.random_start] if self.start_scale is None else self.start_scale
         if self.random_start == "uniform":
-            return self.threat.random_start(inputs, key, scale)
-        return self.threat.project(inputs, inputs + randomness.draw(randomness.normal(scale), key, shape_of(inputs)))
+            return threat.random_start(inputs, key, scale)
+        return threat.project(inputs, inputs + randomness.draw(randomness.normal(scale), key, shape_of(inputs)))
+
+    def _settled(self, objective: Callable, leaves: list, starts: list, memories: list[dict]) -> list:
+        """Return the starts, with `max_frames` inside the threat set: in the frames of the largest gradients there."""
+        if self.threat.max_frames is None or self.random_start == "none":
+            return starts
+        gradients, _, _ = self._gradient(objective, leaves, starts, memories)
+        return list(map(self.threat.settle, leaves, starts, map(finite, gradients)))
 
     def _gradient(self, objective: Callable, leaves: list, points: list, memories: list[dict]) -> tuple:
         """Compute the gradient of a step; the hook of attacks that take it elsewhere, average or smooth it.
@@ -178,6 +200,7 @@ class PGD(base.Attack):
         return gradient, memory
 
     def _move(self, inputs, point, direction):
+        direction = self.threat.focus(inputs, point, direction)
         return self.threat.project(inputs, self.threat.step(point, direction, self.resolved_step_size))
 
     def _check(self):

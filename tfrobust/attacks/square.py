@@ -1,5 +1,6 @@
 """Square: random windows of decreasing size, kept where the margin increases; no gradients."""
 
+import math
 from typing import NamedTuple
 
 import keras
@@ -9,6 +10,7 @@ import tensorflow as tf
 from tfrobust.attacks.shared import checks
 from tfrobust.attacks.shared.random_search import RandomSearch
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.ops import hashing
 from tfrobust.ops.shapes import select
@@ -27,9 +29,9 @@ class _Draws(NamedTuple):
     """Random draws of one step for each example; for n steps, with an axis [n] in front.
 
     Attributes:
-        rows: bool [b, h, 1, 1], rows of the window.
+        rows: bool [b, h, 1, 1], rows of the window; with a range of frames [b, h, 1, t c], False outside of it.
         columns: bool [b, 1, w, 1], columns of the window.
-        signs: bool [b, 1, 1, c].
+        signs: bool [b, 1, 1, c]; of clips [b, 1, 1, t c].
         extra: in L2 and L1: the position of the image's corner in the table of patterns, int32 [b, 1], and rows and
             columns of the second window.
     """
@@ -60,6 +62,10 @@ class Square(RandomSearch):
     window would fit are never drawn. Unlike there, a margin of exactly 0 ends the search only if the goal is reached,
     and targeted runs use the margin too, not the cross-entropy.
 
+    A clip of t frames is treated as an image of t c channels: one window through all frames, with signs of its own in
+    each. With `window_frames` 'range' the window also has a random range of frames; it extends over share^(1/3) of the
+    frames and share^(2/3) of the pixels of each.
+
     Example:
         >>> import numpy as np
         >>> from tfrobust import keras as robust
@@ -76,6 +82,7 @@ class Square(RandomSearch):
         initial_share: share of the pixels in the first window, 0 < share <= 1.
         rescale_schedule: True: spread the schedule, written for 10,000 steps, over `steps`. AutoAttack does not.
         accept_ties: True: also keep a change that leaves the margin equal, to cross the plateaus of rounded logits.
+        window_frames: for clips, 'all' or 'range': the frames of a window.
 
     Raises:
         ValueError: a value out of its range.
@@ -86,6 +93,7 @@ class Square(RandomSearch):
     """
 
     name = "square"
+    clip_settings = ("window_frames",)
 
     def __init__(
         self,
@@ -96,6 +104,7 @@ class Square(RandomSearch):
         initial_share: float = 0.8,
         rescale_schedule: bool = False,
         accept_ties: bool = False,
+        window_frames: str = "all",
     ):
         self.threat = threat or ThreatModel()
         self.steps = steps
@@ -103,6 +112,7 @@ class Square(RandomSearch):
         self.initial_share = initial_share
         self.rescale_schedule = rescale_schedule
         self.accept_ties = accept_ties
+        self.window_frames = require_choice(window_frames, "Square.window_frames", ("all", "range"))
         checks.check_counts(self, "steps", "restarts")
         if not 0 < initial_share <= 1:
             raise InputError(
@@ -119,41 +129,50 @@ class Square(RandomSearch):
         """Return the number of restarts."""
         return self.restarts
 
+    def _ranges(self, images) -> bool:
+        return self.window_frames == "range" and images.shape.rank == 5
+
+    def _shares(self) -> np.ndarray:
+        return shares(steps=self.steps, initial_share=self.initial_share, rescale=self.rescale_schedule)
+
     def _sides(self, images) -> np.ndarray:
-        height, width, _ = images.shape[1:]
-        return sides(
-            height,
-            width,
-            self.threat.norm,
-            steps=self.steps,
-            initial_share=self.initial_share,
-            rescale=self.rescale_schedule,
-        )
+        height, width, _ = _sizes(images)
+        return sides(height, width, self.threat.norm, self._shares() ** (2 / 3 if self._ranges(images) else 1))
 
     def _draws(self, images, keys, iterations) -> _Draws:
-        height, width, channels = images.shape[1:]
+        height, width, channels = _sizes(images)
         # Examples at the end of their round may be advanced further, without effect on the result.
-        side = tf.gather(tf.constant(self._sides(images)), tf.minimum(iterations, self.steps - 1))
-        bits = hashing.random_bits(keys, iterations, 5 + channels, "square step")
+        iterations, step = tf.minimum(iterations, self.steps - 1), iterations
+        side = tf.gather(tf.constant(self._sides(images)), iterations)
+        bits = hashing.random_bits(keys, step, 5 + channels + self._ranges(images), "square step")
         corners = hashing.below(bits[..., :4], tf.stack([height - side, width - side] * 2, axis=-1))
-        coins = hashing.coins(bits[..., 4:])
-        return self._windows(images, side, corners, coins[..., 1:], coins[..., 0])
+        coins = hashing.coins(bits[..., 4 : 5 + channels])
+        frames = None
+        if self._ranges(images):
+            count = images.shape[1]
+            lengths = np.maximum(np.rint(np.cbrt(self._shares()) * count), 1).astype(np.int32)
+            length = tf.gather(tf.constant(lengths), iterations)
+            frames = _within(hashing.below(bits[..., -1], count - length + 1), length, count)
+        return self._windows(images, side, corners, coins[..., 1:], coins[..., 0], frames)
 
-    def _windows(self, images, side, corners, signs, transposed) -> _Draws:
+    def _windows(self, images, side, corners, signs, transposed, frames=None) -> _Draws:
         """Build the masks that a step needs from its random draws.
 
         Args:
-            images: float32 [b, h, w, c].
+            images: float32 [b, h, w, c], or clips [b, t, h, w, c].
             side: int32 [n, b].
             corners: int32 [n, b, 4], row and column of the first and of the second window.
             signs: bool [n, b, c].
             transposed: bool [n, b], True where the pattern is transposed.
+            frames: bool [n, b, t], those of the window; None: all.
         """
-        height, width, _ = images.shape[1:]
+        height, width, _ = _sizes(images)
 
         def window(row, column):
-            within = _within(row, side, height), _within(column, side, width)
-            return within[0][..., None, None], within[1][..., None, :, None]
+            rows = _within(row, side, height)[..., None, None]
+            if frames is not None:
+                rows &= tf.repeat(frames, images.shape[-1], axis=-1)[..., None, None, :]
+            return rows, _within(column, side, width)[..., None, :, None]
 
         row, column, *other = tf.unstack(corners, axis=-1)
         first, signs = window(row, column), signs[..., None, None, :]
@@ -167,13 +186,17 @@ class Square(RandomSearch):
 
     def _proposals(self, images):
         """Return the function (point, draw) -> the proposed point."""
+        propose = self._proposals_of_images(_stacked(images), np.unique(self._sides(images)))
+        return lambda point, draw: _unstacked(propose(_stacked(point), draw), images)
+
+    def _proposals_of_images(self, images, known_sides):
         if self.threat.norm == "linf":
             low, high = self.threat.bounds
             lower = tf.maximum(images - self.threat.epsilon, low)
             upper = tf.minimum(images + self.threat.epsilon, high)
             return lambda point, draw: tf.where(draw.rows & draw.columns, tf.where(draw.signs, upper, lower), point)
         height, width, _ = images.shape[1:]
-        patterns = placed_patterns(np.unique(self._sides(images)), height, width, self.threat.norm)
+        patterns = placed_patterns(known_sides, height, width, self.threat.norm)
         patterns = tf.constant(patterns.ravel())
         inside = tf.constant((np.arange(height)[:, None] * 2 * width + np.arange(width)).reshape(1, -1), tf.int32)
 
@@ -188,6 +211,9 @@ class Square(RandomSearch):
         """Move the change [b, h, w, c] of the second window into the first, where the pattern is added."""
         channels, epsilon = change.shape[-1], self.threat.epsilon
         first = tf.cast(draw.rows & draw.columns, change.dtype)
+        if draw.rows.shape[-1] > 1:  # a range of frames
+            active = tf.reduce_max(first, [1, 2], keepdims=True)
+            pattern, channels = pattern * active, tf.reduce_sum(active, -1, keepdims=True)
         either = tf.maximum(first, tf.cast(other_rows & other_columns, change.dtype))
         content, given_up = change * first, change * either
         new = tf.where(draw.signs, pattern, -pattern) + content / (_TINY + self._size(content))
@@ -225,6 +251,9 @@ class Square(RandomSearch):
 
     def _first_point(self, images, keys):
         _check_images(images)
+        return _unstacked(self._first_image(_stacked(images), keys), images)
+
+    def _first_image(self, images, keys):
         height, width, channels = images.shape[1:]
         step = tf.zeros_like(keys[:, 0])
         if self.threat.norm == "linf":
@@ -252,7 +281,21 @@ class Square(RandomSearch):
         return self._bounded(images, tf.pad(tiles, [[0, 0], *around, [0, 0]]))
 
 
-def sides(height: int, width: int, kind: str, *, steps: int, initial_share: float, rescale: bool) -> np.ndarray:
+def shares(*, steps: int, initial_share: float, rescale: bool) -> np.ndarray:
+    """Return the share of the pixels in the window at each step, float64 [steps].
+
+    Args:
+        steps: of one round, >= 1.
+        initial_share: share of the pixels in the first window, 0 < share <= 1.
+        rescale: True: spread the schedule of 10,000 steps over `steps`.
+    """
+    iterations = np.arange(steps)
+    if rescale:
+        iterations = (iterations / steps * _SCHEDULED).astype(np.int64)
+    return initial_share / 2.0 ** np.searchsorted(_HALVINGS, iterations, side="left")
+
+
+def sides(height: int, width: int, kind: str, share: np.ndarray) -> np.ndarray:
     """Return the side of the window at each step.
 
     s = round(sqrt(share x h x w)), at least 1 (Linf), or at least 3 and odd (L2, L1); never above min(h, w).
@@ -261,17 +304,11 @@ def sides(height: int, width: int, kind: str, *, steps: int, initial_share: floa
         height: of the images, in pixels, >= 1.
         width: of the images, in pixels, >= 1.
         kind: 'linf', 'l2' or 'l1'.
-        steps: of one round, >= 1.
-        initial_share: share of the pixels in the first window, 0 < share <= 1.
-        rescale: True: spread the schedule of 10,000 steps over `steps`.
+        share: float64 [steps], of the pixels in the window.
 
     Returns:
         int32 [steps], in pixels.
     """
-    iterations = np.arange(steps)
-    if rescale:
-        iterations = (iterations / steps * _SCHEDULED).astype(np.int64)
-    share = initial_share / 2.0 ** np.searchsorted(_HALVINGS, iterations, side="left")
     side = np.rint(np.sqrt(share * height * width)).astype(np.int32)
     if kind == "linf":
         side = np.maximum(side, 1)
@@ -347,8 +384,31 @@ def _normalized(pattern: np.ndarray, kind: str) -> np.ndarray:
 
 
 def _check_images(images):
-    if images.shape.rank != 4 or None in images.shape[1:]:
-        raise InputError(f"Square needs images [b, h, w, c] of a known size, found the shape {images.shape}.")
+    if images.shape.rank not in (4, 5) or None in images.shape[1:]:
+        raise InputError(
+            f"Square needs images [b, h, w, c] or clips [b, t, h, w, c] of known size, found the shape {images.shape}."
+        )
+
+
+def _sizes(images) -> tuple[int, int, int]:
+    """Return height, width and number of channels of images, and of clips as images of t c channels."""
+    *frames, height, width, channels = images.shape[1:]
+    return height, width, channels * math.prod(frames)
+
+
+def _stacked(clips):
+    """Return clips [b, t, h, w, c] as images of t c channels, frame after frame; images are returned unchanged."""
+    if clips.shape.rank == 4:
+        return clips
+    return tf.reshape(tf.transpose(clips, [0, 2, 3, 1, 4]), [-1, *_sizes(clips)])
+
+
+def _unstacked(images, clips):
+    """Return images as clips of the shape of `clips`, the inverse of `_stacked`."""
+    if clips.shape.rank == 4:
+        return images
+    count, height, width, channels = clips.shape[1:]
+    return tf.transpose(tf.reshape(images, [-1, height, width, count, channels]), [0, 3, 1, 2, 4])
 
 
 def _within(corner, side, size: int):

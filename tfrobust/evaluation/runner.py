@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import math
 import os
 import pathlib
 import re
@@ -373,10 +372,10 @@ def refuse_kind(evaluators: Sequence[Evaluator], kind: Kind) -> None:
 
 
 def refuse_radius(evaluators: Sequence[Evaluator], image_shape: Sequence[int]) -> None:
-    """Raise ValueError for a threat model whose ball contains all images, see `ThreatModel.check_radius`."""
+    """Raise ValueError for a threat model that does not suit the examples, see `ThreatModel.check_examples`."""
     for evaluator in evaluators:
         for threat in _threats(evaluator):
-            threat.check_radius(math.prod(image_shape))
+            threat.check_examples(tuple(image_shape))
 
 
 def _refuse_equal(names: list[str]) -> None:

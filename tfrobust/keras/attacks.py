@@ -7,6 +7,7 @@ from tfrobust.attacks.gradient import FGSM, PGD, MomentumPGD, MultiTargetedPGD
 from tfrobust.attacks.noise import GaussianNoise, UniformNoise
 from tfrobust.attacks.prox_log_barrier import ProxLogBarrier
 from tfrobust.attacks.shared import objectives
+from tfrobust.attacks.shared.modes import video_predict
 from tfrobust.attacks.shared.runner import run_attack
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
@@ -33,4 +34,5 @@ __all__ = [
     "objectives",
     "run_attack",
     "standard_member",
+    "video_predict",
 ]

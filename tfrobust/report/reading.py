@@ -8,21 +8,24 @@ from tfrobust.common.console import duration
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
+# Ends of a budget's part of an id, from `ThreatModel.variant`.
+_FRAMES = r"(?P<frames>(?:_per_frame)?(?:_max_frames_[0-9]+)?)"
 _ATTACK_ID = re.compile(
-    r"^attack\.(?P<attack>.+?)_(?P<norm>linf|l2|l1|l0)_(?P<epsilon>[0-9][0-9.e+-]*?)"
+    rf"^attack\.(?P<attack>.+?)_(?P<norm>linf|l2|l1|l0)_(?P<epsilon>[0-9][0-9.e+-]*?){_FRAMES}"
     r"(?:\.(?P<member>[a-z][a-z0-9_]*))?\.(?P<what>accuracy|drop|median_distance)$"
 )
 
 # Calibration under an attack.
 _CALIBRATION_ID = re.compile(
-    r"^calibration\.(?P<attack>.+?)_(?P<norm>linf|l2|l1|l0)_(?P<epsilon>[0-9][0-9.e+-]*?)\.(?P<what>[a-z]+)$"
+    r"^calibration\.(?P<attack>.+?)_(?P<norm>linf|l2|l1|l0)_(?P<epsilon>[0-9][0-9.e+-]*?)"
+    rf"{_FRAMES}\.(?P<what>[a-z]+)$"
 )
 _SHIFT_ID = re.compile(r"^shift\.(?P<set>[a-z0-9_]+)\.(?P<what>accuracy|ece|rms|aurra)$")
 _SHIFTED_SETS = {"imagenet_r": "ImageNet-R", "imagenet_a": "ImageNet-A"}
 _SHIFT_NUMBERS = {"ece": "calibration error (ECE)", "rms": "calibration error (RMS)", "aurra": "AURRA"}
 
 NORM_NAMES = {"linf": "L∞", "l2": "L2", "l1": "L1", "l0": "L0"}
-_ATTACK_KEY = re.compile(r"^(?P<attack>.+)_(?P<norm>linf|l2|l1|l0)(?:_(?P<epsilon>[0-9][0-9.e+-]*))?$")
+_ATTACK_KEY = re.compile(rf"^(?P<attack>.+)_(?P<norm>linf|l2|l1|l0)(?:_(?P<epsilon>[0-9][0-9.e+-]*))?{_FRAMES}$")
 
 # Parts of attack names, as patterns, with their spelling in the literature. In all other names "_" becomes a space.
 _SPELLINGS = {
@@ -40,7 +43,8 @@ _SPELLINGS = {
 # their kind (the first part of the id); kinds that are not named here come last.
 _HEADLINES = (
     r"accuracy\.clean",
-    r"attack\..+_(linf|l2|l1|l0)_[0-9][0-9.e+-]*\.accuracy",  # of an ensemble as a whole
+    # Of an ensemble as a whole.
+    r"attack\..+_(linf|l2|l1|l0)_[0-9][0-9.e+-]*(_per_frame)?(_max_frames_[0-9]+)?\.accuracy",
     r"attack\..+\.median_distance",
     r"corruption\.(mean\.accuracy|mce)",
     r"stability\.(mean\.flip_probability|mfr)",
@@ -112,6 +116,7 @@ class AttackRow:
     attack: str
     norm: str
     epsilon: str
+    frames: str
     member: str | None
     accuracy: Measurement
     drop: Measurement | None
@@ -123,8 +128,8 @@ class AttackRow:
 
     @property
     def budget(self) -> str:
-        """The norm and size of the perturbation: "L∞ ε = 0.2"."""
-        return _budget(self.norm, self.epsilon)
+        """The norm and size of the perturbation: "L∞ ε = 0.2", "L2 ε = 1 per frame, in at most 2 frames"."""
+        return _budget(self.norm, self.epsilon, self.frames)
 
     @property
     def title(self) -> str:
@@ -183,11 +188,19 @@ def attack_name(name: str, settings: dict | None = None) -> str:
 def attack_caption(key: str, settings: dict | None = None) -> str:
     """Return the display name of an attack and its norm or budget: "PGD, L∞ ε = 0.2" for "pgd_linf_0.2"."""
     match = _ATTACK_KEY.match(key)
-    return f"{attack_name(match['attack'], settings)}, {_budget(match['norm'], match['epsilon'])}" if match else key
+    return f"{attack_name(match['attack'], settings)}, {_budget(*match.group(*_BUDGET))}" if match else key
 
 
-def _budget(norm: str, epsilon: str | None) -> str:
-    return NORM_NAMES[norm] + (f" ε = {epsilon}" if epsilon else "")
+_BUDGET = ("norm", "epsilon", "frames")
+
+
+def _budget(norm: str, epsilon: str | None, frames: str = "") -> str:
+    size = f" ε = {epsilon}" if epsilon else ""
+    each = " per frame" if frames.startswith("_per_frame") else ""
+    _, _, count = frames.partition("_max_frames_")
+    return f"{NORM_NAMES[norm]}{size}{each}{',' * bool(each and count)}" + (
+        f" in at most {count} frame{'s' * (count != '1')}" if count else ""
+    )
 
 
 def attack_rows(measurements, members: bool = False) -> list[AttackRow]:
@@ -196,7 +209,7 @@ def attack_rows(measurements, members: bool = False) -> list[AttackRow]:
     for measurement in measurements:
         match = _ATTACK_ID.match(measurement.id)
         if match and (members or not match["member"]):
-            key = (match["attack"], match["norm"], match["epsilon"], match["member"])
+            key = match.group("attack", *_BUDGET, "member")
             found.setdefault(key, {})[match["what"]] = measurement
     return [AttackRow(*key, pair["accuracy"], pair.get("drop")) for key, pair in found.items() if "accuracy" in pair]
 
@@ -270,13 +283,13 @@ def _name_of(identity: str, settings: dict) -> str:
         if match["what"] == "median_distance":  # does not depend on epsilon
             return f"{name}, {_budget(match['norm'], None)}, median distance"
         suffix = ", relative drop" if match["what"] == "drop" else ""
-        return f"{name}, {_budget(match['norm'], match['epsilon'])}{suffix}"
+        return f"{name}, {_budget(*match.group(*_BUDGET))}{suffix}"
     if match := _SHIFT_ID.match(identity):
         what = _SHIFT_NUMBERS.get(match["what"], match["what"])
         return f"{_SHIFTED_SETS.get(match['set'], nice(match['set']))}, {what}"
     if match := _CALIBRATION_ID.match(identity):
         what = _LABELS.get(f"calibration.{match['what']}", match["what"])
-        return f"{what} under {attack_name(match['attack'], settings)}, {_budget(match['norm'], match['epsilon'])}"
+        return f"{what} under {attack_name(match['attack'], settings)}, {_budget(*match.group(*_BUDGET))}"
     return _LABELS.get(identity, "")
 
 

@@ -186,7 +186,7 @@ def _has(measurements, family: str) -> bool:
 
 
 def _unmeasured_norms(rows) -> list[str]:
-    measured = {row.norm for row in rows}
+    measured = {row.norm for row in rows if not row.frames}
     return [NORM_NAMES[norm] for norm in _MAIN_NORMS if norm not in measured]
 
 

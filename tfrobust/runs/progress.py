@@ -52,7 +52,7 @@ def attack_title(attack: Attack) -> tuple[str, str]:
     """Return the display names of an attack and its budget: "PGD-100" and "Linf 0.2"."""
     steps = attack.steps if attack.name.endswith("pgd") else ""
     names = [member.name for member in attack.members] if attack.name == Ensemble.name else [f"{attack.name}{steps}"]
-    return " + ".join(map(attack_name, names)), f"{attack.threat.norm.capitalize()} {attack.threat.epsilon:.6g}"
+    return " + ".join(map(attack_name, names)), attack.threat.budget.capitalize()
 
 
 def _text(task: str | AttackTask) -> str:

@@ -158,12 +158,9 @@ class Stage:
         facts = {"method": type(self.method).__name__, **self.numbers}
         adversary = getattr(self.method, "adversary", None)
         if adversary is not None:
-            facts |= {
-                "norm": adversary.attack.threat.norm,
-                "epsilon": adversary.attack.threat.epsilon,
-                "attack_steps": adversary.attack.steps,
-                "batch_norm_mode_of_the_attack": adversary.mode,
-            }
+            threat = adversary.attack.threat
+            facts |= {"norm": threat.norm, "epsilon": threat.epsilon, **threat.frame_settings}
+            facts |= {"attack_steps": adversary.attack.steps, "batch_norm_mode_of_the_attack": adversary.mode}
         return facts
 
     @property

@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.ops import norms
 from tfrobust.ops.shapes import by_example, select
 
 # Share of a step that is new; the rest repeats the last step (momentum).
@@ -98,9 +97,7 @@ class Momentum:
         """
         later = tf.cast(state["turn"] > 0, point.dtype)
         fresh = by_example(1.0 - (1.0 - _FRESH) * later, point)
-        ahead = self._limit(
-            point + by_example(state["step_size"], point) * norms.unit_steepest(gradient, self.threat.norm)
-        )
+        ahead = self._limit(point + by_example(state["step_size"], point) * self.threat.steepest(gradient))
         # In the first step x_previous = x.
         moved = point + fresh * (ahead - point) + (1.0 - _FRESH) * (point - state["previous"])
         return self._limit(moved), {"previous": point}
@@ -108,9 +105,10 @@ class Momentum:
     def _limit(self, candidate: tf.Tensor) -> tf.Tensor:
         if self.threat.norm == "l2":
             # The authors' projection, not the nearest point of ball and box: scaled first, then clipped.
-            change = candidate - self.inputs
+            change = self.threat.parts(candidate - self.inputs)
             length = tf.sqrt(tf.reduce_sum(tf.square(change), list(range(1, change.shape.rank)), keepdims=True))
-            candidate = self.inputs + change * (tf.minimum(length, self.threat.epsilon) / (length + _TINY))
+            change *= tf.minimum(length, self.threat.epsilon) / (length + _TINY)
+            candidate = self.inputs + self.threat.joined(change, candidate)
         return tf.clip_by_value(candidate, self.lower, self.upper)
 
 
@@ -155,16 +153,18 @@ class Sparse:
 
     def move(self, state: dict, point: tf.Tensor, gradient: tf.Tensor, epsilon) -> tuple[tf.Tensor, dict]:
         """Return the next point: a step of the given length, spread evenly over the largest gradients, projected."""
-        magnitude = tf.abs(gradient)
-        place = tf.clip_by_value((1.0 - state["share"]) * self.size, 0.0, self.size - 1.0)
+        slope = self.threat.parts(gradient)
+        magnitude, size = tf.abs(slope), slope.shape[1:].num_elements()
+        share, length = (self.threat.by_part(state[name], point) for name in ("share", "step_size"))
+        place = tf.clip_by_value((1.0 - share) * size, 0.0, size - 1.0)
         # Counted from the largest, so that only as many values are sorted as the widest row needs.
-        place = self.size - 1 - tf.cast(place, tf.int32)
-        largest = tf.math.top_k(tf.reshape(magnitude, [-1, self.size]), tf.reduce_max(place) + 1).values
+        place = size - 1 - tf.cast(place, tf.int32)
+        largest = tf.math.top_k(tf.reshape(magnitude, [-1, size]), tf.reduce_max(place) + 1).values
         threshold = tf.gather(largest, place, batch_dims=1)
-        signs = tf.sign(gradient) * tf.cast(magnitude >= by_example(threshold, point), point.dtype)
-        count = tf.reduce_sum(tf.abs(signs), list(range(1, point.shape.rank)))
-        candidate = point + by_example(state["step_size"] / (count + 1e-10), point) * signs
-        return norms.project_ball_in_box(self.inputs, candidate, "l1", epsilon, *self.threat.bounds), {}
+        signs = tf.sign(slope) * tf.cast(magnitude >= by_example(threshold, slope), point.dtype)
+        count = tf.reduce_sum(tf.abs(signs), list(range(1, slope.shape.rank)))
+        change = by_example(length / (count + 1e-10), slope) * signs
+        return self.threat.project_ball(self.inputs, point + self.threat.joined(change, point), epsilon), {}
 
     def _sparsity(self, point: tf.Tensor) -> dict:
         change = tf.abs(point - self.inputs)

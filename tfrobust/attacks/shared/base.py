@@ -38,6 +38,8 @@ class Attack(Configured):
             with epsilon.
         searches_surrogate: True for a transfer attack, whose search sees another model.
         norms: supported norms; constructors call `checks.check_norm`.
+        clip_settings: arguments that concern clips only, which reports on other examples leave out.
+        bounds_frames: True if the attack supports a threat model's `per_frame` and `max_frames`.
         threat: the threat model.
         steps: steps of one round.
     """
@@ -47,6 +49,8 @@ class Attack(Configured):
     minimal: ClassVar[bool] = False
     searches_surrogate: ClassVar[bool] = False
     norms: ClassVar[tuple[str, ...]] = KINDS
+    bounds_frames: ClassVar[bool] = False
+    clip_settings: ClassVar[tuple[str, ...]] = ()
     threat: ThreatModel
     steps: int
 

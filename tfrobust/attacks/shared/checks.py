@@ -18,16 +18,22 @@ class ProbabilitiesError(InputError):
 
 
 def check_norm(attack) -> None:
-    """Raise ValueError if the attack does not support the norm of its threat model (see `norms`)."""
+    """Raise ValueError if the attack does not support its threat model (see `norms` and `bounds_frames`)."""
     if attack.threat.norm not in attack.norms:
         raise InputError(
             f"{type(attack).__name__} supports the norms {list(attack.norms)}, not {attack.threat.norm!r}; use "
             "ProxLogBarrier (gin/eval/prox_log_barrier.gin)."
         )
+    if attack.threat.variant and not attack.bounds_frames:
+        setting = "per_frame=True" if attack.threat.per_frame else f"max_frames={attack.threat.max_frames}"
+        raise InputError(
+            f"{type(attack).__name__} bounds the norm of whole clips and does not support ThreatModel.{setting}; use "
+            "FGSM, PGD or APGD."
+        )
 
 
 def check_counts(attack, *names: str) -> None:
-    """Raise ValueError unless the named attributes are integers >= 1 and the attack supports the threat's norm."""
+    """Raise ValueError unless the named attributes are integers >= 1 and the attack supports its threat model."""
     for name in names:
         value = getattr(attack, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -56,7 +62,9 @@ def check_images(images, low: float, high: float) -> np.ndarray:
 
 
 def check_views(attack, images) -> None:
-    """Raise ValueError if a nest of views holds no pixels in the attack's bounds; checks only eager tensors."""
+    """Raise ValueError if a nest of views does not suit the attack's threat; checks pixels of eager tensors only."""
+    for view in tf.nest.flatten(images):
+        attack.threat.check_frames(tuple(view.shape[1:]))
     if tf.executing_eagerly():
         for view in tf.nest.flatten(images):
             batch_checks.check_pixels(tf.convert_to_tensor(view), type(attack).__name__, *attack.threat.bounds)

@@ -212,6 +212,7 @@ class _Examples:
 def checked(attack: Attack, inputs, labels, index, targets, batch_size: int) -> _Examples:
     """Check the arguments of a run and return them as arrays; arguments and errors as in `Engine.run`."""
     inputs = checks.check_images(inputs, *attack.threat.bounds)
+    attack.threat.check_frames(inputs.shape[1:])
     labels = checks.label_ids(labels, len(inputs))
     index = np.arange(len(inputs)) if index is None else np.asarray(index)
     if index.shape != labels.shape:

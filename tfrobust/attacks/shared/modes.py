@@ -4,6 +4,7 @@ inference: moving statistics (the default). batch: statistics of the batch; movi
 statistics of the batch, and every attack step updates the moving statistics, as in the released ASCL code.
 """
 
+import math
 from collections.abc import Callable
 
 import keras
@@ -94,6 +95,44 @@ def as_predict(model) -> Callable:
         return logits
 
     return predict
+
+
+def video_predict(predict: Callable, clips: int) -> Callable:
+    """Return a function of videos, for attacks on all clips of a video jointly.
+
+    A video is one long clip: the frames of all its clips, one clip after the other. Its outputs are the logarithms of
+    the softmax probabilities, averaged over its clips. Attacks treat them as logits, whose softmax is that mean. Each
+    clip is perturbed separately, also where clips share frames.
+
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> predict = robust.attacks.video_predict(lambda clips: clips[:, 0, 0, 0], clips=2)
+        >>> video = np.array([[2.0, 0.0], [0.0, 1.0]], "float32").reshape(1, 2, 1, 1, 2)  # two clips of one frame
+        >>> print(np.exp(predict(video)).round(3))  # the mean of (0.881, 0.119) and (0.269, 0.731)
+        [[0.575 0.425]]
+
+    Args:
+        predict: clips [b, t, h, w, c] -> logits [b, k], or a built Keras model; see `as_predict`.
+        clips: number of clips of each video, m >= 1.
+
+    Returns:
+        float32 [b, m t, h, w, c] -> float32 [b, k], <= 0.
+
+    Raises:
+        ValueError: (when called) frames that are not those of so many clips; or as `as_predict`.
+    """
+    predict = as_predict(predict)
+
+    def of_videos(videos):
+        videos = tf.convert_to_tensor(videos)
+        if videos.shape.rank != 5 or videos.shape[1] % clips:
+            raise InputError(f"Videos of {clips} clips are [b, {clips} t, h, w, c]; these have shape {videos.shape}.")
+        logits = predict(tf.reshape(videos, [-1, videos.shape[1] // clips, *videos.shape[2:]]))
+        logs = tf.reshape(tf.nn.log_softmax(logits), [-1, clips, logits.shape[-1]])
+        return tf.reduce_logsumexp(logs, axis=1) - math.log(clips)
+
+    return of_videos
 
 
 def logits_of(outputs):

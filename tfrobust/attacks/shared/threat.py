@@ -1,4 +1,4 @@
-"""Threat models: the set of images that an attack may reach, a norm ball intersected with the pixel box."""
+"""Threat models: the set of points that an attack may reach, a norm ball intersected with the pixel box."""
 
 import dataclasses
 import math
@@ -9,13 +9,19 @@ import tensorflow as tf
 
 from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
-from tfrobust.ops import norms
+from tfrobust.ops import frames, norms, randomness
+
+# The norm in which a gradient has the length by which a step of norm 1 raises the objective.
+_DUAL = {"linf": "l1", "l2": "l2", "l1": "linf"}
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ThreatModel(Configured):
-    """The set {z : |z - x| <= epsilon, low <= z <= high} around each image x.
+    """The set {z : |z - x| <= epsilon, low <= z <= high} around each image or clip x.
+
+    For clips there are two further sets, which the gradient attacks FGSM, PGD and APGD support. `per_frame`: each frame
+    has a ball of radius epsilon of its own. `max_frames`: at most so many frames differ from those of x.
 
     Example:
         >>> import tensorflow as tf
@@ -26,23 +32,27 @@ class ThreatModel(Configured):
         [[0.0, 0.625, 0.75]]
 
     Attributes:
-        norm: 'linf', 'l2', 'l1' or 'l0', of the whole image as one vector. 'l0' counts the values that change (a pixel
-            of three channels has three); only attacks that list it in `norms` support it.
+        norm: 'linf', 'l2', 'l1' or 'l0', of the whole image or clip as one vector. 'l0' counts the values that change
+            (a pixel of three channels has three); only attacks that list it in `norms` support it.
         epsilon: radius in pixel units, > 0. Pixels lie in [0, 1]; normalization belongs in the model. With 'l0' an
             integer >= 1.
         bounds: (low, high) of the pixels.
         l1_share: share of the coordinates over which one L1 step spreads, in [0, 1]; 0 is the exact steepest step,
             which fills one coordinate after the other. The default, 1 %, is that of SLIDE (Tramèr & Boneh, 2019).
+        per_frame: clips only. True: epsilon bounds the norm of each frame's perturbation. In Linf this is the same set.
+        max_frames: clips only. The number of frames that may change, >= 1; None: all.
 
     Raises:
         ValueError: unknown norm, epsilon not a positive number (with 'l0' not an integer), empty bounds, `l1_share`
-            outside [0, 1], or in Linf an epsilon greater than high - low.
+            outside [0, 1], in Linf an epsilon greater than high - low, or `max_frames` below 1.
     """
 
     norm: str = "linf"
     epsilon: float = 0.2
     bounds: tuple[float, float] = (0.0, 1.0)
     l1_share: float = 0.01
+    per_frame: bool = False
+    max_frames: int | None = None
 
     def __post_init__(self):
         norms.check_kind(self.norm, norms.ALL_KINDS)
@@ -62,8 +72,29 @@ class ThreatModel(Configured):
         if not _is_number(self.l1_share) or not 0 <= self.l1_share <= 1:
             raise InputError(f"ThreatModel.l1_share is {self.l1_share!r}; it is a share of the pixels, from 0 to 1.")
         object.__setattr__(self, "bounds", bounds)
+        if not isinstance(self.per_frame, bool):
+            raise InputError(f"ThreatModel.per_frame is {self.per_frame!r}; it is True or False.")
+        if self.max_frames is not None and (type(self.max_frames) is not int or self.max_frames < 1):
+            raise InputError(f"ThreatModel.max_frames is {self.max_frames!r}; it is an integer >= 1, or None for all.")
         if self.norm == "linf":
             self.check_radius(1)
+
+    @property
+    def variant(self) -> str:
+        """The end of an id: "_per_frame", "_max_frames_2", both, or "" for the norm of the whole example."""
+        limit = "" if self.max_frames is None else f"_max_frames_{self.max_frames}"
+        return "_per_frame" * self.per_frame + limit
+
+    @property
+    def frame_settings(self) -> dict:
+        """`per_frame` and `max_frames` for a report, as far as they restrict the set."""
+        restricted = {"per_frame": self.per_frame or None, "max_frames": self.max_frames}
+        return {name: value for name, value in restricted.items() if value is not None}
+
+    @property
+    def budget(self) -> str:
+        """The norm and epsilon as text, to six significant digits: "linf 0.2", "l2 1.5 per frame"."""
+        return f"{self.norm} {self.epsilon:.6g}{self.variant.replace('_', ' ')}"
 
     def check_radius(self, values: int) -> None:
         """Raise ValueError if the ball around any image contains the whole pixel box, as for epsilon in gray levels.
@@ -84,20 +115,63 @@ class ThreatModel(Configured):
         hint = f"Did you mean {self.epsilon:g}/255 = {meant:.3g}?" if high - low == 1 and meant <= farthest else ""
         raise InputError(f"EPSILON is {self.epsilon:g}, but {box}. {hint}".rstrip())
 
+    def check_examples(self, shape: tuple[int, ...]) -> None:
+        """Raise ValueError if the threat model does not suit examples of this shape; see also `check_radius`.
+
+        Args:
+            shape: (h, w, c) of images, (t, h, w, c) of clips, (length,) of text.
+        """
+        self.check_frames(shape)
+        self.check_radius(math.prod(shape[-3:] if self.per_frame else shape))
+
+    def check_frames(self, shape: tuple[int, ...]) -> None:
+        """Raise ValueError for a budget for frames if examples of this shape are no clips or have too few frames."""
+        if not self.variant:
+            return
+        count = frames.frame_count(tf.TensorSpec([None, *shape]))
+        if self.max_frames is not None and self.max_frames > count:
+            raise InputError(f"ThreatModel.max_frames is {self.max_frames}, but each example has {count} frames.")
+
     def project(self, inputs: tf.Tensor, candidate: tf.Tensor) -> tf.Tensor:
-        """Project a candidate onto the intersection of ball and pixel box, exactly.
+        """Project a candidate onto the set: the nearest point in L2, but see `max_frames`.
+
+        With `max_frames` = k, the k frames stay whose own projections reduce the squared distance to the candidate
+        most, and these are projected. That is the nearest point in Linf, with `per_frame` in every norm, and in L2
+        wherever the pixel box does not bind. Otherwise the choice of frames is a heuristic, and the point, which lies
+        in the set, is nearest among those that change the chosen frames only. Points of the set stay where they are.
 
         Args:
             inputs: float32 [b, ...], the centers.
             candidate: float32 [b, ...].
 
         Returns:
-            float32 [b, ...], the point of the set nearest to the candidate.
+            float32 [b, ...].
         """
-        return norms.project_ball_in_box(inputs, candidate, self.norm, self.epsilon, *self.bounds)
+        if self.max_frames is not None:
+            alone = norms.project_ball_in_box(*map(frames.split, (inputs, candidate)), *self._ball)
+            moved = tf.abs(alone - frames.split(inputs))
+            gain = norms.distance_reduction(frames.split(candidate - inputs), moved)
+            gain = frames.by_frame(tf.reduce_sum(gain, [1, 2, 3]), inputs)
+            candidate = frames.keep(norms.largest_mask(gain, self.max_frames), candidate, inputs)
+        return self.project_ball(inputs, candidate, self.epsilon)
+
+    def project_ball(self, inputs: tf.Tensor, candidate: tf.Tensor, epsilon) -> tf.Tensor:
+        """Project a candidate onto the intersection of ball and pixel box, exactly, whatever `max_frames` is.
+
+        Args:
+            inputs: float32 [b, ...], the centers.
+            candidate: float32 [b, ...].
+            epsilon: radius, > 0; in L1 also float32 [b].
+
+        Returns:
+            float32 [b, ...], the nearest point in L2.
+        """
+        epsilon = self.by_part(epsilon, inputs) if tf.is_tensor(epsilon) else epsilon
+        both = self.parts(inputs), self.parts(candidate)
+        return self.joined(norms.project_ball_in_box(*both, self.norm, epsilon, *self.bounds), inputs)
 
     def random_start(self, inputs: tf.Tensor, key: tf.Tensor, scale: float = 1.0) -> tf.Tensor:
-        """Sample a point uniformly from the ball of radius scale x epsilon and project it into the box.
+        """Sample a point uniformly from the ball of radius scale x epsilon and project it onto the set.
 
         Args:
             inputs: float32 [b, ...].
@@ -107,10 +181,14 @@ class ThreatModel(Configured):
         Returns:
             float32 [b, ...].
         """
-        return self.project(inputs, inputs + norms.random_in_ball(key, inputs, self.norm, scale * self.epsilon))
+        if self._splits and key.shape.rank == 2:
+            numbers = tf.range(frames.frame_count(inputs))
+            key = tf.reshape(tf.map_fn(lambda one: randomness.example_keys(one, numbers), key), [-1, 2])
+        noise = norms.random_in_ball(key, self.parts(inputs), self.norm, scale * self.epsilon)
+        return self.project(inputs, inputs + self.joined(noise, inputs))
 
     def steepest(self, gradient: tf.Tensor) -> tf.Tensor:
-        """Return the direction of norm 1 in which an objective rises fastest, ignoring the box.
+        """Return the direction of norm 1 in which an objective rises fastest, ignoring the box and `max_frames`.
 
         Args:
             gradient: float32 [b, ...].
@@ -118,7 +196,7 @@ class ThreatModel(Configured):
         Returns:
             float32 [b, ...], 0 where the gradient is 0.
         """
-        return norms.unit_steepest(gradient, self.norm)
+        return self.joined(norms.unit_steepest(self.parts(gradient), self.norm), gradient)
 
     def step(self, point: tf.Tensor, gradient: tf.Tensor, size: float) -> tf.Tensor:
         """Take a step of length `size` up the gradient, without projecting.
@@ -137,11 +215,76 @@ class ThreatModel(Configured):
             return point + size * self.steepest(gradient)
         low, high = self.bounds
         room = tf.maximum(tf.where(gradient > 0, high - point, point - low), 0.0)
-        return point + norms.sparse_step(gradient, room, size, self.l1_share)
+        moved = norms.sparse_step(self.parts(gradient), self.parts(room), size, self.l1_share)
+        return point + self.joined(moved, point)
+
+    def focus(self, inputs: tf.Tensor, point: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+        """Set a gradient to 0 in all frames that the next step must leave alone; without `max_frames` return it.
+
+        Frames that the point changes already keep their places. The others go to the frames in which the gradient is
+        largest in the dual norm, by which a step of norm 1 in the frame raises the objective. From the clean clip the
+        steepest direction of the result is therefore the steepest of all that change so many frames.
+
+        Args:
+            inputs: float32 [b, t, h, w, c], the clean clips.
+            point: float32 [b, t, h, w, c], the current point.
+            gradient: float32 [b, t, h, w, c], at the point.
+
+        Returns:
+            float32 [b, t, h, w, c].
+        """
+        if self.max_frames is None:
+            return gradient
+        return frames.keep(self._free(inputs, point, gradient), gradient, tf.zeros_like(gradient))
+
+    def settle(self, inputs: tf.Tensor, point: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+        """Undo the change of a point in all frames but `max_frames`, which `focus` chooses; arguments as there."""
+        if self.max_frames is None:
+            return point
+        return frames.keep(self._free(inputs, point, gradient), point, inputs)
 
     def distance(self, inputs: tf.Tensor, candidate: tf.Tensor) -> tf.Tensor:
-        """Return the norm of candidate - inputs, float32 [b]."""
-        return norms.norm(candidate - inputs, self.norm)
+        """Return the norm of candidate - inputs, with `per_frame` the largest of a frame; float32 [b]."""
+        if not self._splits:
+            return norms.norm(candidate - inputs, self.norm)
+        return tf.reduce_max(frames.by_frame(norms.norm(frames.split(candidate - inputs), self.norm), inputs), axis=1)
+
+    def contains(self, inputs: tf.Tensor, points: tf.Tensor) -> tf.Tensor:
+        """Return which points lie in the set, up to rounding of the radius; bool [b], False for NaN."""
+        low, high = self.bounds
+        inside = tf.reduce_all((points >= low) & (points <= high), axis=list(range(1, points.shape.rank)))
+        inside &= self.distance(inputs, points) <= self.epsilon * (1 + 1e-4) + 1e-6
+        if self.max_frames is None:
+            return inside
+        count = tf.reduce_sum(tf.cast(frames.changed(points, inputs), tf.int32), axis=1)
+        return inside & (count <= self.max_frames)
+
+    def parts(self, examples: tf.Tensor) -> tf.Tensor:
+        """Return the parts that have a ball of their own: the frames [b t, h, w, c], or the examples [b, ...]."""
+        return frames.split(examples) if self._splits else examples
+
+    def joined(self, parts: tf.Tensor, examples: tf.Tensor) -> tf.Tensor:
+        """Return parts as examples, in the shape of `examples` [b, ...]."""
+        return tf.reshape(parts, [-1, *examples.shape[1:]]) if self._splits else parts
+
+    def by_part(self, values: tf.Tensor, examples: tf.Tensor) -> tf.Tensor:
+        """Return values [b] of the examples as those of their `parts`."""
+        return frames.per_frame(values, examples) if self._splits else values
+
+    @property
+    def _ball(self) -> tuple:
+        return self.norm, self.epsilon, *self.bounds
+
+    @property
+    def _splits(self) -> bool:
+        # In Linf the balls of the frames are that of the clip.
+        return self.per_frame and self.norm != "linf"
+
+    def _free(self, inputs, point, gradient):
+        """Return the frames that the next step may change, bool [b, t]; see `focus`."""
+        length = frames.by_frame(norms.norm(frames.split(gradient), _DUAL[self.norm]), inputs)
+        share = tf.math.divide_no_nan(length, tf.reduce_max(length, axis=1, keepdims=True))
+        return norms.largest_mask(2.0 * tf.cast(frames.changed(point, inputs), share.dtype) + share, self.max_frames)
 
 
 def _is_number(value) -> bool:

@@ -172,10 +172,8 @@ def check_repredict(setting: Setting, attack: Attack, limit: int) -> Finding:
     images, threat = np.asarray(result.adversarial), attack.threat
     fooled = setting.predict(images).argmax(axis=-1) != setting.labels[positions]
     differ = int(np.sum(fooled != np.asarray(result.success)))
-    distance = np.asarray(threat.distance(tf.constant(setting.images[positions]), tf.constant(images)))
-    low, high = threat.bounds
-    in_box = np.all((images >= low) & (images <= high), axis=tuple(range(1, images.ndim)))  # NaN is not
-    outside = int(np.sum((distance > threat.epsilon * (1 + 1e-4) + 1e-6) | ~in_box))
+    inside = np.asarray(threat.contains(tf.constant(setting.images[positions]), tf.constant(images)))
+    outside = int(np.sum(~inside))
     evidence = (
         f"Of {len(images)} saved images, {differ} have another prediction than the attack reported and {outside} "
         f"lie outside the threat set; {np.mean(fooled):.1%} are misclassified."
@@ -243,7 +241,8 @@ def check_strength(setting: Setting, own: Attack) -> Finding:
         evidence = f"The longest gradient attack takes {steps} steps; no attack in training is known."
         return _check_steps(steps, _FEW_STEPS, evidence)
     norm, epsilon, needed = (trained[name] for name in ("norm", "epsilon", "steps"))
-    same = [attack for attack in climbers if attack.threat.norm == norm]
+    frames = {name: trained[name] for name in ("per_frame", "max_frames") if name in trained}
+    same = [one for one in climbers if (one.threat.norm, one.threat.frame_settings) == (norm, frames)]
     reach = max((np.inf if attack.minimal else attack.threat.epsilon for attack in same), default=0.0)
     full = [attack for attack in same if attack.minimal or attack.threat.epsilon >= epsilon * (1 - 1e-6)]
     steps = max((attack.steps for attack in full), default=0)
@@ -285,10 +284,15 @@ def check_accuracy(setting: Setting) -> Finding:
     return Finding("clean_accuracy", "fail" if right / count <= chance else "warn", evidence, remedy)
 
 
-def check_units(setting: Setting, own: Attack) -> Finding:
-    """Check that every epsilon is a radius in pixels of [0, 1]: neither 8 instead of 8/255, nor 8/255/255."""
+def check_units(setting: Setting, own: Attack) -> Finding | None:
+    """Check that every epsilon is a radius in pixels of [0, 1]: neither 8 instead of 8/255, nor 8/255/255.
+
+    Budgets for frames are left out, which do not compare with distances between whole clips; None if all are such.
+    """
     images = setting.images
-    attacks = {attack for attack in (own, *setting.evaluation_attacks) if not attack.minimal}
+    attacks = {one for one in (own, *setting.evaluation_attacks) if not (one.minimal or one.threat.variant)}
+    if not attacks and own.threat.variant:
+        return None
     spread = float(images.max() - images.min())
     if spread <= 2 * _GRAY_LEVEL:
         return Finding(

@@ -66,6 +66,10 @@ class FullDoctor(Evaluator):
                 raise InputError(f"FullDoctor.{name} is {getattr(self, name)}; it must be at least {least}.")
         if self.attack.minimal or self.black_box.minimal:
             raise InputError("FullDoctor compares attacks at one epsilon; use attacks such as PGD and Square.")
+        if self.attack.threat.variant:
+            raise InputError(
+                "FullDoctor compares attacks on whole clips; leave per_frame and max_frames to the others."
+            )
         if self.black_box.needs_gradient:
             raise InputError("FullDoctor.black_box needs gradients; use an attack that needs none, such as Square.")
 

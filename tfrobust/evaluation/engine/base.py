@@ -64,8 +64,8 @@ class Setting:
             None. No attack uses them.
         selected_on: the split on which the published weights were selected: "last" (no selection), "validation",
             "test"; "" if unknown.
-        training_attack: {"norm", "epsilon", "steps"} of the attack inside training; None if there was none, or if
-            unknown.
+        training_attack: {"norm", "epsilon", "steps"} of the attack inside training, and its threat model's
+            `frame_settings`; None if there was none, or if unknown.
         evaluation_attacks: attacks of the whole evaluation; `run_evaluation` sets it.
         chunk_size: images per chunk of an attack, which is stored as a whole or not at all.
         store: storage of finished chunks; `run_evaluation` sets it.

@@ -47,7 +47,7 @@ class AttackTask:
 
     def __str__(self) -> str:
         threat = self.attack.threat
-        return f"{self.attack.name}{self.member and ': ' + self.member} {threat.norm} {threat.epsilon:.6g}"
+        return f"{self.attack.name}{self.member and ': ' + self.member} {threat.budget}"
 
 
 def attacked(setting: Setting, attack: Attack, limit: int | None) -> tuple[np.ndarray, AttackResult]:
@@ -298,7 +298,7 @@ def perturbed(setting: Setting, attack: Attack, positions: np.ndarray) -> np.nda
         lambda: _compiled_perturb(attack, setting.predictor.logits, (size, *setting.images.shape[1:])),
     )
     key = randomness.make_key(setting.seed, "evaluation", "perturb")
-    report = setting.reporter(f"adversaries {attack.threat.norm} {attack.threat.epsilon:.6g}")
+    report = setting.reporter(f"adversaries {attack.threat.budget}")
     found = []
     for start in range(0, len(positions), size):
         rows = positions[np.minimum(np.arange(start, start + size), len(positions) - 1)]

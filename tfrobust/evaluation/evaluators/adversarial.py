@@ -9,6 +9,7 @@ import numpy as np
 from tfrobust.attacks.ensemble import AutoAttack, Ensemble
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.common import configured
+from tfrobust.common.kinds import CLIPS, kind_of
 from tfrobust.common.settings import require_least
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import chunks, statistics
@@ -32,8 +33,9 @@ def attack_label(attack: Attack, label: str | None = None) -> str:
 
 
 def attack_id(attack: Attack, label: str | None = None) -> str:
-    """Return `attack.<label>_<norm>_<epsilon>`, with epsilon to six significant digits."""
-    return f"attack.{attack_label(attack, label)}_{attack.threat.norm}_{attack.threat.epsilon:.6g}"
+    """Return `attack.<label>_<norm>_<epsilon>`, with epsilon to six digits, then the threat model's `variant`."""
+    threat = attack.threat
+    return f"attack.{attack_label(attack, label)}_{threat.norm}_{threat.epsilon:.6g}{threat.variant}"
 
 
 def curve_epsilons(attack: Attack, epsilons: tuple[float, ...] | None) -> tuple[float, ...]:
@@ -52,7 +54,7 @@ def check_epsilons(owner: str, epsilons: tuple[float, ...] | None) -> None:
 def attack_settings(attack: Attack, setting: Setting, complete: bool = True) -> dict:
     """Return an attack's settings for a report: threat, effort, objective, seed; `bound` if it did not finish."""
     threat = attack.threat
-    settings = {"attack": attack.name, "norm": threat.norm, "epsilon": threat.epsilon}
+    settings = {"attack": attack.name, "norm": threat.norm, "epsilon": threat.epsilon, **threat.frame_settings}
     if attack.members:
         settings["members"] = [member.name for member in attack.members]
         settings |= _efforts(attack, len(attack.members))
@@ -60,6 +62,8 @@ def attack_settings(attack: Attack, setting: Setting, complete: bool = True) -> 
         settings["surrogate"] = setting.predictor.surrogate.name
         attack = attack.search
     for name in (*_ALWAYS, *configured.constructor_arguments(type(attack))):
+        if name in attack.clip_settings and kind_of(setting.images.shape[1:]) is not CLIPS:
+            continue
         if name not in ("threat", "attacks") and not (attack.members and name in _ALWAYS) and hasattr(attack, name):
             # The attack's own default, resolved, so that readers of the report need not know it.
             settings[name] = getattr(attack, f"resolved_{name}", getattr(attack, name))
@@ -273,4 +277,5 @@ class AccuracyCurve(Evaluator):
         return (self._id(),)
 
     def _id(self) -> str:
-        return f"attack.{attack_label(self.attack, self.label)}_{self.attack.threat.norm}.curve"
+        threat = self.attack.threat
+        return f"attack.{attack_label(self.attack, self.label)}_{threat.norm}{threat.variant}.curve"

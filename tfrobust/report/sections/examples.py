@@ -157,7 +157,8 @@ def _examples(report: Report, series: Series, elsewhere: set[int]) -> list[Examp
 
 def _misclassified_elsewhere(report: Report, identity: str) -> set[int]:
     """Return the positions of images misclassified under any attack in the report within these examples' budget."""
-    own = [row for row in reading.attack_rows(report.measurements) if identity.endswith(f"_{row.norm}_{row.epsilon}")]
+    rows = reading.attack_rows(report.measurements)
+    own = [row for row in rows if identity.endswith(f"_{row.norm}_{row.epsilon}{row.frames}")]
     return {place for row in own for place, right in enumerate(outcomes(row.accuracy.id, report)) if right == "0"}
 
 
