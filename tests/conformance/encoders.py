@@ -18,6 +18,7 @@ from tfrobust.models.backbone import Backbone
 from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
 from tfrobust.models.lenet import LeNet
 from tfrobust.models.resnets.preact_resnet import PreActResNet18
+from tfrobust.models.resnets.r2plus1d import R3D18, R2Plus1D18
 from tfrobust.models.resnets.resnet import ResNet
 from tfrobust.models.resnets.resnet18 import ResNet18
 from tfrobust.models.resnets.resnet50 import ResNet50
@@ -112,6 +113,11 @@ ENCODERS = (
         "wide_resnet10_noisymix", functools.partial(WideResNet, 10, 2, variant="noisymix", kernel_regularization=0.01),
         (4, 4, 3), 128, 3, True, 0.01, 4,
     ),
+    Row(
+        "r2plus1d18", functools.partial(R2Plus1D18, width=2, kernel_regularization=0.01),
+        (4, 16, 16, 1), 16, 4, True, 0.01, 16,
+    ),
+    Row("r3d18", functools.partial(R3D18, "small", width=2, dilated=True), (3, 8, 8, 2), 16, 4, True, 0.0, 8),
     Row("vit", functools.partial(ViT, 4, width=8, depth=3, heads=2), (8, 12, 3), 8, 3, False, 0.0, 4),
     Row(
         "vit_sinusoidal",
@@ -140,11 +146,13 @@ ENCODERS = (
     ),
 )  # fmt: skip
 
-PARAMETERS = [pytest.param(row, id=row.name) for row in ENCODERS]
+PARAMETERS = [
+    pytest.param(row, id=row.name, marks=[pytest.mark.rest] if len(row.image_shape) == 4 else []) for row in ENCODERS
+]
 # What is not a matter of blocks and readings: one row of each class.
-FIRST_OF_CLASS = [pytest.param(row, id=row.name) for row in {row.kind: row for row in reversed(ENCODERS)}.values()]
+FIRST_OF_CLASS = list({parameter.values[0].kind: parameter for parameter in reversed(PARAMETERS)}.values())
 # Files and exports hold layers, and deeper residual networks have those of the shallow ones.
-SHALLOW = [row for row in FIRST_OF_CLASS if row.values[0].kind not in (ResNet18, ResNet50, PreActResNet18)]
+SHALLOW = [row for row in FIRST_OF_CLASS if row.values[0].kind not in (ResNet18, ResNet50, PreActResNet18, R2Plus1D18)]
 
 
 def images_for(row: Row, count: int = 3, seed: int = 0) -> np.ndarray:
@@ -207,10 +215,10 @@ def keeps_the_contract(row: Row) -> None:
 def accepts_its_smallest_image(row: Row) -> None:
     if row.is_text or not row.smallest:
         pytest.skip("takes tokens, or one size to which images are resized")
-    *_, channels = row.image_shape
+    *frames, _, _, channels = row.image_shape
     with pytest.raises(ValueError, match=f"at least {row.smallest}x{row.smallest}"):
-        row.make().build((None, row.smallest - 1, row.smallest, channels))
-    row.make().build((None, row.smallest, row.smallest, channels))
+        row.make().build((None, *frames, row.smallest - 1, row.smallest, channels))
+    row.make().build((None, *frames, row.smallest, row.smallest, channels))
 
 
 def survives_keras_file_and_clone(row: Row, directory) -> None:
@@ -332,14 +340,14 @@ def refuses_what_does_not_fit(row: Row) -> None:
     if row.is_text:
         pytest.skip("refuses other things: tests/models/test_text_transformer.py")
     encoder, images = built(row), images_for(row)
-    height, width, channels = row.image_shape
+    *frames, height, width, channels = row.image_shape
     calls = {
         "no branch": lambda: encoder(images, branch=encoder.branches),
         "no branch -1": lambda: encoder(images, branch=-1),
         "divide bytes by 255": lambda: encoder((images * 255).astype(np.uint8)),
-        "incompatible with the layer": lambda: encoder(np.zeros((1, height + 4, width, channels), np.float32)),
-        "cannot be rebuilt": lambda: encoder.build((None, height, width, channels + 1)),
-        "known c": lambda: row.make().build((None, height, width, None)),
+        "incompatible with the layer": lambda: encoder(np.zeros((1, *frames, height + 4, width, channels), np.float32)),
+        "cannot be rebuilt": lambda: encoder.build((None, *frames, height, width, channels + 1)),
+        "known c": lambda: row.make().build((None, *frames, height, width, None)),
         "entries for": lambda: row.make(pixel_mean=(0.1,) * 5).build((None, *row.image_shape)),
     }
     for message, call in calls.items():

@@ -208,7 +208,11 @@ TOKEN_LAYERS = {
 PAIR_LAYERS = {
     "UtilityPerturbationLayer": lambda **k: layers.UtilityPerturbation(count=0.1, unit="pixels", seed=4, **k)
 }
-LAYERS = IMAGE_LAYERS | VECTOR_LAYERS | TOKEN_LAYERS | PAIR_LAYERS
+CLIP_LAYERS = {
+    "R2Plus1D18": lambda **k: models.R2Plus1D18("small", width=2, dilated=True, **k),
+    "R3D18": lambda **k: models.R3D18("small", width=2, **k),
+}
+LAYERS = IMAGE_LAYERS | VECTOR_LAYERS | TOKEN_LAYERS | PAIR_LAYERS | CLIP_LAYERS
 ROWS = PARTS | LOSSES | METRICS | OPTIMIZERS | LAYERS | METHODS
 ABSTRACT = ("Augmentation", "Encoder", "Method")
 
@@ -290,8 +294,10 @@ def data(count: int = 12):
 
 
 def inputs_of(name: str) -> list[np.ndarray]:
-    """Return the inputs of a model around a layer: images; for some layers tokens, or a pair."""
+    """Return the inputs of a model around a layer: images; for some layers tokens, clips, or a pair."""
     images, _ = data()
+    if name in CLIP_LAYERS:
+        return [np.stack([images, images[:, ::-1]], axis=1)]
     if name in TOKEN_LAYERS:
         return [np.random.default_rng(3).integers(1, WORDS, (len(images), 6)).astype("int32")]
     return [images, images] if name in PAIR_LAYERS else [images]

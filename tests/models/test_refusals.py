@@ -10,6 +10,7 @@ from tfrobust.models.heads.linear import LinearHead, LinearProjection, MLPHead, 
 from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.models.lenet import LeNet
 from tfrobust.models.resnets.preact_resnet import PreActResNet18
+from tfrobust.models.resnets.r2plus1d import R3D18, R2Plus1D18
 from tfrobust.models.resnets.resnet import ResNet
 from tfrobust.models.resnets.resnet18 import ResNet18
 from tfrobust.models.resnets.resnet50 import ResNet50
@@ -59,6 +60,9 @@ CASES = [
     (lambda: ResNet(True), "must be an integer"),
     (lambda: ResNet18(stem="mnist"), "'cifar', 'imagenet'"),
     (lambda: ResNet18(width=0), "width"),
+    (lambda: R2Plus1D18(stem="imagenet"), "R2Plus1D18.stem is 'imagenet'; it is one of .'kinetics', 'small'"),
+    (lambda: R3D18(width=0), "R3D18.width"),
+    (lambda: R3D18().build((None, 32, 32, 3)), r"takes clips \[b, t, h, w, c\]"),
     (lambda: ResNet50(reading="v2"), "'bottleneck', 'cifar_6n\\+2'"),
     (lambda: ResNet50(stem="mnist"), "'cifar', 'imagenet'"),
     (lambda: ResNet50("cifar_6n+2", stem="imagenet"), "belongs to reading='bottleneck'"),

@@ -8,6 +8,7 @@ import pytest
 from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
 from tfrobust.models.lenet import LeNet
 from tfrobust.models.resnets.preact_resnet import PreActResNet18
+from tfrobust.models.resnets.r2plus1d import R3D18, R2Plus1D18
 from tfrobust.models.resnets.resnet import ResNet
 from tfrobust.models.resnets.resnet18 import ResNet18
 from tfrobust.models.resnets.resnet50 import ResNet50
@@ -36,6 +37,9 @@ NOISYMIX = functools.partial(PreActResNet18, shortcut="activated", final_normali
         (functools.partial(ResNet50, "bottleneck_v2", stem="imagenet"), COLOR, 1000, 25_568_360 - 19_008),
         # Report 002's: convolutions with a bias, behind each an offset alone.
         (functools.partial(ResNet50, "pooled"), COLOR, 0, 1_516_448),
+        # torchvision's for Kinetics-400.
+        pytest.param(R2Plus1D18, (16, 112, 112, 3), 400, 31_505_325, marks=pytest.mark.rest),
+        pytest.param(R3D18, (16, 112, 112, 3), 400, 33_371_472, marks=pytest.mark.rest),
         # The released PyTorch networks.
         (PreActResNet18, COLOR, 10, 11_172_170),
         (NOISYMIX, COLOR, 10, 11_171_146),
@@ -81,6 +85,19 @@ def test_the_published_number_of_parameters(make, image_shape, classes, publishe
         (functools.partial(ResNet50, width=2), [(16, 16, 3), (16, 16, 8), (8, 8, 16), (4, 4, 32), (2, 2, 64)]),
         (functools.partial(PreActResNet18, width=2), [COLOR, (32, 32, 2), (16, 16, 4), (8, 8, 8), (4, 4, 16)]),
         (functools.partial(WideResNet, 10, 1), [COLOR, (32, 32, 16), (16, 16, 32), (8, 8, 64)]),
+        # Clips: the stem halves the sides alone, stages 2 to 4 the frames, too; but the dilated stage 4.
+        (
+            functools.partial(R2Plus1D18, width=2),
+            [(16, 32, 32, 1), (16, 16, 16, 2), (8, 8, 8, 4), (4, 4, 4, 8), (2, 2, 2, 16)],
+        ),
+        (
+            functools.partial(R2Plus1D18, "small", width=2, dilated=True),
+            [(7, 8, 8, 1), (7, 8, 8, 2), (4, 4, 4, 4), (2, 2, 2, 8), (2, 1, 1, 16)],
+        ),
+        (
+            functools.partial(R3D18, width=2, dilated=True),
+            [(16, 32, 32, 1), (16, 16, 16, 2), (8, 8, 8, 4), (4, 4, 4, 8), (4, 2, 2, 16)],
+        ),
     ],
 )
 def test_stage_shapes(make, expected):

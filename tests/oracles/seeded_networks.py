@@ -79,7 +79,7 @@ MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)
 
 
 def torch_tensor(network: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """A tensor of a network in PyTorch by its name there: kernels [out, in, h, w], matrices [out, in], vectors.
+    """A tensor of a network in PyTorch by its name there: kernels [out, in, (t,) h, w], matrices [out, in], vectors.
 
     Pixel statistics are CIFAR-10's. Kernels have variance 1 / fan-in, so that deep networks neither fade nor explode.
     """
@@ -92,7 +92,7 @@ def torch_tensor(network: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
     if len(shape) == 3:  # class tokens and positions
         return uniform(f"{network}/{name}", shape)
     if len(shape) > 1:
-        axes = (3, 2, 0, 1) if len(shape) == 4 else (1, 0)
+        axes = {5: (4, 3, 0, 1, 2), 4: (3, 2, 0, 1), 2: (1, 0)}[len(shape)]
         ours = tuple(shape[axes.index(axis)] for axis in range(len(shape)))
         return scaled(f"{network}/{name}", ours, gain=1.0).transpose(axes)
     kinds = {"weight": "gamma", "running_mean": "moving_mean", "running_var": "moving_variance"}

@@ -8,6 +8,7 @@ from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.models.heads.prototypes import Prototypes
 from tfrobust.models.lenet import LeNet
 from tfrobust.models.resnets.preact_resnet import PreActResNet18
+from tfrobust.models.resnets.r2plus1d import R3D18, R2Plus1D18
 from tfrobust.models.resnets.resnet import ResNet
 from tfrobust.models.resnets.resnet18 import ResNet18
 from tfrobust.models.resnets.resnet50 import ResNet50
@@ -36,6 +37,8 @@ __all__ = [
     "PreActResNet18",
     "ProjectionHead",
     "Prototypes",
+    "R2Plus1D18",
+    "R3D18",
     "ResNet",
     "ResNet18",
     "ResNet50",

@@ -71,7 +71,7 @@ def stages(
     A block has a projection where its path changes the width or the resolution, else an identity.
 
     Args:
-        stem: unbuilt layers before the first block, beginning with a `ConvolutionUnit`.
+        stem: unbuilt layers before the first block, at least one `ConvolutionUnit` among them.
         blocks: number of blocks by stage.
         widths: argument of `path` by stage.
         path: called as path(width, stride); returns (width, size, stride) of each convolution of a block's path.
@@ -80,7 +80,8 @@ def stages(
     Returns:
         One list of unbuilt layers per stage; the stem is in the first.
     """
-    made, layers, channels = [], list(stem), stem[0].width
+    made, layers = [], list(stem)
+    channels = [layer.width for layer in stem if isinstance(layer, ConvolutionUnit)][-1]
     for position, (count, width) in enumerate(zip(blocks, widths, strict=True)):
         for index in range(count):
             stride = 2 if position > 0 and index == 0 else 1

@@ -1,6 +1,7 @@
 """Building blocks of the convolutional encoders: convolution units, residual blocks, chains of layers."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
@@ -88,8 +89,9 @@ class ConvolutionUnit(Configured, keras.layers.Layer):
 
     Args:
         width: output channels, >= 1.
-        size: side of the square kernel in pixels, >= 1.
-        stride: in pixels, >= 1.
+        size: side of the square kernel in pixels, >= 1; of clips (frames, height, width).
+        stride: in pixels, >= 1; of clips (frames, height, width).
+        dilation: distance in frames between the kernel's entries in time, >= 1; clips only.
         padding: "same" or "valid".
         normalize: add batch normalization.
         activate: add the activation of the style.
@@ -100,8 +102,9 @@ class ConvolutionUnit(Configured, keras.layers.Layer):
         self,
         width: int,
         *,
-        size: int = 3,
-        stride: int = 1,
+        size: int | tuple[int, int, int] = 3,
+        stride: int | tuple[int, int, int] = 1,
+        dilation: int = 1,
         padding: str = "same",
         normalize: bool = True,
         activate: bool = True,
@@ -111,24 +114,39 @@ class ConvolutionUnit(Configured, keras.layers.Layer):
     ):
         super().__init__(name=name, **kwargs)
         self.width = width
-        self.size = size
-        self.stride = stride
+        self.size = size if isinstance(size, int) else tuple(size)
+        self.stride = stride if isinstance(stride, int) else tuple(stride)
+        self.dilation = dilation
         self.padding = padding
         self.normalize = normalize
         self.activate = activate
         self.style = style or ConvolutionStyle()
         self.branched = normalize
-        self.margin = size // 2 if self.style.symmetric and padding == "same" and stride > 1 else 0
+        self.margins = self._make_margins()
         self.chain = self._make_chain()
+
+    def _make_margins(self) -> tuple[int, ...]:
+        """Return the zeros to add on both sides of every axis; none if Keras pads, or nothing does."""
+        sizes = (self.size, self.size) if isinstance(self.size, int) else self.size
+        strides = (self.stride, self.stride) if isinstance(self.stride, int) else self.stride
+        strided = self.style.symmetric and max(strides) > 1
+        if self.padding != "same" or not (strided or self.dilation > 1):
+            return ()
+        margins = [size // 2 for size in sizes]
+        margins[0] *= self.dilation
+        return tuple(margins) if any(margins) else ()
 
     def _make_chain(self) -> list:
         style, policy = self.style, self.dtype_policy
+        make = keras.layers.Conv2D if isinstance(self.size, int) else keras.layers.Conv3D
+        if self.dilation > 1:
+            make = functools.partial(_DilatedConvolution, self.dilation)
         chain = [
-            keras.layers.Conv2D(
+            make(
                 self.width,
                 self.size,
                 strides=self.stride,
-                padding="valid" if self.margin else self.padding,
+                padding="valid" if self.margins else self.padding,
                 use_bias=style.use_bias,
                 kernel_initializer="he_normal",
                 kernel_regularizer=l2_penalty(style.kernel_regularization),
@@ -150,13 +168,16 @@ class ConvolutionUnit(Configured, keras.layers.Layer):
         return self.chain[0].compute_output_shape(self._padded_shape(input_shape))
 
     def _padded_shape(self, shape) -> tuple:
+        if not self.margins:
+            return tuple(shape)
         count, *sides, channels = shape
-        return (count, *(side and side + 2 * self.margin for side in sides), channels)
+        padded = (side and side + 2 * margin for side, margin in zip(sides, self.margins, strict=True))
+        return (count, *padded, channels)
 
     def call(self, hidden, *, training=None, branch=0):
         """Apply the layers; in inference mode the normalization is folded into the convolution."""
-        if self.margin:
-            hidden = tf.pad(hidden, [[0, 0], *[[self.margin, self.margin]] * 2, [0, 0]])
+        if self.margins:
+            hidden = tf.pad(hidden, [[0, 0], *([margin, margin] for margin in self.margins), [0, 0]])
         if training or not self.normalize:
             return run_chain(self.chain, hidden, training=training, branch=branch)
         # With fixed statistics the normalization is folded into the convolution. It saves two passes over the map in
@@ -168,6 +189,38 @@ class ConvolutionUnit(Configured, keras.layers.Layer):
         kernel = tf.cast(convolution.kernel, scale.dtype) * scale
         hidden = convolution.convolution_op(hidden, tf.cast(kernel, hidden.dtype))
         return run_chain(others, tf.nn.bias_add(hidden, tf.cast(offset, hidden.dtype)))
+
+
+class _DilatedConvolution(keras.layers.Conv3D):
+    """Convolution of clips without padding whose entries in time are `dilation` frames apart; stride 1 in time.
+
+    The frames are split into `dilation` interleaved clips, which are convolved one by one. TensorFlow's own dilation
+    in time needs oneDNN on processors, and Keras refuses it next to a stride in space.
+    """
+
+    def __init__(self, dilation: int, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.dilation = dilation
+
+    def compute_output_shape(self, input_shape):
+        """Return the shape of `call`: the dilated kernel covers dilation * (size - 1) + 1 frames."""
+        count, frames, *others = input_shape
+        lost = (self.dilation - 1) * (self.kernel_size[0] - 1)
+        return super().compute_output_shape((count, frames and frames - lost, *others))
+
+    def convolution_op(self, inputs, kernel):
+        """Convolve the interleaved clips."""
+        frames = tf.shape(inputs)[1]
+        padded = tf.pad(inputs, [[0, 0], [0, -frames % self.dilation], *[[0, 0]] * 3])
+        count, length, *others = tf.unstack(tf.shape(padded))
+        split = tf.reshape(padded, [count, length // self.dilation, self.dilation, *others])
+        folded = tf.reshape(tf.transpose(split, [2, 0, 1, 3, 4, 5]), [-1, length // self.dilation, *others])
+        hidden = super().convolution_op(tf.ensure_shape(folded, [None, None, *inputs.shape[2:]]), kernel)
+        split = tf.reshape(hidden, [self.dilation, count, *tf.unstack(tf.shape(hidden))[1:]])
+        _, _, length, *others = tf.unstack(tf.shape(split))
+        hidden = tf.reshape(tf.transpose(split, [1, 2, 0, 3, 4, 5]), [count, length * self.dilation, *others])
+        hidden = hidden[:, : frames - self.dilation * (self.kernel_size[0] - 1)]
+        return tf.ensure_shape(hidden, self.compute_output_shape(inputs.shape))
 
 
 class _Block(Configured, keras.layers.Layer):
@@ -198,7 +251,8 @@ class ResidualBlock(_Block):
     convolution with the path's width and stride.
 
     Args:
-        convolutions: (width, size, stride) of each convolution of the path, at least one.
+        convolutions: (width, size, stride) of each convolution of the path, at least one; of clips also with a dilation
+            in time. The numbers are those of `ConvolutionUnit`.
         project: shortcut by a 1x1 convolution, required if width or resolution change.
         normalize_projection: batch normalization after that convolution.
         style: settings shared by the encoder's units; default `ConvolutionStyle()`.
@@ -211,7 +265,7 @@ class ResidualBlock(_Block):
 
     def __init__(
         self,
-        convolutions: tuple[tuple[int, int, int], ...],
+        convolutions: tuple[tuple, ...],
         *,
         project: bool = False,
         normalize_projection: bool = False,
@@ -220,22 +274,24 @@ class ResidualBlock(_Block):
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        self.convolutions = tuple(tuple(step) for step in convolutions)
+        self.convolutions = tuple((*step, 1)[:4] for step in convolutions)
         self.project = project
         self.normalize_projection = normalize_projection
         self.style = style or ConvolutionStyle()
         common = {"style": self.style, "dtype": self.dtype_policy}
         last = len(self.convolutions) - 1
         self.units = [
-            ConvolutionUnit(width, size=size, stride=stride, activate=position < last, **common)
-            for position, (width, size, stride) in enumerate(self.convolutions)
+            ConvolutionUnit(width, size=size, stride=stride, dilation=dilation, activate=position < last, **common)
+            for position, (width, size, stride, dilation) in enumerate(self.convolutions)
         ]
         self.shortcut = []
         if project:
+            strides = [step[2] for step in self.convolutions]
+            clips = not isinstance(strides[0], int)
             unit = ConvolutionUnit(
                 self.convolutions[-1][0],
-                size=1,
-                stride=math.prod(stride for _, _, stride in self.convolutions),
+                size=(1, 1, 1) if clips else 1,
+                stride=tuple(map(math.prod, zip(*strides, strict=True))) if clips else math.prod(strides),
                 normalize=normalize_projection,
                 activate=False,
                 **common,

@@ -21,7 +21,8 @@ class Encoder(Configured, keras.Model):
     embedding = neck(hidden_K). A stem belongs to stage 1. A subclass calls `super().__init__(**kwargs)`, keeps its own
     arguments as attributes and ends its constructor with `self.compose(...)`.
 
-    Methods rely on the attributes `dim` (features of the embedding), `stage_count` (K) and `branches`.
+    Methods rely on the attributes `dim` (features of the embedding), `stage_count` (K) and `branches`. An encoder of
+    clips sets `input_rank = 5`; its inputs are float [b, t, h, w, c].
 
     Example:
         >>> import keras, tensorflow as tf
@@ -43,14 +44,16 @@ class Encoder(Configured, keras.Model):
         normalization_epsilon: added to the variance, > 0.
         pixel_mean: float or one per channel, in pixel units; None subtracts nothing.
         pixel_std: float or one per channel, positive; None is 1.
-        resize_to: side in pixels of the squares to which images are resized (bilinear) before the first stage, so that
-            a network for large images accepts small ones; None does not resize.
+        resize_to: side in pixels of the squares to which images or frames are resized (bilinear) before the first
+            stage, so that a network for large images accepts small ones; None does not resize.
 
     Raises:
         ValueError: `branches` or `resize_to` below 1, a `pixel_std` that is not positive, or numbers of the wrong type.
 
     Source: at_stage numbering of NoisyMix (stage 0 is the normalized image).
     """
+
+    input_rank = 4
 
     def __init__(
         self,
@@ -141,18 +144,26 @@ class Encoder(Configured, keras.Model):
         if not self.trainable:  # restored from a config, before there were layers to freeze
             for layer in (layer for stage in (*self.stage_layers, self.neck) for layer in stage):
                 layer.trainable = False
-        # From now on Keras refuses images of another size, which global pooling would silently accept.
-        self.input_spec = keras.layers.InputSpec(shape=(None, *shape[1:]))
+        # From now on Keras refuses images of another size, which global pooling would silently accept. Clips may have
+        # any number of frames, because methods train on parts of the clips that they classify.
+        self.input_spec = keras.layers.InputSpec(shape=(*[None] * (self.input_rank - 3), *shape[-3:]))
 
     @contextlib.contextmanager
     def accepting_any_size(self):
         """Accept images of other sizes than those of `build` within the context, for views of several sizes."""
         spec = self.input_spec
-        self.input_spec = keras.layers.InputSpec(shape=(None, None, None, spec.shape[-1]))
+        self.input_spec = keras.layers.InputSpec(shape=(*[None] * (self.input_rank - 1), spec.shape[-1]))
         try:
             yield
         finally:
             self.input_spec = spec
+
+    def last_stage_shape(self, input_shape) -> tuple:
+        """Return the shape of the hidden state after the last stage, before pooling."""
+        shape = self._stage_shape(tuple(input_shape))
+        for layer in (layer for stage in self.stage_layers for layer in stage):
+            shape = tuple(layer.compute_output_shape(shape))
+        return shape
 
     def compute_output_shape(self, input_shape):
         """Return (b, dim)."""
@@ -169,7 +180,7 @@ class Encoder(Configured, keras.Model):
         """Compute the embedding of a batch.
 
         Args:
-            images: float [b, h, w, c], pixels in [0, 1].
+            images: float [b, h, w, c] or, for an encoder of clips, [b, t, h, w, c]; pixels in [0, 1].
             training: whether batch norm uses the statistics of the batch, and updates its moving statistics.
             branch: the batch-norm branch, 0 <= branch < branches.
             at_stage: (index, hidden) -> hidden of the same shape, called with index 0 before the stem, then after each
@@ -185,7 +196,7 @@ class Encoder(Configured, keras.Model):
         branch = check_branch(branch, self.branches, self.name)
         hidden = self.standardize(images)
         if self.resize_to:
-            hidden = tf.cast(tf.image.resize(hidden, [self.resize_to] * 2), hidden.dtype)
+            hidden = self._resize(hidden)
         hidden = _visit(at_stage, 0, hidden)
         for index, stage in enumerate(self.stage_layers, start=1):
             hidden = run_chain(stage, hidden, training=training, branch=branch)
@@ -209,19 +220,28 @@ class Encoder(Configured, keras.Model):
             images /= tf.constant(self.pixel_std, images.dtype)
         return tf.cast(images, self.compute_dtype)
 
+    def _resize(self, images: tf.Tensor) -> tf.Tensor:
+        """Resize images, or every frame of clips."""
+        frames = tf.reshape(images, [-1, *tf.unstack(tf.shape(images)[-3:])]) if self.input_rank == 5 else images
+        resized = tf.cast(tf.image.resize(frames, [self.resize_to] * 2), images.dtype)
+        if self.input_rank == 5:
+            resized = tf.reshape(resized, [*tf.unstack(tf.shape(images)[:2]), *resized.shape[1:3], images.shape[-1]])
+        return tf.ensure_shape(resized, self._stage_shape(tuple(images.shape)))
+
     def _stage_shape(self, shape: tuple) -> tuple:
         """Return the shape of what the first stage receives for images of a shape."""
-        if self.resize_to and len(shape) == 4:
-            return (shape[0], self.resize_to, self.resize_to, shape[3])
+        if self.resize_to and len(shape) == self.input_rank:
+            return (*shape[:-3], self.resize_to, self.resize_to, shape[-1])
         return shape
 
     def _check_shape(self, shape: tuple) -> None:
-        if len(shape) != 4 or shape[-1] is None:
-            raise InputError(f"{self.name} takes images [b, h, w, c] with a known c, got the shape {shape}.")
-        if any(side is not None and side < self.minimum_size for side in shape[1:3]):
+        kind, axes = ("clips", "[b, t, h, w, c]") if self.input_rank == 5 else ("images", "[b, h, w, c]")
+        if len(shape) != self.input_rank or shape[-1] is None:
+            raise InputError(f"{self.name} takes {kind} {axes} with a known c, got the shape {shape}.")
+        if any(side is not None and side < self.minimum_size for side in shape[-3:-1]):
             raise InputError(
-                f"{self.name} needs images of at least {self.minimum_size}x{self.minimum_size} pixels, "
-                f"got {shape[1]}x{shape[2]}."
+                f"{self.name} needs {kind} of at least {self.minimum_size}x{self.minimum_size} pixels, "
+                f"got {shape[-3]}x{shape[-2]}."
             )
         for argument in ("pixel_mean", "pixel_std"):
             value = getattr(self, argument)

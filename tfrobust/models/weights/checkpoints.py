@@ -14,9 +14,10 @@ import numpy as np
 
 from tfrobust.errors import InputError
 from tfrobust.models.heads.linear import LinearHead
+from tfrobust.models.resnets.r2plus1d import R3D18, R2Plus1D18
 from tfrobust.models.shared.encoder import Encoder
 from tfrobust.models.vit import POOLINGS, ViT
-from tfrobust.models.weights import residual_names, vit_names
+from tfrobust.models.weights import clip_names, residual_names, vit_names
 from tfrobust.models.weights.destinations import Destination, layer_destinations
 from tfrobust.models.weights.weight_files import StoredTensor, opened, shown
 
@@ -35,8 +36,8 @@ _MEANS, _DEVIATIONS = ("mu", "mean", "new_mean"), ("sigma", "std", "new_std")
 _PIXEL_TOLERANCE = 1e-4
 _COMPARED = 2000  # names searched for the nearest one
 
-NAMINGS = (*residual_names.NAMINGS, *vit_names.NAMINGS)
-Naming = residual_names.Naming | vit_names.ViTNaming
+NAMINGS = (*residual_names.NAMINGS, *vit_names.NAMINGS, *clip_names.NAMINGS)
+Naming = residual_names.Naming | vit_names.ViTNaming | clip_names.ClipNaming
 Tensors = dict[str, StoredTensor]
 
 
@@ -90,9 +91,9 @@ def load(model: keras.Model, path, *, prefix: str | None = None) -> Loaded:
         100 tensors with torchvision's names, prefix 'module.'
 
     Args:
-        model: a ResNet18, ResNet50, PreActResNet18, WideResNet or ViT; or a model with one of them as `encoder` and a
-            `LinearHead` or `Dense` as `head`, such as a method. It is built for color images of any size if it is not
-            built.
+        model: a ResNet18, ResNet50, PreActResNet18, WideResNet, ViT, R2Plus1D18 or R3D18; or a model with one of them
+            as `encoder` and a `LinearHead` or `Dense` as `head`, such as a method. It is built for color images of any
+            size if it is not built.
         path: `.safetensors` or `.npz`. A pickle (`.pt`, `.pth`) is refused with the command that converts it.
         prefix: prefix of the encoder's names if the file holds several networks; None detects it.
 
@@ -192,13 +193,14 @@ def shapes(encoder: Encoder, naming: str | None = None) -> dict[str, tuple[int, 
 def _build(encoder, head) -> None:
     if not isinstance(encoder, Encoder):
         raise _refused(f"weights can be loaded into encoders of tfrobust only, not into {type(encoder).__name__}.")
-    if not isinstance(encoder, ViT) and not residual_names.is_residual(encoder):
+    known = isinstance(encoder, ViT | R2Plus1D18 | R3D18)
+    if not known and not residual_names.is_residual(encoder):
         raise _refused(
             f"{type(encoder).__name__} is not supported: weights can be loaded into ResNet18, ResNet50, "
-            "PreActResNet18, WideResNet and ViT with PyTorch-compatible settings."
+            "PreActResNet18, WideResNet, ViT, R2Plus1D18 and R3D18 with PyTorch-compatible settings."
         )
     if not encoder.built:
-        encoder.build((None, None, None, 3))
+        encoder.build((*[None] * (encoder.input_rank - 1), 3))
     if head is not None and not head.built:
         head.build((None, encoder.dim))
 
@@ -337,8 +339,8 @@ def _more(names: list[str]) -> str:
 
 
 def _stem_hint(found: list[int], here: list[int]) -> str:
-    stems = {7: "imagenet", 3: "cifar"}
-    if len(found) == 4 and len(here) == 4 and {found[-1], here[-1]} == set(stems):
+    stems = {7: "kinetics", 3: "small"} if len(here) == 5 else {7: "imagenet", 3: "cifar"}
+    if len(found) == len(here) > 3 and {found[-1], here[-1]} == set(stems):
         return f" (stem={stems[found[-1]]!r})"
     side = math.isqrt(max(found[1] - 1, 0)) if len(found) == 3 else 0
     return f" (ViT.grid={side})" if side and side**2 + 1 == found[1] else ""

@@ -7,9 +7,9 @@ import numpy as np
 
 from tfrobust.models.shared.normalization import BranchedBatchNormalization
 
-# Axes of a kernel: (out, in, h, w) in PyTorch, (h, w, in, out) in Keras; of a matrix: (out, in) and (in, out).
-_TO_KERAS = {4: (2, 3, 1, 0), 2: (1, 0)}
-_TO_TORCH = {4: (3, 2, 0, 1), 2: (1, 0)}
+# Axes of a kernel: (out, in, (t,) h, w) in PyTorch, ((t,) h, w, in, out) in Keras; of a matrix (out, in), (in, out).
+_TO_KERAS = {5: (2, 3, 4, 1, 0), 4: (2, 3, 1, 0), 2: (1, 0)}
+_TO_TORCH = {5: (4, 3, 0, 1, 2), 4: (3, 2, 0, 1), 2: (1, 0)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -99,9 +99,11 @@ NAMINGS = (
 
 
 def is_residual(encoder: Encoder) -> bool:
-    """Return True if an encoder is a stem and stages of residual blocks."""
+    """Return True if an encoder of images is a stem and stages of residual blocks."""
     parts = [_split(layers) for layers in encoder.stage_layers]
-    return all(blocks and len(units) == (position == 0) for position, (units, blocks) in enumerate(parts))
+    return encoder.input_rank == 4 and all(
+        blocks and len(units) == (position == 0) for position, (units, blocks) in enumerate(parts)
+    )
 
 
 def _named_layers(encoder: Encoder, naming: Naming) -> Iterator[tuple[str | None, keras.layers.Layer]]:
