@@ -1,5 +1,6 @@
 """The model card for the Hugging Face Hub: the metadata hold the report's numbers, and survive a round trip."""
 
+import dataclasses
 import pathlib
 
 import pytest
@@ -71,6 +72,10 @@ def test_numbers_on_other_images_are_kept_apart_and_nothing_is_left_without_a_va
         "- warn: masking: The gradients are \\*tiny\\*." in found.text
         and 'tokens=tokens)["probabilities"]' in found.text
     )
+    clips = dataclasses.replace(report, data={**data, "kind": "clips"})
+    found = hub.ModelCard(card.render(clips, repo="me/b", version=3, shape=(8, 16, 16, 1)))
+    assert found.data.pipeline_tag == "video-classification" and 'clips=clips)["probabilities"]' in found.text
+    assert "classifies clips of 8 frames of 16 x 16 x 1 pixels in" in found.text
 
 
 def test_metadata_that_the_hub_cannot_read_are_refused(report, monkeypatch):

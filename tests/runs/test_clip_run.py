@@ -1,0 +1,94 @@
+"""Clips the whole way: trained, staged, attacked, reported, published, gated, and evaluated again from the export."""
+
+import json
+
+import keras
+import pytest
+from faults.whole_run import unverified
+
+from tfrobust.attacks.gradient import FGSM, PGD
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.augment.standard import RandomFlip
+from tfrobust.data.sources.moving_digits import MovingDigits
+from tfrobust.evaluation.doctor.evaluator import Doctor
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
+from tfrobust.evaluation.evaluators.examples import AdversarialExamples
+from tfrobust.evaluation.evaluators.stability import Stability
+from tfrobust.methods.adversarial_training import AdversarialTraining
+from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.report.gate import Gate
+from tfrobust.runs import experiment
+
+DATA = MovingDigits(frames=3, side=10)
+THREAT = ThreatModel(epsilon=0.05)
+ATTACK = PGD(THREAT, steps=2)
+EVALUATORS = (
+    CleanAccuracy(),
+    AttackAccuracy(attack=ATTACK),
+    AttackAccuracy(attack=FGSM(threat=THREAT), limit=4),
+    AdversarialExamples(attack=ATTACK, misclassified=1, correct=1, limit=20),
+    Doctor(attack=ATTACK, limit=20),
+)
+
+
+def encoder() -> keras.Model:
+    convolution = keras.layers.Conv3D(8, 3, strides=(1, 2, 2), activation="relu")
+    return keras.Sequential([keras.Input((3, 10, 10, 1)), convolution, keras.layers.GlobalAveragePooling3D()])
+
+
+def run(folder, **changes):
+    arguments = {
+        "name": "moves",
+        "method": lambda **parts: AdversarialTraining(adversary=Adversary(attack=ATTACK), **parts),
+        "encoder": encoder,
+        "optimizer": lambda: keras.optimizers.Adam(0.01),
+        "data": DATA,
+        "epochs": 1,
+        "batch_size": 128,
+        "evaluators": EVALUATORS,
+        "workdir": str(folder / "run"),
+        "export_dir": str(folder / "exported"),
+    }
+    return experiment.train(**arguments | changes)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("clips")
+    with unverified():
+        return folder, run(folder)
+
+
+@pytest.mark.rest
+def test_the_report_is_of_clips(trained):
+    folder, report = trained
+    found = {one.id: one for one in report.measurements}
+    assert report.data["kind"] == "clips" and found["attack.fgsm_linf_0.05.accuracy"].n == 4
+    assert "images" not in report.threat + "".join(report.not_measured)
+    page = (folder / "exported/moves/1/assets.extra/robustness_report.html").read_text()
+    assert "360 test clips" in page and "Perturbation in each frame under PGD" in page
+    assert Gate(require=("accuracy.clean >= 0", "attack.pgd_linf_0.05.accuracy >= 0")).failures(report) == []
+
+
+@pytest.mark.rest
+def test_the_export_is_evaluated_again_by_its_own_data(trained, tmp_path):
+    folder, report = trained
+    with unverified():
+        again = experiment.evaluate(model=str(folder / "exported/moves"), evaluators=EVALUATORS, output=str(tmp_path))
+    numbers = [{one.id: one.value for one in each.measurements if one.unit != "seconds"} for each in (report, again)]
+    assert numbers[0] == pytest.approx(numbers[1], abs=0.02)
+    assert json.loads((tmp_path / "robustness_report.json").read_text())["data"] == report.data
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"augmentation": RandomFlip()}, "augmentation is for images, but moving digits is clips: wrap it"),
+        ({"evaluators": (Stability(),)}, "Stability do not support such data: these are clips"),
+    ],
+)
+def test_what_is_for_images_is_refused_before_training(change, said, tmp_path):
+    with pytest.raises(ValueError, match=said):
+        run(tmp_path, **change)
+    assert not list(tmp_path.iterdir())
