@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.augment.standard import RandomFlip
 from tfrobust.common import pictures
 from tfrobust.evaluation.doctor.evaluator import Doctor, check_duplicates
 from tfrobust.evaluation.doctor.full import surrogate_network
@@ -14,6 +15,7 @@ from tfrobust.evaluation.engine.predictor import from_function, from_keras
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.evaluators.calibration import Calibration
+from tfrobust.evaluation.evaluators.embedding import EmbeddingGeometry
 from tfrobust.evaluation.evaluators.examples import AdversarialExamples
 from tfrobust.evaluation.evaluators.replaced_pixels import ReplacedPixels
 from tfrobust.evaluation.runner import run_evaluation
@@ -132,3 +134,5 @@ def test_bad_clips(clips, said):
 def test_what_is_for_images_is_refused_before_anything_runs():
     with pytest.raises(ValueError, match=r"^ReplacedPixels do not support such data: these are clips"):
         run_evaluation((CleanAccuracy(), ReplacedPixels()), setting())
+    with pytest.raises(ValueError, match=r"^EmbeddingGeometry.views is RandomFlip, which supports images; these are c"):
+        run_evaluation((EmbeddingGeometry(views=RandomFlip()),), setting())

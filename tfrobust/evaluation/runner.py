@@ -361,7 +361,7 @@ def refuse_kind(evaluators: Sequence[Evaluator], kind: Kind) -> None:
         kind: of the data.
 
     Raises:
-        ValueError: names the evaluators that do not support such data.
+        ValueError: names the evaluators that do not support such data, or a part of one, such as its views.
     """
     lost = [one for one in evaluators if not takes(one, kind)]
     if lost:
@@ -369,6 +369,14 @@ def refuse_kind(evaluators: Sequence[Evaluator], kind: Kind) -> None:
         reason = "these data are text (set EVALUATORS as gin/eval/text.gin does)"
         reason = reason if kind is TEXT else f"these are {kind.examples}"
         raise InputError(f"{names} do not support such data: {reason}.")
+    for one in evaluators:
+        for name in configured.constructor_arguments(type(one)):
+            part = getattr(one, name, None)
+            if hasattr(part, "kinds") and not takes(part, kind):
+                raise InputError(
+                    f"{type(one).__name__}.{name} is {type(part).__name__}, which supports {' and '.join(part.kinds)}; "
+                    f"these are {kind.examples}."
+                )
 
 
 def refuse_radius(evaluators: Sequence[Evaluator], image_shape: Sequence[int]) -> None:
