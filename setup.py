@@ -69,6 +69,7 @@ setup(
         "test": [
             "pytest",
             "pytest-xdist",
+            "av",
             "ai-edge-litert",
             "huggingface_hub",
             "hypothesis",
@@ -95,6 +96,7 @@ setup(
         "litert": ["ai-edge-litert"],  # evaluate --model=x.tflite, export --litert
         "keras_hub": ["keras-hub>=0.32"],  # robust.models.Backbone(preset=...)
         "onnx": ["onnxruntime", "tf2onnx>=1.17"],  # export --onnx; before 1.17 it needed protobuf 3 and NumPy 1
+        "video": ["av"],  # robust.data.Ucf101, Hmdb51
         "hub": ["huggingface_hub"],  # tfrobust share, --model=hf://owner/name
         "dev": ["pre-commit", "ruff"],
     },

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from tfrobust.data.splits import permutation, resolve_size, stratified, stratified_folds
+from tfrobust.data.splits import grouped, permutation, resolve_size, stratified, stratified_folds
 
 
 @settings(max_examples=60, deadline=None)
@@ -64,3 +64,24 @@ def test_resolve_size(size, count):
 def test_resolve_size_refuses(size):
     with pytest.raises(ValueError, match="validation_size"):
         resolve_size(size, 20)
+
+
+def test_groups_stay_together_and_classes_in_proportion():
+    labels = np.repeat([0, 1], [20, 40])
+    groups = np.concatenate([np.repeat(np.arange(5), 4), 10 + np.repeat(np.arange(10), 4)])
+    for seed in range(5):
+        rest, taken = grouped(labels, groups, 24, seed, "validation")
+        assert not set(groups[rest]) & set(groups[taken]) and len(rest) + len(taken) == 60
+        assert np.bincount(labels[taken]).tolist() == [8, 16]
+    again = grouped(labels, [str(group) for group in groups], 24, 4, "validation")
+    assert len(again[1]) == 24 and not np.array_equal(taken, grouped(labels, groups, 24, 3, "validation")[1])
+
+
+def test_a_group_of_several_classes_is_not_divided():
+    labels, groups = np.array([0, 1, 0, 1, 0, 1, 0, 1]), np.array([0, 0, 0, 0, 1, 1, 2, 3])
+    for seed in range(8):
+        _, taken = grouped(labels, groups, 3, seed, "test")
+        assert len(taken) <= 3 and 0 not in groups[taken] and len(taken) > 0
+    with pytest.raises(ValueError, match="test_size 1 is smaller than each of the 1 groups"):
+        grouped(labels, np.zeros(8), 1, 0, "test")
+    assert len(grouped(labels, groups, 0, 0, "test")[1]) == 0

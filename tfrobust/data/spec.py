@@ -40,6 +40,7 @@ class Examples:
     image_shape: tuple[int, ...]
     dtype: np.dtype = np.dtype(np.float32)  # of the output of `fetch`
     strengths: np.ndarray | None = None  # of each token, see `data.text.TokenExamples`
+    groups: np.ndarray | None = None  # int32 [n], the video of each clip, see `data.clips.VideoExamples`
     fit: int | str = "stretch"  # see `decode_image`
 
     def __len__(self) -> int:
@@ -280,7 +281,22 @@ def decode_image(
         float32 [h, w, c] in [0, 1].
     """
     height, width, channels = image_shape
-    image = decode_pixels(encoded, channels)
+    return tf.ensure_shape(fitted(decode_pixels(encoded, channels), (height, width), fit, interpolation), image_shape)
+
+
+def fitted(image: tf.Tensor, size: tuple[int, int], fit: int | str, interpolation: str = "bilinear") -> tf.Tensor:
+    """Resize one image to `size` = (height, width); the other arguments are those of `decode_image`.
+
+    Args:
+        image: float32 [h, w, c] in [0, 1].
+        size: height and width.
+        fit: see `decode_image`.
+        interpolation: see `decode_image`.
+
+    Returns:
+        float32 [height, width, c] in [0, 1].
+    """
+    height, width = size
     if fit == "stretch":
         return resized(image, [height, width], interpolation)
     sides = tf.shape(image)[:2]
@@ -293,11 +309,9 @@ def decode_image(
     image = resized(image, sides, interpolation)
     if fit == "pad":
         top, left = tf.unstack(([height, width] - sides) // 2)
-        image = tf.image.pad_to_bounding_box(image, top, left, height, width)
-    else:
-        margin = tf.cast(tf.round((sides - [height, width]) / 2), tf.int32)
-        image = tf.slice(image, [*tf.unstack(margin), 0], image_shape)
-    return tf.ensure_shape(image, image_shape)
+        return tf.image.pad_to_bounding_box(image, top, left, height, width)
+    margin = tf.cast(tf.round((sides - [height, width]) / 2), tf.int32)
+    return tf.slice(image, [*tf.unstack(margin), 0], [height, width, -1])
 
 
 def decode_pixels(encoded: tf.Tensor, channels: int) -> tf.Tensor:

@@ -2,6 +2,7 @@
 
 import numbers
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -78,6 +79,40 @@ def stratified(labels: np.ndarray, size: int, seed: int, purpose: str) -> tuple[
     members = [order[labels[order] == one][:take] for one, take in zip(ids, quota, strict=True)]
     taken = np.sort(np.concatenate(members)) if members else np.zeros(0, np.int64)
     return np.setdiff1d(np.arange(len(labels)), taken), taken
+
+
+def grouped(labels: np.ndarray, groups: Sequence, size: int, seed: int, purpose: str) -> tuple[np.ndarray, np.ndarray]:
+    """Split off at most `size` examples: whole groups, such as the clips of one recording, with classes in proportion.
+
+    Groups are taken in random order. A group is left out if a class would have more than its share, rounded up, or if
+    more than `size` examples would be taken.
+
+    Args:
+        labels: integer [n].
+        groups: [n], the group of each example, such as a name.
+        size: largest number of examples to split off, 0..n.
+        seed: >= 0.
+        purpose: as for `stratified`.
+
+    Returns:
+        (rest, taken): int64 positions, each ascending.
+
+    Raises:
+        ValueError: every group is too large.
+    """
+    ids, labels = np.unique(np.asarray(labels), return_inverse=True)
+    names, groups = np.unique(np.asarray(groups), return_inverse=True)
+    counts = np.zeros((len(names), len(ids)), np.int64)
+    np.add.at(counts, (groups, labels), 1)
+    room = -(-counts.sum(axis=0) * size // max(len(labels), 1))
+    chosen = np.zeros(len(names), bool)
+    for group in permutation(len(names), seed, purpose):
+        if np.all(counts[group] <= room) and counts[group].sum() <= size:
+            chosen[group] = True
+            room, size = room - counts[group], size - int(counts[group].sum())
+    if size and not chosen.any():
+        raise InputError(f"{purpose}_size {size} is smaller than each of the {len(names)} groups that stay together.")
+    return np.flatnonzero(~chosen[groups]), np.flatnonzero(chosen[groups])
 
 
 def stratified_folds(labels: np.ndarray, folds: int, seed: int) -> np.ndarray:

@@ -8,6 +8,7 @@ from tfrobust.data.sources.cifar import Cifar
 from tfrobust.data.sources.corner_digits import CornerDigits
 from tfrobust.data.sources.digits import Digits
 from tfrobust.data.sources.folder import ImageFolder
+from tfrobust.data.sources.hmdb51 import Hmdb51
 from tfrobust.data.sources.labelled_fraction import LabelledFraction
 from tfrobust.data.sources.moving_digits import MovingDigits
 from tfrobust.data.sources.npz import Npz
@@ -16,6 +17,7 @@ from tfrobust.data.sources.sst2 import Sst2
 from tfrobust.data.sources.stanford_sentiment import StanfordSentimentTreebank
 from tfrobust.data.sources.subset import ClassSubset
 from tfrobust.data.sources.tfds import TensorFlowDatasets
+from tfrobust.data.sources.ucf101 import Ucf101
 
 __all__ = [
     "Cifar",
@@ -25,6 +27,7 @@ __all__ = [
     "CornerDigits",
     "CorruptedTensorFlowDatasets",
     "Digits",
+    "Hmdb51",
     "ImageFolder",
     "ImageNetA",
     "ImageNetC",
@@ -38,4 +41,5 @@ __all__ = [
     "Sst2",
     "StanfordSentimentTreebank",
     "TensorFlowDatasets",
+    "Ucf101",
 ]
