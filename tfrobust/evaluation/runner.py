@@ -185,6 +185,8 @@ def cache_key(evaluator: Evaluator, setting: Setting, common: dict) -> str:
         parts["embedding"] = setting.cached("embedding fingerprint", lambda: _embedding_sha256(setting))
     if setting.strengths is not None:
         parts["strengths"] = fingerprint.weights_sha256([setting.strengths])
+    if setting.groups is not None:
+        parts["groups"] = fingerprint.weights_sha256([setting.groups])
     if evaluator.files_read():
         parts["files_read"] = evaluator.files_read()
     return fingerprint.json_sha256(parts)

@@ -15,6 +15,7 @@ from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
 from tfrobust.evaluation.evaluators.shift import ShiftAccuracy
 from tfrobust.evaluation.evaluators.stability import Stability
 from tfrobust.evaluation.evaluators.token_sensitivity import TokenSensitivity
+from tfrobust.evaluation.evaluators.video import VideoAccuracy, VideoAttackAccuracy
 
 __all__ = [
     "AccuracyCurve",
@@ -34,4 +35,6 @@ __all__ = [
     "ShiftAccuracy",
     "Stability",
     "TokenSensitivity",
+    "VideoAccuracy",
+    "VideoAttackAccuracy",
 ]

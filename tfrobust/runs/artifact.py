@@ -155,6 +155,7 @@ class Artifact:
                 seed=self.facts["seed"],
                 progress=progress,
                 strengths=self.dataset.test.strengths,
+                groups=self.dataset.test.groups,
                 vocabulary=self.dataset.vocabulary,
                 **training_facts(self.facts, self.dataset, self.evaluators, self.seen_first),
             )

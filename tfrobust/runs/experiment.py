@@ -259,6 +259,7 @@ def evaluate(
             chunk_size=chunk_size,
             progress=progress,
             strengths=dataset.test.strengths,
+            groups=dataset.test.groups,
             vocabulary=dataset.vocabulary,
             **artifacts.training_facts(known, dataset, evaluators),
         )

@@ -71,6 +71,7 @@ class Setting:
         store: storage of finished chunks; `run_evaluation` sets it.
         strengths: for text, float32 [n, length], |sentiment - 0.5| of every token, NaN if unknown; or None.
         vocabulary: for text, the word of each id.
+        groups: for clips, integer [n], the video of each clip; or None.
 
     Raises:
         ValueError: labels out of range, of another length, or neither ids nor one-hot; pixels outside [0, 1], NaN or
@@ -94,6 +95,7 @@ class Setting:
     store: Store | None = None
     strengths: np.ndarray | None = None
     vocabulary: tuple[str, ...] = ()
+    groups: np.ndarray | None = None
     # Not an argument, so that `dataclasses.replace` with another predictor or seed starts with an empty cache.
     _cache: dict = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 

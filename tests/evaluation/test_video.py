@@ -1,0 +1,117 @@
+"""Accuracy of videos: against literal sums over their clips, and a linear model whose joint attack is known."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.attacks.gradient import FGSM, PGD
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.video import VideoAccuracy, VideoAttackAccuracy, as_videos
+from tfrobust.evaluation.runner import run_evaluation
+
+VIDEOS, COUNT, SHAPE = 30, 3, (2, 4, 4, 1)
+GENERATOR = np.random.default_rng(0)
+CLIPS = GENERATOR.uniform(0.3, 0.7, (VIDEOS * COUNT, *SHAPE)).astype(np.float32)
+WEIGHTS = GENERATOR.normal(size=(*SHAPE, 3)).astype(np.float32)
+WEIGHTS -= WEIGHTS.mean(axis=(0, 1, 2, 3))  # gray clips say nothing
+LABELS = np.repeat(GENERATOR.integers(0, 3, VIDEOS), COUNT)
+GROUPS = np.repeat(np.arange(VIDEOS), COUNT)
+THREAT = ThreatModel(norm="linf", epsilon=0.005)
+
+
+def logits(clips):
+    return 3 * tf.einsum("bthwc,thwck->bk", clips, WEIGHTS)
+
+
+def setting(**more):
+    predictor = from_function(logits, image_shape=SHAPE, name="linear")
+    given = {"images": CLIPS, "labels": LABELS, "groups": GROUPS, "batch_size": 12, **more}
+    return Setting(predictor=predictor, **given)
+
+
+def _softmax_means(clips):
+    """The mean softmax over the clips of each video, in float64 and loops."""
+    found = np.zeros((VIDEOS, 3))
+    for video in range(VIDEOS):
+        for clip in clips[COUNT * video : COUNT * (video + 1)].astype(np.float64):
+            outputs = [3 * (clip * WEIGHTS[..., label]).sum() for label in range(3)]
+            exponentials = [np.exp(output - max(outputs)) for output in outputs]
+            found[video] += np.array(exponentials) / sum(exponentials) / COUNT
+    return found
+
+
+def test_accuracies_of_videos_and_of_their_clips():
+    found = {one.id: one for one in run_evaluation((CleanAccuracy(), VideoAccuracy()), setting()).measurements}
+    means, truth = _softmax_means(CLIPS), LABELS[::COUNT]
+    right = means.argmax(axis=1) == truth
+    votes = (logits(CLIPS).numpy().argmax(axis=1) == LABELS).reshape(VIDEOS, COUNT)
+    assert np.any(right != (votes.sum(axis=1) > 1))  # the mean is no vote
+    of_videos, of_clips = found["video.accuracy"], found["video.clip_accuracy"]
+    assert of_videos.value == pytest.approx(right.mean()) and of_videos.n == of_clips.n == VIDEOS
+    assert of_clips.value == pytest.approx(found["accuracy.clean"].value) and found["accuracy.clean"].n == 90
+    error = 1.959964 * votes.mean(axis=1).std(ddof=1) / np.sqrt(VIDEOS)
+    assert of_clips.high - of_clips.low == pytest.approx(2 * error)
+    assert "over videos" in of_videos.settings["interval"] and "over videos" in of_clips.settings["interval"]
+    assert of_videos.settings["clips_per_video"] == COUNT
+
+
+def test_the_logits_of_a_video_are_the_logarithm_of_the_mean():
+    videos = as_videos(setting())
+    assert videos.images.shape == (VIDEOS, COUNT * 2, 4, 4, 1) and videos.labels.tolist() == LABELS[::COUNT].tolist()
+    np.testing.assert_allclose(np.exp(videos.clean_logits), _softmax_means(CLIPS), rtol=1e-4, atol=1e-6)
+
+
+def test_an_attack_changes_all_clips_of_a_video_jointly():
+    """One step of FGSM: epsilon times the sign of the gradient of -log of the mean probability, by hand."""
+    means, truth = _softmax_means(CLIPS), LABELS[::COUNT]
+    found = run_evaluation((VideoAttackAccuracy(attack=FGSM(threat=THREAT)),), setting()).measurements
+    attacked = CLIPS.astype(np.float64)
+    for place, clip in enumerate(CLIPS.astype(np.float64)):
+        outputs = np.array([3 * (clip * WEIGHTS[..., label]).sum() for label in range(3)])
+        own = np.exp(outputs - outputs.max()) / np.exp(outputs - outputs.max()).sum()
+        label = LABELS[place]
+        # d mean_y / d clip = p_y (w_y - sum_k p_k w_k) 3 / clips; the loss falls with its logarithm
+        slope = own[label] * (WEIGHTS[..., label] - (WEIGHTS * own).sum(axis=-1))
+        attacked[place] -= 0.005 * np.sign(slope)
+    right = (means.argmax(axis=1) == truth) & (_softmax_means(attacked).argmax(axis=1) == truth)
+    by_id = {one.id: one for one in found}
+    assert by_id["video.attack.fgsm_linf_0.005.accuracy"].value == pytest.approx(right.mean())
+    assert (
+        by_id["video.attack.fgsm_linf_0.005.accuracy"].n == VIDEOS
+        and 0 < right.mean() < (means.argmax(1) == truth).mean()
+    )
+    assert by_id["video.attack.fgsm_linf_0.005.accuracy"].settings["interval"] == "95 % over videos, Wilson"
+    assert {"video.attack.fgsm_linf_0.005.accuracy", "video.attack.fgsm_linf_0.005.drop"} <= set(by_id)
+    assert VideoAttackAccuracy(attack=FGSM(threat=THREAT)).ids() == tuple(one.id for one in found[:2])
+
+
+def test_more_steps_leave_no_more_and_are_stored_apart_from_those_on_clips(tmp_path):
+    evaluator = VideoAttackAccuracy(attack=PGD(threat=THREAT, steps=5))
+    predictor = dataclasses.replace(setting().predictor, weights_sha256="0" * 64)
+    known = dataclasses.replace(setting(), predictor=predictor)
+    first = run_evaluation((evaluator,), known, cache_directory=tmp_path).measurements[0]
+    assert len(list((tmp_path / "chunks").glob("*.npz"))) == 1
+    for file in tmp_path.glob("*.json"):
+        file.unlink()
+    again = run_evaluation((evaluator,), known, cache_directory=tmp_path).measurements[0]
+    weaker = run_evaluation((VideoAttackAccuracy(attack=FGSM(threat=THREAT)),), setting()).measurements[0]
+    assert first.value == again.value <= weaker.value
+
+
+@pytest.mark.parametrize(
+    ("groups", "labels", "said"),
+    [
+        (None, LABELS, "needs test clips with `groups`"),
+        (np.roll(GROUPS, 1), LABELS, "same number of clips of each video, in the order"),
+        (np.repeat(np.arange(45), 2), LABELS, "one label for all clips"),
+    ],
+)
+def test_clips_of_no_videos_are_refused(groups, labels, said):
+    for evaluator in (VideoAccuracy(), VideoAttackAccuracy(attack=FGSM(threat=THREAT))):
+        with pytest.raises(ValueError, match=said):
+            run_evaluation((evaluator,), setting(groups=groups, labels=labels))
