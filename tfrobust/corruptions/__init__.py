@@ -19,13 +19,14 @@ import pkgutil
 
 import tensorflow as tf
 
-from tfrobust.corruptions import draws, resampling, severities
+from tfrobust.corruptions import draws, resampling, severities, temporal
 from tfrobust.corruptions.sequences import EXTRA_SEQUENCES, SEQUENCES, sequence
 from tfrobust.corruptions.severities import CORRUPTIONS, SEVERITIES, Corruption
 from tfrobust.errors import InputError
 from tfrobust.ops import batch_checks
 
 __all__ = [
+    "CLIP_NAMES",
     "EXTRA_NAMES",
     "EXTRA_SEQUENCES",
     "GROUPS",
@@ -35,6 +36,7 @@ __all__ = [
     "apply",
     "check",
     "corrupt",
+    "corrupt_clips",
     "draw",
     "sequence",
 ]
@@ -54,6 +56,8 @@ NAMES = tuple(name for names in GROUPS.values() for name in names)
 # The benchmark's four for validation, and every corruption that is none of the benchmark's.
 _VALIDATION = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 EXTRA_NAMES = (*_VALIDATION, *(name for name in CORRUPTIONS if name not in (*NAMES, *_VALIDATION)))
+# The tfrobust clip corruptions: those of images, frame by frame, and those in time.
+CLIP_NAMES = (*NAMES, *temporal.NAMES)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -93,6 +97,49 @@ def corrupt(
     drawn = draw(images, name, severity, keys, frost_pictures=frost_pictures)
     found = tf.clip_by_value(apply(images, name, severity, drawn), 0.0, 1.0)
     return resampling.to_bytes(found) if quantised else found
+
+
+@tf.autograph.experimental.do_not_convert
+def corrupt_clips(clips: tf.Tensor, name: str, severity: int, keys: tf.Tensor) -> tf.Tensor:
+    """Apply one of the tfrobust clip corruptions, which are no published benchmark.
+
+    The corruptions of images change each frame with the same random numbers: noise, snow or a blur stands still.
+    `corruptions.temporal` has those in time.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> clips = tf.reshape(tf.range(8.0) / 8, [1, 8, 1, 1, 1]) + tf.zeros([1, 8, 4, 4, 1])
+        >>> late = robust.corruptions.corrupt_clips(clips, "frame_freeze", 3, tf.constant([[0, 1]]))
+        >>> sorted(int(8 * shown) for shown in late[0, :, 0, 0, 0]) != list(range(8))
+        True
+
+    Args:
+        clips: float32 [b, t, h, w, c] in [0, 1], c = 1 (gray) or 3 (RGB); b may be unknown, the other sizes are static.
+        name: one of CLIP_NAMES; "video_compression" needs the extra `video`.
+        severity: 1 to 5.
+        keys: int32 [b, 2], one per clip.
+
+    Returns:
+        float32 [b, t, h, w, c] in [0, 1], a function of each clip, its key and the other arguments alone.
+
+    Raises:
+        ValueError: unknown name or severity, clips of another shape, or pixels outside [0, 1] (in a graph: an error of
+            TensorFlow).
+    """
+    clips = tf.convert_to_tensor(clips)
+    if name not in CLIP_NAMES:
+        raise InputError(f"There is no corruption {name!r} of clips; there are {', '.join(CLIP_NAMES)}.")
+    if severity not in SEVERITIES:
+        raise InputError(f"The severity is {severity}; it is a whole number from 1 to 5.")
+    if clips.shape.rank != 5:
+        raise InputError(f"corrupt_clips needs clips [b, t, h, w, c]; these have shape {list(clips.shape)}.")
+    if name in temporal.NAMES:
+        batch_checks.check_pixels(clips, "corrupt_clips")
+        return temporal.change(clips, name, severity, keys)
+    frames = tf.reshape(clips, [-1, *clips.shape[2:]])
+    found = corrupt(frames, name, severity, tf.repeat(keys, clips.shape[1], axis=0))
+    return tf.ensure_shape(tf.reshape(found, tf.shape(clips)), clips.shape)
 
 
 @tf.autograph.experimental.do_not_convert

@@ -3,7 +3,7 @@
 `layers.Corrupt` converts a corruption to a Keras layer.
 """
 
-from tfrobust.corruptions import corrupt
+from tfrobust.corruptions import corrupt, corrupt_clips
 from tfrobust.corruptions.sequences import sequence
 
-__all__ = ["corrupt", "sequence"]
+__all__ = ["corrupt", "corrupt_clips", "sequence"]

@@ -146,9 +146,9 @@ class CorruptionAccuracy(Evaluator):
         frost = self.frost_pictures if "frost" in self.names else ""
         return fingerprint.files_sha256(frost, textures.frost_files(frost)) if frost else ""
 
-    def _images(self, setting: Setting) -> _Generated | published.Corrupted:
+    def _images(self, setting: Setting) -> Generated | published.Corrupted:
         if self.source is None:
-            return _Generated(setting, setting.subset(self.limit), self.frost_pictures, "frost" in self.names)
+            return Generated(setting, setting.subset(self.limit), self.frost_pictures, "frost" in self.names)
         return published.Corrupted(setting, self.source, self.names, self.severities, self.limit)
 
     def ids(self) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ class CorruptionAccuracy(Evaluator):
             found.append((f"corruption.mean_{group}.accuracy", names if set(names) <= set(self.names) else ()))
         return [(identity, names) for identity, names in found if set(names) & set(self.names)]
 
-    def _mean(self, images: _Generated | published.Corrupted, identity: str, group, correct: dict) -> Measurement:
+    def _mean(self, images: Generated | published.Corrupted, identity: str, group, correct: dict) -> Measurement:
         names = [name for name in group if name in self.names]
         each = np.mean([correct[name, severity] for name in names for severity in self.severities], axis=0)
         low, high = statistics.mean_interval(each)
@@ -177,7 +177,7 @@ class CorruptionAccuracy(Evaluator):
         bounds = max(0.0, low), min(1.0, high)
         return Measurement(identity, float(each.mean()), "fraction", len(each), *bounds, {**settings, **more})
 
-    def _errors(self, images: _Generated | published.Corrupted, correct: dict) -> list[Measurement]:
+    def _errors(self, images: Generated | published.Corrupted, correct: dict) -> list[Measurement]:
         """Return mCE and relative mCE."""
         if not self.baseline:
             return []
@@ -197,13 +197,13 @@ class CorruptionAccuracy(Evaluator):
 _WHAT = ("accuracy", "drop")
 
 
-class _Generated:
-    """Clean images under generated corruptions; `published.Corrupted` is the counterpart for published ones."""
+class Generated:
+    """Clean examples under generated corruptions; `published.Corrupted` is the counterpart for published ones."""
 
     findings = ()
     drop_interval = statistics.PAIRED_DROP
 
-    def __init__(self, setting: Setting, positions: np.ndarray, frost_pictures: str, frost: bool):
+    def __init__(self, setting: Setting, positions: np.ndarray, frost_pictures: str = "", frost: bool = False):
         self._setting, self._positions, self._folder = setting, positions, frost_pictures
         self._key = randomness.make_key(setting.seed, "evaluation", "corruption")
         self.clean = setting.clean_correct[positions]
@@ -219,6 +219,8 @@ class _Generated:
         pictures = _frost(self._setting, self._folder) if self._folder and name == "frost" else None
 
         def change(images, keys):
+            if images.shape.rank == 5:
+                return corruptions.corrupt_clips(images, name, severity, keys)
             return corruptions.corrupt(images, name, severity, keys, frost_pictures=pictures)
 
         if len(self._positions) > _WORTH_TRACING * size:
@@ -274,4 +276,4 @@ def _frost(setting: Setting, folder: str) -> np.ndarray:
 
 
 def _size(setting: Setting) -> tuple[int, int]:
-    return setting.images.shape[1:3]
+    return setting.images.shape[-3:-1]

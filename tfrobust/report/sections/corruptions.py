@@ -8,7 +8,7 @@ from tfrobust.report.blocks import Block, Grid, Heat, Numbers
 from tfrobust.report.sections.base import Section
 from tfrobust.structs import Measurement
 
-_CELL_ID = re.compile(r"^corruption\.(?P<name>[a-z_]+)\.(?P<severity>[1-9])\.(?P<what>accuracy|drop)$")
+_CELL_ID = re.compile(r"^(?P<set>\w+)\.(?P<name>[a-z_]+)\.(?P<severity>[1-9])\.(?P<what>accuracy|drop)$")
 
 
 class Corruptions(Section):
@@ -16,13 +16,14 @@ class Corruptions(Section):
 
     anchor = "corruptions"
     heading = "Corruptions"
+    set, examples = "corruption", "test images"
 
     @functools.cached_property
     def cells(self) -> dict[str, dict[str, dict[int, Measurement]]]:
         """Kind ("accuracy", "drop") -> corruption -> severity -> measurement, in the order measured."""
         found = {"accuracy": {}, "drop": {}}
         for m in self.report.measurements:
-            if match := _CELL_ID.match(m.id):
+            if (match := _CELL_ID.match(m.id)) and match["set"] == self.set:
                 found[match["what"]].setdefault(match["name"], {})[int(match["severity"])] = m
         return found
 
@@ -35,8 +36,8 @@ class Corruptions(Section):
     def lead(self) -> str:
         """The content of the map and the width of its intervals."""
         if not self.accuracies:
-            return "Accuracy on corrupted test images."
-        said = "Accuracy in per cent on corrupted test images, by severity: darker is more accurate."
+            return f"Accuracy on corrupted {self.examples}."
+        said = f"Accuracy in per cent on corrupted {self.examples}, by severity: darker is more accurate."
         if self.cells["drop"]:
             said += " Drop: the lost share of the clean accuracy, in per cent, averaged over the severities."
         widths = [(m.high - m.low) / 2 for m in self.accuracies if intervals.kind(m)]
@@ -60,7 +61,7 @@ class Corruptions(Section):
         drops = [m for row in self.cells["drop"].values() for m in row.values()] if self.accuracies else []
         cells = (*self.accuracies, *drops)
         identities = {m.id for m in cells}
-        others = [m for m in self.measured("corruption.") if m.id not in identities]
+        others = [m for m in self.measured(f"{self.set}.") if m.id not in identities]
         return [*([self._grid(cells)] if cells else []), Numbers(others)]
 
     def _grid(self, cells: tuple[Measurement, ...]) -> Grid:
@@ -76,6 +77,14 @@ class Corruptions(Section):
         header = ["Corruption", *map(str, severities), "mean", *(["drop"] if drops else [])]
         heading, note = "Accuracy by corruption and severity, per cent", reading.origin(self.accuracies)
         return Grid(header, rows, title=heading, measurements=cells, note=note)
+
+
+class ClipCorruptions(Corruptions):
+    """The same for the tfrobust clip corruptions, which are no published benchmark."""
+
+    anchor = "clip_corruptions"
+    heading = "Clip corruptions of tfrobust"
+    set, examples = "clip_corruption", "test clips (the corruptions are those of tfrobust, no published benchmark)"
 
 
 def _mean(values) -> float | None:

@@ -1,0 +1,94 @@
+"""Accuracy of clips under the tfrobust clip corruptions, which are no published benchmark."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from tfrobust import corruptions
+from tfrobust.common.kinds import CLIPS
+from tfrobust.corruptions import temporal
+from tfrobust.errors import InputError
+from tfrobust.evaluation.engine import statistics
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.evaluators.accuracy import accuracy
+from tfrobust.evaluation.evaluators.corruption import Generated
+from tfrobust.structs import Measurement
+
+_MEANS = {"temporal": temporal.NAMES, "frames": corruptions.NAMES}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClipCorruptionAccuracy(Evaluator):
+    """Accuracy of clips under corruptions: `clip_corruption.<name>.<severity>.accuracy` and `.drop`.
+
+    The corruptions are tfrobust's own (`corruptions.corrupt_clips`): four in time, and those of images frame by frame,
+    with the same random numbers for all frames of a clip. The numbers are comparable between models of the same clips,
+    and not with any published ones. `clip_corruption.mean_temporal.accuracy` and `clip_corruption.mean_frames.accuracy`
+    are means over the corruptions of either kind that were requested, with equal weights of the severities.
+
+    Attributes:
+        names: some of `corruptions.CLIP_NAMES`; "video_compression" needs the extra `video`.
+        severities: some of 1 to 5.
+        limit: maximum number of clips, drawn by the seed; None: all.
+
+    Raises:
+        ValueError: unknown names or severities, or a limit below 1.
+    """
+
+    names: tuple[str, ...] = tuple(name for name in corruptions.CLIP_NAMES if name != "video_compression")
+    severities: tuple[int, ...] = corruptions.SEVERITIES
+    limit: int | None = None
+
+    kinds: ClassVar[tuple[str, ...]] = (CLIPS.name,)
+
+    def __post_init__(self):
+        for what, allowed in (("names", corruptions.CLIP_NAMES), ("severities", corruptions.SEVERITIES)):
+            given = tuple(getattr(self, what))
+            wrong = [value for value in given if value not in allowed]
+            if wrong or not given or len(set(given)) < len(given):
+                fault = f"has {wrong[0]!r}" if wrong else "is empty or has duplicates"
+                raise InputError(
+                    f"ClipCorruptionAccuracy.{what} {fault}; it is some of {', '.join(map(str, allowed))}."
+                )
+            object.__setattr__(self, what, given)
+        if self.limit is not None and self.limit < 1:
+            raise InputError(f"ClipCorruptionAccuracy.limit is {self.limit}; it must be at least 1.")
+
+    def run(self, setting: Setting) -> Outcome:
+        """Measure the accuracy under every corruption and severity."""
+        clips = Generated(setting, setting.subset(self.limit))
+        measurements, correct = [], {}
+        for name in self.names:
+            for severity in self.severities:
+                correct[name, severity] = right = clips.correct(name, severity)
+                settings = {**clips.settings, "source": temporal.SET, "corruption": name, "severity": severity}
+                prefix = f"clip_corruption.{name}.{severity}"
+                measurements.append(accuracy(f"{prefix}.accuracy", right, settings, setting.examples))
+                drop, low, high = clips.drop(right)
+                settings = settings | {"interval": clips.drop_interval.replace("images", setting.examples)}
+                measurements.append(Measurement(f"{prefix}.drop", drop, "fraction", len(right), low, high, settings))
+                if setting.progress is not None:
+                    setting.progress("corruptions", len(correct), len(self.names) * len(self.severities))
+        return Outcome([*measurements, *(self._mean(kind, correct) for kind in self._kinds())])
+
+    def _mean(self, kind: str, correct: dict) -> Measurement:
+        each = np.mean([right for (name, _), right in correct.items() if name in _MEANS[kind]], axis=0)
+        low, high = statistics.mean_interval(each)
+        settings = {"source": temporal.SET, "interval": "95 % over clips, of each clip's mean, normal"}
+        settings |= {"names": [name for name in self.names if name in _MEANS[kind]]}
+        settings |= {"severities": list(self.severities)}
+        bounds = max(0.0, low), min(1.0, high)
+        identity = f"clip_corruption.mean_{kind}.accuracy"
+        return Measurement(identity, float(each.mean()), "fraction", len(each), *bounds, settings)
+
+    def ids(self) -> tuple[str, ...]:
+        """Return the ids of the accuracies, drops and means."""
+        pairs = [f"clip_corruption.{name}.{severity}" for name in self.names for severity in self.severities]
+        found = [f"{pair}.{what}" for pair in pairs for what in ("accuracy", "drop")]
+        return (*found, *(f"clip_corruption.mean_{kind}.accuracy" for kind in self._kinds()))
+
+    def _kinds(self) -> list[str]:
+        return [kind for kind, names in _MEANS.items() if set(names) & set(self.names)]
