@@ -7,9 +7,9 @@ import re
 from typing import ClassVar
 
 import numpy as np
-import tensorflow as tf
 
 from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.modes import video_predict
 from tfrobust.common.kinds import CLIPS
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import searching, statistics
@@ -60,19 +60,21 @@ class VideoAccuracy(Evaluator):
 class VideoAttackAccuracy(Evaluator):
     """Accuracy of videos under an attack on all their clips jointly, `video.attack.<label>_<norm>_<epsilon>.accuracy`.
 
-    The attack sees the clips of a video as one input, and the logarithm of the mean softmax over them as its logits.
-    The norm of a perturbation is that over all clips of the video. The other measurements are those of `AttackAccuracy`
-    with "video." in front. The memory of a step is that of `batch_size` clips, or of one video if that has more.
+    The attack sees the clips of a video as one input, and `attacks.video_predict` of the model as its outputs. The norm
+    of a perturbation is that over all clips of the video. The other measurements are those of `AttackAccuracy` with
+    "video." in front. The memory of a step is that of `batch_size` clips, or of one video if that has more.
 
     Attributes:
         attack: the attack, with its own threat model.
         label: see `AttackAccuracy`.
         seconds: see `AttackAccuracy`.
+        limit: maximum number of videos, drawn by the seed; None: all.
     """
 
     attack: Attack
     label: str | None = None
     seconds: float | None = None
+    limit: int | None = None
 
     kinds: ClassVar[tuple[str, ...]] = (CLIPS.name,)
 
@@ -93,7 +95,7 @@ class VideoAttackAccuracy(Evaluator):
 
     @property
     def _of_videos(self) -> AttackAccuracy:
-        return AttackAccuracy(attack=self.attack, label=self.label, seconds=self.seconds)
+        return AttackAccuracy(attack=self.attack, label=self.label, seconds=self.seconds, limit=self.limit)
 
 
 def as_videos(setting: Setting) -> Setting:
@@ -135,20 +137,11 @@ def joint(predictor: Predictor, clips: int, shape) -> Predictor:
         shape: (t, h, w, c) of a clip.
 
     Returns:
-        A predictor of float32 [b, clips t, h, w, c], whose logits are the logarithm of the mean softmax over clips.
+        A predictor of float32 [b, clips t, h, w, c], whose logits are those of `attacks.video_predict`.
     """
-
-    def mean_of(function, videos):
-        outputs = function(tf.reshape(videos, [-1, *shape]))
-        return tf.reshape(tf.cast(outputs, tf.float32), [-1, clips, outputs.shape[-1]])
-
-    def logits(videos):
-        each = tf.nn.log_softmax(mean_of(predictor.logits, videos))
-        return tf.reduce_logsumexp(each, axis=1) - np.float32(np.log(clips))
-
     return dataclasses.replace(
         predictor,
-        logits=logits,
+        logits=video_predict(predictor.logits, clips),
         embedding=None,
         image_shape=(clips * shape[0], *shape[1:]),
         name=f"{predictor.name}, mean over {clips} clips",
