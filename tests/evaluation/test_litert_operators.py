@@ -174,9 +174,21 @@ def test_every_operator_of_the_table_was_compared():
     assert {operator.name for file in files for operator in file.graph.operators} == OPERATORS.keys()
 
 
+def _grouped(x):
+    halves = zip(tf.split(x, 2, -1), tf.split(_KERNEL[:, :, :2], 2, -1), strict=True)
+    return tf.concat([tf.nn.conv2d(part, kernel, 1, "SAME") for part, kernel in halves], -1)
+
+
+# Without oneDNN, `conv2d` has no gradient with dilations or groups.
+_DIFFERENTIABLE = {
+    "dilated": lambda x: tf.nn.convolution(x, _KERNEL, 1, "VALID", dilations=2),
+    "grouped": _grouped,
+}
+
+
 def test_gradients_of_the_copy_are_those_of_the_functions_that_were_converted():
     images, graph = tf.constant(_images(3, 7)), _file("float32").graph
-    for name, function in {**_QUANTIZED, **_FLOAT}.items():
+    for name, function in {**_QUANTIZED, **_FLOAT, **_DIFFERENTIABLE}.items():
         gradients = []
         for each in (function, Copy(graph, graph.outputs[name])):
             with tf.GradientTape() as tape:

@@ -82,9 +82,11 @@ def _conv(op, value, kernel, bias=None):
     groups, odd = divmod(value.shape[-1], kernel.shape[2])
     if odd or kernel.shape[3] % groups:
         raise UncoveredError("CONV_2D with channels that fit no groups")
-    # On CPU, a convolution with groups has no gradient.
+    # On CPU, a convolution with groups has no gradient; without oneDNN, one with dilations has none in `conv2d` either.
+    window, dilations = _window(op), _dilations(op)
+    convolution = tf.nn.conv2d if max(window["strides"]) > 1 else tf.nn.convolution
     parts = zip(tf.split(value, groups, axis=-1), tf.split(kernel, groups, axis=-1), strict=True)
-    outputs = [tf.nn.conv2d(part, own, dilations=_dilations(op), **_window(op)) for part, own in parts]
+    outputs = [convolution(part, own, dilations=dilations, **window) for part, own in parts]
     return _fused(op, _biased(tf.concat(outputs, axis=-1) if groups > 1 else outputs[0], bias))
 
 
