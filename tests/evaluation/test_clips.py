@@ -17,7 +17,8 @@ from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.evaluators.calibration import Calibration
 from tfrobust.evaluation.evaluators.embedding import EmbeddingGeometry
 from tfrobust.evaluation.evaluators.examples import AdversarialExamples
-from tfrobust.evaluation.evaluators.replaced_pixels import ReplacedPixels
+from tfrobust.evaluation.evaluators.replaced_pixels import ReplacedPixels, replace_pixels
+from tfrobust.evaluation.evaluators.stability import Stability
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.evaluation.summary import evaluate
 from tfrobust.report.renderers import console, html, markdown
@@ -64,6 +65,24 @@ def test_an_attack_on_some_clips_measures_those_drawn():
     assert found["attack.pgd_linf_0.02.drop"].value == pytest.approx(1 - robust)
     assert [one.id for one in outcome.series] == ["attack.pgd_linf_0.02.classes"]
     assert sum(outcome.series[0].columns["n"]) == 15
+
+
+@pytest.mark.parametrize("count", ["exact", "bernoulli"])
+def test_random_pixels_of_a_clip_of_one_frame_are_those_of_the_image(count):
+    images = CLIPS[:, 0]
+    found = [replace_pixels(each, np.random.default_rng(1), count=count) for each in (images, images[:, None])]
+    np.testing.assert_array_equal(found[0], found[1][:, 0])
+
+
+def test_random_pixels_are_spread_over_all_frames():
+    outcome = ReplacedPixels(share=0.25, pictures=2).run(setting(train_images=CLIPS, train_labels=LABELS))
+    assert [one.id for one in outcome.measurements] == ["noise.uniform.accuracy", "noise.non_uniform.accuracy"]
+    replaced = replace_pixels(CLIPS, np.random.default_rng(1), share=0.25) != CLIPS
+    assert replaced.sum(axis=(1, 2, 3, 4)).tolist() == [48] * len(CLIPS) and replaced.any(axis=(0, 2, 3, 4)).all()
+    examples = {one.id: one for one in outcome.series}["noise.examples"].columns
+    assert (examples["height"][0], examples["width"][0]) == (8, 8)
+    shown = setting().order("replaced pixels")[0]
+    np.testing.assert_allclose(pictures.decode(examples["clean"][0], 8, 8, 1), CLIPS[shown, 1], atol=0.51 / 255)
 
 
 def test_the_checks_of_an_evaluation_speak_of_clips():
@@ -132,7 +151,7 @@ def test_bad_clips(clips, said):
 
 
 def test_what_is_for_images_is_refused_before_anything_runs():
-    with pytest.raises(ValueError, match=r"^ReplacedPixels do not support such data: these are clips"):
-        run_evaluation((CleanAccuracy(), ReplacedPixels()), setting())
+    with pytest.raises(ValueError, match=r"^Stability do not support such data: these are clips"):
+        run_evaluation((CleanAccuracy(), Stability()), setting())
     with pytest.raises(ValueError, match=r"^EmbeddingGeometry.views is RandomFlip, which supports images; these are c"):
         run_evaluation((EmbeddingGeometry(views=RandomFlip()),), setting())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import ClassVar
 
 import numpy as np
 
 from tfrobust.common import pictures
-from tfrobust.common.kinds import IMAGES
+from tfrobust.common.kinds import CLIPS, kind_of
 from tfrobust.common.settings import require_choice, require_least
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
@@ -33,10 +34,11 @@ def replacement_weights(train_images: np.ndarray) -> np.ndarray:
     """Return NUN's relative replacement weights per pixel: 1 / the standard deviation over training images.
 
     Args:
-        train_images: float [n, h, w, c] in [0, 1]; channels are combined by the mean of their variances.
+        train_images: float [n, h, w, c] or [n, t, h, w, c] in [0, 1]; channels are combined by the mean of their
+            variances.
 
     Returns:
-        float64 [h, w], sum 1.
+        float64 [h, w] or [t, h, w], sum 1.
     """
     mean = np.mean(train_images, axis=0, dtype=np.float64)
     variance = np.mean(np.square(train_images, dtype=np.float64), axis=0) - mean**2
@@ -86,19 +88,19 @@ def replace_pixels(
     """Replace a share of the pixels of images by uniformly random levels in [0, 1].
 
     Args:
-        images: float [n, h, w, c].
+        images: float [n, h, w, c], or clips [n, t, h, w, c], whose frames have t h w pixels together.
         generator: generator of the random draws.
         share: share of the pixels, in (0, 1).
-        weights: [h, w], relative probability of each pixel, as from `replacement_weights`; None: uniform.
+        weights: [h, w] or [t, h, w], relative probability of each pixel, as from `replacement_weights`; None: uniform.
         levels: "grey": one level for all channels of a pixel; "channel": one per channel.
         count: "exact": round(share h w) pixels of every image, sampled without replacement. "bernoulli": each pixel
             independently, with the share as the mean probability (a probability above 1 is 1).
 
     Returns:
-        float32 [n, h, w, c].
+        float32 in the shape of the images.
     """
-    n, height, width, channels = images.shape
-    places = height * width
+    n, *sides, channels = images.shape
+    places = math.prod(sides)
     weights = np.full(places, 1 / places) if weights is None else np.reshape(weights, places) / np.sum(weights)
     if count == "exact":
         # The largest values of log(u) / w are a sample without replacement (Efraimidis and Spirakis 2006).
@@ -107,8 +109,8 @@ def replace_pixels(
         np.put_along_axis(chosen, np.argsort(-order, axis=1)[:, : round(share * places)], True, axis=1)
     else:
         chosen = generator.random((n, places)) < share * places * weights
-    noise = generator.random((n, height, width, 1 if levels == "grey" else channels))
-    return np.where(chosen.reshape(n, height, width, 1), noise, images).astype(np.float32)
+    noise = generator.random((n, *sides, 1 if levels == "grey" else channels))
+    return np.where(chosen.reshape(n, *sides, 1), noise, images).astype(np.float32)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,6 +121,7 @@ class ReplacedPixels(Evaluator):
     or with higher probability where a pixel varies less over the training images (NUN). Without training images there
     is no NUN, and a finding says so. The series `noise.examples` has a few of the evaluated images, clean and with
     noise. `noise.replacement` has NUN's probability per pixel. Large images are averaged over squares of pixels there.
+    Of clips, the middle frame is shown.
 
     Attributes:
         share: share of the pixels, in (0, 1).
@@ -137,8 +140,6 @@ class ReplacedPixels(Evaluator):
     pictures: int = 3
 
     uses_training: ClassVar[bool] = True
-
-    kinds: ClassVar[tuple[str, ...]] = (IMAGES.name,)
 
     def __post_init__(self):
         if not 0 < self.share < 1:
@@ -190,16 +191,21 @@ class ReplacedPixels(Evaluator):
 
 def _examples(images: dict[str, np.ndarray], labels: np.ndarray) -> Series:
     """Return `noise.examples`: a row per image, a column per set; pictures encoded by `common.pictures.encode`."""
-    small = {name: [pictures.shrunk(image) for image in found] for name, found in images.items()}
+    small = {name: [pictures.shrunk(_still(image)) for image in found] for name, found in images.items()}
     sizes = zip(*(image.shape for image in small["clean"]), strict=True)
     columns = {"label": labels.tolist(), **dict(zip(("height", "width", "channels"), map(list, sizes), strict=True))}
     columns |= {name: [pictures.encode(image) for image in found] for name, found in small.items()}
     return Series("noise.examples", "Images clean and with random pixels", columns)
 
 
+def _still(example: np.ndarray) -> np.ndarray:
+    """Return the middle frame of a clip, and an image as it is."""
+    return example[len(example) // 2] if kind_of(example.shape) is CLIPS else example
+
+
 def _map_of_chances(chances: np.ndarray) -> Series:
     """Return `noise.replacement`: one row, with the map encoded by `common.pictures.encode`."""
-    small = pictures.shrunk(chances[..., None])
+    small = pictures.shrunk(_still(chances[..., None]))
     largest, (height, width, _) = float(small.max()), small.shape
     columns = {"height": height, "width": width, "probability": pictures.encode(small, largest)}
     columns |= {"least_probability": float(small.min()), "largest_probability": largest}
