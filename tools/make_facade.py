@@ -47,7 +47,10 @@ AREAS = {
     "evaluators": Area(("evaluation.evaluators", "evaluation.doctor", "evaluation.engine")),
     "layers": Area(("adapters.layers",), also=("models.heads", "models.shared.normalization")),
     "losses": Area(("losses", "adapters.losses"), also=("structs",)),
-    "methods": Area(("methods",), also=("augment.mixing", "augment.puzzlemix", "losses.gradient_penalty", "pairs")),
+    "methods": Area(
+        ("methods",),
+        also=("augment.mixing", "augment.puzzlemix", "losses.gradient_penalty", "losses.gradient_alignment", "pairs"),
+    ),
     "metrics": Area(("adapters.metrics",)),
     "models": Area(("models",)),
     "optimizers": Area(("training.optimizers",)),

@@ -67,6 +67,10 @@ PARTS = {
     "Compose": lambda: augment.Compose(augmentations=(augment.PadCrop(padding=1), augment.RandomFlip())),
     "ContrastiveViews": lambda: augment.ContrastiveViews(crop=(0.2, 1.0), blur=0.1, order="rocl", colors="mean"),
     "Adversary": lambda: ADVERSARY,
+    "FastAdversary": lambda: methods.FastAdversary(attack=attacks.FGSM(THREAT), noise=2.0, projected=False),
+    "WeightPerturbation": lambda: methods.WeightPerturbation(gamma=0.05),
+    "GradAlign": lambda: methods.GradAlign(epsilon=0.1, weight=0.5, of=("ce_adv",)),
+    "TeacherLogits": lambda: methods.TeacherLogits(path="exported/helper"),
     "Contrast": lambda: methods.Contrast(selection=methods.HardSelection(), temperature=0.3, similarity="l2"),
     "GlobalSelection": methods.GlobalSelection,
     "HardSelection": methods.HardSelection,
@@ -141,6 +145,11 @@ METHODS = {
     "SupervisedContrastive": method(methods.SupervisedContrastive, projection=layers.MLPProjection(4, dim=3)),
     "AdversarialTraining": method(methods.AdversarialTraining, adversary=ADVERSARY, forward="joint"),
     "TRADES": method(methods.TRADES, adversary=ADVERSARY),
+    "MART": method(methods.MART, adversary=ADVERSARY, label_smoothing=0.1, term_weights={"bce": 0.5}),
+    "HAT": method(methods.HAT, helper=PARTS["TeacherLogits"](), distance=3.0, adversary=ADVERSARY),
+    "FreeAdversarialTraining": method(
+        methods.FreeAdversarialTraining, threat=THREAT, replays=2, rows=16, term_weights={"ce_adv": 0.5}
+    ),
     "Mixup": method(methods.Mixup, mixing=PARTS["Mixing"](), term_weights={"ce_mixed": 0.5}),
     "CutMix": method(methods.CutMix, probability=0.5, term_weights=None),
     "ManifoldMixup": method(

@@ -125,6 +125,10 @@ LOSSES = (
     ),
     LossCase("jensen_shannon", lambda x, o: consistency.jensen_shannon(x), (LOGITS, LOGITS, LOGITS)),
     LossCase("trades_kl", lambda x, o: robust.trades_kl(*x), (LOGITS, LOGITS)),
+    LossCase("boosted_cross_entropy", lambda x, o: robust.boosted_cross_entropy(*x, _labels(o)), (LOGITS,)),
+    LossCase(
+        "misclassification_aware_kl", lambda x, o: robust.misclassification_aware_kl(*x, _labels(o)), (LOGITS, LOGITS)
+    ),
     LossCase("virtual_adversarial", lambda x, o: robust.virtual_adversarial(*x), (LOGITS, LOGITS)),
     LossCase(
         "virtual_adversarial_code",

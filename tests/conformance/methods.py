@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from conformance import backbones
-from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.augment.noise import AddGaussian
@@ -18,6 +18,7 @@ from tfrobust.augment.puzzlemix import Puzzle
 from tfrobust.augment.standard import RandomShift
 from tfrobust.augment.token_removal import TokenRemoval
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
+from tfrobust.losses.gradient_alignment import GradAlign
 from tfrobust.losses.gradient_penalty import LayerWiseTikhonov, Tikhonov
 from tfrobust.methods.acl import ACL
 from tfrobust.methods.adr import ADR
@@ -29,8 +30,11 @@ from tfrobust.methods.cl_gaussian import CLGaussian
 from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.dino import DINO
 from tfrobust.methods.fcl import FCL
+from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
+from tfrobust.methods.hat import HAT
 from tfrobust.methods.layer_wise import LayerWiseContrastive
 from tfrobust.methods.manifold_mixup import ManifoldMixup
+from tfrobust.methods.mart import MART
 from tfrobust.methods.mixup import Mixup
 from tfrobust.methods.moco_v3 import MoCoV3
 from tfrobust.methods.nfm import NFM
@@ -39,8 +43,10 @@ from tfrobust.methods.puzzlemix import PuzzleMix
 from tfrobust.methods.rocl import RoCL
 from tfrobust.methods.shared.adversary import Adversary
 from tfrobust.methods.shared.batch_contrast import Contrast
+from tfrobust.methods.shared.fast_adversary import FastAdversary
 from tfrobust.methods.shared.feature_objectives import FeatureMargin
 from tfrobust.methods.shared.instance_adversary import InstanceAdversary
+from tfrobust.methods.shared.weight_perturbation import WeightPerturbation
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supcon import SupCon
 from tfrobust.methods.supervised import Supervised
@@ -99,6 +105,18 @@ def _noisymix(*, mixing=MIXING, **own):
         return NoisyMix(*parts, augmentation=SHIFT, mixing=mixing, stages=(0, 1, 2), **own, **keywords)
 
     return make
+
+
+def fast(*parts, projected=True, **keywords):
+    """Adversarial training with a single step, from noise."""
+    own = FastAdversary(attack=FGSM(ThreatModel(norm="l2", epsilon=0.03)), noise=2.0, step=1.0, projected=projected)
+    return AdversarialTraining(*parts, adversary=own, **keywords)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+def corner(images):
+    """Logits of a helper: the pixels of a corner."""
+    return tf.reshape(images, [-1, 64])[:, :CLASSES]
 
 
 def _head() -> ProjectionHead:
@@ -217,6 +235,16 @@ ROWS = {
         **k,
     ),
     "ascl_two_transforms": _ascl(transforms=TwoTransforms(combine="by_kind"), vat_divide_by_classes=True),
+    "trades_awp": lambda *parts, **k: TRADES(
+        *parts, adversary=adversary(objective="kl"), weight_perturbation=WeightPerturbation(), **k
+    ),
+    "n_fgsm": lambda *parts, **k: fast(*parts, projected=False, **k),
+    "grad_align": lambda *parts, **k: fast(*parts, penalty=GradAlign(epsilon=0.1), **k),
+    "free_adversarial_training": lambda *parts, **k: FreeAdversarialTraining(
+        *parts, threat=ThreatModel(norm="l2", epsilon=0.5), replays=1, rows=12, **k
+    ),
+    "mart": lambda *parts, **k: MART(*parts, adversary=adversary(), label_smoothing=0.1, **k),
+    "hat": lambda *parts, **k: HAT(*parts, helper=corner, adversary=adversary(objective="kl"), **k),
 }
 
 

@@ -180,6 +180,7 @@ def refusals(output: str, replicas: int) -> None:
 
     one, many = strategies(replicas)
     adversaries = {row: getattr(battery.build(row, compiled=False), "adversary", None) for row in battery.ROWS}
+    adversaries.pop("free_adversarial_training")  # its attack is the training step, which gathers
     rows = [row for row, adversary in adversaries.items() if adversary and adversary.mode != "inference"]
     save(output, **{name: {row: refusal(each, row) for row in rows} for name, each in (("one", one), ("many", many))})
 

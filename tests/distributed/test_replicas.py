@@ -19,6 +19,8 @@ VARIANTS = (
     "ascl_two_transforms",
     "fcl_margin_adversarial",
     "rocl_released",
+    "trades_awp",
+    "grad_align",
 )
 # Row -> its case, where that is not ROW/sgd/attack.
 OTHERWISE = {
@@ -41,6 +43,7 @@ CASES = [
 # What a graph may refuse, of each kind: gathers beside the loop of an attack, running averages, adversaries of
 # instances, mixing within groups. Several threads that each run their operations take long: four replicas are traced.
 TRACED = ("ascl/sgd/attack", "byol/sgd/given/normalized", "rocl/sgd/attack", "noisymix/sgd/attack")
+TRACED += ("trades_awp/sgd/attack", "free_adversarial_training/sgd/attack")
 TRACED += ("swav_queue/sgd/given",)  # its queue is used from the second step on, its prototypes move in it
 
 

@@ -157,6 +157,10 @@ FUNCTION_LOSSES = {
         z, tf.one_hot(tf.cast(y, tf.int32), facade.CLASSES)
     ),
     "trades_kl": lambda y, z: robust.losses.trades_kl(truth(y), z),
+    "boosted_cross_entropy": lambda y, z: robust.losses.boosted_cross_entropy(z, tf.cast(y, tf.int32)),
+    "misclassification_aware_kl": lambda y, z: robust.losses.misclassification_aware_kl(
+        truth(y), z, tf.cast(y, tf.int32)
+    ),
     "virtual_adversarial": lambda y, z: robust.losses.virtual_adversarial(truth(y), z),
     "jensen_shannon": lambda y, z: robust.losses.jensen_shannon([truth(y), z]),
     "feature_margin": lambda y, z: robust.losses.feature_margin(z, truth(y), -truth(y), margin=9.0),

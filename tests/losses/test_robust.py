@@ -17,6 +17,19 @@ def golden():
         return dict(archive)
 
 
+def test_mart_of_two_rows():
+    """The figures were computed apart, in float64."""
+    clean, adversarial, labels = [[2.0, 1.0, 0.0]], [[0.5, 1.0, 0.0]], [0]
+    boosted = robust.boosted_cross_entropy(adversarial, labels)
+    weighted = robust.misclassification_aware_kl(clean, adversarial, labels)
+    np.testing.assert_allclose(boosted, [1.886259751], rtol=1e-6)
+    np.testing.assert_allclose(weighted, [0.090560764], rtol=1e-5)
+    np.testing.assert_allclose(boosted, oracle.boosted(adversarial, labels), rtol=1e-6)
+    np.testing.assert_allclose(weighted, oracle.doubted(clean, adversarial, labels), rtol=1e-5)
+    sure = robust.boosted_cross_entropy([[0.0, 100.0, 0.0]], labels)  # the second logarithm is bounded
+    np.testing.assert_allclose(sure, [100 - np.log(1e-4)], rtol=1e-4)
+
+
 def adr_terms(sources, labels, **options):
     z, logits, z_a, logits_a = sources
     return robust.adversarial_divergence((z, logits), (z_a, logits_a), labels, **options)

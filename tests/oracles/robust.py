@@ -1,4 +1,4 @@
-"""TRADES, VAT and ADR, pair by pair and class by class, in float64."""
+"""TRADES, VAT, MART and ADR, pair by pair and class by class, in float64."""
 
 import numpy as np
 
@@ -15,6 +15,22 @@ def kl(p_logits, q_logits):
         p, q = softmax(p_row), softmax(q_row)
         values.append(sum(p[k] * (np.log(p[k]) - np.log(q[k])) for k in range(len(p))))
     return np.array(values)
+
+
+def boosted(logits, labels):
+    """MART's boosted cross-entropy, one value per row."""
+    values = []
+    for row, label in zip(logits, labels, strict=True):
+        p = softmax(row)
+        strongest = max(p[k] for k in range(len(p)) if k != label)
+        values.append(-np.log(p[label]) - np.log(1 + 1e-4 - strongest))
+    return np.array(values)
+
+
+def doubted(clean_logits, adversarial_logits, labels):
+    """MART's divergence times one minus the clean probability of the label, one value per row."""
+    doubts = [1 - softmax(row)[label] for row, label in zip(clean_logits, labels, strict=True)]
+    return kl(clean_logits, adversarial_logits) * np.array(doubts)
 
 
 def soft_cross_entropy(target, logits):

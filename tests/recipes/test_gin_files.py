@@ -36,12 +36,14 @@ OWN = {
 # Method -> its other files, which are built.
 OTHERS = {
     "ACL": "acl_trades augmented_acl",
+    "AdversarialTraining": "adversarial_training_awp fgsm_rs grad_align n_fgsm",
     "ASCL": "ascl_hard ascl_leaked ascl_soft ascl_trades ascl_trades_leaked",
     "DINO": "dino_vit",
     "FCL": "fcl_margin fcl_text patch_gaussian_fcl",
     "MoCoV3": "moco_v3_vit",
     "RoCL": "augmented_rocl rocl_at",
     "SimCLR": "simclr_adaptive_fnc simclr_fnc simclr_ifnd simclr_tikhonov",
+    "TRADES": "trades_awp",
     "Supervised": "patch_gaussian supervised_text transfer xe_gaussian",
 }
 METHODS = {method: f"{own} {OTHERS.get(method, '')}" for method, own in OWN.items()}
@@ -230,6 +232,8 @@ def test_a_network_and_a_method_take_a_step(name, kind, archives):
     assert traced == (type(method.encoder).__name__, type(method).__name__)
     if getattr(method, "adversary", None) is not None:
         assert method.adversary.attack.steps == 1
+    if hasattr(method, "helper"):
+        method.helper = lambda images: tf.reshape(images, [len(images), -1])[:, : dataset.class_count]
     if hasattr(method, "frozen_steps"):
         method.frozen_steps = 0  # or prototypes would not move in the first step
     # A batch of 4 at a recipe's own rate makes a deep untrained network diverge.

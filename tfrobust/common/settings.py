@@ -37,6 +37,21 @@ def require_least(value, what: str, least: float):
     return value
 
 
+def require_share(value, what: str) -> float:
+    """Return a number of at least 0 and below 1.
+
+    Args:
+        value: the value.
+        what: its name, for the message.
+
+    Raises:
+        InputError (a ValueError): `value` is outside [0, 1), or NaN.
+    """
+    if not 0 <= value < 1:
+        raise InputError(f"{what} is {value}; it lies in [0, 1).")
+    return value
+
+
 def require_whole(value, what: str, minimum: int = 1) -> int:
     """Return an integer of at least `minimum`.
 

@@ -6,22 +6,26 @@ from tfrobust.losses.clustering import swapped_prediction
 from tfrobust.losses.consistency import jensen_shannon
 from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.losses.feature_margin import feature_margin
+from tfrobust.losses.gradient_alignment import GradAlign
 from tfrobust.losses.gradient_penalty import LayerWiseTikhonov, Tikhonov
 from tfrobust.losses.mixed import mixed_cross_entropy, softmax_binary_cross_entropy
-from tfrobust.losses.robust import trades_kl, virtual_adversarial
+from tfrobust.losses.robust import boosted_cross_entropy, misclassification_aware_kl, trades_kl, virtual_adversarial
 from tfrobust.structs import PairMasks
 
 __all__ = [
+    "GradAlign",
     "LayerWiseTikhonov",
     "LogitsKLDivergence",
     "PairMasks",
     "SupervisedContrastiveLoss",
     "Tikhonov",
+    "boosted_cross_entropy",
     "cross_entropy",
     "feature_margin",
     "jensen_shannon",
     "margin",
     "masked_contrastive",
+    "misclassification_aware_kl",
     "mixed_cross_entropy",
     "softmax_binary_cross_entropy",
     "swapped_prediction",

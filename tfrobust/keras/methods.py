@@ -2,6 +2,7 @@
 
 from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.augment.puzzlemix import Puzzle
+from tfrobust.losses.gradient_alignment import GradAlign
 from tfrobust.losses.gradient_penalty import LayerWiseTikhonov, Tikhonov
 from tfrobust.methods.acl import ACL
 from tfrobust.methods.adr import ADR
@@ -13,8 +14,11 @@ from tfrobust.methods.cl_gaussian import CLGaussian
 from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.dino import DINO
 from tfrobust.methods.fcl import FCL
+from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
+from tfrobust.methods.hat import HAT
 from tfrobust.methods.layer_wise import LayerWiseContrastive
 from tfrobust.methods.manifold_mixup import ManifoldMixup
+from tfrobust.methods.mart import MART
 from tfrobust.methods.mixup import Mixup
 from tfrobust.methods.moco_v3 import MoCoV3
 from tfrobust.methods.nfm import NFM
@@ -24,9 +28,11 @@ from tfrobust.methods.rocl import RoCL
 from tfrobust.methods.shared.adversary import Adversary
 from tfrobust.methods.shared.base import Method
 from tfrobust.methods.shared.batch_contrast import Contrast
+from tfrobust.methods.shared.fast_adversary import FastAdversary
 from tfrobust.methods.shared.feature_objectives import FeatureContrast, FeatureMargin
 from tfrobust.methods.shared.instance_adversary import InstanceAdversary
-from tfrobust.methods.shared.teacher import TeacherUtility
+from tfrobust.methods.shared.teacher import TeacherLogits, TeacherUtility
+from tfrobust.methods.shared.weight_perturbation import WeightPerturbation
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supcon import SupCon
 from tfrobust.methods.supervised import Supervised
@@ -52,16 +58,21 @@ __all__ = [
     "DINO",
     "FCL",
     "FNC",
+    "FastAdversary",
     "FeatureContrast",
     "FeatureMargin",
     "FeatureNoise",
+    "FreeAdversarialTraining",
     "GlobalSelection",
+    "GradAlign",
+    "HAT",
     "HardSelection",
     "IFND",
     "InstanceAdversary",
     "LayerWiseContrastive",
     "LayerWiseTikhonov",
     "LeakedSelection",
+    "MART",
     "ManifoldMixup",
     "Method",
     "Mixing",
@@ -79,7 +90,9 @@ __all__ = [
     "SupervisedContrastive",
     "SwAV",
     "TRADES",
+    "TeacherLogits",
     "TeacherUtility",
     "Tikhonov",
     "TwoTransforms",
+    "WeightPerturbation",
 ]

@@ -36,6 +36,23 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.nn.softmax_cross_entropy_with_logits(labels=tf.cast(labels, tf.float32), logits=logits)
 
 
+def smoothed(labels: tf.Tensor, class_count: int, smoothing: float) -> tf.Tensor:
+    """Return the targets (1 - s) y + s / k of label smoothing, y the one-hot labels of k classes.
+
+    Args:
+        labels: class ids, integer [b].
+        class_count: k.
+        smoothing: s in [0, 1).
+
+    Returns:
+        float32 [b, k]; each row sums to 1.
+
+    Source:
+        Szegedy et al. 2016, arXiv:1512.00567, section 7.
+    """
+    return (1.0 - smoothing) * tf.one_hot(labels, class_count, dtype=tf.float32) + smoothing / class_count
+
+
 def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Compute the margin of the best other class over the label, max_{k != y} z_k - z_y, per example.
 

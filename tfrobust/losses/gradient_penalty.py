@@ -50,7 +50,9 @@ class GradientPenalty(Configured):
         """Return the terms of a method whose gradients are penalized."""
         raise NotImplementedError
 
-    def __call__(self, evaluate: Callable, views: dict, names: tuple[str, ...], weight_of: Callable) -> tuple:
+    def __call__(
+        self, evaluate: Callable, views: dict, names: tuple[str, ...], weight_of: Callable, key: tf.Tensor | None = None
+    ) -> tuple:
         """Return the method's terms together with those of the penalty.
 
         Args:
@@ -58,6 +60,7 @@ class GradientPenalty(Configured):
             views: name -> tensor [b, ...].
             names: views to differentiate with respect to if `on` is None.
             weight_of: term -> its float32 weight in the loss.
+            key: int32 [2], of this step, for a penalty at random points.
 
         Returns:
             ({term: float32 [b]}, the second output of `evaluate`).
@@ -70,9 +73,9 @@ class GradientPenalty(Configured):
         if missing:
             raise InputError(f"{type(self).__name__} has no views {missing} to differentiate by, only {sorted(views)}.")
         watched = {name: views[name] for name in names}
-        return self.add(lambda changed: evaluate({**views, **changed}), watched, weight_of)
+        return self.add(lambda changed: evaluate({**views, **changed}), watched, weight_of, key)
 
-    def add(self, evaluate: Callable, watched: dict, weight_of: Callable) -> tuple:
+    def add(self, evaluate: Callable, watched: dict, weight_of: Callable, key: tf.Tensor | None) -> tuple:
         """Compute `__call__` for the differentiated views alone."""
         raise NotImplementedError
 
@@ -152,7 +155,7 @@ class Tikhonov(GradientPenalty):
         """Return `of`, or all terms where it is None."""
         return terms if self.of is None else tuple(self.of)
 
-    def add(self, evaluate, watched, weight_of):
+    def add(self, evaluate, watched, weight_of, key):
         """Add the term `tikhonov`; see `GradientPenalty.add`."""
 
         def total(views):
@@ -233,7 +236,7 @@ class LayerWiseTikhonov(GradientPenalty):
         """Return the terms named in `betas`."""
         return tuple(self.betas)
 
-    def add(self, evaluate, watched, weight_of):
+    def add(self, evaluate, watched, weight_of, key):
         """Add a term `tikhonov_<term>` for each of `betas`; see `GradientPenalty.add`."""
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(watched)

@@ -1,4 +1,4 @@
-"""Robust losses between the adversarial and the clean prediction: TRADES, VAT and ADR.
+"""Robust losses between the adversarial and the clean prediction: TRADES, VAT, MART and ADR.
 
 Every function returns one value per example of the local batch. The pairwise ADR terms distinguish anchors (adversarial
 examples of this replica) from keys (all clean images, gathered). The mean of the returned values over the global batch
@@ -70,6 +70,59 @@ def virtual_adversarial(
     if not divide_by_classes:
         return values
     return values / tf.cast(tf.shape(clean_logits)[-1], tf.float32)
+
+
+def boosted_cross_entropy(logits: tf.Tensor, labels: tf.Tensor, targets: tf.Tensor | None = None) -> tf.Tensor:
+    """Compute MART's boosted cross-entropy, -log p_y - log(1.0001 - max_{k != y} p_k), per example.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> print(robust.losses.boosted_cross_entropy([[0.5, 1.0, 0.0]], [0]).numpy().round(3))
+        [1.886]
+
+    Args:
+        logits: float [b, k], k >= 2, of adversarial examples.
+        labels: class ids, integer [b].
+        targets: of the cross-entropy, [b, k], such as smoothed labels; None takes the labels.
+
+    Returns:
+        float32 [b], nats, above -0.0001.
+
+    Source:
+        Wang et al. 2020 (MART), https://openreview.net/forum?id=rklOg6EFwS, eq 8; YisenWang/MART @ 2d83e17, whose
+        1.0001 bounds the second logarithm by 9.2 nats. The code also adds 1e-12 to its argument.
+    """
+    logits = tf.cast(logits, tf.float32)
+    p = tf.nn.softmax(logits)
+    others = p * (1.0 - tf.one_hot(labels, tf.shape(p)[-1], dtype=tf.float32))
+    entropy = classification.cross_entropy(logits, labels if targets is None else targets)
+    return entropy - tf.math.log(1.0001 - tf.reduce_max(others, axis=-1))
+
+
+def misclassification_aware_kl(clean_logits: tf.Tensor, adversarial_logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Compute MART's KL(p || q) (1 - p_y), with p the clean and q the adversarial prediction, per example.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> clean, adversarial = [[2.0, 1.0, 0.0]], [[0.5, 1.0, 0.0]]
+        >>> print(robust.losses.misclassification_aware_kl(clean, adversarial, [0]).numpy().round(4))
+        [0.0906]
+
+    Args:
+        clean_logits: float [b, k]. Gradients flow through both predictions, and through the weight 1 - p_y.
+        adversarial_logits: float [b, k].
+        labels: class ids, integer [b].
+
+    Returns:
+        float32 [b], nats, >= 0 up to rounding.
+
+    Source:
+        Wang et al. 2020 (MART), eq 8, without its weight lambda. The code's weight is 1.0000001 - p_y, and it adds
+        1e-12 to q, which bounds the divergence by 28 nats.
+    """
+    p = tf.nn.softmax(tf.cast(clean_logits, tf.float32))
+    doubt = 1.0 - tf.gather(p, labels, batch_dims=1)
+    return probabilities.kl_from_logits(clean_logits, adversarial_logits) * doubt
 
 
 def pair_weights(labels: tf.Tensor, key_labels: tf.Tensor, *, scale: float = 0.99) -> tf.Tensor:

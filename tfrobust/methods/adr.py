@@ -5,14 +5,14 @@ import keras
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses import robust
-from tfrobust.methods.shared.adversarial_terms import ROBUST_TERMS, adversarial_views, robust_terms
+from tfrobust.methods.shared.adversarial_method import AdversarialMethod
+from tfrobust.methods.shared.adversarial_terms import ROBUST_TERMS, robust_terms
 from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.methods.shared.base import Method, checked_forward
 from tfrobust.ops import distribution
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class ADR(Method):
+class ADR(AdversarialMethod):
     """Adversarial training or TRADES, with adversarial examples pulled towards the clean images of their class.
 
     L = L_robust + local_compactness + local_smoothness + global_compactness + g global_smoothness + confidence. The
@@ -31,9 +31,8 @@ class ADR(Method):
         encoder, head: as in `Method`.
         objective: the robust objective L_robust, "adversarial_training" or "trades".
         adversary: how adversarial examples are generated.
-        forward: "separate" passes for clean and adversarial images (as the reference), or one "joint" pass.
         label_scale: s of the pair weights (s - d) / s, in (0, 1].
-        **kwargs: as in `Method`.
+        **kwargs: as in `AdversarialMethod`: forward, label_smoothing, weight_perturbation.
 
     Raises:
         ValueError: an unknown `objective`, or a `label_scale` outside (0, 1].
@@ -51,16 +50,14 @@ class ADR(Method):
         *,
         objective: str = "adversarial_training",
         adversary: Adversary | None = None,
-        forward: str = "separate",
         label_scale: float = 0.99,
         **kwargs,
     ):
-        super().__init__(encoder, head, **kwargs)
+        adversary = adversary or Adversary(objective="kl" if objective == "trades" else "cross_entropy")
+        super().__init__(encoder, head, adversary=adversary, **kwargs)
         if not 0 < label_scale <= 1:
             raise InputError(f"ADR.label_scale is {label_scale}; it lies in (0, 1].")
         self.objective = require_choice(objective, "ADR.objective", ROBUST_TERMS)
-        self.adversary = adversary or Adversary(objective="kl" if objective == "trades" else "cross_entropy")
-        self.forward = checked_forward(forward)
         self.label_scale = label_scale
 
     @property
@@ -68,15 +65,12 @@ class ADR(Method):
         """The terms of the robust objective and the five divergence terms."""
         return (*ROBUST_TERMS[self.objective], *robust.DIVERGENCE_TERMS)
 
-    def make_views(self, batch, context):
-        """Return the images and their adversarial examples."""
-        return adversarial_views(self, self.adversary, batch, context)
-
     def loss_terms(self, views, batch, context):
         """Compute the terms of the robust objective and the divergence, and the clean logits."""
         clean, adversarial = self.propagate_views(views["images"], views["adversarial"], forward=self.forward)
         keys = distribution.gather((*clean, batch.labels))
+        targets = self.targets(batch.labels, clean[1])
         return {
-            **robust_terms(self.objective, clean[1], adversarial[1], batch.labels),
+            **robust_terms(self.objective, clean[1], adversarial[1], targets),
             **robust.adversarial_divergence(clean, adversarial, batch.labels, keys=keys, scale=self.label_scale),
         }, clean[1]

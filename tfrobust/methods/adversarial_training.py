@@ -2,13 +2,12 @@
 
 import keras
 
-from tfrobust.methods.shared.adversarial_terms import adversarial_views, robust_terms
-from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.methods.shared.base import Method, checked_forward
+from tfrobust.methods.shared.adversarial_method import AdversarialMethod
+from tfrobust.methods.shared.adversarial_terms import robust_terms
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class AdversarialTraining(Method):
+class AdversarialTraining(AdversarialMethod):
     """Cross-entropy on clean images and on their adversarial examples (the row "ADV" of paper 003).
 
     L = ce + ce_adv, ce_adv = CE( h(x^a), y ). Madry et al. (2018) train on the adversarial examples alone, which is the
@@ -29,9 +28,7 @@ class AdversarialTraining(Method):
 
     Args:
         encoder, head: as in `Method`.
-        adversary: how adversarial examples are generated.
-        forward: "separate" passes for clean and adversarial images (as the reference), or one "joint" pass.
-        **kwargs: as in `Method`.
+        **kwargs: as in `AdversarialMethod`: adversary, forward, label_smoothing, weight_perturbation.
 
     Source:
         Paper 003, eq. 4; Madry et al. 2018, https://arxiv.org/abs/1706.06083.
@@ -39,16 +36,7 @@ class AdversarialTraining(Method):
 
     terms = ("ce", "ce_adv")
 
-    def __init__(self, encoder, head, *, adversary: Adversary | None = None, forward: str = "separate", **kwargs):
-        super().__init__(encoder, head, **kwargs)
-        self.adversary = adversary or Adversary()
-        self.forward = checked_forward(forward)
-
-    def make_views(self, batch, context):
-        """Return the images and their adversarial examples."""
-        return adversarial_views(self, self.adversary, batch, context)
-
     def loss_terms(self, views, batch, context):
         """Compute `ce` and `ce_adv`, and the clean logits."""
         (_, clean), (_, adversarial) = self.propagate_views(views["images"], views["adversarial"], forward=self.forward)
-        return robust_terms("adversarial_training", clean, adversarial, batch.labels), clean
+        return robust_terms("adversarial_training", clean, adversarial, self.targets(batch.labels, clean)), clean

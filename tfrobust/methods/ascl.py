@@ -11,9 +11,9 @@ from tfrobust.common.configured import Configured
 from tfrobust.common.settings import require_choice
 from tfrobust.losses import robust
 from tfrobust.methods.shared import projections
+from tfrobust.methods.shared.adversarial_method import AdversarialMethod
 from tfrobust.methods.shared.adversarial_terms import ROBUST_TERMS, adversarial_views, robust_terms
 from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.methods.shared.base import Method, checked_forward
 from tfrobust.methods.shared.batch_contrast import Contrast
 from tfrobust.ops import randomness
 from tfrobust.pairs import masks
@@ -52,7 +52,7 @@ class TwoTransforms(Configured):
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class ASCL(Method):
+class ASCL(AdversarialMethod):
     """Adversarial training or TRADES with a supervised contrastive loss over images and adversarial examples.
 
     L = L_robust + contrastive + 2 vat. The contrastive term of image i is L_i + L_i^a (eqs 1 to 3);
@@ -78,12 +78,11 @@ class ASCL(Method):
         objective: the robust objective L_robust, "adversarial_training" (ADV-ASCL) or "trades" (TRADES-ASCL).
         adversary: how adversarial examples are generated. The paper uses the same steps, radius and step size for both
             objectives.
-        forward: "separate" passes for clean and adversarial images (as the reference), or one "joint" pass.
         contrast: selection, temperature, similarity and scale of the contrastive term.
         projection: a head between embedding and contrastive term (Table 6: p1, p2), or None for the embedding itself.
         transforms: two transforms of each image, or None for the image itself (the paper).
         vat_divide_by_classes: use the KL of the released code, which is divided by the number of classes.
-        **kwargs: as in `Method`.
+        **kwargs: as in `AdversarialMethod`: forward, label_smoothing, weight_perturbation.
 
     Raises:
         ValueError: an unknown `objective`.
@@ -105,17 +104,15 @@ class ASCL(Method):
         *,
         objective: str = "adversarial_training",
         adversary: Adversary | None = None,
-        forward: str = "separate",
         contrast: Contrast | None = None,
         projection: keras.layers.Layer | None = None,
         transforms: TwoTransforms | None = None,
         vat_divide_by_classes: bool = False,
         **kwargs,
     ):
-        super().__init__(encoder, head, **kwargs)
+        adversary = adversary or Adversary(objective="kl" if objective == "trades" else "cross_entropy")
+        super().__init__(encoder, head, adversary=adversary, **kwargs)
         self.objective = require_choice(objective, "ASCL.objective", ROBUST_TERMS)
-        self.adversary = adversary or Adversary(objective="kl" if objective == "trades" else "cross_entropy")
-        self.forward = checked_forward(forward)
         self.contrast = contrast or Contrast()
         self.projection = projection
         self.transforms = transforms
@@ -160,7 +157,8 @@ class ASCL(Method):
         passes = self.propagate_views(*(views[name] for name in clean_names + adversarial_names), forward=self.forward)
         clean, adversarial = passes[: len(clean_names)], passes[len(clean_names) :]
         pairs = list(zip(clean, adversarial, strict=True))
-        terms = _mean([robust_terms(self.objective, c[1], a[1], batch.labels) for c, a in pairs])
+        targets = self.targets(batch.labels, clean[0][1])
+        terms = _mean([robust_terms(self.objective, c[1], a[1], targets) for c, a in pairs])
         vat = [robust.virtual_adversarial(c[1], a[1], divide_by_classes=self.vat_divide_by_classes) for c, a in pairs]
         contrastive, counts = self._contrast(passes, batch, context)
         return {**terms, "contrastive": contrastive, "vat": tf.add_n(vat) / len(vat), **counts}, clean[0][1]

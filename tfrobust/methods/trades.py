@@ -3,13 +3,13 @@
 import keras
 
 from tfrobust.attacks.gradient import PGD
-from tfrobust.methods.shared.adversarial_terms import adversarial_views, robust_terms
+from tfrobust.methods.shared.adversarial_method import AdversarialMethod
+from tfrobust.methods.shared.adversarial_terms import robust_terms
 from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.methods.shared.base import Method, checked_forward
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class TRADES(Method):
+class TRADES(AdversarialMethod):
     """Cross-entropy on clean images, and the divergence between clean and adversarial predictions.
 
     L = ce + beta kl, kl = KL( h(x) || h(x^a) ), beta = term weight `kl` = 6. The default adversary maximizes the same
@@ -27,8 +27,7 @@ class TRADES(Method):
     Args:
         encoder, head: as in `Method`.
         adversary: how adversarial examples are generated.
-        forward: "separate" passes for clean and adversarial images (as the reference), or one "joint" pass.
-        **kwargs: as in `Method`.
+        **kwargs: as in `AdversarialMethod`: forward, label_smoothing, weight_perturbation.
 
     Source:
         Zhang et al. 2019, https://arxiv.org/abs/1901.08573, eq. 5.
@@ -37,19 +36,13 @@ class TRADES(Method):
     terms = ("ce", "kl")
     default_weights = {"kl": 6.0}
 
-    def __init__(self, encoder, head, *, adversary: Adversary | None = None, forward: str = "separate", **kwargs):
-        super().__init__(encoder, head, **kwargs)
-        self.adversary = adversary or trades_adversary()
-        self.forward = checked_forward(forward)
-
-    def make_views(self, batch, context):
-        """Return the images and their adversarial examples."""
-        return adversarial_views(self, self.adversary, batch, context)
+    def __init__(self, encoder, head, *, adversary: Adversary | None = None, **kwargs):
+        super().__init__(encoder, head, adversary=adversary or trades_adversary(), **kwargs)
 
     def loss_terms(self, views, batch, context):
         """Compute `ce` and `kl`, and the clean logits."""
         (_, clean), (_, adversarial) = self.propagate_views(views["images"], views["adversarial"], forward=self.forward)
-        return robust_terms("trades", clean, adversarial, batch.labels), clean
+        return robust_terms("trades", clean, adversarial, self.targets(batch.labels, clean)), clean
 
 
 def trades_adversary() -> Adversary:

@@ -1,5 +1,6 @@
 """Input gradients: the single use of a gradient tape for attacks, penalties and sensitivities."""
 
+import math
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -49,6 +50,42 @@ def finite(gradient: tf.Tensor) -> tf.Tensor:
 
     # A sum is one pass that writes nothing. If only the sum overflows, the replacement changes nothing.
     return tf.cond(tf.math.is_finite(tf.reduce_sum(gradient)), lambda: gradient, repaired)
+
+
+def directions(gradient: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return rows in length 1, and whether a row is not 0.
+
+    Args:
+        gradient: float [b, n].
+
+    Returns:
+        (float [b, n], bool [b]); a row of 0 has some constant direction, without a gradient.
+    """
+    largest = tf.stop_gradient(tf.reduce_max(tf.abs(gradient), axis=1, keepdims=True))
+    known = largest > 0.0
+    # Divided by the largest entry, so that no square underflows.
+    scaled = tf.where(known, gradient / tf.where(known, largest, 1.0), 1.0)
+    return scaled / tf.norm(scaled, axis=1, keepdims=True), known[:, 0]
+
+
+def cosines(objective: Callable, inputs: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+    """Compute the cosine between the gradients of an objective at two points, per example.
+
+    Args:
+        objective: inputs -> float [b].
+        inputs: float32 [b, ...].
+        others: float32 [b, ...].
+
+    Returns:
+        float32 [b], NaN where either gradient is 0.
+    """
+    rows = [
+        tf.reshape(input_gradient(objective, points)[1], [-1, math.prod(points.shape[1:])])
+        for points in (inputs, others)
+    ]
+    (first, known), (second, also_known) = map(directions, rows)
+    values = tf.reduce_sum(first * second, axis=1)
+    return tf.where(known & also_known, values, tf.fill(tf.shape(values), float("nan")))
 
 
 @tf.custom_gradient

@@ -41,7 +41,7 @@ def robust_terms(objective: str, clean_logits: tf.Tensor, adversarial_logits: tf
         objective: "adversarial_training": `ce` and `ce_adv` (paper 003, eq. 4). "trades": `ce` and `kl`.
         clean_logits: float [b, k].
         adversarial_logits: float [b, k].
-        labels: int32 [b].
+        labels: int32 [b], or target distributions [b, k].
 
     Returns:
         A dict from term to float32 [b].

@@ -57,10 +57,12 @@ class Adversary(Configured):
         Returns:
             float32 [b, h, w, c], inside the attack's threat set.
         """
+        return self.attack.perturb(self.objective_on(predict, images, labels), images, key)
+
+    def objective_on(self, predict: Callable, images: tf.Tensor, labels: tf.Tensor) -> Callable:
+        """Return the function points [b, ...] -> float [b] that the attack maximizes; arguments as in `perturb`."""
         forward = objectives.ranged(modes.forward_in_mode(predict, self.mode), per_example=self.mode == "inference")
         if self.objective == "kl":
             # The reference code runs the clean pass again in every step; its result is the same each time.
-            objective = objectives.kl(forward, tf.stop_gradient(forward(images)))
-        else:
-            objective = objectives.cross_entropy(forward, labels)
-        return self.attack.perturb(objective, images, key)
+            return objectives.kl(forward, tf.stop_gradient(forward(images)))
+        return objectives.cross_entropy(forward, labels)

@@ -59,6 +59,7 @@ class Method(Configured, keras.Model):
         default_weights: weight by term, where it is not 1.
         host_view_names: names of the views that `host_views` returns.
         differentiable_views: the views with respect to which a penalty differentiates.
+        learned_views: names of the views whose gradients `update_views` gets.
         least_batch: the smallest global batch from which the method can learn.
         kinds: names of the kinds of examples that the method accepts: "images", "clips" (float32 [b, t, h, w, c] in
             place of images), "text" (tokens, int32 [b, length]).
@@ -70,6 +71,7 @@ class Method(Configured, keras.Model):
     default_weights: dict[str, float] = {}
     host_view_names: tuple[str, ...] = ()
     differentiable_views: tuple[str, ...] = ("images",)
+    learned_views: tuple[str, ...] = ()
     least_batch: int = 1
     kinds: tuple[str, ...] = OF_PIXELS
     needs_labels: bool = True
@@ -303,8 +305,19 @@ class Method(Configured, keras.Model):
             return {name: values[name] for name in self.terms}, (observed, logits)
 
         penalty = self.penalty.for_terms(self.differentiable_terms)
-        values, (observed, logits) = penalty(terms_alone, views, names, self._weight)
+        values, (observed, logits) = penalty(terms_alone, views, names, self._weight, context.key)
         return {**values, **observed}, logits
+
+    def update_views(self, views: dict, gradients: dict, context: Context) -> None:
+        """Update state by the gradients of the loss with respect to the `learned_views` (hook)."""
+
+    def around_update(self, differentiate: Callable) -> contextlib.AbstractContextManager:
+        """Return the context in which a step differentiates and applies the gradients (hook).
+
+        Args:
+            differentiate: () -> (terms, logits, losses, gradients) of this batch at the current weights.
+        """
+        return contextlib.nullcontext()
 
     def apply_gradients(self, gradients: list) -> None:
         """Update `trainable_variables` by their gradients (hook)."""
@@ -368,7 +381,29 @@ class Method(Configured, keras.Model):
         count = distribution.global_sum(tf.reduce_sum(weight))
         # A batch of weight 0 has no gradient; 0 / 0 would make the weights NaN.
         count = tf.where(tf.equal(count, 0.0), tf.ones_like(count), count)
+
+        def differentiate():
+            return self._differentiated(views, batch, context, weight, count)
+
+        with self.around_update(differentiate):
+            values, logits, each, gradients = differentiate()
+            self.apply_gradients(gradients if self.clip_norm is None else self._clipped(gradients))
+        self.step.assign_add(1)
+        self.after_update()
+        self.total.update_state(each, weight)
+        for name, mean in self.means.items():
+            if name in values:
+                mean.update_state(values[name], weight)
+        if logits is not None:
+            self.compute_metrics(batch.images, _given_labels(data, batch), logits, weight)
+        return self.get_metrics_result()
+
+    def _differentiated(
+        self, views: dict, batch: Batch, context: Context, weight: tf.Tensor, count: tf.Tensor
+    ) -> tuple:
+        """Return the terms, the logits, the loss of each example [b] and the gradients; `count` sums the weights."""
         with tf.GradientTape() as tape:
+            tape.watch([views[name] for name in self.learned_views])
             values, logits = self.evaluate_terms(views, batch, context)
             each = tf.add_n([self._weight(name) * values[name] for name in self.all_terms])
             # The only reduction of the library. It divides by the global count, so that gradients can be summed over
@@ -381,22 +416,12 @@ class Method(Configured, keras.Model):
                 each += regularization
                 values["regularization"] = tf.broadcast_to(regularization, tf.shape(each))
             scaled = self.optimizer.scale_loss(loss)
+        learned = {name: views[name] for name in self.learned_views}
+        gradients, of_views = tape.gradient(scaled, (self.trainable_variables, learned))
+        self.update_views(views, of_views, context)
         # Dense, also those of foreign embedding tables, so that they can be clipped and summed over replicas.
-        gradients = [
-            None if gradient is None else tf.convert_to_tensor(gradient)
-            for gradient in tape.gradient(scaled, self.trainable_variables)
-        ]
-        gradients = gradients if self.clip_norm is None else self._clipped(gradients)
-        self.apply_gradients(gradients)
-        self.step.assign_add(1)
-        self.after_update()
-        self.total.update_state(each, weight)
-        for name, mean in self.means.items():
-            if name in values:
-                mean.update_state(values[name], weight)
-        if logits is not None:
-            self.compute_metrics(batch.images, _given_labels(data, batch), logits, weight)
-        return self.get_metrics_result()
+        gradients = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
+        return values, logits, each, gradients
 
     def context(self, batch: Batch) -> Context:
         """Return the key, the step and the global rows of this step, for the hooks."""

@@ -1,4 +1,4 @@
-"""Utility of another model, for distillation and for models with little training data."""
+"""Logits and utility of another model, an export, for methods that learn from it."""
 
 import dataclasses
 import functools
@@ -16,9 +16,77 @@ from tfrobust.ops import sensitivity
 from tfrobust.security import saved_models
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Teacher(Configured):
+    """Base of the functions of an exported model, which is read at the first call.
+
+    Attributes:
+        path: an export: the folder of a version or of versions (then the newest is used). It must take the same images
+            and have the same classes.
+    """
+
+    path: str
+
+    @property
+    def named(self) -> str:
+        """The argument, for messages."""
+        return f"{type(self).__name__}.path"
+
+    def check(self, image_shape: tuple[int, ...], class_count: int) -> None:
+        """Check the signature of the export without loading the model.
+
+        Args:
+            image_shape: (h, w, c) of the data.
+            class_count: classes of the data.
+
+        Raises:
+            ValueError: there is no such export, or it takes other images or has other classes.
+        """
+        place = _directory(self.path, self.named)
+        try:
+            saved_models.check(place)
+        except InputError as error:
+            raise InputError(f"{self.named} cannot be read: {error}"[:300]) from error
+        saved = saved_model_pb2.SavedModel.FromString((place / "saved_model.pb").read_bytes())
+        signature = saved.meta_graphs[0].signature_def["serving_default"]
+        _refuse_foreign(self.path, self.named, signature.inputs, signature.outputs)
+        images, logits = (
+            tf.TensorShape(part.tensor_shape) for part in (signature.inputs["images"], signature.outputs["logits"])
+        )
+        if not images.is_compatible_with([None, *image_shape]) or logits[-1] not in (None, class_count):
+            raise InputError(
+                f"{self.named}: {self.path} maps {images} to {logits}; the data have the shape "
+                f"{list(image_shape)} and {class_count} classes."
+            )
+
+
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TeacherUtility(Configured):
+class TeacherLogits(Teacher):
+    """The logits of an exported model, for `HAT.helper`.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> helper = robust.methods.TeacherLogits(path="exported/supervised")
+        >>> robust.methods.HAT(robust.models.DigitsCNN(), robust.models.LinearHead(10), helper=helper).helper.path
+        'exported/supervised'
+
+    Attributes:
+        path: as in `Teacher`.
+    """
+
+    def __call__(self, images: tf.Tensor) -> tf.Tensor:
+        """Compute the logits, float32 [b, k], of images [b, h, w, c] in [0, 1].
+
+        Raises:
+            ValueError: there is no such model, or it has no output `logits`.
+        """
+        return _logits_of(self.path, self.named)(images)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TeacherUtility(Teacher):
     """|d CE / d x| of an exported model, for `FCL.teacher`.
 
     Example:
@@ -29,14 +97,11 @@ class TeacherUtility(Configured):
         'exported/ascl_leaked'
 
     Attributes:
-        path: an export: the folder of a version or of versions (then the newest is used). The model is read at the
-            first call. It must take the same images and have the same classes.
+        path: as in `Teacher`.
 
     Source:
         Paper 000, section 3, discussion.
     """
-
-    path: str
 
     def __call__(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Compute the teacher's utility of each input value.
@@ -51,44 +116,17 @@ class TeacherUtility(Configured):
         Raises:
             ValueError: there is no such model, or it has no output `logits`.
         """
-        return sensitivity.utility(objectives.cross_entropy(_logits_of(self.path), labels), images)
-
-    def check(self, image_shape: tuple[int, ...], class_count: int) -> None:
-        """Check the signature of the export without loading the model.
-
-        Args:
-            image_shape: (h, w, c) of the data.
-            class_count: classes of the data.
-
-        Raises:
-            ValueError: there is no such export, or it takes other images or has other classes.
-        """
-        place = _directory(self.path)
-        try:
-            saved_models.check(place)
-        except InputError as error:
-            raise InputError(f"TeacherUtility.path cannot be read: {error}"[:300]) from error
-        saved = saved_model_pb2.SavedModel.FromString((place / "saved_model.pb").read_bytes())
-        signature = saved.meta_graphs[0].signature_def["serving_default"]
-        _refuse_foreign(self.path, signature.inputs, signature.outputs)
-        images, logits = (
-            tf.TensorShape(part.tensor_shape) for part in (signature.inputs["images"], signature.outputs["logits"])
-        )
-        if not images.is_compatible_with([None, *image_shape]) or logits[-1] not in (None, class_count):
-            raise InputError(
-                f"TeacherUtility.path: {self.path} maps {images} to {logits}; the data have the shape "
-                f"{list(image_shape)} and {class_count} classes."
-            )
+        return sensitivity.utility(objectives.cross_entropy(_logits_of(self.path, self.named), labels), images)
 
 
 @functools.lru_cache(maxsize=4)
-def _logits_of(path: str):
+def _logits_of(path: str, named: str):
     """Load the function images -> logits of an export."""
     with tf.init_scope():
-        loaded = saved_models.load(_directory(path))
+        loaded = saved_models.load(_directory(path, named))
         signature = saved_models.signatures(loaded).get("serving_default")
         inputs = {} if signature is None else signature.structured_input_signature[1]
-        _refuse_foreign(path, inputs, {} if signature is None else signature.structured_outputs)
+        _refuse_foreign(path, named, inputs, {} if signature is None else signature.structured_outputs)
         batch, *size = inputs["images"].shape
         if None not in size:  # run it once, so that a broken teacher fails here and not inside a training step
             with saved_models.answering(path, (Exception,)):
@@ -97,15 +135,13 @@ def _logits_of(path: str):
     return lambda images, owner=loaded: owner.signatures["serving_default"](images=images)["logits"]
 
 
-def _directory(path: str) -> pathlib.Path:
+def _directory(path: str, named: str) -> pathlib.Path:
     place = pathlib.Path(path)
     if not place.is_dir():
-        raise InputError(f"TeacherUtility.path: there is no folder {path}; train and export the teacher first.")
+        raise InputError(f"{named}: there is no folder {path}; train and export the teacher first.")
     return files.saved_model_directory(place)
 
 
-def _refuse_foreign(path: str, inputs, outputs) -> None:
+def _refuse_foreign(path: str, named: str, inputs, outputs) -> None:
     if "images" not in inputs or "logits" not in outputs:
-        raise InputError(
-            f"TeacherUtility.path: {path} is not a tfrobust export: its signature must map `images` to `logits`."
-        )
+        raise InputError(f"{named}: {path} is not a tfrobust export: its signature must map `images` to `logits`.")

@@ -1,0 +1,89 @@
+"""AWP, MART, HAT, FGSM-RS, N-FGSM, GradAlign and Free AT beside PyTorch (tests/golden/modern_training.md)."""
+
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.attacks.gradient import FGSM
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.losses.gradient_alignment import GradAlign
+from tfrobust.methods.adversarial_training import AdversarialTraining
+from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
+from tfrobust.methods.hat import HAT
+from tfrobust.methods.mart import MART
+from tfrobust.methods.shared.fast_adversary import FastAdversary
+from tfrobust.methods.shared.weight_perturbation import WeightPerturbation
+from tfrobust.methods.trades import TRADES
+from tfrobust.models.heads.linear import LinearHead
+from tfrobust.ops import norms
+from tfrobust.structs import Batch
+
+GOLDEN = np.load(pathlib.Path(__file__).resolve().parents[1] / "golden" / "modern_training.npz")
+STEPS, SHAPE, RATE, DECAY, EPSILON = 3, (4, 4, 3), 0.3, 0.02, 0.1
+THREAT = ThreatModel(epsilon=EPSILON)
+MOVED = {"weight_perturbation": WeightPerturbation(gamma=0.05)}
+# Their losses have no clean cross-entropy.
+ADVERSARIAL = {"term_weights": {"ce": 0.0}}
+
+
+def parts():
+    inputs = keras.Input((None, None, 3))
+    pooled = keras.layers.GlobalAveragePooling2D()(keras.layers.Dense(5, "tanh")(inputs))
+    return keras.Model(inputs, pooled), LinearHead(3)
+
+
+def helper(images):
+    kernel, offset, head, bias = (GOLDEN[f"helper/{place}"].astype(np.float32) for place in range(4))
+    return tf.reduce_mean(tf.tanh(images @ kernel + offset), axis=(1, 2)) @ head + bias
+
+
+def fast(*parts, noise, step, projected=True, **keywords):
+    own = {"attack": FGSM(THREAT), "noise": noise, "step": step, "projected": projected}
+    return AdversarialTraining(*parts, adversary=FastAdversary(**own, mode="train"), **ADVERSARIAL, **keywords)
+
+
+METHODS = {
+    "awp": lambda *parts: AdversarialTraining(*parts, **ADVERSARIAL, **MOVED),
+    "trades_awp": lambda *parts: TRADES(*parts, **MOVED),
+    "mart": MART,
+    "hat": lambda *parts: HAT(*parts, helper=helper),
+    "fgsm_rs": lambda *parts: fast(*parts, noise=1.0, step=1.25),
+    "n_fgsm": lambda *parts: fast(*parts, noise=2.0, step=1.0, projected=False),
+    "grad_align": lambda *parts: fast(*parts, noise=0.0, step=1.0, penalty=GradAlign(epsilon=EPSILON, weight=0.7)),
+    "free": lambda *parts: FreeAdversarialTraining(*parts, threat=THREAT, replays=2, rows=6),
+}
+GIVEN = ("awp", "trades_awp", "mart", "hat")  # these get the adversarial examples, too
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_three_steps_are_those_of_pytorch(name, monkeypatch):
+    method = METHODS[name](*parts())
+    method.build((None, *SHAPE))
+    method.compile(keras.optimizers.SGD(RATE, weight_decay=DECAY), jit_compile=False)
+    weights = [*method.encoder.weights, *method.head.weights]
+    for place, weight in enumerate(weights):
+        weight.assign(GOLDEN[f"{name}/0/{place}"])
+    for number in range(STEPS):
+        given = {key: GOLDEN[f"batch/{number}/{key}"] for key in ("images", "adversarial", "noise")}
+        given = {key: tf.constant(value, tf.float32) for key, value in given.items()}
+        labels = tf.constant(GOLDEN[f"batch/{number}/labels"], tf.int32)
+        if name in GIVEN:
+            monkeypatch.setattr(method, "make_views", lambda *_, given=given: given)
+        drawn = given["noise"]
+        monkeypatch.setattr(norms, "random_in_ball", lambda key, like, kind, radius, drawn=drawn: radius * drawn)
+        method.train_step(Batch(given["images"], labels, tf.range(6, dtype=tf.int64), {}))
+        for place, weight in enumerate(weights):
+            expected = GOLDEN[f"{name}/{number + 1}/{place}"]
+            np.testing.assert_allclose(weight.numpy(), expected, atol=2e-5, err_msg=f"{place} after step {number}")
+        if name == "free":
+            expected = GOLDEN[f"free/{number + 1}/perturbation"]
+            np.testing.assert_allclose(method.perturbation.numpy(), expected, atol=1e-6)
+
+
+def test_each_recorded_method_goes_its_own_way():
+    ends = [GOLDEN[f"{name}/3/0"] for name in METHODS]
+    gaps = [np.abs(one - other).max() for place, one in enumerate(ends) for other in ends[:place]]
+    assert min(gaps) > 1e-3

@@ -1,0 +1,85 @@
+"""Adversarial examples of a single gradient step from a noisy start: FGSM-RS and N-FGSM."""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tfrobust.attacks.gradient import FGSM, PGD
+from tfrobust.common.settings import require_least
+from tfrobust.errors import InputError
+from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.ops import norms, randomness
+from tfrobust.ops.gradients import input_gradient
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FastAdversary(Adversary):
+    """One step of the fast gradient sign method from noise: the adversary of fast adversarial training.
+
+    x^a = x + u + step epsilon v, with u uniform in the ball of radius noise x epsilon, cut to the pixel box, and v the
+    steepest direction at x + u. `projected`: x^a is projected onto ball and box, otherwise cut to the box alone.
+
+    | method | noise | step | projected | mode |
+    |---|---|---|---|---|
+    | FGSM-RS (Wong et al.) | 1 | 1.25 | True | "train" |
+    | N-FGSM (de Jorge et al.) | 2 | 1 | False | "train" |
+    | FGSM | 0 | 1 | True | "train" |
+
+    Without the projection, training points lie up to (noise + step) epsilon from the image, outside the threat set:
+    N-FGSM trains so, and is evaluated within epsilon.
+
+    Example:
+        >>> import numpy as np, tensorflow as tf
+        >>> from tfrobust import keras as robust
+        >>> attack = robust.attacks.FGSM(robust.attacks.ThreatModel(epsilon=0.1))
+        >>> fast = robust.methods.FastAdversary(attack=attack, noise=2.0, step=1.0, projected=False)
+        >>> predict = lambda images, training: tf.reshape(images, [-1, 1]) * [[-1.0, 1.0]]
+        >>> moved = fast.perturb(predict, tf.fill([50, 1, 1, 1], 0.5), tf.zeros([50], tf.int32), tf.constant([0, 1]))
+        >>> float(tf.reduce_min(moved)) > 0.4, 0.7 < float(tf.reduce_max(moved)) <= 0.8 + 1e-6
+        (True, True)
+
+    Attributes:
+        attack: `FGSM`, whose threat model is used.
+        noise: radius of the start in units of epsilon, >= 0.
+        step: length of the step in units of epsilon, > 0.
+        projected: whether x^a is projected onto the ball of radius epsilon.
+
+    Raises:
+        ValueError: a number out of its range, or an attack of several steps or with a start of its own.
+
+    Source:
+        Wong et al. 2020, https://arxiv.org/abs/2001.03994; de Jorge et al. 2022, https://arxiv.org/abs/2202.01181.
+    """
+
+    attack: PGD = dataclasses.field(default_factory=FGSM)
+    noise: float = 1.0
+    step: float = 1.25
+    projected: bool = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        require_least(self.noise, "FastAdversary.noise", 0)
+        if not self.step > 0:
+            raise InputError(f"FastAdversary.step is {self.step}; it must be > 0.")
+        if type(self.attack) is not FGSM:
+            raise InputError(
+                f"FastAdversary.attack is {type(self.attack).__name__}; it is FGSM, the only attack of one step from "
+                "the given point. Its noise and step are those of FastAdversary."
+            )
+
+    def perturb(self, predict: Callable, images: tf.Tensor, labels: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+        """Return adversarial images for a batch, with gradients stopped; see `Adversary.perturb`."""
+        threat = self.attack.threat
+        start = images
+        if self.noise:
+            drawn = norms.random_in_ball(
+                randomness.fold(key, "start"), images, threat.norm, self.noise * threat.epsilon
+            )
+            start = tf.clip_by_value(images + drawn, *threat.bounds)
+        _, gradient = input_gradient(self.objective_on(predict, images, labels), start)
+        moved = threat.step(start, gradient, self.step * threat.epsilon)
+        moved = threat.project(images, moved) if self.projected else tf.clip_by_value(moved, *threat.bounds)
+        return tf.stop_gradient(moved)
