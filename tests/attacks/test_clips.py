@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from oracles import projections
 from tfrobust.attacks import apgd, fab, gradient, noise, prox_log_barrier, square
-from tfrobust.attacks.ensemble import AutoAttack, Ensemble
+from tfrobust.attacks.ensemble import AutoAttack, Ensemble, standard_member
 from tfrobust.attacks.shared import modes, runner
 from tfrobust.attacks.shared.engine import verify
 from tfrobust.attacks.shared.goal import Goal
@@ -248,6 +248,14 @@ def test_attacks_on_whole_clips_refuse_a_budget_for_frames(make, budget):
     with pytest.raises(ValueError, match=f"{make.__name__} bounds the norm of whole clips.*{name}.*use FGSM") as raised:
         make(ThreatModel(norm="l2", **budget))
     assert "\n" not in str(raised.value)
+
+
+def test_members_of_autoattack_support_a_budget_for_frames_where_their_attacks_do():
+    threat = ThreatModel(max_frames=2)
+    found = [standard_member(threat, name=name) for name in ("apgd_ce", "apgd_t")]
+    assert [one.threat for one in found] == [threat] * 2
+    with pytest.raises(ValueError, match="FAB bounds the norm"):
+        standard_member(threat, name="fab_t")
 
 
 def test_images_have_no_frames():

@@ -209,6 +209,15 @@ def test_an_evaluation_file_builds_and_obeys_the_knobs(name):
     assert all((a.threat.norm, a.threat.epsilon) == ("l2", 0.07) for a in attacks)
 
 
+def test_a_budget_for_frames_reaches_all_attacks_of_a_run():
+    limits = ["training/ThreatModel.max_frames=3", "evaluation/ThreatModel.per_frame=True", "EPSILON=0.1"]
+    given = arguments(HOST, "models/r2plus1d18.gin", params=limits)
+    ids = [name for evaluator in given["evaluators"] for name in evaluator.ids() if name.startswith("attack.")]
+    assert all("_linf_0.1_per_frame." in name for name in ids if not name.endswith("curve"))
+    assert "attack.apgd_linf_0.1_per_frame.apgd_t.accuracy" in ids and "attack.pgd_linf_per_frame.curve" in ids
+    assert gin.query_parameter("training/ThreatModel.max_frames") == 3
+
+
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_every_training_run_has_the_first_members_of_autoattack(norm):
     configure([str(GIN / "eval" / "standard.gin")], ["EPSILON=0.07", f"NORM={norm!r}"])

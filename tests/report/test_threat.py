@@ -175,7 +175,8 @@ def test_budgets_for_frames_are_budgets_of_their_own(variant, words):
     measured = [plain.accuracy, rows[0].accuracy]
     said = threat_statement(measured)
     assert f"within {words}." in said and "within L2 ε = 0.5." in said
-    assert "measured in L∞ and L1" in said and "measured in L∞, L2 and L1" in threat_statement(measured[1:])
+    others = "L∞, L2 and L1" if "max" in variant else "L∞ and L1"
+    assert "measured in L∞ and L1" in said and f"measured in {others}" in threat_statement(measured[1:])
     assert reading.label(rows[0].accuracy) == f"PGD, {words}"
     assert reading.attack_caption(f"pgd_l2{variant}") == f"PGD, {words.replace(' ε = 0.5', '')}"
     assert reading.place(names[0]) == reading.place("attack.pgd_l2_0.5.accuracy") < reading.place(names[1])

@@ -169,21 +169,26 @@ def standard_member(threat: ThreatModel | None = None, *, name: str = "apgd_ce")
     Raises:
         ValueError: no such member.
     """
-    members = {member.name: member for member in AutoAttack(threat).members}
-    if name not in members:
-        raise InputError(f"AutoAttack has no member {name!r}; its members are {list(members)}.")
-    return members[name]
+    # The others may refuse the threat model.
+    makers = _makers(threat or ThreatModel())
+    if name not in makers:
+        raise InputError(f"AutoAttack has no member {name!r}; its members are {list(makers)}.")
+    return makers[name]()
+
+
+def _makers(threat: ThreatModel) -> dict[str, Callable]:
+    # The L1 landscape needs more restarts; fewer targets keep the cost equal.
+    restarts, targets = (5, 5) if threat.norm == "l1" else (1, 9)
+    return {
+        "apgd_ce": lambda: APGDCrossEntropy(threat, restarts=restarts),
+        "apgd_t": lambda: APGDTargeted(threat, targets=targets),
+        "fab_t": lambda: FAB(threat),
+        "square": lambda: Square(threat),
+    }
 
 
 def _standard(threat: ThreatModel, _) -> tuple[base.Attack, ...]:
-    # The L1 landscape needs more restarts; fewer targets keep the cost equal.
-    restarts, targets = (5, 5) if threat.norm == "l1" else (1, 9)
-    return (
-        APGDCrossEntropy(threat, restarts=restarts),
-        APGDTargeted(threat, targets=targets),
-        FAB(threat),
-        Square(threat),
-    )
+    return tuple(make() for make in _makers(threat).values())
 
 
 def _plus(threat: ThreatModel, _) -> tuple[base.Attack, ...]:

@@ -186,7 +186,8 @@ def _has(measurements, family: str) -> bool:
 
 
 def _unmeasured_norms(rows) -> list[str]:
-    measured = {row.norm for row in rows if not row.frames}
+    # A ball of the whole clip lies in the balls of its frames, but not in the set of few changed frames.
+    measured = {row.norm for row in rows if "_max_frames_" not in row.frames}
     return [NORM_NAMES[norm] for norm in _MAIN_NORMS if norm not in measured]
 
 

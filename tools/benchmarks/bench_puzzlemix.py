@@ -64,7 +64,7 @@ def step_part(flags: argparse.Namespace) -> None:
     """Print the table of steps."""
     import tensorflow as tf
 
-    shape, files = ENCODERS[flags.encoder]
+    shape, files, _ = ENCODERS[flags.encoder]
     images = tf.random.stateless_uniform([flags.batch, *shape], (0, 0))
     labels = tf.random.stateless_uniform([flags.batch], (0, 1), 0, CLASSES, tf.int32)
     recipes = {"mixup": ("mixup", [])} | {

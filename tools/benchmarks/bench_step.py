@@ -16,6 +16,7 @@ the input pipeline. It measures how long the step waits for them, and the time o
 
     python tools/benchmarks/bench_step.py                                   # everything, about ten minutes on 2 cores
     python tools/benchmarks/bench_step.py --parts=step --encoder=digits
+    python tools/benchmarks/bench_step.py --parts=step,memory --encoder=r2plus1d --methods=trades --batch=8
     python tools/benchmarks/bench_step.py --parts=pipeline --encoder=resnet18 --methods=simclr --batch=256 --rounds=5
 
 No other heavy process should run: the load average is printed.
@@ -38,11 +39,17 @@ from _step_batches import Waited, made_batches
 from _step_bounds import attacks, compares_instances, make_bound, make_instance_bound, make_stacked_bound
 
 PARTS = ("step", "pipeline", "memory", "start")
-# Image shape, and the gin files in addition to the method's own.
+# Shape of an image or clip, the gin files in addition to the method's own, and parameters.
 ENCODERS = {
-    "resnet20": ((32, 32, 3), ["gin/models/resnet20.gin"]),
-    "digits": ((8, 8, 1), []),
-    "resnet18": ((32, 32, 3), ["gin/models/preact_resnet18.gin"]),  # measured only if requested
+    "resnet20": ((32, 32, 3), ["gin/models/resnet20.gin"], []),
+    "digits": ((8, 8, 1), [], []),
+    # Measured only if requested.
+    "resnet18": ((32, 32, 3), ["gin/models/preact_resnet18.gin"], []),
+    "r2plus1d": (
+        (8, 16, 16, 1),
+        ["gin/models/r2plus1d18.gin"],
+        ["R2Plus1D18.stem='small'", "R2Plus1D18.width=8", "EPSILON=0.1"],
+    ),
 }
 # SimCLR's views for CIFAR-10, which cost more than those for digits; for methods that train on views.
 VIEWS = [
@@ -165,8 +172,8 @@ def train_some(method, images, labels, steps: int, callbacks=(), dataset=None) -
 
 def make_method(name: str, encoder: str, attack_steps: int, batch: int):
     """Return a method on an encoder, and a batch of uniform noise with random labels."""
-    image_shape, beside = ENCODERS[encoder]
-    classes, files, params = CLASSES, [f"gin/{name}.gin", *beside], [f"STEPS={attack_steps}"]
+    image_shape, beside, params = ENCODERS[encoder]
+    classes, files, params = CLASSES, [f"gin/{name}.gin", *beside], [*params, f"STEPS={attack_steps}"]
     parts = recipe(files, params)
     if not beside:  # the method's own task, since FCL's has larger images and more classes
         data = parts["data"].load()
