@@ -46,6 +46,7 @@ LAYERS = (
     {"evaluation"},
     {"methods"},
     {"methods.shared"},
+    {"certification"},
     {"attacks", "models.weights", "data"},
     {"attacks.shared", "models", "models.resnets"},
     {"models.heads"},

@@ -42,6 +42,7 @@ AREAS = {
     "attacks": Area(("attacks",), modules=("attacks.shared.objectives",)),
     "augment": Area(("augment",)),
     "callbacks": Area(("training.callbacks",)),
+    "certification": Area(("certification",)),
     "corruptions": Area(("corruptions",)),
     "data": Area(("data",)),
     "evaluators": Area(("evaluation.evaluators", "evaluation.doctor", "evaluation.engine")),

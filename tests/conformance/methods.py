@@ -27,11 +27,13 @@ from tfrobust.methods.ascl import ASCL, TwoTransforms
 from tfrobust.methods.augmix import AugMixTraining
 from tfrobust.methods.byol import BYOL
 from tfrobust.methods.cl_gaussian import CLGaussian
+from tfrobust.methods.crown_ibp import CROWNIBP
 from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.dino import DINO
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
 from tfrobust.methods.hat import HAT
+from tfrobust.methods.ibp import IBP
 from tfrobust.methods.layer_wise import LayerWiseContrastive
 from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mart import MART
@@ -173,6 +175,8 @@ ROWS = {
     "ascl_soft": _ascl(contrast=Contrast(selection=SoftSelection(), similarity="linf", normalized=True)),
     "ascl_leaked": _ascl(contrast=Contrast(selection=LeakedSelection()), projected=True),
     "ascl_trades": lambda *parts, **k: ASCL(*parts, objective="trades", adversary=adversary(objective="kl"), **k),
+    "ibp": lambda *parts, **k: IBP(*parts, epsilon=0.05, **k),
+    "crown_ibp": lambda *parts, **k: CROWNIBP(*parts, epsilon=0.05, final_beta=0.5, **k),
     "mixup": lambda *parts, **k: Mixup(*parts, mixing=MIXING, **k),
     "cutmix": lambda *parts, **k: CutMix(*parts, mixing=Mixing(group=2, per_example=True), **k),
     "manifold_mixup": lambda *parts, **k: ManifoldMixup(*parts, mixing=MIXING, **k),

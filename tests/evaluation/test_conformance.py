@@ -13,6 +13,7 @@ from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve, AttackAccuracy
 from tfrobust.evaluation.evaluators.calibration import Calibration
+from tfrobust.evaluation.evaluators.certified import CertifiedAccuracy
 from tfrobust.evaluation.evaluators.corruption import CorruptionAccuracy
 from tfrobust.evaluation.evaluators.embedding import EmbeddingGeometry
 from tfrobust.evaluation.evaluators.examples import AdversarialExamples
@@ -36,6 +37,7 @@ EVALUATORS = (
     EmbeddingGeometry(views=AddGaussian(deviation=0.1)),
     Divergence(attack=ATTACK, epsilons=(0.03,)),
     FeatureMap(natural=10),
+    CertifiedAccuracy(threat=ThreatModel(epsilon=0.03), method="crown_ibp"),
 )
 
 

@@ -27,6 +27,7 @@ from tfrobust.common import configured, files, fingerprint
 from tfrobust.common.kinds import CLIPS, TEXT, Kind, takes
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
+from tfrobust.evaluation.doctor.certificates import check_certificates
 from tfrobust.evaluation.engine import searching
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.chunks import Shard, Store
@@ -57,6 +58,7 @@ def run_evaluation(
         The joined outcome, and `cost.evaluation`, the seconds it took (for cached results, those of their own run). If
         the predictor has no input gradients, a finding `white_box` names what was left out, and replaces the doctor's
         `gradients`. If its outputs are or may be probabilities, a finding `logits` says so, whichever evaluators ran.
+        If an example is certified, a finding `certificates` says whether an attack contradicts the bound.
 
     Raises:
         ValueError: two evaluators give one id, an evaluator rejects the setting, an attack's pixels do not lie in [0,
@@ -75,6 +77,8 @@ def run_evaluation(
             setting.progress("evaluation", done + 1, len(evaluators))
     findings = _without_gradients_twice(left_out, outcome.findings)
     # Several evaluators can miss the same thing.
+    contradiction = check_certificates(outcome)
+    findings += [] if contradiction is None else [contradiction]
     outcome.findings = list(dict.fromkeys([*findings, *_logits_finding(findings, setting)]))
     _refuse_equal([item.id for item in [*outcome.measurements, *outcome.series]])
     outcome.measurements.append(Measurement("cost.evaluation", seconds, "seconds"))

@@ -209,6 +209,7 @@ def _to_unit(images: np.ndarray, predictor: Predictor, low: float, high: float) 
         width = np.float32(high - low)
         functions = {name: getattr(predictor, name) for name in ("logits", "embedding", "normalization")}
         functions = {name: made and _after_scaling(made, low, width) for name, made in functions.items()}
+        functions["network"] = predictor.network and predictor.network.after_scaling(float(width), low)
         return (images - np.float32(low)) / width, dataclasses.replace(predictor, **functions)
     if images.ndim in (4, 5) and images.size and (images.dtype.kind in "iu" or images.max() > 2):
         raise InputError(

@@ -6,6 +6,7 @@ from tfrobust.evaluation.engine.base import Evaluator
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve, AttackAccuracy
 from tfrobust.evaluation.evaluators.calibration import Calibration
+from tfrobust.evaluation.evaluators.certified import CertifiedAccuracy
 from tfrobust.evaluation.evaluators.clip_corruption import ClipCorruptionAccuracy
 from tfrobust.evaluation.evaluators.corruption import CorruptionAccuracy
 from tfrobust.evaluation.evaluators.embedding import EmbeddingGeometry
@@ -23,6 +24,7 @@ __all__ = [
     "AdversarialExamples",
     "AttackAccuracy",
     "Calibration",
+    "CertifiedAccuracy",
     "CleanAccuracy",
     "ClipCorruptionAccuracy",
     "CorruptionAccuracy",

@@ -11,11 +11,13 @@ from tfrobust.methods.ascl import ASCL, TwoTransforms
 from tfrobust.methods.augmix import AugMixTraining
 from tfrobust.methods.byol import BYOL
 from tfrobust.methods.cl_gaussian import CLGaussian
+from tfrobust.methods.crown_ibp import CROWNIBP
 from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.dino import DINO
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
 from tfrobust.methods.hat import HAT
+from tfrobust.methods.ibp import IBP
 from tfrobust.methods.layer_wise import LayerWiseContrastive
 from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mart import MART
@@ -53,6 +55,7 @@ __all__ = [
     "BYOL",
     "Branches",
     "CLGaussian",
+    "CROWNIBP",
     "Contrast",
     "CutMix",
     "DINO",
@@ -67,6 +70,7 @@ __all__ = [
     "GradAlign",
     "HAT",
     "HardSelection",
+    "IBP",
     "IFND",
     "InstanceAdversary",
     "LayerWiseContrastive",

@@ -1,5 +1,5 @@
 """Schedules of the step for learning rates and term weights, in addition to `keras.optimizers.schedules`."""
 
-from tfrobust.ops.schedules import LinearRamp
+from tfrobust.ops.schedules import LinearRamp, SmoothedRamp
 
-__all__ = ["LinearRamp"]
+__all__ = ["LinearRamp", "SmoothedRamp"]

@@ -58,3 +58,45 @@ class LinearRamp(Configured, keras.optimizers.schedules.LearningRateSchedule):
         if not self.length:
             return tf.where(passed >= 0, value, 0.0)
         return value * tf.clip_by_value(passed / (self.length * self.steps_per_unit), 0.0, 1.0)
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class SmoothedRamp(Configured, keras.optimizers.schedules.LearningRateSchedule):
+    """Ramp from 0 to 1 that begins with a polynomial: the radius of training on bounds.
+
+    0 during the delay; with t from 0 to 1 over the length, (4 t)^4 / 13 up to t = 1/4; then linear to 1, with the slope
+    of the polynomial at its end. Delay and length are in `steps_per_unit` steps.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> ramp = robust.schedules.SmoothedRamp(delay=1, length=10, steps_per_unit=10)  # in epochs of 10 steps
+        >>> [round(float(ramp(step)), 4) for step in (0, 10, 20, 35, 60, 110, 1000)]
+        [0.0, 0.0, 0.002, 0.0769, 0.3846, 1.0, 1.0]
+
+    Args:
+        delay: duration of the initial 0, >= 0.
+        length: duration of the increase, > 0.
+        steps_per_unit: 1 if delay and length are in steps; the steps of an epoch if they are in epochs.
+
+    Raises:
+        ValueError: a negative delay, a length that is not positive, or steps_per_unit below 1.
+
+    Source:
+        The "smoothed" schedule of the code of Zhang et al. 2020 (CROWN-IBP), exponent 4, middle 0.25.
+    """
+
+    def __init__(self, *, delay: float = 0, length: float = 1, steps_per_unit: int = 1):
+        super().__init__()
+        if delay < 0 or not length > 0 or steps_per_unit < 1:
+            raise InputError(
+                f"SmoothedRamp has delay {delay} (>= 0), length {length} (> 0), steps_per_unit {steps_per_unit} (>= 1)."
+            )
+        self.delay = delay
+        self.length = length
+        self.steps_per_unit = steps_per_unit
+
+    def __call__(self, step):
+        """Return the value at a step."""
+        passed = tf.cast(step, tf.float32) / self.steps_per_unit - self.delay
+        share = tf.clip_by_value(passed / self.length, 0.0, 1.0)
+        return tf.where(share < 0.25, tf.pow(4.0 * share, 4.0), 16.0 * share - 3.0) / 13.0

@@ -15,6 +15,7 @@ _ATTACK_ID = re.compile(
     r"(?:\.(?P<member>[a-z][a-z0-9_]*))?\.(?P<what>accuracy|drop|median_distance)$"
 )
 
+_CERTIFIED_ID = re.compile(rf"^certified\.(?P<norm>linf|l2|l1|l0)_(?P<epsilon>[0-9][0-9.e+-]*?){_FRAMES}\.accuracy$")
 # Calibration under an attack.
 _CALIBRATION_ID = re.compile(
     r"^calibration\.(?P<attack>.+?)_(?P<norm>linf|l2|l1|l0)_(?P<epsilon>[0-9][0-9.e+-]*?)"
@@ -46,6 +47,7 @@ _HEADLINES = (
     # Of an ensemble as a whole.
     r"attack\..+_(linf|l2|l1|l0)_[0-9][0-9.e+-]*(_per_frame)?(_max_frames_[0-9]+)?\.accuracy",
     r"attack\..+\.median_distance",
+    r"certified\..+\.accuracy",
     r"corruption\.(mean\.accuracy|mce)",
     r"stability\.(mean\.flip_probability|mfr)",
     r"noise\..+\.accuracy",
@@ -218,6 +220,37 @@ def attack_rows(measurements, members: bool = False) -> list[AttackRow]:
     return [AttackRow(*key, pair["accuracy"], pair.get("drop")) for key, pair in found.items() if "accuracy" in pair]
 
 
+@dataclasses.dataclass(frozen=True)
+class Bracket:
+    """The accuracy under all attacks within a budget, bounded from both sides.
+
+    Attributes:
+        certified: the lower bound, which holds against every attack.
+        attacked: the row of the strongest attack measured, the upper bound; None without any.
+    """
+
+    certified: Measurement
+    attacked: AttackRow | None
+
+    @property
+    def budget(self) -> str:
+        """The norm and size of the perturbation: "L∞ ε = 0.2"."""
+        return _budget(*_CERTIFIED_ID.match(self.certified.id).group(*_BUDGET))
+
+
+def brackets(measurements) -> list[Bracket]:
+    """Return a bracket per certified accuracy, in the order measured."""
+    rows = [row for row in attack_rows(measurements) if row.accuracy.value is not None]
+    found = [m for m in measurements if m.value is not None and _CERTIFIED_ID.match(m.id)]
+    parts = [(m, _CERTIFIED_ID.match(m.id).group(*_BUDGET)) for m in found]
+    return [
+        Bracket(
+            m, strongest([row for row in rows if (row.norm, row.epsilon, row.frames) == key and row.accuracy.n == m.n])
+        )
+        for m, key in parts
+    ]
+
+
 def examples_of(data: dict) -> str:
     """Return the kind of examples in a report's `data`: "images", "clips" or "sentences"."""
     return "sentences" if data.get("vocabulary_size") else "clips" if data.get("kind") == "clips" else "images"
@@ -247,8 +280,12 @@ def place(identity: str) -> tuple[int, int]:
 
 
 def in_order(report: Report) -> list[Measurement]:
-    """Return all measurements except costs: clean, attacks, corruptions, stability, noise, shifts, calibration, ..."""
-    return sorted((m for m in report.measurements if not m.id.startswith("cost.")), key=lambda m: place(m.id))
+    """Return all measurements except costs: clean, attacks, corruptions, stability, noise, shifts, calibration, ...
+
+    Those that were not possible are not among them either: `threat.not_measured` gives their reasons.
+    """
+    found = (m for m in report.measurements if not m.id.startswith("cost.") and "reason" not in m.settings)
+    return sorted(found, key=lambda m: place(m.id))
 
 
 def main_measurements(report: Report) -> list[Measurement]:
@@ -288,6 +325,8 @@ def _name_of(identity: str, settings: dict) -> str:
             return f"{name}, {_budget(match['norm'], None)}, median distance"
         suffix = ", relative drop" if match["what"] == "drop" else ""
         return f"{name}, {_budget(*match.group(*_BUDGET))}{suffix}"
+    if match := _CERTIFIED_ID.match(identity):
+        return f"Certified accuracy, {_budget(*match.group(*_BUDGET))}"
     if match := _SHIFT_ID.match(identity):
         what = _SHIFT_NUMBERS.get(match["what"], match["what"])
         return f"{_SHIFTED_SETS.get(match['set'], nice(match['set']))}, {what}"

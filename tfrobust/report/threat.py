@@ -1,7 +1,17 @@
 """The threat statement, the summary and the list of what a report does not measure."""
 
 from tfrobust.report import intervals
-from tfrobust.report.reading import NORM_NAMES, attack_rows, examples_of, frost_word, number, quantity, strongest
+from tfrobust.report.reading import (
+    NORM_NAMES,
+    Bracket,
+    attack_rows,
+    brackets,
+    examples_of,
+    frost_word,
+    number,
+    quantity,
+    strongest,
+)
 from tfrobust.report.schema import Report
 
 _MAIN_NORMS = ("linf", "l2", "l1")
@@ -35,6 +45,7 @@ def threat_statement(measurements, findings=(), examples: str = "images") -> str
     if _is_black_box(findings):
         sentences.append("The model provides no input gradients, so no gradient-based attack was run.")
     sentences.append("Stronger attacks may find more errors, so these accuracies are upper bounds.")
+    sentences += map(bracket_sentence, brackets(measurements))
     mean = {m.id: m for m in measurements}.get("corruption.mean.accuracy")
     if mean is not None and mean.value is not None:
         frost = f" ({frost_word(mean)} frost)" if frost_word(mean) else ""
@@ -63,6 +74,7 @@ def not_measured(measurements, findings=(), examples: str = "images") -> list[st
         missing.append("AutoAttack, the official ensemble: gradient attacks alone can overestimate robustness.")
     if not any("square" in name for name in attacks):  # also as a member of an ensemble: 'rand' has none
         missing.append("Black-box attacks, which need no gradients (Square, decision-based, transfer).")
+    missing.append(_not_certified(measurements))
     missing.append("Adaptive attacks designed against this particular defense.")
     checked = {finding.check for finding in findings}
     missing += [sentence for check, sentence in _CHECKS.items() if check not in checked]
@@ -73,12 +85,23 @@ def not_measured(measurements, findings=(), examples: str = "images") -> list[st
     for prefix, sentence in families.items():
         if sentence and not any(identity.startswith(prefix) for identity in ids):
             missing.append(sentence)
+    missing = [sentence for sentence in missing if sentence]
     missing.append("Patches, rotations, translations and other changes that are not bounded by a norm.")
     others = " and the measured shifted sets" if any(identity.startswith("shift.") for identity in ids) else ""
     missing.append(f"Data from sources other than the test set{others} (domain shift).")
     if not any("seed" in str(m.settings.get("interval", "")) for m in measurements):
         missing.append("Other training seeds: one trained model is evaluated, and the intervals are over images.")
     return [sentence.replace("images", examples) for sentence in missing]
+
+
+def _not_certified(measurements) -> str:
+    """Return the sentence on a certified accuracy that was not measured, with its reason; "" if one was."""
+    found = [m for m in measurements if m.id.startswith("certified.")]
+    if any(m.value is not None for m in found):
+        return ""
+    reasons = dict.fromkeys(m.settings["reason"] for m in found if isinstance(m.settings.get("reason"), str))
+    said = f": {'; '.join(reasons)}" if reasons else ", a lower bound that holds against every attack"
+    return f"Certified accuracy{said}."
 
 
 def _not_measured_of_text(measurements, findings) -> list[str]:
@@ -126,6 +149,23 @@ _FAMILIES_OF_CLIPS = {
     "corruption.": "Corruptions of frames and of time (noise, blur, dropped, frozen or reordered frames, compression).",
     "stability.": "",
 }
+
+
+def bracket_sentence(bracket: Bracket) -> str:
+    """State what a certified accuracy proves; or, if it is 0, what the bound is worth."""
+    certified = bracket.certified
+    if not certified.value:
+        worth = certified.settings.get("certified_up_to")
+        until = f"; it certifies some at ε = {worth:.2g}" if isinstance(worth, float) and worth else ""
+        return (
+            f"From below, nothing is known within {bracket.budget}: the bound certifies none of the images{until}. "
+            "Such bounds are loose on networks that were not trained for them."
+        )
+    said = f"From below, {number(certified)} are certified within {bracket.budget}: no attack can change their class"
+    if bracket.attacked is None:
+        return f"{said}."
+    gap = max(0.0, bracket.attacked.accuracy.value - certified.value)
+    return f"{said}. For {quantity(gap, 'fraction')} neither is known."
 
 
 def summary_sentence(report: Report) -> str:

@@ -148,7 +148,10 @@ class Artifact:
         images, labels = self.dataset.test.arrays()
         with ConsoleProgress(self.verbose) as progress:
             setting = Setting(
-                predictor=predictors.from_saved_model(str(staged)),
+                # A SavedModel has no layers. Bounds use those of the method, and check that the outputs are the same.
+                predictor=dataclasses.replace(
+                    predictors.from_saved_model(str(staged)), **predictors.network_of(self.method)
+                ),
                 images=images,
                 labels=labels,
                 class_names=self.dataset.class_names,

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.certification.network import Network, NoBoundsError, walk
 from tfrobust.common import files, fingerprint
 from tfrobust.common.kinds import TEXT, Kind, kind_of
 from tfrobust.errors import InputError
@@ -51,6 +52,8 @@ class Predictor:
         grid: gap between two values of an integer input, in pixel units; 0 for a float input.
         normalization: float32 [b, h, w, c] -> `NormalizationInput`, of a Keras model's first normalization layer; None
             if unknown.
+        network: operations of the model, through which bounds are propagated; None if they are unknown.
+        no_network: the reason, if there is none.
     """
 
     logits: Callable
@@ -67,6 +70,8 @@ class Predictor:
     surrogate: Predictor | None = None
     grid: float = 0.0
     normalization: Callable | None = None
+    network: Network | None = None
+    no_network: str = "its layers are not known; bounds need the Keras model"
 
     @property
     def kind(self) -> Kind:
@@ -264,7 +269,18 @@ def from_keras(model: keras.Model, logits_output: str | None = None) -> Predicto
         parameters=_parameters(weights),
         weights_sha256=fingerprint.weights_sha256(weights),
         normalization=first_normalization(model),
+        **network_of(model),
     )
+
+
+def network_of(model: keras.Model) -> dict:
+    """Return the fields `network` and `no_network` of a Keras model's predictor."""
+    try:
+        return {"network": walk(model), "no_network": ""}
+    except NoBoundsError as error:
+        return {"network": None, "no_network": str(error)}
+    except Exception as error:  # noqa: BLE001 - foreign models can be made in any way, and need no bounds to be evaluated
+        return {"network": None, "no_network": f"its layers cannot be read ({_first_line(error)})"}
 
 
 def from_saved_model(directory: str, logits_output: str | None = None) -> Predictor:

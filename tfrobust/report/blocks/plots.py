@@ -221,6 +221,32 @@ def bars(
     return Plot(output.text, tuple(keys))
 
 
+def stacked_bars(identity: str, names: list[str], shares: list[tuple[float, ...]], kinds: tuple[str, ...]) -> Plot:
+    """Draw one horizontal bar per name, divided into shares of 100 %.
+
+    Args:
+        identity: unique in the page.
+        names: one per bar.
+        shares: fractions of each bar that add up to 1, one per kind.
+        kinds: legend entries.
+    """
+    roles = [f"series-{place}" for place in range(len(kinds))]
+    with drawing(identity, 0.8 + 0.3 * max(2, len(names))) as (figure, output):
+        axes = figure.subplots()
+        for place, parts in enumerate(shares):
+            start = 0.0
+            for role, part in zip(roles, parts, strict=True):
+                axes.barh(place, part, left=start, height=0.62, color=placeholder(role), alpha=0.75)
+                start += part
+        axes.set_yticks(range(len(names)), names)
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+        axes.set_xlim(0.0, 1.0)
+        axes.set_xlabel("share of the test images")
+        axes.xaxis.set_major_formatter(_percent_formatter())
+    return Plot(output.text, tuple(Key(kind, role, -1, BAR) for kind, role in zip(kinds, roles, strict=True)))
+
+
 def feature_map(identity: str, columns: dict, class_names: list | None = None) -> Plot:
     """Draw two-dimensional embeddings, colored by true class: natural images as dots, adversarial ones as triangles."""
     x, y, labels, adversarial = (_thin(columns[name]) for name in ("x", "y", "label", "adversarial"))

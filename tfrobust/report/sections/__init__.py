@@ -10,7 +10,7 @@ from tfrobust.report.sections.base import Section
 
 # Sections that are not listed come before the further measurements.
 ORDER = (
-    "attacks curve epochs threat classes examples corruptions stability noise calibration divergence features"
+    "attacks bracket curve epochs threat classes examples corruptions stability noise calibration divergence features"
     " sensitivity tokens further doctor missing protocol pairs history identity cost configuration"
 ).split()
 

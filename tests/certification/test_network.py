@@ -1,0 +1,194 @@
+"""The walk from Keras models to operations: outputs are reproduced, points stay inside, unknown layers are refused."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.certification import certify, intervals, linear_bounds
+from tfrobust.certification.network import NoBoundsError, walk
+from tfrobust.certification.operations import Box
+from tfrobust.methods.supervised import Supervised
+from tfrobust.models.cnn import CNN
+from tfrobust.models.heads.linear import LinearHead, MLPHead
+from tfrobust.models.resnets.preact_resnet import PreActResNet18
+from tfrobust.models.resnets.resnet import ResNet
+from tfrobust.models.shared.blocks import ConvolutionStyle, PreActivationBlock, ResidualBlock
+from tfrobust.models.shared.encoder import Encoder
+from tfrobust.models.vit import ViT
+
+LAYERS = keras.layers
+SHAPE = (8, 8, 2)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class SmallResidual(Encoder):
+    """Both residual blocks, with a projection each, and PyTorch's padding."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        style = ConvolutionStyle(symmetric=True)
+        self.compose(
+            [
+                [ResidualBlock(((4, 3, 2), (4, 3, 1)), project=True, normalize_projection=True, style=style)],
+                [PreActivationBlock(((6, 3, 1), (6, 3, 1)), project=True, shortcut="activated")],
+                [PreActivationBlock(((6, 3, 1),))],
+            ],
+            [LAYERS.GlobalAveragePooling2D()],
+            dim=6,
+        )
+
+
+def randomized(model):
+    """Give every variable a value that shows in the output, with scales of both signs."""
+    generator = np.random.default_rng(0)
+    for variable in model.variables:
+        if variable.dtype != "float32":
+            continue
+        value = generator.normal(size=variable.shape) * (0.3 if len(variable.shape) > 1 else 0.5)
+        variable.assign(np.abs(value) + 0.3 if "variance" in variable.path else value)
+    return model
+
+
+def method(encoder, head=None):
+    made = Supervised(encoder, head or LinearHead(3))
+    made.build((None, *SHAPE))
+    return made
+
+
+def functional():
+    image = keras.Input(SHAPE)
+    hidden = LAYERS.Rescaling(2.0, offset=-1.0)(image)
+    hidden = LAYERS.ZeroPadding2D(1)(hidden)
+    hidden = LAYERS.LeakyReLU(0.1)(LAYERS.BatchNormalization()(LAYERS.Conv2D(4, 3, use_bias=False)(hidden)))
+    other = LAYERS.Conv2D(4, 3, padding="same", activation="tanh")(hidden)
+    hidden = LAYERS.Add()([hidden, other]) + hidden
+    hidden = LAYERS.Dropout(0.5)(LAYERS.MaxPooling2D()(hidden))
+    hidden = LAYERS.AveragePooling2D(2, padding="same")(hidden)
+    hidden = LAYERS.Dense(5, activation="softplus")(LAYERS.Reshape((16,))(hidden))
+    return keras.Model(image, LAYERS.Dense(3)(LAYERS.ELU()(hidden)))
+
+
+MODELS = {
+    "cnn": lambda: method(CNN(((4,), (6,)), dense=(5,), pixel_mean=(0.4, 0.5), pixel_std=0.3), MLPHead(3, hidden=4)),
+    "cnn_without_normalization": lambda: method(CNN(((4,),), dense=(), batch_normalization=False, pooling="average")),
+    "normalized_logits": lambda: method(CNN(((4,),), dense=()), LinearHead(3, batch_normalized=True)),
+    "residual": lambda: method(SmallResidual()),
+    "functional": functional,
+    "sequential": lambda: keras.Sequential(
+        [keras.Input(SHAPE), LAYERS.Flatten(), LAYERS.Dense(6, activation="relu"), LAYERS.Dense(3)]
+    ),
+}
+
+
+FIRST = ("cnn", "residual")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=() if name in FIRST else pytest.mark.rest) for name in MODELS],
+)
+def case(request):
+    model = randomized(MODELS[request.param]())
+    images = np.random.default_rng(1).uniform(size=(4, *SHAPE)).astype(np.float32)
+    return model, walk(model), images, model(images, training=False).numpy()
+
+
+def test_the_operations_give_the_outputs_and_the_box_of_a_point_holds_them(case):
+    model, network, images, outputs = case
+    assert certify.reproduces(network, images, outputs)
+    point = tf.constant(images, tf.float64)
+    boxes, fewer = (intervals.propagate(network, Box(point, point), for_margins=kept) for kept in (False, True))
+    labels = tf.constant([0, 1, 2, 0])
+    np.testing.assert_array_equal(*(intervals.margins(network, each, labels) for each in (boxes, fewer)))
+    assert fewer[0] is None
+    box = boxes[-1]
+    assert np.all((box.lower <= outputs) & (outputs <= box.upper))
+    exact = intervals.logits(network, images).numpy()
+    np.testing.assert_allclose(exact, outputs, rtol=1e-4, atol=1e-5)
+    assert not certify.reproduces(network, images, outputs + np.eye(4, 3, dtype=np.float32))
+
+
+def test_sampled_and_attacked_points_stay_inside_all_bounds(case):
+    model, network, images, _ = case
+    epsilon, labels = 0.03, tf.constant([0, 1, 2, 0])
+    bounds = {
+        name: certify.certified_margins(network, images, labels, epsilon=epsilon, method=name)
+        for name in certify.METHODS[:2]
+    }
+    generator = np.random.default_rng(2)
+    points = [images + epsilon * generator.choice([-1.0, 0.0, 1.0], size=images.shape) for _ in range(20)]
+    moved = tf.constant(images)
+    for _ in range(5):
+        with tf.GradientTape() as tape:
+            tape.watch(moved)
+            loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model(moved, training=False))
+        step = moved + epsilon / 2 * tf.sign(tape.gradient(loss, moved))
+        moved = tf.clip_by_value(step, images - epsilon, images + epsilon)
+    points.append(moved.numpy())
+    for point in points:
+        logits = model(np.clip(point, 0.0, 1.0).astype(np.float32), training=False).numpy()
+        own = logits[np.arange(4), labels]
+        others = np.where(np.eye(3, dtype=bool)[labels], -np.inf, logits).max(-1)
+        for name, bound in bounds.items():
+            assert np.all(own - others >= bound), name
+    assert np.all(bounds["crown_ibp"] >= bounds["ibp"])
+    wider = certify.certified_margins(network, images, labels, epsilon=2 * epsilon)
+    assert np.all(wider < bounds["ibp"])
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("encoder", [lambda: ResNet(depth=8), PreActResNet18], ids=["resnet", "preactivation"])
+def test_residual_networks_of_the_library_are_reproduced(encoder):
+    model = method(encoder())
+    images = np.random.default_rng(1).uniform(size=(2, *SHAPE)).astype(np.float32)
+    assert certify.reproduces(walk(model), images, model(images, training=False).numpy())
+
+
+def test_coefficients_of_a_residual_sum_add_up():
+    image = keras.Input((2,))
+    model = keras.Model(image, LAYERS.Add()([image, LAYERS.Dense(2)(image)]))
+    model.layers[1].set_weights([-np.eye(2), np.ones(2)])  # the sum is 1 whatever the image
+    network = walk(model)
+    boxes = intervals.propagate(network, Box(*(tf.constant([[end] * 2], tf.float64) for end in (0.0, 1.0))))
+    assert float(boxes[-1].lower[0, 0]) == pytest.approx(0.0, abs=1e-4)  # intervals forget that both are one image
+    found = linear_bounds.lower_bounds(network, boxes, tf.eye(2, dtype=tf.float64)[None])
+    np.testing.assert_allclose(found, [[1.0, 1.0]], atol=1e-4)
+
+
+@pytest.mark.rest
+def test_full_linear_bounds_are_at_least_as_tight():
+    network = walk(randomized(MODELS["cnn"]()))
+    images, labels = np.random.default_rng(1).uniform(size=(1, *SHAPE)), np.array([1])
+    found = [
+        certify.certified_margins(network, images, labels, epsilon=0.01, method=name)[0] for name in certify.METHODS
+    ]
+    assert found[0] <= found[1] <= found[2]
+
+
+@pytest.mark.parametrize(
+    ("layers", "named"),
+    [
+        ([LAYERS.LayerNormalization(name="ln")], "ln of type LayerNormalization"),
+        ([LAYERS.Dense(4, activation="gelu", name="d")], "d of type Dense .with the activation gelu"),
+        ([LAYERS.BatchNormalization(axis=1, name="bn")], "bn of type BatchNormalization .not over the last axis"),
+        ([LAYERS.ReLU(max_value=6.0, name="r")], "r of type ReLU"),
+        ([LAYERS.Softmax(name="s"), LAYERS.Flatten()], "s of type Softmax .before the end"),
+        ([LAYERS.DepthwiseConv2D(3, name="dw")], "dw of type DepthwiseConv2D"),
+    ],
+)
+def test_layers_without_bounds_are_refused_by_name(layers, named):
+    with pytest.raises(NoBoundsError, match=named):
+        walk(keras.Sequential([keras.Input(SHAPE), *layers]))
+
+
+def test_networks_of_the_library_without_bounds_are_refused():
+    with pytest.raises(NoBoundsError, match="of type ViT"):
+        walk(method(ViT(4, width=8, depth=1, heads=2)))
+    with pytest.raises(NoBoundsError, match="normalized features"):
+        walk(method(CNN(((4,),), dense=()), LinearHead(3, normalized=True)))
+    with pytest.raises(NoBoundsError, match="which changes pixels"):
+        walk(method(CNN(((4,),), dense=(), resize_to=4)))
+    half = method(CNN(((4,),), dense=(), dtype="mixed_float16"))
+    with pytest.raises(ValueError, match="computes in float16"):
+        certify.certified_margins(half, np.zeros((1, *SHAPE)), np.zeros(1), epsilon=0.1)

@@ -1,0 +1,134 @@
+"""The certified accuracy: from models to the report, its reasons where there is none, and contradictions by attacks."""
+
+import dataclasses
+from unittest import mock
+
+import keras
+import numpy as np
+import pytest
+
+from tfrobust.attacks.gradient import FGSM, PGD
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.certification import certify
+from tfrobust.evaluation.doctor.certificates import check_certificates
+from tfrobust.evaluation.engine.base import Outcome, Setting
+from tfrobust.evaluation.engine.predictor import from_function, from_keras
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy, accuracy, outcomes
+from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
+from tfrobust.evaluation.evaluators.certified import CertifiedAccuracy
+from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.evaluation.summary import evaluate
+from tfrobust.models.cnn import CNN
+
+THREAT = ThreatModel(epsilon=0.05)
+LABELS = np.array([0, 0, 1, 1, 0])
+# Two pixels, which are the logits: margins 0.5, 0.06, 0.2, -0.1, 0.1.
+IMAGES = np.array([[0.75, 0.25], [0.5, 0.44], [0.2, 0.4], [0.5, 0.4], [0.5, 0.4]], np.float32).reshape(5, 2, 1, 1)
+
+
+def linear() -> keras.Model:
+    model = keras.Sequential([keras.Input((2, 1, 1)), keras.layers.Flatten(), keras.layers.Dense(2)])
+    model.layers[-1].set_weights([np.eye(2), np.zeros(2)])
+    return model
+
+
+def setting_of(predictor) -> Setting:
+    return Setting(predictor=predictor, images=IMAGES, labels=LABELS)
+
+
+def test_a_linear_model_is_certified_where_its_margin_exceeds_twice_epsilon():
+    predictor = from_keras(linear())
+    (found,) = CertifiedAccuracy(threat=THREAT).run(setting_of(predictor)).measurements
+    # A margin of 0.1 is that of a tie at epsilon 0.05: not certified.
+    assert (found.id, found.value, found.n) == ("certified.linf_0.05.accuracy", 0.4, 5)
+    assert found.settings["method"] == "ibp" and "Wilson" in found.settings["interval"]
+
+
+def test_the_report_has_both_bounds_and_the_pixels_of_the_caller():
+    evaluators = (CleanAccuracy(), AttackAccuracy(attack=FGSM(threat=THREAT)), CertifiedAccuracy(threat=THREAT))
+    outcome = evaluate(linear(), IMAGES, LABELS, epsilon=0.05, evaluators=evaluators)
+    assert outcome["certified.linf_0.05.accuracy"].value == 0.4
+    assert [finding.verdict for finding in outcome.findings if finding.check == "certificates"] == ["pass"]
+    text = outcome.report.threat
+    assert "From below, 40.0 % are certified within L∞ ε = 0.05" in text
+    assert "Certified accuracy, Linf eps = 0.05" in outcome.summary()
+    scaled = keras.Sequential([keras.Input((2, 1, 1)), keras.layers.Rescaling(1 / 255), linear()])
+    evaluators = (CertifiedAccuracy(threat=THREAT),)
+    again = evaluate(scaled, 255 * IMAGES, LABELS, epsilon=12.75, bounds=(0, 255), evaluators=evaluators)
+    assert again["certified.linf_0.05.accuracy"].value == 0.4
+
+
+def test_what_a_vacuous_bound_is_worth_is_stated():
+    keras.utils.set_random_seed(0)
+    model = CNN(stages=((6,), (6,)), dense=(8,))
+    model = keras.Sequential([keras.Input((8, 8, 1)), model, keras.layers.Dense(3)])
+    images = np.random.default_rng(0).uniform(size=(6, 8, 8, 1)).astype(np.float32)
+    labels = model(images, training=False).numpy().argmax(-1)
+    evaluators = (CleanAccuracy(), CertifiedAccuracy(threat=ThreatModel(epsilon=0.5)))
+    outcome = evaluate(model, images, labels, epsilon=0.5, evaluators=evaluators)
+    found = outcome["certified.linf_0.5.accuracy"]
+    assert found.value == 0 and 0 < found.settings["certified_up_to"] < 0.5
+    assert np.log2(0.5 / found.settings["certified_up_to"]) % 1 == 0
+    assert not [finding for finding in outcome.findings if finding.check == "certificates"]
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Squaring(keras.Sequential):
+    """A model whose call does what its layers do not show."""
+
+    def call(self, inputs, training=None):
+        return super().call(inputs) ** 2 - 0.3
+
+
+@pytest.mark.parametrize(
+    ("predictor", "threat", "reason"),
+    [
+        (lambda: from_function(lambda x: x[:, :, 0, 0], image_shape=(2, 1, 1)), THREAT, "its layers are not known"),
+        (lambda: from_keras(linear()), ThreatModel(norm="l2", epsilon=0.1), "not in l2"),
+        (lambda: from_keras(Squaring([keras.Input((2, 1, 1)), linear()])), THREAT, "does not compute what"),
+    ],
+)
+def test_where_there_is_no_bound_the_report_gives_the_reason(predictor, threat, reason):
+    predictor = predictor()
+    evaluators = (CleanAccuracy(), CertifiedAccuracy(threat=threat))
+    outcome = evaluate(predictor, IMAGES, LABELS, epsilon=0.05, evaluators=evaluators)
+    (found,) = [one for one in outcome.measurements if one.id.startswith("certified.")]
+    assert found.value is None and reason in found.settings["reason"]
+    assert "Certified" not in outcome.summary()
+    assert any(f"Certified accuracy: {found.settings['reason']}" in line for line in outcome.report.not_measured)
+
+
+def planted(wrong: int, norm: str = "linf", epsilon: float = 0.05, other: str = "attack.x_linf_0.05.accuracy"):
+    """An outcome in which an attack breaks `wrong` of three certified examples."""
+    certified, robust = np.array([True] * 3 + [False] * 2), np.arange(5) >= wrong
+    settings = {"norm": norm, "epsilon": epsilon}
+    names = {"certified.linf_0.05.accuracy": (certified, {"norm": "linf", "epsilon": 0.05}), other: (robust, settings)}
+    found = [accuracy(name, *parts) for name, parts in names.items()]
+    return Outcome(found, [outcomes(name, row) for name, (row, _) in names.items()])
+
+
+def test_an_attack_on_a_certified_example_fails_the_doctor():
+    assert check_certificates(planted(0)).verdict == "pass"
+    finding = check_certificates(planted(2))
+    assert finding.verdict == "fail" and "2 of the 3 images of certified.linf_0.05.accuracy" in finding.evidence
+    # Of a smaller radius: contradicted all the more. Outside the certified ball: no contradiction.
+    assert check_certificates(planted(1, epsilon=0.01)).verdict == "fail"
+    assert check_certificates(planted(1, epsilon=0.06)).verdict == "pass"
+    assert check_certificates(planted(1, norm="l2")).verdict == "pass"
+    assert check_certificates(planted(1, other="accuracy.clean")).verdict == "fail"
+    nothing = CleanAccuracy().run(setting_of(from_keras(linear())))
+    assert check_certificates(nothing) is None
+
+
+def test_bounds_of_another_network_are_refused_and_wrong_ones_contradicted():
+    model, other = linear(), linear()
+    other.layers[-1].set_weights([10 * np.eye(2), np.zeros(2)])
+    wrong = dataclasses.replace(from_keras(model), network=from_keras(other).network)
+    evaluator = CertifiedAccuracy(threat=THREAT)
+    (found,) = evaluator.run(setting_of(wrong)).measurements
+    assert "does not compute what its layers compute" in found.settings["reason"]
+    with mock.patch.object(certify, "certified", lambda margins: margins > -0.3):  # an unsound bound
+        attack = AttackAccuracy(attack=PGD(threat=THREAT, steps=3))
+        outcome = run_evaluation([CleanAccuracy(), attack, evaluator], setting_of(from_keras(model)))
+    (finding,) = [finding for finding in outcome.findings if finding.check == "certificates"]
+    assert finding.verdict == "fail" and "attack.pgd_linf_0.05.accuracy" in finding.evidence

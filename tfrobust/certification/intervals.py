@@ -1,0 +1,113 @@
+"""Interval bound propagation (IBP): a box around the image becomes boxes of all hidden values and of the margins."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfrobust.certification import linear_bounds
+from tfrobust.certification.network import Network
+from tfrobust.certification.operations import SOUND, Arithmetic, BatchNormalization, Box
+
+
+def input_box(images: tf.Tensor, epsilon, low: float = 0.0, high: float = 1.0) -> Box:
+    """Return the L∞ ball of radius epsilon around images, intersected with the pixel box.
+
+    Args:
+        images: float [b, ...], pixels in [low, high].
+        epsilon: radius in pixel units, a number or a scalar tensor, >= 0.
+        low: lowest pixel.
+        high: highest pixel.
+
+    Returns:
+        The box, in the dtype of the images.
+    """
+    return Box(tf.maximum(images - epsilon, low), tf.minimum(images + epsilon, high))
+
+
+def propagate(
+    network: Network, box: Box, arithmetic: Arithmetic = SOUND, *, for_margins: bool = False
+) -> list[Box | None]:
+    """Propagate a box through a network.
+
+    Args:
+        network: the network.
+        box: of the images, [b, ...] in the dtype of `arithmetic`.
+        arithmetic: how bounds are computed.
+        for_margins: keep only what `margins` reads, for large networks.
+
+    Returns:
+        One box per place of the network: the given one, then that of each operation's output. With `for_margins`, None
+        where a box is not kept.
+
+    Source: Gowal et al. 2018, https://arxiv.org/abs/1810.12715, eqs 6 and 7.
+    """
+    boxes: list = [box]
+    released = _releases(network) if for_margins else {}
+    for operation, places in network.nodes:
+        boxes.append(operation.box([boxes[place] for place in places], arithmetic))
+        for place in released.get(len(boxes) - 1, ()):
+            boxes[place] = None
+    return boxes
+
+
+def _releases(network: Network) -> dict[int, list[int]]:
+    """Return the places that `margins` does not read, by the place after which nothing else reads them."""
+    read, last = {len(network.nodes)}, {}
+    for current, (operation, places) in reversed(list(enumerate(network.nodes, 1))):
+        if current in read and isinstance(operation, linear_bounds.LINEAR):
+            read.update(places)
+        for place in places:
+            last.setdefault(place, current)
+    found: dict[int, list[int]] = {}
+    for place, current in last.items():
+        if place not in read:
+            found.setdefault(current, []).append(place)
+    return found
+
+
+def logits(network: Network, images: tf.Tensor, arithmetic: Arithmetic = SOUND) -> tf.Tensor:
+    """Return the outputs of the network for images [b, ...], in the dtype of `arithmetic`; no bounds."""
+    values = [tf.cast(images, arithmetic.dtype)]
+    for operation, places in network.nodes:
+        values.append(operation.value([values[place] for place in places], arithmetic))
+    return values[-1]
+
+
+def batch_arithmetic(network: Network, images: tf.Tensor) -> Arithmetic:
+    """Return the arithmetic of bounds in training: float32, exact, batch normalization by the statistics of the images.
+
+    Args:
+        network: the network.
+        images: float32 [b, ...], the clean images, whose statistics normalize the bounds, too.
+
+    Returns:
+        The arithmetic; the statistics are differentiable.
+    """
+    statistics: dict = {}
+    arithmetic, values = Arithmetic(tf.float32, 0.0, statistics), [images]
+    for operation, places in network.nodes:
+        if isinstance(operation, BatchNormalization):
+            found = operation.batch_statistics(values[places[0]])
+            if found is not None:
+                statistics[operation] = found
+        values.append(operation.value([values[place] for place in places], arithmetic))
+    return arithmetic
+
+
+def margins(network: Network, boxes: list[Box], labels: tf.Tensor, arithmetic: Arithmetic = SOUND) -> tf.Tensor:
+    """Return lower bounds of the margins from boxes, with the last affine layers elided.
+
+    Margin j is the logit of the label less logit j. It is a linear function of the last box before the affine layers at
+    the end, which bounds it better than the boxes of the two logits.
+
+    Args:
+        network: the network.
+        boxes: of `propagate`.
+        labels: int32 [b].
+        arithmetic: how bounds are computed.
+
+    Returns:
+        [b, k], 0 for the label itself up to the margin for rounding.
+    """
+    coefficients = linear_bounds.margin_coefficients(labels, boxes[-1].lower.shape[-1], arithmetic.dtype)
+    return linear_bounds.lower_bounds(network, boxes, coefficients, arithmetic, slope=None)

@@ -1,0 +1,360 @@
+"""From a Keras model to the sequence of operations that it computes in inference mode."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.certification import operations
+from tfrobust.certification.operations import Operation
+from tfrobust.errors import InputError
+from tfrobust.models.backbone import Backbone
+from tfrobust.models.heads.linear import LinearHead, LinearProjection, MLPHead, MLPProjection
+from tfrobust.models.resnets.stages import SymmetricMaxPooling
+from tfrobust.models.shared import foreign
+from tfrobust.models.shared.blocks import ConvolutionUnit, PreActivationBlock, ResidualBlock
+from tfrobust.models.shared.dropout import CountedDropout, DropPath
+from tfrobust.models.shared.encoder import Encoder
+from tfrobust.models.shared.functional import BranchedModels
+from tfrobust.models.shared.normalization import BranchedBatchNormalization
+
+# Activations that increase; ReLU and leaky ReLU have an operation of their own.
+_MONOTONE = {
+    keras.activations.elu: tf.nn.elu,
+    keras.activations.sigmoid: tf.math.sigmoid,
+    keras.activations.softplus: tf.math.softplus,
+    keras.activations.tanh: tf.math.tanh,
+}
+_SLOPES = {keras.activations.relu: 0.0, tf.nn.relu: 0.0, keras.activations.leaky_relu: 0.2}
+
+
+class NoBoundsError(InputError):
+    """A network that bounds cannot pass; the message names the layer."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Network:
+    """The operations of a classifier, in the order of their computation.
+
+    Attributes:
+        nodes: (operation, places of its inputs); place 0 is the image, place i the output of node i - 1.
+        policies: the compute dtypes of its layers.
+        probabilities: True if a softmax or sigmoid followed the last node. Both keep the order of the logits.
+    """
+
+    nodes: tuple[tuple[Operation, tuple[int, ...]], ...]
+    policies: frozenset[str]
+    probabilities: bool = False
+
+    def after_scaling(self, scale: float, shift: float) -> Network:
+        """Return the network of x -> scale x + shift, then this network."""
+        moved = [(operation, tuple(place + 1 for place in places)) for operation, places in self.nodes]
+        first = (operations.Scaling("pixel range", scale, shift), (0,))
+        return dataclasses.replace(self, nodes=(first, *moved))
+
+
+def walk(model: keras.Layer) -> Network:
+    """Return the operations of a built classifier.
+
+    Covered are sequential, functional and tfrobust's own models (encoders, heads, methods) of these layers: dense,
+    convolution, batch normalization, ReLU, leaky ReLU, ELU, sigmoid, softplus, tanh, max and average pooling, zero
+    padding, flatten, reshape, add, rescaling, normalization, dropout. A softmax or sigmoid is covered as the last one.
+
+    Args:
+        model: images [b, h, w, c] (or clips [b, t, h, w, c]) -> logits or probabilities [b, k].
+
+    Returns:
+        The network, which reads the variables of the model whenever bounds are computed.
+
+    Raises:
+        NoBoundsError (a ValueError): the first layer that is not covered, by name.
+    """
+    return _Walker().network(model)
+
+
+class _Walker:
+    """Collects the operations; a value is known by its place."""
+
+    def __init__(self):
+        self.nodes: list = []
+        self.policies: set[str] = set()
+
+    def network(self, model) -> Network:
+        end, nodes = self.walk(model, 0), self.nodes
+        if end != len(nodes):
+            raise NoBoundsError(f"the model {model.name} does not end with the last of its layers, so it has no bounds")
+        last = nodes[-1][0] if nodes else None
+        final = isinstance(last, operations.Softmax) or getattr(last, "function", None) is tf.math.sigmoid
+        nodes = nodes[:-1] if final else nodes
+        for operation, _ in nodes:
+            if isinstance(operation, operations.Softmax):
+                _refuse(operation, "before the end of the network")
+        return Network(tuple(nodes), frozenset(self.policies), final)
+
+    def add(self, operation: Operation, *places: int) -> int:
+        self.nodes.append((operation, places))
+        return len(self.nodes)
+
+    def walk(self, layer, place: int) -> int:
+        """Add the operations of a layer or model with one input; return the place of its output."""
+        if hasattr(layer, "propagate"):  # a training method, whose deployed path this is
+            return self.chain([layer.encoder, layer.head], place)
+        if isinstance(layer, Encoder):
+            return self.encoder(layer, place)
+        if isinstance(layer, keras.Sequential):
+            return self.chain(layer.layers, place)
+        if hasattr(layer, "_nodes_by_depth"):
+            return self.functional(layer, place)
+        handler = _HANDLERS.get(type(layer))
+        if handler is None:
+            _refuse(layer)
+        if isinstance(layer, keras.Layer):
+            self.policies.add(layer.compute_dtype)
+        return handler(self, layer, place)
+
+    def chain(self, layers, place: int) -> int:
+        """Add layers in sequence."""
+        for layer in layers:
+            place = self.walk(layer, place)
+        return place
+
+    def encoder(self, encoder: Encoder, place: int) -> int:
+        """Add the normalization of pixels, the stages and the neck."""
+        kind = type(encoder)
+        standard = kind.standardize in (Encoder.standardize, Backbone.standardize)
+        if isinstance(encoder, Backbone):
+            gray = encoder.input_spec.shape[-1] != foreign.input_shape(encoder.model)[-1]
+            standard = standard and encoder.channel_order == "rgb" and not gray
+        if kind.call is not Encoder.call or not standard or encoder.resize_to:
+            _refuse(encoder, "which changes pixels or runs its stages in a way of its own")
+        mean = 0.0 if encoder.pixel_mean is None else np.asarray(encoder.pixel_mean)
+        std = 1.0 if encoder.pixel_std is None else np.asarray(encoder.pixel_std)
+        if encoder.pixel_mean is not None or encoder.pixel_std is not None:
+            place = self.add(operations.Scaling(f"{encoder.name}: pixels", 1 / std, -mean / std), place)
+        return self.chain([layer for part in (*encoder.stage_layers, encoder.neck) for layer in part], place)
+
+    def functional(self, model, place: int) -> int:
+        """Add the calls of a functional model."""
+        if len(model.inputs) != 1 or len(model.outputs) != 1:
+            _refuse(model, f"{len(model.inputs)} inputs and {len(model.outputs)} outputs")
+        places = {id(model.inputs[0]): place}
+        for depth in sorted(model._nodes_by_depth, reverse=True):
+            for call in model._nodes_by_depth[depth]:
+                if call.is_input:
+                    continue
+                given = [places[id(tensor)] for tensor in call.input_tensors]
+                if type(call.operation) in _SUMS or type(call.operation).__name__ == "Add":
+                    if len(given) < 2:  # a constant
+                        _refuse(call.operation)
+                    end = functools.reduce(self.added(call.operation), given)
+                elif len(given) == 1 and len(call.outputs) == 1:
+                    end = self.walk(call.operation, given[0])
+                else:
+                    _refuse(call.operation)
+                places[id(call.outputs[0])] = end
+        return places[id(model.outputs[0])]
+
+    def added(self, layer) -> Callable[[int, int], int]:
+        """Return the function that adds the sum of two places."""
+        return lambda one, other: self.add(operations.Sum(layer.name), one, other)
+
+    def activation(self, layer, place: int, function=None) -> int:
+        """Add an activation function: that of a layer, or a given one."""
+        function = layer.activation if function is None else function
+        if function is keras.activations.linear:
+            return place
+        if function is keras.activations.softmax:
+            return self.add(operations.Softmax(layer.name), place)
+        if function in _SLOPES:
+            return self.add(operations.ReLU(layer.name, _SLOPES[function]), place)
+        if function not in _MONOTONE:
+            _refuse(layer, f"with the activation {getattr(function, '__name__', function)}")
+        return self.add(operations.Monotone(layer.name, _MONOTONE[function]), place)
+
+
+def _refuse(layer, reason: str = ""):
+    reason = f" ({reason})" if reason else ""
+    raise NoBoundsError(f"the layer {layer.name} of type {type(layer).__name__}{reason} has no bounds")
+
+
+# ------------------------------------------------------------------------------------------------------- layers
+
+
+def _affine(kind) -> Callable:
+    """Return the handler of a layer with a kernel and an activation."""
+
+    def handle(walker: _Walker, layer, place: int) -> int:
+        if getattr(layer, "data_format", "channels_last") != "channels_last" or getattr(layer, "lora_enabled", False):
+            _refuse(layer, "channels first or LoRA")
+        if getattr(layer, "quantization_mode", None):
+            _refuse(layer, "quantized")
+        return walker.activation(layer, walker.add(kind(layer), place))
+
+    return handle
+
+
+def _normalization(walker: _Walker, layer: keras.layers.BatchNormalization, place: int) -> int:
+    if layer.axis not in (-1, layer.input_spec.ndim - 1 if layer.input_spec.ndim else -1):
+        _refuse(layer, "not over the last axis")
+    return walker.add(operations.BatchNormalization(layer), place)
+
+
+def _constant_normalization(walker: _Walker, layer: keras.layers.Normalization, place: int) -> int:
+    if layer.invert:
+        _refuse(layer, "inverted")
+    std = np.maximum(np.sqrt(np.asarray(layer.variance, np.float64)), keras.backend.epsilon())
+    mean = np.asarray(layer.mean, np.float64)
+    return walker.add(operations.Scaling(layer.name, 1 / std, -mean / std), place)
+
+
+def _rescaling(walker: _Walker, layer: keras.layers.Rescaling, place: int) -> int:
+    return walker.add(operations.Scaling(layer.name, np.asarray(layer.scale), np.asarray(layer.offset)), place)
+
+
+def _relu(walker: _Walker, layer: keras.layers.ReLU, place: int) -> int:
+    if layer.max_value is not None or layer.threshold or not 0 <= layer.negative_slope < 1:
+        _refuse(layer, "with a maximum, a threshold or a slope outside [0, 1)")
+    return walker.add(operations.ReLU(layer.name, float(layer.negative_slope)), place)
+
+
+def _leaky_relu(walker: _Walker, layer: keras.layers.LeakyReLU, place: int) -> int:
+    if not 0 <= layer.negative_slope < 1:
+        _refuse(layer, "with a slope outside [0, 1)")
+    return walker.add(operations.ReLU(layer.name, float(layer.negative_slope)), place)
+
+
+def _elu(walker: _Walker, layer: keras.layers.ELU, place: int) -> int:
+    if layer.alpha != 1:
+        _refuse(layer, "with alpha other than 1")
+    return walker.activation(layer, place, keras.activations.elu)
+
+
+def _softmax(walker: _Walker, layer: keras.layers.Softmax, place: int) -> int:
+    if layer.axis != -1:
+        _refuse(layer, "not over the last axis")
+    return walker.activation(layer, place, keras.activations.softmax)
+
+
+def _pooling(walker: _Walker, layer, place: int) -> int:
+    if layer.data_format != "channels_last":
+        _refuse(layer, "channels first")
+    averages = layer.pool_mode == "average"
+    pool = keras.ops.average_pool if averages else keras.ops.max_pool
+    function = functools.partial(pool, pool_size=layer.pool_size, strides=layer.strides, padding=layer.padding)
+    if not averages:
+        return walker.add(operations.MaxPooling(layer.name, function), place)
+    return walker.add(operations.Average(layer.name, function, math.prod(layer.pool_size)), place)
+
+
+def _global_pooling(walker: _Walker, layer, place: int) -> int:
+    if layer.data_format != "channels_last":
+        _refuse(layer, "channels first")
+    averages = "Average" in type(layer).__name__
+    reduce = tf.reduce_mean if averages else tf.reduce_max
+
+    def function(hidden):
+        return reduce(hidden, list(range(1, hidden.shape.rank - 1)), keepdims=layer.keepdims)
+
+    if averages:
+        return walker.add(operations.Average(layer.name, function, None), place)
+    return walker.add(operations.MaxPooling(layer.name, function), place)
+
+
+def _symmetric_pooling(walker: _Walker, layer: SymmetricMaxPooling, place: int) -> int:
+    return walker.add(operations.MaxPooling(layer.name, layer.call), place)
+
+
+def _flatten(walker: _Walker, layer, place: int) -> int:
+    def function(hidden):
+        return tf.reshape(hidden, [tf.shape(hidden)[0], math.prod(hidden.shape[1:])])
+
+    return walker.add(operations.Rearrangement(layer.name, function), place)
+
+
+def _reshape(walker: _Walker, layer: keras.layers.Reshape, place: int) -> int:
+    def function(hidden):
+        return tf.reshape(hidden, [tf.shape(hidden)[0], *layer.compute_output_shape(hidden.shape)[1:]])
+
+    return walker.add(operations.Rearrangement(layer.name, function), place)
+
+
+def _padding(walker: _Walker, layer: keras.layers.ZeroPadding2D, place: int) -> int:
+    if layer.data_format != "channels_last":
+        _refuse(layer, "channels first")
+    return walker.add(_pad(layer.name, layer.padding), place)
+
+
+def _pad(name: str, margins) -> operations.Rearrangement:
+    around = [[0, 0], *map(list, margins), [0, 0]]
+    return operations.Rearrangement(name, lambda hidden: tf.pad(hidden, around))
+
+
+def _unchanged(walker: _Walker, layer, place: int) -> int:
+    """Return the place: the layer does nothing in inference mode."""
+    return place
+
+
+def _head(walker: _Walker, layer, place: int) -> int:
+    if layer.normalized:
+        _refuse(layer, "normalized features")
+    return walker.chain(layer.chain, place)
+
+
+def _branched(walker: _Walker, layer: BranchedBatchNormalization, place: int) -> int:
+    return walker.walk(layer.norms[0], place)
+
+
+def _unit(walker: _Walker, unit: ConvolutionUnit, place: int) -> int:
+    if unit.margins:
+        place = walker.add(_pad(unit.name, [[margin] * 2 for margin in unit.margins]), place)
+    return walker.chain(unit.chain, place)
+
+
+def _residual(walker: _Walker, block: ResidualBlock, place: int) -> int:
+    ends = walker.chain(block.units, place), walker.chain(block.shortcut, place)
+    return walker.walk(block.activation, walker.added(block)(*ends))
+
+
+def _preactivation(walker: _Walker, block: PreActivationBlock, place: int) -> int:
+    activated = walker.chain(block.entry, place)
+    begins_activated = block.shortcut == "activated" or (block.shortcut == "standard" and block.project)
+    skipped = walker.chain(block.projection, activated if begins_activated else place)
+    return walker.added(block)(walker.chain(block.units, activated), skipped)
+
+
+_LAYERS = keras.layers
+_SUMS = (_LAYERS.Add,)
+_HANDLERS: dict[type, Callable[[_Walker, keras.Layer, int], int]] = {
+    _LAYERS.Dense: _affine(operations.Dense),
+    **dict.fromkeys((_LAYERS.Conv1D, _LAYERS.Conv2D, _LAYERS.Conv3D), _affine(operations.Convolution)),
+    _LAYERS.BatchNormalization: _normalization,
+    _LAYERS.Normalization: _constant_normalization,
+    _LAYERS.Rescaling: _rescaling,
+    _LAYERS.Activation: _Walker.activation,
+    _LAYERS.ReLU: _relu,
+    _LAYERS.LeakyReLU: _leaky_relu,
+    _LAYERS.ELU: _elu,
+    _LAYERS.Softmax: _softmax,
+    **dict.fromkeys((_LAYERS.MaxPooling2D, _LAYERS.AveragePooling2D), _pooling),
+    **dict.fromkeys((_LAYERS.MaxPooling3D, _LAYERS.AveragePooling3D), _pooling),
+    **dict.fromkeys((_LAYERS.GlobalAveragePooling2D, _LAYERS.GlobalMaxPooling2D), _global_pooling),
+    **dict.fromkeys((_LAYERS.GlobalAveragePooling3D, _LAYERS.GlobalMaxPooling3D), _global_pooling),
+    SymmetricMaxPooling: _symmetric_pooling,
+    _LAYERS.Flatten: _flatten,
+    _LAYERS.Reshape: _reshape,
+    **dict.fromkeys((_LAYERS.ZeroPadding2D, _LAYERS.ZeroPadding3D), _padding),
+    **dict.fromkeys((_LAYERS.InputLayer, _LAYERS.Identity, _LAYERS.Dropout, _LAYERS.SpatialDropout2D), _unchanged),
+    **dict.fromkeys((_LAYERS.GaussianNoise, CountedDropout, DropPath), _unchanged),
+    **dict.fromkeys((LinearHead, LinearProjection, MLPHead, MLPProjection), _head),
+    BranchedBatchNormalization: _branched,
+    BranchedModels: lambda walker, layer, place: walker.walk(layer.models[0], place),
+    ConvolutionUnit: _unit,
+    ResidualBlock: _residual,
+    PreActivationBlock: _preactivation,
+}

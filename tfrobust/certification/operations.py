@@ -1,0 +1,378 @@
+"""The operations of a network that bounds can pass, each with its interval rule and its backward rule.
+
+A box holds a lower and an upper bound of each value. The interval rule of an operation maps the box of its input to a
+box that contains every output, also of a network that computes in floating point: an affine operation with n summands
+and unit roundoff u errs, in any order of summation, by at most gamma (|L| |x| + |offset|), gamma = m u / (1 - m u) with
+m = n + 32 (Higham 2002, section 3.1). The 32 cover folded normalizations, and the rounding of the bounds themselves,
+which are computed in float64. Convolutions by FFT or Winograd's algorithm and TF32 are not covered.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from tfrobust.ops import distribution
+
+# Roundings of a layer besides those of its sum: scales, offsets and folded kernels.
+_FURTHER = 32
+# Units by which a function such as tanh may err, relative to max(1, its value); libraries state less than 8.
+_FUNCTION_ERROR = 64
+# Slack of a backward step in units: it covers the sums of a bound in float64 of up to 2^29 terms.
+_BACKWARD = 2.0
+
+
+class Box(NamedTuple):
+    """Bounds of a tensor.
+
+    Attributes:
+        lower: float [b, ...].
+        upper: float [b, ...], at least `lower`.
+    """
+
+    lower: tf.Tensor
+    upper: tf.Tensor
+
+    @property
+    def magnitude(self) -> tf.Tensor:
+        """Largest absolute value inside the box, elementwise, but at least 2^-90: margins then cover underflow."""
+        return tf.maximum(tf.maximum(tf.abs(self.lower), tf.abs(self.upper)), 2.0**-90)
+
+    def widened(self, margin) -> Box:
+        """Return the box with `margin` added on both sides."""
+        return Box(self.lower - margin, self.upper + margin)
+
+
+class Arithmetic(NamedTuple):
+    """How bounds are computed.
+
+    Attributes:
+        dtype: of the bounds.
+        unit: unit roundoff u of the network, 2^-24 in float32; 0 for bounds of the network in exact arithmetic.
+        statistics: (mean, variance) of a batch by operation, for batch normalization in training; others use the moving
+            statistics.
+    """
+
+    dtype: tf.DType = tf.float64
+    unit: float = 2.0**-24
+    statistics: dict = {}
+
+    def growth(self, summands: int) -> float:
+        """Return gamma of a sum."""
+        roundings = (summands + _FURTHER) * self.unit
+        return roundings / (1.0 - roundings)
+
+    def read(self, values) -> tf.Tensor:
+        """Return a variable or array in the dtype of the bounds."""
+        return tf.cast(tf.convert_to_tensor(values), self.dtype)
+
+
+# Bounds that hold for a network in float32, computed in float64.
+SOUND = Arithmetic()
+
+
+def concretize(coefficients: tf.Tensor, box: Box, arithmetic: Arithmetic) -> tf.Tensor:
+    """Return a lower bound of coefficients . x over a box.
+
+    Args:
+        coefficients: [b, s, ...], s linear functions for each example.
+        box: of x, [b, ...].
+        arithmetic: how bounds are computed.
+
+    Returns:
+        [b, s].
+    """
+    lower, upper, size = (part[:, None] for part in (*box, box.magnitude))
+    positive, negative = tf.maximum(coefficients, 0.0), tf.minimum(coefficients, 0.0)
+    bound = positive * lower + negative * upper
+    return _sum(bound - _BACKWARD * arithmetic.unit * tf.abs(coefficients) * size)
+
+
+class Operation:
+    """One operation of a network.
+
+    Attributes:
+        name: of the layer.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def box(self, boxes: list[Box], arithmetic: Arithmetic) -> Box:
+        """Return a box that contains all outputs for inputs in `boxes` (the interval rule)."""
+        raise NotImplementedError(type(self).__name__)
+
+    def value(self, inputs: list[tf.Tensor], arithmetic: Arithmetic) -> tf.Tensor:
+        """Return the output for inputs [b, ...], without margins for rounding."""
+        exact = arithmetic._replace(unit=0.0)
+        return self.box([Box(each, each) for each in inputs], exact).lower
+
+    def backward(self, coefficients, boxes: list[Box], output: Box, arithmetic: Arithmetic, slope: str | None):
+        """Bound a linear function of the output by one of the inputs (the backward rule).
+
+        coefficients . output >= sum of parts . inputs + constant.
+
+        Args:
+            coefficients: [b, s, ...] on the output.
+            boxes: of the inputs.
+            output: box of the output.
+            arithmetic: how bounds are computed.
+            slope: as in `linear_bounds.lower_bounds`.
+
+        Returns:
+            (parts, constant): [b, s, ...] on each input, and [b, s]. Without parts the constant is the bound: that of
+            the output's box.
+        """
+        return [], concretize(coefficients, output, arithmetic)
+
+
+class Affine(Operation):
+    """y = L x + offset. Subclasses define `linear`, and if needed `offset` and `summands`.
+
+    Attributes:
+        summands: terms of one output; None for all places of a map.
+    """
+
+    summands: int | None = 1
+
+    def linear(self, hidden: tf.Tensor, arithmetic: Arithmetic, absolute: bool = False) -> tf.Tensor:
+        """Return L x, or |L| x with `absolute`."""
+        raise NotImplementedError(type(self).__name__)
+
+    def offset(self, arithmetic: Arithmetic, absolute: bool = False) -> tf.Tensor | float:
+        """Return the offset, or with `absolute` a bound of the sizes of its parts."""
+        return 0.0
+
+    def box(self, boxes, arithmetic):
+        """Return center and radius: L c + offset, |L| r, the latter with the margin for rounding."""
+        (box,) = boxes
+        growth = self._growth(box, arithmetic)
+        radius = (box.upper - box.lower) / 2 + growth * box.magnitude
+        center = self.linear((box.upper + box.lower) / 2, arithmetic) + self.offset(arithmetic)
+        radius = self.linear(radius, arithmetic, absolute=True) + growth * self.offset(arithmetic, absolute=True)
+        return Box(center - radius, center + radius)
+
+    def backward(self, coefficients, boxes, output, arithmetic, slope):
+        """Return A L, and A offset less what rounding can take from it."""
+        (box,) = boxes
+        constant = coefficients * self.offset(arithmetic)
+        if arithmetic.unit:
+            growth = self._growth(box, arithmetic)
+            error = self.linear(box.magnitude, arithmetic, absolute=True) + self.offset(arithmetic, absolute=True)
+            constant -= growth * tf.abs(coefficients) * error[:, None]
+        return [self._transposed(coefficients, box, arithmetic)], _sum(constant)
+
+    def _growth(self, box: Box, arithmetic: Arithmetic) -> float:
+        return arithmetic.growth(math.prod(box.lower.shape[1:-1]) if self.summands is None else self.summands)
+
+    def _transposed(self, coefficients, box: Box, arithmetic: Arithmetic) -> tf.Tensor:
+        """Return the coefficients on the input, A L: the gradient of A . L x."""
+        rows = tf.shape(coefficients)[:2]
+        flat = tf.reshape(coefficients, tf.concat([[-1], tf.shape(coefficients)[2:]], 0))
+        shape = box.lower.shape[1:]
+        origin = tf.zeros(tf.concat([tf.shape(flat)[:1], shape], 0), arithmetic.dtype)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(origin)
+            output = self.linear(origin, arithmetic)
+        gradient = tape.gradient(output, origin, output_gradients=tf.reshape(flat, tf.shape(output)))
+        return tf.reshape(gradient, tf.concat([rows, shape], 0))
+
+
+class Dense(Affine):
+    """A dense layer without its activation."""
+
+    def __init__(self, layer: keras.layers.Dense):
+        super().__init__(layer.name)
+        self.layer = layer
+        self.summands = int(layer.kernel.shape[0])
+
+    def linear(self, hidden, arithmetic, absolute=False):
+        """Multiply by the kernel."""
+        kernel = arithmetic.read(self.layer.kernel)
+        return tf.tensordot(hidden, tf.abs(kernel) if absolute else kernel, 1)
+
+    def offset(self, arithmetic, absolute=False):
+        """Return the bias."""
+        if self.layer.bias is None:
+            return 0.0
+        bias = arithmetic.read(self.layer.bias)
+        return tf.abs(bias) if absolute else bias
+
+
+class Convolution(Dense):
+    """A convolution without its activation, in any number of dimensions."""
+
+    def __init__(self, layer):
+        super().__init__(layer)
+        self.summands = math.prod(map(int, layer.kernel.shape[:-1]))
+
+    def linear(self, hidden, arithmetic, absolute=False):
+        """Convolve with the kernel."""
+        kernel = arithmetic.read(self.layer.kernel)
+        return self.layer.convolution_op(hidden, tf.abs(kernel) if absolute else kernel)
+
+
+class BatchNormalization(Affine):
+    """Batch normalization over the last axis: scale x + offset, scale = gamma / sqrt(variance + epsilon)."""
+
+    def __init__(self, layer: keras.layers.BatchNormalization):
+        super().__init__(layer.name)
+        self.layer = layer
+
+    def batch_statistics(self, hidden: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor] | None:
+        """Return mean and biased variance of a batch [b, ..., c]; None for a frozen layer."""
+        if not self.layer.trainable:
+            return None
+        axes = list(range(hidden.shape.rank - 1))
+        count = tf.cast(tf.size(hidden) // hidden.shape[-1], hidden.dtype)
+        total = distribution.global_sum if self.layer.synchronized else (lambda value: value)
+        count = total(count)
+        mean = total(tf.reduce_sum(hidden, axes)) / count
+        return mean, total(tf.reduce_sum(tf.square(hidden - mean), axes)) / count
+
+    def linear(self, hidden, arithmetic, absolute=False):
+        """Multiply by the scale, which may be negative."""
+        scale = self._scale(arithmetic)[1]
+        return hidden * (tf.abs(scale) if absolute else scale)
+
+    def offset(self, arithmetic, absolute=False):
+        """Return beta - scale mean."""
+        mean, scale = self._scale(arithmetic)
+        beta = arithmetic.read(self.layer.beta) if self.layer.center else tf.zeros_like(mean)
+        return tf.abs(beta) + tf.abs(scale * mean) if absolute else beta - scale * mean
+
+    def _scale(self, arithmetic) -> tuple[tf.Tensor, tf.Tensor]:
+        mean, variance = arithmetic.statistics.get(self) or (self.layer.moving_mean, self.layer.moving_variance)
+        scale = tf.math.rsqrt(arithmetic.read(variance) + self.layer.epsilon)
+        if self.layer.scale:
+            scale *= arithmetic.read(self.layer.gamma)
+        return arithmetic.read(mean), scale
+
+
+class Scaling(Affine):
+    """scale x + shift with constants, each a number or one per channel."""
+
+    def __init__(self, name: str, scale, shift):
+        super().__init__(name)
+        self.scale, self.shift = scale, shift
+
+    def linear(self, hidden, arithmetic, absolute=False):
+        """Multiply by the scale."""
+        scale = arithmetic.read(self.scale)
+        return hidden * (tf.abs(scale) if absolute else scale)
+
+    def offset(self, arithmetic, absolute=False):
+        """Return the shift."""
+        shift = arithmetic.read(self.shift)
+        return tf.abs(shift) if absolute else shift
+
+
+class Average(Affine):
+    """Average pooling; `function` averages at most `summands` values of its argument."""
+
+    def __init__(self, name: str, function, summands: int | None):
+        super().__init__(name)
+        self.function, self.summands = function, summands
+
+    def linear(self, hidden, arithmetic, absolute=False):
+        """Average."""
+        return self.function(hidden)
+
+
+class Rearrangement(Average):
+    """Values in other places, or zeros around them: no arithmetic, so no rounding."""
+
+    def __init__(self, name: str, function):
+        super().__init__(name, function, 0)
+
+    def box(self, boxes, arithmetic):
+        """Rearrange both ends."""
+        return Box(*map(self.function, boxes[0]))
+
+
+class Sum(Operation):
+    """The sum of two tensors of one shape."""
+
+    def box(self, boxes, arithmetic):
+        """Add both ends."""
+        one, other = boxes
+        margin = arithmetic.growth(1) * (one.magnitude + other.magnitude)
+        return Box(one.lower + other.lower, one.upper + other.upper).widened(margin)
+
+    def backward(self, coefficients, boxes, output, arithmetic, slope):
+        """Return the same coefficients for both."""
+        one, other = boxes
+        error = arithmetic.growth(1) * (one.magnitude + other.magnitude)[:, None]
+        return [coefficients, coefficients], -_sum(tf.abs(coefficients) * error)
+
+
+class MaxPooling(Operation):
+    """Max pooling. Its backward rule is the box of its output."""
+
+    def __init__(self, name: str, function):
+        super().__init__(name)
+        self.function = function
+
+    def box(self, boxes, arithmetic):
+        """Pool both ends."""
+        return Box(*map(self.function, boxes[0]))
+
+
+class Softmax(Operation):
+    """Softmax, which has no bounds: a network may only end with it."""
+
+
+class Monotone(Operation):
+    """An increasing activation function. Its backward rule is the box of its output."""
+
+    def __init__(self, name: str, function):
+        super().__init__(name)
+        self.function = function
+
+    def box(self, boxes, arithmetic):
+        """Apply the function to both ends."""
+        box = Box(*map(self.function, boxes[0]))
+        return box.widened(_FUNCTION_ERROR * arithmetic.unit * tf.maximum(box.magnitude, 1.0))
+
+
+class ReLU(Operation):
+    """ReLU, or leaky ReLU with a slope in [0, 1) below 0."""
+
+    def __init__(self, name: str, below: float = 0.0):
+        super().__init__(name)
+        self.below = below
+
+    def box(self, boxes, arithmetic):
+        """Apply the function to both ends."""
+        box = Box(*(tf.maximum(end, self.below * end) for end in boxes[0]))
+        return box.widened(_BACKWARD * arithmetic.unit * box.magnitude) if self.below else box
+
+    def backward(self, coefficients, boxes, output, arithmetic, slope):
+        """Bound the function by two lines: the chord from above, a line through 0 from below.
+
+        The lower line's slope is 1 or that below 0, whichever encloses the smaller area ("adaptive"); that below 0
+        ("zero"); that of the chord ("same").
+        """
+        if slope is None:
+            return super().backward(coefficients, boxes, output, arithmetic, slope)
+        lower, upper = tf.minimum(boxes[0].lower, 0.0), tf.maximum(boxes[0].upper, 0.0)
+        width = upper - lower
+        chord = (upper - self.below * lower) / tf.where(width > 0, width, 1.0)
+        height = upper - chord * upper
+        under = {
+            "adaptive": tf.where(2 * chord > 1 + self.below, tf.ones_like(chord), self.below),
+            "zero": tf.where(boxes[0].lower >= 0, tf.ones_like(chord), self.below),
+            "same": chord,
+        }[slope]
+        positive, negative = tf.maximum(coefficients, 0.0), tf.minimum(coefficients, 0.0)
+        part = positive * under[:, None] + negative * chord[:, None]
+        error = _BACKWARD * arithmetic.unit * tf.abs(coefficients) * boxes[0].magnitude[:, None]
+        return [part], _sum(negative * height[:, None] - error)
+
+
+def _sum(values: tf.Tensor) -> tf.Tensor:
+    """Sum [b, s, ...] to [b, s]."""
+    return tf.reduce_sum(values, list(range(2, values.shape.rank)))

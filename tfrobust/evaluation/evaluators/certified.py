@@ -1,0 +1,92 @@
+"""Certified accuracy: the share of examples that no perturbation within epsilon can turn into misclassified ones."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.certification import certify
+from tfrobust.common.settings import require_choice
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.evaluators import accuracy
+from tfrobust.structs import Measurement
+
+# Images on which the layers must reproduce the model's outputs.
+_CHECKED = 64
+# If nothing is certified, epsilon is halved so often, on so many images, to find out what the bound is worth.
+_HALVINGS, _HALVED_IMAGES = 12, 128
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CertifiedAccuracy(Evaluator):
+    """Certified accuracy, `certified.<norm>_<epsilon>.accuracy`, a lower bound of the accuracy under every attack.
+
+    A sound bound of all margins proves it (`certification.certified_margins`), so no attack within epsilon can leave
+    less. It says nothing about the other examples: bounds by propagation are loose on networks that were not trained
+    for them. If it certifies no example, the setting `certified_up_to` is the largest of epsilon / 2, / 4, ... at which
+    it certifies any.
+
+    The value is None, with the setting `reason`, in another norm than L∞, for a model with layers that bounds cannot
+    pass, and for a model whose outputs are not those of its layers. The bound of the whole ball covers threat models
+    that restrict the frames of clips.
+
+    Attributes:
+        threat: the threat model.
+        method: "ibp", "crown_ibp" or "crown", as in `certification.certified_margins`.
+    """
+
+    threat: ThreatModel
+    method: str = "ibp"
+
+    def __post_init__(self):
+        require_choice(self.method, "CertifiedAccuracy.method", certify.METHODS)
+
+    def run(self, setting: Setting) -> Outcome:
+        """Measure the certified accuracy."""
+        (identity,) = self.ids()
+        settings = {"method": self.method, "norm": self.threat.norm, "epsilon": self.threat.epsilon}
+        settings |= self.threat.frame_settings
+        reason = self._reason(setting)
+        if reason:
+            return Outcome([Measurement(identity, None, settings=settings | {"reason": reason})])
+        certified = self._certified(setting, slice(None), self.threat.epsilon)
+        if not certified.any():
+            settings["certified_up_to"] = self._worth(setting)
+        found = accuracy.accuracy(identity, certified, settings, setting.examples)
+        return Outcome([found], [accuracy.outcomes(identity, certified)])
+
+    def ids(self) -> tuple[str, ...]:
+        """Return the id of the certified accuracy."""
+        return (f"certified.{self.threat.norm}_{self.threat.epsilon:.6g}{self.threat.variant}.accuracy",)
+
+    def _reason(self, setting: Setting) -> str:
+        """Return why there is no bound, or ""."""
+        predictor = setting.predictor
+        if self.threat.norm != "linf":
+            return f"bounds are propagated from a box, which is a ball in L∞ and not in {self.threat.norm}"
+        if predictor.network is None:
+            return predictor.no_network
+        if predictor.network.policies - {"float32"}:
+            return f"the network computes in {', '.join(sorted(predictor.network.policies - {'float32'}))}"
+        if not certify.reproduces(predictor.network, setting.images[:_CHECKED], setting.clean_logits[:_CHECKED]):
+            return f"{predictor.name} does not compute what its layers compute"
+        return ""
+
+    def _certified(self, setting: Setting, rows, epsilon: float) -> np.ndarray:
+        margins = certify.certified_margins(
+            setting.predictor.network,
+            setting.images[rows],
+            setting.labels[rows],
+            epsilon=epsilon,
+            method=self.method,
+            progress=setting.reporter(f"certificates at epsilon {epsilon:.6g}"),
+        )
+        return certify.certified(margins)
+
+    def _worth(self, setting: Setting) -> float:
+        """Return the largest of epsilon / 2, / 4, ... at which an example is certified; 0 if there is none."""
+        epsilons = [self.threat.epsilon / 2**halvings for halvings in range(1, _HALVINGS + 1)]
+        rows = setting.subset(_HALVED_IMAGES)
+        return next((epsilon for epsilon in epsilons if self._certified(setting, rows, epsilon).any()), 0.0)

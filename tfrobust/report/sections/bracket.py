@@ -1,0 +1,45 @@
+"""The section on both bounds of the accuracy under attack: certified from below, attacked from above."""
+
+from functools import partial
+
+from tfrobust.report import reading
+from tfrobust.report.blocks import Block, Figure, Table, plots
+from tfrobust.report.sections.base import Section
+from tfrobust.report.threat import bracket_sentence
+
+
+class Brackets(Section):
+    """One bar per threat model: the certified share, the unknown share, and the share that an attack breaks."""
+
+    anchor = "bracket"
+    heading = "Bounds from both sides"
+    lead = (
+        "Certified: a sound bound proves that no perturbation of this size changes the class. Attacked: an attack "
+        "changes it, or the image is misclassified without one. Unknown: neither."
+    )
+
+    @property
+    def sentence(self) -> str:
+        """What each bound proves."""
+        return " ".join(map(bracket_sentence, self._brackets))
+
+    @property
+    def _brackets(self) -> list[reading.Bracket]:
+        return reading.brackets(self.report.measurements)
+
+    def blocks(self) -> list[Block]:
+        """Return the bars and their numbers."""
+        if not self._brackets:
+            return []
+        names, shares, rows = [], [], []
+        for bracket in self._brackets:
+            certified, attacked = bracket.certified, bracket.attacked
+            above = 1.0 if attacked is None else attacked.accuracy.value
+            names.append(bracket.budget)
+            shares.append((certified.value, max(0.0, above - certified.value), 1.0 - above))
+            method = str(certified.settings.get("method", "")).upper().replace("_", "-")
+            measured = attacked and attacked.accuracy
+            rows.append([bracket.budget, method, certified, attacked.name if attacked else "none", measured])
+        draw = partial(plots.stacked_bars, names=names, shares=shares, kinds=("certified", "unknown", "attacked"))
+        header = ["Threat model", "Bound", "Certified", "Strongest attack", "Accuracy under it"]
+        return [Figure("bracket-shares", "Certified, unknown, attacked", draw), Table(header, rows, texts=2)]
