@@ -48,7 +48,7 @@ OTHERS = {
 }
 METHODS = {method: f"{own} {OTHERS.get(method, '')}" for method, own in OWN.items()}
 FILES = [pytest.param(method, name, id=name) for method, names in METHODS.items() for name in names.split()]
-EVALUATED = ("imagenet_resnet50", "imagenet_vit_base16", "imagenet_c_resnet50")
+EVALUATED = ("imagenet_resnet50", "imagenet_vit_base16", "imagenet_c_resnet50", "r2plus1d18")
 BASES = [f"{paper}/{base}" for paper in tables.papers() for base in tables.bases(paper) if base not in EVALUATED]
 STEPS = {names.split()[0]: method for method, names in METHODS.items()}
 STEPS |= {"fcl_text": "FCL", "supervised_text": "Supervised", "moco_v3_vit": "MoCoV3", "dino_vit": "DINO"} | {

@@ -44,6 +44,15 @@ TABLE_2 = {
     "swav": "75.34 23.35 5.95 11.73 0.20 4.1 10.81",
     "byol": "74.56 39.40 13.50 32.61 1.89 12.51 17.34",
 }
+# Table 3: clean, FGSM 1/255, 2/255 and 4/255, PGD 1/255 and 2/255, AutoAttack 1/255.
+TABLE_3 = {
+    "ucf101_supervised": "59.4 26.6 12.2 3.9 15.6 5.2 12.6",
+    "ucf101_tclr": "75.5 10.8 6.1 3.3 6.30 3.1 4.00",
+    "ucf101_cvrl": "60.2 6.00 3.0 1.6 4.70 1.9 3.70",
+    "hmdb51_supervised": "24.8 12.2 6.4 3.0 7.2 2.7 6.2",
+    "hmdb51_tclr": "47.6 5.7 2.7 1.7 2.7 2.0 2.0",
+    "hmdb51_cvrl": "35.2 3.7 1.7 0.5 2.2 1.0 1.7",
+}
 TABLE_2_VIT = {
     "supervised": "81.07 61.44 43.38 59.57 27.53 42.2 46.99",
     "moco_v3": "76.66 46.69 13.21 39.89 2.42 19.6 27.88",
@@ -78,7 +87,7 @@ ATTACKS = {
 
 def test_there_is_a_recipe_for_each_row_and_for_nothing_else():
     evaluated = {f"imagenet_{kind}_{row}" for kind in ("resnet50", "c_resnet50") for row in TABLE_2}
-    evaluated |= {f"imagenet_vit_base16_{row}" for row in TABLE_2_VIT}
+    evaluated |= {f"imagenet_vit_base16_{row}" for row in TABLE_2_VIT} | {f"r2plus1d18_{row}" for row in TABLE_3}
     assert recipes.names("susceptibility") == {*PUBLISHED, *evaluated} and len(PUBLISHED) == 6 + 5 + 4
 
 
@@ -132,6 +141,27 @@ def test_a_transformer_is_judged_as_the_row_was(row):
     assert encoder.dim == (1536 if row == "dino" else 768)
     assert given["data"].interpolation == ("bicubic" if row == "dino" else "bilinear")
     check_images_and_attacks(given["data"], given["evaluators"])
+
+
+@pytest.mark.parametrize("row", TABLE_3)
+def test_videos_are_judged_as_the_row_was(row):
+    printed, flags, given = evaluation_of(f"r2plus1d18_{row}")
+    form = "clean {}; FGSM 1/255 {}, 2/255 {}, 4/255 {}; PGD 1/255 {}, 2/255 {}; AutoAttack 1/255 {}"
+    assert printed.published == form.format(*TABLE_3[row].split()) and "Weights: not published" in printed.deviations
+    assert (flags.model, flags.output) == (f"data/r2plus1d18_{row}.safetensors", f"runs/r2plus1d18_{row}")
+    encoder, data = given["encoder"](), given["data"]
+    assert (type(encoder).__name__, encoder.width, encoder.dilated) == ("R2Plus1D18", 64, "tclr" in row)
+    assert encoder.dim == 512 and encoder.pixel_mean is None
+    assert type(data).__name__.lower() == row.partition("_")[0]
+    assert (data.split, data.frames, data.stride, data.clips, data.size) == (1, 16, 2, 1, (112, 112))
+    attacks = [one.attack for one in given["evaluators"] if hasattr(one, "attack")]
+    sizes = [(attack.name, attack.threat.norm, round(attack.threat.epsilon * 255, 6)) for attack in attacks]
+    assert sizes == [
+        *(("fgsm", "linf", size) for size in (1.0, 2.0, 4.0)),
+        *(("pgd", "linf", size) for size in (1.0, 2.0)),
+        ("autoattack", "linf", 1.0),
+    ]
+    assert {attack.steps for attack in attacks if attack.name == "pgd"} == {40}
 
 
 @pytest.mark.parametrize("row", TABLE_2)
