@@ -86,3 +86,12 @@ def test_other_files(tmp_path):
             read_npz(str(tmp_path / name))
     with pytest.raises(FileNotFoundError):
         read_npz(str(tmp_path))
+
+
+def test_clips_are_read_as_images_are(tmp_path):
+    clips = np.random.default_rng(0).integers(0, 256, (10, 3, 6, 5, 1), np.uint8)
+    np.savez(tmp_path / "clips.npz", images=clips, labels=np.arange(10) % 2)
+    data = Npz(path=str(tmp_path / "clips.npz"), test_size=4).load()
+    assert data.image_shape == (3, 6, 5, 1) and data.sizes == {"train": 6, "validation": 0, "test": 4}
+    kept = {clip.tobytes() for clip in clips}
+    assert all((np.rint(clip * 255).astype(np.uint8)).tobytes() in kept for clip in data.test.arrays()[0])

@@ -19,7 +19,7 @@ from tfrobust.security import archives
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Npz(Source):
-    """File with `images` [n, h, w, c] (uint8, or floats in [0, 1]) and `labels`.
+    """File with `images` [n, h, w, c], or clips [n, t, h, w, c] (uint8, or floats in [0, 1]), and `labels`.
 
     Labels are integer ids [n], one-hot rows [n, k], or texts [n], which become the class names: their ids follow the
     sorted texts, or `class_names`. `test_images` and `test_labels` in the file, if present, are the test split;
