@@ -90,6 +90,7 @@ def test_a_split_has_whole_videos(paths):
             examples.take(wrong)
 
 
+@pytest.mark.rest
 def test_training_takes_random_starts_and_one_crop_for_all_frames(paths):
     examples = _examples(paths, (4, 6), RandomResizedCrop(scale=(0.2, 0.5)), frames=3, stride=2)
     keys, fetch = tf.stack([tf.range(40), tf.range(40)], 1), tf.function(examples.fetch_training, autograph=False)

@@ -90,6 +90,7 @@ def test_an_attack_changes_all_clips_of_a_video_jointly():
     assert VideoAttackAccuracy(attack=FGSM(threat=THREAT)).ids() == tuple(one.id for one in found[:2])
 
 
+@pytest.mark.rest
 def test_more_steps_leave_no_more_and_are_stored_apart_from_those_on_clips(tmp_path):
     evaluator = VideoAttackAccuracy(attack=PGD(threat=THREAT, steps=5))
     predictor = dataclasses.replace(setting().predictor, weights_sha256="0" * 64)
