@@ -18,13 +18,21 @@ SHAPE, SIZE, CLASSES, WORDS = (8, 8, 1), 64, 3, 20
 attacks, augment, layers, losses = robust.attacks, robust.augment, robust.layers, robust.losses
 methods, metrics, models = robust.methods, robust.metrics, robust.models
 
+# Methods of clips alone, and the frames that they get.
+OF_CLIPS, FRAMES = ("CVRL", "TCLR"), 16
 THREAT = attacks.ThreatModel(norm="l2", epsilon=0.1)
 ADVERSARY = methods.Adversary(attack=attacks.PGD(THREAT, steps=1), mode="batch")
 INSTANCES = methods.InstanceAdversary(attack=attacks.PGD(THREAT, steps=1), negatives="moving", group=3)
 
 
 SHIFTED = (augment.RandomShift(fraction=0.2), augment.PadCrop(padding=1))
-NARROW = layers.ProjectionHead((4,), dim=3, normalization="hidden", output_bias=False)
+
+
+def narrow():
+    return layers.ProjectionHead((4,), dim=3, normalization="hidden", output_bias=False)
+
+
+NARROW = narrow()
 
 
 def small_cnn(**keywords):
@@ -58,6 +66,7 @@ PARTS = {
     "RandomFlip": lambda: augment.RandomFlip(probability=0.25),
     "RandomShift": lambda: augment.RandomShift(fraction=0.2, fill="constant", whole_pixels=True),
     "PadCrop": lambda: augment.PadCrop(padding=1),
+    "EveryFrame": lambda: augment.EveryFrame(augmentation=augment.RandomShift(fraction=0.2)),
     "RandomResizedCrop": lambda: augment.RandomResizedCrop(scale=(0.2, 0.9), ratio=(0.5, 1.5)),
     "AugMix": lambda: augment.AugMix(width=2, depth=1, severity=5.0, alpha=0.5, all_operations=True),
     "AddGaussian": lambda: augment.AddGaussian(deviation=(0.0, 0.4)),
@@ -193,6 +202,26 @@ METHODS = {
     ),
     "RoCL": method(methods.RoCL, adversary=INSTANCES, detached_keys=True, regularizer_pass="own", term_weights=None),
     "ACL": method(methods.ACL, adversary=INSTANCES, streams="adversarial_to_adversarial", term_weights={"probe": 0.5}),
+    "CVRL": lambda: methods.CVRL(
+        models.R3D18("small", width=2),
+        models.LinearHead(CLASSES),
+        frames=FRAMES,
+        stride=1,
+        gap="uniform",
+        views=PARTS["EveryFrame"](),
+        projection=narrow(),
+        term_weights={"contrastive": 0.5},
+    ),
+    "TCLR": lambda: methods.TCLR(
+        models.R3D18("small", width=2, dilated=True),
+        models.LinearHead(CLASSES),
+        frames=FRAMES // 2,
+        parts=2,
+        across_parts=False,
+        views=PARTS["EveryFrame"](),
+        projection=narrow(),
+        term_weights={"local_local": 0.5},
+    ),
     "LayerWiseContrastive": method(
         methods.LayerWiseContrastive, penalty=PARTS["LayerWiseTikhonov"](), term_weights={"layer_1": 0.5}
     ),
@@ -299,6 +328,14 @@ def data(count: int = 12):
     labels = np.arange(count) % CLASSES
     for row, label in enumerate(labels):
         images[row, 2 * label : 2 * label + 2] += 0.5
+    return images, labels
+
+
+def data_of(name: str):
+    """Return `data()`; for methods of clips alone, clips in which these images move down."""
+    images, labels = data()
+    if name in OF_CLIPS:
+        images = np.stack([np.roll(images, frame, axis=1) for frame in range(FRAMES)], axis=1)
     return images, labels
 
 

@@ -12,10 +12,11 @@ import tensorflow as tf
 from conformance import backbones
 from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.augment.clips import EveryFrame
 from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.augment.puzzlemix import Puzzle
-from tfrobust.augment.standard import RandomShift
+from tfrobust.augment.standard import RandomFlip, RandomShift
 from tfrobust.augment.token_removal import TokenRemoval
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
 from tfrobust.losses.gradient_alignment import GradAlign
@@ -29,6 +30,7 @@ from tfrobust.methods.byol import BYOL
 from tfrobust.methods.cl_gaussian import CLGaussian
 from tfrobust.methods.crown_ibp import CROWNIBP
 from tfrobust.methods.cutmix import CutMix
+from tfrobust.methods.cvrl import CVRL
 from tfrobust.methods.dino import DINO
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
@@ -54,11 +56,14 @@ from tfrobust.methods.supcon import SupCon
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
 from tfrobust.methods.swav import SwAV
+from tfrobust.methods.tclr import TCLR
 from tfrobust.methods.trades import TRADES
 from tfrobust.models.cnn import CNN
 from tfrobust.models.heads.linear import LinearHead, LinearProjection
 from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.models.heads.prototypes import Prototypes
+from tfrobust.models.shared.blocks import ConvolutionUnit
+from tfrobust.models.shared.encoder import Encoder
 from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
 from tfrobust.models.vit import ViT
 from tfrobust.pairs.false_negatives import AdaptiveFNC
@@ -66,7 +71,7 @@ from tfrobust.pairs.selection import HardSelection, LeakedSelection, SoftSelecti
 
 IMAGE_SHAPE = (8, 8, 1)
 SENTENCE_LENGTH, WORDS = 7, 12
-FRAMES = 3
+FRAMES = 4
 CLASSES = 3
 RATE = 0.05
 
@@ -100,6 +105,21 @@ class HalvedShift(RandomShift):
 
 
 LOCAL = HalvedShift(fraction=0.2)
+CLIP_SHIFT = EveryFrame(augmentation=SHIFT)
+NO_CHANGE = EveryFrame(augmentation=RandomFlip(probability=0.0))
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class StagedClips(Encoder):
+    """A smooth encoder of clips of any length, whose only stage keeps the frames."""
+
+    input_rank = 5
+
+    def __init__(self, **keywords):
+        super().__init__(**keywords)
+        style = self.style(activation="softplus")
+        unit = ConvolutionUnit(4, size=(3, 3, 3), stride=(1, 2, 2), style=style, dtype=self.dtype_policy)
+        self.compose([[unit]], [keras.layers.GlobalAveragePooling3D(dtype=self.dtype_policy)], dim=4)
 
 
 def _noisymix(*, mixing=MIXING, **own):
@@ -238,6 +258,12 @@ ROWS = {
         penalty=LayerWiseTikhonov(betas={"layer_1": 0.1, "contrastive": 1.0}),
         **k,
     ),
+    "cvrl": lambda _, head, **k: CVRL(
+        StagedClips(synchronized=True), head, frames=2, stride=1, projection=_head(), views=CLIP_SHIFT, **k
+    ),
+    "tclr": lambda _, head, **k: TCLR(
+        StagedClips(synchronized=True), head, frames=2, parts=2, projection=_head(), views=CLIP_SHIFT, **k
+    ),
     "ascl_two_transforms": _ascl(transforms=TwoTransforms(combine="by_kind"), vat_divide_by_classes=True),
     "trades_awp": lambda *parts, **k: TRADES(
         *parts, adversary=adversary(objective="kl"), weight_perturbation=WeightPerturbation(), **k
@@ -254,7 +280,8 @@ ROWS = {
 
 # These train on sentences or clips, with an encoder of their own; all others on images.
 TEXT_ROWS = ("fcl_text",)
-CLIP_ROWS = ("adversarial_training_clips",)
+CUT_ROWS = ("cvrl", "tclr")  # whose views are parts of the clips
+CLIP_ROWS = ("adversarial_training_clips", *CUT_ROWS)
 
 
 def encoder(**keywords) -> keras.Model:

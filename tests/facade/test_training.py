@@ -17,7 +17,11 @@ NEEDS = {
     "ManifoldMixup": "stage",
     "NFM": "stage",
     "NoisyMix": "stage",
+    "TCLR": "stage",
 }
+METHODS = [
+    pytest.param(name, marks=[pytest.mark.rest] if name in facade.OF_CLIPS else []) for name in facade.names("method")
+]
 # One of each family; tests/methods trains, traces and saves every method.
 QUICK = ("AdversarialTraining", "Mixup", "SimCLR", "SupervisedContrastive")
 
@@ -27,12 +31,12 @@ QUICK = ("AdversarialTraining", "Mixup", "SimCLR", "SupervisedContrastive")
     [
         ("AdversarialTraining", "float32"),
         ("SupervisedContrastive", "mixed_bfloat16"),
-        *((name, "mixed_float16") for name in facade.names("method")),
+        *(pytest.param(*one.values, "mixed_float16", marks=one.marks) for one in METHODS),
     ],
     indirect=["policy"],
 )
 def test_a_method_trains_on_a_stream_and_is_cloned(name, policy):
-    images, labels = facade.data()
+    images, labels = facade.data_of(name)
     made = facade.made(name)
     made.compile("adam", metrics=["accuracy"], run_eagerly=True)
     data = stream(images, labels, batch=12)
@@ -71,10 +75,10 @@ def test_a_method_trains_in_a_graph_that_skips_steps_of_infinite_gradients(name,
     assert int(made.step) == 1
 
 
-def encoder_of(kind):
+def encoder_of(kind, shape=facade.SHAPE):
     chain = [keras.layers.Flatten(), keras.layers.Dense(5, "relu")]
     if kind == "functional":
-        inputs = keras.Input(facade.SHAPE)
+        inputs = keras.Input(shape)
         return keras.Model(inputs, chain[1](chain[0](inputs)))
     return PlainEncoder()
 
@@ -99,20 +103,20 @@ class PlainEncoder(keras.Model):
     ("name", "kind"),
     [
         *((name, "subclassed") for name in QUICK),
-        *((name, "functional") for name in facade.names("method")),
+        *(pytest.param(*one.values, "functional", marks=one.marks) for one in METHODS),
     ],
 )
 def test_a_method_takes_a_plain_keras_encoder_or_says_what_it_lacks(name, kind, tmp_path):
-    images, labels = facade.data()
+    images, labels = facade.data_of(name)
     cls, row = facade.CLASSES_OFFERED[name], facade.made(name)
     arguments = {
         key: value for key, value in row.get_config().items() if key not in ("encoder", "head", "name", "dtype")
     }
     arguments = {key: getattr(row, key) for key in arguments if hasattr(row, key)}
-    parts = encoder_of(kind), keras.layers.Dense(facade.CLASSES)
+    parts = encoder_of(kind, images.shape[1:]), keras.layers.Dense(facade.CLASSES)
     if name in NEEDS:
         with pytest.raises(ValueError, match=NEEDS[name]):
-            cls(*parts, **arguments).build((None, *facade.SHAPE))
+            cls(*parts, **arguments).build((None, *images.shape[1:]))
         return
     made = cls(*parts, **arguments)
     made.compile("adam", run_eagerly=True)

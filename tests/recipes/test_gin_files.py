@@ -36,15 +36,15 @@ OWN = {
 # Method -> its other files, which are built.
 OTHERS = {
     "ACL": "acl_trades augmented_acl",
-    "AdversarialTraining": "adversarial_training_awp fgsm_rs grad_align n_fgsm",
+    "AdversarialTraining": "adversarial_training_awp fgsm_rs grad_align moving_digits_adv n_fgsm",
     "ASCL": "ascl_hard ascl_leaked ascl_soft ascl_trades ascl_trades_leaked",
     "DINO": "dino_vit",
     "FCL": "fcl_margin fcl_text patch_gaussian_fcl",
     "MoCoV3": "moco_v3_vit",
     "RoCL": "augmented_rocl rocl_at",
-    "SimCLR": "simclr_adaptive_fnc simclr_fnc simclr_ifnd simclr_tikhonov",
+    "SimCLR": "moving_digits_simclr simclr_adaptive_fnc simclr_fnc simclr_ifnd simclr_tikhonov",
     "TRADES": "trades_awp",
-    "Supervised": "patch_gaussian supervised_text transfer xe_gaussian",
+    "Supervised": "moving_digits patch_gaussian supervised_text transfer xe_gaussian",
 }
 METHODS = {method: f"{own} {OTHERS.get(method, '')}" for method, own in OWN.items()}
 FILES = [pytest.param(method, name, id=name) for method, names in METHODS.items() for name in names.split()]
@@ -86,7 +86,12 @@ EMBEDDED = {
     "sst2": ["DATA=@SentimentGrammar()", "TextTransformer.vocabulary_size=170"],
 }
 # Shape and classes by kind of data, where it is not images of 8x8.
-SHAPES = {"CornerDigits": ((28, 28, 1), 15), "SentimentGrammar": ((16,), 2), "Sst2": ((64,), 2)}
+SHAPES = {
+    "CornerDigits": ((28, 28, 1), 15),
+    "MovingDigits": ((16, 16, 16, 1), 4),
+    "SentimentGrammar": ((16,), 2),
+    "Sst2": ((64,), 2),
+}
 
 
 def data_of(name: str) -> str | None:
@@ -142,7 +147,7 @@ def test_a_part_behind_a_method_builds(name, archives):
     params = ["EPSILON=0.1"] if name.startswith("data/") else []  # own data have no default
     given = arguments(HOST, name, params=params)
     if name.startswith("models/"):
-        shape = (28, 28, 1) if "mnist" in name else (32, 32, 3)
+        shape = (28, 28, 1) if "mnist" in name else (4, 32, 32, 3) if "r2plus1d" in name else (32, 32, 3)
         assert build(given, shape, 10).compute_output_shape((2, *shape)) == (2, 10)
     elif name == "data/npz.gin":
         dataset = arguments(HOST, name, params=[*params, f"Npz.path={archives['cifar10']!r}"])["data"].load()

@@ -12,6 +12,7 @@ from tfrobust.errors import InputError
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.cnn import CNN
 from tfrobust.models.heads.linear import LinearHead
+from tfrobust.models.resnets.r2plus1d import R3D18
 from tfrobust.runs.initial_encoder import Pretrained
 from tfrobust.security import rehearsal
 from tfrobust.serving.export import saved_model as export
@@ -104,6 +105,21 @@ def test_images_of_another_size_where_the_network_takes_them(tmp_path):
     Pretrained(path=str(tmp_path / "encoder.keras")).give(encoder, (12, 12, 1))
     for here, there in zip(encoder.variables, known.variables, strict=True):
         np.testing.assert_array_equal(here, there)
+
+
+@pytest.mark.rest
+def test_an_encoder_of_clips_starts_from_an_export_and_from_a_file(tmp_path):
+    shape = (4, 8, 8, 1)
+    method = Supervised(R3D18("small", width=1), LinearHead(2))
+    method.build((None, *shape))
+    export.write_saved_model(tmp_path / "1", encoder=method.encoder, head=method.head, image_shape=shape)
+    saving.save(method, tmp_path / "method.keras")
+    for name in ("1", "method.keras"):
+        encoder = R3D18("small", width=1)
+        encoder.build((None, *shape))
+        Pretrained(path=str(tmp_path / name)).give(encoder, shape)
+        for here, there in zip(encoder.variables, method.encoder.variables, strict=True):
+            np.testing.assert_array_equal(here, there)
 
 
 @pytest.mark.parametrize(

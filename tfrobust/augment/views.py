@@ -6,13 +6,16 @@ that use TensorFlow and codes that use torchvision define contrast and saturatio
 
 import dataclasses
 import functools
+from typing import ClassVar
 
 import keras
 import tensorflow as tf
 
 from tfrobust.augment import levels, resampling
 from tfrobust.augment.base import Augmentation, draw_uniform
+from tfrobust.augment.clips import in_color, in_space
 from tfrobust.augment.resized_crop import ATTEMPTS, RandomResizedCrop
+from tfrobust.common.kinds import OF_PIXELS
 from tfrobust.common.settings import require_choice, require_whole
 from tfrobust.errors import InputError
 
@@ -22,6 +25,7 @@ ORDERS = {
     "simclr": ("crop", "flip", "jitter", "grey", "blur", "solarize"),
     "rocl": ("jitter", "grey", "blur", "solarize", "flip", "crop"),
 }
+_IN_SPACE = ("crop", "flip", "blur")
 # Argument -> the step that it is the probability of.
 PROBABILITIES = {name: name for name in ("flip", "grey", "blur", "solarize")} | {"jitter_probability": "jitter"}
 
@@ -115,7 +119,8 @@ CHANGES = {
 class ContrastiveViews(Augmentation):
     """Random view of an image: a resized crop, optionally mirrored, with other colors, gray, blurred or solarized.
 
-    All random numbers are independent for each image. For a gray image, brightness, contrast, blur and solarization
+    All random numbers are independent for each image. A clip [t, h, w, c] has one view: the same change of all frames,
+    with contrast about the mean of the clip. For a gray image, brightness, contrast, blur and solarization
     apply; saturation, hue and conversion to gray do not. The settings of the papers, for images of any size:
 
         SimCLR, CIFAR-10       ContrastiveViews()
@@ -129,6 +134,8 @@ class ContrastiveViews(Augmentation):
                                interpolation="bilinear", colors="torchvision"), local ones crop=(0.05, 0.14), size=96
         MoCo v3, DINO          jitter=(0.4, 0.4, 0.2, 0.1), colors="torchvision", and blur and solarize as for BYOL;
                                DINO crop=(0.4, 1.0), local views crop=(0.05, 0.4), blur=0.5, size=96
+        CVRL (clips)           as SimCLR on ImageNet, with crop=(0.3, 1.0), aspect=(0.5, 2.0), interpolation="bilinear",
+                               and blur and solarize as for BYOL
         Report 002             ContrastiveViews(jitter=(0.8, 0.8, 0.8, 0.2), interpolation="bilinear",
                                colors="torchvision"), and with Tikhonov colors="mean"
 
@@ -190,6 +197,8 @@ class ContrastiveViews(Augmentation):
     size: int | None = None
     colors: str = "tensorflow"
 
+    kinds: ClassVar[tuple[str, ...]] = OF_PIXELS
+
     def __post_init__(self):
         for name in PROBABILITIES:
             if not 0 <= getattr(self, name) <= 1:
@@ -215,7 +224,7 @@ class ContrastiveViews(Augmentation):
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
         """Sample crops, colors and the steps that apply."""
-        count, height, width = images_shape[:3]
+        count, (height, width) = images_shape[0], images_shape[-3:-1]
         chances = draw_uniform(key, count, [5], "chances")
         flip, jitter, grey, blur, solarize = tf.unstack(chances, axis=-1)
         order = tf.argsort(draw_uniform(key, count, [4], "order"), axis=-1)
@@ -251,7 +260,7 @@ class ContrastiveViews(Augmentation):
         never = {step for name, step in PROBABILITIES.items() if getattr(self, name) == 0}
         for name in ORDERS[self.order]:
             if name not in never:
-                images = steps[name](images)
+                images = (in_space if name in _IN_SPACE else in_color)(steps[name], images)
         return images
 
     def _jittered(self, images: tf.Tensor, draw: dict) -> tf.Tensor:

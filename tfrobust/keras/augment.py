@@ -2,6 +2,7 @@
 
 from tfrobust.augment.augmix import AugMix
 from tfrobust.augment.base import Augmentation
+from tfrobust.augment.clips import EveryFrame
 from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.augment.patch_gaussian import PatchGaussian
@@ -20,6 +21,7 @@ __all__ = [
     "AutoAugment",
     "Compose",
     "ContrastiveViews",
+    "EveryFrame",
     "FeatureNoise",
     "Mixing",
     "PadCrop",

@@ -10,6 +10,7 @@ from tfrobust.losses.gradient_alignment import GradAlign
 from tfrobust.losses.gradient_penalty import LayerWiseTikhonov, Tikhonov
 from tfrobust.losses.mixed import mixed_cross_entropy, softmax_binary_cross_entropy
 from tfrobust.losses.robust import boosted_cross_entropy, misclassification_aware_kl, trades_kl, virtual_adversarial
+from tfrobust.losses.temporal import global_local, local_local, paired_instances
 from tfrobust.structs import PairMasks
 
 __all__ = [
@@ -22,11 +23,14 @@ __all__ = [
     "boosted_cross_entropy",
     "cross_entropy",
     "feature_margin",
+    "global_local",
     "jensen_shannon",
+    "local_local",
     "margin",
     "masked_contrastive",
     "misclassification_aware_kl",
     "mixed_cross_entropy",
+    "paired_instances",
     "softmax_binary_cross_entropy",
     "swapped_prediction",
     "trades_kl",

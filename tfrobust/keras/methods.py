@@ -13,6 +13,7 @@ from tfrobust.methods.byol import BYOL
 from tfrobust.methods.cl_gaussian import CLGaussian
 from tfrobust.methods.crown_ibp import CROWNIBP
 from tfrobust.methods.cutmix import CutMix
+from tfrobust.methods.cvrl import CVRL
 from tfrobust.methods.dino import DINO
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
@@ -40,6 +41,7 @@ from tfrobust.methods.supcon import SupCon
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
 from tfrobust.methods.swav import SwAV
+from tfrobust.methods.tclr import TCLR
 from tfrobust.methods.trades import TRADES
 from tfrobust.pairs.false_negatives import FNC, IFND, AdaptiveFNC
 from tfrobust.pairs.selection import GlobalSelection, HardSelection, LeakedSelection, SoftSelection
@@ -56,6 +58,7 @@ __all__ = [
     "Branches",
     "CLGaussian",
     "CROWNIBP",
+    "CVRL",
     "Contrast",
     "CutMix",
     "DINO",
@@ -93,6 +96,7 @@ __all__ = [
     "Supervised",
     "SupervisedContrastive",
     "SwAV",
+    "TCLR",
     "TRADES",
     "TeacherLogits",
     "TeacherUtility",

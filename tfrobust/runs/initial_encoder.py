@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfrobust import saving
 from tfrobust.common import files, fingerprint
 from tfrobust.common.configured import Configured
+from tfrobust.common.kinds import CLIPS, IMAGES
 from tfrobust.errors import InputError
 from tfrobust.models.weights import checkpoints, weight_files
 from tfrobust.report.comparison.reports import find_report
@@ -21,6 +22,7 @@ from tfrobust.security import saved_models
 from tfrobust.serving.export.golden import golden_images
 
 _PROBES = 2
+_FRAMES = 8  # of the clips that compare two encoders of clips of any length
 # Maximum relative difference of features if both are float32, and if one may have 16 bits.
 _TOLERANCE, _LOOSE_TOLERANCE = 1e-3, 0.05
 
@@ -54,7 +56,7 @@ class Pretrained(Configured):
 
         Args:
             encoder: built for images of `image_shape`.
-            image_shape: (h, w, c).
+            image_shape: (h, w, c), or (t, h, w, c) of clips.
 
         Returns:
             Entries for the report: {"source", "weights_sha256", "frozen"}.
@@ -105,7 +107,7 @@ class _Source:
         name: name for messages and the report.
         values: its variables, those of the encoder first.
         embedding: images -> features.
-        image_shape: (h, w, c) of its inputs.
+        image_shape: (h, w, c) or (t, h, w, c) of its inputs.
         described: class of the encoder in parentheses, or "" if unknown.
     """
 
@@ -133,17 +135,21 @@ def _from_export(directory: pathlib.Path) -> _Source:
     loaded = saved_models.load(directory)
     signature = saved_models.signatures(loaded).get("serving_default")
     inputs = {} if signature is None else signature.structured_input_signature[1]
-    if "images" not in inputs or "embedding" not in signature.structured_outputs or not hasattr(loaded, "variables"):
-        raise InputError(f"{directory} is not a tfrobust export: its signature must map `images` to an `embedding`.")
+    name = next((kind.input for kind in (IMAGES, CLIPS) if kind.input in inputs), None)
+    if name is None or "embedding" not in signature.structured_outputs or not hasattr(loaded, "variables"):
+        raise InputError(
+            f"{directory} is not a tfrobust export: its signature must map `images` or `clips` to an `embedding`."
+        )
+    shape = tuple(inputs[name].shape[1:])
 
     def embedding(images):
         with saved_models.answering(str(directory), (Exception,)):
-            return loaded.signatures["serving_default"](images=images)["embedding"]
+            return loaded.signatures["serving_default"](**{name: images})["embedding"]
 
-    name = f"{directory.parent.name}/{directory.name}"
+    shown = f"{directory.parent.name}/{directory.name}"
     # The encoder's variables come first, as `serving.export.saved_model` tracks them.
     values = [variable.numpy() for variable in loaded.variables]
-    return _Source(name, values, embedding, tuple(inputs["images"].shape[1:]), _described(directory))
+    return _Source(shown, values, embedding, shape, _described(directory))
 
 
 def _described(directory: pathlib.Path) -> str:
@@ -160,10 +166,11 @@ def _from_keras(path: pathlib.Path) -> _Source:
     model = saving.load(path)
     encoder = getattr(model, "encoder", model)
     shape = getattr(encoder.input_spec, "shape", None) or getattr(encoder, "input_shape", None)
-    if shape is None or len(shape) != 4:
-        raise InputError(f"{path} holds no encoder of images [b, h, w, c].")
+    if shape is None or len(shape) not in (4, 5):
+        raise InputError(f"{path} holds no encoder of images [b, h, w, c] or clips [b, t, h, w, c].")
     values = [variable.numpy() for variable in encoder.variables]
-    shape = tuple(32 if size is None else int(size) for size in shape[1:])
+    frames = [size or _FRAMES for size in shape[1:-3]]
+    shape = (*frames, *(32 if size is None else int(size) for size in shape[-3:]))
     described = f" ({type(encoder).__name__})"
     return _Source(path.name, values, lambda images: encoder(images, training=False), shape, described)
 

@@ -79,7 +79,12 @@ class SelfSupervised(Method):
     def host_views(self, images, key):
         """Return the two views."""
         makers = self.views if isinstance(self.views, (list, tuple)) else (self.views,) * len(VIEWS)
-        return {name: make(images, randomness.fold(key, name)) for name, make in zip(VIEWS, makers, strict=True)}
+        parts = zip(VIEWS, makers, self.view_sources(images, key), strict=True)
+        return {name: make(source, randomness.fold(key, name)) for name, make, source in parts}
+
+    def view_sources(self, images: tf.Tensor, key: tf.Tensor) -> tuple:
+        """Return what each view is made of: the images themselves (hook)."""
+        return (images,) * len(VIEWS)
 
     def make_views(self, batch, context):
         """Return the two views from the pipeline."""
@@ -96,7 +101,7 @@ class SelfSupervised(Method):
         return _project(self.projection, embedding, training, branch)
 
     def represent(
-        self, *views: tf.Tensor, branch: int = 0, networks: tuple | None = None
+        self, *views: tf.Tensor, branch: int = 0, networks: tuple | None = None, at_stage=None
     ) -> list[tuple[tf.Tensor, tf.Tensor]]:
         """Run training-mode passes of views [b, h, w, c], joint or separate by `forward`.
 
@@ -104,6 +109,7 @@ class SelfSupervised(Method):
             *views: images, equally many in each view.
             branch: batch-norm branch.
             networks: another (encoder, projection), such as a momentum network.
+            at_stage: as in `Encoder`, which then must be one of this library.
 
         Returns:
             (embedding, projection) of each view.
@@ -111,7 +117,8 @@ class SelfSupervised(Method):
         encoder, projection = networks or (self.encoder, self.projection)
 
         def one(images):
-            keywords = {"branch": branch} if branch else {}  # a plain Keras model has no branches
+            # A plain Keras model has neither.
+            keywords = ({"branch": branch} if branch else {}) | ({"at_stage": at_stage} if at_stage else {})
             embedding = encoder(images, training=encoder.trainable, **keywords)
             return embedding, _project(projection, embedding, True, branch)
 
