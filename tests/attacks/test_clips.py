@@ -2,6 +2,7 @@
 
 import itertools
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,6 +15,8 @@ from tfrobust.attacks.shared.engine import verify
 from tfrobust.attacks.shared.goal import Goal
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.evaluators import adversarial
+from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
+from tfrobust.methods.shared.fast_adversary import FastAdversary
 
 FRAMES, HEIGHT, WIDTH, CHANNELS = SHAPE = (3, 4, 4, 2)
 SIZE = FRAMES * HEIGHT * WIDTH * CHANNELS
@@ -248,6 +251,14 @@ def test_attacks_on_whole_clips_refuse_a_budget_for_frames(make, budget):
     with pytest.raises(ValueError, match=f"{make.__name__} bounds the norm of whole clips.*{name}.*use FGSM") as raised:
         make(ThreatModel(norm="l2", **budget))
     assert "\n" not in str(raised.value)
+
+
+def test_adversaries_that_know_whole_clips_only_refuse_a_budget_for_frames():
+    threat = ThreatModel(max_frames=2)
+    with pytest.raises(ValueError, match="FastAdversary bounds the norm of whole clips"):
+        FastAdversary(attack=gradient.FGSM(threat))
+    with pytest.raises(ValueError, match="FreeAdversarialTraining bounds the norm of whole clips"):
+        FreeAdversarialTraining(keras.layers.Flatten(), keras.layers.Dense(2), threat=threat, replays=2, rows=4)
 
 
 def test_members_of_autoattack_support_a_budget_for_frames_where_their_attacks_do():

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.attacks.gradient import FGSM
+from tfrobust.attacks.shared import checks
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common.settings import require_least, require_share
 from tfrobust.errors import InputError
@@ -71,6 +72,7 @@ class FreeAdversarialTraining(Method):
         self.rows = require_least(rows, "FreeAdversarialTraining.rows", 1)
         self.label_smoothing = require_share(label_smoothing, "FreeAdversarialTraining.label_smoothing")
         norms.check_kind(self.threat.norm, ("linf", "l2"))
+        checks.refuse_frames(self)
 
     @property
     def adversary(self) -> Adversary:

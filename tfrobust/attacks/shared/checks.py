@@ -24,10 +24,17 @@ def check_norm(attack) -> None:
             f"{type(attack).__name__} supports the norms {list(attack.norms)}, not {attack.threat.norm!r}; use "
             "ProxLogBarrier (gin/eval/prox_log_barrier.gin)."
         )
-    if attack.threat.variant and not attack.bounds_frames:
-        setting = "per_frame=True" if attack.threat.per_frame else f"max_frames={attack.threat.max_frames}"
+    if not attack.bounds_frames:
+        refuse_frames(attack)
+
+
+def refuse_frames(part) -> None:
+    """Raise ValueError if the threat model of a part, its `threat`, has a budget for frames."""
+    threat = part.threat
+    if threat.variant:
+        setting = "per_frame=True" if threat.per_frame else f"max_frames={threat.max_frames}"
         raise InputError(
-            f"{type(attack).__name__} bounds the norm of whole clips and does not support ThreatModel.{setting}; use "
+            f"{type(part).__name__} bounds the norm of whole clips and does not support ThreatModel.{setting}; use "
             "FGSM, PGD or APGD."
         )
 

@@ -69,6 +69,8 @@ class FastAdversary(Adversary):
                 f"FastAdversary.attack is {type(self.attack).__name__}; it is FGSM, the only attack of one step from "
                 "the given point. Its noise and step are those of FastAdversary."
             )
+        if self.attack.threat.variant:
+            raise InputError("FastAdversary bounds the norm of whole clips: leave out per_frame and max_frames.")
 
     def perturb(self, predict: Callable, images: tf.Tensor, labels: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """Return adversarial images for a batch, with gradients stopped; see `Adversary.perturb`."""
