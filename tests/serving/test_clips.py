@@ -33,6 +33,7 @@ def published(parts, tmp_path_factory):
     return folder / "final"
 
 
+@pytest.mark.first
 def test_the_endpoints_take_clips_and_give_what_the_parts_give(published, parts):
     assert saved_models.scan(published) == []
     loaded = tf.saved_model.load(str(published))

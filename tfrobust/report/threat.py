@@ -18,6 +18,7 @@ _MAIN_NORMS = ("linf", "l2", "l1")
 # Evaluations without an attack, by prefix of the ids.
 _NATURAL = {
     "corruption.": "natural corruptions",
+    "clip_corruption.": "clip corruptions",
     "stability.": "perturbation sequences",
     "noise.": "random pixels",
     "shift.": "the measured shifted sets",
@@ -146,7 +147,8 @@ _FAMILIES = {
 
 # In place of those of images. Perturbation sequences are made of single images.
 _FAMILIES_OF_CLIPS = {
-    "corruption.": "Corruptions of frames and of time (noise, blur, dropped, frozen or reordered frames, compression).",
+    "corruption.": "",
+    "clip_corruption.": "Corruptions of frames and of time (noise, blur, lost, frozen or reordered frames).",
     "stability.": "",
 }
 
@@ -214,7 +216,7 @@ def _not_covered(rows, measurements) -> str:
     if norms:
         subjects.append(f"perturbations measured in {_enumerate(norms)}")
     subjects.append("attacks adapted to this defense")
-    if not _has(measurements, "corruption."):
+    if not _has(measurements, "corruption.") and not _has(measurements, "clip_corruption."):
         subjects.append("natural corruptions")
     others = " other than the measured shifted sets" if _has(measurements, "shift.") else " from other sources"
     subjects.append(f"images{others}")
