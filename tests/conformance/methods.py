@@ -234,6 +234,14 @@ ROWS = {
     "supcon": lambda *parts, **k: SupCon(*parts, projection=_head(), views=SHIFT, base_temperature=0.07, **k),
     "byol": lambda *parts, **k: BYOL(*parts, projection=_head(), views=SHIFT, target_rate=0.5, **k),
     "moco_v3": lambda *parts, **k: MoCoV3(*parts, projection=_head(), views=SHIFT, target_rate=0.5, **k),
+    "moco_v3_adaptive_fnc": lambda *parts, **k: MoCoV3(
+        *parts,
+        projection=_head(),
+        views=SHIFT,
+        target_rate=0.5,
+        false_negatives=AdaptiveFNC(threshold=0.9, features="embedding"),
+        **k,
+    ),
     "dino": lambda _, head, **k: DINO(
         encoder(dense=()),
         head,

@@ -29,6 +29,7 @@ OTHERWISE = {
     "simclr": "simclr_adaptive_fnc/sgd/given/normalized",
     "supcon": "supcon/adam/attack",
     "byol": "byol/sgd/given/normalized",
+    "moco_v3": "moco_v3_adaptive_fnc/sgd/given/normalized",
 }
 CASES = [
     *((2, OTHERWISE.get(row, f"{row}/sgd/attack")) for row in (*replica_run.first_rows(), *VARIANTS)),

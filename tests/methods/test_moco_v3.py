@@ -1,5 +1,7 @@
 """MoCo v3: the loss beside the released arithmetic in float64, and the momentum network's start."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,11 +11,12 @@ from oracles import momentum as oracle
 from tfrobust.methods.moco_v3 import MoCoV3
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.pairs.false_negatives import FNC, IFND, AdaptiveFNC
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.2])
-def test_the_loss_is_the_paper_s(temperature):
-    method = battery.build("moco_v3", compiled=False)
+@pytest.mark.parametrize(("row", "temperature"), [("moco_v3", 1.0), ("moco_v3", 0.2), ("moco_v3_adaptive_fnc", 0.2)])
+def test_the_loss_is_the_paper_s(row, temperature):
+    method = battery.build(row, compiled=False)
     method.temperature = temperature
     for part in (method.target_encoder, method.target_projection):
         for place, weight in enumerate(part.weights):  # or keys and queries would come from equal networks
@@ -22,23 +25,78 @@ def test_the_loss_is_the_paper_s(temperature):
     views = method.make_views(batch, context)
     terms, _ = method.loss_terms(views, batch, context)
     images = [views["view_1"], views["view_2"]]
-    queries = [
-        method.prediction(method.projection(method.encoder(one, training=True), training=True), training=True)
-        for one in images
-    ]
-    keys = [method.target_projection(method.target_encoder(one, training=True), training=True) for one in images]
-    expected = oracle.moco_v3(queries, keys, temperature)
+    embeddings = [method.encoder(one, training=True) for one in images]
+    queries = [method.prediction(method.projection(one, training=True), training=True) for one in embeddings]
+    seen = [method.target_encoder(one, training=True) for one in images]
+    keys = [method.target_projection(one, training=True) for one in seen]
+    given = () if row == "moco_v3" else (oracle.similar_keys(embeddings, seen, method.false_negatives.threshold),)
+    expected = oracle.moco_v3(queries, keys, temperature, *given)
     np.testing.assert_allclose(terms["contrastive"], expected, rtol=1e-5)
+    if given:
+        assert 0 < np.mean(terms["negatives_left"]) < len(keys[0]) - 1
+
+
+def compared(method, queries, keys, labels=None):
+    """The term of both directions and the observations of the first, of vectors that are embeddings, too."""
+    batch, context = battery.prepared(method)
+    batch = batch._replace(labels=labels)
+    queries, keys = ([(one, one) for one in map(tf.constant, views)] for views in (queries, keys))
+    first, observed = method.compare(queries, keys[1], context, batch)
+    return first + method.compare(queries[::-1], keys[0], context, batch)[0], observed
+
+
+@pytest.mark.parametrize(
+    ("rule", "removed"),
+    [
+        (AdaptiveFNC(threshold=0.2), lambda *vectors: oracle.similar_keys(*vectors, 0.2)),
+        (AdaptiveFNC(threshold=0.2, key_views="all"), lambda *vectors: oracle.similar_keys(*vectors, 0.2)),
+        (
+            FNC(threshold=-1.0, top_k=4, action="cancel"),
+            lambda *vectors: oracle.nearest_keys(*vectors, 4),
+        ),
+    ],
+    ids=["adaptive", "all_views", "fnc"],
+)
+@pytest.mark.parametrize("features", ["projection", "embedding"])
+def test_removed_keys_leave_the_denominator_of_their_direction(rule, removed, features):
+    method = battery.build("moco_v3", compiled=False)
+    method.false_negatives = dataclasses.replace(rule, features=features)
+    queries, keys = np.random.default_rng(0).normal(size=(2, 2, 12, 4)).astype(np.float32)
+    term, _ = compared(method, queries, keys)
+    expected = oracle.moco_v3(queries, keys, method.temperature, removed(queries, keys))
+    np.testing.assert_allclose(term, expected, rtol=1e-5)
+    assert np.all(expected < oracle.moco_v3(queries, keys, method.temperature))
+
+
+def test_a_key_of_the_anchor_s_class_is_a_false_negative():
+    """Two classes of equal vectors: every anchor has 5 keys of its class, which are all removed, and 6 others."""
+    method = battery.build("moco_v3_adaptive_fnc", compiled=False)
+    labels = np.arange(12) % 2
+    rows = np.eye(2, dtype=np.float32)[labels]
+    term, observed = compared(method, [rows, rows], [rows, rows], tf.constant(labels))
+    found = {name: float(value[0]) for name, value in observed.items()}
+    assert found == {"false_negatives_found": 1.0, "true_negatives_removed": 0.0, "negatives_left": 6.0}
+    np.testing.assert_allclose(term, 4.0 * np.log(1 + 6 / np.e), rtol=1e-5)
+
+
+def test_pseudo_labels_remove_the_same_images_in_both_directions():
+    method = battery.build("moco_v3", compiled=False, false_negatives=IFND(), examples=12)
+    method.pseudo_labels.assign([5, 5, *[-1] * 10])
+    queries, keys = np.random.default_rng(1).normal(size=(2, 2, 12, 4)).astype(np.float32)
+    term, _ = compared(method, queries, keys)
+    twins = {0: {1}, 1: {0}}
+    expected = oracle.moco_v3(queries, keys, method.temperature, lambda _, row: twins.get(row, ()))
+    np.testing.assert_allclose(term, expected, rtol=1e-5)
 
 
 def test_orthogonal_keys_have_the_loss_of_the_formula():
     """<q_i, k_j> = 1 if i = j, else 0: 2 t log(1 + (n - 1) exp(-1 / t)) for each direction."""
     method = battery.build("moco_v3", compiled=False)
     method.temperature = 0.5
-    _, context = battery.prepared(method)
-    rows = tf.eye(12)
-    value = method.compare(3.0 * rows, 5.0 * rows, context)
-    np.testing.assert_allclose(value, np.log(1 + 11 * np.exp(-2.0)), rtol=1e-5)
+    rows = np.eye(12, dtype=np.float32)
+    value, observed = compared(method, [3.0 * rows] * 2, [5.0 * rows] * 2)
+    np.testing.assert_allclose(value, 2 * np.log(1 + 11 * np.exp(-2.0)), rtol=1e-5)
+    assert observed == {}
 
 
 def test_the_momentum_network_starts_equal_and_stays_so_at_rate_0():

@@ -13,14 +13,39 @@ def softmax(rows):
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
-def moco_v3(queries, keys, temperature):
-    """2 t (CE(q_1 k_2 / t) + CE(q_2 k_1 / t)), each image's own key being its class; float64 [n]."""
+def moco_v3(queries, keys, temperature, removed=lambda direction, row: ()):
+    """2 t (CE(q_1 k_2 / t) + CE(q_2 k_1 / t)), each image's own key being its class; float64 [n].
+
+    `removed` gives the images whose keys are left out for the query of a row in a direction.
+    """
     found = np.zeros(len(keys[0]))
-    for query, key in ((queries[0], keys[1]), (queries[1], keys[0])):
+    for direction, (query, key) in enumerate(((queries[0], keys[1]), (queries[1], keys[0]))):
         for row, one in enumerate(unit(query)):
-            logits = np.array([one @ other for other in unit(key)]) / temperature
-            found[row] -= 2 * temperature * np.log(softmax(logits)[row])
+            left = [row, *(j for j in range(len(key)) if j != row and j not in removed(direction, row))]
+            logits = np.array([one @ unit(key[j]) for j in left]) / temperature
+            found[row] -= 2 * temperature * np.log(softmax(logits)[0])
     return found
+
+
+def similar_keys(queries, keys, threshold):
+    """Which other images' keys are above the threshold, seen from the query of a direction; for `removed`."""
+
+    def removed(direction, row):
+        one, key = unit(queries[direction])[row], unit(keys[1 - direction])
+        return {j for j in range(len(key)) if j != row and one @ key[j] > threshold}
+
+    return removed
+
+
+def nearest_keys(queries, keys, count):
+    """The `count` keys with the largest cosine with either view of the image; for `removed`."""
+
+    def removed(direction, row):
+        key = unit(keys[1 - direction])
+        scores = {j: max(unit(query)[row] @ key[j] for query in queries) for j in range(len(key)) if j != row}
+        return set(sorted(scores, key=lambda j: -scores[j])[:count])
+
+    return removed
 
 
 def swapped(assignments, scores, temperature):

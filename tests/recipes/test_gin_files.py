@@ -40,7 +40,7 @@ OTHERS = {
     "ASCL": "ascl_hard ascl_leaked ascl_soft ascl_trades ascl_trades_leaked",
     "DINO": "dino_vit",
     "FCL": "fcl_margin fcl_text patch_gaussian_fcl",
-    "MoCoV3": "moco_v3_vit",
+    "MoCoV3": "moco_v3_adaptive_fnc moco_v3_vit",
     "RoCL": "augmented_rocl rocl_at",
     "SimCLR": "moving_digits_simclr simclr_adaptive_fnc simclr_fnc simclr_ifnd simclr_tikhonov",
     "TRADES": "trades_awp",

@@ -14,12 +14,17 @@ PARTS = sorted(
 )
 
 
+# Parts that fine-tune as the recipe of this name trains from random weights.
+ADVERSARIAL = ("ascl", "trades")
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_stays_a_run_in_two_stages(part):
     found = arguments("simclr.gin", part)
     head, pretraining = found["head"](class_count=10), found["pretraining"]
     assert found["name"] == "simclr" and pretraining.method.__name__ == "SimCLR"
-    assert pretraining.frozen == (part != "stage_two/fine_tuning.gin")
+    fine_tuned = ("fine_tuning", *ADVERSARIAL)
+    assert pretraining.frozen == (part not in [f"stage_two/{name}.gin" for name in fine_tuned])
     heads = {"nearest": KNearestNeighbours, "logistic": LogisticRegression, "fine_tuning": MLPHead}
     kind = next((heads[word] for word in heads if word in part), LinearHead)
     assert type(head) is kind
@@ -67,6 +72,20 @@ def test_the_knobs_reach_the_adversaries_of_both_stages(name, params, first, beh
     assert hasattr(stages[1], "adversary") == (name in ("rocl_at", "acl_trades")) and judged
     assert size(stages[0].adversary.attack) == first
     assert {size(attack) for attack in (*after, *judged, watched)} == {behind}
+
+
+@pytest.mark.parametrize("name", ADVERSARIAL)
+@pytest.mark.parametrize("first", ["moco_v3", "acl"])
+def test_adversarial_fine_tuning_is_the_recipe_s_training(name, first):
+    found, alone = arguments(f"{first}.gin", f"stage_two/{name}.gin"), arguments(f"{name}.gin")
+    keys = ("epochs", "batch_size")
+    assert [found[key] for key in keys] == [alone[key] for key in keys]
+    assert float(found["optimizer"]().learning_rate) == float(alone["optimizer"]().learning_rate)
+    methods = [given["method"](encoder=given["encoder"](), head=LinearHead(10), seed=0) for given in (found, alone)]
+    configs = [method.get_config() for method in methods]
+    for config in configs:
+        del config["encoder"], config["head"], config["name"]
+    assert configs[0] == configs[1] and type(methods[0]) is type(methods[1])
 
 
 def size(attack):

@@ -67,9 +67,9 @@ class BYOL(MomentumPrediction):
         """`regression`, then `probe` if it is trained."""
         return ("regression", *self.probe_names)
 
-    def compare(self, prediction, target, context):
+    def compare(self, queries, key, context, batch):
         """Compute the squared distance of the directions."""
-        return squared_distance(prediction, target)
+        return squared_distance(queries[0][1], key[1]), {}
 
 
 def squared_distance(predictions: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:

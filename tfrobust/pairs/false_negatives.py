@@ -299,12 +299,13 @@ class FilteredMasks:
     Attributes:
         rule: (anchors, keys) -> `PairMasks`.
         false_negatives: the transformer.
-        anchors: `Tags` of n embeddings, view by view: `views` stacks of the same images in the same order.
+        anchors: `Tags` of n embeddings, view by view: of all `anchor_features`, or of their first n.
         keys: `Tags` of m embeddings.
-        anchor_features: float [n, d], the features named by `false_negatives.features`; gradients are stopped.
+        anchor_features: float [>= n, d], `views` stacks of the same images in the same order, the features named by
+            `false_negatives.features`; gradients are stopped.
         key_features: float [m, d], likewise.
         step: int64 scalar.
-        views: number of views among the anchors.
+        views: number of views in `anchor_features`.
     """
 
     rule: Callable[[Tags, Tags], PairMasks]

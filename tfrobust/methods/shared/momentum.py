@@ -7,7 +7,7 @@ from tfrobust.errors import InputError
 from tfrobust.methods.shared import projections
 from tfrobust.methods.shared.self_supervised import VIEWS, SelfSupervised, embedding_deviation
 from tfrobust.ops import distribution
-from tfrobust.structs import Context
+from tfrobust.structs import Batch, Context
 
 
 class MomentumMethod(SelfSupervised):
@@ -113,22 +113,34 @@ class MomentumPrediction(MomentumMethod):
         """Build the prediction."""
         projections.build_prediction(self, self.prediction, self.projected_dim)
 
-    def compare(self, prediction: tf.Tensor, target: tf.Tensor, context: Context) -> tf.Tensor:
-        """Compute the term of one direction, float32 [b], of float [b, d] each (hook)."""
+    def compare(self, queries: list, key: tuple, context: Context, batch: Batch) -> tuple[tf.Tensor, dict]:
+        """Compute the term of one direction (hook).
+
+        Args:
+            queries: (embedding, prediction) of the compared view, then of the other view, float [b, e] and [b, d].
+            key: (embedding, projection) of the other view from the momentum network, without gradients.
+            context: key, step and rows of this step.
+            batch: its labels, if there are any, are for logs only.
+
+        Returns:
+            The term, float32 [b], and observations of this direction, float32 [b] each.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not implement compare.")
 
     def loss_terms(self, views, batch, context):
         """Compute the term of both directions, the probe, the spread of projections, the logits of the first view."""
         images = [views[name] for name in VIEWS]
         embeddings, projected = zip(*self.represent(*images), strict=True)
-        keys = self.represent(*images, networks=self.target_networks)
-        targets = [tf.stop_gradient(projection) for _, projection in keys]
+        keys = tf.nest.map_structure(tf.stop_gradient, self.represent(*images, networks=self.target_networks))
         predictions = [self.prediction(projection, training=True) for projection in projected]
-        term = self.compare(predictions[0], targets[1], context) + self.compare(predictions[1], targets[0], context)
+        queries = list(zip(embeddings, predictions, strict=True))
+        first, seen = self.compare(queries, keys[1], context, batch)
+        second, seen_second = self.compare(queries[::-1], keys[0], context, batch)
         deviation = embedding_deviation(distribution.gather(tf.concat(projected, axis=0)))
         probe, logits = self.probe_terms(embeddings, batch)
-        observed = {"embedding_deviation": tf.fill(tf.shape(term), deviation)}
-        return {self.terms[0]: term, **probe, **observed}, logits
+        observed = {"embedding_deviation": tf.fill(tf.shape(first), deviation)}
+        observed |= {name: (value + seen_second[name]) / 2.0 for name, value in seen.items()}
+        return {self.terms[0]: first + second, **probe, **observed}, logits
 
 
 def weight_pairs(layer: keras.layers.Layer, other: keras.layers.Layer) -> list[tuple]:

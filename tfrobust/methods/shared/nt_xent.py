@@ -2,22 +2,22 @@
 
 from collections.abc import Callable
 
-import keras
 import tensorflow as tf
 
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.contrastive import masked_contrastive
-from tfrobust.methods.shared.self_supervised import SelfSupervised, embedding_deviation
+from tfrobust.methods.shared.filtering import FilteringMethod
+from tfrobust.methods.shared.self_supervised import embedding_deviation
 from tfrobust.ops import distribution
 from tfrobust.pairs import masks, selection
-from tfrobust.pairs.false_negatives import LEFT, SHARES, FalseNegatives, FilteredMasks, detection
+from tfrobust.pairs.false_negatives import FilteredMasks
 from tfrobust.structs import Batch, Context, PairMasks, Tags
 
 SCALES = ("mean", "sum")
 
 
-class NTXentMethod(SelfSupervised):
+class NTXentMethod(FilteringMethod):
     """Base of the contrastive methods: NT-Xent over all views of the global batch, by sample ids.
 
     l_i = -mean over the other views j of i's image of log( exp(s_ij / t) / sum_(k != i) exp(s_ik / t) ), s the cosine
@@ -27,19 +27,15 @@ class NTXentMethod(SelfSupervised):
     Args:
         encoder, head: as in `Method`.
         temperature: t > 0, a number or a schedule of the step.
-        false_negatives: changes the pairs of each anchor (`FNC`, `IFND`, `AdaptiveFNC`); None leaves them unchanged.
         scale: "mean" over all anchors (SimCLR's paper: over 2N). "sum" over the anchors of an image, then the mean over
             images (SimCLR's code: twice as large).
         self_in_denominator: let k run over i, too: eq 1 of paper 002 as printed. Its code and SimCLR leave i out.
-        examples: images in the training split, for false negatives by pseudo-labels; `runs.experiment.train` sets it.
-            Pseudo-labels are looked up by the batch's `index`, which a plain `fit` does not know.
-        **kwargs: as in `SelfSupervised`.
+        **kwargs: as in `FilteringMethod`.
 
     Raises:
         ValueError: a temperature that is not above 0, or an unknown scale; when built, missing `examples`.
     """
 
-    least_batch = 2  # a single image has no negatives
     # If true, gradients flow through anchors only, not through keys.
     detached_keys = False
 
@@ -49,46 +45,17 @@ class NTXentMethod(SelfSupervised):
         head,
         *,
         temperature=0.5,
-        false_negatives: FalseNegatives | None = None,
         scale: str = "mean",
         self_in_denominator: bool = False,
-        examples: int | None = None,
         **kwargs,
     ):
         super().__init__(encoder, head, **kwargs)
         self.temperature = temperature
-        self.false_negatives = false_negatives
         self.scale = scale
         self.self_in_denominator = self_in_denominator
-        self.examples = examples
-        self.pseudo_labels = None
         if isinstance(temperature, (int, float)) and not temperature > 0:
             raise InputError(f"{type(self).__name__}.temperature is {temperature}; it must be > 0.")
         require_choice(scale, f"{type(self).__name__}.scale", SCALES)
-
-    @property
-    def observations(self):
-        """`embedding_deviation`; with `false_negatives` also their detection rates and the negatives left."""
-        return (*super().observations, *((*SHARES, LEFT) if self.false_negatives is not None else ()))
-
-    def build_parts(self, example_shape, embedding_dim):
-        """Build the projection and, if needed, the pseudo-labels of the training images."""
-        super().build_parts(example_shape, embedding_dim)
-        if self.false_negatives is None or not self.false_negatives.needs_pseudo_labels:
-            return
-        if self.examples is None:
-            rule = type(self.false_negatives).__name__
-            raise InputError(
-                f"{rule} needs a pseudo-label of each training image: set examples to the number of training images."
-            )
-        self.false_negatives.check_count(self.examples)
-        self.pseudo_labels = self.add_weight(
-            name="pseudo_labels",
-            shape=(self.examples,),
-            dtype="int32",
-            initializer=keras.initializers.Constant(-1),
-            trainable=False,
-        )
 
     def pairs(self, anchors: Tags, keys: Tags) -> PairMasks:
         """Return the positives and negatives before false negatives are removed (hook).
@@ -123,9 +90,7 @@ class NTXentMethod(SelfSupervised):
             The term, float32 [b], and the observations, float32 [b] each.
         """
         count = len(embeddings)
-        predicted = None if self.pseudo_labels is None else tf.gather(self.pseudo_labels, batch.index)
-        known = {"label": batch.labels, "prediction": predicted}
-        tags = [masks.tag(context.rows, view=view, **known) for view in range(count)]
+        tags = [self.tags(context, batch, view=view) for view in range(count)]
         anchors, own = tf.concat(embeddings, axis=0), masks.join(*tags)
         keys, others = distribution.gather((anchors, own))
         if self.detached_keys:
@@ -137,8 +102,7 @@ class NTXentMethod(SelfSupervised):
             everything = distribution.gather(tf.stop_gradient(compared))
             given = (own, others, compared, everything, context.step)
             pairs = FilteredMasks(self.pairs, self.false_negatives, *given, views=count)
-            seen = {name: tf.fill(tf.shape(context.rows), value) for name, value in detection(pairs).items()}
-            observed |= seen if batch.labels is not None else {LEFT: seen[LEFT]}
+            observed |= self.detected(pairs, context, batch)
         if self.self_in_denominator:
             pairs = _with_themselves(pairs, own, others)
         values = masked_contrastive(anchors, keys, pairs, temperature=self.temperature_at(context.step))
