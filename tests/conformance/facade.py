@@ -235,6 +235,9 @@ CALLBACKS = {
     "BestWeights": lambda folder: robust.callbacks.BestWeights(folder, monitor="val_accuracy"),
     "AveragedWeights": lambda folder: robust.callbacks.AveragedWeights(decay=0.5),
     "CollapseWarning": lambda folder: robust.callbacks.CollapseWarning(threshold=0.1),
+    "OverfittingWarning": lambda folder: robust.callbacks.OverfittingWarning(
+        *data(), attack=attacks.PGD(THREAT, steps=2)
+    ),
     "NegativesWarning": lambda folder: robust.callbacks.NegativesWarning(),
 }
 # Layers whose input is no image and no vector.

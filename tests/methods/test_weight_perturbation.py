@@ -112,7 +112,9 @@ def test_it_is_refused_where_nothing_would_move():
         method.train_step((batch.images, batch.labels))
 
 
-@pytest.mark.parametrize("kind", [AdversarialTraining, TRADES, ADR, ASCL])
+@pytest.mark.parametrize(
+    "kind", [AdversarialTraining, TRADES, *(pytest.param(kind, marks=pytest.mark.rest) for kind in (ADR, ASCL))]
+)
 def test_smoothed_labels_enter_the_cross_entropies_alone(kind):
     smoothing = 0.3
     plain, smooth = (tiny.build(kind, label_smoothing=each) for each in (0.0, smoothing))

@@ -27,3 +27,10 @@ def make(count=40, seed=0):
         return tf.concat([tf.zeros_like(score), score], axis=-1)
 
     return predict, images, labels, margins, weights
+
+
+@tf.custom_gradient
+def shielded(images):
+    """Turn gradients around exactly at images on a grid of 1/64: a shield against single steps from them."""
+    clean = tf.abs(images * 64 - tf.round(images * 64)) < 1e-3
+    return tf.identity(images), lambda upstream: tf.where(clean, -upstream, upstream)

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from oracles import geometry as oracle
+from oracles import linear_model
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.training.callbacks import AveragedWeights, BestWeights, RobustAccuracy
+from tfrobust.training.callbacks import AveragedWeights, BestWeights, OverfittingWarning, RobustAccuracy
 
 EPSILON = 0.05
 
@@ -159,7 +160,87 @@ def _ema(value: float, weights: list[float]) -> float:
     return value
 
 
-@pytest.mark.parametrize(("keywords", "part"), [({"kind": "mean"}, "'mean'"), ({"decay": 1.0}, "decay is 1.0")])
+@pytest.mark.parametrize(
+    ("keywords", "part"),
+    [
+        ({"kind": "mean"}, "'mean'"),
+        ({"decay": 1.0}, "decay is 1.0"),
+        ({"kind": "swa", "ramp": True}, "ramp is a schedule"),
+        ({"statistics": "none"}, "statistics is 'none'"),
+    ],
+)
 def test_wrong_averages_are_named(keywords, part):
     with pytest.raises(ValueError, match=part):
         AveragedWeights(**keywords)
+
+
+def test_the_ramp_starts_with_the_weights_of_the_first_steps():
+    model = Linear(np.zeros([4, 2], np.float32))
+    average = AveragedWeights(decay=0.3, ramp=True)
+    average.set_model(model)
+    average.on_epoch_begin(0)
+    expected = 0.0
+    for step in range(4):
+        model.dense.kernel.assign(np.full([4, 2], step + 1.0))
+        average.on_train_batch_end(step)
+        decay = min(0.3, (1 + step) / (10 + step))  # 0.1, 0.1818, 0.25, 0.3
+        expected = decay * expected + (1 - decay) * (step + 1.0)
+        np.testing.assert_allclose(average.averages[0].numpy(), np.full([4, 2], expected), rtol=1e-6)
+    assert int(average.count) == 4  # in the checkpoint, with the averages
+
+
+def test_copied_statistics_are_those_of_the_weights():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization()])
+    for statistics in ("averaged", "copied"):
+        for variable in model.variables:
+            variable.assign(np.zeros(3))
+        average = AveragedWeights(decay=0.75, statistics=statistics)
+        average.set_model(model)
+        average.on_epoch_begin(0)
+        for variable in model.variables:
+            variable.assign(np.ones(3))
+        average.on_train_batch_end(0)
+        found = {
+            each.name: float(kept.numpy()[0]) for each, kept in zip(model.variables, average.averages, strict=True)
+        }
+        moving = 1.0 if statistics == "copied" else 0.25
+        assert found == {"gamma": 0.25, "beta": 0.25, "moving_mean": moving, "moving_variance": moving}
+
+
+class Shielded(Linear):
+    """It withstands the fast gradient sign method alone."""
+
+    def call(self, images, training=None):
+        return super().call(linear_model.shielded(images))
+
+
+@pytest.mark.parametrize("kind", [Linear, Shielded])
+def test_overfitting_to_a_single_step_is_warned_of_once(linear, kind, caplog):
+    _, kernel, images, labels = linear
+    images = np.round(images * 64) / np.float32(64)
+    watcher = OverfittingWarning(images, labels, attack=PGD(ThreatModel(epsilon=0.2), steps=10))
+    watcher.set_model(kind(kernel))
+    watcher.on_train_begin()
+    logs = [{}, {}]
+    for epoch in range(2):
+        watcher.on_epoch_end(epoch, logs[epoch])
+    flawed = kind is Shielded
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("tfrobust")]
+    assert watcher.warned == flawed and len(said) == flawed
+    assert logs[0]["val_gradient_cosine"] == pytest.approx(-1.0 if flawed else 1.0, abs=1e-4)
+    assert (logs[0]["val_fgsm_accuracy"] - logs[0]["val_robust_accuracy"] > 0.2) == flawed
+    if flawed:
+        assert said[0].startswith("catastrophic overfitting in epoch 1: FGSM leaves") and "GradAlign" in said[0]
+
+
+@pytest.mark.rest
+def test_a_fall_of_the_accuracy_under_attack_is_warned_of(linear, caplog):
+    model, kernel, images, labels = linear
+    watcher = OverfittingWarning(images, labels, attack=PGD(ThreatModel(epsilon=EPSILON), steps=10))
+    watcher.set_model(model)
+    watcher.on_train_begin()
+    watcher.on_epoch_end(0, {})
+    assert not watcher.warned and watcher.best > 0.3
+    model.dense.kernel.assign(-kernel)
+    watcher.on_epoch_end(1, {})
+    assert watcher.warned and f"the accuracy under attack was {watcher.best:.1%} before" in caplog.text

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.common.settings import require_least
+from tfrobust.data.mixture import MixedExamples
 from tfrobust.data.spec import Examples
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
@@ -19,9 +20,10 @@ def steps_per_epoch(examples: Examples, batch_size: int) -> int:
         ValueError: batch_size below 1 or above the number of examples.
     """
     require_least(batch_size, "batch_size", 1)
-    if batch_size > len(examples):
-        raise InputError(f"batch of {batch_size} is larger than the {len(examples)} training examples.")
-    return len(examples) // batch_size
+    count = len(examples.original) if isinstance(examples, MixedExamples) else len(examples)
+    if batch_size > count:
+        raise InputError(f"batch of {batch_size} is larger than the {count} training examples.")
+    return count // batch_size
 
 
 def training_batches(
@@ -72,8 +74,12 @@ def training_batches(
 
     def batch(step):
         epoch, offset = step // epoch_steps, step % epoch_steps
-        positions = offset * batch_size + tf.range(place * rows, (place + 1) * rows, dtype=tf.int64)
-        index = shuffled(positions, len(examples), randomness.make_key(seed, "shuffle", epoch))
+        own = tf.range(place * rows, (place + 1) * rows, dtype=tf.int64)
+        if isinstance(examples, MixedExamples):
+            index, epoch = _mixed(examples, own, batch_size, seed, step), step  # generated ones may recur in an epoch
+        else:
+            positions = offset * batch_size + own
+            index = shuffled(positions, len(examples), randomness.make_key(seed, "shuffle", epoch))
 
         def keys(purpose):
             return randomness.example_keys(randomness.make_key(seed, purpose, epoch), index)
@@ -90,6 +96,23 @@ def training_batches(
     function = tf.autograph.experimental.do_not_convert(batch)
     dataset = tf.data.Dataset.range(start_step, stop)
     return dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(2)
+
+
+def _mixed(examples: MixedExamples, rows: tf.Tensor, batch_size: int, seed: int, step: tf.Tensor) -> tf.Tensor:
+    """Return the positions of some rows of a global batch, int64; generated rows are spread evenly among the others."""
+    count, of_batch = len(examples.original), int(batch_size * examples.share)
+    before = rows * of_batch // batch_size  # generated rows above each row
+    is_generated = (rows + 1) * of_batch // batch_size > before
+    # Every pass is another permutation, of which a remainder is dropped.
+    each = batch_size - of_batch
+    steps = count // each
+    places = (step % steps) * each + rows - before
+    original = shuffled(
+        tf.where(is_generated, tf.zeros_like(rows), places), count, randomness.make_key(seed, "shuffle", step // steps)
+    )
+    key = randomness.make_key(seed, "generated", step)
+    drawn = tf.random.stateless_uniform([batch_size], key, 0, len(examples.generated), tf.int64)
+    return tf.where(is_generated, count + tf.gather(drawn, rows), original)
 
 
 def of_all(function: Callable, count: int, batch_size: int) -> np.ndarray:

@@ -18,6 +18,7 @@ from tfrobust.data.sources.stanford_sentiment import StanfordSentimentTreebank
 from tfrobust.data.sources.subset import ClassSubset
 from tfrobust.data.sources.tfds import TensorFlowDatasets
 from tfrobust.data.sources.ucf101 import Ucf101
+from tfrobust.data.sources.with_generated import WithGenerated
 
 __all__ = [
     "Cifar",
@@ -42,4 +43,5 @@ __all__ = [
     "StanfordSentimentTreebank",
     "TensorFlowDatasets",
     "Ucf101",
+    "WithGenerated",
 ]

@@ -9,12 +9,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared import checks, modes, objectives, runner
 from tfrobust.attacks.shared.base import Attack
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.methods.shared.base import Method
-from tfrobust.ops import geometry, probabilities, randomness
+from tfrobust.ops import geometry, gradients, overfitting, probabilities, randomness
 from tfrobust.pairs.false_negatives import LEFT
 from tfrobust.training.checkpoint import CheckpointStore
 
@@ -93,6 +94,8 @@ class RobustAccuracy(keras.callbacks.Callback):
         def predict(images):
             return outputs(images) if self.from_logits else probabilities.INVERSES[self._kind](outputs, images)
 
+        self._predict = predict
+
         def perturb(images, labels, keys):
             return self.attack.perturb(objectives.cross_entropy(objectives.ranged(predict), labels), images, keys)
 
@@ -162,6 +165,82 @@ class RobustAccuracy(keras.callbacks.Callback):
         for start in range(0, len(padded[0]), size):
             parts.append(function(*(tf.constant(column[start : start + size]) for column in padded)).numpy())
         return np.concatenate(parts)[:count]
+
+
+class OverfittingWarning(RobustAccuracy):
+    """`RobustAccuracy` that also warns once of catastrophic overfitting, to the single step of fast training.
+
+    A network that has overfitted withstands the attack of its training, FGSM, and no other. Besides the logs of
+    `RobustAccuracy` it adds `val_fgsm_accuracy`, and `val_gradient_cosine`: the mean cosine between the input gradients
+    at an image and at a random point of its ball, without images whose gradient is 0. It warns if
+
+        FGSM leaves over 0.2 more accuracy than the attack, or
+        the cosine is below 0.3, or
+        the accuracy under attack is less than half of its best, and more than 0.1 below it.
+
+    These limits hold at the epsilon of the training: a larger one opens the gap without overfitting.
+
+    Example:
+        >>> import keras, numpy as np
+        >>> from tfrobust import keras as robust
+        >>> images, labels = np.random.rand(16, 8, 8, 1).astype("float32"), np.arange(16) % 4
+        >>> model = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(4)])
+        >>> model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        >>> attack = robust.attacks.PGD(robust.attacks.ThreatModel(epsilon=0.01), steps=10)
+        >>> watch = robust.callbacks.OverfittingWarning(images, labels, attack=attack)
+        >>> history = model.fit(images, labels, verbose=0, callbacks=[watch]).history
+        >>> watch.warned, {"val_fgsm_accuracy", "val_gradient_cosine"} <= set(history)
+        (False, True)
+
+    Args:
+        images, labels, **kwargs: as in `RobustAccuracy`; a few hundred images are enough.
+        attack: an attack of several steps with the threat model of the training. Defaults to PGD with 10 steps.
+
+    Source:
+        Wong et al. 2020, https://arxiv.org/abs/2001.03994, section 5; Andriushchenko and Flammarion 2020,
+        https://arxiv.org/abs/2007.02617, section 3, for the cosine. The limits are this library's.
+    """
+
+    def __init__(self, images, labels=None, *, attack: Attack | None = None, **kwargs):
+        super().__init__(images, labels, attack=attack, **kwargs)
+        self.warned = False
+        self.best = 0.0  # restored when a training resumes
+
+    def on_train_begin(self, logs=None):
+        """Compile FGSM, and the attack as `RobustAccuracy`."""
+        super().on_train_begin(logs)
+        threat = self.attack.threat
+        self._single = runner.compile_attack(FGSM(threat), self._predict)
+
+        def cosines(images, labels, keys):
+            objective = objectives.cross_entropy(objectives.ranged(self._predict), labels)
+            return gradients.cosines(objective, images, threat.random_start(images, keys))
+
+        self._cosines = tf.function(cosines, autograph=False)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Add the logs after every `every`-th epoch, and warn."""
+        super().on_epoch_end(epoch, logs)
+        if (epoch + 1) % self.every or logs is None:
+            return
+        single = self._single.run(self.images, self.labels, seed=self.seed, batch_size=self.batch_size)
+        keys = randomness.example_keys(randomness.make_key(self.seed, "cosine"), tf.range(len(self.labels)))
+        found = self._batched(self._cosines, self.images, self.labels, keys.numpy())
+        logs["val_fgsm_accuracy"] = float(np.mean(~single.success))
+        # 1 if no image has two gradients: nothing then has turned.
+        logs["val_gradient_cosine"] = float(np.nanmean(found)) if np.isfinite(found).any() else 1.0
+        robust, self.best = logs["val_robust_accuracy"], max(self.best, logs["val_robust_accuracy"])
+        signs = overfitting.signs(logs["val_fgsm_accuracy"], robust, logs["val_gradient_cosine"])
+        if robust < 0.5 * self.best and self.best - robust > 0.1:
+            signs.append(f"the accuracy under attack was {self.best:.1%} before")
+        if signs and not self.warned:
+            self.warned = True
+            _log.warning(
+                "catastrophic overfitting in epoch %d: %s. The network withstands FGSM alone. Use GradAlign, N-FGSM, a "
+                "smaller step, or several steps.",
+                epoch + 1,
+                "; ".join(signs),
+            )
 
 
 class CollapseWarning(keras.callbacks.Callback):
@@ -336,7 +415,7 @@ class AveragedWeights(keras.callbacks.Callback):
 
     "ema": average <- decay * average + (1 - decay) * weights after every step. "swa": the mean of the weights at the
     ends of the epochs from `start_epoch` on. Its batch-norm statistics are the mean of theirs and are not estimated
-    again.
+    again. The adversarial training of today uses kind="ema", decay=0.995, ramp=True, statistics="copied".
 
     Example:
         >>> import keras, numpy as np
@@ -354,18 +433,32 @@ class AveragedWeights(keras.callbacks.Callback):
         decay: decay of the exponential average, in [0, 1).
         start_epoch: the first epoch (counted from 1) whose weights enter the average; before it the average equals the
             weights.
+        ramp: True: the decay of the t-th average, t from 0 on, is min(decay, (1 + t) / (10 + t)).
+        statistics: of batch norm, and other variables that are not trained: "averaged", or "copied" from the weights.
 
     Source:
-        Izmailov et al. 2018, https://arxiv.org/abs/1803.05407 (SWA).
+        Izmailov et al. 2018, https://arxiv.org/abs/1803.05407 (SWA); Gowal et al. 2020,
+        https://arxiv.org/abs/2010.03593, and the code of Rade (imrahulr/hat @ 3177a4f8) for `ramp` and "copied".
     """
 
-    def __init__(self, *, kind: str = "ema", decay: float = 0.999, start_epoch: int = 1):
+    def __init__(
+        self,
+        *,
+        kind: str = "ema",
+        decay: float = 0.999,
+        start_epoch: int = 1,
+        ramp: bool = False,
+        statistics: str = "averaged",
+    ):
         super().__init__()
         if kind not in ("ema", "swa"):
             raise InputError(f"AveragedWeights.kind is {kind!r}; it is 'ema' or 'swa'.")
         if not 0 <= decay < 1:
             raise InputError(f"AveragedWeights.decay is {decay}; it lies in [0, 1).")
-        self.kind, self.decay, self.start_epoch = kind, decay, start_epoch
+        if ramp and kind != "ema":
+            raise InputError("AveragedWeights.ramp is a schedule of the decay, which kind 'swa' does not have.")
+        self.kind, self.decay, self.start_epoch, self.ramp = kind, decay, start_epoch, ramp
+        self.statistics = require_choice(statistics, "AveragedWeights.statistics", ("averaged", "copied"))
         self.variables: list = []
 
     def set_model(self, model):
@@ -386,7 +479,10 @@ class AveragedWeights(keras.callbacks.Callback):
         if self._epoch < self.start_epoch:
             self._follow(tf.constant(1.0))
         elif self.kind == "ema":
-            self._follow(tf.constant(1.0 - self.decay))
+            count = float(self.count.numpy())
+            decay = min(self.decay, (1.0 + count) / (10.0 + count)) if self.ramp else self.decay
+            self._follow(tf.constant(1.0 - decay))
+            self.count.assign_add(1)
 
     def on_epoch_end(self, epoch, logs=None):
         """Update the "swa" average."""
@@ -413,7 +509,8 @@ class AveragedWeights(keras.callbacks.Callback):
 
     def _move(self, share):
         for variable, average in zip(deployable_variables(self.model), self.averages, strict=True):
-            if variable.dtype.startswith(("float", "bfloat")):
+            kept = self.statistics == "averaged" or variable.trainable
+            if kept and variable.dtype.startswith(("float", "bfloat")):
                 average.assign_add(tf.cast(share, average.dtype) * (variable.value - average.value))
             else:
                 average.assign(variable.value)

@@ -18,6 +18,7 @@ from tfrobust.data.spec import Examples
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.doctor import pixels as doctor_pixels
+from tfrobust.evaluation.doctor.overfitting import check_overfitting
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.searching import attacked, search
@@ -60,6 +61,7 @@ class Doctor(Evaluator):
     | `rounding` | they are correctly classified when rounded to 8 bits |
     | `surrogate` | the gradients of a surrogate (a LiteRT file's float model) succeed on other images than its own |
     | `attack_strength` | the evaluation searches less than the training did |
+    | `overfitting` | FGSM leaves much more accuracy than PGD at the epsilon of a training by single steps |
     | `epsilon_units` | epsilon is not a sensible radius in pixels of [0, 1] for these images |
     | `test_size` | too few test images for the claim |
     | `duplicates` | test images are among the training images of either stage (if those are known) |
@@ -122,6 +124,7 @@ class Doctor(Evaluator):
                 check_rounding(setting, attack, limit),
                 check_surrogate(setting, attack, limit),
                 check_strength(setting, attack),
+                check_overfitting(setting),
             ]
         robust = still_correct(setting, attack, attack.threat.epsilon, limit) if climbs else None
         if attack is not None:

@@ -1,0 +1,111 @@
+"""Generated examples: their share of every batch, where they come from, and streams that resume."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.data.mixture import MixedExamples
+from tfrobust.data.pipeline import steps_per_epoch, training_batches
+from tfrobust.data.sources.digits import Digits
+from tfrobust.data.sources.npz import Npz
+from tfrobust.data.sources.with_generated import WithGenerated
+from tfrobust.data.spec import ArrayExamples
+
+COUNT, EXTRA, BATCH = 22, 300, 10
+
+
+def examples(count, first, seed):
+    """Images whose first pixel says which they are."""
+    images = np.random.default_rng(seed).uniform(size=(count, 2, 2, 1)).astype(np.float32)
+    images[:, 0, 0, 0] = (first + np.arange(count)) / 1000
+    return ArrayExamples(images, np.arange(count) % 3)
+
+
+ORIGINAL, GENERATED = examples(COUNT, 0, 0), examples(EXTRA, COUNT, 1)
+
+
+def taken(steps, share=0.7, **arguments):
+    mixed = MixedExamples(ORIGINAL, GENERATED, share)
+    arguments = {"batch_size": BATCH, "seed": 1, "steps": steps, **arguments}
+    return [tf.nest.map_structure(np.asarray, batch) for batch in training_batches(mixed, **arguments)]
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.7, 7), (0.25, 2), (0.99, 9)])
+def test_each_batch_has_the_share_spread_over_its_rows(share, expected):
+    for batch in taken(5, share):
+        generated = batch.index >= COUNT
+        assert generated.sum() == expected
+        halves = generated[:5].sum(), generated[5:].sum()
+        assert abs(int(halves[0]) - int(halves[1])) <= 1
+        np.testing.assert_allclose(batch.images[:, 0, 0, 0], batch.index / 1000, atol=1e-6)
+        labels = np.where(generated, (batch.index - COUNT) % 3, batch.index % 3)
+        np.testing.assert_array_equal(batch.labels, labels)
+
+
+def test_original_examples_are_shuffled_and_generated_ones_drawn_with_replacement():
+    index = np.concatenate([batch.index for batch in taken(70)])
+    original = index[index < COUNT].reshape(-1, 21)  # 7 steps of 3 rows are a pass; one example is left out
+    assert all(len(set(each)) == 21 for each in original) and len({tuple(each) for each in original}) == len(original)
+    generated = index[index >= COUNT] - COUNT
+    counts = np.bincount(generated, minlength=EXTRA)
+    assert counts.min() == 0 and counts.max() > 2 and len(generated) == 490
+    # The number of examples without a draw is that of independent draws.
+    assert abs(np.mean(counts == 0) - (1 - 1 / EXTRA) ** 490) < 0.08
+
+
+def test_an_epoch_has_the_steps_of_the_original_examples_and_the_stream_resumes():
+    mixed = MixedExamples(ORIGINAL, GENERATED, 0.7)
+    assert steps_per_epoch(mixed, BATCH) == 2 and len(mixed) == COUNT + EXTRA
+    with pytest.raises(ValueError, match="batch of 30 is larger than the 22"):
+        steps_per_epoch(mixed, 30)
+    whole, rest = taken(9), taken(6, start_step=3)
+    for one, other in zip(whole[3:], rest, strict=True):
+        np.testing.assert_array_equal(one.index, other.index)
+        np.testing.assert_array_equal(one.images, other.images)
+
+
+def test_the_rows_of_workers_are_those_of_the_global_batch():
+    mixed = MixedExamples(ORIGINAL, GENERATED, 0.7)
+    parts = [
+        [batch.index.numpy() for batch in training_batches(mixed, batch_size=BATCH, seed=1, steps=3, share=(i, 2))]
+        for i in range(2)
+    ]
+    for place, batch in enumerate(taken(3)):
+        np.testing.assert_array_equal(np.concatenate([part[place] for part in parts]), batch.index)
+
+
+def test_fetching_keeps_the_order_and_the_fingerprint_knows_the_parts():
+    mixed = MixedExamples(ORIGINAL, GENERATED, 0.7)
+    index = tf.constant([300, 0, 21, 22, 5], tf.int64)
+    np.testing.assert_allclose(mixed.fetch(index)[:, 0, 0, 0], [0.3, 0.0, 0.021, 0.022, 0.005], atol=1e-6)
+    others = [MixedExamples(ORIGINAL, GENERATED, 0.6), MixedExamples(GENERATED, ORIGINAL, 0.7)]
+    assert len({each.fingerprint for each in (mixed, *others)}) == 3
+    with pytest.raises(ValueError, match="set validation_size and fractions of its source"):
+        mixed.take([0])
+    with pytest.raises(ValueError, match=r"have the shape \[3, 3, 1\]"):
+        MixedExamples(ORIGINAL, ArrayExamples(np.zeros((3, 3, 3, 1), np.float32), np.arange(3)), 0.5)
+
+
+def written(folder, classes):
+    path = str(folder / f"{classes}.npz")
+    images = np.random.default_rng(0).integers(0, 256, (4 * classes, 8, 8, 1), np.uint8)
+    np.savez(path, images=images, labels=np.arange(4 * classes) % classes)
+    return Npz(path=path, test_size=classes)
+
+
+def test_a_source_mixes_the_training_split_alone(tmp_path):
+    source, generated = Digits(validation_size=100), written(tmp_path, 10)
+    dataset, plain = WithGenerated(source=source, generated=generated).load(), source.load()
+    assert len(dataset.train) == len(plain.train) + 30 and dataset.name == "digits, 0.7 of each batch generated"
+    assert (dataset.validation.fingerprint, dataset.test.fingerprint) == (
+        plain.validation.fingerprint,
+        plain.test.fingerprint,
+    )
+    for changes, said in (
+        ({"share": 1.0}, "share is 1.0"),
+        ({"share": 0.0}, "share is 0; take the source alone"),
+        ({"generated": written(tmp_path, 5)}, "have 5 classes, and digits has 10"),
+        ({"validation_size": 10}, "does not split data"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            WithGenerated(**{"source": source, "generated": generated, **changes}).load()

@@ -1,0 +1,60 @@
+"""Two groups of training examples that are mixed at a fixed share of each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.data.spec import Examples
+from tfrobust.errors import InputError
+
+
+class MixedExamples(Examples):
+    """Original examples, then generated ones, which are drawn with replacement into a fixed share of each batch.
+
+    Args:
+        original: the examples that are shuffled, each once in a pass.
+        generated: further examples of the same shape.
+        share: fraction of each batch that is generated, in (0, 1).
+    """
+
+    def __init__(self, original: Examples, generated: Examples, share: float):
+        if generated.image_shape != original.image_shape:
+            raise InputError(
+                f"generated images have the shape {list(generated.image_shape)}, the others "
+                f"{list(original.image_shape)}."
+            )
+        self.original, self.generated, self.share = original, generated, share
+        self.image_shape, self.dtype, self.fit = original.image_shape, original.dtype, original.fit
+        self.labels = np.concatenate([original.labels, generated.labels])
+
+    def fetch(self, index: tf.Tensor) -> tf.Tensor:
+        """Return the examples at some positions, float32 [b, h, w, c]."""
+        return self._stitched(lambda part, index, _: part.fetch(index), index, tf.zeros([tf.size(index), 2], tf.int32))
+
+    def fetch_training(self, index: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+        """Return the examples at some positions for training; see `Examples.fetch_training`."""
+        return self._stitched(lambda part, index, keys: part.fetch_training(index, keys), index, keys)
+
+    def take(self, positions: Sequence[int]) -> Examples:
+        """Raise ValueError: a part of a mixture has no share of its own."""
+        raise InputError("WithGenerated cannot be split: set validation_size and fractions of its source.")
+
+    def _stitched(self, fetch, index, keys):
+        """Fetch each example from its own group, so that no file is read twice."""
+        count = len(self.original)
+        group = tf.cast(index >= count, tf.int32)
+        rows = tf.dynamic_partition(tf.range(tf.size(index)), group, 2)
+        indices, own_keys = tf.dynamic_partition(index, group, 2), tf.dynamic_partition(keys, group, 2)
+        parts = [
+            fetch(part, indices[place] - place * count, own_keys[place])
+            for place, part in enumerate((self.original, self.generated))
+        ]
+        return tf.ensure_shape(tf.dynamic_stitch(rows, parts), [index.shape[0], *self.image_shape])
+
+    def _hash_images(self, digest):
+        digest.update(f"mixture {self.share!r}\n".encode())
+        for part in (self.original, self.generated):
+            digest.update(part.fingerprint.encode())
