@@ -87,6 +87,15 @@ def test_in_linf_the_budget_per_frame_is_that_of_the_clip_and_all_frames_are_no_
     np.testing.assert_array_equal(each.random_start(inputs, key), ThreatModel().random_start(inputs, key))
 
 
+def test_radii_of_examples_are_those_of_their_frames():
+    threat = ThreatModel(norm="l1", epsilon=0.5, per_frame=True)
+    inputs, candidate = clips(7, 3)
+    radii = [0.1, 0.3, 0.7]
+    nearest = threat.project_ball(tf.constant(inputs), tf.constant(candidate), tf.constant(radii))
+    for x, c, z, radius in zip(flat(inputs), flat(candidate), flat(nearest), radii, strict=True):
+        np.testing.assert_allclose(z, projections.project_frames(x, c, "l1", radius, range(4), True, 0, 1), atol=1e-5)
+
+
 def test_what_the_set_does_not_contain():
     threat = ThreatModel(norm="l2", epsilon=0.3, per_frame=True, max_frames=2)
     inputs = np.full([6, *SHAPE], 0.1, np.float32)
