@@ -194,13 +194,17 @@ def test_subset_draws_are_those_of_the_whole(model):
 
 
 def test_last_points_are_those_of_each_batch(model):
+    shapes = []
+
     class Darkening(FGSM):
         def perturb(self, objective, images, keys):
+            shapes.append(tuple(images.shape))
             return 0.5 * images
 
     setting, positions = dataclasses.replace(model[0], batch_size=2), np.array([31, 2, 7])
     found = searching.perturbed(setting, Darkening(threat=ThreatModel(epsilon=1.0)), positions)
     np.testing.assert_array_equal(found, 0.5 * setting.images[positions])
+    assert shapes == [(2, *linear_model.SHAPE)]  # traced once, for images of known size
 
 
 def test_perturbed_moves_also_the_misclassified(model):
