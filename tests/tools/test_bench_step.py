@@ -7,14 +7,19 @@ import pytest
 import tensorflow as tf
 
 from tfrobust.attacks.gradient import PGD
+from tfrobust.augment.standard import RandomFlip
 from tfrobust.data.sources.corner_digits import CornerDigits
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL
 from tfrobust.methods.augmix import AugMixTraining
+from tfrobust.methods.byol import BYOL
 from tfrobust.methods.rocl import RoCL
 from tfrobust.methods.shared.adversary import Adversary
 from tfrobust.methods.shared.instance_adversary import InstanceAdversary
+from tfrobust.methods.swav import SwAV
 from tfrobust.methods.trades import TRADES
+from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.models.heads.prototypes import Prototypes
 
 
 @pytest.fixture
@@ -25,8 +30,8 @@ def tool(load):
 class Counted(keras.layers.Layer):
     """A dense encoder that counts how many images really pass through it, by mode."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, **keywords):
+        super().__init__(**keywords)
         self.dense = keras.layers.Dense(4)
         self.passes = {mode: tf.Variable(0, trainable=False) for mode in (False, True)}
 
@@ -80,10 +85,42 @@ def test_the_step_makes_the_passes_of_the_bound_and_no_more(tool, make, maker, e
     assert {mode: (count - first[mode]) / 2 for mode, count in method.encoder.count().items()} == expected
 
 
+SMALL = {"forward": "joint", "views": RandomFlip()}
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(
+    ("make", "followed"),
+    [
+        (lambda *parts: BYOL(*parts, projection=ProjectionHead((), dim=4), **SMALL), 12),
+        (lambda *parts: SwAV(*parts, projection=ProjectionHead((), dim=4), prototypes=Prototypes(5), **SMALL), 0),
+    ],
+    ids=["BYOL", "SwAV"],
+)
+def test_views_pass_the_bound_once_and_two_the_momentum_network(tool, make, followed):
+    method = make(Counted(), keras.layers.Dense(3))
+    method.build((None, 4, 4, 1))
+    method.compile(optimizer=keras.optimizers.SGD(0.1))
+    images, labels = tf.random.stateless_uniform([6, 4, 4, 1], (0, 0)), tf.constant([0, 1, 2, 0, 1, 2])
+    target = getattr(method, "target_encoder", Counted())
+
+    def counts():
+        return [encoder.count()[mode] for encoder in (method.encoder, target) for mode in (True, False)]
+
+    before = counts()
+    assert tool.has_targets(method)
+    tool.make_target_bound(method, tool.stand_ins(method, images), labels)()
+    first = counts()
+    assert [new - old for new, old in zip(first, before, strict=True)] == [12, 0, followed, 0]
+    assert tool.train_some(method, images, labels, 2) == 1
+    assert [new - old for new, old in zip(counts(), first, strict=True)] == [24, 0, 2 * followed, 0]
+
+
 @pytest.mark.parametrize(
     ("name", "encoder"),
     [
         *((name, "resnet20") for name in ("adversarial_training", "noisymix", "simclr", "rocl")),
+        pytest.param("dino", "resnet20", marks=pytest.mark.rest),
         *((name, "digits") for name in ("trades", "ascl", "fcl", "simclr", "rocl")),
     ],
 )
@@ -94,6 +131,8 @@ def test_a_method_of_the_printed_command_is_built_on_an_encoder(tool, monkeypatc
     method, images, labels = tool.make_method(name, encoder, attack_steps=2, batch=3)
     own = (28, 28, 1) if name == "fcl" else (8, 8, 1)
     assert method.built and tuple(images.shape) == (3, *(own if encoder == "digits" else (32, 32, 3)))
+    if name == "dino":
+        assert {view.shape[1] for view in tool.stand_ins(method, images).values()} == {32, 16}
     if name in ("simclr", "rocl"):
         assert method.views.crop == ((0.5, 1.0) if encoder == "digits" else (0.08, 1.0))
     assert labels.shape == (3,)

@@ -53,6 +53,11 @@ RUNS = {
         (0, 1),
         [rf"\n{way} +\d+ +{NUMBER} +{NUMBER}\n" for way in ("at once", "by place", "one by one")],
     ),
+    "bench_vit": (
+        "--parts=vit_tiny --rounds=2 --batch=2",
+        (0,),
+        [rf"\ntfrobust +{face} +{NUMBER} +2\n" for face in ("forward", "gradient")],
+    ),
     "bench_views": (
         "--rounds=1 --batch=1 --side=8 --blur=1",
         (0, 1),
@@ -109,6 +114,20 @@ def test_a_members_time_is_its_median_and_the_rest_is_what_no_member_took(attack
     assert attacks.bench_autoattack.share([own, official]) == 0.5
     lines = {line[0]: line[1:] for line in attacks.bench_autoattack.rows([own, official])}
     assert lines["b"] == ("-", "-", "") and lines["all"] == ("4.00", "8.00", "0.50")
+
+
+def test_how_many_times_as_fast_is_the_median_over_the_rounds(load):
+    tool = load("_peers", "bench_step", "bench_vit").bench_vit
+
+    def side(name, *times):
+        rounds = [{"members": {"forward": each, "gradient": 2 * each}} for each in times]
+        return types.SimpleNamespace(name=name, rounds=rounds)
+
+    own, peer = side("tfrobust", 1.0, 2.0, 4.0, 4.0, 4.0, 4.0), side(tool.PEER, 1.0, 1.0, 8.0, 6.0, 6.0, 20.0)
+    assert tool.ratio(own, peer, "gradient") == (1.5, 0.5, 5.0)
+    first, second, *_ = tool.rows([own, peer])[1:]
+    assert first == ("tfrobust", "forward", "4000.00", "1.50", "0.50 - 5.00", "6") and second[1] == "gradient"
+    assert tool.rows([own])[1][3:] == ("", "", "6")
 
 
 @pytest.fixture

@@ -249,3 +249,85 @@ def timed(function, seconds: dict, name: str):
         return answer
 
     return call
+
+
+# ----------------------------------------------------------------------------- side: the vision transformer
+
+
+class VisionBlock(nn.Module):
+    """Block of a vision transformer in the form of timm: fused attention, exact GELU."""
+
+    def __init__(self, parts: dict[str, dict], heads: int):
+        super().__init__()
+        self.heads = heads
+        self.norm_1, self.norm_2 = normalization(parts["norm_1"]), normalization(parts["norm_2"])
+        self.qkv, self.out = linear(parts["qkv"]), linear(parts["out"])
+        self.mlp = nn.Sequential(linear(parts["mlp_1"]), nn.GELU(), linear(parts["mlp_2"]))
+
+    def forward(self, hidden):
+        count, length, width = hidden.shape
+        mixed = self.qkv(self.norm_1(hidden)).reshape(count, length, 3, self.heads, width // self.heads)
+        attended = functional.scaled_dot_product_attention(*mixed.permute(2, 0, 3, 1, 4).unbind(0))
+        hidden = hidden + self.out(attended.transpose(1, 2).reshape(count, length, width))
+        return hidden + self.mlp(self.norm_2(hidden))
+
+
+class VisionTransformer(nn.Module):
+    """Vision transformer that classifies by its class token."""
+
+    def __init__(self, weights: dict[str, np.ndarray], heads: int):
+        super().__init__()
+        parts = {}
+        for name, array in weights.items():
+            place, _, kind = name.partition("/")
+            parts.setdefault(place, {})[kind] = array
+        tokens = parts.pop("tokens")
+        side, _, channels, width = tokens["kernel"].shape
+        self.patches = nn.Conv2d(channels, width, side, side)
+        fill(self.patches, weight=tokens["kernel"].transpose(3, 2, 0, 1), bias=tokens["bias"])
+        self.token, self.positions = (nn.Parameter(torch.from_numpy(tokens[n])) for n in ("class_token", "positions"))
+        self.norm, self.head = normalization(parts.pop("norm")), linear(parts.pop("head"))
+        blocks = {}
+        for place, own in parts.items():
+            _, number, part = place.split("_", 2)
+            blocks.setdefault(int(number), {})[part] = own
+        self.blocks = nn.Sequential(*(VisionBlock(blocks[number], heads) for number in sorted(blocks)))
+
+    def forward(self, images):
+        hidden = self.patches(images).flatten(2).transpose(1, 2)
+        hidden = torch.cat([self.token.expand(len(images), -1, -1), hidden], 1) + self.positions
+        return self.head(self.norm(self.blocks(hidden))[:, 0])
+
+
+def normalization(weights: dict[str, np.ndarray]) -> nn.LayerNorm:
+    """Build a layer normalization."""
+    layer = nn.LayerNorm(len(weights["gamma"]), eps=1e-6)
+    fill(layer, weight=weights["gamma"], bias=weights["beta"])
+    return layer
+
+
+def vision_transformer(task):
+    """Build the forward pass of a vision transformer, and its gradient by the images."""
+    torch.set_num_threads(task.settings["threads"])
+    model = VisionTransformer(task.weights, task.settings["heads"]).eval().requires_grad_(False)
+    images, labels = first(task.images), torch.from_numpy(task.labels)
+    seconds = {}
+
+    def forward():
+        with torch.no_grad():
+            return model(images).numpy()
+
+    def gradient():
+        points = images.detach().requires_grad_(True)
+        loss = functional.cross_entropy(model(points), labels, reduction="sum")
+        return torch.autograd.grad(loss, points)[0].numpy()
+
+    task.check(forward())
+    forward, gradient = timed(forward, seconds, "forward"), timed(gradient, seconds, "gradient")
+
+    def run():
+        seconds.clear()
+        forward()
+        return gradient()
+
+    return run, lambda found: {"members": dict(seconds), "size": float(np.abs(found).mean())}, versions()

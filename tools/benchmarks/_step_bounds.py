@@ -1,5 +1,7 @@
 """Lower bounds on a training step: its indispensable work, with which tools/benchmarks/bench_step.py compares it."""
 
+import contextlib
+
 
 def attacks(method) -> bool:
     """Return True if the method trains on adversarial examples."""
@@ -92,6 +94,57 @@ def make_instance_bound(method, images, labels):
         return float(update(images))
 
     return bound
+
+
+def has_targets(method) -> bool:
+    """Return True if the method predicts a momentum network (BYOL, MoCo v3) or assignments (SwAV, DINO)."""
+    return hasattr(method, "target_networks") or hasattr(method, "prototypes")
+
+
+def make_target_bound(method, views, labels):
+    """Return the bound of BYOL, MoCo v3, SwAV or DINO, in the form of `make_bound`.
+
+    It is one training pass of each view through encoder, projection and prediction or prototypes, one pass of the two
+    global views through the momentum network, and the updates of both networks.
+
+    Args:
+        method: built and compiled.
+        views: name -> images [b, h, w, c], in the order of the method.
+        labels: int32 [b].
+    """
+    import tensorflow as tf
+
+    from tfrobust.methods.shared.momentum import weight_pairs
+
+    predict = getattr(method, "prediction", None) or method.prototypes
+    followed = [pair for parts in getattr(method, "followed_parts", ()) for pair in weight_pairs(*parts)]
+    followed = [(online, target) for online, target in followed if online.trainable]
+
+    def project(views, encoder, projection):
+        stacks = views
+        if method.forward == "joint":  # one pass of all views of a size
+            sizes = dict.fromkeys(view.shape[1:] for view in views)
+            stacks = [tf.concat([view for view in views if view.shape[1:] == size], axis=0) for size in sizes]
+        with getattr(encoder, "accepting_any_size", contextlib.nullcontext)():
+            embedding = tf.concat([encoder(stack, training=True) for stack in stacks], axis=0)
+        return embedding, projection(embedding, training=True)
+
+    @tf.function(autograph=False)
+    def update(views):
+        targets = project(views[:2], *method.target_networks)[1] if followed else tf.zeros([1])
+        with tf.GradientTape() as tape:
+            embedding, projected = project(views, method.encoder, method.projection)
+            logits = method.head(tf.stop_gradient(embedding[: 2 * len(labels)]))
+            entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.tile(labels, [2]), logits)
+            loss = tf.reduce_mean(predict(projected, training=True) ** 2) + tf.reduce_mean(entropy)
+        gradients = tape.gradient(loss, method.trainable_variables)
+        method.optimizer.apply_gradients(zip(gradients, method.trainable_variables, strict=True))
+        for online, target in followed:
+            target.assign_add(0.01 * (online.value - target.value))
+        return loss + 0.0 * tf.reduce_sum(targets)  # the sum prevents pruning of the pass
+
+    given = tuple(views.values())
+    return lambda: float(update(given))
 
 
 def make_stacked_bound(method, images, labels):

@@ -7,7 +7,8 @@ an attack on the divergence one clean forward pass more), forward and backward p
 of the adversarial images, and the optimizer's update. For a method that augments its images instead of attacking them,
 the bound is one forward and backward pass of as many images as it stacks, and the update; a method that measures
 utility has an additional input gradient. For SimCLR it is the training of two views, with encoder, projection and
-probe; for RoCL that of three, its attack on the projection, and the clean views' projections.
+probe; for RoCL that of three, its attack on the projection, and the clean views' projections. For BYOL, MoCo v3, SwAV
+and DINO it is the training of all views, the momentum network's passes of two, and the updates of both networks.
 The step is that of `training.Loop` on a batch from its iterator, including reading the logs. Step and bound take turns,
 so that other load on the machine affects both equally; medians are compared.
 
@@ -36,7 +37,15 @@ import time
 
 from _recipes import ROOT, build, recipe
 from _step_batches import Waited, made_batches
-from _step_bounds import attacks, compares_instances, make_bound, make_instance_bound, make_stacked_bound
+from _step_bounds import (
+    attacks,
+    compares_instances,
+    has_targets,
+    make_bound,
+    make_instance_bound,
+    make_stacked_bound,
+    make_target_bound,
+)
 
 PARTS = ("step", "pipeline", "memory", "start")
 # Shape of an image or clip, the gin files in addition to the method's own, and parameters.
@@ -50,6 +59,7 @@ ENCODERS = {
         ["gin/models/r2plus1d18.gin"],
         ["R2Plus1D18.stem='small'", "R2Plus1D18.width=8", "EPSILON=0.1"],
     ),
+    "vit_tiny": ((8, 8, 1), ["gin/models/vit_tiny.gin"], []),
 }
 # SimCLR's views for CIFAR-10, which cost more than those for digits; for methods that train on views.
 VIEWS = [
@@ -57,7 +67,11 @@ VIEWS = [
     "ContrastiveViews.flip=0.5",
     "ContrastiveViews.jitter=(0.4, 0.4, 0.4, 0.1)",
 ]
+# Smaller views of 32x32 pixels, about as much smaller as those of 96x96 are than 224x224.
+LOCAL_VIEWS = ["local/ContrastiveViews.crop=(0.05, 0.4)", "local/ContrastiveViews.size=16"]
 METHODS = ["adversarial_training", "trades", "ascl", "noisymix", "fcl", "simclr", "rocl"]
+METHODS += ["byol", "moco_v3", "swav", "dino"]
+SMALL = ("digits", "vit_tiny")  # steps of these are reported without a limit
 CLASSES = 10
 LARGEST_RATIO = 1.05
 LARGEST_STACKED_RATIO = 1.10  # for bounds without an attack on a classifier
@@ -138,6 +152,16 @@ def stopwatch(make_reference, rounds: int):
     return Stopwatch()
 
 
+def stand_ins(method, images) -> dict:
+    """Return the parts of the images in the place of the method's views, which differ in size alone."""
+    import tensorflow as tf
+
+    from tfrobust.ops import randomness
+
+    views = method.host_views(images[:1], randomness.example_keys(randomness.make_key(0), tf.range(1)))
+    return {name: images[(slice(None), *map(slice, view.shape[1:]))] for name, view in views.items()}
+
+
 def train_some(method, images, labels, steps: int, callbacks=(), dataset=None) -> int:
     """Run some steps of the loop on one batch or on a dataset; return how often the step was traced."""
     import tensorflow as tf
@@ -152,8 +176,8 @@ def train_some(method, images, labels, steps: int, callbacks=(), dataset=None) -
         return plain(data)
 
     method.train_step = counted
-    # The views of the input pipeline are given; the images stand in for them.
-    batch = Batch(images, labels, tf.range(len(labels), dtype=tf.int64), dict.fromkeys(method.host_view_names, images))
+    views = stand_ins(method, images) if method.host_view_names else {}  # those of the input pipeline are given
+    batch = Batch(images, labels, tf.range(len(labels), dtype=tf.int64), views)
     dataset = tf.data.Dataset.from_tensors(batch).repeat() if dataset is None else dataset
     with tempfile.TemporaryDirectory() as folder:
         Loop(
@@ -178,8 +202,9 @@ def make_method(name: str, encoder: str, attack_steps: int, batch: int):
     if not beside:  # the method's own task, since FCL's has larger images and more classes
         data = parts["data"].load()
         image_shape, classes = data.image_shape, data.class_count
-    elif "pretraining" in parts:
-        parts = recipe(files, [*params, *VIEWS])
+    elif "pretraining" in parts and image_shape == (32, 32, 3):
+        local = LOCAL_VIEWS if name in ("swav", "dino") else []
+        parts = recipe(files, [*params, *VIEWS, *local])
     if first := parts.get("pretraining"):  # of two stages, measure the one without labels
         parts |= {"method": first.method, "optimizer": first.optimizer}
     method = build(parts, image_shape, classes, seed=0)
@@ -195,15 +220,20 @@ def measure(name: str, encoder: str, flags: argparse.Namespace) -> Timing:
     """Time one method."""
     method, images, labels = make_method(name, encoder, flags.attack_steps, flags.batch)
     instances = compares_instances(method)
-    make = make_instance_bound if instances else make_bound if attacks(method) else make_stacked_bound
-    watch = stopwatch(lambda: make(method, images, labels), flags.rounds)
+    make, given = make_stacked_bound, images
+    if has_targets(method):
+        make, given = make_target_bound, stand_ins(method, images)
+    elif instances or attacks(method):
+        make = make_instance_bound if instances else make_bound
+    watch = stopwatch(lambda: make(method, given, labels), flags.rounds)
     traces = train_some(method, images, labels, WARM_UP + flags.rounds, [watch])
-    limit = LARGEST_RATIO if attacks(method) and not instances else LARGEST_STACKED_RATIO
+    strict = has_targets(method) or attacks(method) and not instances
+    limit = LARGEST_RATIO if strict else LARGEST_STACKED_RATIO
     return Timing(name, watch.step, watch.bound, traces, limit, images.shape[1:])
 
 
 def step_part(flags: argparse.Namespace) -> bool:
-    """Print the table of steps; return True if all are within the limit on ResNet-20 (the digits are only reported)."""
+    """Print the table of steps; return True if all are within the limit on ResNet-20 (others are only reported)."""
     kept = True
     for encoder in flags.encoder:
         timings = [measure(name, encoder, flags) for name in flags.methods]
@@ -221,7 +251,7 @@ def step_part(flags: argparse.Namespace) -> bool:
             "",
         )
         print(table([head, *(timing.row() for timing in timings)]))
-        kept &= all(timing.traces == 1 and (timing.kept or encoder == "digits") for timing in timings)
+        kept &= all(timing.traces == 1 and (timing.kept or encoder in SMALL) for timing in timings)
     return kept
 
 
@@ -249,7 +279,7 @@ def pipeline_part(flags: argparse.Namespace) -> bool:
             rows.append(
                 (name, sized(images.shape[1:]), *times[:2], f"{wait / step:.1%}", times[2], str(flags.rounds), verdict)
             )
-            kept &= verdict == "ok" or encoder == "digits"
+            kept &= verdict == "ok" or encoder in SMALL
         print(f"\nWaiting for the input pipeline on {encoder}, batch {flags.batch}; means, milliseconds")
         print(table(rows))
         waits = ", ".join(f"{name} {share}" for name, _, _, _, share, *_ in rows[1:])
