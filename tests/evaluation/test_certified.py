@@ -19,6 +19,9 @@ from tfrobust.evaluation.evaluators.certified import CertifiedAccuracy
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.evaluation.summary import evaluate
 from tfrobust.models.cnn import CNN
+from tfrobust.report import sections
+from tfrobust.report.gate import Gate
+from tfrobust.report.renderers import html
 
 THREAT = ThreatModel(epsilon=0.05)
 LABELS = np.array([0, 0, 1, 1, 0])
@@ -52,6 +55,11 @@ def test_the_report_has_both_bounds_and_the_pixels_of_the_caller():
     text = outcome.report.threat
     assert "From below, 40.0 % are certified within L∞ ε = 0.05" in text
     assert "Certified accuracy, Linf eps = 0.05" in outcome.summary()
+    assert "Certified, unknown, attacked" in html.render(outcome.report)
+    (section,) = [one for one in sections.build(outcome.report) if one.anchor == "bracket"]
+    assert section.content[1].rows[0][1] == "IBP" and section.content[1].rows[0][2].value == 0.4
+    lines = ("certified.linf_0.05.accuracy >= 0.4", "certified.linf_0.05.accuracy >= 0.5")
+    assert Gate(require=lines).failures(outcome.report) == [f"{lines[1]}: it is 0.4"]
     scaled = keras.Sequential([keras.Input((2, 1, 1)), keras.layers.Rescaling(1 / 255), linear()])
     evaluators = (CertifiedAccuracy(threat=THREAT),)
     again = evaluate(scaled, 255 * IMAGES, LABELS, epsilon=12.75, bounds=(0, 255), evaluators=evaluators)
