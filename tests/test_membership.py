@@ -54,6 +54,8 @@ EXEMPT = {
     ("AutoAttack", "tests"): "of several attacks: tests/attacks/test_ensemble.py and test_autoattack_parity.py",
     ("CorruptedTensorFlowDatasets", "gin"): "the comments of eval/cifar10_c.gin show it as the alternative",
     ("adversarial_divergence", "facade"): "the loss of ADR, made of terms of four inputs",
+    ("EveryFrame", "tests"): "of clips: tests/augment/test_clips.py",
+    ("R3D18", "gin"): "the comments of models/r2plus1d18.gin show it as the alternative",
     ("GlobalSelection", "tests"): "the default of ASCL, so every row of it without a selection",
 }
 _PARTS = (
@@ -61,7 +63,7 @@ _PARTS = (
     *("EpochLines", "PseudoLabels", "Throughput"),
     # Parts of the losses of ADR and of the mixing methods, which are tested as a whole.
     *("pair_weights", "local_compactness", "local_smoothness", "global_compactness", "global_smoothness"),
-    *("mixed_loss", "checked_objective"),
+    *("mixed_loss", "checked_objective", "smoothed"),
 )
 EXEMPT |= {(name, need): "a part" for name in _PARTS for need in ("facade", "tests")}
 

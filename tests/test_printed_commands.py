@@ -26,7 +26,7 @@ from tfrobust.errors import InputError
 
 COMMANDS = printed.collect()
 # Packages of the environments in which a peer's outputs are recorded; the tools parse without them.
-ABSENT = ["tensorflow_addons", "torch", "torch.nn"]
+ABSENT = ["tensorflow_addons", "torch", "torch.nn", "torchvision", "torchvision.models", "torchvision.models.video"]
 
 
 def each(commands):

@@ -18,6 +18,7 @@ from tfrobust.losses import (
     contrastive,
     mixed,
     robust,
+    temporal,
 )
 from tfrobust.losses import (
     feature_margin as feature_contrast,
@@ -123,6 +124,13 @@ LOSSES = (
         lambda x, o: clustering.swapped_prediction([tf.gather(tf.constant(SOFT), o)] * 2, x, temperature=0.5),
         (LOGITS, LOGITS, LOGITS),
     ),
+    LossCase(
+        "paired_instances",
+        lambda x, o: temporal.paired_instances(x[0], x[0], o[:, None] == o[None], temperature=0.5),
+        ((2, FEATURES),),
+    ),
+    LossCase("local_local", lambda x, o: temporal.local_local(*x, temperature=0.5), ((2, FEATURES),) * 2),
+    LossCase("global_local", lambda x, o: temporal.global_local(*x, temperature=0.5), ((2, FEATURES),) * 2),
     LossCase("jensen_shannon", lambda x, o: consistency.jensen_shannon(x), (LOGITS, LOGITS, LOGITS)),
     LossCase("trades_kl", lambda x, o: robust.trades_kl(*x), (LOGITS, LOGITS)),
     LossCase("boosted_cross_entropy", lambda x, o: robust.boosted_cross_entropy(*x, _labels(o)), (LOGITS,)),

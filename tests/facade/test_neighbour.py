@@ -165,6 +165,15 @@ FUNCTION_LOSSES = {
     "jensen_shannon": lambda y, z: robust.losses.jensen_shannon([truth(y), z]),
     "feature_margin": lambda y, z: robust.losses.feature_margin(z, truth(y), -truth(y), margin=9.0),
     "swapped_prediction": lambda y, z: robust.losses.swapped_prediction([truth(y) / 4.0] * 2, [z, z], temperature=1.0),
+    "paired_instances": lambda y, z: robust.losses.paired_instances(
+        tf.stack([z, truth(y)], 1), tf.stack([z, truth(y)], 1), tf.eye(tf.shape(y)[0], dtype=tf.bool), temperature=1.0
+    ),
+    "local_local": lambda y, z: robust.losses.local_local(
+        tf.stack([z, -truth(y)], 1), tf.stack([truth(y), -truth(y)], 1), temperature=1.0
+    ),
+    "global_local": lambda y, z: robust.losses.global_local(
+        tf.stack([z, -truth(y)], 1), tf.stack([truth(y), -truth(y)], 1), temperature=1.0
+    ),
     "masked_contrastive": lambda y, z: robust.losses.masked_contrastive(z, z, same(y), temperature=0.5),
 }
 

@@ -39,6 +39,6 @@ def test_the_pooled_reading_has_identities_of_constant_width():
     assert [len(stage) for stage in blocks] == [3, 4, 6, 3] and encoder.dim == 512
     for stage, width in zip(blocks, (64, 128, 256, 512), strict=True):
         quarter = width // 4
-        assert {b.convolutions for b in stage} == {((quarter, 1, 1), (quarter, 3, 1), (width, 1, 1))}
+        assert {b.convolutions for b in stage} == {((quarter, 1, 1, 1), (quarter, 3, 1, 1), (width, 1, 1, 1))}
         assert not any(b.project for b in stage)
     assert [type(stage[1]).__name__ for stage in encoder.stage_layers[1:]] == ["AveragePooling2D"] * 3

@@ -33,7 +33,7 @@ def test_stages_begin_with_stride_2_and_project_where_width_or_resolution_change
     assert [isinstance(layers[0], ConvolutionUnit) for layers in made] == [True, False, False]
     blocks = [[layer for layer in layers if isinstance(layer, ResidualBlock)] for layers in made]
     assert [[block.project for block in own] for own in blocks] == [[False, False], [True, False], [True]]
-    strides = [[[stride for _, _, stride in block.convolutions] for block in own] for own in blocks]
+    strides = [[[step[2] for step in block.convolutions] for block in own] for own in blocks]
     assert strides == [[[1, 1], [1, 1]], [[2, 1], [1, 1]], [[2, 1]]]
     (widened,) = stages([ConvolutionUnit(4)], (1,), (8,), basic_path, ResidualBlock)
     assert widened[1].project

@@ -357,7 +357,9 @@ def _check_replicas(
 
 def _encoder(encoder: Callable[..., keras.Model], scope: tf.distribute.Strategy) -> keras.Model:
     """Build the encoder, with batch norm synchronized over the global batch if there are several replicas."""
-    if scope.num_replicas_in_sync > 1 and "synchronized" in configured.constructor_arguments(encoder):
+    if scope.num_replicas_in_sync > 1 and "synchronized" in configured.constructor_arguments(
+        getattr(encoder, "func", encoder)
+    ):
         return encoder(synchronized=True)
     return encoder()
 
