@@ -42,7 +42,8 @@ def test_a_method_trains_on_a_stream_and_is_cloned(name, policy):
     data = stream(images, labels, batch=12)
     history = made.fit(data, validation_data=data, verbose=0).history
     assert all(np.isfinite(values).all() for values in history.values()), history
-    assert {"loss", "val_loss", "val_accuracy", *made.all_terms} <= set(history) and int(made.step) == 1
+    assert {"loss", "val_loss", "val_accuracy", *made.all_terms} <= set(history)
+    assert int(made.step) == getattr(made, "replays", 1)
     assert {str(variable.dtype) for variable in made.trainable_variables} == {"float32"}
     expected = made(images)
     assert expected.dtype == np.float32
