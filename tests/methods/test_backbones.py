@@ -25,9 +25,11 @@ from tfrobust.training.optimizers import LARS
 FOUR = ("supervised", "trades", "ascl_leaked", "simclr")
 # These compare or mix hidden states at stages, and a whole model is one.
 STAGED = ("manifold_mixup", "nfm", "noisymix", "noisymix_paper", "layer_wise")
-# The others want branches, bring an encoder of their own, or train on text.
-_OWN = ("nfm_vit", "supervised_tikhonov_vit", "trades_backbone", "dino", "swav_queue", "fcl_text")
-METHODS = [row for row in battery.ROWS if row not in (*_OWN, *STAGED, "acl", "acl_to_standard", *FOUR)]
+# The others want branches, bring an encoder of their own, or train on text or clips.
+_OWN = ("nfm_vit", "supervised_tikhonov_vit", "trades_backbone", "dino", "swav_queue", "fcl_text", *battery.CLIP_ROWS)
+# Bounds pass through layers of known kinds only.
+BOUNDED = ("ibp", "crown_ibp")
+METHODS = [row for row in battery.ROWS if row not in (*_OWN, *STAGED, *BOUNDED, "acl", "acl_to_standard", *FOUR)]
 _TINY = [name for name in backbones.NAMES if name in backbones.PRESETS]
 PAIRS = [
     *itertools.product(backbones.NAMES, FOUR),
@@ -88,6 +90,13 @@ def test_a_trained_backbone_is_saved_exported_and_attacked(name, tmp_path):
 def test_methods_that_need_stages_refuse_in_one_line(row):
     with pytest.raises(InputError, match="Backbone has (the stages 0 to )?1; more are set by") as caught:
         battery.ROWS[row](backbones.make("ViTBackbone"), LinearHead(battery.CLASSES))
+    assert len(str(caught.value)) <= 300
+
+
+@pytest.mark.parametrize("row", BOUNDED)
+def test_methods_of_bounds_refuse_in_one_line(row):
+    with pytest.raises(InputError, match="type Backbone .* has no bounds") as caught:
+        stepped("ViTBackbone", row)
     assert len(str(caught.value)) <= 300
 
 
