@@ -161,7 +161,7 @@ def test_a_wrong_command_is_found(line, capsys):
 ONLY_HELP = {
     r"record_|autoattack_equality": "needs a checkout or an environment of the authors' code",
     r"--peers=|peers/": "needs the peers' environments",
-    r"data/(cifar|imagenet|resnet50|sst|vit)|sst2\.gin|data/cifar\.gin|weights\.npz": (
+    r"data/(cifar|generated|imagenet|resnet50|sst|vit)|sst2\.gin|data/cifar\.gin|weights\.npz": (
         "needs data or weights that are not embedded"
     ),
     r"commands\.serve exported/\S+( --label=\S+)*$": "needs Docker or TF Serving; tests/tools start stand-ins",
