@@ -117,7 +117,7 @@ class StagedClips(Encoder):
 
     def __init__(self, **keywords):
         super().__init__(**keywords)
-        style = self.style(activation="softplus")
+        style = self.style(activation="softplus", symmetric=True)
         unit = ConvolutionUnit(4, size=(3, 3, 3), stride=(1, 2, 2), style=style, dtype=self.dtype_policy)
         self.compose([[unit]], [keras.layers.GlobalAveragePooling3D(dtype=self.dtype_policy)], dim=4)
 

@@ -79,3 +79,22 @@ def test_inference_folds_the_normalisation_into_the_convolution(use_bias, scale,
     before = [variable.numpy() for variable in unit.non_trainable_variables]
     assert not np.allclose(unit(images, training=True), unit(images, training=False), atol=0.1)
     assert any(np.any(v.numpy() != old) for v, old in zip(unit.non_trainable_variables, before, strict=True))
+
+
+@pytest.mark.parametrize("frames", [1, 2, 4])
+def test_the_kernel_s_bfloat16_gradient_of_a_short_clip_is_written_whole(frames):
+    clips = keras.random.normal((8, frames, 8, 8, 4), seed=0)
+    gradients = {}
+    for policy in ("float32", "mixed_bfloat16"):
+        unit = ConvolutionUnit(4, size=(3, 3, 3), normalize=False, activate=False, dtype=policy)
+        unit.build(clips.shape)
+        kernel = unit.chain[0].kernel
+        kernel.assign(keras.random.normal(kernel.shape, seed=1))
+        for _ in range(4):
+            _ = [tf.fill([2**size], tf.constant(np.nan, tf.bfloat16)) for size in range(8, 18)]  # stays in freed memory
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.cast(unit(clips, training=True), "float32") ** 2)
+            gradients.setdefault(policy, []).append(tape.gradient(loss, kernel.value).numpy())
+    exact = gradients["float32"][0]
+    for gradient in gradients["mixed_bfloat16"]:
+        np.testing.assert_allclose(gradient, exact, atol=0.02 * np.max(np.abs(exact)))
