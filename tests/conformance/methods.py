@@ -42,6 +42,7 @@ from tfrobust.methods.mart import MART
 from tfrobust.methods.mixup import Mixup
 from tfrobust.methods.moco_v3 import MoCoV3
 from tfrobust.methods.nfm import NFM
+from tfrobust.methods.noise_consistency import NoiseConsistency
 from tfrobust.methods.noisymix import Branches, NoisyMix
 from tfrobust.methods.puzzlemix import PuzzleMix
 from tfrobust.methods.rocl import RoCL
@@ -52,6 +53,7 @@ from tfrobust.methods.shared.feature_objectives import FeatureMargin
 from tfrobust.methods.shared.instance_adversary import InstanceAdversary
 from tfrobust.methods.shared.weight_perturbation import WeightPerturbation
 from tfrobust.methods.simclr import SimCLR
+from tfrobust.methods.smooth_adv import SmoothAdv
 from tfrobust.methods.supcon import SupCon
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
@@ -283,6 +285,10 @@ ROWS = {
     ),
     "mart": lambda *parts, **k: MART(*parts, adversary=adversary(), label_smoothing=0.1, **k),
     "hat": lambda *parts, **k: HAT(*parts, helper=corner, adversary=adversary(objective="kl"), **k),
+    "noise_consistency": lambda *parts, **k: NoiseConsistency(*parts, sigma=0.1, **k),
+    "smooth_adv": lambda *parts, **k: SmoothAdv(
+        *parts, sigma=0.1, copies=3, adversary=adversary(mode="batch"), forward="separate", **k
+    ),
 }
 
 

@@ -20,6 +20,7 @@ from tfrobust.evaluation.evaluators.examples import AdversarialExamples
 from tfrobust.evaluation.evaluators.geometry import Divergence, FeatureMap
 from tfrobust.evaluation.evaluators.replaced_pixels import ReplacedPixels
 from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
+from tfrobust.evaluation.evaluators.smoothing import Smoothing
 from tfrobust.evaluation.evaluators.stability import Stability
 from tfrobust.evaluation.runner import run_evaluation
 
@@ -38,6 +39,7 @@ EVALUATORS = (
     Divergence(attack=ATTACK, epsilons=(0.03,)),
     FeatureMap(natural=10),
     CertifiedAccuracy(threat=ThreatModel(epsilon=0.03), method="crown_ibp"),
+    Smoothing(sigma=0.5, noise="uniform", radii=(0.1,), selection=9, draws=70, alpha=0.01, copies=32),
 )
 
 
@@ -59,7 +61,13 @@ def test_configuration_ids_and_outcome_survive(evaluator, setting, tmp_path, mon
     assert run_evaluation([again], kept, cache_directory=tmp_path) == first
 
 
-@each([one for one in EVALUATORS if isinstance(one, AttackAccuracy | CorruptionAccuracy | Stability | Sensitivity)])
+@each(
+    [
+        one
+        for one in EVALUATORS
+        if isinstance(one, AttackAccuracy | CorruptionAccuracy | Stability | Sensitivity | Smoothing)
+    ]
+)
 def test_batches_make_no_difference(evaluator, setting):
     one, other = (evaluator.run(dataclasses.replace(setting, batch_size=size)).measurements for size in (30, 2))
     assert [m.id for m in one] == [m.id for m in other]

@@ -1,1 +1,1 @@
-"""Lower bounds of robust accuracy: sound bounds of a network's outputs over all images within epsilon."""
+"""Lower bounds of robust accuracy: sound bounds of a network's outputs within epsilon, and randomized smoothing."""

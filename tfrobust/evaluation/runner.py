@@ -106,7 +106,7 @@ def _worded(outcome: Outcome, kind: Kind) -> Outcome:
 def run_shard(
     evaluators: Sequence[Evaluator], setting: Setting, shard: Shard, *, cache_directory: str | os.PathLike
 ) -> int:
-    """Compute one shard's chunks of all attacks; `run_evaluation` finds them in the same directory.
+    """Compute one shard's chunks of all attacks and votes; `run_evaluation` finds them in the same directory.
 
     Args:
         evaluators: as for `run_evaluation`, the same in every shard.
@@ -115,7 +115,7 @@ def run_shard(
         cache_directory: the folder that all shards share.
 
     Returns:
-        The number of images searched, now or earlier, over all attacks.
+        The number of images searched, now or earlier, over all attacks, and of those voted on.
 
     Raises:
         ValueError: as `run_evaluation`; no such shard; the predictor's weights are unknown, so that nothing can be
@@ -131,7 +131,8 @@ def run_shard(
     _check(evaluators, setting)
     setting = setting.within(_store(cache_directory, _common_key(setting)), _attacks(evaluators, setting))
     searches = [one for evaluator in evaluators for one in evaluator.attacks(setting)]
-    return sum(len(searching.search(setting, *one, shard=shard).success) for one in searches)
+    searched = sum(len(searching.search(setting, *one, shard=shard).success) for one in searches)
+    return searched + sum(evaluator.share(setting, shard) for evaluator in evaluators)
 
 
 def runnable(evaluators: Sequence[Evaluator], setting: Setting) -> tuple[list[Evaluator], list[Finding]]:

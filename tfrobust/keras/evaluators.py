@@ -15,6 +15,7 @@ from tfrobust.evaluation.evaluators.geometry import Divergence, FeatureMap
 from tfrobust.evaluation.evaluators.replaced_pixels import ReplacedPixels
 from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
 from tfrobust.evaluation.evaluators.shift import ShiftAccuracy
+from tfrobust.evaluation.evaluators.smoothing import Smoothing
 from tfrobust.evaluation.evaluators.stability import Stability
 from tfrobust.evaluation.evaluators.token_sensitivity import TokenSensitivity
 from tfrobust.evaluation.evaluators.video import VideoAccuracy, VideoAttackAccuracy
@@ -37,6 +38,7 @@ __all__ = [
     "ReplacedPixels",
     "Sensitivity",
     "ShiftAccuracy",
+    "Smoothing",
     "Stability",
     "TokenSensitivity",
     "VideoAccuracy",

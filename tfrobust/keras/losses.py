@@ -3,7 +3,7 @@
 from tfrobust.adapters.losses import LogitsKLDivergence, SupervisedContrastiveLoss
 from tfrobust.losses.classification import cross_entropy, margin
 from tfrobust.losses.clustering import swapped_prediction
-from tfrobust.losses.consistency import jensen_shannon
+from tfrobust.losses.consistency import jensen_shannon, mixture_consistency, mixture_cross_entropy
 from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.losses.feature_margin import feature_margin
 from tfrobust.losses.gradient_alignment import GradAlign
@@ -30,6 +30,8 @@ __all__ = [
     "masked_contrastive",
     "misclassification_aware_kl",
     "mixed_cross_entropy",
+    "mixture_consistency",
+    "mixture_cross_entropy",
     "paired_instances",
     "softmax_binary_cross_entropy",
     "swapped_prediction",

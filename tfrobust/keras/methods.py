@@ -25,6 +25,7 @@ from tfrobust.methods.mart import MART
 from tfrobust.methods.mixup import Mixup
 from tfrobust.methods.moco_v3 import MoCoV3
 from tfrobust.methods.nfm import NFM
+from tfrobust.methods.noise_consistency import NoiseConsistency
 from tfrobust.methods.noisymix import Branches, NoisyMix
 from tfrobust.methods.puzzlemix import PuzzleMix
 from tfrobust.methods.rocl import RoCL
@@ -37,6 +38,7 @@ from tfrobust.methods.shared.instance_adversary import InstanceAdversary
 from tfrobust.methods.shared.teacher import TeacherLogits, TeacherUtility
 from tfrobust.methods.shared.weight_perturbation import WeightPerturbation
 from tfrobust.methods.simclr import SimCLR
+from tfrobust.methods.smooth_adv import SmoothAdv
 from tfrobust.methods.supcon import SupCon
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
@@ -86,11 +88,13 @@ __all__ = [
     "Mixup",
     "MoCoV3",
     "NFM",
+    "NoiseConsistency",
     "NoisyMix",
     "Puzzle",
     "PuzzleMix",
     "RoCL",
     "SimCLR",
+    "SmoothAdv",
     "SoftSelection",
     "SupCon",
     "Supervised",

@@ -1,5 +1,6 @@
 """Consistency losses between the predictions on several views of an example."""
 
+import math
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -42,3 +43,72 @@ def jensen_shannon(logits: Sequence[tf.Tensor], *, clip: float = 1e-7) -> tf.Ten
     mixture = tf.add_n([tf.exp(log) for log in log_p]) / len(views)
     log_mixture = tf.math.log(tf.clip_by_value(mixture, clip, 1.0))
     return tf.add_n([tf.reduce_sum(tf.exp(log) * (log - log_mixture), axis=-1) for log in log_p]) / len(views)
+
+
+def mixture_cross_entropy(logits: Sequence[tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
+    """Compute the negative logarithm of the mean probability of the label over several views, per example.
+
+        -log( 1/v sum_i softmax(logits_i)_y )
+
+    It is at most the mean of the cross-entropies of the views.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> value = robust.losses.mixture_cross_entropy([[[2.0, 1.0, 0.0]], [[0.5, 1.0, 0.0]]], [0])
+        >>> print(value.numpy().round(3))
+        [0.721]
+
+    Args:
+        logits: v >= 1 views, float [b, k] each. Gradients flow through all of them.
+        labels: int32 [b].
+
+    Returns:
+        float32 [b], nats.
+
+    Raises:
+        ValueError: no view, or views of different shapes.
+
+    Source:
+        Salman et al. 2019 (SmoothAdv), https://arxiv.org/abs/1906.04584, eq. 7.
+    """
+    log_p = _log_probabilities("mixture_cross_entropy", logits)
+    chosen = tf.stack([tf.gather(log, labels, batch_dims=1) for log in log_p])
+    return math.log(len(log_p)) - tf.reduce_logsumexp(chosen, axis=0)
+
+
+def mixture_consistency(logits: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Compute the divergence of the mean prediction from those on several views, and its entropy, per example.
+
+        1/v sum_i KL( M || p_i )  and  -sum_k M_k log M_k,  p_i = softmax(logits_i),  M = 1/v sum_i p_i
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> kl, entropy = robust.losses.mixture_consistency([[[2.0, 1.0, 0.0]], [[0.5, 1.0, 0.0]]])
+        >>> print(kl.numpy().round(4), entropy.numpy().round(4))
+        [0.0687] [0.9919]
+
+    Args:
+        logits: v >= 1 views, float [b, k] each. Gradients flow through all of them, and through M.
+
+    Returns:
+        (divergence, entropy), float32 [b] each, nats.
+
+    Raises:
+        ValueError: no view, or views of different shapes.
+
+    Source:
+        Jeong and Shin 2020, https://arxiv.org/abs/2006.04062, eq. 8, and its released code.
+    """
+    log_p = _log_probabilities("mixture_consistency", logits)
+    log_mixture = tf.reduce_logsumexp(tf.stack(log_p), axis=0) - math.log(len(log_p))
+    mixture = tf.exp(log_mixture)
+    divergences = [tf.reduce_sum(mixture * (log_mixture - log), axis=-1) for log in log_p]
+    return tf.add_n(divergences) / len(log_p), -tf.reduce_sum(mixture * log_mixture, axis=-1)
+
+
+def _log_probabilities(name: str, logits: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    views = [tf.cast(view, tf.float32) for view in logits]
+    shapes = [tuple(view.shape) for view in views]
+    if not views or any(len(shape) != 2 or shape != shapes[0] for shape in shapes):
+        raise InputError(f"{name} takes one or more views of one shape [b, k], not {shapes}.")
+    return [tf.nn.log_softmax(view) for view in views]

@@ -16,6 +16,12 @@ _ATTACK_ID = re.compile(
 )
 
 _CERTIFIED_ID = re.compile(rf"^certified\.(?P<norm>linf|l2|l1|l0)_(?P<epsilon>[0-9][0-9.e+-]*?){_FRAMES}\.accuracy$")
+# Of a smoothed classifier; "uniform_sigma" is the deviation of uniform noise.
+_SMOOTHING_ID = re.compile(
+    r"^smoothing\.(?P<noise>(?:uniform_)?sigma)_(?P<sigma>[0-9][0-9.e+-]*?)"
+    r"\.(?:(?P<norm>l2|l1)_(?P<radius>[0-9][0-9.e+-]*)\.accuracy|(?P<what>acr|abstention))$"
+)
+_SMOOTHING_NUMBERS = {"acr": "average certified radius (ACR)", "abstention": "abstentions"}
 # Calibration under an attack.
 _CALIBRATION_ID = re.compile(
     r"^calibration\.(?P<attack>.+?)_(?P<norm>linf|l2|l1|l0)_(?P<epsilon>[0-9][0-9.e+-]*?)"
@@ -48,6 +54,8 @@ _HEADLINES = (
     r"attack\..+_(linf|l2|l1|l0)_[0-9][0-9.e+-]*(_per_frame)?(_max_frames_[0-9]+)?\.accuracy",
     r"attack\..+\.median_distance",
     r"certified\..+\.accuracy",
+    r"smoothing\..+\.accuracy",
+    r"smoothing\..+\.acr",
     r"corruption\.(mean\.accuracy|mce)",
     r"stability\.(mean\.flip_probability|mfr)",
     r"noise\..+\.accuracy",
@@ -327,6 +335,11 @@ def _name_of(identity: str, settings: dict) -> str:
         return f"{name}, {_budget(*match.group(*_BUDGET))}{suffix}"
     if match := _CERTIFIED_ID.match(identity):
         return f"Certified accuracy, {_budget(*match.group(*_BUDGET))}"
+    if match := _SMOOTHING_ID.match(identity):
+        what = _SMOOTHING_NUMBERS.get(match["what"]) or (
+            f"certified accuracy, {NORM_NAMES[match['norm']]} r = {match['radius']}"
+        )
+        return f"{smoothed_name(match['noise'], match['sigma'])}, {what}"
     if match := _SHIFT_ID.match(identity):
         what = _SHIFT_NUMBERS.get(match["what"], match["what"])
         return f"{_SHIFTED_SETS.get(match['set'], nice(match['set']))}, {what}"
@@ -334,6 +347,48 @@ def _name_of(identity: str, settings: dict) -> str:
         what = _LABELS.get(f"calibration.{match['what']}", match["what"])
         return f"{what} under {attack_name(match['attack'], settings)}, {_budget(*match.group(*_BUDGET))}"
     return _LABELS.get(identity, "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Smoothed:
+    """The measurements of one smoothed classifier: a certified accuracy per radius, in ascending order, and the rest.
+
+    Attributes:
+        key: its part of the ids, "sigma_0.25".
+        name: its display name.
+        norm: of the radii, "L2".
+        accuracies: radius -> certified accuracy.
+        others: "acr", "abstention" -> measurement.
+    """
+
+    key: str
+    name: str
+    norm: str
+    accuracies: dict[float, Measurement]
+    others: dict[str, Measurement]
+
+
+def smoothed(measurements) -> list[Smoothed]:
+    """Return a row per smoothed classifier, in the order measured."""
+    found: dict[tuple[str, str], Smoothed] = {}
+    for one in measurements:
+        match = _SMOOTHING_ID.match(one.id)
+        if not match or one.value is None:
+            continue
+        key = match.group("noise", "sigma")
+        row = found.setdefault(key, Smoothed("_".join(key), smoothed_name(*key), "", {}, {}))
+        if match["what"]:
+            row.others[match["what"]] = one
+        else:
+            row.accuracies[float(match["radius"])] = one
+            found[key] = dataclasses.replace(row, norm=NORM_NAMES[match["norm"]])
+    rows = [row for row in found.values() if row.accuracies]
+    return [dataclasses.replace(row, accuracies=dict(sorted(row.accuracies.items()))) for row in rows]
+
+
+def smoothed_name(noise: str, sigma: str) -> str:
+    """Return the display name of a smoothed classifier: "Smoothed by Gaussian noise, σ = 0.25"."""
+    return f"Smoothed by {'uniform' if noise.startswith('uniform') else 'Gaussian'} noise, σ = {sigma}"
 
 
 def origin(measurements) -> str:

@@ -4,12 +4,14 @@ from tfrobust.report import intervals
 from tfrobust.report.reading import (
     NORM_NAMES,
     Bracket,
+    Smoothed,
     attack_rows,
     brackets,
     examples_of,
     frost_word,
     number,
     quantity,
+    smoothed,
     strongest,
 )
 from tfrobust.report.schema import Report
@@ -39,7 +41,8 @@ def threat_statement(measurements, findings=(), examples: str = "images") -> str
     rows = [row for row in attack_rows(measurements) if row.accuracy.value is not None]
     if not rows:
         seen = [f"unmodified test {examples}", *(said for kind, said in _NATURAL.items() if _has(measurements, kind))]
-        return f"No attack was run. This report does not cover adversarial robustness, only {_enumerate(seen)}."
+        said = f"No attack was run. This report does not cover adversarial robustness, only {_enumerate(seen)}."
+        return " ".join([said, *map(smoothed_sentence, smoothed(measurements))]).replace("images", examples)
     sentences = []
     for budget in dict.fromkeys(row.budget for row in rows):
         sentences.append(_holds([row for row in rows if row.budget == budget]))
@@ -47,6 +50,7 @@ def threat_statement(measurements, findings=(), examples: str = "images") -> str
         sentences.append("The model provides no input gradients, so no gradient-based attack was run.")
     sentences.append("Stronger attacks may find more errors, so these accuracies are upper bounds.")
     sentences += map(bracket_sentence, brackets(measurements))
+    sentences += map(smoothed_sentence, smoothed(measurements))
     mean = {m.id: m for m in measurements}.get("corruption.mean.accuracy")
     if mean is not None and mean.value is not None:
         frost = f" ({frost_word(mean)} frost)" if frost_word(mean) else ""
@@ -168,6 +172,17 @@ def bracket_sentence(bracket: Bracket) -> str:
         return f"{said}."
     gap = max(0.0, bracket.attacked.accuracy.value - certified.value)
     return f"{said}. For {quantity(gap, 'fraction')} neither is known."
+
+
+def smoothed_sentence(found: Smoothed) -> str:
+    """State what is certified of a smoothed classifier, and that it is another classifier than the served one."""
+    known = [(radius, m) for radius, m in found.accuracies.items() if radius > 0] or [*found.accuracies.items()]
+    radius, measured = known[0]
+    within = f"within {found.norm} radius {radius:g}" if radius else "at radius 0"
+    return (
+        f"{found.name}: {number(measured)} of the images are certified {within}. "
+        "That is the classifier that votes over noisy copies, not the one behind serving_default."
+    )
 
 
 def summary_sentence(report: Report) -> str:

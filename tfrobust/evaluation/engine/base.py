@@ -20,7 +20,7 @@ from tfrobust.common.settings import require_least
 from tfrobust.data.checks import check_tokens
 from tfrobust.data.spec import Examples
 from tfrobust.errors import InputError
-from tfrobust.evaluation.engine.chunks import Store
+from tfrobust.evaluation.engine.chunks import Shard, Store
 from tfrobust.evaluation.engine.predictor import Predictor, in_batches
 from tfrobust.ops import randomness
 from tfrobust.structs import Finding, Measurement, Series
@@ -230,6 +230,10 @@ class Evaluator(Configured):
     def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
         """Return the attacks whose chunks may be computed in advance or elsewhere, each with positions int64 [m]."""
         return ()
+
+    def share(self, setting: Setting, shard: Shard) -> int:
+        """Compute and store a shard's chunks of long work other than attacks, and return the number of its images."""
+        return 0
 
     def without_gradients(self) -> tuple[Evaluator, ...]:
         """Return the evaluators to run in place of this one for a predictor without input gradients.

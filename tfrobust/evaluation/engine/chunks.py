@@ -58,35 +58,46 @@ class Store:
     common: dict
 
     def path(self, attack: Attack, positions: np.ndarray) -> pathlib.Path:
-        """Return the path of the chunk of these positions."""
-        parts = {**self.common, "attack": configured.identity(attack), "positions": positions.tolist()}
+        """Return the path of an attack's chunk of these positions."""
+        return self.path_of(attack.name, {"attack": configured.identity(attack)}, positions)
+
+    def path_of(self, name: str, made_by: dict, positions: np.ndarray) -> pathlib.Path:
+        """Return the path of the chunk of these positions that JSON `made_by` describes; its file name has `name`."""
+        parts = {**self.common, **made_by, "positions": positions.tolist()}
         span = f"{int(positions[0])}-{int(positions[-1])}"
-        return self.directory / f"{attack.name}-{span}-{fingerprint.json_sha256(parts)[:32]}.npz"
+        return self.directory / f"{name}-{span}-{fingerprint.json_sha256(parts)[:32]}.npz"
 
     def read(self, attack: Attack, positions: np.ndarray) -> Found | None:
         """Return a finished chunk; None if there is none, or (with a warning) if its file is damaged."""
-        path = self.path(attack, positions)
+        arrays = self.arrays(self.path(attack, positions), {"success": positions.shape, "distance": positions.shape})
+        return None if arrays is None else Found(**arrays)
+
+    def write(self, attack: Attack, positions: np.ndarray, found: Found) -> None:
+        """Store a chunk, unless its search was cut short."""
+        if found.complete:
+            self.keep(self.path(attack, positions), success=found.success, distance=found.distance)
+
+    def arrays(self, path: pathlib.Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray] | None:
+        """Return the arrays of a stored chunk by name; None if there is none, or (with a warning) if it is damaged."""
         if not path.exists():
             return None
         try:
             archives.check_zip(path, whole=False)
-            with np.load(path, allow_pickle=False) as arrays:
-                found = Found(arrays["success"], arrays["distance"])
-            if found.success.shape != positions.shape or found.distance.shape != positions.shape:
-                raise InputError(f"{found.success.shape} results for {len(positions)} images")
+            with np.load(path, allow_pickle=False) as stored:
+                found = {name: stored[name] for name in shapes}
+            if {name: array.shape for name, array in found.items()} != shapes:
+                raise InputError(f"{[array.shape for array in found.values()]}, not {list(shapes.values())}")
             return found
         except archives.ARRAY_ERRORS as error:
             _log.warning("The stored chunk %s cannot be read (%s) and is computed again.", path, error)
             return None
 
-    def write(self, attack: Attack, positions: np.ndarray, found: Found) -> None:
-        """Store a chunk, unless its search was cut short."""
-        if not found.complete:
-            return
+    def keep(self, path: pathlib.Path, **arrays: np.ndarray) -> None:
+        """Store the arrays of a chunk."""
         self.directory.mkdir(parents=True, exist_ok=True)
         content = io.BytesIO()
-        np.savez(content, success=found.success, distance=found.distance)
-        files.write_atomically(self.path(attack, positions), content.getvalue())
+        np.savez(content, **arrays)
+        files.write_atomically(path, content.getvalue())
 
 
 def split(positions: np.ndarray, size: int) -> list[np.ndarray]:

@@ -1,0 +1,127 @@
+"""SmoothAdv and the consistency term in NumPy: losses, attack, and noise."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from oracles import tiny_network
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.losses.consistency import mixture_consistency, mixture_cross_entropy
+from tfrobust.methods.noise_consistency import NoiseConsistency
+from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.smooth_adv import SmoothAdv
+
+ROWS = [[2.0, 1.0, 0.0]], [[0.5, 1.0, 0.0]]
+
+
+def test_losses_of_two_rows_have_their_known_values():
+    divergence, entropy = mixture_consistency(ROWS)
+    assert float(divergence[0]) == pytest.approx(0.068667859, abs=1e-6)
+    assert float(entropy[0]) == pytest.approx(0.991892501, abs=1e-6)
+    assert float(mixture_cross_entropy(ROWS, [0])[0]) == pytest.approx(0.721097331, abs=1e-6)
+
+
+def literal(logits, labels):
+    """Cross-entropy of the mean, mean divergence from the mean, and its entropy, one example at a time in float64."""
+    found = []
+    for row, label in enumerate(labels):
+        each = [tiny_network.probabilities(np.asarray(one, np.float64)[row : row + 1])[0] for one in logits]
+        mean = sum(each) / len(each)
+        divergence = np.mean([sum(m * np.log(m / p) for m, p in zip(mean, one, strict=True)) for one in each])
+        found.append((-np.log(mean[label]), divergence, -sum(m * np.log(m) for m in mean)))
+    return np.array(found).T
+
+
+@pytest.mark.parametrize("views", [1, 2, 4])
+def test_losses_are_those_of_a_literal_program(views):
+    generator = np.random.default_rng(views)
+    logits = [generator.normal(scale=3, size=(7, 5)) for _ in range(views)]
+    labels = generator.integers(0, 5, 7)
+    found = [mixture_cross_entropy(logits, labels), *mixture_consistency(logits)]
+    np.testing.assert_allclose(found, literal(logits, labels), rtol=1e-4, atol=1e-5)
+
+
+def test_confident_views_have_finite_losses_and_gradients():
+    logits = tf.constant([[200.0, 0.0, -200.0]])
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        values = [mixture_cross_entropy([logits, -logits], [1]), *mixture_consistency([logits, -logits])]
+        total = tf.add_n(values)
+    assert np.isfinite(total.numpy()).all() and np.isfinite(tape.gradient(total, logits).numpy()).all()
+
+
+@pytest.mark.parametrize("loss", [lambda v: mixture_cross_entropy(v, [0]), mixture_consistency])
+def test_views_of_different_shapes_are_refused(loss):
+    for views in ([], [np.zeros((1, 2)), np.zeros((1, 3))]):
+        with pytest.raises(ValueError, match="views of one shape"):
+            loss(views)
+
+
+@pytest.mark.parametrize("forward", ["joint", "separate"])
+def test_consistency_terms_are_those_of_the_noisy_copies(forward):
+    method = tiny_network.build(NoiseConsistency, sigma=0.3, copies=3, forward=forward)
+    batch, views, terms, logits = tiny_network.run(method)
+    noises = [views[f"copy_{number}"] - batch.images for number in range(3)]
+    assert len(views) == 3 and 0.25 < np.std(noises) < 0.35  # 162 values
+    assert np.abs(noises[0] - noises[1]).min(initial=1) > 0 and np.max([*views.values()]) > 1  # not clipped
+    own = [tiny_network.forward(method, view)[1] for view in views.values()]
+    _, divergence, entropy = literal(own, batch.labels.numpy())
+    ce = np.mean([tiny_network.cross_entropy(one, batch.labels.numpy()) for one in own], axis=0)
+    for name, expected in {"ce": ce, "kl": divergence, "entropy": entropy}.items():
+        np.testing.assert_allclose(terms[name], expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(logits, own[0], rtol=1e-4, atol=1e-4)
+    assert method.default_weights == {"kl": 5.0, "entropy": 0.5} and method.passes_per_step == 3
+
+
+def test_smooth_adv_ascends_the_loss_of_the_mean_with_fixed_noise():
+    steps, epsilon, size = 3, 0.1, 0.06
+    attack = PGD(ThreatModel(norm="l2", epsilon=epsilon), steps=steps, step_size=size, random_start="none")
+    method = tiny_network.build(SmoothAdv, sigma=0.2, copies=2, adversary=Adversary(attack=attack))
+    batch, context = tiny_network.batch()
+    batch = batch._replace(images=0.3 + 0.4 * batch.images)  # the box is out of reach
+    noises = [noise.numpy().astype(np.float64) for noise in method.draw_noises(batch, context)]
+    labels = batch.labels.numpy()
+    clean = batch.images.numpy().astype(np.float64)
+    truth, point = np.eye(3)[labels], clean.copy()
+    for _ in range(steps):
+        chosen = [
+            tiny_network.probabilities(tiny_network.forward(method, point + noise)[1])[range(len(labels)), labels]
+            for noise in noises
+        ]
+        shares = np.array(chosen) / np.sum(chosen, axis=0)
+        gradient = sum(
+            tiny_network.input_gradient(method, point + noise, truth * share[:, None])
+            for noise, share in zip(noises, shares, strict=True)
+        )
+        flat = gradient.reshape(len(labels), -1)
+        point = point + size * (flat / np.linalg.norm(flat, axis=1, keepdims=True)).reshape(clean.shape)
+        moved = (point - clean).reshape(len(labels), -1)
+        length = np.linalg.norm(moved, axis=1, keepdims=True)
+        point = clean + (moved * np.minimum(1, epsilon / length)).reshape(clean.shape)
+    views = method.make_views(batch, context)
+    for number, noise in enumerate(noises):
+        np.testing.assert_allclose(views[f"copy_{number}"], point + noise, atol=2e-5)
+    terms, _ = method.loss_terms(views, batch, context)
+    own = [tiny_network.forward(method, view)[1] for view in views.values()]
+    np.testing.assert_allclose(terms["ce_adv"], literal(own, labels)[0], rtol=1e-4, atol=1e-5)
+    assert method.passes_per_step == 2 * (steps + 1)
+
+
+def test_the_default_adversary_is_the_authors():
+    attack = SmoothAdv(*tiny_network.parts()).adversary.attack
+    assert attack.threat.norm == "l2" and attack.random_start == "none"
+    assert attack.resolved_step_size == pytest.approx(2 * attack.threat.epsilon / attack.steps)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "words"),
+    [
+        (NoiseConsistency, {"sigma": 0.0}, "NoiseConsistency.sigma is 0.0"),
+        (NoiseConsistency, {"copies": 0}, "NoiseConsistency.copies must be"),
+        (SmoothAdv, {"adversary": Adversary(objective="kl")}, "maximizes the cross-entropy"),
+    ],
+)
+def test_wrong_arguments_are_named(kind, options, words):
+    with pytest.raises(ValueError, match=words):
+        kind(*tiny_network.parts(), **options)

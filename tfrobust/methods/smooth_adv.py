@@ -1,0 +1,95 @@
+"""SmoothAdv: adversarial training of the smoothed classifier (Salman et al., 2019)."""
+
+import keras
+import tensorflow as tf
+
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared import modes
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.errors import InputError
+from tfrobust.losses.consistency import mixture_cross_entropy
+from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.shared.noisy_copies import NoisyCopies
+from tfrobust.ops import randomness
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class SmoothAdv(NoisyCopies):
+    """Cross-entropy of the mean prediction over noisy copies of an adversarial example of that mean prediction.
+
+    L = ce_adv = -log( 1/m sum_i h_y(x^a + sigma n_i) ), and x^a maximizes the same within the attack's threat model.
+    The m draws n_i are the same throughout the attack and in the loss.
+
+    Terms: `ce_adv`. Needs: labels.
+
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> threat = robust.attacks.ThreatModel(norm="l2", epsilon=0.25)
+        >>> attack = robust.attacks.PGD(threat, steps=2, random_start="none")
+        >>> parts = robust.models.CNN(((4,),), dense=(8,)), robust.models.LinearHead(10)
+        >>> adversary = robust.methods.Adversary(attack=attack)
+        >>> method = robust.methods.SmoothAdv(*parts, sigma=0.25, adversary=adversary)
+        >>> method.compile("adam")
+        >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
+        >>> sorted(method.fit(images, labels, verbose=0).history)
+        ['ce_adv', 'loss']
+
+    Args:
+        encoder, head: as in `Method`.
+        adversary: attack and mode of batch norm that find x^a; its objective is not used. By default PGD in L2 with
+            epsilon 0.25, 10 steps of 2 epsilon / 10, and no random start.
+        **kwargs: as in `NoisyCopies`: sigma, copies, forward.
+
+    Raises:
+        ValueError: an adversary with another objective than "cross_entropy".
+
+    Source:
+        Salman et al. 2019, https://arxiv.org/abs/1906.04584, eqs 5 to 7; Hadisalman/smoothing-adversarial @ cff781d5.
+        The released code raises epsilon over the first 10 epochs, and clips to the pixel box before it projects onto
+        the ball. Here epsilon is constant, and the projection onto both is exact.
+    """
+
+    terms = ("ce_adv",)
+
+    def __init__(self, encoder, head, *, adversary: Adversary | None = None, **kwargs):
+        super().__init__(encoder, head, **kwargs)
+        self.adversary = adversary or _authors_adversary()
+        if self.adversary.objective != "cross_entropy":
+            raise InputError(
+                f"SmoothAdv.adversary has the objective {self.adversary.objective!r}; it maximizes the cross-entropy."
+            )
+
+    @property
+    def passes_per_step(self):
+        """Passes per step: of each copy one per attack step, and one for the loss."""
+        return self.copies * (self.adversary.attack.steps + 1)
+
+    def make_views(self, batch, context):
+        """Return the noisy copies of the adversarial examples."""
+        for part in (self.encoder, self.head):
+            modes.check_mode(self.adversary.mode, part)
+        noises = self.draw_noises(batch, context)
+        forward = modes.forward_in_mode(self._logits, self.adversary.mode)
+
+        def objective(points):
+            together = tf.concat([points + noise for noise in noises], axis=0)
+            return mixture_cross_entropy(tf.split(forward(together), self.copies), batch.labels)
+
+        key = randomness.fold(context.key, "adversary")
+        adversarial = self.adversary.attack.perturb(objective, batch.images, key)
+        return {f"copy_{number}": adversarial + noise for number, noise in enumerate(noises)}
+
+    def loss_terms(self, views, batch, context):
+        """Compute the cross-entropy of the mean prediction, and the logits of the first copy."""
+        logits = self.logits_of_copies(views)
+        return {"ce_adv": mixture_cross_entropy(logits, batch.labels)}, logits[0]
+
+    def _logits(self, images, training):
+        return self.propagate(images, training=training)[1]
+
+
+def _authors_adversary() -> Adversary:
+    epsilon, steps = 0.25, 10
+    threat = ThreatModel(norm="l2", epsilon=epsilon)
+    return Adversary(attack=PGD(threat, steps=steps, step_size=2.0 * epsilon / steps, random_start="none"))
