@@ -132,6 +132,9 @@ LOSSES = (
     LossCase("local_local", lambda x, o: temporal.local_local(*x, temperature=0.5), ((2, FEATURES),) * 2),
     LossCase("global_local", lambda x, o: temporal.global_local(*x, temperature=0.5), ((2, FEATURES),) * 2),
     LossCase("jensen_shannon", lambda x, o: consistency.jensen_shannon(x), (LOGITS, LOGITS, LOGITS)),
+    LossCase("mixture_cross_entropy", lambda x, o: consistency.mixture_cross_entropy(x, _labels(o)), (LOGITS, LOGITS)),
+    LossCase("mixture_divergence", lambda x, o: consistency.mixture_consistency(x)[0], (LOGITS, LOGITS, LOGITS)),
+    LossCase("mixture_entropy", lambda x, o: consistency.mixture_consistency(x)[1], (LOGITS, LOGITS)),
     LossCase("trades_kl", lambda x, o: robust.trades_kl(*x), (LOGITS, LOGITS)),
     LossCase("boosted_cross_entropy", lambda x, o: robust.boosted_cross_entropy(*x, _labels(o)), (LOGITS,)),
     LossCase(

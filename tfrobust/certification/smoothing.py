@@ -72,7 +72,7 @@ def smoothed_certificates(
         >>> model = lambda images: tf.concat([1.0 - images[:, 0, 0], images[:, 0, 0]], axis=-1)  # 1 from 0.5
         >>> image = np.full([1, 1, 1, 1], 1.0)
         >>> found = robust.certification.smoothed_certificates(model, image, sigma=0.25, draws=1000)
-        >>> int(found.classes[0]), 0.3 < found.radii[0] < 0.5
+        >>> int(found.classes[0]), bool(0.3 < found.radii[0] < 0.5)
         (1, True)
 
     Args:
