@@ -20,6 +20,7 @@ def tool(load):
 def result(method, fold, clean, attacked, **others):
     outcomes = {"clean": clean, "PGD-100 linf 0.2": attacked}
     known = {"folds": 2, "seed": fold, "epochs": 40, "source_sha256": "a", "data_fingerprint": f"fold{fold}"}
+    known["seconds"] = {"training": 10.0 + 6 * fold, "attacks": 1.0}
     return {"method": method, "fold": fold, "outcomes": outcomes, **known, **others}
 
 
@@ -43,8 +44,8 @@ def test_accuracies_are_pooled_over_folds_and_differences_paired_by_image(tool):
     )
     found = rows(text)
     # 7 of 8 and 5 of 8; Wilson's interval of 5/8 is [0.306, 0.863] (Brown, Cai, DasGupta, eq. 4, by hand).
-    assert found["mine", 2] == ["8", "87.5 [52.9, 97.8]", "62.5 [30.6, 86.3]"]
-    assert found["other", 3] == ["8", "87.5 [52.9, 97.8]", "25.0 [7.1, 59.1]"]
+    assert found["mine", 2] == ["8", "87.5 [52.9, 97.8]", "62.5 [30.6, 86.3]", "13"]
+    assert found["other", 3] == ["8", "87.5 [52.9, 97.8]", "25.0 [7.1, 59.1]", "13"]
     # Clean: differences +1 and -1, six zeros: sd = sqrt(2/7), half width 1.96 sqrt(2/7) / sqrt(8) = 0.370.
     # PGD: 1 1 0 0 1 0 0 0: mean 3/8, sd = sqrt((8 x 3/8 x 5/8) / 7), half width 0.3586.
     assert found["mine", 6] == ["8", "+0.0 [-37.0, +37.0]", "**+37.5 [+1.6, +73.4]**"]

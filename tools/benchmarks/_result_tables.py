@@ -1,15 +1,17 @@
 """The results of tools/benchmarks/digits_table.py as Markdown."""
 
+import statistics
+
 import _recipes  # noqa: F401  (finds tfrobust)
 
-from tfrobust.evaluation.engine import statistics
+from tfrobust.evaluation.engine.statistics import paired_difference, wilson_interval
 from tfrobust.report.comparison import groups
 
 CLEAN = "clean"
 
 
 def tables(results: list[dict], reference: str) -> str:
-    """Format the results as Markdown: accuracies, then paired differences from the reference.
+    """Format the results as Markdown: accuracies and the seconds of a training, then differences from the reference.
 
     Args:
         results: contents of the runs' files, in the order of the rows.
@@ -23,10 +25,11 @@ def tables(results: list[dict], reference: str) -> str:
     by_run = {(result["method"], result["fold"]): result for result in results}
     fits = {method: [fold for name, fold in by_run if name == method] for method in methods}
     count = {method: sum(len(by_run[method, fold]["outcomes"][CLEAN]) for fold in fits[method]) for method in methods}
-    lines = row("accuracy, %", "images", *columns) + row("---", *["---:"] * (len(columns) + 1))
+    lines = row("accuracy, %", "images", *columns, "training, s") + row("---", *["---:"] * (len(columns) + 2))
     for method in methods:
         cells = [share(pooled(by_run, method, fits[method], name)) for name in columns]
-        lines += row(method, str(count[method]), *cells)
+        seconds = statistics.median(by_run[method, fold]["seconds"]["training"] for fold in fits[method])
+        lines += row(method, str(count[method]), *cells, f"{seconds:.0f}")
     if reference in methods and len(methods) > 1:
         lines += (
             "\n" + row(f"minus {reference}, points", "images", *columns) + row("---", *["---:"] * (len(columns) + 1))
@@ -87,7 +90,7 @@ def share(outcomes: list[int]) -> str:
     """Format an accuracy in per cent with Wilson's interval."""
     if not outcomes:
         return "-"
-    low, high = statistics.wilson_interval(sum(outcomes), len(outcomes))
+    low, high = wilson_interval(sum(outcomes), len(outcomes))
     return f"{100 * sum(outcomes) / len(outcomes):.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
@@ -95,7 +98,7 @@ def difference(first: list[int], second: list[int]) -> str:
     """Format a paired difference in points with its interval; bold if the interval excludes 0."""
     if not first or len(first) != len(second):
         return "-"
-    middle, low, high = (100 * value for value in statistics.paired_difference(first, second))
+    middle, low, high = (100 * value for value in paired_difference(first, second))
     text = f"{middle:+.1f} [{low:+.1f}, {high:+.1f}]"
     return f"**{text}**" if low > 0 or high < 0 else text
 
@@ -113,7 +116,7 @@ def note(results: list[dict]) -> str:
         f"Folds {', '.join(map(str, folds))} of {results[0]['folds']}, one training each, {epochs} epochs, seeds "
         f"{', '.join(str(seed) for seed in sorted({result['seed'] for result in results}))}. Intervals: 95 % over "
         "images (Wilson; differences paired by image), with these trainings as they are; bold: 0 is outside, "
-        "not corrected for the number of comparisons."
+        "not corrected for the number of comparisons. Seconds of training: the median over folds."
     )
     if any(result.get("values") for result in results):
         text += " Means over folds: Student's 95 % interval over the trainings."
