@@ -37,7 +37,7 @@ LAYERS = (
     {"report.difference", "report.intervals"},
     {"report.protocol"},
     {"report.reading"},
-    {"report.schema"},
+    {"report.schema", "report.identities"},
     {"report.validator"},
     {"evaluation.runner"},
     {"evaluation.doctor"},

@@ -18,6 +18,8 @@ from tfrobust.evaluation.evaluators.corruption import CorruptionAccuracy
 from tfrobust.evaluation.evaluators.embedding import EmbeddingGeometry
 from tfrobust.evaluation.evaluators.examples import AdversarialExamples
 from tfrobust.evaluation.evaluators.geometry import Divergence, FeatureMap
+from tfrobust.evaluation.evaluators.out_of_distribution import OutOfDistribution
+from tfrobust.evaluation.evaluators.prediction_sets import PredictionSets
 from tfrobust.evaluation.evaluators.replaced_pixels import ReplacedPixels
 from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
 from tfrobust.evaluation.evaluators.smoothing import Smoothing
@@ -40,7 +42,11 @@ EVALUATORS = (
     FeatureMap(natural=10),
     CertifiedAccuracy(threat=ThreatModel(epsilon=0.03), method="crown_ibp"),
     Smoothing(sigma=0.5, noise="uniform", radii=(0.1,), selection=9, draws=70, alpha=0.01, copies=32),
+    PredictionSets(attack=ATTACK, level=0.8, scores=("aps",)),
+    OutOfDistribution(names=("fog", "contrast"), severity=3, temperature=2.0),
 )
+# Evaluators whose batches differ from those of `Setting.predict`.
+_BY_BATCHES = (AttackAccuracy, CorruptionAccuracy, Stability, Sensitivity, Smoothing, PredictionSets, OutOfDistribution)
 
 
 def each(evaluators):
@@ -61,13 +67,7 @@ def test_configuration_ids_and_outcome_survive(evaluator, setting, tmp_path, mon
     assert run_evaluation([again], kept, cache_directory=tmp_path) == first
 
 
-@each(
-    [
-        one
-        for one in EVALUATORS
-        if isinstance(one, AttackAccuracy | CorruptionAccuracy | Stability | Sensitivity | Smoothing)
-    ]
-)
+@each([one for one in EVALUATORS if isinstance(one, _BY_BATCHES)])
 def test_batches_make_no_difference(evaluator, setting):
     one, other = (evaluator.run(dataclasses.replace(setting, batch_size=size)).measurements for size in (30, 2))
     assert [m.id for m in one] == [m.id for m in other]

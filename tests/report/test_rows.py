@@ -23,6 +23,8 @@ stability.tilt.flip_probability stability.tilt.flip_rate stability.mean.flip_pro
 noise.uniform.accuracy noise.non_uniform.accuracy
 shift.imagenet_r.accuracy shift.imagenet_r.aurra
 calibration.ece calibration.rms calibration.aurra calibration.brier calibration.nll
+conformal.lac_0.9.coverage conformal.pgd20_linf_0.2.aps_0.9.size conformal.aps_0.9.empty
+ood.corruptions_5.energy.auroc ood.corruptions_5.max_softmax.fpr95
 geometry.r_div geometry.intra_class_divergence geometry.alignment
 sensitivity.utility_concentration sensitivity.agreement sensitivity.tokens.correlation
 novel.kind

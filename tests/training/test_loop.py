@@ -13,7 +13,9 @@ from faults import small_run
 from faults.small_run import EPOCHS, LAST, STEPS_PER_EPOCH, make_loop, outcome
 
 from conformance import methods as battery
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError, StopRequested
+from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.training.loop import Loop, TrainingDiverged, _table, deferred_signals, history_columns
@@ -145,6 +147,30 @@ def test_momentum_networks_centers_and_queues_survive_a_stop(tmp_path, row, vari
     last = make_loop(tmp_path / "parts", row, [Stop()], checkpoint_seconds=1e9)
     assert outcome(last, last.run()) == expected
     assert variable is None or np.all(np.any(getattr(last.method, variable).numpy() != 0, axis=-1))
+
+
+def test_carried_perturbations_and_the_ramp_of_an_average_survive_a_stop(tmp_path):
+    """Two replays per batch: the loop counts batches, the method and the average's ramp count what they always do."""
+    tf.config.experimental.enable_op_determinism()
+
+    def resumable(folder, *steps):
+        keras.utils.set_random_seed(1)
+        parts, threat = (battery.encoder(), LinearHead(battery.CLASSES)), ThreatModel(epsilon=0.1)
+        method = FreeAdversarialTraining(*parts, threat=threat, replays=2, rows=small_run.BATCH)
+        method.build((None, *battery.example_shape("supervised")))
+        method.compile(keras.optimizers.SGD(0.05), jit_compile=False)
+        method.optimizer.build(method.trainable_variables)
+        average = small_run.AveragedWeights(decay=0.9, ramp=True)
+        return make_loop(folder, method=method, callbacks=[average, Stop(*steps)], checkpoint_seconds=1e9), average
+
+    whole, average = resumable(tmp_path / "whole")
+    expected = outcome(whole, whole.run())
+    assert int(average.count) == LAST and int(whole.method.step) == 2 * LAST
+    assert np.all(np.any(whole.method.perturbation.numpy() != 0, axis=(1, 2, 3)))
+    with pytest.raises(StopRequested, match="SIGTERM after step 6"):
+        resumable(tmp_path / "parts", 2 * 5 + 1)[0].run()
+    last, average = resumable(tmp_path / "parts")
+    assert outcome(last, last.run()) == expected and int(average.count) == LAST
 
 
 class Broken(keras.callbacks.Callback):

@@ -184,6 +184,9 @@ def cache_key(evaluator: Evaluator, setting: Setting, common: dict) -> str:
         parts |= {"training_data": _training_data(setting), "training_attack": setting.training_attack}
         if setting.pretraining_examples is not None:
             parts["pretraining_data"] = setting.pretraining_examples.fingerprint
+    if evaluator.uses_validation and setting.has_validation:
+        split = setting.validation_images, setting.validation_labels
+        parts["validation_data"] = setting.cached("validation data", lambda: fingerprint.data_sha256(*split))
     if evaluator.uses_attacks:
         parts["attacks"] = configured.identity(setting.evaluation_attacks)
     if evaluator.uses_embedding:

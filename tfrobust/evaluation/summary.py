@@ -90,6 +90,7 @@ def evaluate(
     bounds: tuple[float, float] | None = None,
     steps: int = 20,
     evaluators: tuple[Evaluator, ...] | None = None,
+    validation: tuple[np.ndarray, np.ndarray] | None = None,
     seed: int = 0,
     batch_size: int = 128,
     progress: Callable | None = None,
@@ -119,6 +120,8 @@ def evaluate(
             pixels. The report scales both to [0, 1]. None for the bounds of `threat`, which are by default (0, 1).
         steps: steps of PGD, of size 2.5 epsilon / steps each, from one random start.
         evaluators: evaluators to run instead of the default ones; their threat models are in pixels of [0, 1].
+        validation: further images and labels, like `images` and `labels`, which training did not use; for evaluators
+            that calibrate on them, such as PredictionSets.
         seed: seed of every random draw.
         batch_size: largest number of images in one graph call.
         progress: called as (task, done, total) with a text or an attack (`searching.AttackTask`), or None.
@@ -134,9 +137,14 @@ def evaluate(
     started = time.monotonic()
     images = np.asarray(images)
     low, high = bounds = _bounds(threat, bounds)
-    predictor = as_predictor(model, images.shape[1:])
+    predictor = given = as_predictor(model, images.shape[1:])
     if not predictor.is_text:
-        images, predictor = _to_unit(images, predictor, low, high)
+        images, predictor = _to_unit(images, given, low, high)
+    held_out = {}
+    if validation is not None:
+        more, of_more = validation
+        more = np.asarray(more) if predictor.is_text else _to_unit(np.asarray(more), given, low, high)[0]
+        held_out = {"validation_images": more, "validation_labels": of_more}
     if evaluators is None:
         evaluators = _evaluators(_scaled(_threat(epsilon, norm, threat, bounds)), steps)
     setting = Setting(
@@ -146,6 +154,7 @@ def evaluate(
         seed=seed,
         batch_size=batch_size,
         progress=progress,
+        **held_out,
     )
     if bounds == (0.0, 1.0):
         refuse_other_range(setting)
@@ -226,7 +235,8 @@ def _after_scaling(function: Callable, low: float, width: np.float32) -> Callabl
 def _report(outcome: Outcome, setting: Setting, seconds: float) -> Report:
     predictor, count = setting.predictor, len(setting.images)
     sha256 = fingerprint.data_sha256(setting.images, setting.labels)
-    sizes = {"train_size": None, "validation_size": None, "test_size": count}
+    held_out = len(setting.validation_images) if setting.has_validation else None
+    sizes = {"train_size": None, "validation_size": held_out, "test_size": count}
     kind = {"kind": predictor.kind.name} if predictor.kind is CLIPS else {}
     return assembly.make_report(
         measurements=outcome.measurements,

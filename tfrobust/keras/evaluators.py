@@ -12,6 +12,8 @@ from tfrobust.evaluation.evaluators.corruption import CorruptionAccuracy
 from tfrobust.evaluation.evaluators.embedding import EmbeddingGeometry
 from tfrobust.evaluation.evaluators.examples import AdversarialExamples
 from tfrobust.evaluation.evaluators.geometry import Divergence, FeatureMap
+from tfrobust.evaluation.evaluators.out_of_distribution import OutOfDistribution
+from tfrobust.evaluation.evaluators.prediction_sets import PredictionSets
 from tfrobust.evaluation.evaluators.replaced_pixels import ReplacedPixels
 from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
 from tfrobust.evaluation.evaluators.shift import ShiftAccuracy
@@ -35,6 +37,8 @@ __all__ = [
     "Evaluator",
     "FeatureMap",
     "FullDoctor",
+    "OutOfDistribution",
+    "PredictionSets",
     "ReplacedPixels",
     "Sensitivity",
     "ShiftAccuracy",

@@ -7,13 +7,14 @@ from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
 # Settings of measurements under attack that do not describe the search, so they may differ.
-_ATTACK_SETTINGS_THAT_MAY_DIFFER = ("interval", "seed", "seconds", "found")
+_ATTACK_SETTINGS_THAT_MAY_DIFFER = ("interval", "seed", "seconds", "found", "threshold")
 # Settings of measurements without an attack that must agree.
 _NATURAL_SETTINGS_THAT_MUST_AGREE = (
     *("source", "constants_of", "frost", "corruptions", "names", "severities", "sequences", "images_sha256", "classes"),
     *("baseline", "baseline_sha256"),
     *("bins", "bin_size", "measure", "power", "views", "neutral", "sensitivity", "projections"),
     *("share", "levels", "count"),  # of replaced pixels
+    *("calibration_images", "severity", "temperature", "test_images"),  # of prediction sets and detection
     *("attack", "norm", "epsilon", "steps", "bound"),  # of measurements under attack with other ids
 )
 

@@ -5,11 +5,11 @@ import difflib
 import re
 
 from tfrobust.common.console import duration
+from tfrobust.report import identities
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
-# Ends of a budget's part of an id, from `ThreatModel.variant`.
-_FRAMES = r"(?P<frames>(?:_per_frame)?(?:_max_frames_[0-9]+)?)"
+_FRAMES = identities.FRAMES
 _ATTACK_ID = re.compile(
     rf"^attack\.(?P<attack>.+?)_(?P<norm>linf|l2|l1|l0)_(?P<epsilon>[0-9][0-9.e+-]*?){_FRAMES}"
     r"(?:\.(?P<member>[a-z][a-z0-9_]*))?\.(?P<what>accuracy|drop|median_distance)$"
@@ -61,53 +61,12 @@ _HEADLINES = (
     r"noise\..+\.accuracy",
     r"shift\..+\.accuracy",
     r"calibration\.(ece|rms)",
+    r"conformal\..+\.(coverage|size)",
+    r"ood\..+\.auroc",
     r"geometry\.(r_div|inter_intra_ratio)",
     r"sensitivity\.(agreement|tokens\.correlation)",
 )
 _KINDS = tuple(dict.fromkeys(re.match("[a-z]+", pattern)[0] for pattern in _HEADLINES))
-
-# Display names of measurements whose ids have no parts of variable value.
-_LABELS = {
-    "accuracy.clean": "Clean accuracy",
-    "corruption.mean.accuracy": "Corruptions, mean accuracy",
-    "corruption.mean_without_noise.accuracy": "Corruptions without noise, mean accuracy",
-    "corruption.mean_noise.accuracy": "Noise, mean accuracy",
-    "corruption.mean_blur.accuracy": "Blur, mean accuracy",
-    "corruption.mean_weather.accuracy": "Weather, mean accuracy",
-    "corruption.mean_digital.accuracy": "Digital, mean accuracy",
-    "corruption.mce": "Mean corruption error (mCE)",
-    "corruption.relative_mce": "Relative mCE",
-    "clip_corruption.mean_temporal.accuracy": "Clip corruptions in time, mean accuracy",
-    "clip_corruption.mean_frames.accuracy": "Clip corruptions of frames, mean accuracy",
-    "video.accuracy": "Videos, clean accuracy",
-    "video.clip_accuracy": "Clips of videos, clean accuracy",
-    "stability.mean.flip_probability": "Mean flip probability",
-    "stability.mfr": "Mean flip rate (mFR)",
-    "noise.uniform.accuracy": "Uniform noise (UN), accuracy",
-    "noise.non_uniform.accuracy": "Non-uniform noise (NUN), accuracy",
-    "calibration.ece": "Calibration error (ECE)",
-    "calibration.rms": "Calibration error (RMS)",
-    "calibration.aurra": "AURRA",
-    "calibration.brier": "Brier score",
-    "calibration.nll": "Negative log-likelihood",
-    "parity.agreement": "Same class as the SavedModel",
-    "parity.accuracy_change": "Accuracy, change from the SavedModel's",
-    "parity.largest_gap": "Largest difference from the SavedModel",
-    "parity.mean_gap": "Mean difference from the SavedModel",
-    "geometry.r_div": "Relative divergence (R-DIV)",
-    "geometry.intra_class_divergence": "Divergence within a class",
-    "geometry.inter_class_divergence": "Divergence between classes",
-    "geometry.inter_intra_ratio": "Inter / intra-class distance",
-    "geometry.inter_class_distance": "Distance between classes",
-    "geometry.intra_class_distance": "Distance within a class",
-    "geometry.alignment": "Alignment",
-    "geometry.uniformity": "Uniformity",
-    "sensitivity.utility_concentration": "Utility, concentration (Gini)",
-    "sensitivity.sensitivity_concentration": "Sensitivity, concentration (Gini)",
-    "sensitivity.agreement": "Utility-sensitivity agreement (rho)",
-    "sensitivity.tokens.correlation": "Token sensitivity and strength, correlation in a sentence",
-    "sensitivity.tokens.pooled_correlation": "Token sensitivity and strength, correlation over all",
-}
 
 # Number of corruptions in the benchmark's means. A label names the count where fewer were measured.
 _CORRUPTIONS = {"corruption.mean.accuracy": 15, "corruption.mean_without_noise.accuracy": 12}
@@ -343,10 +302,16 @@ def _name_of(identity: str, settings: dict) -> str:
     if match := _SHIFT_ID.match(identity):
         what = _SHIFT_NUMBERS.get(match["what"], match["what"])
         return f"{_SHIFTED_SETS.get(match['set'], nice(match['set']))}, {what}"
+    if parts := identities.conformal_parts(identity):
+        attack, score, level, what = parts
+        under = f" under {attack_caption(attack, settings)}" if attack else ""
+        return f"{score.upper()} sets for {share(float(level))}, {identities.CONFORMAL_NUMBERS[what]}{under}"
+    if parts := identities.ood_parts(identity):
+        return identities.ood_label(*parts)
     if match := _CALIBRATION_ID.match(identity):
-        what = _LABELS.get(f"calibration.{match['what']}", match["what"])
+        what = identities.LABELS.get(f"calibration.{match['what']}", match["what"])
         return f"{what} under {attack_name(match['attack'], settings)}, {_budget(*match.group(*_BUDGET))}"
-    return _LABELS.get(identity, "")
+    return identities.LABELS.get(identity, "")
 
 
 @dataclasses.dataclass(frozen=True)

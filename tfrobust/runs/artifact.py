@@ -183,11 +183,12 @@ def run_sha256(weights: str | None, dataset: Dataset, evaluators: tuple, trainin
 
 
 def training_facts(facts: dict, dataset: Dataset, evaluators: tuple, first: Examples | None = None) -> dict:
-    """Return what is known about a model's training, as arguments of `Setting`; images only if an evaluator uses them.
+    """Return what is known about a model's training, as arguments of `Setting`; splits only if an evaluator uses them.
 
     Args:
         facts: `Report.training`, or {} for a model that tfrobust did not train.
-        dataset: its training split; a model that tfrobust did not train may have been trained on it, too.
+        dataset: its training and validation splits; a model that tfrobust did not train may have been trained on the
+            former, too.
         evaluators: the evaluators to run.
         first: training examples of a first stage; None loads them again from the source in `facts`.
     """
@@ -201,6 +202,8 @@ def training_facts(facts: dict, dataset: Dataset, evaluators: tuple, first: Exam
         attack |= {name: facts[name] for name in ("per_frame", "max_frames") if name in facts}
     selected_on = facts.get("selection", {}).get("on", "")
     found = {"train_images": images, "train_labels": labels, "training_attack": attack, "selected_on": selected_on}
+    if len(dataset.validation) and any(evaluator.uses_validation for evaluator in evaluators):
+        found["validation_images"], found["validation_labels"] = dataset.validation.arrays()
     first = (first or _pretraining_examples(facts)) if needed else None
     if first is not None and first.fingerprint != dataset.train.fingerprint:
         found["pretraining_examples"] = first

@@ -25,6 +25,8 @@ from tfrobust.evaluation.engine.predictor import Predictor, in_batches
 from tfrobust.ops import randomness
 from tfrobust.structs import Finding, Measurement, Series
 
+_VALIDATION = ("validation_images", "validation_labels")
+
 
 @dataclasses.dataclass
 class Outcome:
@@ -60,6 +62,9 @@ class Setting:
             None.
         train_images: images of the training split, for evaluators that need them; or None.
         train_labels: labels of the training split; or None.
+        validation_images: images of a split that neither training nor evaluation uses, for evaluators that calibrate on
+            it; checked and rounded as `images`; or None.
+        validation_labels: its labels; or None.
         pretraining_examples: training examples of a first stage if they are another split, a `data.spec.Examples`; or
             None. No attack uses them.
         selected_on: the split on which the published weights were selected: "last" (no selection), "validation",
@@ -87,6 +92,8 @@ class Setting:
     progress: Callable | None = None
     train_images: np.ndarray | None = None
     train_labels: np.ndarray | None = None
+    validation_images: np.ndarray | None = None
+    validation_labels: np.ndarray | None = None
     pretraining_examples: Examples | None = None
     selected_on: str = ""
     training_attack: dict | None = None
@@ -100,10 +107,10 @@ class Setting:
     _cache: dict = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        images, labels = checked_examples(self.images, self.labels, self.predictor)
-        if self.predictor.grid:  # as the model stores them, so that epsilon is measured between what it sees
-            grid = np.float32(self.predictor.grid)
-            images = np.clip(np.rint(images / grid) * grid, 0.0, 1.0)
+        images, labels = self._checked(self.images, self.labels)
+        if self.has_validation:
+            for name, value in zip(_VALIDATION, self._checked(*map(vars(self).get, _VALIDATION)), strict=True):
+                object.__setattr__(self, name, value)
         names = self.class_names
         if names is not None and len(names) != self.predictor.class_count:
             raise InputError(f"There are {len(names)} class names for a model of {self.predictor.class_count} classes.")
@@ -112,6 +119,18 @@ class Setting:
         object.__setattr__(self, "images", images)
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "predictor", self.predictor.as_logits(images, self.batch_size))
+
+    def _checked(self, images, labels) -> tuple[np.ndarray, np.ndarray]:
+        images, labels = checked_examples(images, labels, self.predictor)
+        if self.predictor.grid:  # as the model stores them, so that epsilon is measured between what it sees
+            grid = np.float32(self.predictor.grid)
+            images = np.clip(np.rint(images / grid) * grid, 0.0, 1.0)
+        return images, labels
+
+    @property
+    def has_validation(self) -> bool:
+        """True if there are images of a validation split."""
+        return self.validation_images is not None and len(self.validation_images) > 0
 
     @property
     def examples(self) -> str:
@@ -127,6 +146,11 @@ class Setting:
     def clean_correct(self) -> np.ndarray:
         """Correctly classified clean images, bool [n]; logits with NaN count as wrong, as in attacks."""
         return (self.clean_logits.argmax(axis=-1) == self.labels) & ~np.isnan(self.clean_logits).any(axis=-1)
+
+    @functools.cached_property
+    def validation_logits(self) -> np.ndarray:
+        """Logits of the validation split, float32 [m, k]."""
+        return self.predict(self.validation_images, "predictions of the validation split")
 
     def predict(self, images: np.ndarray, task: str = "predictions") -> np.ndarray:
         """Return the logits of images, float32 [n, k]."""
@@ -193,6 +217,7 @@ class Evaluator(Configured):
 
     Attributes of a subclass:
         uses_training: True if the outcome depends on how the model was trained, and on which images.
+        uses_validation: True if the outcome depends on the validation split.
         uses_attacks: True if it examines the attacks of the other evaluators.
         uses_embedding: True if the outcome depends on the predictor's embedding, or on its absence.
         kinds: names of the kinds of examples that it supports, of "images", "clips" and "text"; text has no pixels to
@@ -200,6 +225,7 @@ class Evaluator(Configured):
     """
 
     uses_training: ClassVar[bool] = False
+    uses_validation: ClassVar[bool] = False
     uses_attacks: ClassVar[bool] = False
     uses_embedding: ClassVar[bool] = False
     kinds: ClassVar[tuple[str, ...]] = OF_PIXELS

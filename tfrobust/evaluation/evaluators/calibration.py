@@ -31,6 +31,20 @@ def log_probabilities(logits: np.ndarray, one_per_class: bool = False) -> np.nda
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
+def log_confidence(logits: np.ndarray) -> np.ndarray:
+    """Return the logarithm of the largest softmax probability, float64 [n], also where that rounds to 1.
+
+    log p = -log(1 + sum exp(z_j - z_max) over the other classes).
+
+    Args:
+        logits: float [n, k].
+    """
+    logits = np.asarray(logits, np.float64)
+    first = logits.argmax(axis=-1)[:, None]
+    others = np.exp(logits - np.take_along_axis(logits, first, axis=-1))
+    return -np.log1p(np.sum(others, axis=-1, where=np.arange(logits.shape[-1]) != first))
+
+
 def reliability(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> dict[str, np.ndarray]:
     """Compute confidence, accuracy and count in bins of equal width.
 

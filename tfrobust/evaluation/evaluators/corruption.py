@@ -215,6 +215,11 @@ class Generated:
 
     def correct(self, name: str, severity: int) -> np.ndarray:
         """Return which images are correctly classified under one corruption, bool [m]."""
+        logits = self.logits(name, severity)
+        return (logits.argmax(axis=-1) == self._setting.labels[self._positions]) & ~np.isnan(logits).any(axis=-1)
+
+    def logits(self, name: str, severity: int) -> np.ndarray:
+        """Return the logits of the images under one corruption, float32 [m, k]."""
         size = min(self._setting.batch_size, len(self._positions))
         pictures = _frost(self._setting, self._folder) if self._folder and name == "frost" else None
 
@@ -231,8 +236,7 @@ class Generated:
             rows = self._positions[np.minimum(np.arange(start, start + size), len(self._positions) - 1)]
             images = change(tf.constant(self._setting.images[rows]), randomness.example_keys(self._key, rows))
             logits = self._setting.predictor.compiled_logits(images).numpy()
-            right = (logits.argmax(axis=-1) == self._setting.labels[rows]) & ~np.isnan(logits).any(axis=-1)
-            found.append(right[: len(self._positions) - start])
+            found.append(logits[: len(self._positions) - start])
         return np.concatenate(found)
 
     def drop(self, correct: np.ndarray) -> tuple:

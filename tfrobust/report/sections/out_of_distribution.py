@@ -1,0 +1,73 @@
+"""The section on images from another distribution: AUROC of confidence and of energy."""
+
+import functools
+from functools import partial
+
+from tfrobust.report import identities, reading
+from tfrobust.report.blocks import Block, Figure, Grid, columns_table, plots
+from tfrobust.report.sections.base import Section, has_numbers
+from tfrobust.structs import Measurement
+
+_COLUMNS = {"max_softmax_auroc": "confidence", "energy_auroc": "energy"}
+
+
+class OutOfDistribution(Section):
+    """One row per set and score, and bars of each corruption."""
+
+    anchor = "ood"
+    heading = "Images from another distribution"
+    lead = (
+        "AUROC is the probability that a test image has the higher score, 50 % for no difference. False positives are "
+        "the images of the other distribution above the threshold that 95 % of the test images exceed."
+    )
+
+    @functools.cached_property
+    def rows(self) -> dict[tuple[str, str], dict[str, Measurement]]:
+        """(set, score) -> "auroc", "fpr95" -> measurement, in the order measured."""
+        found = {}
+        for m in self.measured("ood."):
+            if parts := identities.ood_parts(m.id):
+                found.setdefault(parts[:2], {})[parts[2]] = m
+        return found
+
+    @property
+    def sentence(self) -> str:
+        """The score that distinguishes best."""
+        known = {
+            key: m for key, row in self.rows.items() if (m := row.get("auroc")) is not None and m.value is not None
+        }
+        if not known:
+            return ""
+        (name, score), best = max(known.items(), key=lambda pair: pair[1].value)
+        return f"AUROC {reading.number(best)} against {identities.ood_set(name)}, by {identities.ood_score(score)}."
+
+    def blocks(self) -> list[Block]:
+        """Return the bars of corruptions and the grid."""
+        if not self.rows:
+            return []
+        rows = [
+            [identities.ood_set(name), identities.ood_score(score), row.get("auroc"), row.get("fpr95")]
+            for (name, score), row in self.rows.items()
+        ]
+        shown = tuple(m for row in self.rows.values() for m in row.values())
+        header = ["Images", "Score", "AUROC", "False positives at 95 %"]
+        grid = Grid(header, rows, texts=2, title="Detection", measurements=shown, note=reading.origin(shown))
+        return [*self._figures(), grid]
+
+    def _figures(self) -> list[Figure]:
+        """Return the bars of each series of corruptions."""
+        found = []
+        for series in self.report.series:
+            columns = [name for name in _COLUMNS if name in series.columns]
+            if not series.id.startswith("ood.") or "set" not in series.columns or not has_numbers(series, *columns):
+                continue
+            names = [reading.nice(str(name)) for name in series.columns["set"]]
+            labels = [name if place == 0 else "" for name in names for place in range(len(columns))]
+            values = [series.columns[column][row] for row in range(len(names)) for column in columns]
+            kinds = [_COLUMNS[column] for _ in names for column in columns]
+            bars = {"names": labels, "values": values, "kinds": kinds}
+            bars |= {"low": [None] * len(values), "high": [None] * len(values), "top": 1.0}
+            draw = partial(plots.bars, x_label="AUROC", **bars)
+            table = columns_table({**series.columns, "set": names}, ["set", *columns])
+            found.append(Figure(series.id.replace(".", "-"), series.title, draw, table))
+        return found

@@ -1,0 +1,71 @@
+"""The section on prediction sets: coverage and size, clean and under attack."""
+
+import functools
+import math
+
+from tfrobust.report import identities, reading
+from tfrobust.report.blocks import Block, Grid
+from tfrobust.report.sections.base import Section
+from tfrobust.structs import Measurement
+
+
+class PredictionSets(Section):
+    """One row per score and kind of images: coverage, mean size, share of empty sets."""
+
+    anchor = "prediction_sets"
+    heading = "Prediction sets"
+
+    @functools.cached_property
+    def rows(self) -> dict[tuple[str, str, str], dict[str, Measurement]]:
+        """(attack or "", score, level) -> what -> measurement, in the order measured."""
+        found = {}
+        for m in self.measured("conformal."):
+            if parts := identities.conformal_parts(m.id):
+                found.setdefault(parts[:3], {})[parts[3]] = m
+        return found
+
+    @property
+    def lead(self) -> str:
+        """The guarantee, and its limits."""
+        counts = {m.settings.get("calibration_images") for row in self.rows.values() for m in row.values()}
+        levels = {float(level) for _, _, level in self.rows}
+        said = "Each set has the classes that the model cannot exclude. "
+        if len(counts) == len(levels) == 1 and isinstance(count := counts.pop(), int) and count > 0:
+            level = levels.pop()
+            scatter = math.sqrt(level * (1 - level) / (count + 2))
+            said += (
+                f"It is calibrated on {count} images of the validation split. On average over such splits, at least "
+                f"{reading.share(level)} of the sets of clean images contain the label. From one split to another, "
+                f"coverage varies by about {reading.per_cent(scatter)} points (standard deviation). "
+            )
+        return said + "Under attack nothing is guaranteed. LAC sets are smaller, APS sets adapt to difficult images."
+
+    @property
+    def sentence(self) -> str:
+        """The lowest coverage under attack."""
+        known = [m for (attack, *_), row in self.rows.items() if attack and (m := row.get("coverage")) is not None]
+        worst = min((m for m in known if m.value is not None), key=lambda m: m.value, default=None)
+        if worst is None:
+            return ""
+        attack, score, level = identities.conformal_parts(worst.id)[:3]
+        return (
+            f"Prediction sets calibrated for {reading.share(float(level))} contain the label for "
+            f"{reading.number(worst)} of the images under {reading.attack_caption(attack)} ({score.upper()})."
+        )
+
+    def blocks(self) -> list[Block]:
+        """Return the grid."""
+        if not self.rows:
+            return []
+        cells = [
+            [
+                score.upper(),
+                reading.share(float(level)),
+                f"under {reading.attack_caption(attack)}" if attack else "clean",
+                *map(row.get, ("coverage", "size", "empty")),
+            ]
+            for (attack, score, level), row in self.rows.items()
+        ]
+        header = ["Score", "Level", "Images", "Coverage", "Mean size", "Empty sets"]
+        shown = tuple(m for row in self.rows.values() for m in row.values())
+        return [Grid(header, cells, texts=3, title="Coverage and size", measurements=shown)]
