@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.augment.clips import EveryFrame, frames_at, two_starts
+from tfrobust.augment.clips import EveryFrame, frames_at, sparse_and_dense, two_starts
 from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.augment.standard import Compose, PadCrop, RandomFlip, RandomShift
 from tfrobust.augment.views import ContrastiveViews
@@ -60,6 +60,16 @@ def test_frames_at_repeats_a_short_clip():
     clips = tf.reshape(tf.range(10.0), [2, 5, 1, 1, 1])
     found = frames_at(clips, tf.constant([0, 3]), 4, stride=2)[..., 0, 0, 0]
     np.testing.assert_array_equal(found, [[0, 2, 4, 1], [8, 5, 7, 9]])
+
+
+def test_dense_clips_tile_the_span_of_the_sparse_one():
+    """A clip of 9 frames has four starts of a span of 6; each has a quarter of the shares."""
+    clips = tf.reshape(tf.range(45.0), [5, 9, 1, 1, 1])
+    shares = tf.constant([0.0, 0.24, 0.25, 0.99, 1.0 - 2.0**-24])
+    sparse, dense = sparse_and_dense(clips, shares, 2, 3)
+    first = 9 * np.arange(5) + [0, 0, 1, 3, 3]
+    np.testing.assert_array_equal(sparse[..., 0, 0, 0], first[:, None] + [0, 3])
+    np.testing.assert_array_equal(tf.concat(dense, axis=1)[..., 0, 0, 0], first[:, None] + np.arange(6))
 
 
 @pytest.mark.parametrize("gap", ["decreasing", "uniform"])

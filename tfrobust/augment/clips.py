@@ -109,6 +109,23 @@ def frames_at(clips: tf.Tensor, starts: tf.Tensor, frames: int, stride: int = 1)
     return tf.gather(clips, tf.math.floormod(places, clips.shape[1]), axis=1, batch_dims=1)
 
 
+def sparse_and_dense(clips: tf.Tensor, shares: tf.Tensor, frames: int, parts: int) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Select one clip of every `parts`-th frame, and the clips of consecutive frames that tile its span.
+
+    Args:
+        clips: float [b, t, h, w, c], t >= frames * parts.
+        shares: float32 [b] in [0, 1), the start of the span as a share of the possible ones.
+        frames: frames of each selected clip, >= 1.
+        parts: number of clips of consecutive frames, >= 1.
+
+    Returns:
+        Float [b, frames, h, w, c] of the whole span, and as much of each of its parts.
+    """
+    starts = _below(shares, clips.shape[1] - frames * parts + 1)
+    sparse = frames_at(clips, starts, frames, parts)
+    return sparse, [frames_at(clips, starts + frames * part, frames) for part in range(parts)]
+
+
 def two_starts(uniform: tf.Tensor, length: int, frames: int, stride: int, gap: str) -> tuple[tf.Tensor, tf.Tensor]:
     """Compute the starts of two clips within a longer one from uniform numbers on [0, 1).
 

@@ -88,9 +88,9 @@ class ACL(NTXentMethod):
         return int(self.streams in ("dual_stream", "adversarial_to_standard"))
 
     @property
-    def terms(self):
-        """The terms of the streams, then `probe` if it is trained."""
-        return (*STREAMS[self.streams], *self.probe_names)
+    def own_terms(self):
+        """The terms of the streams."""
+        return tuple(STREAMS[self.streams])
 
     @property
     def default_weights(self):

@@ -48,6 +48,7 @@ class BYOL(MomentumPrediction):
         each view has its own pass. Difference: its probe sees the first view only, here it sees both.
     """
 
+    own_terms = ("regression",)
     starts_equal = False
 
     def __init__(
@@ -61,11 +62,6 @@ class BYOL(MomentumPrediction):
         if projection is None:
             projection = ProjectionHead((4096,), dim=256, normalization="hidden", output_bias=False)
         super().__init__(encoder, head, projection=projection, **kwargs)
-
-    @property
-    def terms(self):
-        """`regression`, then `probe` if it is trained."""
-        return ("regression", *self.probe_names)
 
     def compare(self, queries, key, context, batch):
         """Compute the squared distance of the directions."""

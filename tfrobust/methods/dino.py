@@ -56,6 +56,8 @@ class DINO(MomentumMethod, PrototypeMethod):
         Caron et al. 2021, https://arxiv.org/abs/2104.14294, algorithm 1; facebookresearch/dino, main_dino.py.
     """
 
+    own_terms = ("distillation",)
+
     def __init__(
         self,
         encoder,
@@ -82,11 +84,6 @@ class DINO(MomentumMethod, PrototypeMethod):
             raise InputError(f"DINO.teacher_temperature is {teacher_temperature}; it must be > 0.")
         if not 0 <= center_momentum <= 1:
             raise InputError(f"DINO.center_momentum is {center_momentum}; it lies in [0, 1].")
-
-    @property
-    def terms(self):
-        """`distillation`, then `probe` if it is trained."""
-        return ("distillation", *self.probe_names)
 
     @property
     def passes_per_step(self):

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tfrobust.augment.mixing import more_stages
 from tfrobust.errors import InputError
 from tfrobust.methods.shared.nt_xent import NTXentMethod
-from tfrobust.methods.shared.self_supervised import VIEWS
+from tfrobust.methods.shared.self_supervised import VIEWS, keep_stages
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -57,9 +57,9 @@ class LayerWiseContrastive(NTXentMethod):
         return tuple(f"layer_{stage}" for stage in range(1, self.encoder.stage_count + 1))
 
     @property
-    def terms(self):
-        """`contrastive`, the terms of the stages, then `probe` if it is trained."""
-        return ("contrastive", *self.layer_names, *self.probe_names)
+    def own_terms(self):
+        """`contrastive`, then the terms of the stages."""
+        return ("contrastive", *self.layer_names)
 
     @property
     def default_weights(self):
@@ -77,20 +77,16 @@ class LayerWiseContrastive(NTXentMethod):
             passes = list(zip(*(tf.split(part, len(images)) for part in stacked), strict=True))
         features, *compared = zip(*passes, strict=True)
         found = [self.contrast(list(one), context, batch, features=list(features)) for one in compared]
-        names = ("contrastive", *self.layer_names)
-        terms = {name: value for name, (value, _) in zip(names, found, strict=True)}
+        terms = {name: value for name, (value, _) in zip(self.own_terms, found, strict=True)}
         probes, logits = self.probe_terms(list(features), batch)
         return {**terms, **found[0][1], **probes}, logits
 
     def _outputs(self, images) -> list[tf.Tensor]:
         """Return the embedding, its projection, and the pooled output of each stage, float32 [n, ...]."""
-        stages = []
-
-        def keep(stage, hidden):
-            if stage:
-                pooled = tf.cast(hidden, tf.float32)
-                stages.append(tf.reduce_mean(pooled, axis=list(range(1, hidden.shape.rank - 1))))
-            return hidden
-
+        keep, stages = keep_stages(range(1, self.encoder.stage_count + 1), _pooled)
         embedding = self.encoder(images, training=self.encoder.trainable, at_stage=keep)
         return [embedding, self.project(embedding, True), *stages]
+
+
+def _pooled(hidden: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_mean(tf.cast(hidden, tf.float32), axis=list(range(1, hidden.shape.rank - 1)))

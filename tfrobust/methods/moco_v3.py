@@ -62,6 +62,7 @@ class MoCoV3(FilteringMethod, MomentumPrediction):
         random, frozen projection of patches is `ViT.frozen_patches`.
     """
 
+    own_terms = ("contrastive",)
     updates_before_keys = True
 
     def __init__(
@@ -84,11 +85,6 @@ class MoCoV3(FilteringMethod, MomentumPrediction):
         self.temperature = temperature
         if not temperature > 0:
             raise InputError(f"MoCoV3.temperature is {temperature}; it must be > 0.")
-
-    @property
-    def terms(self):
-        """`contrastive`, then `probe` if it is trained."""
-        return ("contrastive", *self.probe_names)
 
     def compare(self, queries, key, context, batch):
         """Compute 2 t l(q, k) of each image over the keys of all replicas that `false_negatives` leaves."""

@@ -57,6 +57,7 @@ class RoCL(NTXentMethod):
         `InstanceAdversary(negatives="moving")`.
     """
 
+    own_terms = ("contrastive", "adversarial")
     default_weights = {"adversarial": 1 / 256}
 
     def __init__(
@@ -75,11 +76,6 @@ class RoCL(NTXentMethod):
         )
         self.detached_keys = detached_keys
         self.regularizer_pass = require_choice(regularizer_pass, "RoCL.regularizer_pass", REGULARIZER_PASSES)
-
-    @property
-    def terms(self):
-        """`contrastive`, `adversarial`, then `probe` if it is trained."""
-        return ("contrastive", "adversarial", *self.probe_names)
 
     @property
     def passes_per_step(self):

@@ -34,10 +34,7 @@ class SimCLR(NTXentMethod):
         self_in_denominator=True as printed) has separate passes, forward="separate".
     """
 
-    @property
-    def terms(self):
-        """`contrastive`, then `probe` if it is trained."""
-        return ("contrastive", *self.probe_names)
+    own_terms = ("contrastive",)
 
     def loss_terms(self, views, batch, context):
         """Compute NT-Xent and the probe, and the logits of the first view."""

@@ -38,6 +38,7 @@ class SupCon(NTXentMethod):
         Khosla et al. 2020, https://arxiv.org/abs/2004.11362, eq 2; HobbitLong/SupContrast, losses.py.
     """
 
+    own_terms = ("contrastive",)
     needs_labels = True
 
     def __init__(self, encoder, head, *, temperature=0.1, base_temperature: float | None = None, **kwargs):
@@ -49,11 +50,6 @@ class SupCon(NTXentMethod):
             raise InputError(
                 "SupCon has no false negatives, because pairs follow the labels: set false_negatives=None."
             )
-
-    @property
-    def terms(self):
-        """`contrastive`, then `probe` if it is trained."""
-        return ("contrastive", *self.probe_names)
 
     def pairs(self, anchors, keys):
         """Return pairs by class: positives share the label, negatives do not."""

@@ -53,6 +53,8 @@ class SwAV(PrototypeMethod):
         optimizer is LARS(momentum=0.9, weight_decay=1e-6, exclude=(), velocity="gradients", denominator="sum").
     """
 
+    own_terms = ("swapped_prediction",)
+
     def __init__(
         self,
         encoder,
@@ -77,11 +79,6 @@ class SwAV(PrototypeMethod):
             raise InputError(f"SwAV.code_temperature is {code_temperature}; it must be > 0.")
         if queue_start and not queue_length:
             raise InputError(f"SwAV.queue_start is {queue_start}, but there is no queue: set SwAV.queue_length.")
-
-    @property
-    def terms(self):
-        """`swapped_prediction`, then `probe` if it is trained."""
-        return ("swapped_prediction", *self.probe_names)
 
     def build_parts(self, example_shape, embedding_dim):
         """Build projection, prototypes and queue."""

@@ -9,7 +9,7 @@ from tfrobust.common.kinds import CLIPS
 from tfrobust.common.settings import require_whole
 from tfrobust.errors import InputError
 from tfrobust.losses.temporal import global_local, local_local, paired_instances
-from tfrobust.methods.shared.self_supervised import SelfSupervised, embedding_deviation
+from tfrobust.methods.shared.self_supervised import SelfSupervised, embedding_deviation, keep_stages
 from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.models.shared.encoder import Encoder
 from tfrobust.ops import distribution, randomness
@@ -35,8 +35,7 @@ class TCLR(SelfSupervised):
     L is the sum of these terms and `probe`. The released code has the weights instance_dense = 2 (2n - 1),
     local_local = videos in the batch, and global_local = 4n: set them by `term_weights`.
 
-    Terms: `instance_sparse`, `instance_dense`, `local_local`, `global_local`, `probe`. Observed: `embedding_deviation`.
-    Needs: no labels with probe=False.
+    Terms: the four above and `probe`. Observed: `embedding_deviation`. Needs: no labels with probe=False.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -54,20 +53,17 @@ class TCLR(SelfSupervised):
         temperature: t > 0.
         across_parts: count pairs of different parts of one video in `instance_dense`, as the released code does
             (`local_local` repels them). False counts pairs of the same part in both augmentations alone.
-        projection: one layer of 512 units with batch norm and ReLU, then 128 features without bias, with batch norm, by
-            default.
+        projection: 512 units with batch norm and ReLU, then 128 without bias, with batch norm, by default.
         **kwargs: as in `SelfSupervised`. `views` may be a pair, one for each of the two augmentations.
 
     Raises:
-        ValueError: a count out of its range; when built, an encoder whose last stage has another number of frames than
-            n, or videos that are too short.
+        ValueError: a count out of its range; when built, videos that are too short, or not n frames in the last stage.
 
-    Source:
-        Dave et al. 2022, https://arxiv.org/abs/2101.07974, eqs 1 to 3, and DAVEISHAN/TCLR. Difference: its
-        augmentations.
+    Source: Dave et al. 2022, https://arxiv.org/abs/2101.07974, eqs 1 to 3; DAVEISHAN/TCLR has other augmentations.
     """
 
     kinds = (CLIPS.name,)
+    own_terms = ("instance_sparse", "instance_dense", "local_local", "global_local")
     host_view_names = (*_SPARSE, *_DENSE)
     differentiable_views = host_view_names
     least_batch = 2
@@ -84,8 +80,7 @@ class TCLR(SelfSupervised):
         projection: keras.layers.Layer | None = None,
         **kwargs,
     ):
-        if projection is None:
-            projection = ProjectionHead((512,), dim=128, normalization="all", output_bias=False)
+        projection = projection or ProjectionHead((512,), dim=128, normalization="all", output_bias=False)
         super().__init__(encoder, head, projection=projection, **kwargs)
         self.frames = require_whole(frames, "TCLR.frames")
         self.parts = require_whole(parts, "TCLR.parts")
@@ -97,11 +92,6 @@ class TCLR(SelfSupervised):
             raise InputError(f"TCLR needs the stages of an encoder of clips, which {type(encoder).__name__} has not.")
 
     @property
-    def terms(self):
-        """The four losses, then `probe` if it is trained."""
-        return ("instance_sparse", "instance_dense", "local_local", "global_local", *self.probe_names)
-
-    @property
     def passes_per_step(self):
         """Passes per step: one per clip, as a share of the pass of a video."""
         return 2 * (1 + self.parts)
@@ -110,27 +100,19 @@ class TCLR(SelfSupervised):
         """Check the lengths of videos and slices, and build the projection."""
         super().build_parts(example_shape, embedding_dim)
         length, slices = example_shape[0], self.encoder.last_stage_shape((None, self.frames, *example_shape[1:]))[1]
+        sizes = f"TCLR.frames x TCLR.parts is {self.frames} x {self.parts}, but"
         if length < self.frames * self.parts:
-            raise InputError(
-                f"TCLR.frames x TCLR.parts is {self.frames} x {self.parts}, but the videos have {length} frames."
-            )
+            raise InputError(f"{sizes} the videos have {length} frames.")
         if slices != self.parts:
-            raise InputError(
-                f"TCLR compares {self.parts} dense clips with {slices} slices in time of "
-                f"{type(self.encoder).__name__}'s last stage for {self.frames} frames: set TCLR.parts = {slices}, or "
-                "another TCLR.frames or dilated."
-            )
+            change = f"set TCLR.parts = {slices}, or another TCLR.frames or dilated"
+            raise InputError(f"{sizes} the last stage of the encoder has {slices} slices in time: {change}.")
 
     def host_views(self, images, key):
         """Return the sparse clips [b, frames, h, w, c] and the dense clips [b, n, frames, h, w, c]."""
-        room = images.shape[1] - self.frames * self.parts + 1
-        share = draw_uniform(randomness.fold(key, "start"), batch_size(images), [1], "start")[:, 0]
-        start = tf.cast(share * room, tf.int32)
-        sparse = clips.frames_at(images, start, self.frames, self.parts)
-        dense = [clips.frames_at(images, start + self.frames * part, self.frames) for part in range(self.parts)]
-        makers = self.views if isinstance(self.views, (list, tuple)) else (self.views,) * 2
+        shares = draw_uniform(randomness.fold(key, "start"), batch_size(images), [1], "start")[:, 0]
+        sparse, dense = clips.sparse_and_dense(images, shares, self.frames, self.parts)
         views = {}
-        for make, one, several in zip(makers, _SPARSE, _DENSE, strict=True):
+        for make, one, several in zip(self.view_makers, _SPARSE, _DENSE, strict=True):
             views[one] = make(sparse, randomness.fold(key, one))
             keys = [randomness.fold(key, f"{several}, {part}") for part in range(self.parts)]
             views[several] = tf.stack([make(clip, each) for clip, each in zip(dense, keys, strict=True)], axis=1)
@@ -138,43 +120,31 @@ class TCLR(SelfSupervised):
 
     def loss_terms(self, views, batch, context):
         """Compute the four losses and the probe, and the logits of the first sparse clip."""
-        kept = []
-
-        def keep(index, hidden):
-            if index == self.encoder.stage_count:
-                kept.append(tf.reduce_mean(hidden, axis=[2, 3]))
-            return hidden
-
+        keep, kept = keep_stages([self.encoder.stage_count], lambda hidden: tf.reduce_mean(hidden, axis=[2, 3]))
         dense = [clip for name in _DENSE for clip in tf.unstack(views[name], axis=1)]
-        found = self.represent(*(views[name] for name in _SPARSE), *dense, at_stage=keep)
-        embeddings, projections = zip(*found, strict=True)
-        count = batch_size(embeddings[0])
-        slices = tf.concat(kept, axis=0)[: 2 * count]
+        passed = self.represent(*map(views.get, _SPARSE), *dense, at_stage=keep)
+        embeddings, projections = zip(*passed, strict=True)
+        slices = tf.concat(kept, axis=0)[: 2 * batch_size(embeddings[0])]  # of the sparse clips, [2 b, n, e]
         projected = self.project(tf.reshape(slices, [-1, slices.shape[-1]]), training=True)
         slices = tf.split(tf.reshape(projected, [-1, self.parts, projected.shape[-1]]), 2)
-        halves = [tf.stack(half, axis=1) for half in (projections[2 : 2 + self.parts], projections[2 + self.parts :])]
-        values = self._instances(projections, context) | {
+        vectors = tf.stack(projections, axis=1)
+        halves = tf.split(vectors[:, 2:], 2, axis=1)
+        across = [global_local(one, half, temperature=self.temperature) for one in slices for half in halves]
+        own = {
             "local_local": local_local(*halves, temperature=self.temperature),
-            "global_local": tf.add_n(
-                [global_local(one, half, temperature=self.temperature) for one in slices for half in halves]
-            )
-            / 4,
+            "global_local": tf.add_n(across) / len(across),
         }
         probe, logits = self.probe_terms(embeddings[:2], batch)
-        return values | probe, logits
+        return self._instances(vectors, context) | own | probe, logits
 
-    def _instances(self, projections, context) -> dict:
-        anchors = tf.stack(projections, axis=1)
-        keys, rows = distribution.gather((anchors, context.rows))
+    def _instances(self, vectors, context) -> dict:
+        """Compare the sparse and the dense clips [b, 2 + 2n, d] with those of the videos of all replicas."""
+        keys, rows = distribution.gather((vectors, context.rows))
         same = context.rows[:, None] == rows[None]
-        part = tf.concat([tf.range(self.parts)] * 2, axis=0)
-        pairs = ~tf.eye(2 * self.parts, dtype=tf.bool)
-        if not self.across_parts:
-            pairs &= part[:, None] == part[None]
-        common = {"temperature": self.temperature}
-        deviation = embedding_deviation(keys[:, 0])
+        one_part = tf.roll(tf.eye(2 * self.parts), self.parts, axis=1) > 0  # in the other augmentation
+        dense = {"pairs": None if self.across_parts else one_part, "temperature": self.temperature}
         return {
-            "instance_sparse": paired_instances(anchors[:, :2], keys[:, :2], same, **common),
-            "instance_dense": paired_instances(anchors[:, 2:], keys[:, 2:], same, pairs=pairs, **common),
-            "embedding_deviation": tf.fill(tf.shape(context.rows), deviation),
+            "instance_sparse": paired_instances(vectors[:, :2], keys[:, :2], same, temperature=self.temperature),
+            "instance_dense": paired_instances(vectors[:, 2:], keys[:, 2:], same, **dense),
+            "embedding_deviation": tf.fill(tf.shape(context.rows), embedding_deviation(keys[:, 0])),
         }

@@ -1,5 +1,7 @@
 """Base class of pre-training methods: two views of each image, a projection, and an online probe."""
 
+from collections.abc import Callable, Collection
+
 import keras
 import tensorflow as tf
 
@@ -23,8 +25,8 @@ class SelfSupervised(Method):
     the cross-entropy on embeddings with stopped gradients. It trains the head only, so that the same object classifies,
     is evaluated and exported. Labels are used for the probe and the logs only.
 
-    A subclass turns its views into (embedding, projection) by `represent`, and adds `probe_terms` and
-    `embedding_deviation` to its output. `projected_dim` is known after building.
+    A subclass names its losses in `own_terms`, turns its views into (embedding, projection) by `represent`, and adds
+    `probe_terms` and `embedding_deviation` to its output. `projected_dim` is known after building.
 
     Args:
         encoder, head: as in `Method`.
@@ -41,6 +43,7 @@ class SelfSupervised(Method):
 
     host_view_names = VIEWS
     differentiable_views = VIEWS
+    own_terms: tuple[str, ...] = ()
     observations = ("embedding_deviation",)
     needs_labels = False  # the probe checks for labels itself
 
@@ -76,10 +79,14 @@ class SelfSupervised(Method):
         """Passes per step: two, one per view."""
         return len(VIEWS)
 
+    @property
+    def view_makers(self) -> tuple[Augmentation, Augmentation]:
+        """The augmentations of the two views."""
+        return tuple(self.views) if isinstance(self.views, (list, tuple)) else (self.views,) * len(VIEWS)
+
     def host_views(self, images, key):
         """Return the two views."""
-        makers = self.views if isinstance(self.views, (list, tuple)) else (self.views,) * len(VIEWS)
-        parts = zip(VIEWS, makers, self.view_sources(images, key), strict=True)
+        parts = zip(VIEWS, self.view_makers, self.view_sources(images, key), strict=True)
         return {name: make(source, randomness.fold(key, name)) for name, make, source in parts}
 
     def view_sources(self, images: tf.Tensor, key: tf.Tensor) -> tuple:
@@ -127,6 +134,11 @@ class SelfSupervised(Method):
         return list(zip(*(tf.split(part, len(views)) for part in one(tf.concat(views, axis=0))), strict=True))
 
     @property
+    def terms(self):
+        """The method's own terms, then `probe` if it is trained."""
+        return (*self.own_terms, *self.probe_names)
+
+    @property
     def probe_names(self) -> tuple[str, ...]:
         """The names in `probe_terms`, for `terms`."""
         return ("probe",) if self.probe else ()
@@ -165,6 +177,26 @@ class SelfSupervised(Method):
         logits = tf.split(tf.cast(stacked, tf.float32), len(embeddings))
         entropies = [classification.cross_entropy(one, batch.labels) for one in logits]
         return {"probe": tf.add_n(entropies) / len(entropies)}, logits[0]
+
+
+def keep_stages(stages: Collection[int], pool: Callable) -> tuple[Callable, list]:
+    """Return a function for `at_stage` that keeps what stages return.
+
+    Args:
+        stages: their indices, as in `Encoder`.
+        pool: hidden state -> the tensor that is kept.
+
+    Returns:
+        The function, and the list to which it appends while the encoder runs.
+    """
+    kept = []
+
+    def keep(index, hidden):
+        if index in stages:
+            kept.append(pool(hidden))
+        return hidden
+
+    return keep, kept
 
 
 def _project(projection, embedding, training, branch):
