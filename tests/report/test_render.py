@@ -9,7 +9,8 @@ from html import escape
 import pytest
 from report.synthetic import CONFIGURATION, attack, classes, examples, make_report
 
-from tfrobust.report import Report, reading, sections, write_report
+from tfrobust.common.kinds import worded
+from tfrobust.report import Report, not_measured, reading, sections, threat_statement, write_report
 from tfrobust.report.blocks import Figure, Table
 from tfrobust.report.renderers.console import console_table
 from tfrobust.report.renderers.html import render as render_html
@@ -144,6 +145,31 @@ def test_the_effort_behind_curves_and_reliability_under_attack_is_said():
             in text
         )
     assert "last point" not in Calibration(plain).lead
+
+
+@pytest.mark.parametrize(("data", "named"), [({"kind": "clips"}, "clips"), ({"vocabulary_size": 9}, "sentences")])
+def test_no_section_speaks_of_images_where_the_examples_are_others(data, named):
+    """The texts of the report itself are written by the evaluation, which knows the examples."""
+    report = make_report()
+    found = [
+        dataclasses.replace(m, settings=m.settings | {"interval": worded(m.settings["interval"], named)})
+        if "interval" in m.settings
+        else m
+        for m in report.measurements
+    ]
+    changed = dataclasses.replace(
+        report,
+        data=report.data | data,
+        measurements=tuple(found),
+        doctor=tuple(Finding(*(worded(part, named) for part in dataclasses.astuple(one))) for one in report.doctor),
+        threat=threat_statement(found, examples=named),
+        not_measured=tuple(not_measured(found, examples=named)),
+    )
+    for text in (Page(render_html(changed)).text, [markdown(changed)]):
+        said = [line for part in text for line in part.splitlines() if re.search(r"\b[Ii]mages?\b", line)]
+        assert said == []
+    page = Page(render_html(changed)).text
+    assert {f"{named} of the bin", f"natural {named}", f"adversarial {named}"} <= {part.strip() for part in page}
 
 
 def test_contents_and_findings(rendered):

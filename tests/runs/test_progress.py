@@ -33,6 +33,11 @@ def test_one_line_per_attack(said):
     assert said(0, *calls) == []
 
 
+def test_the_line_names_the_examples(said):
+    task = AttackTask(PGD, 120, 62, 3, 9, examples="clips")
+    assert said(1, (task, 1, 1)) == ["attack 3 of 9  PGD-100  Linf 0.2  62 of 120 clips left  12 s"]
+
+
 def test_an_attack_besides_those_of_the_evaluation_is_shown_on_request(said):
     task = AttackTask(PGD, 120, 62)
     assert said(1, (task, 1, 1)) == [] and said(2, (task, 1, 1)) == ["PGD-100  Linf 0.2  62 of 120 images left  12 s"]

@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import pathlib
-import re
 import time
 from collections.abc import Sequence
 
@@ -24,7 +23,7 @@ import tensorflow as tf
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common import configured, files, fingerprint
-from tfrobust.common.kinds import CLIPS, TEXT, Kind, takes
+from tfrobust.common.kinds import TEXT, Kind, takes, worded
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.doctor.certificates import check_certificates
@@ -82,24 +81,19 @@ def run_evaluation(
     outcome.findings = list(dict.fromkeys([*findings, *_logits_finding(findings, setting)]))
     _refuse_equal([item.id for item in [*outcome.measurements, *outcome.series]])
     outcome.measurements.append(Measurement("cost.evaluation", seconds, "seconds"))
-    return _worded(outcome, setting.predictor.kind)
+    return _worded(outcome, setting.examples)
 
 
-def _worded(outcome: Outcome, kind: Kind) -> Outcome:
-    """Return an outcome whose intervals and findings speak of clips, where evaluators of pixels speak of images."""
-    if kind is not CLIPS:
-        return outcome
-
-    def worded(text: str) -> str:
-        return re.sub(r"\bimage(s?)\b", r"clip\1", text)
-
+def _worded(outcome: Outcome, examples: str) -> Outcome:
+    """Return an outcome whose intervals, findings and titles name the examples, where evaluators speak of images."""
     for item in (*outcome.measurements, *outcome.series):
         if "interval" in item.settings:
-            item.settings["interval"] = worded(item.settings["interval"])
+            item.settings["interval"] = worded(item.settings["interval"], examples)
     findings = [
-        dataclasses.replace(one, evidence=worded(one.evidence), remedy=worded(one.remedy)) for one in outcome.findings
+        dataclasses.replace(one, evidence=worded(one.evidence, examples), remedy=worded(one.remedy, examples))
+        for one in outcome.findings
     ]
-    series = [dataclasses.replace(one, title=worded(one.title)) for one in outcome.series]
+    series = [dataclasses.replace(one, title=worded(one.title, examples)) for one in outcome.series]
     return Outcome(outcome.measurements, series, findings)
 
 

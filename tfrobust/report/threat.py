@@ -1,5 +1,6 @@
 """The threat statement, the summary and the list of what a report does not measure."""
 
+from tfrobust.common.kinds import worded
 from tfrobust.report import intervals
 from tfrobust.report.reading import (
     NORM_NAMES,
@@ -56,7 +57,7 @@ def threat_statement(measurements, findings=(), examples: str = "images") -> str
         frost = f" ({frost_word(mean)} frost)" if frost_word(mean) else ""
         sentences.append(f"The mean accuracy over the measured corruptions is {number(mean)}{frost}.")
     sentences.append(_not_covered(rows, measurements))
-    return " ".join(sentences).replace("images", examples)
+    return worded(" ".join(sentences), examples)
 
 
 def not_measured(measurements, findings=(), examples: str = "images") -> list[str]:
@@ -96,7 +97,7 @@ def not_measured(measurements, findings=(), examples: str = "images") -> list[st
     missing.append(f"Data from sources other than the test set{others} (domain shift).")
     if not any("seed" in str(m.settings.get("interval", "")) for m in measurements):
         missing.append("Other training seeds: one trained model is evaluated, and the intervals are over images.")
-    return [sentence.replace("images", examples) for sentence in missing]
+    return [worded(sentence, examples) for sentence in missing]
 
 
 def _not_certified(measurements) -> str:
@@ -122,7 +123,7 @@ def _not_measured_of_text(measurements, findings) -> list[str]:
     if not any(name.startswith("calibration.") for name in ids):
         missing.append(_FAMILIES["calibration."])
     if "duplicates" not in checks:
-        missing.append(_CHECKS["duplicates"].replace("images", "sentences"))
+        missing.append(worded(_CHECKS["duplicates"], "sentences"))
     return [
         *missing,
         "Sentences from sources other than the test set (domain shift).",

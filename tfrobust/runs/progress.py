@@ -61,4 +61,5 @@ def _text(task: str | AttackTask) -> str:
         return task
     place = f"attack {task.number:{len(str(task.count))}} of {task.count}  " if task.number else ""
     member = f"  {attack_name(task.member)}" if task.member else ""
-    return f"{place}{'  '.join(attack_title(task.attack))}{member}  {task.remaining} of {task.images} images left"
+    left = f"{task.remaining} of {task.images} {task.examples} left"
+    return f"{place}{'  '.join(attack_title(task.attack))}{member}  {left}"

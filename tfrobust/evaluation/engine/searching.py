@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -31,11 +32,12 @@ class AttackTask:
 
     Attributes:
         attack: single or an ensemble.
-        images: number of images.
-        remaining: number of images that are still correctly classified.
+        images: number of examples.
+        remaining: number of examples that are still correctly classified.
         number: place among the attacks of the evaluation, from 1; 0 for an attack that an evaluator runs besides.
         count: number of different attacks of the evaluation.
         member: name of the member of an ensemble that runs, or "".
+        examples: what the images are called: "images", "clips" or "sentences".
     """
 
     attack: Attack
@@ -44,6 +46,7 @@ class AttackTask:
     number: int = 0
     count: int = 0
     member: str = ""
+    examples: str = "images"
 
     def __str__(self) -> str:
         threat = self.attack.threat
@@ -94,9 +97,8 @@ def _check_surrogate(predictor: Predictor) -> None:
 def run(setting: Setting, attack: Attack, positions: np.ndarray) -> AttackResult:
     """Run an attack on the images at `positions`, in memory; errors as in `attacked`."""
     check_gradients(setting, attack)
-    report = setting.progress and (
-        lambda done, total, left: setting.progress(AttackTask(attack, len(positions), left), done, total)
-    )
+    task = functools.partial(AttackTask, attack, len(positions), examples=setting.examples)
+    report = setting.progress and (lambda done, total, left: setting.progress(task(left), done, total))
     return runner.compile_attack(attack, setting.predictor.logits, **_options(setting)).run(
         setting.images[positions],
         setting.labels[positions],
@@ -168,7 +170,7 @@ class _Watched:
     def __init__(self, setting: Setting, attack: Attack, images: int, count: int):
         known = list(dict.fromkeys(_identity(each) for each in setting.evaluation_attacks))
         number = known.index(_identity(attack)) + 1 if _identity(attack) in known else 0
-        self._task = AttackTask(attack, images, images, number, len(known))
+        self._task = AttackTask(attack, images, images, number, len(known), examples=setting.examples)
         self.report, self._members = setting.progress, len(attack.members or (attack,))
         self._total = _PART * self._members * count
 

@@ -126,17 +126,25 @@ def stacked_curves(identity: str, panels: list[tuple[str, list[Line], bool]], *,
 
 
 def reliability(
-    identity: str, confidence: list, accuracy: list, count: list, low: list | None = None, high: list | None = None
+    identity: str,
+    confidence: list,
+    accuracy: list,
+    count: list,
+    low: list | None = None,
+    high: list | None = None,
+    *,
+    examples: str = "images",
 ) -> Plot:
-    """Draw accuracy against confidence per bin of at least 2 images, with the ideal diagonal and the bin's size.
+    """Draw accuracy against confidence per bin of at least 2 examples, with the ideal diagonal and the bin's size.
 
     Args:
         identity: unique in the page.
         confidence: mean confidence per bin.
         accuracy: accuracy per bin.
-        count: number of images per bin.
+        count: number of examples per bin.
         low: lower end of each accuracy's interval, drawn as a thin line; None if unknown.
         high: upper end of each accuracy's interval; None if unknown.
+        examples: their name.
     """
     empty = [None] * len(count)
     columns = zip(confidence, accuracy, count, low or empty, high or empty, strict=True)
@@ -152,7 +160,7 @@ def reliability(
         for (left, right), (_, _, size, *_) in zip(_spans([b[0] for b in bins], len(confidence)), bins, strict=True):
             lower.bar(left, size, width=right - left, align="edge", color=placeholder("series-0"), alpha=0.7)
         _finish(upper, "", "accuracy", True)
-        _finish(lower, "confidence (mean of the bin)", "images", False)
+        _finish(lower, "confidence (mean of the bin)", examples, False)
         # A network is confident of nearly everything: on a linear scale all other bars would be invisible.
         lower.set_yscale("log")
         lower.set_ylim(bottom=0.5)
@@ -164,7 +172,7 @@ def reliability(
     more = [
         Key("ideal", "ink", 2),
         Key("gap between the two", "series-1"),
-        Key("images of the bin", "series-0", -1, BAR),
+        Key(f"{examples} of the bin", "series-0", -1, BAR),
     ]
     more += [_INTERVAL] if any(None not in row[3:] for row in bins) else []
     return Plot(output.text, (*keys, *more))
@@ -221,7 +229,14 @@ def bars(
     return Plot(output.text, tuple(keys))
 
 
-def stacked_bars(identity: str, names: list[str], shares: list[tuple[float, ...]], kinds: tuple[str, ...]) -> Plot:
+def stacked_bars(
+    identity: str,
+    names: list[str],
+    shares: list[tuple[float, ...]],
+    kinds: tuple[str, ...],
+    *,
+    examples: str = "images",
+) -> Plot:
     """Draw one horizontal bar per name, divided into shares of 100 %.
 
     Args:
@@ -229,6 +244,7 @@ def stacked_bars(identity: str, names: list[str], shares: list[tuple[float, ...]
         names: one per bar.
         shares: fractions of each bar that add up to 1, one per kind.
         kinds: legend entries.
+        examples: their name.
     """
     roles = [f"series-{place}" for place in range(len(kinds))]
     with drawing(identity, 0.8 + 0.3 * max(2, len(names))) as (figure, output):
@@ -242,13 +258,13 @@ def stacked_bars(identity: str, names: list[str], shares: list[tuple[float, ...]
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.set_xlim(0.0, 1.0)
-        axes.set_xlabel("share of the test images")
+        axes.set_xlabel(f"share of the test {examples}")
         axes.xaxis.set_major_formatter(_percent_formatter())
     return Plot(output.text, tuple(Key(kind, role, -1, BAR) for kind, role in zip(kinds, roles, strict=True)))
 
 
-def feature_map(identity: str, columns: dict, class_names: list | None = None) -> Plot:
-    """Draw two-dimensional embeddings, colored by true class: natural images as dots, adversarial ones as triangles."""
+def feature_map(identity: str, columns: dict, class_names: list | None = None, *, examples: str = "images") -> Plot:
+    """Draw two-dimensional embeddings, colored by true class: natural ones as dots, adversarial ones as triangles."""
     x, y, labels, adversarial = (_thin(columns[name]) for name in ("x", "y", "label", "adversarial"))
     classes = sorted({label for label in labels if label is not None})
     names = [_class_name(label, class_names) for label in classes]
@@ -263,13 +279,18 @@ def feature_map(identity: str, columns: dict, class_names: list | None = None) -
         if len(classes) <= _NAMED_CLASSES:
             _name_clusters(axes, x, y, labels, adversarial, dict(zip(classes, names, strict=True)))
         bare(axes)
-    keys = [Key("natural images", "ink", -1, 0)]
-    keys += [Key("adversarial images", "ink", -1, 2)] if any(adversarial) else []
+    keys = _kinds_of_points(examples, adversarial)
     if len(classes) <= _LEGEND_CLASSES:
         keys += [Key(name, role, -1, BAR) for name, role in zip(names, roles, strict=True)]
     else:
         keys.append(Key(f"colors: the {len(classes)} classes", "series-0", -1, BAR))
     return Plot(output.text, tuple(keys))
+
+
+def _kinds_of_points(examples: str, adversarial: list) -> list[Key]:
+    """Return the legend of natural and, if there are any, adversarial examples."""
+    keys = [Key(f"natural {examples}", "ink", -1, 0)]
+    return keys + ([Key(f"adversarial {examples}", "ink", -1, 2)] if any(adversarial) else [])
 
 
 def _map_height(x: list[float], y: list[float]) -> float:
@@ -278,7 +299,7 @@ def _map_height(x: list[float], y: list[float]) -> float:
     return _WIDTH * min(1.0, max(0.5, height / width if width > 0 else 1.0))
 
 
-def entropy_map(identity: str, columns: dict) -> Plot:
+def entropy_map(identity: str, columns: dict, *, examples: str = "images") -> Plot:
     """Draw the map of `feature_map` with every point shaded by the entropy of its prediction (nats)."""
     x, y, adversarial, entropy = (_thin(columns[name]) for name in ("x", "y", "adversarial", "entropy"))
     highest = max((value for value in entropy if value is not None), default=0.0) or 1.0
@@ -297,8 +318,7 @@ def entropy_map(identity: str, columns: dict) -> Plot:
                     linewidth=0,
                 )
         bare(axes)
-    keys = [Key("natural images", "ink", -1, 0)]
-    keys += [Key("adversarial images", "ink", -1, 2)] if any(adversarial) else []
+    keys = _kinds_of_points(examples, adversarial)
     for level in range(LEVEL_COUNT):
         low, high = (highest * end / LEVEL_COUNT for end in (level, level + 1))
         keys.append(Key(f"{low:.2f} to {high:.2f}", f"level-{level}", -1, BAR))

@@ -113,7 +113,7 @@ class Attacks(Section):
     def lead(self) -> str:
         """The images and the budget of all attacks, where they are the same."""
         (count, *different), (budget, *budgets) = self._counts, self._budgets
-        images = reading.examples_of(self.report.data)
+        images = self.examples
         which = f"the same {count} test {images}" if count and not different else f"test {images}"
         return f"Accuracy on {which}, unmodified and under each attack{'' if budgets else f' within {budget}'}."
 
@@ -138,14 +138,14 @@ class Attacks(Section):
             return []
         clean, found = self.report.get("accuracy.clean"), []
         if clean:
-            unmodified = Noted("no attack", f"unmodified {reading.examples_of(self.report.data)}")
+            unmodified = Noted("no attack", f"unmodified {self.examples}")
             found.append([unmodified, clean, None, clean.n])
         for row in self.rows:
             name = f"{row.name}: after {reading.attack_name(row.member)}" if row.member else row.name
             detail = ", ".join(part for part in (row.budget if len(self._budgets) > 1 else "", row.effort) if part)
             detail += "; upper bound: ended by its time budget" if row.is_upper_bound else ""
             found.append([Noted(name, detail), row.accuracy, row.drop, row.accuracy.n])
-        header = ["Attack", "Accuracy", "Relative drop", reading.examples_of(self.report.data).capitalize()]
+        header = ["Attack", "Accuracy", "Relative drop", self.examples.capitalize()]
         if len(self._counts) == 1:
             header, found = header[:-1], [row[:-1] for row in found]
         return [Figure("attacks-accuracy", "Clean and under each attack", self._chart), Grid(header, found)]

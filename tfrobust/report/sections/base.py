@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 import re
 from collections.abc import Sequence
 
+from tfrobust.common.kinds import worded
 from tfrobust.report import intervals, reading
-from tfrobust.report.blocks import Block, Numbers, measurements_of
+from tfrobust.report.blocks import Block, Figure, Numbers, Table, measurements_of
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement, Series
 
@@ -42,19 +44,34 @@ class Section(abc.ABC):
 
     @functools.cached_property
     def content(self) -> list[Block]:
-        """The blocks, built once, without lists of no measurements."""
-        return [block for block in self.blocks() if block != Numbers([])]
+        """The blocks, built once, without lists of no measurements; captions and headers name the examples."""
+        return [_worded(block, self.examples) for block in self.blocks() if block != Numbers([])]
 
     @property
     def introduction(self) -> str:
         """The lead, and the kinds of those of its intervals that differ from most in the report."""
         said = " ".join(filter(None, (self.lead, intervals.others(self.report, measurements_of(self.content)))))
-        is_of_clips = reading.examples_of(self.report.data) == "clips"
-        return re.sub(r"\bimage(s?)\b", r"clip\1", said) if is_of_clips else said
+        return worded(said, self.examples)
+
+    @functools.cached_property
+    def examples(self) -> str:
+        """Name of the report's examples: "images", "clips" or "sentences"."""
+        return reading.examples_of(self.report.data)
 
     def measured(self, prefix: str) -> list[Measurement]:
         """Return the report's measurements whose ids begin with a prefix, in order."""
         return [m for m in reading.in_order(self.report) if m.id.startswith(prefix)]
+
+
+def _worded(block: Block, examples: str) -> Block:
+    """Return a block whose caption and header speak of the examples instead of images."""
+    if isinstance(block, Table):
+        header = [worded(name, examples) for name in block.header]
+        return dataclasses.replace(block, header=header, title=worded(block.title, examples))
+    if isinstance(block, Figure):
+        numbers = block.numbers and _worded(block.numbers, examples)
+        return dataclasses.replace(block, caption=worded(block.caption, examples), numbers=numbers)
+    return block
 
 
 def joined(parts) -> str:

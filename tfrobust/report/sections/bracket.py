@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from tfrobust.common.kinds import worded
 from tfrobust.report import reading
 from tfrobust.report.blocks import Block, Figure, Table, plots
 from tfrobust.report.sections.base import Section
@@ -21,7 +22,7 @@ class Brackets(Section):
     @property
     def sentence(self) -> str:
         """What each bound proves."""
-        return " ".join(map(bracket_sentence, self._brackets))
+        return worded(" ".join(map(bracket_sentence, self._brackets)), self.examples)
 
     @property
     def _brackets(self) -> list[reading.Bracket]:
@@ -40,6 +41,7 @@ class Brackets(Section):
             method = str(certified.settings.get("method", "")).upper().replace("_", "-")
             measured = attacked and attacked.accuracy
             rows.append([bracket.budget, method, certified, attacked.name if attacked else "none", measured])
-        draw = partial(plots.stacked_bars, names=names, shares=shares, kinds=("certified", "unknown", "attacked"))
+        kinds = {"kinds": ("certified", "unknown", "attacked"), "examples": self.examples}
+        draw = partial(plots.stacked_bars, names=names, shares=shares, **kinds)
         header = ["Threat model", "Bound", "Certified", "Strongest attack", "Accuracy under it"]
         return [Figure("bracket-shares", "Certified, unknown, attacked", draw), Table(header, rows, texts=2)]

@@ -59,7 +59,7 @@ class Calibration(Section):
         """Return the diagrams and, below them, the numbers."""
         if not self.diagrams:
             return []
-        return [*map(_diagram, self.diagrams), *self._rates(), *self._numbers()]
+        return [*(_diagram(series, self.examples) for series in self.diagrams), *self._rates(), *self._numbers()]
 
     def _numbers(self) -> list[Block]:
         """Return a grid of the numbers, one column for clean images and one per attack."""
@@ -74,7 +74,7 @@ class Calibration(Section):
             name = reading.label(Measurement(f"calibration.{what}", None)) + "".join(f" ({unit})" for unit in units)
             rows.append([name, *(dataclasses.replace(m, unit="1") if m and units else m for m in cells)])
         counts = [next(iter(column.values())).n for column in columns.values()]
-        return [Grid(["Measurement", *columns], [*rows, ["Images", *counts]])] if rows else []
+        return [Grid(["Measurement", *columns], [*rows, [self.examples.capitalize(), *counts]])] if rows else []
 
     def _of_last_points(self) -> list[Measurement]:
         found = self.measured("calibration.")
@@ -95,7 +95,7 @@ class Calibration(Section):
         return [Figure("calibration-rates", caption, draw)] if lines else []
 
 
-def _diagram(series: Series) -> Figure:
+def _diagram(series: Series, examples: str) -> Figure:
     columns, empty = series.columns, [None] * len(series.columns["count"])
     names = ("confidence", "accuracy", "count", "low", "high")
     found = {name: columns.get(name, empty) for name in names}
@@ -111,7 +111,7 @@ def _diagram(series: Series) -> Figure:
     suffix = series.id.removeprefix(_RELIABILITY).strip(".")
     caption = f"Reliability under {reading.attack_caption(suffix)}" if suffix else series.title or "Reliability"
     numbers = Table(["Confidence", "Accuracy", "Images"], rows, texts=0)
-    return Figure(series.id, caption, partial(plots.reliability, **found), numbers)
+    return Figure(series.id, caption, partial(plots.reliability, **found, examples=examples), numbers)
 
 
 def _confidence_gap(series: Series) -> float | None:

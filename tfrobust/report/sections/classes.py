@@ -24,7 +24,7 @@ class Classes(Section):
         """The classes shown, and a caveat."""
         total = len(self._labels)
         which = f" Shown are the {_SHOWN} of {total} classes with the lowest accuracy." if total > _SHOWN else ""
-        examples = reading.examples_of(self.report.data)
+        examples = self.examples
         return (
             f"A mean accuracy hides the weakest class.{which} n is the number of test {examples} of a class. The lowest"
             " of many measured accuracies is biased downwards, since it was selected for being the lowest."

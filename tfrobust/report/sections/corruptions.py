@@ -16,7 +16,7 @@ class Corruptions(Section):
 
     anchor = "corruptions"
     heading = "Corruptions"
-    set, examples = "corruption", "test images"
+    set, corrupted = "corruption", "test images"
 
     @functools.cached_property
     def cells(self) -> dict[str, dict[str, dict[int, Measurement]]]:
@@ -36,8 +36,8 @@ class Corruptions(Section):
     def lead(self) -> str:
         """The content of the map and the width of its intervals."""
         if not self.accuracies:
-            return f"Accuracy on corrupted {self.examples}."
-        said = f"Accuracy in per cent on corrupted {self.examples}, by severity: darker is more accurate."
+            return f"Accuracy on corrupted {self.corrupted}."
+        said = f"Accuracy in per cent on corrupted {self.corrupted}, by severity: darker is more accurate."
         if self.cells["drop"]:
             said += " Drop: the lost share of the clean accuracy, in per cent, averaged over the severities."
         widths = [(m.high - m.low) / 2 for m in self.accuracies if intervals.kind(m)]
@@ -84,7 +84,7 @@ class ClipCorruptions(Corruptions):
 
     anchor = "clip_corruptions"
     heading = "Clip corruptions of tfrobust"
-    set, examples = "clip_corruption", "test clips (the corruptions are those of tfrobust, no published benchmark)"
+    set, corrupted = "clip_corruption", "test clips (the corruptions are those of tfrobust, no published benchmark)"
 
 
 def _mean(values) -> float | None:

@@ -72,10 +72,10 @@ class Features(Section):
             return []
         title = "Natural and adversarial images" if self._attacked else "Images by class"
         names = self.report.data.get("class_names")
-        draw = partial(plots.feature_map, columns=series.columns, class_names=names)
+        draw = partial(plots.feature_map, columns=series.columns, class_names=names, examples=self.examples)
         found = [Figure("features-classes", title, draw)]
         if has_numbers(series, "entropy"):
-            draw = partial(plots.entropy_map, columns=series.columns)
+            draw = partial(plots.entropy_map, columns=series.columns, examples=self.examples)
             found.append(Figure("features-entropy", "Entropy of the prediction (nats)", draw))
         return found
 

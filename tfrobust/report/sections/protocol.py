@@ -50,7 +50,7 @@ class Identity(Section):
     @property
     def lead(self) -> str:
         """The purpose of the hashes."""
-        return f"Hashes tie these numbers to these weights and these {reading.examples_of(self.report.data)}."
+        return f"Hashes tie these numbers to these weights and these {self.examples}."
 
     def blocks(self) -> list[Block]:
         """Return the table of names and hashes, and further tables."""
