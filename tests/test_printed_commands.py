@@ -198,7 +198,11 @@ SMALLEST = {
     r"tfrobust\.train": "--gin_param=EPOCHS=1 --gin_param=STEPS=1 --gin_param=BATCH_SIZE=8",
     r"tfrobust\.train.*--seeds": "--seeds=0",
     r"tfrobust\.train.*gin/(simclr|rocl)": "--gin_param=Pretraining.epochs=1 --gin_param=Pretraining.batch_size=8",
-    r"tfrobust\.train(?!.*(gin/data|_text|my_photos))": (
+    r"tfrobust\.train.*(moving_digits|cvrl|tclr)": (
+        "--gin_param=MovingDigits.clips_per_digit=1 --gin_param=BATCH_SIZE=256"
+        " --gin_param=R2Plus1D18.width=1 --gin_param=RobustAccuracy.every=1000"
+    ),
+    r"tfrobust\.train(?!.*(gin/data|_text|my_photos|moving_digits|cvrl|tclr))": (
         "--gin_file=gin/data/npz.gin --gin_param=Npz.path='my.npz' --gin_param=EPSILON=0.1"
     ),
     r"tfrobust\.train.*_text": "--gin_param=SentimentGrammar.train_size=24 --gin_param=SentimentGrammar.test_size=8",
