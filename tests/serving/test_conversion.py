@@ -110,6 +110,19 @@ def test_an_onnx_file_has_the_outputs_by_their_names(staged, known):
     np.testing.assert_array_equal(onnx.run(content, IMAGES, "logits"), session.run(["logits"], {"images": IMAGES})[0])
 
 
+@pytest.mark.rest
+@pytest.mark.parametrize("dilated", [False, True])
+def test_an_onnx_file_takes_clips(tmp_path, dilated):
+    clips = np.random.default_rng(1).uniform(size=(5, 8, 16, 16, 1)).astype(np.float32)
+    encoder, head = robust.models.R2Plus1D18(width=2, dilated=dilated), keras.layers.Dense(4)
+    known = np.asarray(head(encoder(clips)))
+    export.write_saved_model(tmp_path / "model", encoder=encoder, head=head, image_shape=clips.shape[1:])
+    content = onnx.convert(tmp_path / "model")
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    assert [given.name for given in session.get_inputs()] == ["clips"]
+    assert np.abs(onnx.run(content, clips, "logits") - known).max() / np.ptp(known) < GAPS["float32"]
+
+
 @pytest.mark.parametrize("package", ["tf2onnx", "onnxruntime"])
 def test_a_package_of_onnx_is_missing(staged, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
