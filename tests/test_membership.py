@@ -52,6 +52,7 @@ FAMILIES = [
 EXEMPT = {
     ("Ensemble", "tests"): "of several attacks: tests/attacks/test_ensemble.py",
     ("AutoAttack", "tests"): "of several attacks: tests/attacks/test_ensemble.py and test_autoattack_parity.py",
+    ("MixedPrecisionPGD", "tests"): "needs a Keras model, not a function: tests/attacks/test_mixed_precision.py",
     ("CorruptedTensorFlowDatasets", "gin"): "the comments of eval/cifar10_c.gin show it as the alternative",
     ("adversarial_divergence", "facade"): "the loss of ADR, made of terms of four inputs",
     ("EveryFrame", "tests"): "of clips: tests/augment/test_clips.py",

@@ -4,6 +4,7 @@ from tfrobust.attacks.apgd import APGDDLR, APGDCrossEntropy, APGDTargeted
 from tfrobust.attacks.ensemble import AutoAttack, Ensemble, standard_member
 from tfrobust.attacks.fab import FAB, FABUntargeted
 from tfrobust.attacks.gradient import FGSM, PGD, MomentumPGD, MultiTargetedPGD
+from tfrobust.attacks.mixed_precision import MixedPrecisionPGD
 from tfrobust.attacks.noise import GaussianNoise, UniformNoise
 from tfrobust.attacks.prox_log_barrier import ProxLogBarrier
 from tfrobust.attacks.shared import objectives
@@ -23,6 +24,7 @@ __all__ = [
     "FABUntargeted",
     "FGSM",
     "GaussianNoise",
+    "MixedPrecisionPGD",
     "MomentumPGD",
     "MultiTargetedPGD",
     "PGD",

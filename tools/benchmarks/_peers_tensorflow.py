@@ -10,6 +10,7 @@ import tensorflow as tf
 from _peers import Task
 
 from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.mixed_precision import MixedPrecisionPGD
 from tfrobust.attacks.shared import objectives
 from tfrobust.attacks.shared.modes import as_predict
 from tfrobust.attacks.shared.runner import compile_attack
@@ -116,14 +117,14 @@ def versions(*packages: str) -> str:
 # -------------------------------------------------------------------------------------------------- sides: PGD
 
 
-def own_attack(task: Task) -> PGD:
+def own_attack(task: Task, kind: type[PGD] = PGD) -> PGD:
     settings = task.settings
-    return PGD(ThreatModel(epsilon=settings["epsilon"]), steps=settings["steps"], step_size=settings["step_size"])
+    return kind(ThreatModel(epsilon=settings["epsilon"]), steps=settings["steps"], step_size=settings["step_size"])
 
 
-def own_perturb(task: Task, dtype: str = "float32"):
+def own_perturb(task: Task, dtype: str = "float32", kind: type[PGD] = PGD):
     """Build the compiled training path of PGD: every image takes every step, and the last point is kept."""
-    model, attack = model_of(task), own_attack(task)
+    model, attack = model_of(task), own_attack(task, kind)
     predict = as_predict(model if dtype == "float32" else model_of(task, dtype))
 
     @tf.function(autograph=False)
@@ -139,6 +140,11 @@ def own_perturb(task: Task, dtype: str = "float32"):
 def own_perturb_bfloat16(task: Task):
     """Build the training path through a mixed_bfloat16 copy of the network; evaluated in float32."""
     return own_perturb(task, "mixed_bfloat16")
+
+
+def own_perturb_mixed(task: Task):
+    """Build the training path with the first four fifths of the steps in bfloat16; evaluated in float32."""
+    return own_perturb(task, kind=MixedPrecisionPGD)
 
 
 def own_evaluation(task: Task):

@@ -14,7 +14,8 @@ tracing and the warm-up round are not counted. PyTorch's networks have frozen we
                 (`perturb`) and by its evaluation path (`run_attack`, which also predicts before and after)
     standing    a plainly trained network at 1/255, where attacks succeed for half of the images, early and late;
                 only tfrobust removes these images from the batch
-    bfloat16    `perturb` through a mixed_bfloat16 copy of the network, evaluated in float32, against float32
+    bfloat16    `perturb` through a mixed_bfloat16 copy of the network, and by `MixedPrecisionPGD`, whose last fifth of
+                the steps is in float32, against float32; all evaluated in float32
 
 The table shows images per second from the median of the rounds, and tfrobust's speed-up. No other heavy process should
 run: the load average is printed. Returns 1 if tfrobust's speed-up is below 1.15 in 'full'.
@@ -41,7 +42,11 @@ PEERS = {
     "Foolbox, TensorFlow": "_peers_tensorflow:foolbox_pgd",
     "ART, TensorFlow": "_peers_tensorflow:art_pgd",
 }
-REDUCED = {**OWN, "tfrobust, bfloat16": "_peers_tensorflow:own_perturb_bfloat16"}
+REDUCED = {
+    **OWN,
+    "tfrobust, bfloat16": "_peers_tensorflow:own_perturb_bfloat16",
+    "tfrobust, bfloat16 then float32": "_peers_tensorflow:own_perturb_mixed",
+}
 # part -> (function that makes the task, settings of it, own sides)
 PARTS = {
     "full": ("random_resnet", {"count": 128}, OWN),

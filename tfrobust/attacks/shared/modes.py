@@ -4,8 +4,10 @@ inference: moving statistics (the default). batch: statistics of the batch; movi
 statistics of the batch, and every attack step updates the moving statistics, as in the released ASCL code.
 """
 
+import contextlib
+import contextvars
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import keras
 import tensorflow as tf
@@ -13,6 +15,8 @@ import tensorflow as tf
 from tfrobust.errors import InputError
 
 MODES = ("inference", "batch", "train")
+# The policy of `reduced_precision`, and the layers that follow it so far.
+_REDUCED = contextvars.ContextVar("reduced", default=None)
 
 
 def check_mode(mode: str, model=None) -> str:
@@ -60,9 +64,56 @@ def forward_in_mode(function, mode: str) -> Callable:
     """
     owner = function if isinstance(function, keras.Layer) else getattr(function, "__self__", None)
     check_mode(mode, owner if isinstance(owner, keras.Layer) else None)
-    if mode == "batch":
-        return lambda inputs: _without_updates(function, inputs, training=True)
-    return lambda inputs: function(inputs, training=mode == "train")
+    layers = (owner,) if isinstance(owner, keras.Layer) else ()
+
+    def forward(inputs):
+        with following_precision(*layers):
+            if mode == "batch":
+                return _without_updates(function, inputs, training=True)
+            return function(inputs, training=mode == "train")
+
+    return forward
+
+
+@contextlib.contextmanager
+def reduced_precision(policy: str) -> Iterator[list]:
+    """Let models compute in another precision inside the context, while they are called or traced.
+
+    Args:
+        policy: name of a Keras dtype policy, such as "mixed_bfloat16".
+
+    Yields:
+        A list of the layers that do so; it is empty if no model was called, or none with float32 layers.
+    """
+    layers = []
+    token = _REDUCED.set((policy, layers))
+    try:
+        yield layers
+    finally:
+        _REDUCED.reset(token)
+
+
+@contextlib.contextmanager
+def following_precision(*models: keras.Layer) -> Iterator[None]:
+    """Give the float32 layers of models the policy of a surrounding `reduced_precision` until the context exits.
+
+    Variables keep their values and their type; Keras casts them when a layer uses them.
+
+    Args:
+        *models: Keras models or layers; their inner layers follow, too.
+    """
+    policy, followers = _REDUCED.get() or ("", [])
+    layers = {id(layer): layer for model in models for layer in model._flatten_layers()} if policy else {}
+    kept = [(layer, layer.dtype_policy) for layer in layers.values()]
+    kept = [(layer, own) for layer, own in kept if own.name == "float32"]
+    followers += [layer for layer, _ in kept]
+    try:
+        for layer, _ in kept:
+            layer.dtype_policy = policy
+        yield
+    finally:
+        for layer, own in kept:
+            layer.dtype_policy = own
 
 
 def as_predict(model) -> Callable:
@@ -86,7 +137,8 @@ def as_predict(model) -> Callable:
 
     def predict(inputs):
         if isinstance(model, keras.Layer):
-            outputs = _without_updates(model, inputs, training=False)
+            with following_precision(model):
+                outputs = _without_updates(model, inputs, training=False)
         else:
             outputs = model(inputs)
         logits = tf.cast(logits_of(outputs), tf.float32)

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.attacks.shared.modes import following_precision
 from tfrobust.certification.network import Network, NoBoundsError, walk
 from tfrobust.common import files, fingerprint
 from tfrobust.common.kinds import TEXT, Kind, kind_of
@@ -256,7 +257,8 @@ def from_keras(model: keras.Model, logits_output: str | None = None) -> Predicto
     weights = [variable.numpy() for variable in {id(v): v for part in parts for v in part.variables}.values()]
 
     def logits(images):
-        outputs = _named_outputs(model, model(images, training=False))
+        with following_precision(model):
+            outputs = _named_outputs(model, model(images, training=False))
         return outputs[_output_name(list(outputs), logits_output, f"The Keras model {model.name!r}")]
 
     return Predictor(

@@ -25,7 +25,8 @@ def adversarial_views(method: Method, adversary, batch: Batch, context: Context)
     """
 
     def predict(images, training):
-        return method.propagate(images, training=training)[1]
+        with modes.following_precision(method.encoder, method.head):
+            return method.propagate(images, training=training)[1]
 
     # The attack cannot check the layers itself, because it only gets a function.
     for part in (method.encoder, method.head):
