@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from unittest import mock
 
 import keras
 import numpy as np
@@ -173,6 +174,18 @@ def test_noise_lies_on_the_grid_and_has_its_distribution(noise):
         assert stats.kstest(column, expected.cdf).pvalue > 1e-4
     assert abs(np.corrcoef(own.T)[0, 1]) < 0.03
     np.testing.assert_array_less(np.abs(steps / noise.grid - image), 0.51 / noise.grid)
+
+
+@pytest.mark.parametrize("noise", [Gaussian(0.25), Uniform(0.5)])
+def test_noise_is_the_rounded_quantile_of_numbers_that_are_never_0_or_1(noise):
+    uniform = np.linspace(0, 1 - 2.0**-52, 9)
+    with mock.patch.object(tf.random, "stateless_uniform", lambda shape, *_, **__: tf.constant(uniform, shape=shape)):
+        found = noise.noisy(tf.zeros([1], tf.float64), tf.constant([0, 0]), 9).numpy()[:, 0]
+    between = uniform + 2.0**-53
+    b = math.sqrt(3) * noise.sigma
+    real = noise.sigma * stats.norm.ppf(between) if noise.norm == "l2" else b * (2 * between - 1)
+    assert np.isfinite(found).all()
+    np.testing.assert_array_equal(found[1:-1], (np.rint(real * noise.grid) / noise.grid)[1:-1].astype(np.float32))
 
 
 @pytest.mark.parametrize("noise", [Gaussian(0.25), Uniform(0.5)])

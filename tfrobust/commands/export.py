@@ -25,6 +25,8 @@ def parser() -> Parser:
     flags.add_argument("--export_dir", metavar="DIR", help="default: exported")
     what = f"also publish LiteRT files, each with its own report: some of {', '.join(_LITERT_KINDS)}"
     flags.add_argument("--litert", metavar="KIND,...", type=_kinds, default=(), help=what)
+    what = "also serve the classifier smoothed by Gaussian noise of this deviation, with the endpoint serving_smoothed"
+    flags.add_argument("--smoothing", metavar="SIGMA", type=float, help=what)
     flags.add_argument("--onnx", action="store_true", help="also publish an ONNX file, with the SavedModel's report")
     what = "evaluation of the LiteRT files; default: gin/eval/litert.gin, with the model's own EPSILON, NORM and SEED"
     flags.add_argument("--gin_file", action="append", default=[], metavar="FILE", help=what)
@@ -42,6 +44,8 @@ def run(flags: argparse.Namespace) -> None:
         raise InputError("--model is published already: name what to convert it to, by --litert or --onnx.")
     if flags.model and flags.export_dir:
         raise InputError("conversions of a --model are published beside it: leave --export_dir out.")
+    if flags.model and flags.smoothing is not None:
+        raise InputError("--smoothing adds an endpoint to the model of a --workdir; a --model is published already.")
     if (flags.gin_file or flags.gin_param) and not flags.litert:
         raise InputError("--gin_file and --gin_param are about the evaluation of --litert, which is missing.")
     model, folder = flags.model, flags.workdir
@@ -63,11 +67,21 @@ def _publish(flags: argparse.Namespace):
     configure([str(configuration)], imports=flags.gin_import, defaults=False)
     return call(
         "train",
+        **_smoothing(flags.smoothing),
         workdir=flags.workdir,
         export_dir=flags.export_dir or "exported",
         training_must_be_done=True,
         configuration=operative_text,
     )
+
+
+def _smoothing(sigma: float | None) -> dict:
+    """Return the argument of `train` for a smoothed endpoint; {} leaves the configuration's."""
+    if sigma is None:
+        return {}
+    from tfrobust.serving.export.smoothed import ServedSmoothing  # imports TensorFlow, which --help does not need
+
+    return {"smoothing": ServedSmoothing(sigma=sigma)}
 
 
 def _convert(flags: argparse.Namespace, model: str, folder: str | None) -> None:

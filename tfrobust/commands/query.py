@@ -29,6 +29,9 @@ def parser() -> Parser:
     )
     what.add_argument("--metadata", action="store_true", help="show the served versions and endpoints")
     what.add_argument("--report", action="store_true", help="show the served model's own robustness report")
+    flags.add_argument(
+        "--smoothed", action="store_true", help="with --image: class and certified radius of the smoothed classifier"
+    )
     flags.add_argument("--format", choices=("table", "json"), default="table", help="default: table")
     flags.add_argument(
         "--timeout", metavar="SECONDS", type=float, default=60.0, help="for one whole response; default: 60"
@@ -46,6 +49,8 @@ def run(flags: argparse.Namespace) -> None:
 
     if not (flags.image or flags.metadata or flags.report):
         raise InputError("nothing to request: set --image=FILE, --metadata or --report.")
+    if flags.smoothed and not flags.image:
+        raise InputError("--smoothed needs --image=FILE.")
     names, images = inputs.read(flags.image) if flags.image else ([], None)
     where = dict(version=flags.version, label=flags.label, timeout=flags.timeout, authority=flags.ca)
     with quiet_stderr():
@@ -54,11 +59,14 @@ def run(flags: argparse.Namespace) -> None:
         if flags.report:
             print(asked.report_text().rstrip("\n") if flags.format == "json" else _report_table(asked))
             return
-        found = answers.describe(asked) if flags.metadata else answers.predict(asked, names, images)
+        ask = answers.smoothed if flags.smoothed else answers.predict
+        found = answers.describe(asked) if flags.metadata else ask(asked, names, images)
     if flags.format == "json":
         print(json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False))
     elif flags.metadata:
         print(answers.metadata_heading(found), *render.align(answers.metadata_rows(found)), sep="\n")
+    elif flags.smoothed:
+        print(*render.align(answers.smoothed_rows(found), (2,)), sep="\n")
     else:
         rows = answers.prediction_rows(found)
         print(*render.align(rows, tuple(range(2, len(rows[0]), 2))), sep="\n")

@@ -28,6 +28,7 @@ from tfrobust.runs import workdir as workdirs
 from tfrobust.runs.progress import ConsoleProgress
 from tfrobust.serving.export import assets, publish, verify
 from tfrobust.serving.export import saved_model as export
+from tfrobust.serving.export.smoothed import ServedSmoothing
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class Artifact:
         gate: requirements on the report.
         seen_first: training split of the first of two stages, or None.
         verbose: as for `ConsoleProgress`.
+        smoothing: the smoothed classifier to serve, too, or None.
     """
 
     method: Method
@@ -68,6 +70,7 @@ class Artifact:
     gate: Gate = Gate()
     seen_first: Examples | None = None
     verbose: int = 1
+    smoothing: ServedSmoothing | None = None
 
     def publish(self, name: str, export_dir: str, version: int | None) -> Report:
         """Evaluate, report, check and publish the model; steps that a previous run completed are not repeated.
@@ -92,10 +95,11 @@ class Artifact:
             name=name,
             fit=self.dataset.test.fit,
             vocabulary=self.dataset.vocabulary,
+            smoothing=self.smoothing,
         )
         staged, final = self.folder / "staged", self.folder / "final"
         weights = assets.assemble(staged, **parts)
-        run = run_sha256(weights, self.dataset, self.evaluators, self.facts["configuration"])
+        run = run_sha256(weights, self.dataset, self.evaluators, self.facts["configuration"], self.smoothing)
         base, owner = pathlib.Path(export_dir, name), workdirs.owner(self.folder)
         number = publish.claim(base, owner, version, run=run)
         if publish.is_published(base, number, owner, run=run):
@@ -175,10 +179,14 @@ def described(value) -> dict:
     return workdirs.canonical(configured.serialize(value))
 
 
-def run_sha256(weights: str | None, dataset: Dataset, evaluators: tuple, training: dict) -> str:
-    """Hash what identifies an evaluated run: weights, data, training and evaluation."""
+def run_sha256(
+    weights: str | None, dataset: Dataset, evaluators: tuple, training: dict, smoothing: ServedSmoothing | None = None
+) -> str:
+    """Hash what identifies an evaluated run: weights, data, training, evaluation, and a smoothed endpoint if any."""
     evaluation = [described(evaluator) for evaluator in evaluators]
     parts = {"weights": weights, "data": dataset.fingerprint, "training": training, "evaluation": evaluation}
+    if smoothing is not None:
+        parts["smoothing"] = described(smoothing)
     return fingerprint.json_sha256(parts)
 
 

@@ -39,6 +39,7 @@ from tfrobust.runs.progress import ConsoleProgress
 from tfrobust.runs.stage import Stage
 from tfrobust.security import saved_models
 from tfrobust.serving.export import publish
+from tfrobust.serving.export.smoothed import ServedSmoothing
 from tfrobust.training import cluster
 from tfrobust.training import strategy as strategies
 
@@ -63,6 +64,7 @@ def train(
     pretraining: Pretraining | None = None,
     gate: Gate = Gate(),  # noqa: B008 (frozen)
     publish_weights: str = "last",
+    smoothing: ServedSmoothing | None = None,
     precision: str = "float32",
     jit_compile: bool | str = "auto",
     deterministic: bool | str = "auto",
@@ -98,6 +100,7 @@ def train(
         pretraining: a first stage, which trains the encoder that `method` then takes over; None for one stage.
         gate: requirements that the report must meet for the model to be published; none by default.
         publish_weights: "last", "best" (by validation robust accuracy) or "averaged" (by an AveragedWeights).
+        smoothing: the smoothed classifier, which the published model offers as a further endpoint; None for none.
         precision: Keras dtype policy, 'float32', 'mixed_bfloat16' or 'mixed_float16'; losses and attack gradients are
             float32 in each.
         jit_compile: True, False or "auto" (see `training.strategy.use_xla`).
@@ -177,7 +180,9 @@ def train(
         facts = {**stage.facts(), **getattr(loop, "facts", {}), **origin, "precision": precision}
         facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
         made = (model, dataset, data, evaluators, folder, facts, history, seconds + loop.seconds)
-        artifact = artifacts.Artifact(*made, configuration, before, gate, first and first.dataset.train, verbose)
+        artifact = artifacts.Artifact(
+            *made, configuration, before, gate, first and first.dataset.train, verbose, smoothing
+        )
         report = artifact.publish(name, export_dir, version)
         agreement.final_barrier(alone=True)
         return report

@@ -20,6 +20,7 @@ from tfrobust.serving.client.transport import (
 
 PORTS = {"http": 8501, "https": 443, "grpc": 8500, "grpcs": 8500}
 PREDICT, PREDICT_BYTES, REPORT = "serving_default", "serving_bytes", "robustness_report"
+SMOOTHED = "serving_smoothed"
 # Equal to `data.spec.PIXEL_SCALE`, whose import would load TensorFlow.
 _PIXEL_SCALE = np.float32(1 / 255)
 _LONGEST_TIMEOUT = 86_400
@@ -122,7 +123,33 @@ class Client:
             ServerUnavailable: there is no valid response.
         """
         encoded = not isinstance(images, np.ndarray) and len(images) > 0 and isinstance(images[0], bytes)
-        name = PREDICT_BYTES if encoded else PREDICT
+        return self._answers(PREDICT_BYTES if encoded else PREDICT, images, batch_size)
+
+    def smoothed(self, images, *, batch_size: int = 4) -> dict[str, np.ndarray]:
+        """Return the answers of the smoothed classifier, with noise from the server's entropy.
+
+        The server certifies an answer for the image sent with a probability that the model's export states. Asking
+        again until an answer suits is no certificate.
+
+        Args:
+            images: images or clips, as in `predict`; no encoded files.
+            batch_size: examples per request, at least 1; each costs thousands of passes.
+
+        Returns:
+            `class` [b] (-1 where it abstains), `radius` [b] in pixel units, `abstain` [b], and `seed` [b, 2].
+
+        Raises:
+            InputError: the model has no smoothed classifier, or the examples do not fit it.
+            ServerUnavailable: there is no valid response.
+        """
+        found = self._answers(SMOOTHED, images, batch_size)
+        if not {"class", "radius", "abstain", "seed"} <= found.keys():
+            raise ServerUnavailable(f"'{SMOOTHED}' of {self.model} returns {plain(sorted(found), 120)}.")
+        return found
+
+    def _answers(self, name: str, images, batch_size: int) -> dict[str, np.ndarray]:
+        """Return the outputs of an endpoint for examples, in batches."""
+        encoded = name == PREDICT_BYTES
         signature = self._signature(name)
         ((key, specification),) = self._inputs(name, signature)
         values = list(images) if encoded else _fitted(np.asarray(images), key, specification)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from tfrobust.errors import InputError
 from tfrobust.serving.client import REPORT, Client
-from tfrobust.serving.client.transport import plain, read_version
+from tfrobust.serving.client.transport import ServerUnavailable, plain, read_version
 
 # Number of classes that a table shows per example, the most probable first.
 SHOWN_CLASSES = 4
@@ -54,6 +55,45 @@ def predict(client: Client, names: Sequence[str], images) -> dict:
             entry = {"predicted": classes[best], "probability": float(row[best]), "probabilities": listed}
         predictions.append({"input": name, **entry})
     return {"model": client.model, "predictions": predictions}
+
+
+def smoothed(client: Client, names: Sequence[str], images) -> dict:
+    """Request the answers of the smoothed classifier and label them as `predict` does.
+
+    Returns:
+        {"model", "smoothed": [{"input", "predicted", "radius", "abstains", "seed"}]}; `predicted` is None where it
+        abstains.
+
+    Raises:
+        InputError: the model has no smoothed classifier.
+        ServerUnavailable: the answers are none of a smoothed classifier.
+    """
+    found = client.smoothed(images)
+    known = {"class": "iu", "radius": "f", "abstain": "b", "seed": "iu"}
+    fits = all(found[name].dtype.kind in kinds for name, kinds in known.items())
+    shapes = {name: found[name].shape for name in known}
+    count = len(names)
+    expected = {"class": (count,), "radius": (count,), "abstain": (count,), "seed": (count, 2)}
+    if not fits or shapes != expected or not np.isfinite(found["radius"]).all():
+        raise ServerUnavailable(f"The answers of {client.model} are none of a smoothed classifier.")
+    classes = _class_names(client, None)
+    entries = []
+    for row, name in enumerate(names):
+        number, abstains = int(found["class"][row]), bool(found["abstain"][row])
+        predicted = classes[number] if 0 <= number < len(classes) else str(number)
+        entry = {"predicted": None if abstains else predicted, "radius": float(found["radius"][row])}
+        entries.append({"input": name, **entry, "abstains": abstains, "seed": found["seed"][row].tolist()})
+    return {"model": client.model, "smoothed": entries}
+
+
+def smoothed_rows(found: dict) -> list[list[str]]:
+    """Return table rows: the input, its class, the certified radius, rounded down, and the seed of the noise."""
+    rows = [["input", "smoothed", "radius", "seed"]]
+    for entry in found["smoothed"]:
+        said = "abstains" if entry["abstains"] else plain(entry["predicted"], 24)
+        radius = "-" if entry["abstains"] else f"{math.floor(1000 * entry['radius']) / 1000:.3f}"
+        rows.append([plain(entry["input"], 120), said, radius, " ".join(map(str, entry["seed"]))])
+    return rows
 
 
 def prediction_rows(found: dict) -> list[list[str]]:
@@ -103,7 +143,8 @@ def metadata_heading(found: dict) -> str:
     return plain(f"{found['model']}, version {found['version']} is served (versions: {states})")
 
 
-def _class_names(client: Client, count: int) -> list[str]:
+def _class_names(client: Client, count: int | None) -> list[str]:
+    """Return the class names of the served report; numbers if it has none, or (for a known count) another number."""
     names = []
     if REPORT in client.metadata()["signatures"]:
         try:
@@ -111,4 +152,5 @@ def _class_names(client: Client, count: int) -> list[str]:
         except (InputError, KeyError, TypeError):
             names = []  # exported without a report, or with a report of another program
     known = [plain(name, 80) for name in names] if isinstance(names, list) else []
-    return known if len(known) == count == len(set(known)) else [str(number) for number in range(count)]
+    fits = count in (None, len(known)) and len(known) == len(set(known))
+    return known if fits else [str(number) for number in range(count or 0)]

@@ -49,14 +49,21 @@ def golden_input(image_shape: Sequence[int], vocabulary_size: int = 0) -> np.nda
     return golden_tokens(*image_shape, vocabulary_size) if is_text else golden_images(image_shape)
 
 
-def record(signatures, image_shape: Sequence[int], vocabulary_size: int = 0) -> dict[str, np.ndarray]:
-    """Run the golden request and return `images` (`clips`, `tokens`) and the three outputs by name."""
+def record(loaded, image_shape: Sequence[int], vocabulary_size: int = 0) -> dict[str, np.ndarray]:
+    """Run the golden request and return `images` (`clips`, `tokens`) and the three outputs by name.
+
+    If the SavedModel has the smoothed classifier, its answers to fixed seeds are added, as `smoothed_class` and so on.
+    """
     import tensorflow as tf
 
     name = probe.inputs_of(image_shape)["serving_default"]
     inputs = golden_input(image_shape, vocabulary_size)
-    outputs = signatures["serving_default"](**{name: tf.constant(inputs)})
-    return {name: inputs} | {name: outputs[name].numpy() for name in probe.PREDICTIONS}
+    outputs = loaded.signatures["serving_default"](**{name: tf.constant(inputs)})
+    found = {name: inputs} | {name: outputs[name].numpy() for name in probe.PREDICTIONS}
+    if probe.SMOOTHED in loaded.signatures:
+        answers = probe.smoothed_answers(loaded, inputs, probe.golden_seeds(len(inputs)))
+        found |= {f"smoothed_{name}": array for name, array in answers.items()}
+    return found
 
 
 def write(directory, golden: dict[str, np.ndarray]) -> None:

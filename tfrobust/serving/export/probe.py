@@ -27,6 +27,14 @@ WARMUP_FILE = f"{EXTRAS}/tf_serving_warmup_requests"
 REPORT_FILE = f"{EXTRAS}/robustness_report.json"
 # Name of the input by the rank of an example: text, images, clips.
 INPUTS = {1: "tokens", 3: "images", 4: "clips"}
+SMOOTHED = "serving_smoothed"
+# A function of the loaded SavedModel, but no signature, so that no server offers it.
+FROM_SEED = "smoothed_from_seed"
+ANSWERS = ("class", "radius", "abstain", "seed")
+# The seed of the golden answers of the smoothed classifier.
+GOLDEN_SEED = (2019, 1902)
+# Unseeded operations: the endpoint of the smoothed classifier has one, and no other endpoint any.
+_ENTROPY = "NonDeterministicInts"
 PREDICTIONS = ("probabilities", "logits", "embedding")
 
 
@@ -146,18 +154,81 @@ def check_signatures(signatures, image_shape) -> list[str]:
     expected = inputs_of(image_shape)
     number = tf.int32 if len(image_shape) == 1 else tf.float32
     problems = []
+    if SMOOTHED in signatures:
+        expected[SMOOTHED] = expected["serving_default"]
     if set(signatures) != set(expected):
         problems.append(f"The signatures are {sorted(signatures)}; expected {sorted(expected)}.")
     for name in expected.keys() & set(signatures):
-        shape, dtype = ((None, *image_shape), number) if name == "serving_default" else ((None,), tf.string)
+        of_examples = name in ("serving_default", SMOOTHED)
+        shape, dtype = ((None, *image_shape), number) if of_examples else ((None,), tf.string)
         inputs = signatures[name].structured_input_signature[1]
         specification = inputs.get(expected[name])
         if len(inputs) != 1 or specification is None or (specification.shape, specification.dtype) != (shape, dtype):
             problems.append(f"'{name}' takes {inputs}; expected '{expected[name]}' {dtype.name} {list(shape)}.")
-        outputs = {"report"} if name == "robustness_report" else set(PREDICTIONS)
+        outputs = {"robustness_report": {"report"}, SMOOTHED: set(ANSWERS)}.get(name, set(PREDICTIONS))
         if set(signatures[name].structured_outputs) != outputs:
             given = sorted(signatures[name].structured_outputs)
             problems.append(f"'{name}' returns {given}; expected {sorted(outputs)}.")
+        drawn, wanted = entropy_of(signatures[name]), int(name == SMOOTHED)
+        if drawn != wanted:
+            problems.append(f"'{name}' has {drawn} operations {_ENTROPY}; expected {wanted}.")
+    return problems
+
+
+def entropy_of(function) -> int:
+    """Count the operations that draw from the server's entropy in a concrete function and all that it may call."""
+    graph = function.graph.as_graph_def()
+    library = {each.signature.name: each.node_def for each in graph.library.function}
+    count, waiting, seen = 0, [graph.node], set()
+    while waiting:
+        for node in waiting.pop():
+            count += node.op == _ENTROPY
+            named = {each.name for value in node.attr.values() for each in (value.func, *value.list.func)}
+            for name in ({node.op} | named) & library.keys() - seen:
+                seen.add(name)
+                waiting.append(library[name])
+    return count
+
+
+def golden_seeds(count: int) -> np.ndarray:
+    """Return the seeds of the golden answers of the smoothed classifier, int32 [count, 2]."""
+    return np.array([(GOLDEN_SEED[0], GOLDEN_SEED[1] + row) for row in range(count)], np.int32)
+
+
+def smoothed_answers(loaded, images, seeds) -> dict[str, np.ndarray]:
+    """Return the answers of the smoothed classifier to images [b, ...] for seeds int32 [b, 2], by name."""
+    import tensorflow as tf
+
+    found = getattr(loaded, FROM_SEED)(tf.constant(images), tf.constant(seeds))
+    return {name: found[name].numpy() for name in ANSWERS}
+
+
+def check_smoothed(loaded, golden) -> list[str]:
+    """Replay the smoothed classifier from given seeds: describe what is not reproduced, one sentence each.
+
+    The recorded answers must come back bit for bit, and so must what the endpoint answers to its own seeds. These
+    differ from call to call.
+    """
+    import tensorflow as tf
+
+    name = request_name(golden)
+    images = golden[name]
+    if f"smoothed_{ANSWERS[0]}" not in golden:
+        return [f"{GOLDEN_FILE} has no answers of '{SMOOTHED}'."]
+    again = smoothed_answers(loaded, images, golden["smoothed_seed"])
+    problems = [
+        f"'{SMOOTHED}' does not reproduce the recorded {each} of its seed."
+        for each in ANSWERS
+        if golden[f"smoothed_{each}"].tobytes() != again[each].tobytes()
+    ]
+    endpoint = loaded.signatures[SMOOTHED]
+    first, second = ({k: v.numpy() for k, v in endpoint(**{name: tf.constant(images)}).items()} for _ in range(2))
+    again = smoothed_answers(loaded, images, first["seed"])
+    if any(first[each].tobytes() != again[each].tobytes() for each in ANSWERS):
+        problems.append(f"The answer of '{SMOOTHED}' is not that of the seed which it returns.")
+    seeds = np.concatenate([first["seed"], second["seed"]])
+    if len(np.unique(seeds, axis=0)) < len(seeds):
+        problems.append(f"'{SMOOTHED}' used a seed twice.")
     return problems
 
 
@@ -171,7 +242,7 @@ def check_outputs(directory, signatures, golden) -> dict[str, list[str]]:
     missing = sorted(set(signatures) - {name for name, _ in replayed})
     problems["warm-up"] = [f"No warm-up record calls '{name}'." for name in missing]
     for name, outputs in replayed:
-        if name != "robustness_report":
+        if name not in ("robustness_report", SMOOTHED):
             problems["warm-up"] += differences(golden, outputs, f"warm-up record of '{name}'")
     path = pathlib.Path(directory, REPORT_FILE)
     expected = path.read_bytes() if path.exists() else b""
@@ -195,6 +266,8 @@ def check(directory) -> dict[str, list[str]]:
     problems["signatures"] = check_signatures(loaded.signatures, golden[request_name(golden)].shape[1:])
     if not problems["signatures"]:
         problems |= check_outputs(directory, loaded.signatures, golden)
+        if SMOOTHED in loaded.signatures:
+            problems["smoothed"] = check_smoothed(loaded, golden)
     found = sorted({name.split(".")[0] for name in sys.modules} & set(REFUSED_PACKAGES))
     problems["clean process"] = [f"{name} was imported by loading the SavedModel." for name in found]
     return problems

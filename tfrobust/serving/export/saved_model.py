@@ -18,9 +18,11 @@ from tfrobust.data.spec import decode_image
 from tfrobust.errors import InputError
 from tfrobust.security import rehearsal
 from tfrobust.serving.export import probe
+from tfrobust.serving.export.smoothed import ServedSmoothing, with_entropy
 
 PREDICT = "serving_default"
 PREDICT_BYTES = "serving_bytes"
+SMOOTHED = probe.SMOOTHED
 REPORT = "robustness_report"
 # A request of a few bytes returns a whole report per element, so their number is limited, to the batching recipe's
 # largest request.
@@ -42,6 +44,7 @@ def write_saved_model(
     report_json: str = "",
     fit: int | str = "stretch",
     vocabulary: Sequence[str] = (),
+    smoothing: ServedSmoothing | None = None,
 ) -> None:
     """Write encoder and head as a SavedModel with the endpoints of this project.
 
@@ -54,6 +57,9 @@ def write_saved_model(
 
     `robustness_report`: `request` string [b], ignored, b at most 256 -> `report` string [b], the report's JSON once per
     element.
+
+    `serving_smoothed`, with `smoothing`: `images` as `serving_default` -> `class`, `radius`, `abstain` and `seed` of
+    the smoothed classifier, see `smoothed.ServedSmoothing`.
 
     For clips, `serving_default` takes `clips` float32 [b, t, h, w, c] in [0, 1], and there is no `serving_bytes`.
 
@@ -69,10 +75,11 @@ def write_saved_model(
         report_json: the report, stored as a constant in the SavedModel.
         fit: how `serving_bytes` fits an image to h x w, see `decode_image`.
         vocabulary: for text, the word of each id; () for images and clips.
+        smoothing: the smoothed classifier to serve, too; None for none.
 
     Raises:
         ValueError: encoder or head is not built, the head does not return [b, k], the number of class names is not k,
-            or text has no vocabulary.
+            text has no vocabulary, or text would be smoothed.
     """
     image_shape = tuple(int(size) for size in image_shape)
     kind = kind_of(image_shape)
@@ -83,11 +90,13 @@ def write_saved_model(
         )
     if kind is TEXT:
         check_vocabulary(vocabulary, "the vocabulary of the export")
+        if smoothing is not None:
+            raise InputError("Tokens cannot be smoothed by noise: leave the smoothed endpoint out.")
     for name, part in (("encoder", encoder), ("head", head)):
         if not part.built:
             raise InputError(f"The {name} has no weights yet; build it, or call it once, before exporting it.")
     forward = forward_function(encoder, head, image_shape)
-    _check_outputs(forward, image_shape, class_names)
+    classes = _check_outputs(forward, image_shape, class_names)
 
     archive = keras.export.ExportArchive()
     _track(archive, (encoder, head), is_text=kind is TEXT)
@@ -95,6 +104,8 @@ def write_saved_model(
     if kind is IMAGES and image_shape[-1] in _DECODABLE_CHANNELS:
         image_bytes = tf.TensorSpec((None,), tf.string, name="image_bytes")
         archive.add_endpoint(PREDICT_BYTES, _bytes_function(forward, image_shape, fit), input_signature=[image_bytes])
+    if smoothing is not None:
+        _add_smoothed(archive, smoothing.from_seed(lambda x: forward(x)["logits"], image_shape, classes), image_shape)
     request = tf.TensorSpec((None,), tf.string, name="request")
     archive.add_endpoint(REPORT, _report_function(report_json), input_signature=[request])
     archive.write_out(str(directory), verbose=False)
@@ -163,6 +174,15 @@ def _track(archive, parts, *, is_text: bool) -> None:
         archive.add_variable_collection(name, [variable for part in parts for variable in getattr(part, name)])
 
 
+def _add_smoothed(archive, from_seed: Callable, image_shape: tuple[int, ...]) -> None:
+    """Add the endpoint of the smoothed classifier, and the function of its seed, which is no endpoint."""
+    images, seed = _input_specification(image_shape), tf.TensorSpec((None, 2), tf.int32, name="seed")
+    archive.add_endpoint(SMOOTHED, with_entropy(from_seed), input_signature=[images])
+    given = tf.function(from_seed, input_signature=[images, seed], autograph=False)
+    # An attribute of the loaded object; only `add_endpoint` makes signatures.
+    setattr(archive._tf_trackable, probe.FROM_SEED, given)
+
+
 def _input_specification(image_shape: tuple[int, ...]) -> tf.TensorSpec:
     kind = kind_of(image_shape)
     return tf.TensorSpec((None, *image_shape), kind.dtype, name=kind.input)
@@ -225,10 +245,12 @@ def _report_function(report_json: str) -> Callable:
     return report
 
 
-def _check_outputs(forward: Callable, image_shape, class_names) -> None:
+def _check_outputs(forward: Callable, image_shape, class_names) -> int:
+    """Return the number of classes, or raise ValueError for outputs that cannot be exported."""
     specification = _input_specification(image_shape)
     logits = tf.function(forward, autograph=False).get_concrete_function(specification).output_shapes["logits"]
     if logits.rank != 2:
         raise InputError(f"The head gives logits of shape {logits}; an export needs [batch, classes].")
     if class_names and len(class_names) != logits[-1]:
         raise InputError(f"{len(class_names)} class names were given for {logits[-1]} classes; give one each.")
+    return int(logits[-1])
