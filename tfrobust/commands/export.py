@@ -64,24 +64,16 @@ def _publish(flags: argparse.Namespace):
     configuration = pathlib.Path(flags.workdir, "config.gin")
     if not configuration.is_file():
         raise InputError(f"{flags.workdir} has no training run: {configuration.name} is missing.")
-    configure([str(configuration)], imports=flags.gin_import, defaults=False)
+    smoothed = ["train.smoothing=@ServedSmoothing()", f"ServedSmoothing.sigma={flags.smoothing}"]
+    params = smoothed if flags.smoothing is not None else []
+    configure([str(configuration)], params, flags.gin_import, defaults=False)
     return call(
         "train",
-        **_smoothing(flags.smoothing),
         workdir=flags.workdir,
         export_dir=flags.export_dir or "exported",
         training_must_be_done=True,
         configuration=operative_text,
     )
-
-
-def _smoothing(sigma: float | None) -> dict:
-    """Return the argument of `train` for a smoothed endpoint; {} leaves the configuration's."""
-    if sigma is None:
-        return {}
-    from tfrobust.serving.export.smoothed import ServedSmoothing  # imports TensorFlow, which --help does not need
-
-    return {"smoothing": ServedSmoothing(sigma=sigma)}
 
 
 def _convert(flags: argparse.Namespace, model: str, folder: str | None) -> None:
