@@ -74,10 +74,10 @@ def test_scores_closed_form():
 def test_intervals_hold_in_simulations(paired):
     """Two normal distributions at a distance of 0.8: AUROC = Phi(0.8 / deviation of the difference of two scores)."""
     evaluator = OutOfDistribution() if paired else OutOfDistribution(source=DarkImages())
-    generator, hits, deviation = np.random.default_rng(0), 0, 2.0 if paired else math.sqrt(2)
+    generator, hits, deviation = np.random.default_rng(0), 0, math.sqrt(10 if paired else 2)
     expected = 0.5 * (1 + math.erf(0.8 / deviation / math.sqrt(2)))
     for _ in range(400):
-        shared = generator.normal(size=60) if paired else 0.0  # what a corrupted image has of its original
+        shared = 2 * generator.normal(size=60) if paired else 0.0  # what a corrupted image has of its original
         inside, outside = (shared + generator.normal(size=60) + shift for shift in (0.8, 0.0))
         low, high = evaluator._interval(*detection.placements(inside, outside))
         hits += low <= expected <= high

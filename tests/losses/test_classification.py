@@ -27,6 +27,11 @@ def test_ids_one_hot_and_soft_labels(dtype):
     np.testing.assert_allclose(classification.cross_entropy(LOGITS, soft), by_hand(LOGITS, soft), rtol=2e-6)
 
 
+def test_smoothed_labels_share_a_part_among_all_classes():
+    np.testing.assert_allclose(classification.smoothed([1, 3], 4, 0.2), [[0.05, 0.85, 0.05, 0.05], [0.05] * 3 + [0.85]])
+    np.testing.assert_array_equal(classification.smoothed([1], 3, 0.0), [[0.0, 1.0, 0.0]])
+
+
 def test_the_mean_is_the_released_clean_term():
     with np.load(pathlib.Path(__file__).parents[1] / "golden" / "ascl_losses.npz") as golden:
         values = classification.cross_entropy(golden["input/clean_logits"], golden["input/labels"])
