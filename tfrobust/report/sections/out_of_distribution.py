@@ -15,7 +15,7 @@ class OutOfDistribution(Section):
     """One row per set and score, and bars of each corruption."""
 
     anchor = "ood"
-    heading = "Images from another distribution"
+    heading = "Other distributions"
     lead = (
         "AUROC is the probability that a test image has the higher score, 50 % for no difference. False positives are "
         "the images of the other distribution above the threshold that 95 % of the test images exceed."
@@ -42,17 +42,15 @@ class OutOfDistribution(Section):
         return f"AUROC {reading.number(best)} against {identities.ood_set(name)}, by {identities.ood_score(score)}."
 
     def blocks(self) -> list[Block]:
-        """Return the bars of corruptions and the grid."""
-        if not self.rows:
-            return []
-        rows = [
-            [identities.ood_set(name), identities.ood_score(score), row.get("auroc"), row.get("fpr95")]
-            for (name, score), row in self.rows.items()
-        ]
-        shown = tuple(m for row in self.rows.values() for m in row.values())
-        header = ["Images", "Score", "AUROC", "False positives at 95 %"]
-        grid = Grid(header, rows, texts=2, title="Detection", measurements=shown, note=reading.origin(shown))
-        return [*self._figures(), grid]
+        """Return the bars of corruptions, and a grid per set."""
+        return [*self._figures(), *map(self._grid, dict.fromkeys(name for name, _ in self.rows))]
+
+    def _grid(self, name: str) -> Grid:
+        own = {score: row for (each, score), row in self.rows.items() if each == name}
+        rows = [[identities.ood_score(score), row.get("auroc"), row.get("fpr95")] for score, row in own.items()]
+        shown = tuple(m for row in own.values() for m in row.values())
+        header, title = ["Score", "AUROC", "False positives"], f"Against {identities.ood_set(name)}"
+        return Grid(header, rows, title=title, measurements=shown, note=reading.origin(shown))
 
     def _figures(self) -> list[Figure]:
         """Return the bars of each series of corruptions."""
