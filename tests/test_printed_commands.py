@@ -202,6 +202,7 @@ SMALLEST = {
         "--gin_param=MovingDigits.clips_per_digit=1 --gin_param=BATCH_SIZE=256"
         " --gin_param=R2Plus1D18.width=1 --gin_param=RobustAccuracy.every=1000"
     ),
+    r"tfrobust\.train.*gin/(cvrl|tclr)": "--gin_param=Pretraining.epochs=1",
     r"tfrobust\.train(?!.*(gin/data|_text|my_photos|moving_digits|cvrl|tclr))": (
         "--gin_file=gin/data/npz.gin --gin_param=Npz.path='my.npz' --gin_param=EPSILON=0.1"
     ),
