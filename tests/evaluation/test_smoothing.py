@@ -17,7 +17,7 @@ from tfrobust.evaluation.runner import run_evaluation, run_shard
 from tfrobust.evaluation.summary import evaluate
 from tfrobust.report import reading, sections
 from tfrobust.report.gate import Gate
-from tfrobust.report.renderers import html, markdown
+from tfrobust.report.renderers import console, html, markdown
 
 # The classes are x < 0.5 and x > 0.5: the last image is misclassified, the one before it lies on the boundary.
 IMAGES = np.array([0.0, 0.3, 0.8, 1.0, 0.5, 0.9], np.float32).reshape(6, 1, 1, 1)
@@ -135,6 +135,9 @@ def test_the_report_separates_the_smoothed_classifier_from_the_served_one():
         "abstains",
     ]
     assert "from 2,000 draws holds with confidence 99.9 % for each image" in section.introduction
+    lines = console.console_table(report).splitlines()
+    assert "The smoothed classifier. It is not the one behind serving_default." in lines
+    assert any(line.startswith("Smoothed by Gaussian noise, sigma = 0.25  L2 0.25 ") for line in lines)
     page = html.render(report)
     assert "Certified accuracy over the radius" in page and "The smoothed classifier" in page
     assert "The smoothed classifier" in markdown.render(report)

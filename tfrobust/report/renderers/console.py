@@ -12,7 +12,7 @@ from tfrobust.structs import Measurement
 
 # A terminal may lack these symbols of the page.
 _NARROWEST = 10  # characters of a wrapped heading
-_SYMBOLS = {ord("\u221e"): "inf", ord("\u03b5"): "eps"}
+_SYMBOLS = {ord("\u221e"): "inf", ord("\u03b5"): "eps", ord("\u03c3"): "sigma"}
 
 
 def console_table(report: Report, *, short: bool = False) -> str:

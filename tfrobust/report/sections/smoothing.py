@@ -8,6 +8,8 @@ from tfrobust.report.blocks.plots import Line
 from tfrobust.report.sections.base import Section, columns_of, ends, has_numbers
 from tfrobust.report.threat import smoothed_sentence
 
+_NOTE = "It is not the one behind serving_default."
+
 
 class Smoothing(Section):
     """One curve and one row per smoothed classifier."""
@@ -46,7 +48,8 @@ class Smoothing(Section):
             measured += [m for m in (*found.accuracies.values(), *rest) if m is not None]
             rows += [[found.name, f"{found.norm} {radius:g}", m] for radius, m in found.accuracies.items()]
             rows += [[found.name, text, m] for text, m in zip(("average", "abstains"), rest, strict=True) if m]
-        grid = Grid(["Classifier", "Radius", "Certified"], rows, texts=2, measurements=tuple(measured))
+        header = ["Classifier", "Radius", "Certified"]
+        grid = Grid(header, rows, texts=2, title=self.heading, measurements=tuple(measured), note=_NOTE)
         return [*self._curves(), grid]
 
     def _curves(self) -> list[Figure]:
