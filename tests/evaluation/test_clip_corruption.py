@@ -53,7 +53,7 @@ def test_nobody_takes_them_for_a_benchmark(found):
     cells = [one for name, one in found.items() if name.startswith("clip_corruption.")]
     assert len(cells) == 10
     assert all(one.settings["source"] == "tfrobust clip corruptions, no published benchmark" for one in cells)
-    assert "no published benchmark" in ClipCorruptions.examples
+    assert "no published benchmark" in ClipCorruptions.corrupted
 
 
 @pytest.mark.parametrize(

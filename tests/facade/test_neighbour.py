@@ -162,6 +162,8 @@ FUNCTION_LOSSES = {
         truth(y), z, tf.cast(y, tf.int32)
     ),
     "virtual_adversarial": lambda y, z: robust.losses.virtual_adversarial(truth(y), z),
+    "mixture_cross_entropy": lambda y, z: robust.losses.mixture_cross_entropy([z, truth(y)], tf.cast(y, tf.int32)),
+    "mixture_consistency": lambda y, z: tf.add_n(robust.losses.mixture_consistency([z, truth(y)])),
     "jensen_shannon": lambda y, z: robust.losses.jensen_shannon([truth(y), z]),
     "feature_margin": lambda y, z: robust.losses.feature_margin(z, truth(y), -truth(y), margin=9.0),
     "swapped_prediction": lambda y, z: robust.losses.swapped_prediction([truth(y) / 4.0] * 2, [z, z], temperature=1.0),

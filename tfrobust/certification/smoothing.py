@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from scipy import special
 
-from tfrobust.certification.smoothing_noise import ALGORITHM, Noise, make_noise
+from tfrobust.certification.smoothing_noise import ALGORITHM, GridNoise, make_noise
 from tfrobust.common.settings import require_whole
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
@@ -183,7 +183,7 @@ class Voting:
         self,
         model: Callable,
         shape: Sequence[int],
-        noise: Noise,
+        noise: GridNoise,
         copies: int = COPIES_PER_PASS,
         classes: int | None = None,
     ):
@@ -219,7 +219,7 @@ class Voting:
 
 
 def count_votes(
-    predict: Callable, image: tf.Tensor, key: tf.Tensor, passes: tuple, draws, *, noise: Noise, copies: int, k: int
+    predict: Callable, image: tf.Tensor, key: tf.Tensor, passes: tuple, draws, *, noise: GridNoise, copies: int, k: int
 ) -> tf.Tensor:
     """Count the votes of some passes, in the graph.
 
@@ -256,7 +256,7 @@ def draw_key(seed: int, place: int) -> tf.Tensor:
 
 
 def certificates(
-    selection: np.ndarray, estimation: np.ndarray, draws: int, *, noise: Noise, alpha: float, values: int
+    selection: np.ndarray, estimation: np.ndarray, draws: int, *, noise: GridNoise, alpha: float, values: int
 ) -> Certificates:
     """Return the certificates that votes prove.
 

@@ -6,8 +6,8 @@ image is rounded to multiples of 1 / N, N a power of two, and so is the noise. T
 distribution of round(N (x + z)) / N with real numbers, so that the theorem applies to the classifier after rounding.
 Two corrections remain, and both make a certificate smaller:
 
-- Rounding moves the image and a perturbed image by at most half a step per value: `Noise.rounding`.
-- Draws in float64 have nearly the distribution of rounded real noise: `Noise.distance` bounds the total variation.
+- Rounding moves the image and a perturbed image by at most half a step per value: `GridNoise.rounding`.
+- Draws in float64 have nearly the distribution of rounded real noise: `GridNoise.distance` bounds the total variation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _QUANTILE_ERROR = 4e-15
 
 
 @dataclasses.dataclass(frozen=True)
-class Noise(abc.ABC):
+class GridNoise(abc.ABC):
     """Base of the noise that an image is smoothed with: independent for each value, and a multiple of 1 / `grid`.
 
     Attributes:
@@ -81,7 +81,7 @@ class Noise(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class Gaussian(Noise):
+class Gaussian(GridNoise):
     """Gaussian noise N(0, sigma^2), which certifies in L2: sigma quantile(p), Cohen et al. 2019, theorem 1."""
 
     norm: ClassVar[str] = "l2"
@@ -110,7 +110,7 @@ class Gaussian(Noise):
 
 
 @dataclasses.dataclass(frozen=True)
-class Uniform(Noise):
+class Uniform(GridNoise):
     """Uniform noise on (-b, b), b = sqrt(3) sigma, which certifies in L1: 2 b (p - 1/2).
 
     Source:
@@ -145,7 +145,7 @@ class Uniform(Noise):
 NOISES = {"gaussian": Gaussian, "uniform": Uniform}
 
 
-def make_noise(name: str, sigma: float) -> Noise:
+def make_noise(name: str, sigma: float) -> GridNoise:
     """Return the noise of a name.
 
     Args:

@@ -5,11 +5,11 @@ import tensorflow as tf
 
 from tfrobust.losses import classification
 from tfrobust.losses.consistency import mixture_consistency
-from tfrobust.methods.shared.noisy_copies import NoisyCopies
+from tfrobust.methods.shared.noisy_copies import NoisyCopiesMethod
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class NoiseConsistency(NoisyCopies):
+class NoiseConsistency(NoisyCopiesMethod):
     """Cross-entropy of noisy copies, and the divergence of their predictions from the mean prediction.
 
     L = ce + lambda kl + eta entropy. ce is the mean cross-entropy of the copies x + sigma n_i. kl = 1/m sum_i KL( M ||
@@ -30,7 +30,7 @@ class NoiseConsistency(NoisyCopies):
 
     Args:
         encoder, head: as in `Method`.
-        **kwargs: as in `NoisyCopies`: sigma, copies, forward.
+        **kwargs: as in `NoisyCopiesMethod`: sigma, copies, forward.
 
     Source:
         Jeong and Shin 2020, https://arxiv.org/abs/2006.04062, eq. 8; jh-jeong/smoothing-consistency @ a11954aa: m = 2,

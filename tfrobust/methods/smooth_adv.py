@@ -9,12 +9,12 @@ from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
 from tfrobust.losses.consistency import mixture_cross_entropy
 from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.methods.shared.noisy_copies import NoisyCopies
+from tfrobust.methods.shared.noisy_copies import NoisyCopiesMethod
 from tfrobust.ops import randomness
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class SmoothAdv(NoisyCopies):
+class SmoothAdv(NoisyCopiesMethod):
     """Cross-entropy of the mean prediction over noisy copies of an adversarial example of that mean prediction.
 
     L = ce_adv = -log( 1/m sum_i h_y(x^a + sigma n_i) ), and x^a maximizes the same within the attack's threat model.
@@ -39,7 +39,7 @@ class SmoothAdv(NoisyCopies):
         encoder, head: as in `Method`.
         adversary: attack and mode of batch norm that find x^a; its objective is not used. By default PGD in L2 with
             epsilon 0.25, 10 steps of 2 epsilon / 10, and no random start.
-        **kwargs: as in `NoisyCopies`: sigma, copies, forward.
+        **kwargs: as in `NoisyCopiesMethod`: sigma, copies, forward.
 
     Raises:
         ValueError: an adversary with another objective than "cross_entropy".

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from tfrobust.certification import smoothing
-from tfrobust.certification.smoothing_noise import Noise, make_noise
+from tfrobust.certification.smoothing_noise import GridNoise, make_noise
 from tfrobust.common.settings import require_least, require_whole
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import chunks, statistics
@@ -111,7 +111,7 @@ class Smoothing(Evaluator):
     def _id(self, radius: float) -> str:
         return f"{self._prefix}.{self._noise().norm}_{radius:.6g}.accuracy"
 
-    def _noise(self) -> Noise:
+    def _noise(self) -> GridNoise:
         return make_noise(self.noise, self.sigma)
 
     def _chunk_size(self, setting: Setting) -> int:

@@ -11,7 +11,7 @@ from tfrobust.ops.shapes import shape_of
 from tfrobust.structs import Batch, Context
 
 
-class NoisyCopies(Method):
+class NoisyCopiesMethod(Method):
     """Base of the methods that see each image with several draws of Gaussian noise, and never without.
 
     The noise is not clipped to [0, 1], as that of certification (`certification.smoothed_certificates`).
