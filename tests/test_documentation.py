@@ -25,6 +25,7 @@ from printed import CHECKED, GUIDES, READ, ROOT, Block, blocks, prose, relative,
 from tfrobust.commands.configuration import binding as checks
 from tfrobust.commands.configuration import files, registry
 from tfrobust.errors import InputError
+from tfrobust.keras import methods
 
 PAGES = sorted(GUIDES.glob("api/*.md"))
 LARGEST_PICTURE = 300_000
@@ -207,3 +208,11 @@ def test_wrong_links_names_and_answers_are_found():
         execute(Block("python", "", ">>> 1 + 1\n3\n", 1), page, {})
     with pytest.raises(ZeroDivisionError):
         execute(Block("python", "", "1 / 0\n", 7), page, {})
+
+
+def test_the_readme_counts_its_recipes_and_methods():
+    known = [getattr(methods, name) for name in methods.__all__]
+    trained = [item for item in known if isinstance(item, type) and issubclass(item, methods.Method)]
+    readme = (ROOT / "README.md").read_text("utf-8")
+    said = f"{len(list(ROOT.glob('gin/*.gin')))} training recipes of {len(trained) - 1} methods"
+    assert said in readme and f"| tfrobust | {len(trained) - 1} methods |" in readme, said
