@@ -195,6 +195,9 @@ SMALLEST = {
     r"digits_table.*--methods=simclr ": "--methods=simclr --reference=simclr --gin_param=Pretraining.epochs=1",
     r"digits_table.*Tikhonov": "--methods=simclr_tikhonov --reference=simclr_tikhonov --gin_param=Pretraining.epochs=1",
     r"tfrobust\.evaluate": "--gin_param=EPSILON=0.1",
+    r"tfrobust\.evaluate.*eval/smoothing": (
+        "--gin_param=EVALUATORS=[@Smoothing()] --gin_param=Smoothing.draws=2 --gin_param=Smoothing.selection=1"
+    ),
     r"tfrobust\.train": "--gin_param=EPOCHS=1 --gin_param=STEPS=1 --gin_param=BATCH_SIZE=8",
     r"tfrobust\.train.*--seeds": "--seeds=0",
     r"tfrobust\.train.*gin/(simclr|rocl)": "--gin_param=Pretraining.epochs=1 --gin_param=Pretraining.batch_size=8",
@@ -272,7 +275,7 @@ def equipped(written) -> pathlib.Path:
         ]
         ended = processes.run("tfrobust.train:main", [[*flags, "--gin_param=EVAL_EPSILON=0.03"]], cwd=written)
         assert ended.code == 0, ended.err
-    for name in ("adversarial_training", "my_pairing", "simclr", "supcon", "supervised"):
+    for name in ("adversarial_training", "my_pairing", "noise_consistency", "simclr", "supcon", "supervised"):
         renamed(written / "exported" / "ascl_leaked", name)
     for name in ("photos", "photos_plain", "trades-seed0", "trades-seed1", "supervised-seed0", "supervised-seed1"):
         renamed(written / "exported" / "trades", name)
