@@ -195,7 +195,7 @@ SMALLEST = {
     r"digits_table.*--methods=simclr ": "--methods=simclr --reference=simclr --gin_param=Pretraining.epochs=1",
     r"digits_table.*Tikhonov": "--methods=simclr_tikhonov --reference=simclr_tikhonov --gin_param=Pretraining.epochs=1",
     r"tfrobust\.evaluate": "--gin_param=EPSILON=0.1",
-    r"tfrobust\.evaluate.*eval/smoothing": (
+    r"tfrobust\.(train|evaluate).*eval/smoothing": (
         "--gin_param=EVALUATORS=[@Smoothing()] --gin_param=Smoothing.draws=2 --gin_param=Smoothing.selection=1"
     ),
     r"tfrobust\.train": "--gin_param=EPOCHS=1 --gin_param=STEPS=1 --gin_param=BATCH_SIZE=8",

@@ -179,10 +179,8 @@ def train(
             return agreement.final_barrier()
         facts = {**stage.facts(), **getattr(loop, "facts", {}), **origin, "precision": precision}
         facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
-        made = (model, dataset, data, evaluators, folder, facts, history, seconds + loop.seconds)
-        artifact = artifacts.Artifact(
-            *made, configuration, before, gate, first and first.dataset.train, verbose, smoothing
-        )
+        made = (model, dataset, data, evaluators, folder, facts, history, seconds + loop.seconds, configuration)
+        artifact = artifacts.Artifact(*made, before, gate, first and first.dataset.train, verbose, smoothing)
         report = artifact.publish(name, export_dir, version)
         agreement.final_barrier(alone=True)
         return report
